@@ -1,0 +1,46 @@
+"""gradwise: the practice of training neural networks, as software.
+
+    import gradwise
+    result = gradwise.fit(gradwise.defaults.classification(), dataset, key=jax.random.key(0))
+    gradwise.Classifier().fit(X, y).score(X, y)
+
+Names load on first use, so that `import gradwise` costs nothing.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "fit": "gradwise.training.fit",
+    "cross_validate": "gradwise.training.folds",
+    "Conduct": "gradwise.training.loop",
+    "init": "gradwise.training.state",
+    "Examples": "gradwise.training.state",
+    "interval": "gradwise.training.interval",
+    "load_predictor": "gradwise.training.predictor",
+    "save_predictor": "gradwise.training.predictor",
+    "report": "gradwise.reporting.report",
+    "Recipe": "gradwise.core.recipe",
+    "Dataset": "gradwise.core.dataset",
+    "Classes": "gradwise.core.dataset",
+    "Labels": "gradwise.core.dataset",
+    "Numbers": "gradwise.core.dataset",
+    "read": "gradwise.data.readers",
+    "Classifier": "gradwise.estimators.classifier",
+    "Regressor": "gradwise.estimators.regressor",
+}
+__all__ = ["__version__", "defaults", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "defaults":
+        return importlib.import_module("gradwise.defaults")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'gradwise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,114 @@
+"""A data set as training sees it: numbers in, numbers out, and the words to turn them back.
+
+Inputs are raw: numeric columns as they were read, missing values as NaN, categories as their index in
+`Column.categories`. Nothing here is fitted; what is fitted (imputation, scaling) is fitted on the training part alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from .errors import RequestError
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table. `kind` is "number", "category", "date" or "pixel"."""
+
+    name: str
+    kind: str = "number"
+    categories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Classes:
+    """One of several classes for each example; `labels` holds them as they came."""
+
+    labels: np.ndarray
+    name: str = "class"
+
+    kind = "classes"
+
+    @property
+    def outputs(self) -> int:
+        return max(2, len(self.labels))
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Any number of labels at once for each example (multi-label)."""
+
+    names: tuple[str, ...]
+
+    kind = "labels"
+
+    @property
+    def outputs(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One or several real numbers for each example."""
+
+    names: tuple[str, ...] = ("y",)
+
+    kind = "numbers"
+
+    @property
+    def outputs(self) -> int:
+        return len(self.names)
+
+
+Task = Classes | Labels | Numbers
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Examples with their targets.
+
+    `inputs` has one row an example: an array of 2 to 4 dimensions, or a SciPy CSR matrix. `targets` holds class
+    indices (n,), or 0/1 labels (n, k), or numbers (n, k). `groups` and `times` serve splits; `test` is an official
+    test set, used as it is.
+    """
+
+    inputs: Any
+    targets: np.ndarray
+    task: Task
+    columns: tuple[Column, ...] = ()
+    weights: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    times: np.ndarray | None = None
+    test: Dataset | None = None
+    name: str = "data"
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        count = self.inputs.shape[0]
+        if len(self.targets) != count:
+            raise RequestError(f"{count} rows of inputs but {len(self.targets)} targets: each row needs one.")
+        if count == 0:
+            raise RequestError("the data set has no examples.")
+
+    def __len__(self) -> int:
+        return int(self.inputs.shape[0])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return tuple(self.inputs.shape[1:])
+
+    def take(self, rows: np.ndarray) -> Dataset:
+        """The examples at these rows, without the official test set."""
+        return replace(
+            self,
+            inputs=self.inputs[rows],
+            targets=self.targets[rows],
+            weights=None if self.weights is None else self.weights[rows],
+            groups=None if self.groups is None else self.groups[rows],
+            times=None if self.times is None else self.times[rows],
+            test=None,
+        )

@@ -1,0 +1,147 @@
+"""A knob is declared once: its default, its allowed range, its prior and the chapter row it comes from.
+
+    class Sgd(AbstractOptimiser):
+        learning_rate: Float = knob(0.01, allowed="(0, inf)", prior=LogUniform(1e-6, 1.0), row="C1")
+
+A *knob* is a number that the compiled program reads at run time, so trying another value compiles nothing.
+A *switch* shapes the program itself (a width, a batch size, a choice of part), so it is static.
+A knob may have an `off` value, usually 0. At that value it is stored as a plain Python float, which is
+static: the compiled program then holds nothing of it, and pays nothing for it.
+"""
+
+import dataclasses
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from .errors import RequestError
+from .prior import AbstractPrior
+
+_KNOB = "gradwise_knob"
+
+
+@dataclasses.dataclass(frozen=True)
+class Allowed:
+    """An interval written as in mathematics, `(0, 1]`; its text is the rule that an error message quotes."""
+
+    text: str
+
+    def ends(self) -> tuple[float, float]:
+        low, high = self.text[1:-1].split(",")
+        return float(low), float(high)
+
+    def __contains__(self, value: float) -> bool:
+        low, high = self.ends()
+        above = operator.gt if self.text[0] == "(" else operator.ge
+        below = operator.lt if self.text[-1] == ")" else operator.le
+        return bool(above(value, low) and below(value, high))
+
+
+@dataclasses.dataclass(frozen=True)
+class Declaration:
+    """What `knob` and `switch` say of a field.
+
+    `kind` is "optimiser" (how the criterion is minimised), "model" (what is learned) or "capacity" (a model's
+    knob that must never be chosen on training error: row E19).
+    """
+
+    static: bool
+    default: Any
+    allowed: Allowed | tuple[Any, ...] | None
+    prior: AbstractPrior | None
+    row: str
+    kind: str
+    off: float | None
+    about: str
+
+    def check(self, name: str, value: Any) -> None:
+        """Raises one line that names knob, rule, value and remedy."""
+        if isinstance(self.allowed, Allowed):
+            for number in np.ravel(np.asarray(value, dtype=object)):
+                if isinstance(number, bool) or not isinstance(number, (int, float, np.number)):
+                    raise RequestError(
+                        f"`{name}` must be a number in {self.allowed.text}; got {value!r}. Default: {self.default}."
+                    )
+                if math.isnan(number) or number not in self.allowed:
+                    raise RequestError(
+                        f"`{name}` must lie in {self.allowed.text}; got {value}.{self._remedy(float(number))}"
+                    )
+        elif self.allowed is not None and value not in self.allowed:
+            choices = ", ".join(map(repr, self.allowed))
+            raise RequestError(f"`{name}` must be one of {choices}; got {value!r}.")
+
+    def _remedy(self, value: float) -> str:
+        assert isinstance(self.allowed, Allowed)
+        tenth = float(f"{value / 10:.6g}")
+        if value > 0 and tenth in self.allowed:
+            return f" Did you mean {tenth}? Default: {self.default}."
+        return f" Default: {self.default}."
+
+
+def knob(
+    default: float,
+    *,
+    allowed: str,
+    prior: AbstractPrior,
+    row: str,
+    kind: str = "optimiser",
+    off: float | None = None,
+    about: str = "",
+) -> Any:
+    """Declares a numeric field that the compiled program reads at run time."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, str) or not isinstance(value, (int, float, np.number)):
+            return value  # a tracer, an array of a population, or a mistake that `check` will name
+        number = float(value)
+        return number if off is not None and number == off else np.float64(number)
+
+    declaration = Declaration(False, default, Allowed(allowed), prior, row, kind, off, about)
+    return eqx.field(default=default, converter=convert, metadata={_KNOB: declaration})
+
+
+def switch(
+    default: Any,
+    *,
+    allowed: str | tuple[Any, ...] | None = None,
+    prior: AbstractPrior | None = None,
+    row: str,
+    kind: str = "model",
+    about: str = "",
+    convert: Callable[[Any], Any] = lambda value: value,
+) -> Any:
+    """Declares a static field: another value means another compiled program."""
+    rule = Allowed(allowed) if isinstance(allowed, str) else allowed
+    declaration = Declaration(True, default, rule, prior, row, kind, None, about)
+    return eqx.field(default=default, static=True, converter=convert, metadata={_KNOB: declaration})
+
+
+def is_off(value: Any) -> bool:
+    """Whether a knob stands at its `off` value, so that the program need not mention it."""
+    return type(value) is float
+
+
+def declarations(spec: Any) -> Iterator[tuple[str, Declaration]]:
+    """The knobs and switches of one spec or spec class, parts within it left out."""
+    for field in dataclasses.fields(spec):
+        if _KNOB in field.metadata:
+            yield field.name, field.metadata[_KNOB]
+
+
+class Spec(eqx.Module):
+    """A frozen choice. Every field is a knob, a switch or another part; values are checked when it is made."""
+
+    def __check_init__(self) -> None:
+        for name, declaration in declarations(self):
+            value = getattr(self, name)
+            if not _is_traced(value):
+                declaration.check(f"{type(self).__name__}.{name}", value)
+
+
+def _is_traced(value: Any) -> bool:
+    return isinstance(value, (jax.core.Tracer, jax.ShapeDtypeStruct))

@@ -1,0 +1,196 @@
+"""The contracts of the parts, on one screen. To add a part, subclass one, declare its knobs, pass an instance.
+
+Each is an abstract spec; each contract is written here once and holds for every subclass.
+"""
+
+import abc
+import inspect
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Scalar
+
+from .dataset import Column, Dataset, Task
+from .errors import RequestError
+from .knob import Spec
+
+
+class Batch(eqx.Module):
+    """B examples at once. Slots beyond the end of an epoch hold real examples of weight 0.
+
+    `total` is T, the number of training examples; `present` is 1 for a slot in use, 0 for one beyond the end.
+    """
+
+    inputs: Float[Array, "B ..."]
+    targets: Array
+    weights: Float[Array, " B"]
+    present: Float[Array, " B"]
+    total: Scalar
+
+
+class Scores(eqx.Module):
+    """One validation, example by example: the stopping score, then the loss that breaks ties."""
+
+    score: Float[Array, " V"]
+    loss: Float[Array, " V"]
+
+
+class AbstractSplit(Spec):
+    @abc.abstractmethod
+    def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> tuple[Dataset, Dataset, Dataset]:
+        """The training, validation and test parts: disjoint, drawn from the key alone."""
+
+
+class FittedScaler(eqx.Module):
+    """What a scaler learned from the training part; it travels with the network, so that predictions take raw rows.
+
+    `map` is written once, for NumPy and for JAX: `apply` runs it in NumPy, in 64 bits and without compiling; calling
+    the module on one example runs it in JAX, differentiable, in the precision that JAX has at the time.
+    """
+
+    @abc.abstractmethod
+    def map(self, examples: Any, library: Any) -> Any:
+        """Raw examples (..., *shape), missing values NaN, to inputs without NaN; `library` is numpy or jax.numpy."""
+
+    @abc.abstractmethod
+    def describe(self) -> list[str]:
+        """What the reader of a report should know, a sentence each: filled, constant or unused columns."""
+
+    def __call__(self, example: Array) -> Float[Array, "..."]:
+        return self.map(jnp.asarray(example, float), jnp).astype(jnp.float32)
+
+    def apply(self, inputs: Any, dtype: Any = np.float32) -> np.ndarray:
+        """All rows of an array or a SciPy sparse matrix; each result depends on its own row alone."""
+        rows = max(1, 2**19 // max(1, math.prod(inputs.shape[1:])))  # a few megabytes at a time stay in cache
+        done = np.empty(0, dtype)
+        for start in range(0, max(1, inputs.shape[0]), rows):
+            part = inputs[start : start + rows]
+            part = self.map(np.asarray(part.toarray() if hasattr(part, "toarray") else part, np.float64), np)
+            if start == 0:
+                done = self._room((inputs.shape[0], *part.shape[1:]), dtype)
+            with np.errstate(over="ignore"):  # beyond 32 bits is infinity: the network's business, not a warning
+                done[start : start + rows] = part
+        return done
+
+    @staticmethod
+    def _room(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Sparse rows and one-hot columns may grow when written out: better refused than killed half way."""
+        needed = math.prod(shape) * np.dtype(dtype).itemsize
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
+        if needed > memory / 2:
+            raise RequestError(
+                f"{shape[0]} rows of {math.prod(shape[1:])} network inputs need {needed / 2**30:.1f} GiB, more than "
+                f"half of this machine's {memory / 2**30:.1f} GiB. Use fewer rows or columns, or `Pca`."
+            )
+        return np.empty(shape, dtype)
+
+
+class AbstractScaler(Spec):
+    @abc.abstractmethod
+    def fit(self, inputs: Any, columns: tuple[Column, ...]) -> eqx.Module:
+        """A module that maps one raw example to the network's input, its statistics taken from these inputs alone."""
+
+
+class AbstractBatches(Spec):
+    size: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def indices(self, updates: Int[Array, " N"], count: int, *, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+        """For each update its examples (N, B), which slots are present (N, B), and the age after it (N,)."""
+
+    @abc.abstractmethod
+    def limit_examples(self, count: int) -> int | None:
+        """The age at which the order has no more examples, if it ever ends."""
+
+
+class AbstractModel(Spec):
+    @abc.abstractmethod
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> eqx.Module:
+        """A network: one example of this shape in, this many outputs out; called with `key=None` it is deterministic."""
+
+
+class AbstractCriterion(Spec):
+    """What is minimised, and how an example is scored and an output read."""
+
+    @abc.abstractmethod
+    def __call__(
+        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
+    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+        """(1/B)[sum of the losses + (B'/T) lambda penalty], and its terms by name.
+
+        The terms "loss" and "score", where given, hold one value an example, for the training curves.
+        """
+
+    @abc.abstractmethod
+    def examples(
+        self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """The stopping score and the loss of each example, the model deterministic."""
+
+    @abc.abstractmethod
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The prediction that an output stands for: probabilities for classes and labels, numbers as they are."""
+
+    @abc.abstractmethod
+    def check_task(self, task: Task) -> None:
+        """Refuses a task that this criterion cannot learn, in one line."""
+
+
+class AbstractOptimiser(Spec):
+    @abc.abstractmethod
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        """The transformation, made inside the traced function; `update` also receives the loss as `value`."""
+
+    @abc.abstractmethod
+    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
+        """The parameters to validate and keep: the trained ones, or an average of them."""
+
+    @abc.abstractmethod
+    def rate(self, state: PyTree) -> Scalar:
+        """The learning rate of the next update, for the record."""
+
+
+class AbstractStopping(Spec):
+    @abc.abstractmethod
+    def init(self, count: int, validation: int) -> PyTree:
+        """The state before the first update, for `count` training and `validation` validation examples."""
+
+    @abc.abstractmethod
+    def step(
+        self, state: PyTree, age: Int[Array, ""], scores: Scores
+    ) -> tuple[PyTree, Bool[Array, ""], Bool[Array, ""]]:
+        """The new state, whether this is the best model so far, whether to stop."""
+
+    @abc.abstractmethod
+    def interval_examples(self, count: int, validation: int) -> int:
+        """How many examples to visit between validations: never fewer than the validation set has."""
+
+    @abc.abstractmethod
+    def limit_examples(self, count: int) -> int:
+        """The age at which the run ends at the latest."""
+
+    @abc.abstractmethod
+    def patience_examples(self, state: PyTree) -> Int[Array, ""]:
+        """The age up to which the run goes on if nothing better is seen."""
+
+
+def apply(model: Callable[..., Array], example: Array, key: Key[Array, ""] | None) -> Array:
+    """Calls a network on one example, with the key where the network takes one."""
+    if "key" in inspect.signature(model).parameters:
+        return model(example, key=key)
+    return model(example)
+
+
+def apply_batch(model: Callable[..., Array], inputs: Array, key: Key[Array, ""] | None) -> Array:
+    """Calls a network on many examples, each with a key of its own; `axis_name` lets it see the batch."""
+    if key is None:
+        return jax.vmap(lambda x: apply(model, x, None), axis_name="batch")(inputs)
+    keys = jax.random.split(key, inputs.shape[0])
+    return jax.vmap(lambda x, k: apply(model, x, k), axis_name="batch")(inputs, keys)

@@ -1,0 +1,112 @@
+"""Priors: where a knob's good values are believed to lie, as inverse distribution functions.
+
+One method, `quantile`, serves every search: random search feeds it uniform numbers, a grid feeds it equally
+spaced ones, a quasi-random search a Sobol sequence.
+
+>>> LogUniform(1e-6, 1.0).quantile(0.5)
+0.001
+>>> Choice((1, 2, 4)).quantile(0.99)
+4
+"""
+
+import abc
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import RequestError
+
+
+class AbstractPrior(abc.ABC):
+    """A distribution over the values of one knob or switch."""
+
+    @abc.abstractmethod
+    def quantile(self, fraction: float) -> Any:
+        """The value below which this fraction (in [0, 1)) of the prior lies."""
+
+
+def _check_ends(low: float, high: float, *, positive: bool) -> None:
+    if not low < high:
+        raise RequestError(f"a prior's low end must lie below its high end; got low={low}, high={high}.")
+    if positive and low <= 0:
+        raise RequestError(f"a logarithmic prior needs a positive low end; got low={low}. Use `Uniform` instead.")
+
+
+@dataclass(frozen=True)
+class Uniform(AbstractPrior):
+    """Every value of the interval is as likely as any other."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_ends(self.low, self.high, positive=False)
+
+    def quantile(self, fraction: float) -> float:
+        return self.low + fraction * (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class LogUniform(AbstractPrior):
+    """Every order of magnitude is as likely as any other: for scales and rates."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_ends(self.low, self.high, positive=True)
+
+    def quantile(self, fraction: float) -> float:
+        start, end = math.log10(self.low), math.log10(self.high)
+        return float(10.0 ** (start + fraction * (end - start)))
+
+
+@dataclass(frozen=True)
+class LogInteger(AbstractPrior):
+    """Whole numbers, every order of magnitude as likely as any other: for sizes. Both ends belong."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        _check_ends(self.low, self.high, positive=True)
+
+    def quantile(self, fraction: float) -> int:
+        start, end = math.log(self.low), math.log(self.high + 1)
+        return min(self.high, int(math.exp(start + fraction * (end - start)) + 1e-9))
+
+
+@dataclass(frozen=True)
+class Choice(AbstractPrior):
+    """One of several values, all alike or with weights (the chapter's multinomial prior)."""
+
+    values: tuple[Any, ...]
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise RequestError("`Choice` needs at least one value.")
+        if self.weights and (len(self.weights) != len(self.values) or min(self.weights) < 0 or sum(self.weights) <= 0):
+            raise RequestError("`Choice` needs one non-negative weight for each value, and one of them positive.")
+
+    def quantile(self, fraction: float) -> Any:
+        weights = self.weights or (1.0,) * len(self.values)
+        mass = fraction * sum(weights)
+        for value, weight in zip(self.values, weights, strict=True):
+            if mass < weight:
+                return value
+            mass -= weight
+        return next(v for v, w in zip(reversed(self.values), reversed(weights), strict=True) if w > 0)
+
+
+@dataclass(frozen=True)
+class ZeroOr(AbstractPrior):
+    """Exactly 0 with the given probability, otherwise a value of the other prior: for what may be off."""
+
+    other: AbstractPrior
+    zero: float = 0.5
+
+    def quantile(self, fraction: float) -> Any:
+        if fraction < self.zero:
+            return 0.0
+        return self.other.quantile((fraction - self.zero) / (1.0 - self.zero))

@@ -1,0 +1,1 @@
+"""What is minimised: losses, penalties and their sum."""

@@ -1,0 +1,133 @@
+"""Losses are negative log-likelihoods of the output model (row D7), computed in the log domain (row B7).
+
+| loss | output model | target of one example |
+|---|---|---|
+| Softmax | multinomial | the index of a class |
+| Sigmoid | independent binomials | k labels, each 0 or 1 |
+| Gaussian | normal, linear outputs | k numbers |
+"""
+
+import abc
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+from ..core.knob import Spec, is_off, knob, switch
+from ..core.prior import Choice, Uniform, ZeroOr
+
+_SMOOTHING = {
+    "allowed": "[0, 1)",
+    "prior": ZeroOr(Uniform(0.01, 0.2)),
+    "row": "J9",
+    "kind": "model",
+    "off": 0.0,
+    "about": "the share of each target's probability that is spread evenly",
+}
+
+
+class AbstractLoss(Spec):
+    @abc.abstractmethod
+    def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        """The negative log-likelihood of one example."""
+
+    @abc.abstractmethod
+    def score(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        """What early stopping looks at: 0 or 1 for a class, the squared error for numbers."""
+
+    @abc.abstractmethod
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The prediction."""
+
+    @abc.abstractmethod
+    def task(self) -> str:
+        """The kind of task it learns."""
+
+
+class Softmax(AbstractLoss):
+    """-log P(class), P = softmax(output)."""
+
+    label_smoothing: float = knob(0.0, **_SMOOTHING)
+    score_by: str = switch(
+        "error",
+        allowed=("error", "loss"),
+        prior=Choice(("error", "loss")),
+        row="C6",
+        kind="optimiser",
+        about="what early stopping looks at; the loss breaks the ties of the error",
+    )
+
+    def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        logs = jax.nn.log_softmax(output)
+        exact = -jnp.sum(jnp.where(jnp.arange(output.shape[0]) == target, logs, 0.0))
+        if is_off(self.label_smoothing):
+            return exact
+        return (1.0 - self.label_smoothing) * exact - self.label_smoothing * jnp.mean(logs)
+
+    def score(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        if self.score_by == "loss":
+            return -jax.nn.log_softmax(output)[target]
+        return (jnp.argmax(output) != target).astype(jnp.float32)
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return jax.nn.softmax(output)
+
+    def task(self) -> str:
+        return "classes"
+
+
+class Sigmoid(AbstractLoss):
+    """-sum over the labels of log P(label), P = sigmoid(output)."""
+
+    label_smoothing: float = knob(0.0, **_SMOOTHING)
+    score_by: str = switch(
+        "error",
+        allowed=("error", "loss"),
+        prior=Choice(("error", "loss")),
+        row="C6",
+        kind="optimiser",
+        about="what early stopping looks at; the loss breaks the ties of the error",
+    )
+
+    def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        if not is_off(self.label_smoothing):
+            target = target * (1.0 - self.label_smoothing) + 0.5 * self.label_smoothing
+        # log(1 + e^a) - t a, where softplus does not overflow
+        return jnp.sum(jax.nn.softplus(output) - target * output)
+
+    def score(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        if self.score_by == "loss":
+            return jnp.mean(jax.nn.softplus(output) - target * output)
+        return jnp.mean(((output > 0) != (target > 0.5)).astype(jnp.float32))
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return jax.nn.sigmoid(output)
+
+    def task(self) -> str:
+        return "labels"
+
+
+class Gaussian(AbstractLoss):
+    """Half the squared error, averaged over the outputs: a normal density of unit variance."""
+
+    score_by: str = switch(
+        "squared",
+        allowed=("squared", "absolute"),
+        prior=Choice(("squared", "absolute")),
+        row="C6",
+        kind="optimiser",
+        about="what early stopping looks at",
+    )
+
+    def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        return 0.5 * jnp.mean((output - target) ** 2)
+
+    def score(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        error = output - target
+        return jnp.mean(jnp.abs(error)) if self.score_by == "absolute" else jnp.mean(error**2)
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return output
+
+    def task(self) -> str:
+        return "numbers"

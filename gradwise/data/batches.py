@@ -1,0 +1,124 @@
+"""The order of the examples (row B3), and their division into mini-batches of B (row B1).
+
+An order is a rule, not a list: the examples of any update are computed from the update's number and a key, so
+nothing is stored, nothing is sorted, and a resumed run needs no more than the number of its last update.
+
+    Reshuffled(size=32)     another order each epoch (default)
+    ShuffledOnce(size=32)   one random order, repeated
+    Fixed(size=1)           the order of the file, repeated: the incremental gradient
+    Stream(size=1)          the order of the file, once
+
+A shuffled order is a keyed bijection of 0 … T-1: a Feistel network over a grid of about sqrt(T) x sqrt(T) cells,
+walked again where it leaves the set. Each example is thus visited exactly once an epoch.
+"""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Int, Key, UInt32
+
+from ..core.knob import switch
+from ..core.parts import AbstractBatches
+from ..core.prior import LogInteger
+
+_ROUNDS = 6
+
+
+def _mix(value: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
+    """A good 32-bit scrambler: every input bit moves every output bit (constants found by C. Wellons's search)."""
+    value = (value ^ (value >> 16)) * jnp.uint32(0x21F0AAAD)
+    value = (value ^ (value >> 15)) * jnp.uint32(0x735A2D97)
+    return value ^ (value >> 15)
+
+
+def permute(positions: Int[Array, "..."], count: int, words: UInt32[Array, "... 6"]) -> Int[Array, "..."]:
+    """Where a keyed permutation of 0 … count-1 sends these positions; `words` holds one key word a round."""
+    rows = max(1, int(count**0.5))
+    columns = -(-count // rows)
+
+    def network(cell: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
+        left, right = cell // columns, cell % columns
+        for round_ in range(_ROUNDS):
+            word = words[..., round_]
+            if round_ % 2 == 0:
+                left = (left + _mix(right ^ word) % rows) % rows
+            else:
+                right = (right + _mix(left ^ word) % columns) % columns
+        return left * columns + right
+
+    def outside(cells: UInt32[Array, "..."]) -> Array:
+        return jnp.any(cells >= count)
+
+    cells = network(positions.astype(jnp.uint32))
+    if rows * columns > count:
+        cells = jax.lax.while_loop(outside, lambda c: jnp.where(c >= count, network(c), c), cells)
+    return cells.astype(jnp.int32)
+
+
+def _slots(updates: Int[Array, " N"], count: int, size: int) -> tuple[Array, Array, Array, Array]:
+    """Epoch, position in it, presence and age for each slot; slots past the end wrap to the epoch's start."""
+    size = min(size, count)
+    per_epoch = -(-count // size)
+    epoch = updates // per_epoch
+    start = (updates % per_epoch) * size
+    position = start[:, None] + jnp.arange(size)
+    age = epoch * count + jnp.minimum(start + size, count)
+    return epoch, position % count, (position < count).astype(jnp.float32), age
+
+
+class _Order(AbstractBatches):
+    """What the four orders share: a mini-batch size and the division of an epoch."""
+
+    size: int = switch(
+        32,
+        allowed="[1, inf)",
+        prior=LogInteger(1, 256),
+        row="C5",
+        kind="optimiser",
+        about="B, the number of examples in one update; cut to T where the training set is smaller",
+    )
+
+
+class Reshuffled(_Order):
+    """Another random order each epoch."""
+
+    def indices(self, updates: Int[Array, " N"], count: int, *, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+        epoch, position, present, age = _slots(updates, count, self.size)
+        words = jax.vmap(lambda e: jr.bits(jr.fold_in(key, e), (_ROUNDS,), jnp.uint32))(epoch)
+        return permute(position, count, words[:, None, :]), present, age
+
+    def limit_examples(self, count: int) -> int | None:
+        return None
+
+
+class ShuffledOnce(_Order):
+    """One random order, the same in every epoch."""
+
+    def indices(self, updates: Int[Array, " N"], count: int, *, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+        _, position, present, age = _slots(updates, count, self.size)
+        return permute(position, count, jr.bits(key, (_ROUNDS,), jnp.uint32)), present, age
+
+    def limit_examples(self, count: int) -> int | None:
+        return None
+
+
+class Fixed(_Order):
+    """The order of the file, every epoch."""
+
+    def indices(self, updates: Int[Array, " N"], count: int, *, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+        _, position, present, age = _slots(updates, count, self.size)
+        return position, present, age
+
+    def limit_examples(self, count: int) -> int | None:
+        return None
+
+
+class Stream(_Order):
+    """The order of the file, once: each example is seen when it arrives and never again."""
+
+    def indices(self, updates: Int[Array, " N"], count: int, *, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+        _, position, present, age = _slots(updates, count, self.size)
+        return position, present, age
+
+    def limit_examples(self, count: int) -> int | None:
+        return count

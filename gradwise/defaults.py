@@ -1,0 +1,66 @@
+"""The recommended recipe for each task: the chapter's advice where it gives a value, measured defaults where it does not.
+
+The reasons, with numbers, are in `docs/design.md`. Any part can be exchanged by name:
+
+    gradwise.defaults.classification(model=Mlp(widths=(500,)), optimiser=Sgd(learning_rate=0.03))
+"""
+
+from typing import Any
+
+from .core.dataset import Task
+from .core.recipe import Recipe
+from .core.tree import knobs, replace
+from .criteria.compose import Supervised
+from .criteria.loss import AbstractLoss, Gaussian, Sigmoid, Softmax
+from .data.batches import Reshuffled
+from .data.scale import Automatic
+from .data.split import HoldOut
+from .models.mlp import Mlp
+from .optimisers.adaptive import Adam
+from .optimisers.averaged import MovingAverage
+from .training.stopping import Patience
+
+
+def _recipe(loss: AbstractLoss, parts: dict[str, Any]) -> Recipe:
+    chosen = {
+        "split": HoldOut(),
+        "scaler": Automatic(),
+        "batches": Reshuffled(),
+        "model": Mlp(),
+        "criterion": Supervised(loss),
+        "optimiser": MovingAverage(Adam()),
+        "stopping": Patience(),
+    }
+    return Recipe(**{**chosen, **parts})
+
+
+def classification(**parts: Any) -> Recipe:
+    """One class for each example."""
+    return _recipe(Softmax(), parts)
+
+
+def multilabel(**parts: Any) -> Recipe:
+    """Any number of labels for each example."""
+    return _recipe(Sigmoid(), parts)
+
+
+def regression(**parts: Any) -> Recipe:
+    """One or several numbers for each example."""
+    return _recipe(Gaussian(), parts)
+
+
+def for_task(task: Task, **parts: Any) -> Recipe:
+    """The recommended recipe for a data set's task."""
+    return {"classes": classification, "labels": multilabel, "numbers": regression}[task.kind](**parts)
+
+
+def following(recipe: Recipe, metric: str) -> Recipe:
+    """The recipe with early stopping looking at this metric, where it is a mean over examples.
+
+    AUC is not: it is followed through the log-loss.
+    """
+    score = {"log_loss": "loss", "auc": "loss", "mae": "absolute", "rmse": "squared", "r2": "squared"}.get(metric)
+    path = "criterion.loss.score_by"
+    if score is None or path not in [name for name, _, _ in knobs(recipe)]:
+        return recipe
+    return replace(recipe, path, score)

@@ -1,0 +1,1 @@
+"""Networks: specs that build Equinox modules."""

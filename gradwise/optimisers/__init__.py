@@ -1,0 +1,1 @@
+"""Optimisers: specs that build Optax transformations."""

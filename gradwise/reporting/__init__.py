@@ -1,0 +1,10 @@
+"""Reports: any record as one self-contained page. Reads records, runs nothing.
+
+matplotlib is imported only when something is drawn.
+"""
+
+from .figure import Figure, Page, Section, Table
+from .page import render
+from .report import report, verdict, write_report
+
+__all__ = ["Figure", "Page", "Section", "Table", "render", "report", "verdict", "write_report"]

@@ -1,0 +1,370 @@
+"""From a record to figures: each function picks the data, says in words what is seen, and puts the numbers beside it."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from ..analysis import (
+    Confusion,
+    LearningCurves,
+    best_interval,
+    class_curves,
+    class_errors,
+    column,
+    confusion,
+    folds,
+    learning_curves,
+    optimiser_curves,
+    reliability,
+    residuals,
+)
+from ..core.record import Fit
+from . import draw, words
+from .figure import Cell, Figure, Row, Table
+
+_SHOWN_ROWS = 60  # of a table that would have more; the files beside the report hold all
+_SHOWN_RATES = 20
+_SHOWN_PAIRS = 15
+_SHOWN_OUTPUTS = 6
+_SHOWN_DOTS = 1000
+_ROW_HEIGHT = 24
+
+
+def _some(count: int, always: int | None = None) -> list[int]:
+    """At most `_SHOWN_ROWS` of so many rows, evenly spread, with the first, the last and the one that must be there."""
+    if count <= _SHOWN_ROWS:
+        return list(range(count))
+    picked = {round(i * (count - 1) / (_SHOWN_ROWS - 1)) for i in range(_SHOWN_ROWS)}
+    return sorted(picked | ({always} if always is not None else set()))
+
+
+def _in(curves: LearningCurves, value: float) -> str:
+    share = curves.quantity == "score" and curves.task != "numbers"
+    return words.percent(value) if share else words.number(value)
+
+
+def _history_table(record: Fit, curves: LearningCurves) -> Table:
+    history = record.history
+    age, epoch = column(history, "age_examples"), column(history, "epoch")
+    train, valid = (column(history, f"{part}_{curves.quantity}") for part in ("train", "valid"))
+    if curves.quantity == "score" and record.task == "numbers":
+        train, valid = np.sqrt(train), np.sqrt(valid)
+    best = best_interval(record)
+    picked = _some(len(age), best)
+    rows = tuple(
+        (
+            words.whole(age[i]),
+            words.number(epoch[i]),
+            _in(curves, train[i]),
+            _in(curves, valid[i]),
+            "best" if i == best else "",
+        )
+        for i in picked
+    )
+    left_out = len(age) - len(picked)
+    note = f"{left_out:,} more intervals are in `history.parquet`." if left_out else ""
+    return Table("Numbers", ("age", "epoch", "training", "validation", ""), rows, (0, 1, 2, 3), note)
+
+
+def _curve_words(curves: LearningCurves) -> str:
+    name = "error" if curves.quantity == "score" else "loss"
+    if not len(curves.valid) and not len(curves.train):
+        return f"No {name} could be measured."
+    if curves.best is None or len(curves.valid) == 0:
+        last = curves.train if len(curves.train) else curves.valid
+        return f"The {name} at the end was {_in(curves, last.value[-1])}."
+    age, value = curves.best
+    start = f"Validation {name} went from {_in(curves, curves.valid.value[0])} to {_in(curves, value)} at its best"
+    if len(curves.valid) == 1:
+        start = f"Validation {name} was measured once: {_in(curves, value)}"
+    there = curves.train.value[curves.train.age == age]
+    beside = f"; training {name} there {_in(curves, there[0])}" if len(there) else ""
+    unit = " In standard deviations of the target: 1 is what always guessing the mean gives."
+    return f"{start}, at age {words.whole(age)}{beside}." + (
+        unit if curves.task == "numbers" and curves.quantity == "score" else ""
+    )
+
+
+def curve_figures(record: Fit) -> Iterator[Figure]:
+    """Score and loss against age, then what the optimiser did, where it changed at all."""
+    for quantity, title in (("score", "Error"), ("loss", "Loss")):
+        curves = learning_curves(record, quantity)
+        if len(curves.train) or len(curves.valid):
+            yield Figure(
+                quantity,
+                title,
+                _curve_words(curves),
+                partial(draw.learning_curves, curves),
+                _history_table(record, curves),
+            )
+    titles = {"learning_rate": "Learning rate", "gradient_norm": "Size of the gradient"}
+    for name, curve in optimiser_curves(record).items():
+        if len(curve) < 2 or curve.value.min() == curve.value.max():
+            continue
+        rows = tuple((words.whole(curve.age[i]), words.number(curve.value[i])) for i in _some(len(curve)))
+        yield Figure(
+            name.replace("_", "-"),
+            titles[name],
+            f"From {words.number(curve.value[0])} to {words.number(curve.value[-1])}.",
+            partial(draw.one_curve, curve, name=titles[name].lower()),
+            Table("Numbers", ("age", titles[name].lower()), rows, (0, 1)),
+            height=210,
+        )
+
+
+def _matrix_table(data: Confusion) -> Table:
+    if len(data.classes) <= draw.NUMBERED_CLASSES:
+        names = [words.short(name, 24) for name in data.classes]
+        rows = tuple(
+            (name, *(words.whole(count) for count in counts)) for name, counts in zip(names, data.counts, strict=True)
+        )
+        return Table("Numbers", ("true \\ predicted", *names), rows, tuple(range(1, len(names) + 1)))
+    pairs = data.pairs(_SHOWN_ROWS)
+    rows = tuple((pair.true, pair.predicted, words.whole(pair.errors), words.whole(pair.count)) for pair in pairs)
+    return Table("Numbers", ("true", "predicted", "examples", "of"), rows, (2, 3))
+
+
+def confusion_figures(record: Fit) -> Iterator[Figure]:
+    """The matrix where its cells can be told apart; the commonest confusions where its numbers cannot."""
+    data = confusion(record)
+    size = len(data.classes)
+    if not size:
+        return
+    wrong = int(round(data.counts.sum() - np.trace(data.counts)))
+    common = data.pairs(_SHOWN_PAIRS)
+    said = f"{words.whole(wrong)} of {words.whole(data.counts.sum())} test examples were taken for another class."
+    if common:
+        first = common[0]
+        said += (
+            f" Most often {words.short(first.true, 40)} for {words.short(first.predicted, 40)}:"
+            f" {first.errors} of {first.count}."
+        )
+    if size <= draw.MAPPED_CLASSES:
+        longest = min(12 if size <= draw.NUMBERED_CLASSES else 8, max(len(words.clean(name)) for name in data.classes))
+        edge = 30 + round(6.4 * longest)
+        below = edge + 12 if longest > 3 or size > 15 else 44
+        side = 330 if size <= 12 else min(660, 24 * size) if size <= draw.NUMBERED_CLASSES else 480
+        yield Figure(
+            "confusion",
+            "Confusion matrix",
+            said + " Blue: right. Vermilion: confused.",
+            partial(draw.confusion, data),
+            _matrix_table(data),
+            width=edge + side + 10,
+            height=below + round(side * 0.92) + 26,
+            margins=(edge, below, 10, 26),
+            wide=size > 12,
+        )
+    if size > draw.NUMBERED_CLASSES and common:
+        yield Figure(
+            "pairs",
+            "Commonest confusions",
+            f"The {len(common)} commonest confusions, true class → predicted class." + ("" if size <= 100 else " " + said),
+            partial(draw.pairs, common),
+            _matrix_table(data),
+            width=440,
+            height=_ROW_HEIGHT * len(common) + 52,
+            margins=(196, 40, 12, 12),
+        )
+
+
+def rate_figures(record: Fit) -> Iterator[Figure]:
+    """The error of each class or label with its interval, worst first, and how the worst of them came about."""
+    data = class_errors(record)
+    if len(data.rates) < 2:
+        return
+    shown = data.rates[:_SHOWN_RATES]
+    worst = shown[0]
+    many = f" The {len(shown)} worst of {len(data.rates):,} are drawn." if len(shown) < len(data.rates) else ""
+    rows: tuple[Row, ...] = tuple(
+        (
+            rate.name,
+            words.whole(rate.count),
+            words.whole(rate.errors),
+            words.percent(rate.rate),
+            f"{words.percent(rate.low)} – {words.percent(rate.high)}" if math.isfinite(rate.low) else words.NOTHING,
+        )
+        for rate in data.rates[:300]
+    )
+    longest = min(18, max(len(words.clean(rate.name)) for rate in shown))
+    overall = record.metrics.get("test", {}).get("error_rate")
+    yield Figure(
+        "rates",
+        f"Error of each {data.of}",
+        f"Worst: {words.short(worst.name, 40)}, {words.percent(worst.rate)} of {words.whole(worst.count)}.{many}",
+        partial(draw.rates, shown, overall=math.nan if overall is None else overall),
+        Table("Numbers", (data.of, "examples", "errors", "error", "95 % interval"), rows, (1, 2, 3, 4)),
+        height=_ROW_HEIGHT * len(shown) + 66,
+        margins=(22 + round(6.6 * longest), 40, 16, 26),
+    )
+    curves = class_curves(record)
+    if curves.worst and max(map(len, curves.curves)) > 1:
+        names = ", ".join(words.short(curves.classes[k], 40) for k in curves.worst)
+        age = words.whole
+        last = [(curves.classes[k], curves.curves[k]) for k in range(len(curves.classes)) if len(curves.curves[k])]
+        yield Figure(
+            "class-curves",
+            "Each class during training",
+            f"Validation error by class; the worst at the best point were {names}.",
+            partial(draw.class_curves, curves),
+            Table(
+                "Numbers",
+                ("class", "lowest", "at age", "at the end"),
+                tuple(
+                    (
+                        name,
+                        words.percent(curve.value.min()),
+                        age(curve.age[int(curve.value.argmin())]),
+                        words.percent(curve.value[-1]),
+                    )
+                    for name, curve in last[:300]
+                ),
+                (1, 2, 3),
+            ),
+        )
+
+
+def reliability_figures(record: Fit) -> Iterator[Figure]:
+    """Whether the probabilities can be believed."""
+    data = reliability(record)
+    if data.empty:
+        return
+    rows = tuple(
+        (state, words.percent(confidence), words.percent(accuracy), words.whole(count))
+        for state, bins in (("as trained", data.before), ("calibrated", data.after))
+        for confidence, accuracy, count in zip(bins.confidence, bins.accuracy, bins.count, strict=True)
+    )
+    said = "On the dotted line, the network is right as often as it claims."
+    if math.isfinite(data.error_before) and math.isfinite(data.error_after):
+        said = (
+            f"Confidence and accuracy differ by {words.percent(data.error_before)} on average as trained, "
+            f"{words.percent(data.error_after)} after calibration"
+        )
+        said += f" (temperature {words.number(data.temperature)})." if math.isfinite(data.temperature) else "."
+    yield Figure(
+        "reliability",
+        "Can the probabilities be believed?",
+        said,
+        partial(draw.reliability, data),
+        Table("Numbers", ("", "confidence", "accuracy", "examples"), rows, (1, 2, 3)),
+    )
+
+
+def residual_figures(record: Fit) -> Iterator[Figure]:
+    """Predictions against targets for each output, the least explained first; the errors too when there are few."""
+    data = residuals(record)
+    shown = data[:_SHOWN_OUTPUTS]
+    for index, output in enumerate(shown):
+        step = max(1, math.ceil(len(output.target) / _SHOWN_DOTS))
+        few = type(output)(output.name, output.target[::step], output.prediction[::step], output.r2)
+        name = words.short(output.name, 40)
+        rows = tuple(
+            (words.number(output.target[i]), words.number(output.prediction[i]), words.number(output.error[i]))
+            for i in _some(len(output.target))
+        )
+        table = Table("Numbers (a sample)", ("true", "predicted", "difference"), rows, (0, 1, 2))
+        rest = f" The least explained {len(shown)} of {len(data)} outputs are drawn." if len(data) > len(shown) else ""
+        yield Figure(
+            f"predicted-{index}",
+            f"Predicted against true: {name}",
+            f"On the dotted line a prediction is exact. R² {words.number(output.r2)} on these {len(few.target):,} test "
+            f"examples.{rest if index == 0 else ''}",
+            partial(draw.predicted, few),
+            table,
+            height=330,
+        )
+        if len(data) <= 2:
+            spread = float(np.median(np.abs(output.error)))
+            yield Figure(
+                f"errors-{index}",
+                f"What is left over: {name}",
+                f"Half of the predictions are within {words.number(spread)} of the truth. A slope or a funnel here "
+                "is something the network has not learned.",
+                partial(draw.errors, few),
+                table,
+                height=330,
+            )
+
+
+def fold_figures(record: Fit) -> Iterator[Figure]:
+    """The k-fold estimate, where one was made."""
+    data = folds(record)
+    if not any(math.isfinite(value) for value in data.values):
+        return
+    metric = record.metric
+    interval = (
+        f" (95 % interval {words.in_metric(metric, data.low)} – {words.in_metric(metric, data.high)})"
+        if math.isfinite(data.low)
+        else ""
+    )
+    rows = tuple((str(i + 1), words.in_metric(metric, value)) for i, value in enumerate(data.values))
+    yield Figure(
+        "folds",
+        f"Estimate by {len(data.values)}-fold cross-validation",
+        f"Mean {words.metric_name(metric)} {words.in_metric(metric, data.mean)}{interval}; each dot is one fold.",
+        partial(draw.folds, data, metric=metric),
+        Table("Numbers", ("fold", words.metric_name(metric)), rows, (0, 1)),
+        height=130,
+        margins=(20, 40, 16, 12),
+    )
+
+
+def metric_table(record: Fit) -> Table:
+    """Every metric of every part."""
+    parts = [part for part in ("train", "valid", "test") if record.metrics.get(part)]
+    names = list(dict.fromkeys(name for part in parts for name in record.metrics[part]))
+    titles = {"train": "training", "valid": "validation", "test": "test"}
+    rows: tuple[Row, ...] = tuple(
+        (
+            words.metric_name(name) + (" (chosen)" if name == record.metric else ""),
+            *(words.in_metric(name, record.metrics[part].get(name)) for part in parts),
+        )
+        for name in names
+    )
+    return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)))
+
+
+def residual_table(record: Fit) -> Table | None:
+    """Quantiles of the errors, as recorded: one column for each output."""
+    plain = record.evidence.get("residual_quantiles")
+    if not plain:
+        return None
+    names = tuple(str(name) for name in record.evidence.get("names", ()))[:_SHOWN_OUTPUTS]
+    rows: list[Row] = []
+    for label, values in plain.items():
+        numbers = list(values) if isinstance(values, list | tuple) else [values]
+        rows.append((str(label), *(words.number(value) for value in numbers[: max(1, len(names))])))
+    widest = max(len(row) for row in rows)
+    header = ("quantile", *(names if len(names) == widest - 1 else ("error",) * (widest - 1)))
+    padded = tuple(row + ("",) * (widest - len(row)) for row in rows)
+    return Table("How large the errors are (predicted − true)", header, padded, tuple(range(1, widest)))
+
+
+def worst_table(record: Fit) -> Table | None:
+    """The test examples that went worst: rows worth a look, since some of them are wrongly labelled."""
+    plain = (record.evidence.get("worst") or [])[:20]
+    if not plain:
+        return None
+
+    def shown(value: object) -> str:
+        if isinstance(value, list | tuple):
+            return ", ".join(shown(item) for item in value)
+        return words.number(value) if isinstance(value, float) else words.clean(value)
+
+    names = [name for name in ("row", "true", "predicted", "probability", "loss", "error") if name in plain[0]]
+    right = tuple(
+        i for i, name in enumerate(names) if name in ("row", "probability", "loss", "error") or record.task == "numbers"
+    )
+    rows: tuple[Row, ...] = tuple(
+        tuple(
+            Cell(words.percent(item.get(name)) if name == "probability" else shown(item.get(name)))
+            if item.get(name) is not None
+            else Cell(words.NOTHING)
+            for name in names
+        )
+        for item in plain
+    )
+    note = "Rows are counted from 0 in the order of the data. Look at them: some may be wrongly labelled."
+    return Table("The worst test examples", tuple(names), rows, right, note, folded=len(rows) > 5)

@@ -1,0 +1,93 @@
+"""Checkpoints: one file, one generation, switched by one rename, so a kill at any moment leaves a whole one.
+
+The file is safetensors: the state's arrays by path, and one JSON text with the history and with the fingerprint of
+what was being trained. Going on from it is bit-identical to never having stopped (same machine).
+"""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..core.dataset import Dataset
+from ..core.errors import RequestError
+from ..core.record import write_whole
+from ..core.tree import named_leaves
+from .state import State
+
+NAME = "checkpoint.safetensors"
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """A run between two intervals."""
+
+    state: State
+    history: dict[str, list[Any]]
+    seconds: float
+
+
+def digest(dataset: Dataset) -> str:
+    """A short fingerprint of the examples, so that a run is never continued on other data."""
+    mark = hashlib.blake2b(digest_size=16)
+    parts: list[Any] = [dataset.inputs, dataset.targets, dataset.weights, dataset.groups, dataset.times]
+    for part in parts:
+        if part is None:
+            continue
+        for array in (part.data, part.indices, part.indptr) if hasattr(part, "indptr") else (part,):
+            array = np.ascontiguousarray(array)
+            mark.update(str((array.shape, array.dtype)).encode())
+            mark.update(array.tobytes() if array.dtype == object else array.view(np.uint8).data)
+    if dataset.test is not None:
+        mark.update(digest(dataset.test).encode())
+    return mark.hexdigest()
+
+
+def _arrays(state: PyTree) -> dict[str, np.ndarray]:
+    return {name: np.asarray(leaf) for name, leaf in named_leaves(eqx.filter(state, eqx.is_array))}
+
+
+def save(folder: Path, saved: Saved, fingerprint: str) -> None:
+    """Writes a new generation over the last one."""
+    from safetensors.numpy import save as to_bytes
+
+    text = json.dumps({"history": saved.history, "seconds": saved.seconds, "fingerprint": fingerprint})
+    write_whole(folder / NAME, to_bytes(_arrays(saved.state), metadata={"gradwise": text}))
+
+
+def load(folder: Path, like: State, fingerprint: str) -> Saved | None:
+    """The last generation, laid into a state of the same shape; None where the folder has none."""
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / NAME
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="numpy") as file:
+            notes = json.loads((file.metadata() or {})["gradwise"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        history, seconds, mark = dict(notes["history"]), float(notes["seconds"]), notes["fingerprint"]
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as problem:
+        raise RequestError(
+            f"{path} is damaged ({type(problem).__name__}: {problem}). Start anew with --overwrite."
+        ) from None
+    if mark != fingerprint:
+        raise RequestError(
+            f"{path} belongs to another run: its data, recipe or seed differ. Resume with what it began with, "
+            "or start anew with --overwrite."
+        )
+    expected = _arrays(like)
+    if {n: (a.shape, a.dtype) for n, a in arrays.items()} != {n: (a.shape, a.dtype) for n, a in expected.items()}:
+        raise RequestError(f"{path} does not fit this recipe. Start anew with --overwrite.")
+    leaves, structure = jax.tree.flatten(eqx.filter(like, eqx.is_array))
+    names = [name for name, _ in named_leaves(eqx.filter(like, eqx.is_array))]
+    assert len(names) == len(leaves)
+    state = jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in names])
+    return Saved(eqx.combine(state, like), history, seconds)

@@ -1,0 +1,152 @@
+"""The one compiled unit: `advance` by N updates, then `judge` by one validation and one decision.
+
+Everything between two intervals (progress, checkpoints, interruption) is ordinary Python. The state's buffers are
+donated, so a run of any length allocates nothing anew (row F5).
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ..core.parts import Scores
+from .state import Problem, State
+from .step import gather, step
+
+_CHUNK = 1024  # rows judged at once: large enough to be fast, small enough for any validation set
+_CALIBRATION_ROWS = 2048
+
+
+class Row(eqx.Module):
+    """What one interval tells: one line of the history. Means by class are not-a-number for unseen classes."""
+
+    age_examples: Int[Array, ""]
+    updates: Int[Array, ""]
+    train_loss: Float[Array, ""]
+    train_score: Float[Array, ""]
+    valid_loss: Float[Array, ""]
+    valid_score: Float[Array, ""]
+    train_score_by_class: Float[Array, " K"]
+    valid_score_by_class: Float[Array, " K"]
+    best: Bool[Array, ""]
+    stop: Bool[Array, ""]
+    patience_examples: Int[Array, ""]
+    learning_rate: Float[Array, ""]
+    diverged_examples: Int[Array, ""]  # the age of the first loss that was not a number, or -1
+
+
+def _by_class(values: Array, targets: Array, present: Array, classes: int) -> Array:
+    if classes == 0:
+        return jnp.zeros(0)
+    total = jax.ops.segment_sum(values * present, targets, classes)
+    return total / jax.ops.segment_sum(present, targets, classes)
+
+
+def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[str, Array]]:
+    """N updates as one scan; training loss and score are those seen before each update, so they cost nothing."""
+    numbers = state.update + jnp.arange(updates, dtype=jnp.int32)
+    rows, present, ages = problem.recipe.batches.indices(numbers, len(problem.train), key=problem.key)
+
+    def body(carry: tuple[Any, Any, Any], inputs: tuple[Array, Array]) -> Any:
+        # Only what an update changes is carried: the best model and the stopping state stay outside the loop.
+        parameters, optimiser, update = carry
+        moving = State(parameters, optimiser, (), (), update)
+        moving, terms = step(problem, moving, gather(problem, *inputs))
+        total = jnp.broadcast_to(terms["total"], inputs[1].shape)
+        seen = (terms.get("loss", total), terms.get("score", total))
+        return (moving.parameters, moving.optimiser, moving.update), seen
+
+    carry = (state.parameters, state.optimiser, state.update)
+    (parameters, optimiser, update), (losses, scores) = jax.lax.scan(body, carry, (rows, present))
+    state = State(parameters, optimiser, state.stopping, state.best, update)
+    bad = ~jnp.all(jnp.isfinite(losses) | (present == 0), axis=1)
+    count = jnp.sum(present)
+    seen = {
+        "age_examples": ages[-1],
+        "train_loss": jnp.sum(losses * present) / count,
+        "train_score": jnp.sum(scores * present) / count,
+        "train_score_by_class": _by_class(
+            scores.ravel(), problem.train.targets[rows].ravel(), present.ravel(), problem.classes
+        )
+        if problem.classes
+        else jnp.zeros(0),
+        "diverged_examples": jnp.where(jnp.any(bad), ages[jnp.argmax(bad)], -1),
+    }
+    return state, seen
+
+
+def judged_model(problem: Problem, state: State) -> Any:
+    """The network as it is judged: averaged where the optimiser averages, its batch statistics measured."""
+    model = problem.model(problem.recipe.optimiser.judged(state.parameters, state.optimiser))
+    if getattr(model, "needs_calibration", False):
+        model = model.calibrate(problem.train.inputs[:_CALIBRATION_ROWS])
+    return model
+
+
+def evaluate(problem: Problem, model: PyTree) -> Scores:
+    """Score and loss of every validation example, in chunks of one shape; the last chunk overlaps the one before."""
+    valid = problem.valid
+    count = len(valid)
+    chunk = min(count, _CHUNK)
+
+    def body(number: Array, scores: tuple[Array, Array]) -> tuple[Array, Array]:
+        start = jnp.minimum(number * chunk, count - chunk)
+        inputs = jax.lax.dynamic_slice_in_dim(valid.inputs, start, chunk)
+        targets = jax.lax.dynamic_slice_in_dim(valid.targets, start, chunk)
+        part = problem.recipe.criterion.examples(model, inputs, targets)
+        write = jax.lax.dynamic_update_slice_in_dim
+        return write(scores[0], part[0], start, 0), write(scores[1], part[1], start, 0)
+
+    zeros = jnp.zeros(count)
+    score, loss = jax.lax.fori_loop(0, -(-count // chunk), body, (zeros, zeros))
+    if valid.weights is not None:
+        weights = valid.weights / jnp.mean(valid.weights)
+        score, loss = score * weights, loss * weights
+    return Scores(score, loss)
+
+
+def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State, Row]:
+    """One validation, one decision; a better model replaces the best one on the device."""
+    stopping = problem.recipe.stopping
+    model = judged_model(problem, state)
+    scores = evaluate(problem, model)
+    stopped, better, stop = stopping.step(state.stopping, seen["age_examples"], scores)
+    finite = jnp.isfinite(jnp.mean(scores.loss)) & (seen["diverged_examples"] < 0)
+    better = better & finite
+    arrays = eqx.filter(model, eqx.is_array)
+    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), arrays, state.best)
+    diverged = jnp.where(finite, -1, jnp.maximum(seen["diverged_examples"], 0))
+    diverged = jnp.where(~finite & (diverged == 0), seen["age_examples"], diverged)
+    row = Row(
+        age_examples=seen["age_examples"],
+        updates=state.update,
+        train_loss=seen["train_loss"],
+        train_score=seen["train_score"],
+        valid_loss=jnp.mean(scores.loss),
+        valid_score=jnp.mean(scores.score),
+        train_score_by_class=seen["train_score_by_class"],
+        valid_score_by_class=_by_class(
+            scores.score, problem.valid.targets, jnp.ones(len(problem.valid)), problem.classes
+        )
+        if problem.classes
+        else jnp.zeros(0),
+        best=better,
+        stop=stop,
+        patience_examples=stopping.patience_examples(stopped),
+        learning_rate=problem.recipe.optimiser.rate(state.optimiser),
+        diverged_examples=diverged,
+    )
+    return State(state.parameters, state.optimiser, stopped, best, state.update), row
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _interval(fixed: tuple[Problem, int], state: State) -> tuple[State, Row]:
+    problem, updates = fixed
+    return judge(problem, *advance(problem, state, updates))
+
+
+def interval(problem: Problem, state: State, updates: int) -> tuple[State, Row]:
+    """`updates` updates, one validation, one decision. The state passed in is used up: go on with the one returned."""
+    return _interval((problem, updates), state)

@@ -1,0 +1,111 @@
+"""The loop of intervals, and what happens between two of them: history, checkpoints, time, interruption."""
+
+import dataclasses
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..core.outcome import Outcome
+from . import checkpoint
+from .interval import interval
+from .monitor import Monitor
+from .state import Problem, State
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+def silent(line: dict[str, Any]) -> None:
+    """Watches nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Conduct:
+    """How to run, as opposed to what to train: none of this changes a number in the result.
+
+    Checkpoints go into `folder` every `checkpoint_seconds` between intervals and at the end; `watch` is called with
+    each line of the history.
+    """
+
+    folder: Path | None = None
+    resume: bool = False
+    checkpoint_seconds: float = 10.0
+    max_seconds: float = math.inf
+    watch: Watch = silent
+
+
+@contextmanager
+def listening() -> Iterator[threading.Event]:
+    """While it lasts, the first Ctrl-C asks the loop to end after the present interval; a second one is immediate.
+
+    An exception in the middle of an interval would lose the state, whose buffers the interval has taken over.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _ending(line: dict[str, Any], problem: Problem, seconds: float, conduct: Conduct, asked: bool) -> Outcome | None:
+    """Why the run ends here, if it does."""
+    age = line["age_examples"]
+    if line["diverged_examples"] >= 0:
+        return Outcome("diverged", line["diverged_examples"])
+    if line["stop"]:
+        return Outcome("patience", age)
+    if line["updates"] >= problem.limit_updates:
+        return Outcome("finished", age)
+    if asked:
+        return Outcome("interrupted", age)
+    if seconds >= conduct.max_seconds:
+        return Outcome("out_of_time", age)
+    return None
+
+
+def run(
+    problem: Problem, state: State, conduct: Conduct, fingerprint: str
+) -> tuple[State, dict[str, list[Any]], Outcome, float]:
+    """Intervals until something ends them: the last state, the history, the outcome, the seconds."""
+    saved = checkpoint.load(conduct.folder, state, fingerprint) if conduct.folder and conduct.resume else None
+    monitor = Monitor(len(problem.train), problem.classes, saved.history if saved else None)
+    earlier = saved.seconds if saved else 0.0
+    state = saved.state if saved else state
+    begun = last_saved = time.monotonic()
+
+    def save() -> None:
+        if conduct.folder:
+            seconds = earlier + time.monotonic() - begun
+            checkpoint.save(conduct.folder, checkpoint.Saved(state, monitor.columns, seconds), fingerprint)
+
+    done = int(state.update)
+    with listening() as asked:
+        while True:
+            updates = min(problem.interval_updates, problem.limit_updates - done)
+            if updates <= 0:  # a finished run, resumed
+                return state, monitor.columns, Outcome("finished", monitor.last_age), earlier
+            state, row = interval(problem, state, updates)
+            seconds = earlier + time.monotonic() - begun
+            line = monitor.add(row, seconds)
+            done = line["updates"]
+            conduct.watch(line)
+            outcome = _ending(line, problem, seconds, conduct, asked.is_set())
+            if outcome is not None or time.monotonic() - last_saved >= conduct.checkpoint_seconds:
+                save()
+                last_saved = time.monotonic()
+            if outcome is not None:
+                return state, monitor.columns, outcome, seconds

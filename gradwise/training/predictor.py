@@ -1,0 +1,171 @@
+"""The trained network with all it needs to read raw rows: scaler, network, link, temperature, target units.
+
+    predictor = load_predictor(folder / "model.safetensors")
+    predictor.predict(rows)              # probabilities (n, k), or numbers (n, k)
+
+It is saved as one safetensors file: arrays, and one JSON text that names gradwise's own classes. Nothing is unpickled,
+and the training data is not needed.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..core.dataset import Classes, Column, Labels, Numbers, Task
+from ..core.errors import RequestError
+from ..core.parts import AbstractCriterion, FittedScaler, apply_batch
+from ..core.recipe import from_plain, to_plain
+from ..core.record import write_whole
+
+_PIECES = ("scaler", "network", "criterion", "shift", "scale")
+_CHUNK = 512  # every forward pass has this many rows, so a row's prediction cannot depend on its neighbours
+
+
+@eqx.filter_jit
+def _forward(network: PyTree, rows: Float[Array, "chunk ..."]) -> Float[Array, "chunk k"]:
+    return apply_batch(network, rows, None)
+
+
+@eqx.filter_jit
+def _link(criterion: AbstractCriterion, outputs: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    return jax.vmap(criterion.link)(outputs)
+
+
+def outputs_of(network: PyTree, inputs: Any) -> np.ndarray:
+    """The network's outputs for scaled inputs, in chunks of one fixed shape."""
+    count = inputs.shape[0]
+    parts = []
+    for start in range(0, count, _CHUNK):
+        rows = jnp.asarray(inputs[start : start + _CHUNK])
+        missing = _CHUNK - rows.shape[0]
+        if missing:
+            rows = jnp.concatenate([rows, jnp.zeros((missing, *rows.shape[1:]), rows.dtype)])
+        parts.append(np.asarray(_forward(network, rows))[: _CHUNK - missing])
+    return np.concatenate(parts).astype(np.float64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictor:
+    """Raw rows in, predictions out. `shift` and `scale` bring standardised numbers back to their own units."""
+
+    scaler: FittedScaler
+    network: PyTree
+    criterion: AbstractCriterion
+    temperature: float
+    shift: np.ndarray
+    scale: np.ndarray
+    task: Task
+    columns: tuple[Column, ...]
+    shape: tuple[int, ...]
+
+    def from_outputs(self, outputs: np.ndarray) -> np.ndarray:
+        """Probabilities for classes and labels, numbers in the target's own units."""
+        if self.task.kind == "numbers":
+            return outputs * self.scale + self.shift
+        with jax.enable_x64(True):
+            return np.asarray(_link(self.criterion, outputs / self.temperature))
+
+    def predict(self, rows: Any) -> np.ndarray:
+        """Predictions (n, k) for raw rows, encoded as the training data was."""
+        if rows.shape[0] == 0:
+            return np.zeros((0, self.task.outputs))
+        if tuple(rows.shape[1:]) != self.shape:
+            raise RequestError(f"each row must have shape {self.shape}; got {tuple(rows.shape[1:])}.")
+        return self.from_outputs(outputs_of(self.network, self.scaler.apply(rows)))
+
+
+def fit_temperature(criterion: AbstractCriterion, outputs: np.ndarray, targets: np.ndarray) -> float:
+    """The temperature that makes validation probabilities most likely (row J9); 1 where there is no optimum inside."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_temperature: float) -> float:
+        scaled = outputs / np.exp(log_temperature)
+        top = scaled.max(1, keepdims=True)
+        logs = scaled - top - np.log(np.exp(scaled - top).sum(1, keepdims=True))
+        return float(-logs[np.arange(len(targets)), targets].mean())
+
+    found = minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded")
+    best = float(found.x)
+    return float(np.exp(best)) if abs(best) < 2.9 and loss(best) < loss(0.0) else 1.0
+
+
+def _task_to_plain(task: Task) -> dict[str, Any]:
+    if isinstance(task, Classes):
+        labels = np.asarray(task.labels)
+        return {"kind": task.kind, "name": task.name, "labels": labels.tolist(), "dtype": labels.dtype.str}
+    return {"kind": task.kind, "names": list(task.names)}
+
+
+def _task_from_plain(plain: dict[str, Any]) -> Task:
+    if plain["kind"] == "classes":
+        dtype = np.dtype(object if plain["dtype"] == "|O" else plain["dtype"])
+        return Classes(np.array(plain["labels"], dtype=dtype), plain["name"])
+    return (Labels if plain["kind"] == "labels" else Numbers)(tuple(plain["names"]))
+
+
+def save_predictor(predictor: Predictor, path: Path, *, about: dict[str, Any]) -> None:
+    """Writes the predictor as one file; `about` travels with it (metric, version)."""
+    from safetensors.numpy import save as to_bytes
+
+    arrays: dict[str, np.ndarray] = {}
+    head: dict[str, Any] = {}
+    for name in _PIECES:
+        own: dict[str, np.ndarray] = {}
+        head[name] = to_plain(getattr(predictor, name), own)
+        arrays.update({f"{name}/{path}": array for path, array in own.items()})
+    head |= {
+        "temperature": predictor.temperature,
+        "task": _task_to_plain(predictor.task),
+        "columns": [[column.name, column.kind, list(column.categories)] for column in predictor.columns],
+        "shape": list(predictor.shape),
+        "about": about,
+        "format": 1,
+    }
+    content = to_bytes({name: np.ascontiguousarray(a) for name, a in arrays.items()}, {"gradwise": json.dumps(head)})
+    write_whole(path, content)
+
+
+def load_predictor(path: Path, classes: tuple[Any, ...] = ()) -> tuple[Predictor, dict[str, Any]]:
+    """The predictor in a file, and what travelled with it. A network of the user's own needs its classes passed in."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise RequestError(f"there is no model at {path}.")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            head = json.loads((file.metadata() or {})["gradwise"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        if head["format"] != 1:
+            raise RequestError(f"{path} was written in format {head['format']}, which this version cannot read.")
+
+        def piece(name: str) -> Any:
+            own = {full.partition("/")[2]: a for full, a in arrays.items() if full.startswith(f"{name}/")}
+            return from_plain(head[name], own, classes)
+
+        predictor = Predictor(
+            scaler=piece("scaler"),
+            network=jax.tree.map(jnp.asarray, piece("network")),
+            criterion=piece("criterion"),
+            temperature=float(head["temperature"]),
+            shift=piece("shift"),
+            scale=piece("scale"),
+            task=_task_from_plain(head["task"]),
+            columns=tuple(Column(name, kind, tuple(categories)) for name, kind, categories in head["columns"]),
+            shape=tuple(head["shape"]),
+        )
+        if not (isinstance(predictor.scaler, FittedScaler) and isinstance(predictor.criterion, AbstractCriterion)):
+            raise RequestError(f"{path} is not a model of gradwise.")
+        return predictor, head["about"]
+    except RequestError as problem:
+        raise RequestError(f"{path}: {problem}") from None
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as problem:
+        raise RequestError(
+            f"{path} is damaged or not a model of gradwise ({type(problem).__name__}: {problem})."
+        ) from None

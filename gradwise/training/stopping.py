@@ -1,0 +1,191 @@
+"""When to stop (rows C6, C7). Ages and patience are counted in *examples visited*.
+
+    Patience(growth=Times(2.0))           at a new minimum at age t, patience becomes max(patience, 2 t)
+    Patience(growth=Plus(50_000))         ... becomes max(patience, t + 50 000)
+    Patience(significance=0.05)           ... only if a paired test says the improvement is real
+    Off(epochs=20)                        a fixed length, for analysis: stopping hides what other knobs do
+
+Any improvement of the validation score is kept as the best model (the loss breaks ties); the significance test gates
+patience alone, since gating what is kept was measured to hurt.
+"""
+
+import abc
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ..core.knob import Spec, is_off, knob, switch
+from ..core.parts import AbstractStopping, Scores
+from ..core.prior import LogUniform, Uniform
+
+LONGEST_EXAMPLES = 2**31 - 2**27  # ages are 32-bit integers, with room for one more interval
+
+
+class AbstractGrowth(Spec):
+    @abc.abstractmethod
+    def __call__(self, age: Int[Array, ""]) -> Float[Array, ""]:
+        """The patience, in examples, that a new minimum at this age deserves."""
+
+
+class Times(AbstractGrowth):
+    """Patience grows in proportion to the age of the best model."""
+
+    factor: float = knob(
+        2.0, allowed="[1, inf)", prior=Uniform(1.2, 4.0), row="C6", about="patience is at least this times the best age"
+    )
+
+    def __call__(self, age: Int[Array, ""]) -> Float[Array, ""]:
+        return age * self.factor
+
+
+class Plus(AbstractGrowth):
+    """Patience reaches a fixed number of examples past the best model."""
+
+    examples: float = knob(
+        10_000.0, allowed="[1, inf)", prior=LogUniform(1e3, 1e7), row="C6", about="examples to see past the best age"
+    )
+
+    def __call__(self, age: Int[Array, ""]) -> Float[Array, ""]:
+        return age + self.examples
+
+
+class _PatienceState(NamedTuple):
+    patience: Int[Array, ""]
+    best_score: Float[Array, ""]
+    best_loss: Float[Array, ""]
+    best_age: Int[Array, ""]
+    reference: Float[Array, " V"]  # scores at the last minimum that was found significant; empty when not asked for
+
+
+def is_better(state: _PatienceState, score: Float[Array, ""], loss: Float[Array, ""]) -> Bool[Array, ""]:
+    """A lower score, or the same score at a lower loss. Not-a-number is never better."""
+    return (score < state.best_score) | ((score == state.best_score) & (loss < state.best_loss))
+
+
+def is_significant(reference: Float[Array, " V"], scores: Float[Array, " V"], level: float) -> Bool[Array, ""]:
+    """One-sided paired test (normal approximation) that the mean score fell."""
+    fall = reference - scores
+    count = fall.shape[0]
+    error = jnp.sqrt(jnp.var(fall) * count / max(1, count - 1) / count)
+    return jnp.mean(fall) > ndtri(1.0 - level) * error
+
+
+class Patience(AbstractStopping):
+    """Early stopping: the number of updates, chosen almost for free."""
+
+    initial_examples: float = knob(
+        10_000.0,
+        allowed="[0, inf)",
+        prior=LogUniform(1e3, 1e6),
+        row="C6",
+        about="patience at the start, in examples",
+    )
+    initial_epochs: float = knob(
+        20.0,
+        allowed="[0, inf)",
+        prior=LogUniform(1.0, 100.0),
+        row="C6",
+        about="patience at the start, in passes over the training set; the larger of the two holds",
+    )
+    growth: AbstractGrowth = Times()
+    significance: float = knob(
+        0.0,
+        allowed="[0, 0.5)",
+        prior=LogUniform(1e-3, 0.3),
+        row="C7",
+        off=0.0,
+        about="level of the paired test that lets patience grow; 0 is no test",
+    )
+    spacing: float = switch(
+        5.0,
+        allowed="[1, inf)",
+        row="C6",
+        kind="optimiser",
+        about="examples between validations, in sizes of the validation set",
+    )
+    least_examples: int = switch(
+        1000, allowed="[1, inf)", row="C6", kind="optimiser", about="examples between validations, at the least"
+    )
+    epochs: float = switch(
+        1000.0, allowed="(0, inf)", row="C6", kind="optimiser", about="the run ends here at the latest"
+    )
+
+    def init(self, count: int, validation: int) -> PyTree:
+        start = jnp.maximum(self.initial_examples, self.initial_epochs * count)
+        return _PatienceState(
+            patience=_whole(start),
+            best_score=jnp.asarray(jnp.inf),
+            best_loss=jnp.asarray(jnp.inf),
+            best_age=jnp.zeros((), jnp.int32),
+            reference=jnp.full(0 if is_off(self.significance) else validation, jnp.inf),
+        )
+
+    def step(
+        self, state: PyTree, age: Int[Array, ""], scores: Scores
+    ) -> tuple[PyTree, Bool[Array, ""], Bool[Array, ""]]:
+        score, loss = jnp.mean(scores.score), jnp.mean(scores.loss)
+        better = is_better(state, score, loss)
+        grows, reference = better, state.reference
+        if not is_off(self.significance):
+            first = jnp.isinf(state.best_score)
+            grows = better & (first | is_significant(state.reference, scores.score, self.significance))
+            reference = jnp.where(grows, scores.score, state.reference)
+        patience = jnp.where(grows, jnp.maximum(state.patience, _whole(self.growth(age))), state.patience)
+        new = _PatienceState(
+            patience=patience,
+            best_score=jnp.where(better, score, state.best_score),
+            best_loss=jnp.where(better, loss, state.best_loss),
+            best_age=jnp.where(better, age, state.best_age),
+            reference=reference,
+        )
+        return new, better, age >= patience
+
+    def interval_examples(self, count: int, validation: int) -> int:
+        return int(max(self.spacing * validation, validation, self.least_examples))
+
+    def limit_examples(self, count: int) -> int:
+        return int(min(self.epochs * count, LONGEST_EXAMPLES))
+
+    def patience_examples(self, state: PyTree) -> Int[Array, ""]:
+        return state.patience
+
+
+class Off(AbstractStopping):
+    """A fixed number of epochs. The last model is the result; validation is only watched."""
+
+    epochs: float = switch(
+        10.0, allowed="(0, inf)", row="C6", kind="optimiser", about="passes over the training set, then the end"
+    )
+    spacing: float = switch(
+        5.0,
+        allowed="[1, inf)",
+        row="C6",
+        kind="optimiser",
+        about="examples between validations, in sizes of the validation set",
+    )
+    least_examples: int = switch(
+        1000, allowed="[1, inf)", row="C6", kind="optimiser", about="examples between validations, at the least"
+    )
+
+    def init(self, count: int, validation: int) -> PyTree:
+        return ()
+
+    def step(
+        self, state: PyTree, age: Int[Array, ""], scores: Scores
+    ) -> tuple[PyTree, Bool[Array, ""], Bool[Array, ""]]:
+        return (), jnp.asarray(True), jnp.asarray(False)
+
+    def interval_examples(self, count: int, validation: int) -> int:
+        return int(max(self.spacing * validation, validation, self.least_examples))
+
+    def limit_examples(self, count: int) -> int:
+        return int(min(self.epochs * count, LONGEST_EXAMPLES))
+
+    def patience_examples(self, state: PyTree) -> Int[Array, ""]:
+        return jnp.asarray(LONGEST_EXAMPLES)
+
+
+def _whole(examples: Float[Array, ""]) -> Int[Array, ""]:
+    return jnp.minimum(examples, LONGEST_EXAMPLES).astype(jnp.int32)
