@@ -22,6 +22,7 @@ from .curves import (
     optimiser_curves,
     reliability,
     residuals,
+    score_kind,
     window,
 )
 
@@ -47,5 +48,6 @@ __all__ = [
     "optimiser_curves",
     "reliability",
     "residuals",
+    "score_kind",
     "window",
 ]

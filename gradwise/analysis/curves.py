@@ -17,6 +17,7 @@ import numpy as np
 
 from ..core.metric import wilson
 from ..core.record import Fit
+from ..core.tree import knobs
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,10 +33,14 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LearningCurves:
-    """One quantity ("score" or "loss") on the training and validation parts, and the point whose parameters were kept."""
+    """One quantity on the training and validation parts, and the point whose parameters were kept.
 
-    quantity: str
-    task: str
+    `kind` says what the values are: "error" (a share of the examples), "loss", "squared" (shown as its square root) or
+    "absolute", the last two in standard deviations of the target.
+    """
+
+    quantity: str  # "score" or "loss"
+    kind: str
     train: Curve
     valid: Curve
     best: tuple[float, float] | None
@@ -45,8 +50,9 @@ class LearningCurves:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClassCurves:
-    """The validation error of each class against age; `worst` indexes the classes to point out, worst first."""
+    """The validation score of each class against age; `worst` indexes the classes to point out, worst first."""
 
+    kind: str
     classes: tuple[str, ...]
     curves: tuple[Curve, ...]
     worst: tuple[int, ...]
@@ -89,10 +95,10 @@ class Confusion:
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-    """The error rate of one class or label on the test part, with its 95 % interval."""
+    """The error rate of one class or label on the test part, with its 95 % interval; NaN where there is none."""
 
     name: str
-    count: int
+    count: int  # examples of this class, or with this label
     errors: float
     rate: float
     low: float
@@ -182,6 +188,16 @@ def best_interval(record: Fit) -> int | None:
     return int(np.nanargmin(score)) if np.isfinite(score).any() else None
 
 
+def score_kind(record: Fit) -> str:
+    """What early stopping looked at: "error", "loss", "squared" or "absolute"."""
+    for path, _, value in knobs(record.recipe):
+        if path.startswith("criterion.") and path.endswith("score_by"):
+            return str(value)
+    if callable(getattr(record.recipe, "criterion", None)) and not list(knobs(record.recipe.criterion)):
+        return "loss"  # a plain loss function is its own score
+    return "squared" if record.task == "numbers" else "error"
+
+
 def learning_curves(record: Fit, quantity: str = "score") -> LearningCurves:
     """Training and validation score or loss against age.
 
@@ -190,13 +206,14 @@ def learning_curves(record: Fit, quantity: str = "score") -> LearningCurves:
     """
     age = column(record.history, "age_examples")
     train, valid = (column(record.history, f"{part}_{quantity}") for part in ("train", "valid"))
-    if quantity == "score" and record.task == "numbers":
+    kind = score_kind(record) if quantity == "score" else "loss"
+    if kind == "squared":
         train, valid = (np.sqrt(np.maximum(values, 0.0)) for values in (train, valid))
     index = best_interval(record)
     point = None if index is None else (float(age[index]), float(valid[index]))
     return LearningCurves(
         quantity,
-        record.task,
+        kind,
         _curve(age, train),
         _curve(age, valid),
         point if point is not None and np.isfinite(point).all() else None,
@@ -231,12 +248,12 @@ def optimiser_curves(record: Fit) -> dict[str, Curve]:
 
 
 def class_curves(record: Fit, most: int = 3) -> ClassCurves:
-    """The validation error of each class against age (row F6), pointing out the worst at the best interval."""
+    """The validation score of each class against age (row F6), pointing out the worst at the best interval."""
     rows = record.history.get("valid_score_by_class") or []
     classes = tuple(str(name) for name in record.evidence.get("classes", ()))
     present = [row for row in rows if row]
     if not classes or not present or any(len(row) != len(classes) for row in present):
-        return ClassCurves((), (), ())
+        return ClassCurves("", (), (), ())
     blank = [math.nan] * len(classes)
     values = np.array([[_number(value) for value in row] if row else blank for row in rows])
     age = column(record.history, "age_examples")
@@ -244,6 +261,7 @@ def class_curves(record: Fit, most: int = 3) -> ClassCurves:
     at_best = np.nan_to_num(values[len(values) - 1 if index is None else index], nan=-1.0)
     order = np.argsort(-at_best, kind="stable")[:most]
     return ClassCurves(
+        score_kind(record),
         classes,
         tuple(_curve(age, values[:, k]) for k in range(len(classes))),
         tuple(int(k) for k in order if at_best[k] > 0),
@@ -259,20 +277,30 @@ def confusion(record: Fit) -> Confusion:
     return Confusion(classes, counts)
 
 
-def _rate(name: str, row: dict[str, Any]) -> Rate:
+def _rate(name: str, row: dict[str, Any], total: int) -> Rate:
+    """One line of the evidence; `total` is the number of examples that could have been wrong."""
     count, errors, rate = int(row.get("count") or 0), _number(row.get("errors")), _number(row.get("error_rate"))
     low, high = _number(row.get("low")), _number(row.get("high"))
-    # Wilson's interval holds for a plain share of `count`; a weighted rate is another number, and gets none.
-    if math.isnan(low) and count and math.isclose(errors / count, rate, rel_tol=1e-6, abs_tol=1e-9):
-        low, high = wilson(errors, count)
+    # Wilson's interval holds for a plain share; a weighted rate is another number, and gets none.
+    if math.isnan(low) and total and math.isclose(errors / total, rate, rel_tol=1e-6, abs_tol=1e-9):
+        low, high = wilson(errors, total)
     return Rate(name, count, errors, rate, low, high)
 
 
 def class_errors(record: Fit) -> ClassErrors:
-    """The error rate of each class or label on the test part, worst first; those without examples are left out."""
-    of, key = ("label", "per_label") if record.task == "labels" else ("class", "per_class")
-    rates = [_rate(str(row.get(of)), row) for row in record.evidence.get(key) or ()]
-    seen = [rate for rate in rates if rate.count and math.isfinite(rate.rate)]
+    """The error rate of each class or label on the test part, worst first; what was not measured is left out.
+
+    A class is wrong on its own examples only; a label can be wrong on any example.
+    """
+    if record.task == "labels":
+        tested = int((record.data.get("rows") or {}).get("test") or 0)
+        rates = [_rate(str(row.get("label")), row, tested) for row in record.evidence.get("per_label") or ()]
+        of = "label"
+    else:
+        plain = record.evidence.get("per_class") or ()
+        rates = [_rate(str(row.get("class")), row, int(row.get("count") or 0)) for row in plain if row.get("count")]
+        of = "class"
+    seen = [rate for rate in rates if math.isfinite(rate.rate)]
     return ClassErrors(of, tuple(sorted(seen, key=lambda rate: (-rate.rate, -rate.count))))
 
 

@@ -68,7 +68,7 @@ class FittedScaler(eqx.Module):
 
     def apply(self, inputs: Any, dtype: Any = np.float32) -> np.ndarray:
         """All rows of an array or a SciPy sparse matrix; each result depends on its own row alone."""
-        rows = max(1, 2**19 // max(1, math.prod(inputs.shape[1:])))  # a few megabytes at a time stay in cache
+        rows = max(16, 2**19 // max(1, math.prod(inputs.shape[1:])))  # a few megabytes at a time stay in cache
         done = np.empty(0, dtype)
         for start in range(0, max(1, inputs.shape[0]), rows):
             part = inputs[start : start + rows]

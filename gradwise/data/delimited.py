@@ -24,10 +24,12 @@ from ..core.errors import RequestError
 
 # Ordered by how seldom each occurs inside values: of two separators that fit equally well the rarer one is meant.
 SEPARATORS = {"\t": "tabs", "|": "bars", ";": "semicolons", ",": "commas"}
-MISSING = frozenset(
-    "|?|NA|N/A|n/a|na|NaN|nan|NAN|-NaN|-nan|NULL|Null|null|None|#N/A|#N/A N/A|#NA|<NA>|<na>|NaT|1.#IND|1.#QNAN|-1.#IND|"
-    "-1.#QNAN".split("|")
-)
+# fmt: off
+MISSING = frozenset((
+    "", "?", "NA", "N/A", "n/a", "na", "NaN", "nan", "NAN", "-NaN", "-nan", "NULL", "Null", "null", "None", "#N/A",
+    "#N/A N/A", "#NA", "<NA>", "<na>", "NaT", "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN",
+))
+# fmt: on
 _SAMPLE_LINES = 200
 _SAMPLE_BYTES = 1 << 18
 _WIDE = 2000  # columns; beyond this Arrow's cost per column and block outweighs what threads bring
@@ -81,18 +83,16 @@ def _sample(data: bytes, label: str) -> str:
     if b"\0" in head or odd > len(head) / 100:
         raise RequestError(f"{label} is not a text table: it holds binary data. Is its ending right?")
     try:
-        return head.decode("utf-8-sig")
+        return head.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as problem:
-        # `utf-8-sig` counts from behind the mark at the start of the file, `_not_utf8` from the start itself.
-        offset = 3 if data.startswith(codecs.BOM_UTF8) else 0
-        raise _not_utf8(data, problem.start + offset, label) from None
+        raise _not_utf8(data, problem.start, label) from None
 
 
 def _rows(text: str, separator: str) -> list[list[str]]:
     try:
         return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row]
     except csv.Error:
-        return []  # a quoted value longer than Python's reader takes: Arrow decides
+        return []
 
 
 def _is_number(cell: str, decimal: str) -> bool:
@@ -135,6 +135,8 @@ def _sniff(text: str, label: str) -> _Dialect:
         if fit > best[0] or (fit == best[0] == 0.0 and separator == ","):
             best = (fit, separator, rows)
     _, separator, rows = best
+    if not rows and text.strip():
+        raise RequestError(f"{label}: a value at the top never ends. Is a quotation mark left open?")
     if not rows:
         raise RequestError(f"{label} is empty: a table needs a line of column names and rows below it.")
     cells = [cell.strip() for row in rows for cell in row] if separator != "," else []
@@ -167,7 +169,7 @@ def _fault(data: bytes, dialect: _Dialect, label: str) -> RequestError | None:
                 )
             line = reader.line_num + 1
     except csv.Error as problem:
-        if "end of data" in str(problem):
+        if "end of data" in str(problem) or "field limit" in str(problem):
             return RequestError(f"{label}, line {line}: a quotation mark opens here and never closes.")
         return RequestError(f"{label}, line {line}: {problem}.")
     return None

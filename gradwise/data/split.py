@@ -55,9 +55,7 @@ def _check_sum(split: Any) -> None:
 def _check_whole(split: Any, *names: str) -> None:
     for name in names:
         if int(getattr(split, name)) != getattr(split, name):
-            raise RequestError(
-                f"`{type(split).__name__}.{name}` must be a whole number; got {getattr(split, name)}."
-            )
+            raise RequestError(f"`{type(split).__name__}.{name}` must be a whole number; got {getattr(split, name)}.")
 
 
 def _sizes(count: int, fractions: Sequence[float], available: int, unit: str) -> list[int]:
@@ -193,6 +191,9 @@ class HoldOut(AbstractSplit):
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
         test = 0.0 if dataset.test is not None else self.test
         sizes = _sizes(len(dataset), [self.valid, test], len(dataset), "examples")
+        if dataset.groups is not None:
+            note = "groups were not kept together; `GroupHoldOut` keeps them, and its estimate is the honest one"
+            dataset = replace(dataset, notes=(*dataset.notes, note))
         return _parts(dataset, _draw(_classes_of(dataset), sizes, generator(key)), dataset.test)
 
 
@@ -207,7 +208,9 @@ class GroupHoldOut(AbstractSplit):
 
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
         if dataset.groups is None:
-            raise RequestError("`GroupHoldOut` needs groups and the data has none. Name their column, or use `HoldOut`.")
+            raise RequestError(
+                "`GroupHoldOut` needs groups and the data has none. Name their column, or use `HoldOut`."
+            )
         test = 0.0 if dataset.test is not None else self.test
         return _parts(dataset, _draw_groups(dataset.groups, [self.valid, test], generator(key)), dataset.test)
 
@@ -304,7 +307,9 @@ def folds(dataset: Dataset, count: int, *, key: Key[Array, ""]) -> list[tuple[np
     Folds differ by at most one example, and so does each class in them; with groups, no group is in two folds.
     """
     if count < 2 or max(count, 3) > len(dataset):
-        raise RequestError(f"{count} folds cannot be made of {len(dataset)} examples: use 2 folds or more, 3 rows or more.")
+        raise RequestError(
+            f"{count} folds cannot be made of {len(dataset)} examples: use 2 folds or more, 3 rows or more."
+        )
     random = generator(key)
     if dataset.groups is not None:
         fold = _deal_groups(dataset.groups, count, random)

@@ -1,25 +1,21 @@
 """Drawing: each function takes figure data and, by matplotlib's custom, an optional `ax`, and returns the axes.
 
-    draw.learning_curves(analysis.learning_curves(record), ax=ax)       in a notebook
-    draw.picture(figure)                                                 as SVG text for the page
+    draw.learning_curves(analysis.learning_curves(record), ax=ax)
+    draw.confusion(analysis.confusion(record)).figure.savefig("confusion.pdf")
 
-On a page the same drawing must serve light and dark. So each colour below has one role and occurs for no other
-reason; `picture` replaces it in the SVG by a CSS variable of that name, and the page's style sheet does the rest.
+The colours below are roles: each occurs for one reason only, so that `picture.py` can find it in a drawing and hand it
+over to the page's style sheet, which knows whether it is light or dark.
 """
 
 import functools
-import io
 import math
-import re
-import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
 from ..analysis import ClassCurves, Confusion, Curve, Folds, LearningCurves, Pair, Rate, Reliability, Residuals, window
 from . import words
-from .figure import Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,18 +35,7 @@ _INK, _QUIET, _RULE, _FIRST, _SECOND, _THIRD, _PAPER, _ON_CELL = COLOURS.values(
 
 NUMBERED_CLASSES = 30  # beyond it, numbers in the cells of a confusion matrix are too small to read
 MAPPED_CLASSES = 100  # beyond it, so are the cells
-_TEXT_SIZE = 11.5
-_SETTINGS = {
-    "svg.fonttype": "none",
-    "font.family": ["DejaVu Sans"],
-    "font.size": _TEXT_SIZE,
-    "text.parse_math": False,
-    "text.color": _INK,
-    "figure.dpi": 72,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-}
-
+TEXT_SIZE = 11.5
 _Given = ParamSpec("_Given")
 _Data = TypeVar("_Data")
 
@@ -72,13 +57,13 @@ def _drawing(
     return draw
 
 
-def _frame(ax: "Axes", across: str, up: str, *, grid: str = "y") -> None:
+def _frame(ax: "Axes", across: str, up: str, *, grid: Literal["x", "y", ""] = "y") -> None:
     """The house look: hairlines to read values by, no box, labels that do not shout."""
     for side, spine in ax.spines.items():
         spine.set_visible(side == "bottom" and grid != "x")
         spine.set_color(_RULE)
-    ax.tick_params(length=0, colors=_QUIET, labelsize=_TEXT_SIZE, pad=5)
-    ax.set_xlabel(across, color=_QUIET, fontsize=_TEXT_SIZE, labelpad=4)
+    ax.tick_params(length=0, colors=_QUIET, labelsize=TEXT_SIZE, pad=5)
+    ax.set_xlabel(across, color=_QUIET, fontsize=TEXT_SIZE, labelpad=4)
     ax.set_axisbelow(True)
     if grid:
         ax.grid(axis=grid, color=_RULE, linewidth=0.8)
@@ -91,7 +76,7 @@ def _frame(ax: "Axes", across: str, up: str, *, grid: str = "y") -> None:
         textcoords="offset points",
         ha="left",
         color=_QUIET,
-        fontsize=_TEXT_SIZE,
+        fontsize=TEXT_SIZE,
     )
 
 
@@ -108,12 +93,12 @@ def _short_percent(share: float) -> str:
 
 def _legend(ax: "Axes") -> None:
     """Names of the lines above the picture, at the right, in ink: the line beside each name has the colour."""
-    ax.legend(
+    legend = ax.legend(
         loc="lower right",
         bbox_to_anchor=(1.0, 1.0),
         ncols=3,
         frameon=False,
-        fontsize=_TEXT_SIZE,
+        fontsize=TEXT_SIZE,
         labelcolor=_INK,
         borderpad=0,
         borderaxespad=0.25,
@@ -121,6 +106,8 @@ def _legend(ax: "Axes") -> None:
         handletextpad=0.5,
         columnspacing=1.2,
     )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _line(ax: "Axes", curve: Curve, **style: Any) -> None:
@@ -130,12 +117,41 @@ def _line(ax: "Axes", curve: Curve, **style: Any) -> None:
     ax.plot(curve.age, curve.value, solid_capstyle="round", **style)
 
 
+def _say(ax: "Axes", text: str, at: tuple[float, float], curves: Sequence[Curve]) -> None:
+    """Words beside a point, at the corner of it where the fewest curves pass.
+
+    They are bold, and the page gives bold words a halo, so that they can be read even across a line.
+    """
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    wide, tall = 0.02 * len(text) * (right - left), 0.09 * (high - low)
+
+    def covered(corner: tuple[bool, bool]) -> float:
+        is_right, is_above = corner
+        across = at[0] + wide * np.linspace(0.05, 1, 12) * (1 if is_right else -1)
+        bottom = at[1] + (0.3 * tall if is_above else -1.5 * tall)
+        outside = across.max() > right or across.min() < left or bottom < low or bottom + tall > high
+        drawn = [np.interp(across, curve.age, curve.value) for curve in curves if len(curve)]
+        return 100.0 * outside + float(sum(((y > bottom) & (y < bottom + tall)).mean() for y in drawn))
+
+    is_right, is_above = min([(True, True), (True, False), (False, True), (False, False)], key=covered)
+    ax.annotate(
+        text,
+        at,
+        (7 if is_right else -7, 8 if is_above else -16),
+        textcoords="offset points",
+        ha="left" if is_right else "right",
+        color=_INK,
+        fontsize=TEXT_SIZE,
+        weight="bold",
+        zorder=6,
+    )
+
+
 @_drawing
 def learning_curves(data: LearningCurves, ax: "Axes") -> None:
-    """Training and validation score or loss against age, the kept parameters marked, the end of the run at the right."""
-    share = data.quantity == "score" and data.task != "numbers"
-    up = {"loss": "loss"}.get(data.quantity, "error" if share else "standardised error")
-    _frame(ax, "age, in examples seen", up)
+    """Training and validation score or loss against age; the kept parameters are marked, and where the run diverged."""
+    share = data.kind == "error"
+    _frame(ax, "age, in examples seen", words.SCORES.get(data.kind, data.kind))
     _line(ax, data.train, color=_FIRST, linewidth=1.5, linestyle=(0, (3.5, 1.6)), label="training")
     _line(ax, data.valid, color=_SECOND, linewidth=2.1, label="validation")
     low, high = window((data.train, data.valid))
@@ -150,50 +166,34 @@ def learning_curves(data: LearningCurves, ax: "Axes") -> None:
         age, value = data.best
         ax.plot([age, age], [low, value], color=_INK, linewidth=0.9, linestyle=(0, (1, 2)))
         ax.plot([age], [value], "o", color=_PAPER, markeredgecolor=_INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
-        left = age > 0.6 * end
         text = f"best {words.percent(value) if share else words.number(value)}"
-        at = (-6 if left else 6, 9)
-        side = "right" if left else "left"
-        ax.annotate(
-            text, (age, value), at, textcoords="offset points", ha=side, color=_INK, fontsize=_TEXT_SIZE, weight="bold"
-        )
+        _say(ax, text, data.best, (data.train, data.valid))
     if data.diverged:
         ax.axvline(data.end_examples, color=_INK, linewidth=1.4)
-        ax.annotate(
-            "diverged",
-            (data.end_examples, 1),
-            (-5, -12),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="right",
-            color=_INK,
-            fontsize=_TEXT_SIZE,
-            weight="bold",
-        )
+        _say(ax, "diverged", (data.end_examples, high - 0.02 * (high - low)), ())
     _legend(ax)
 
 
 @_drawing
 def class_curves(data: ClassCurves, ax: "Axes") -> None:
-    """The validation error of every class against age: all of them faint, the worst by name."""
-    _frame(ax, "age, in examples seen", "validation error")
+    """The validation score of every class against age: all of them faint, the worst by name."""
+    share = data.kind == "error"
+    _frame(ax, "age, in examples seen", f"validation {words.SCORES.get(data.kind, data.kind)}")
     styles = [(_SECOND, "-"), (_FIRST, (0, (4, 1.6))), (_THIRD, (0, (1.2, 1.4)))]
+    names = words.short_names(data.classes, 10)
     others = [curve for k, curve in enumerate(data.curves) if k not in data.worst]
     for curve in others[:60]:
-        _line(ax, curve, color=_RULE, linewidth=1.2)
+        _line(ax, curve, color=_QUIET, linewidth=1.1, alpha=0.4)
     for k, (colour, dashes) in zip(data.worst, styles, strict=False):
-        name = words.short(data.classes[k], 12)
-        _line(ax, data.curves[k], color=colour, linestyle=dashes, linewidth=2, label=name)
+        _line(ax, data.curves[k], color=colour, linestyle=dashes, linewidth=2, label=names[k])
     low, high = window(data.curves)
-    ax.set_ylim(low, min(high, 1.0))
+    ax.set_ylim(low, min(high, 1.0) if share else high)
     end = max([float(curve.age[-1]) for curve in data.curves if len(curve)] or [1.0])
     ax.set_xlim(0, end * 1.02)
-    _ticks(ax.yaxis, _short_percent)
+    _ticks(ax.yaxis, _short_percent if share else words.number)
     _ticks(ax.xaxis, words.age)
     if data.worst:
         _legend(ax)
-        for text in ax.get_legend().get_texts():
-            text.set_parse_math(False)
 
 
 @_drawing
@@ -232,7 +232,7 @@ def strength(data: Confusion) -> np.ndarray:
 
 @_drawing
 def confusion(data: Confusion, ax: "Axes") -> None:
-    """Counts by true and predicted class: what is right in blue, what is confused in vermilion, each on its own scale."""
+    """Counts by true and predicted class: the right ones in blue, the confused in vermilion, each on its own scale."""
     size = len(data.classes)
     alpha = strength(data)
     image = np.empty((size, size, 4))
@@ -242,15 +242,15 @@ def confusion(data: Confusion, ax: "Axes") -> None:
     _frame(ax, "predicted", "true", grid="")
     ax.imshow(image, interpolation="none", aspect="auto")
     ax.spines["bottom"].set_visible(False)
-    step = max(1, math.ceil(size / 50))
-    longest = 12 if size <= NUMBERED_CLASSES else 8
-    names = [words.short(name, longest) for name in data.classes[::step]]
+    numbered = size <= NUMBERED_CLASSES
+    step = 1 if numbered else math.ceil(size / 24)
+    names = words.short_names(data.classes, 12 if numbered else 8)[::step]
     places = range(0, size, step)
-    small = min(_TEXT_SIZE, max(5.5, 290 / size)) if size > 20 else _TEXT_SIZE
+    small = TEXT_SIZE if size <= 20 else 9.5
     upright = max(map(len, names)) > 3 or size > 15
     ax.set_xticks(places, names, rotation=90 if upright else 0, parse_math=False, fontsize=small)
     ax.set_yticks(places, names, parse_math=False, fontsize=small)
-    if size <= NUMBERED_CLASSES:
+    if numbered:
         for i, j in zip(*np.nonzero(data.counts), strict=True):
             count = data.counts[i, j]
             digits = f"{count:.0f}" if count == round(count) else f"{count:.1f}"
@@ -260,14 +260,20 @@ def confusion(data: Confusion, ax: "Axes") -> None:
                 digits,
                 ha="center",
                 va="center_baseline",
-                fontsize=min(small, 46 / max(len(digits), 3)) if size > 10 else _TEXT_SIZE,
+                fontsize=min(small, 46 / max(len(digits), 3)) if size > 10 else TEXT_SIZE,
                 color=_ON_CELL if alpha[i, j] > 0.7 else _INK,
             )
     # A grid of paper between the cells gives each its edge without a line of its own.
-    if size <= NUMBERED_CLASSES:
+    if numbered:
         for edge in np.arange(0.5, size - 1):
             ax.axhline(edge, color=_PAPER, linewidth=1.2)
             ax.axvline(edge, color=_PAPER, linewidth=1.2)
+
+
+def pair_names(data: Sequence[Pair]) -> list[str]:
+    """What each bar of `pairs` is called."""
+    names = words.short_names([name for pair in data for name in (pair.true, pair.predicted)], 13)
+    return [f"{true} → {predicted}" for true, predicted in zip(names[::2], names[1::2], strict=True)]
 
 
 @_drawing
@@ -276,8 +282,7 @@ def pairs(data: Sequence[Pair], ax: "Axes") -> None:
     _frame(ax, "test examples", "", grid="x")
     places = np.arange(len(data))[::-1]
     ax.barh(places, [pair.errors for pair in data], height=0.62, color=_SECOND)
-    names = [f"{words.short(pair.true, 13)} → {words.short(pair.predicted, 13)}" for pair in data]
-    ax.set_yticks(places, names, parse_math=False, color=_INK)
+    ax.set_yticks(places, pair_names(data), parse_math=False, color=_INK)
     ax.set_ylim(-0.7, len(data) - 0.3)
     _ticks(ax.xaxis, words.whole, most=min(4, max(1, max(pair.errors for pair in data))))
 
@@ -297,14 +302,17 @@ def rates(data: Sequence[Rate], ax: "Axes", *, overall: float = math.nan) -> Non
         linewidth=3.2,
         alpha=0.35,
     )
-    ax.plot(values, places, "o", color=_SECOND, markersize=6.5)
+    ax.plot(values, places, "o", color=_SECOND, markersize=6.5, clip_on=False)
     if math.isfinite(overall):
         ax.axvline(overall, color=_INK, linewidth=0.9, linestyle=(0, (1, 2)))
-        ax.text(overall, len(data) - 0.35, " all", color=_QUIET, fontsize=_TEXT_SIZE, va="bottom", ha="center")
-    ax.set_yticks(places, [words.short(rate.name, 18) for rate in data], parse_math=False, color=_INK)
+        text = f"all together {words.percent(overall)}"
+        ax.text(overall, len(data) - 0.2, text, color=_QUIET, fontsize=TEXT_SIZE, va="bottom", ha="left")
+    ax.set_yticks(places, words.short_names([rate.name for rate in data], 18), parse_math=False, color=_INK)
+    ax.tick_params(axis="y", pad=9)
     ax.set_ylim(-0.7, len(data) - 0.3)
     highest = max([*values, *(rate.high for _, rate in bounded), 0.01])
     ax.set_xlim(0, min(1.0, highest * 1.05))
+    ax.spines["left"].set_visible(True)
     _ticks(ax.xaxis, _short_percent, most=4)
 
 
@@ -398,51 +406,6 @@ def folds(data: Folds, ax: "Axes", *, metric: str) -> None:
     ax.set_yticks([])
     ax.set_ylim(-1, 1)
     ends = [value for value in (*values, data.low, data.high) if math.isfinite(value)]
-    ax.set_xlim(*_span(np.array(ends)))
-    _ticks(ax.xaxis, lambda value: words.in_metric(metric, value), most=4)
-
-
-def _themed(tag: str) -> str:
-    """One SVG tag with roles for colours and no more digits than a screen shows."""
-    for role, colour in COLOURS.items():
-        tag = tag.replace(colour, f"var(--{role})")
-    tag = tag.replace("xlink:href", "href").replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
-    tag = re.sub(r"font-family: [^;\"]*;? ?", "", tag)
-    tag = re.sub(r'transform="rotate\(-?0 [^"]*\)"', "", tag)
-    tag = re.sub(r"-?\d+\.\d{2,}", lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), tag)
-    return re.sub(r"\s+", " ", tag).replace(' "', '"').replace(" />", "/>").replace(" >", ">")
-
-
-def _lean(svg: str) -> str:
-    """The drawing alone: no prologue, no metadata, no names that nothing refers to."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<[^>]*>", lambda match: _themed(match[0]), svg)
-    used = set(re.findall(r'(?:url\(#|href="#)([\w.-]+)', svg))
-    svg = re.sub(r' id="([\w.-]+)"', lambda match: match[0] if match[1] in used else "", svg)
-    svg = re.sub(r">\s+<", "><", svg)
-    # A cloud of a thousand dots repeats one style a thousand times: say it once, on the group around them.
-    return re.sub(
-        r'<g((?: clip-path="[^"]*")?)>((?:<use [^>]*style="([^"]*)"/>)(?:<use [^>]*style="\3"/>)+)</g>',
-        lambda match: f'<g{match[1]} style="{match[3]}">' + match[2].replace(f' style="{match[3]}"', "") + "</g>",
-        svg,
-    )
-
-
-def picture(figure: Figure) -> str:
-    """A figure as inline SVG: equal figures give equal text, whatever the user's matplotlib settings are."""
-    import matplotlib
-    from matplotlib.figure import Figure as Canvas
-
-    plain = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
-    left, bottom, right, top = figure.margins
-    wide, high = figure.width, figure.height
-    text = io.StringIO()
-    with warnings.catch_warnings(), matplotlib.rc_context({**plain, **_SETTINGS, "svg.hashsalt": figure.name}):
-        # The browser has glyphs for the names that matplotlib's own font lacks; it only measures them here.
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        canvas = Canvas(figsize=(wide / 72, high / 72))
-        ax = canvas.add_axes((left / wide, bottom / high, (wide - left - right) / wide, (high - bottom - top) / high))
-        figure.draw(ax)
-        canvas.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
-    return _lean(text.getvalue())
+    low, high = _span(np.array(ends))
+    ax.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    _ticks(ax.xaxis, lambda value: words.in_metric(metric, value))

@@ -1,4 +1,4 @@
-"""From a record to figures: each function picks the data, says in words what is seen, and puts the numbers beside it."""
+"""From a record to figures: each function picks the data, says what is seen, and puts the numbers beside it."""
 
 import math
 from collections.abc import Iterator
@@ -29,6 +29,7 @@ _SHOWN_RATES = 20
 _SHOWN_PAIRS = 15
 _SHOWN_OUTPUTS = 6
 _SHOWN_DOTS = 1000
+_SHOWN_WORST = 8
 _ROW_HEIGHT = 24
 
 
@@ -40,16 +41,15 @@ def _some(count: int, always: int | None = None) -> list[int]:
     return sorted(picked | ({always} if always is not None else set()))
 
 
-def _in(curves: LearningCurves, value: float) -> str:
-    share = curves.quantity == "score" and curves.task != "numbers"
-    return words.percent(value) if share else words.number(value)
+def _in(kind: str, value: float) -> str:
+    return words.percent(value) if kind == "error" else words.number(value)
 
 
 def _history_table(record: Fit, curves: LearningCurves) -> Table:
     history = record.history
     age, epoch = column(history, "age_examples"), column(history, "epoch")
     train, valid = (column(history, f"{part}_{curves.quantity}") for part in ("train", "valid"))
-    if curves.quantity == "score" and record.task == "numbers":
+    if curves.kind == "squared":
         train, valid = np.sqrt(train), np.sqrt(valid)
     best = best_interval(record)
     picked = _some(len(age), best)
@@ -57,48 +57,54 @@ def _history_table(record: Fit, curves: LearningCurves) -> Table:
         (
             words.whole(age[i]),
             words.number(epoch[i]),
-            _in(curves, train[i]),
-            _in(curves, valid[i]),
+            _in(curves.kind, train[i]),
+            _in(curves.kind, valid[i]),
             "best" if i == best else "",
         )
         for i in picked
     )
     left_out = len(age) - len(picked)
-    note = f"{left_out:,} more intervals are in `history.parquet`." if left_out else ""
+    note = "Training values are those seen on the way, before each update."
+    note += f" {left_out:,} more intervals are in `history.parquet`." if left_out else ""
     return Table("Numbers", ("age", "epoch", "training", "validation", ""), rows, (0, 1, 2, 3), note)
 
 
 def _curve_words(curves: LearningCurves) -> str:
-    name = "error" if curves.quantity == "score" else "loss"
-    if not len(curves.valid) and not len(curves.train):
-        return f"No {name} could be measured."
+    """What the picture shows, in a sentence or two."""
+    name = "loss" if curves.kind == "loss" else "error"
     if curves.best is None or len(curves.valid) == 0:
         last = curves.train if len(curves.train) else curves.valid
-        return f"The {name} at the end was {_in(curves, last.value[-1])}."
+        return f"The {name} was last {_in(curves.kind, last.value[-1])}."
     age, value = curves.best
-    start = f"Validation {name} went from {_in(curves, curves.valid.value[0])} to {_in(curves, value)} at its best"
+    best, at = _in(curves.kind, value), f"at age {words.whole(age)}"
     if len(curves.valid) == 1:
-        start = f"Validation {name} was measured once: {_in(curves, value)}"
+        said = f"Validation {name} was measured once, {at}: {best}"
+    elif curves.quantity == "score":
+        said = f"Validation {name} went from {_in(curves.kind, curves.valid.value[0])} to its best, {best}, {at}"
+    else:
+        said = f"Validation {name} was {best} {at}, where the parameters were kept"
     there = curves.train.value[curves.train.age == age]
-    beside = f"; training {name} there {_in(curves, there[0])}" if len(there) else ""
-    unit = " In standard deviations of the target: 1 is what always guessing the mean gives."
-    return f"{start}, at age {words.whole(age)}{beside}." + (
-        unit if curves.task == "numbers" and curves.quantity == "score" else ""
-    )
+    beside = f"; training {name} there {_in(curves.kind, there[0])}" if len(there) else ""
+    unit = " The unit is the target's standard deviation: always guessing the mean would give about 1."
+    return f"{said}{beside}." + (unit if curves.kind in ("squared", "absolute") else "")
 
 
 def curve_figures(record: Fit) -> Iterator[Figure]:
-    """Score and loss against age, then what the optimiser did, where it changed at all."""
-    for quantity, title in (("score", "Error"), ("loss", "Loss")):
+    """Score and loss against age."""
+    for quantity, title in (("score", "Error during training"), ("loss", "Loss during training")):
         curves = learning_curves(record, quantity)
         if len(curves.train) or len(curves.valid):
             yield Figure(
                 quantity,
-                title,
+                title if curves.kind != "loss" or quantity == "loss" else "Score during training",
                 _curve_words(curves),
                 partial(draw.learning_curves, curves),
                 _history_table(record, curves),
             )
+
+
+def optimiser_figures(record: Fit) -> Iterator[Figure]:
+    """What the optimiser did, where it changed at all."""
     titles = {"learning_rate": "Learning rate", "gradient_norm": "Size of the gradient"}
     for name, curve in optimiser_curves(record).items():
         if len(curve) < 2 or curve.value.min() == curve.value.max():
@@ -107,7 +113,7 @@ def curve_figures(record: Fit) -> Iterator[Figure]:
         yield Figure(
             name.replace("_", "-"),
             titles[name],
-            f"From {words.number(curve.value[0])} to {words.number(curve.value[-1])}.",
+            f"From {words.number(curve.value[0])} at the start to {words.number(curve.value[-1])} at the end.",
             partial(draw.one_curve, curve, name=titles[name].lower()),
             Table("Numbers", ("age", titles[name].lower()), rows, (0, 1)),
             height=210,
@@ -116,7 +122,7 @@ def curve_figures(record: Fit) -> Iterator[Figure]:
 
 def _matrix_table(data: Confusion) -> Table:
     if len(data.classes) <= draw.NUMBERED_CLASSES:
-        names = [words.short(name, 24) for name in data.classes]
+        names = words.short_names(data.classes, 24)
         rows = tuple(
             (name, *(words.whole(count) for count in counts)) for name, counts in zip(names, data.counts, strict=True)
         )
@@ -132,7 +138,7 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
     size = len(data.classes)
     if not size:
         return
-    wrong = int(round(data.counts.sum() - np.trace(data.counts)))
+    wrong = data.counts.sum() - np.trace(data.counts)
     common = data.pairs(_SHOWN_PAIRS)
     said = f"{words.whole(wrong)} of {words.whole(data.counts.sum())} test examples were taken for another class."
     if common:
@@ -161,12 +167,12 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
         yield Figure(
             "pairs",
             "Commonest confusions",
-            f"The {len(common)} commonest confusions, true class → predicted class." + ("" if size <= 100 else " " + said),
+            f"The {len(common)} commonest confusions, true class → predicted class."
+            + ("" if size <= 100 else " " + said),
             partial(draw.pairs, common),
             _matrix_table(data),
-            width=440,
             height=_ROW_HEIGHT * len(common) + 52,
-            margins=(196, 40, 12, 12),
+            margins=(14 + round(6.2 * max(map(len, draw.pair_names(common)))), 40, 12, 12),
         )
 
 
@@ -177,6 +183,7 @@ def rate_figures(record: Fit) -> Iterator[Figure]:
         return
     shown = data.rates[:_SHOWN_RATES]
     worst = shown[0]
+    of = f" of its {words.whole(worst.count)} examples" if data.of == "class" else ""
     many = f" The {len(shown)} worst of {len(data.rates):,} are drawn." if len(shown) < len(data.rates) else ""
     rows: tuple[Row, ...] = tuple(
         (
@@ -193,21 +200,20 @@ def rate_figures(record: Fit) -> Iterator[Figure]:
     yield Figure(
         "rates",
         f"Error of each {data.of}",
-        f"Worst: {words.short(worst.name, 40)}, {words.percent(worst.rate)} of {words.whole(worst.count)}.{many}",
+        f"Highest for {data.of} {words.short(worst.name, 40)}: {words.percent(worst.rate)}{of}.{many}",
         partial(draw.rates, shown, overall=math.nan if overall is None else overall),
         Table("Numbers", (data.of, "examples", "errors", "error", "95 % interval"), rows, (1, 2, 3, 4)),
         height=_ROW_HEIGHT * len(shown) + 66,
-        margins=(22 + round(6.6 * longest), 40, 16, 26),
+        margins=(26 + round(6.6 * longest), 40, 18, 26),
     )
     curves = class_curves(record)
     if curves.worst and max(map(len, curves.curves)) > 1:
-        names = ", ".join(words.short(curves.classes[k], 40) for k in curves.worst)
-        age = words.whole
+        score = words.SCORES.get(curves.kind, curves.kind)
         last = [(curves.classes[k], curves.curves[k]) for k in range(len(curves.classes)) if len(curves.curves[k])]
         yield Figure(
             "class-curves",
             "Each class during training",
-            f"Validation error by class; the worst at the best point were {names}.",
+            f"Validation {score} of every class; those with the highest where the parameters were kept are named.",
             partial(draw.class_curves, curves),
             Table(
                 "Numbers",
@@ -215,9 +221,9 @@ def rate_figures(record: Fit) -> Iterator[Figure]:
                 tuple(
                     (
                         name,
-                        words.percent(curve.value.min()),
-                        age(curve.age[int(curve.value.argmin())]),
-                        words.percent(curve.value[-1]),
+                        _in(curves.kind, curve.value.min()),
+                        words.whole(curve.age[int(curve.value.argmin())]),
+                        _in(curves.kind, curve.value[-1]),
                     )
                     for name, curve in last[:300]
                 ),
@@ -326,6 +332,14 @@ def metric_table(record: Fit) -> Table:
     return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)))
 
 
+def _share(level: str) -> str:
+    """A quantile's level, "0.05", as a share."""
+    try:
+        return f"{100 * float(level):g}\u202f%"
+    except ValueError:
+        return level
+
+
 def residual_table(record: Fit) -> Table | None:
     """Quantiles of the errors, as recorded: one column for each output."""
     plain = record.evidence.get("residual_quantiles")
@@ -334,8 +348,9 @@ def residual_table(record: Fit) -> Table | None:
     names = tuple(str(name) for name in record.evidence.get("names", ()))[:_SHOWN_OUTPUTS]
     rows: list[Row] = []
     for label, values in plain.items():
+        level = _share(str(label))
         numbers = list(values) if isinstance(values, list | tuple) else [values]
-        rows.append((str(label), *(words.number(value) for value in numbers[: max(1, len(names))])))
+        rows.append((level, *(words.number(value) for value in numbers[: max(1, len(names))])))
     widest = max(len(row) for row in rows)
     header = ("quantile", *(names if len(names) == widest - 1 else ("error",) * (widest - 1)))
     padded = tuple(row + ("",) * (widest - len(row)) for row in rows)
@@ -344,7 +359,7 @@ def residual_table(record: Fit) -> Table | None:
 
 def worst_table(record: Fit) -> Table | None:
     """The test examples that went worst: rows worth a look, since some of them are wrongly labelled."""
-    plain = (record.evidence.get("worst") or [])[:20]
+    plain = (record.evidence.get("worst") or [])[:_SHOWN_WORST]
     if not plain:
         return None
 
@@ -366,5 +381,5 @@ def worst_table(record: Fit) -> Table | None:
         )
         for item in plain
     )
-    note = "Rows are counted from 0 in the order of the data. Look at them: some may be wrongly labelled."
-    return Table("The worst test examples", tuple(names), rows, right, note, folded=len(rows) > 5)
+    note = "Rows are counted from 0 within the test part. Look at them: some may be wrongly labelled."
+    return Table("The worst test examples", tuple(names), rows, right, note)

@@ -33,7 +33,10 @@ Row = tuple[str | Cell, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows under a header. `numbers` says which columns hold numbers, to be set right; `folded` hides it at first."""
+    """Rows under a header. `numbers` says which columns hold numbers, to be set right.
+
+    A `folded` table is hidden at first; a `wordy` one holds sentences, which may run over several lines.
+    """
 
     caption: str
     header: tuple[str, ...]
@@ -41,6 +44,7 @@ class Table:
     numbers: tuple[int, ...] = ()
     note: str = ""
     folded: bool = False
+    wordy: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,13 +5,14 @@ content-security policy says the same once more to the browser: whatever slipped
 """
 
 import html
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from . import words
-from .draw import picture
 from .figure import Block, Cell, Code, Figure, Group, Notice, Page, Prose, Row, Section, Table
+from .picture import picture
 
 POLICY = (
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
@@ -26,8 +27,9 @@ def _text(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Escaped text in which `words in backticks` are code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", _text(text))
+    """Escaped text in which `words in backticks` are code; a short piece of code stays on one line."""
+    short = r'<code class="short">\1</code>'
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"`([^`]{1,30})`", short, _text(text)))
 
 
 def _cell(content: str | Cell, *, number: bool, first: bool) -> str:
@@ -37,7 +39,7 @@ def _cell(content: str | Cell, *, number: bool, first: bool) -> str:
         inner = f"<code>{inner}</code>"
     if cell.strong:
         inner = f"<strong>{inner}</strong>"
-    if len(cell.text) > _LONG and not number:
+    if len(cell.text) > _LONG:
         inner = f'<span class="long">{inner}</span>'
     name = "th" if first else "td"
     scope = ' scope="row"' if first else ""
@@ -57,15 +59,14 @@ def _row(row: Row | Group, table: Table) -> str:
 
 def _table(table: Table, *, caption: bool = True) -> str:
     kinds = [' class="number"' if i in table.numbers else "" for i in range(len(table.header))]
-    head = "".join(
-        f'<th scope="col"{kind}>{_text(name)}</th>' for kind, name in zip(kinds, table.header, strict=True)
-    )
+    head = "".join(f'<th scope="col"{kind}>{_text(name)}</th>' for kind, name in zip(kinds, table.header, strict=True))
     body = "".join(_row(row, table) for row in table.rows)
-    title = f"<caption>{_text(table.caption)}</caption>" if caption else ""
+    title = f"<h3>{_text(table.caption)}</h3>" if caption else ""
     note = f'<p class="aside">{_prose(table.note)}</p>' if table.note else ""
+    wordy = " wordy" if table.wordy else ""
     return (
-        f'<div class="box" role="region" aria-label="{_text(table.caption)}" tabindex="0">'
-        f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}"
+        f'{title}<div class="box{wordy}" role="region" aria-label="{_text(table.caption)}" tabindex="0">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}"
     )
 
 
@@ -95,9 +96,7 @@ def _notice(notice: Notice) -> str:
     after = f" <b>Next:</b> {_prose(notice.next)}" if notice.next else ""
     source = f' <span class="source">({_text(notice.source)})</span>' if notice.source else ""
     kind = notice.level if notice.level in ("error", "warning") else "note"
-    return (
-        f'<p class="notice {kind}"><span class="level">{level}.</span> {_prose(notice.what)}{after}{source}</p>'
-    )
+    return f'<p class="notice {kind}"><span class="level">{level}.</span> {_prose(notice.what)}{after}{source}</p>'
 
 
 def _block(block: Block) -> str:
@@ -107,33 +106,23 @@ def _block(block: Block) -> str:
         case Table(folded=True):
             return f'<div class="table">{_folded(block, block.caption)}</div>'
         case Table():
-            return f'<div class="table">{_table(block)}</div>'
+            return f'<div class="table">{_table(block, caption=bool(block.caption))}</div>'
         case Code():
             # A command keeps its characters: they are to be copied, so only HTML's own are escaped.
-            return f'<div class="code"><h3>{_text(block.caption)}</h3><pre><code>{html.escape(block.text)}</code></pre></div>'
+            code = html.escape(block.text)
+            return f'<div class="code"><h3>{_text(block.caption)}</h3><pre><code>{code}</code></pre></div>'
         case Notice():
             return _notice(block)
         case Prose():
             return f'<p class="prose">{_prose(block.text)}</p>'
 
 
-def _grid(figures: list[str]) -> str:
-    return '<div class="grid">' + "".join(figures) + "</div>"
-
-
 def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
-    """Figures that follow one another share a grid: side by side where there is room."""
-    row: list[str] = []
-    for block in blocks:
-        if isinstance(block, Figure):
-            row.append(_figure(block))
-            continue
-        if row:
-            yield _grid(row)
-            row = []
-        yield _block(block)
-    if row:
-        yield _grid(row)
+    """Blocks in order; figures, and tables, that follow one another stand side by side where there is room."""
+    for kind, group in itertools.groupby(blocks, key=type):
+        inner = "".join(map(_block, group))
+        place = {Figure: "grid", Table: "tables"}.get(kind)
+        yield f'<div class="{place}">{inner}</div>' if place else inner
 
 
 def _section(section: Section) -> str:
@@ -159,7 +148,7 @@ def render(page: Page) -> str:
             '<meta name="color-scheme" content="light dark">',
             f"<title>{_text(page.title)}</title>",
             f"<style>\n{style}</style></head><body>",
-            f'<header><p class="subject"><b>{_text(page.name)}</b> {_text(page.about)}</p>',
+            f'<header><p class="subject"><b>{_text(page.name)}</b> · {_text(page.about)}</p>',
             f'<h1><span class="headline">{_text(verdict.headline)}</span> {interval}'
             f'<span class="story">{_text(verdict.story)}</span></h1>',
             *map(_notice, page.notices),

@@ -6,6 +6,7 @@
 The order is the reader's: what was reached comes first, what to do about it next, how it was made last.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,6 @@ from .figure import Block, Cell, Code, Group, Notice, Page, Prose, Row, Section,
 from .page import render
 
 _SHOWN_COLUMNS = 200
-_TASKS = {"classes": "classes", "labels": "labels", "numbers": "numbers"}
 
 
 def _source(row: str) -> str:
@@ -46,7 +46,7 @@ def _ends(record: Fit) -> str:
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
     first = words.in_metric(record.metric, low).removesuffix("\u202f%")
-    return f"95 % interval {first} – {words.in_metric(record.metric, high)}"
+    return f"95\u202f% interval {first} – {words.in_metric(record.metric, high)}"
 
 
 def verdict(record: Fit) -> Verdict:
@@ -78,13 +78,13 @@ def _advice(record: Fit) -> Iterator[Notice]:
     if record.outcome.failed:
         rates = [(p, v) for p, _, v in knobs(record.recipe) if p.rpartition(".")[2] == "learning_rate"]
         path, value = rates[0] if rates else ("", None)
-        smaller = f"{float(value) / 10:.3g}" if isinstance(value, int | float | np.number) else ""
+        smaller = f"{float(value) / 3:.2g}" if isinstance(value, int | float | np.number) else ""
         how = f": `--set {path}={smaller}`" if smaller else ""
         yield Notice(
             "error",
             "The loss or a parameter was no longer a number, so training stopped.",
-            f"lower the learning rate, tenfold to begin with{how}. If it diverges still, look for extreme values in "
-            "the data.",
+            f"divide the learning rate by 3 until it no longer happens{how}. If that does not help, look for extreme "
+            "values in the data.",
             _source("C1"),
         )
     elif record.outcome.resumable:
@@ -131,7 +131,7 @@ def _kinds(record: Fit) -> str:
     counts: dict[str, int] = {}
     for item in columns:
         counts[str(item.get("kind", "number"))] = counts.get(str(item.get("kind", "number")), 0) + 1
-    said = ", ".join(f"{count:,} {words.clean(kind)}" for kind, count in counts.items())
+    said = ", ".join(f"{words.clean(kind)} ({count:,})" for kind, count in counts.items())
     gaps = sum(1 for item in columns if item.get("missing"))
     fixed = sum(1 for item in columns if item.get("constant"))
     total = len(columns) + int(record.data.get("more") or 0)
@@ -142,6 +142,13 @@ def _kinds(record: Fit) -> str:
     )
 
 
+def _split(text: str) -> str:
+    """How the parts were made: a sentence as it is, the name of a split as code."""
+    if not text:
+        return ""
+    return f" {text[:1].upper()}{text[1:].rstrip('.')}." if " " in text else f" Divided by `{text}`."
+
+
 def _data(record: Fit) -> Iterator[Block]:
     data = record.data
     rows = data.get("rows") or {}
@@ -149,8 +156,7 @@ def _data(record: Fit) -> Iterator[Block]:
         titles = {"train": "training", "valid": "validation", "test": "test"}
         counted = ", ".join(f"{words.whole(rows.get(part) or 0)} for {title}" for part, title in titles.items())
         total = sum(int(rows.get(part) or 0) for part in titles)
-        split = f" {words.clean(data['split']).rstrip('.')}." if data.get("split") else ""
-        yield Prose(f"{total:,} rows: {counted}.{split[:2].upper()}{split[2:]}")
+        yield Prose(f"{total:,} rows: {counted}.{_split(words.clean(data.get('split') or ''))}")
     shape = tuple(data.get("shape") or ())
     if len(shape) > 1:
         yield Prose("Each example has the shape " + " × ".join(words.setting(size) for size in shape) + ".")
@@ -164,15 +170,13 @@ def _data(record: Fit) -> Iterator[Block]:
 
 def _is_changed(declaration: Declaration, value: Any) -> bool:
     if isinstance(value, tuple | list) or isinstance(declaration.default, tuple | list):
-        return tuple(np.ravel(np.array(value, dtype=object))) != tuple(
-            np.ravel(np.array(declaration.default, dtype=object))
-        )
+        return words.setting(value) != words.setting(declaration.default)
     return bool(np.any(np.asarray(value != declaration.default)))
 
 
 def _knob_row(name: str, declaration: Declaration, value: Any) -> Row:
     changed = _is_changed(declaration, value)
-    off = declaration.off is not None and not changed and value == declaration.off
+    off = declaration.off is not None and np.ndim(value) == 0 and value == declaration.off
     return (
         Cell(name, code=True),
         Cell(words.setting(value) + (" (off)" if off else ""), strong=changed),
@@ -182,25 +186,45 @@ def _knob_row(name: str, declaration: Declaration, value: Any) -> Row:
     )
 
 
-def _recipe(record: Fit) -> Iterator[Block]:
-    owners = {"": record.recipe, **dict(parts(record.recipe))}
+def _part_row(owner: Any, name: str, part: Any) -> Row:
+    """A part without knobs of its own is one choice of the part that holds it."""
+    chosen = type(part).__name__
+    fields = dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
+    default = next((field.default for field in fields if field.name == name), dataclasses.MISSING)
+    usual = "" if default is dataclasses.MISSING else type(default).__name__
+    return (Cell(name, code=True), Cell(chosen, strong=bool(usual) and usual != chosen), usual, "", "")
+
+
+def _recipe_rows(recipe: Any) -> list[Row | Group]:
+    """Every knob under the part it belongs to, in the order of the recipe."""
+    owners = {"": recipe, **dict(parts(recipe))}
     groups: dict[str, list[Row]] = {name: [] for name in owners}
-    count = changes = 0
-    for path, declaration, value in knobs(record.recipe):
+    for path, declaration, value in knobs(recipe):
         owner, _, name = path.rpartition(".")
-        groups.setdefault(owner, []).append(_knob_row(name, declaration, value))
-        count += 1
-        changes += _is_changed(declaration, value)
+        groups[owner].append(_knob_row(name, declaration, value))
     rows: list[Row | Group] = []
-    for owner, lines in groups.items():
-        if owner:
-            rows.append(Group(owner, type(owners[owner]).__name__ if owner in owners else ""))
+    for path, part in owners.items():
+        above = path.rpartition(".")[0]
+        nested = any(name.startswith(f"{path}.") for name in owners)
+        if path and not groups[path] and not nested and above in owners and above:
+            groups[above].append(_part_row(owners[above], path.rpartition(".")[2], part))
+    for path, part in owners.items():
+        lines = groups[path]
+        if path and (lines or "." not in path):
+            rows.append(Group(path, type(part).__name__))
         rows.extend(lines)
-    changed = f"{changes} of {count} knobs differ from their defaults; they stand out." if changes else (
-        f"All {count} knobs stand at their defaults."
-    )
-    yield Prose(f"{changed} Letters and numbers are rows of the chapter that gradwise follows.")
-    yield Table("The recipe", ("knob", "value", "default", "row of the chapter", "what it does"), tuple(rows))
+    return rows
+
+
+def _recipe(record: Fit) -> Iterator[Block]:
+    states = [_is_changed(declaration, value) for _, declaration, value in knobs(record.recipe)]
+    if any(states):
+        said = f"{sum(states)} of {len(states)} knobs differ from their defaults: these are set off."
+    else:
+        said = f"All {len(states)} knobs stand at their defaults."
+    yield Prose(f"{said} A letter with a number is the row of the chapter that a knob comes from.")
+    header = ("knob", "value", "default", "row of the chapter", "what it does")
+    yield Table("", header, tuple(_recipe_rows(record.recipe)), wordy=True)
 
 
 def _python(record: Fit) -> str:
@@ -220,21 +244,18 @@ def _repeat(record: Fit) -> Iterator[Block]:
     if command := record.data.get("command"):
         yield Code("In the shell", str(command))
     yield Code("In Python", _python(record))
-    machine = record.machine
-    facts = [
-        f"seed {record.seed}",
-        f"gradwise {record.version}",
-        *(f"{title} {words.clean(machine[name])}" for name, title in (("jax", "JAX"), ("python", "Python")) if machine.get(name)),
-        *(words.clean(machine[name]) for name in ("device",) if machine.get(name)),
-        *(f"{machine['cores']} cores" for _ in [0] if machine.get("cores")),
-    ]
-    yield Prose("With " + ", ".join(facts) + ". The same machine gives the same numbers to the last bit.")
+    machine = {name: words.clean(value) for name, value in record.machine.items() if value}
+    facts = [f"seed {record.seed}", f"gradwise {words.clean(record.version)}"]
+    for name, form in (("jax", "JAX {}"), ("python", "Python {}"), ("cores", "{} cores")):
+        facts += [form.format(machine[name])] if name in machine else []
+    facts += [words.device(machine["device"])] if "device" in machine else []
+    yield Prose("With " + ", ".join(facts) + ". The same versions on the same machine give the same numbers.")
 
 
 def _sections(record: Fit) -> Iterator[Section]:
     curves = tuple(evidence.curve_figures(record))
     yield Section("curves", "Learning curves", curves or (Prose("No interval was completed."),), "Curves")
-    errors = (
+    errors: tuple[Block, ...] = (
         *evidence.confusion_figures(record),
         *evidence.residual_figures(record),
         *evidence.rate_figures(record),
@@ -243,10 +264,16 @@ def _sections(record: Fit) -> Iterator[Section]:
     if errors:
         yield Section("errors", "Errors on the test part", errors, "Errors")
     tables = (evidence.metric_table(record), evidence.residual_table(record), evidence.worst_table(record))
-    numbers = (*evidence.fold_figures(record), *(table for table in tables if table is not None and table.rows))
+    numbers: tuple[Block, ...] = (
+        *evidence.fold_figures(record),
+        *(table for table in tables if table is not None and table.rows),
+    )
     if numbers:
         yield Section("numbers", "Numbers", numbers)
-    yield Section("findings", "Findings", _findings(record))
+    count = f" ({len(record.findings)})" if record.findings else ""
+    yield Section("findings", "Findings", _findings(record), f"Findings{count}")
+    if optimiser := tuple(evidence.optimiser_figures(record)):
+        yield Section("optimiser", "What the optimiser did", optimiser, "Optimiser")
     yield Section("data", "The data as understood", tuple(_data(record)) or (Prose("Not recorded."),), "Data")
     yield Section("recipe", "The recipe", tuple(_recipe(record)), "Recipe")
     yield Section("repeat", "How to repeat it", tuple(_repeat(record)), "Repeat")

@@ -4,8 +4,11 @@
 ('2.2\\u202f%', '1,234', '61k', '1 min 15 s')
 """
 
+import itertools
 import math
+import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,13 @@ METRICS = {
     "r2": "R²",
 }
 
+SCORES = {
+    "error": "error",
+    "loss": "loss",
+    "squared": "standardised error",
+    "absolute": "standardised absolute error",
+}
+
 
 def _missing(value: Any) -> bool:
     return value is None or not math.isfinite(value)
@@ -43,16 +53,16 @@ def percent(share: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three or four significant digits; very large and very small numbers as powers of ten."""
+    """Three significant digits; very large and very small numbers as powers of ten, and a true minus sign."""
     if value is None or _missing(value):
         return NOTHING
     size = abs(value)
     if size != 0 and not 1e-4 <= size < 1e7:
-        digits, _, power = f"{value:.3g}".partition("e")
-        return f"{digits} × 10{_superscript(int(power))}" if power else digits
-    if size >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+        digits, _, power = f"{value:.2e}".partition("e")
+        text = f"{digits.rstrip('0').rstrip('.')} × 10{_superscript(int(power))}"
+    else:
+        text = f"{value:,.0f}" if size >= 999.5 else f"{value:.3g}"
+    return text.replace("-", "−")
 
 
 def _superscript(power: int) -> str:
@@ -90,7 +100,9 @@ def metric_name(name: str) -> str:
 
 
 def in_metric(name: str, value: float | None) -> str:
-    """A value of this metric: error rates in percent, everything else as a number."""
+    """A value of this metric: error rates in percent, AUC to three places, everything else as a number."""
+    if name == "auc" and value is not None and not _missing(value):
+        return f"{value:.3f}"
     return percent(value) if name.endswith("error_rate") else number(value)
 
 
@@ -98,7 +110,7 @@ def clean(text: Any) -> str:
     """Text from outside, without characters that are invisible or turn the line around."""
     return "".join(
         "\ufffd" if unicodedata.category(c) in _CONTROL or ord(c) in _DIRECTION else c
-        for c in " ".join(str(text).split())
+        for c in re.sub(r"[ \t\r\n\f\v]+", " ", str(text)).strip(" ")
     )
 
 
@@ -109,6 +121,29 @@ def short(text: Any, length: int) -> str:
         return whole_text
     tail = (length - 1) // 3
     return whole_text[: length - 1 - tail] + "…" + whole_text[len(whole_text) - tail :]
+
+
+def _shared(names: list[str]) -> int:
+    """How many characters all names begin with."""
+    return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, zip(*names, strict=False)))
+
+
+def short_names(names: Sequence[Any], length: int) -> list[str]:
+    """Names cut to a length and still told apart: where cutting makes two alike, what all share is left out instead."""
+    full = [clean(name) for name in names]
+    cut = [short(name, length) for name in full]
+    if len(set(cut)) == len(set(full)):
+        return cut
+    before = _shared(full)
+    after = _shared([name[before:][::-1] for name in full])
+    middles = [name[before : len(name) - after] for name in full]
+    return [short(f"…{middle}" + ("…" if after else ""), length) for middle in middles]
+
+
+def device(text: Any) -> str:
+    """The device as one calls it: "cpu: cpu" is the CPU, "gpu: NVIDIA H200" the NVIDIA H200."""
+    platform, _, kind = clean(text).partition(": ")
+    return platform.upper() if kind in ("", platform) else kind
 
 
 def setting(value: Any) -> str:

@@ -1,0 +1,46 @@
+# gradwise: `make demo` and `make test` need only Python 3.11+ and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test bench check clean
+
+# A stamp for each set of packages: the environment is made when it is missing and renewed when its inputs changed.
+$(VENV)/.made:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (a minute or two the first time)"
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "setting up $(VENV) with the tools for tests (a minute or two the first time)"
+	$(PIP) -e ".[dev]"
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(PIP) -e ".[dev,bench]"
+	@touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/gradwise fit digits --out runs/demo --overwrite
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(PYTEST)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	for script in examples/*.py; do echo "$$script"; $(BIN)/python "$$script" || exit 1; done
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/defaults_quality.py
+	$(BIN)/python benchmarks/fit_vs_peers.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,340 @@
+"""One network, many peers, one run: how fast does gradwise train beside PyTorch and scikit-learn?
+
+    python benchmarks/fit_vs_peers.py                      all cells on the CPU, about 25 minutes
+    python benchmarks/fit_vs_peers.py --quick              four cells
+    python benchmarks/fit_vs_peers.py --on gpu             one network, H = 500, B = 32, against PyTorch
+
+Every peer gets the same data, the same initial weights, the same number of updates of plain SGD on tanh layers with a
+softmax on top; shuffling and one validation an epoch are part of everybody's time. Peers take turns within a round
+and the fastest round of each counts, since the machine is noisy. A first epoch in a fixed order checks that gradwise and
+PyTorch compute the same thing. The table holds ratios (peer's time / gradwise's time) and the share of the
+matrix-product rate that NumPy reaches on 2048 x 2048 float32, measured between rounds.
+"""
+
+import argparse
+import datetime
+import json
+import math
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gradwise import defaults
+from gradwise.core.recipe import Recipe
+from gradwise.data.batches import Fixed, Reshuffled
+from gradwise.models.activation import Tanh
+from gradwise.models.mlp import Mlp
+from gradwise.optimisers.sgd import Sgd
+from gradwise.training.interval import interval
+from gradwise.training.monitor import Monitor
+from gradwise.training.state import Examples, init
+from gradwise.training.stopping import Off
+
+INPUTS, OUTPUTS, RATE = 784, 10, 0.01
+CELLS = [(layers, hidden, batch) for layers in (1, 3) for hidden in (100, 500, 1000) for batch in (1, 32, 256)]
+QUICK = [(1, 100, 32), (1, 500, 32), (3, 1000, 1), (3, 1000, 256)]
+
+
+def sizes_of(layers: int, hidden: int) -> list[int]:
+    return [INPUTS, *[hidden] * layers, OUTPUTS]
+
+
+def flops_per_example(sizes: list[int]) -> float:
+    """Forward, and gradients of weights and activations; the input needs no gradient."""
+    products = [a * b for a, b in zip(sizes, sizes[1:], strict=False)]
+    return 6.0 * sum(products) - 2.0 * products[0]
+
+
+def make_data(count: int) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    valid = max(256, count // 5)
+    x = draw.random((count + valid, INPUTS), dtype=np.float32) - 0.5
+    y = (x @ draw.standard_normal((INPUTS, OUTPUTS)).astype(np.float32)).argmax(1)
+    return {"x": x[:count], "y": y[:count], "xv": x[count:], "yv": y[count:]}
+
+
+def make_weights(sizes: list[int]) -> list[np.ndarray]:
+    draw = np.random.default_rng(1)
+    return [
+        (draw.uniform(-1, 1, (b, a)) * math.sqrt(6 / (a + b))).astype(np.float32)
+        for a, b in zip(sizes, sizes[1:], strict=False)
+    ]
+
+
+class Gradwise:
+    """The journey itself: compiled intervals of one epoch with validation and history between them."""
+
+    def __init__(self, sizes: list[int], batch: int, data: dict[str, np.ndarray], weights: list[np.ndarray], order: Any):
+        count = len(data["x"])
+        recipe: Recipe = defaults.classification(
+            model=Mlp(widths=tuple(sizes[1:-1]), activation=Tanh()),
+            optimiser=Sgd(RATE),
+            batches=order(batch),
+            stopping=Off(epochs=1000.0, spacing=max(1.0, count / len(data["xv"])), least_examples=count),
+        )
+        train = Examples(jnp.asarray(data["x"]), jnp.asarray(data["y"].astype(np.int32)))
+        valid = Examples(jnp.asarray(data["xv"]), jnp.asarray(data["yv"].astype(np.int32)))
+        self.problem, state = init(recipe, train, valid, outputs=OUTPUTS, classes=OUTPUTS, key=jax.random.key(0))
+        import equinox as eqx
+
+        self.state = eqx.tree_at(
+            lambda s: [layer.weight for layer in s.parameters.layers] + [s.parameters.output.weight],
+            state,
+            [jnp.asarray(w) for w in weights],
+        )
+        self.updates = self.problem.updates_per_epoch
+        self.monitor = Monitor(count, OUTPUTS)
+
+    def epoch(self) -> float:
+        self.state, row = interval(self.problem, self.state, self.updates)
+        return self.monitor.add(row, 0.0)["valid_loss"]
+
+    def weights(self) -> list[np.ndarray]:
+        parameters = self.state.parameters
+        return [np.asarray(w) for w in [*(layer.weight for layer in parameters.layers), parameters.output.weight]]
+
+
+class Torch:
+    """The usual loop: index a shuffled batch, forward, backward, step. `compiled` compiles the forward and loss, and the
+    optimiser's step."""
+
+    def __init__(
+        self,
+        sizes: list[int],
+        batch: int,
+        data: dict[str, np.ndarray],
+        weights: list[np.ndarray],
+        *,
+        compiled: bool = False,
+        device: str = "cpu",
+        shuffle: bool = True,
+    ):
+        import torch
+
+        self.torch, self.batch, self.shuffle, self.device = torch, batch, shuffle, device
+        layers: list[Any] = []
+        for a, b in zip(sizes, sizes[1:], strict=False):
+            layers += [torch.nn.Linear(a, b), torch.nn.Tanh()]
+        self.model = torch.nn.Sequential(*layers[:-1])
+        with torch.no_grad():
+            for layer, weight in zip(self.model[::2], weights, strict=True):
+                layer.weight.copy_(torch.from_numpy(weight))
+                layer.bias.zero_()
+        self.model.to(device)
+        self.x, self.y, self.xv, self.yv = (
+            torch.from_numpy(np.ascontiguousarray(data[name])).to(device) for name in ("x", "y", "xv", "yv")
+        )
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=RATE)
+        self.loss: Callable[..., Any] = lambda x, y: torch.nn.functional.cross_entropy(self.model(x), y)
+        self.update: Callable[..., Any] = self.optimiser.step
+        if compiled:
+            self.loss = torch.compile(self.loss, dynamic=False)
+            self.update = torch.compile(self.optimiser.step, dynamic=False)
+
+    def epoch(self) -> float:
+        torch, count = self.torch, len(self.x)
+        order = torch.randperm(count, device=self.device) if self.shuffle else torch.arange(count, device=self.device)
+        for start in range(0, count, self.batch):
+            rows = order[start : start + self.batch]
+            self.optimiser.zero_grad(set_to_none=True)
+            self.loss(self.x[rows], self.y[rows]).backward()
+            self.update()
+        with torch.no_grad():
+            outputs = self.model(self.xv)
+            (outputs.argmax(1) != self.yv).float().mean().item()
+            return float(torch.nn.functional.cross_entropy(outputs, self.yv).item())
+
+    def weights(self) -> list[np.ndarray]:
+        return [layer.weight.detach().cpu().numpy() for layer in self.model[::2]]
+
+
+class ScikitLearn:
+    """`MLPClassifier.partial_fit`, one pass a call, then its loss on the validation set."""
+
+    def __init__(self, sizes: list[int], batch: int, data: dict[str, np.ndarray], weights: list[np.ndarray]):
+        from sklearn.neural_network import MLPClassifier
+
+        self.data = data
+        self.net = MLPClassifier(
+            tuple(sizes[1:-1]),
+            activation="tanh",
+            solver="sgd",
+            batch_size=batch,
+            learning_rate_init=RATE,
+            momentum=0.0,
+            nesterovs_momentum=False,
+            alpha=0.0,
+            random_state=0,
+        )
+        few = slice(0, max(batch, OUTPUTS))
+        self.net.partial_fit(data["x"][few], data["y"][few], classes=np.arange(OUTPUTS))
+        self.net.coefs_ = [w.T.copy() for w in weights]
+        self.net.intercepts_ = [np.zeros(len(w), np.float32) for w in weights]
+        self.net._optimizer.params = self.net.coefs_ + self.net.intercepts_
+
+    def epoch(self) -> float:
+        self.net.partial_fit(self.data["x"], self.data["y"])
+        probabilities = self.net.predict_proba(self.data["xv"])
+        chosen = probabilities[np.arange(len(self.data["yv"])), self.data["yv"]]
+        return float(-np.log(np.maximum(chosen, 1e-30)).mean())
+
+
+def numpy_rate() -> float:
+    """Floating-point operations a second of NumPy's matrix product, 2048 x 2048 float32."""
+    a = np.random.default_rng(0).random((2048, 2048), dtype=np.float32)
+    a @ a
+    start = time.perf_counter()
+    for _ in range(3):
+        a @ a
+    return 3 * 2 * 2048**3 / (time.perf_counter() - start)
+
+
+def timed(epoch: Callable[[], float]) -> float:
+    start = time.perf_counter()
+    epoch()
+    return time.perf_counter() - start
+
+
+def same_computation(sizes: list[int], batch: int, data: dict[str, np.ndarray], weights: list[np.ndarray]) -> float:
+    """The largest difference between gradwise's and PyTorch's weights after one epoch in the file's order."""
+    few = {name: array[: 8 * batch] for name, array in data.items()}
+    ours = Gradwise(sizes, batch, few, weights, Fixed)
+    theirs = Torch(sizes, batch, few, weights, shuffle=False)
+    ours.epoch(), theirs.epoch()
+    return max(float(np.abs(a - b).max()) for a, b in zip(ours.weights(), theirs.weights(), strict=True))
+
+
+def run_cell(layers: int, hidden: int, batch: int, rounds: int, peers: list[str], device: str, rate: float) -> dict:
+    sizes = sizes_of(layers, hidden)
+    # About half a second of products an epoch, within sensible ends.
+    count = int(min(10_000, max(20 * batch, 0.5 * rate * (0.15 if batch == 1 else 0.6) / flops_per_example(sizes))))
+    count = 10_000 if device == "gpu" else max(batch, count // batch * batch)
+    data, weights = make_data(count), make_weights(sizes)
+    difference = same_computation(sizes, batch, data, weights)
+    torch_device = "cuda" if device == "gpu" else "cpu"
+    makers = {
+        "gradwise": lambda: Gradwise(sizes, batch, data, weights, Reshuffled),
+        "torch eager": lambda: Torch(sizes, batch, data, weights, device=torch_device),
+        "torch.compile": lambda: Torch(sizes, batch, data, weights, compiled=True, device=torch_device),
+        "scikit-learn": lambda: ScikitLearn(sizes, batch, data, weights),
+    }
+    runners = {name: makers[name]() for name in ["gradwise", *peers]}
+    for runner in runners.values():
+        runner.epoch()  # compile, allocate, warm up
+    best = dict.fromkeys(runners, math.inf)
+    rates = []
+    for _ in range(rounds):
+        for name, runner in runners.items():
+            best[name] = min(best[name], timed(runner.epoch))
+        if device == "cpu":
+            rates.append(numpy_rate())
+    work = flops_per_example(sizes) * count
+    return {
+        "layers": layers,
+        "hidden": hidden,
+        "batch": batch,
+        "examples": count,
+        "seconds": best,
+        "ratios": {name: best[name] / best["gradwise"] for name in peers},
+        "share_of_numpy": work / best["gradwise"] / max(rates) if rates else None,
+        "difference": difference,
+    }
+
+
+def overhead(rounds: int) -> dict[str, float]:
+    """What validation, history and checkpoints cost beside the bare scan of the same updates, at the default spacing."""
+    import tempfile
+
+    import equinox as eqx
+
+    from gradwise.training import checkpoint
+    from gradwise.training.interval import advance
+
+    data, weights = make_data(12_000), make_weights(sizes_of(1, 500))
+    whole = Gradwise(sizes_of(1, 500), 32, data, weights, Reshuffled)
+    bare = eqx.filter_jit(advance, donate="none")
+    whole.epoch()
+    bare(whole.problem, whole.state, whole.updates)
+    alone = journey = write = math.inf
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(rounds):
+            start = time.perf_counter()
+            jax.block_until_ready(bare(whole.problem, whole.state, whole.updates))
+            alone = min(alone, time.perf_counter() - start)
+            journey = min(journey, timed(whole.epoch))
+            start = time.perf_counter()
+            checkpoint.save(Path(folder), checkpoint.Saved(whole.state, whole.monitor.columns, 0.0), "benchmark")
+            write = min(write, time.perf_counter() - start)
+    share = journey / alone - 1 + write / 10.0  # one checkpoint every ten seconds
+    return {"bare_seconds": alone, "journey_seconds": journey, "checkpoint_seconds": write, "overhead": share}
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(math.log(v) for v in values) / len(values))
+
+
+def show(cells: list[dict], peers: list[str]) -> None:
+    print("| layers | H | B | µs/update | share of NumPy |", " | ".join(f"{p} ÷ gradwise" for p in peers), "| difference |")
+    print("|" + "---|" * (6 + len(peers)))
+    for cell in cells:
+        updates = cell["examples"] / cell["batch"]
+        share = "" if cell["share_of_numpy"] is None else f"{cell['share_of_numpy']:.0%}"
+        ratios = " | ".join(f"{cell['ratios'][p]:.2f}" for p in peers)
+        micro = cell["seconds"]["gradwise"] / updates * 1e6
+        head = f"| {cell['layers']} | {cell['hidden']} | {cell['batch']} | {micro:,.0f} | {share} |"
+        print(head, ratios, f"| {cell['difference']:.1e} |")
+    for peer in peers:
+        ratios = [cell["ratios"][peer] for cell in cells]
+        print(f"{peer}: geometric mean {geometric_mean(ratios):.2f}x, least {min(ratios):.2f}x")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="four cells only")
+    parser.add_argument("--on", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--without", action="append", default=[], help="leave a peer out")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    chosen = parser.parse_args()
+    warnings.filterwarnings("ignore", module="sklearn")
+    peers = ["torch eager", "torch.compile"] + (["scikit-learn"] if chosen.on == "cpu" else [])
+    peers = [peer for peer in peers if peer not in chosen.without]
+    import torch
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch._dynamo.config.cache_size_limit = 256
+    grid = [(1, 500, 32), (3, 500, 32)] if chosen.on == "gpu" else QUICK if chosen.quick else CELLS
+    rate = max(numpy_rate() for _ in range(3))
+    cells = []
+    for cell in grid:
+        cells.append(run_cell(*cell, chosen.rounds, peers, chosen.on, rate))
+        torch._dynamo.reset()
+        print(json.dumps(cells[-1]), flush=True)
+    result: dict[str, Any] = {
+        "cells": cells,
+        "overhead": overhead(chosen.rounds) if chosen.on == "cpu" else None,
+        "numpy_gflops": rate / 1e9,
+        "machine": f"{platform.processor() or platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+        + (f", {jax.devices()[0].device_kind}" if chosen.on == "gpu" else ""),
+        "versions": {"jax": jax.__version__, "torch": torch.__version__, "numpy": np.__version__},
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "command": "python benchmarks/fit_vs_peers.py" + (" --on gpu" if chosen.on == "gpu" else ""),
+    }
+    show(cells, peers)
+    if result["overhead"]:
+        print(f"validation, history and checkpoints: {result['overhead']['overhead']:.1%} of the bare scan")
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    if not chosen.quick:
+        (chosen.out / f"fit_vs_peers_{chosen.on}.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The command line: strings come in, records go out, and mistakes become one line each."""

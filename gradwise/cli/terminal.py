@@ -1,0 +1,195 @@
+"""What the person at the terminal sees: progress while it runs, a short summary when it is done.
+
+Progress goes to standard error and only to a terminal; results go to standard output. Text that comes from outside
+(names of files, columns and classes) is never read as markup and never moves the cursor.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+from ..core.record import Fit
+from ..reporting import verdict, words
+
+
+class Progress:
+    """A line that says what is going on: a phase, and in training the age, the errors and the time left."""
+
+    def __init__(self, shown: bool) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._begun: tuple[float, int] | None = None
+        self._best = math.inf
+        self._length = math.inf
+        self._percent = False
+        self._prefix = ""
+        if shown and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            note = TextColumn("{task.fields[note]}", markup=False)
+            columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(20), note)
+            self._bar = Bar(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=None, note="")
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def phase(self, text: str) -> None:
+        """Something begins whose length nobody knows."""
+        if self._bar is not None:
+            self._bar.update(self._task, description=words.clean(text), note="", total=None, completed=0)
+
+    def training(self, prefix: str, *, length: float, percent: bool) -> None:
+        """Training begins: at most `length` examples, with scores that are shares if `percent`."""
+        self._begun, self._best, self._length = None, math.inf, length
+        self._prefix, self._percent = prefix, percent
+        self.phase(f"{prefix}: compiling")
+
+    def watch(self, line: dict[str, Any]) -> None:
+        """One interval is over; the bar's end is where patience ends unless something better is seen."""
+        if self._bar is None:
+            return
+        age, now = int(line["age_examples"]), time.monotonic()
+        begun, start = self._begun = self._begun or (now, age)
+        end = min(float(line["patience_examples"]), self._length)
+        speed = (age - start) / (now - begun) if now > begun and age > start else math.nan
+        if line["best"]:
+            self._best = line["valid_score"]
+        show = words.percent if self._percent else words.number
+        pieces = [
+            f"age {words.age(age)}",
+            f"loss {words.number(line['train_loss'])}",
+            f"validation {show(line['valid_score'])}",
+            f"best {show(self._best)}",
+            f"about {words.duration(max(0.0, end - age) / speed)} left" if math.isfinite(speed) else "",
+        ]
+        note = "  ".join(filter(None, pieces))
+        self._bar.update(self._task, description=self._prefix, completed=age, total=max(end, age), note=note)
+
+
+def say(text: str) -> None:
+    """A remark beside the result, on standard error."""
+    print(words.clean(text), file=sys.stderr)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(file=sys.stdout, highlight=False, emoji=False)
+
+
+def _grid(rows: Iterable[tuple[Any, ...]], header: tuple[str, ...] = (), right: bool = False) -> Any:
+    """Aligned columns without lines; the first column names, the others tell."""
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = list(rows)
+    width = len(header) or max((len(row) for row in rows), default=1)
+    table = Table(box=None, pad_edge=False, show_header=bool(header), header_style="dim", padding=(0, 2, 0, 0))
+    for number in range(width):
+        table.add_column(
+            header[number] if header else "", justify="right" if right and number else "left", no_wrap=number == 0
+        )
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return table
+
+
+def one_line(record: Fit) -> str:
+    """The verdict in one line."""
+    said = verdict(record)
+    return " ".join(filter(None, (f"{said.headline}.", said.detail, said.story)))
+
+
+def _metrics(record: Fit) -> Any:
+    """Every metric of every part that was measured."""
+    from rich.text import Text
+
+    titles = {"train": "training", "valid": "validation", "test": "test"}
+    parts = [part for part in titles if any(math.isfinite(value) for value in record.metrics[part].values())]
+    rows = []
+    for name in dict.fromkeys(name for part in parts for name in record.metrics[part]):
+        style = "bold" if name == record.metric else ""
+        values = [words.in_metric(name, record.metrics[part].get(name)) for part in parts]
+        rows.append(tuple(Text(text, style) for text in (words.metric_name(name), *values)))
+    return _grid(rows, ("", *(titles[part] for part in parts)), right=True)
+
+
+def _estimate(record: Fit) -> str:
+    plain = record.evidence.get("estimate")
+    if not plain:
+        return ""
+    low, high = (words.in_metric(record.metric, end) for end in plain["interval"])
+    mean = words.in_metric(record.metric, plain["mean"])
+    count = len(plain["folds"])
+    return f"{count}-fold {words.metric_name(record.metric)} {mean}, 95 % interval {low} – {high}."
+
+
+def show_result(record: Fit, folder: Path, report: Path | None) -> None:
+    """The summary of a run: verdict, numbers, findings, and where everything is."""
+    from rich.text import Text
+
+    out = _console()
+    said = verdict(record)
+    out.print(Text(said.headline, "bold red" if record.outcome.failed else "bold green"))
+    for line in (said.detail, _estimate(record), said.story):
+        if line:
+            out.print(Text(line))
+    out.print()
+    out.print(_metrics(record))
+    out.print()
+    colours = {"error": "red", "warning": "yellow"}
+    order = {"error": 0, "warning": 1}
+    for finding in sorted(record.findings, key=lambda one: order.get(one.level, 2)):
+        text = Text(finding.level, colours.get(finding.level, "cyan"))
+        text.append(f"  {words.clean(finding.what)}", "default")
+        text.append(f" Next: {words.clean(finding.next)}" if finding.next else "", "dim")
+        out.print(text)
+    if report is not None:
+        out.print(Text(f"report   {report}"), soft_wrap=True)
+    out.print(Text(f"predict  gradwise predict {folder} NEW_DATA"), soft_wrap=True)
+
+
+def _readable(value: Any) -> str:
+    return ", ".join(map(_readable, value)) if isinstance(value, list) else words.setting(value)
+
+
+def show_plan(plan: dict[str, Any]) -> None:
+    """What a run would do, said and not done."""
+    from rich.text import Text
+
+    out = _console()
+    out.print(Text("Nothing was trained or written. This is what would be done.", "bold"))
+    columns = plan["data"]["columns"]
+    data = {name: value for name, value in plan["data"].items() if name not in {"columns", "notes"}}
+    out.print()
+    out.print(_grid((Text(name, "dim"), _readable(value)) for name, value in data.items()))
+    if columns:
+        out.print()
+        header = ("column", "kind", "missing", "categories")
+        rows = [tuple(words.clean(column[name]) for name in ("name", "kind", "missing", "categories")) for column in columns]
+        out.print(_grid(rows, header))
+    for note in plan["data"]["notes"]:
+        out.print(Text(f"  {words.clean(note)}"))
+    out.print()
+    out.print(_grid((Text(name, "dim"), _readable(value)) for name, value in plan["training"].items()))
+    out.print()
+    rows = [
+        tuple(Text(text, "bold" if knob["changed"] else "") for text in (knob["path"], _readable(knob["value"]), knob["about"]))
+        for knob in plan["recipe"]
+    ]
+    out.print(_grid(rows, ("knob", "value", "")))
+    out.print()
+    out.print(Text(f"repeat   {plan['command']}"), soft_wrap=True)
+    out.print(Text(f"out      {plan['out']} ({plan['folder']})"), soft_wrap=True)

@@ -1,0 +1,116 @@
+"""One pass over some rows, without validation: what `partial_fit` does.
+
+The scaler, the units of the targets and the network come from the first pass, or from an earlier `fit`; the optimiser
+goes on where it stopped. Passes over the same rows are the epochs of one `fit`, bit for bit.
+"""
+
+import dataclasses
+import math
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from .. import __version__
+from ..core import keys, machine
+from ..core.adapt import as_criterion, as_model
+from ..core.dataset import Dataset
+from ..core.finding import Finding
+from ..core.metric import METRICS
+from ..core.outcome import Outcome
+from ..core.recipe import Recipe
+from ..core.record import Fit
+from ..core.tree import trainable
+from ..training.fit import CLASS_WEIGHTS, _class_weights, _examples, _target_units
+from ..training.interval import advance, judged_model
+from ..training.predictor import Predictor
+from ..training.state import Problem, State, init
+
+_COLUMNS = ("age_examples", "train_loss", "train_score")
+
+
+def copied(state: State) -> State:
+    """The state in memory of its own: training takes over the buffers it is given, and a record must outlive that."""
+    return jax.tree.map(lambda leaf: np.array(leaf) if eqx.is_array(leaf) else leaf, state)
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _pass(problem: Problem, state: State) -> tuple[State, dict[str, Array]]:
+    """One epoch. The judged model is kept as the best: nothing says that an earlier one was better."""
+    state, seen = advance(problem, state, problem.updates_per_epoch)
+    arrays = eqx.filter(judged_model(problem, state), eqx.is_array)
+    best = jax.tree.map(jnp.copy, arrays)
+    return State(state.parameters, state.optimiser, state.stopping, best, state.update), seen
+
+
+def _resumed(problem: Problem, state: State) -> State:
+    """The state at the start of the next epoch, counted in the mini-batches of these rows: no order comes twice."""
+    epoch = -(-int(state.update) // problem.updates_per_epoch)
+    return dataclasses.replace(copied(state), update=np.asarray(epoch * problem.updates_per_epoch, np.int32))
+
+
+def _record(recipe: Recipe, dataset: Dataset, predictor: Predictor, state: State, seen: Any, earlier: Fit | None) -> Fit:
+    """The pass as a record, its line added to those of the passes before it."""
+    kind = dataset.task.kind
+    age = len(dataset) + (earlier.outcome.age_examples if earlier else 0)
+    line = (age, float(seen["train_loss"]), float(seen["train_score"]))
+    before = earlier.history if earlier and tuple(earlier.history) == _COLUMNS else {name: [] for name in _COLUMNS}
+    diverged = int(seen["diverged_examples"]) >= 0
+    finding = Finding("error", "the loss is no longer a number: training has diverged.", "C1", "lower the learning rate.")
+    return Fit(
+        recipe=recipe,
+        outcome=Outcome("diverged" if diverged else "finished", age),
+        task=kind,
+        metric="rmse" if kind == "numbers" else "error_rate",
+        metrics={part: dict.fromkeys(METRICS[kind], math.nan) for part in ("train", "valid", "test")},
+        test_interval=(math.nan, math.nan),
+        history={name: [*before[name], value] for name, value in zip(_COLUMNS, line, strict=True)},
+        evidence={},
+        data={"name": dataset.name, "rows": {"train": len(dataset), "valid": 0, "test": 0}},
+        findings=(finding,) if diverged else (),
+        seconds=0.0,
+        seed=0,
+        version=__version__,
+        machine=machine.describe(),
+        predictor=predictor,
+        state=state,
+    )
+
+
+def one_pass(
+    recipe: Recipe,
+    dataset: Dataset,
+    *,
+    key: Key[Array, ""],
+    class_weight: CLASS_WEIGHTS = None,
+    earlier: Fit | None = None,
+) -> Fit:
+    """Visits every row once. `earlier` is the record to go on from; it stays as it is."""
+    machine.use_compilation_cache()
+    begun = time.monotonic()
+    task = dataset.task
+    as_criterion(recipe.criterion).check_task(task)
+    known = earlier.predictor if earlier else None
+    scaler = known.scaler if known else recipe.scaler.fit(dataset.inputs, dataset.columns)
+    units = (known.shift, known.scale) if known else _target_units(dataset)
+    train = _examples(dataset, scaler, units, _class_weights(class_weight, dataset))
+    classes = task.outputs if task.kind == "classes" else 0
+    if earlier is None:
+        problem, state = init(recipe, train, train, outputs=task.outputs, classes=classes, key=key)
+    else:
+        own = dataclasses.replace(recipe, model=as_model(recipe.model), criterion=as_criterion(recipe.criterion))
+        _, rest = trainable(earlier.predictor.network)
+        problem = Problem(own, rest, train, train, keys.named(key, "training"), classes)
+        state = _resumed(problem, earlier.state)
+    state, seen = _pass(problem, state)
+    network = eqx.combine(state.best, problem.rest)
+    predictor = Predictor(
+        scaler, network, problem.recipe.criterion, 1.0, *units, task, dataset.columns, dataset.shape
+    )
+    record = _record(recipe, dataset, predictor, state, jax.device_get(seen), earlier)
+    seconds = time.monotonic() - begun + (earlier.seconds if earlier else 0.0)
+    return dataclasses.replace(record, seconds=seconds, seed=keys.seed_of(key))

@@ -1,0 +1,33 @@
+"""What all tests share: a compilation cache of their own, the data folder, and no silent skips in CI."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+if "GRADWISE_CACHE" not in os.environ:
+    # One folder for all runs of the tests: programs compiled once are read by every later run.
+    os.environ["GRADWISE_CACHE"] = str(Path(tempfile.gettempdir()) / "gradwise-test-cache")
+
+from gradwise.core.machine import use_compilation_cache
+
+use_compilation_cache()
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The real data sets; tests that need them skip, and say so, where `GRADWISE_DATA` is not set."""
+    folder = os.environ.get("GRADWISE_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("GRADWISE_DATA does not name a folder of data sets")
+    return Path(folder)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter else []
+    if os.environ.get("GRADWISE_NO_SKIPS") and skipped and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        for report in skipped:
+            print(f"\nskipped, which counts as a failure here: {report.nodeid}: {report.longrepr}")
