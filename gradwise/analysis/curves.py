@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.knob import Spec
 from ..core.metric import wilson
 from ..core.record import Fit
 from ..core.tree import knobs
@@ -193,7 +194,8 @@ def score_kind(record: Fit) -> str:
     for path, _, value in knobs(record.recipe):
         if path.startswith("criterion.") and path.endswith("score_by"):
             return str(value)
-    if callable(getattr(record.recipe, "criterion", None)) and not list(knobs(record.recipe.criterion)):
+    criterion = getattr(record.recipe, "criterion", None)
+    if callable(criterion) and not isinstance(criterion, Spec):
         return "loss"  # a plain loss function is its own score
     return "squared" if record.task == "numbers" else "error"
 

@@ -23,7 +23,7 @@ from ..core.errors import RequestError
 
 RESULT = "result.json"  # written last: a folder that has it holds a whole run
 CHECKPOINT = "checkpoint.safetensors"
-_REPLACED = {"recipe.json", "history.parquet", "model.safetensors", "report.html", CHECKPOINT}
+_RESULTS = {"recipe.json", "history.parquet", "model.safetensors", "report.html"}
 _NEXT, _STAGING = ".next", ".writing-"
 
 
@@ -104,11 +104,10 @@ def publish(folder: Path, work: Path, write: Callable[[Path], None]) -> None:
         written = {entry.name for entry in staging.iterdir()}
         for name in sorted(written - {RESULT}):
             os.replace(staging / name, folder / name)
+        for name in _RESULTS - written:  # a report of what was here before
+            (folder / name).unlink(missing_ok=True)
         if work != folder:
-            for name in _REPLACED - written:
-                (folder / name).unlink(missing_ok=True)
-            if (work / CHECKPOINT).exists():
-                os.replace(work / CHECKPOINT, folder / CHECKPOINT)
+            os.replace(work / CHECKPOINT, folder / CHECKPOINT)
         os.replace(staging / RESULT, folder / RESULT)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

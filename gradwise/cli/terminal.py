@@ -109,7 +109,7 @@ def _grid(rows: Iterable[tuple[Any, ...]], header: tuple[str, ...] = (), right: 
 def one_line(record: Fit) -> str:
     """The verdict in one line."""
     said = verdict(record)
-    return " ".join(filter(None, (f"{said.headline}.", said.detail, said.story)))
+    return " ".join(filter(None, (f"{said.headline}.", said.interval, said.story)))
 
 
 def _metrics(record: Fit) -> Any:
@@ -143,7 +143,7 @@ def show_result(record: Fit, folder: Path, report: Path | None) -> None:
     out = _console()
     said = verdict(record)
     out.print(Text(said.headline, "bold red" if record.outcome.failed else "bold green"))
-    for line in (said.detail, _estimate(record), said.story):
+    for line in (said.interval, _estimate(record), said.story):
         if line:
             out.print(Text(line))
     out.print()

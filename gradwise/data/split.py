@@ -306,10 +306,8 @@ def folds(dataset: Dataset, count: int, *, key: Key[Array, ""]) -> list[tuple[np
 
     Folds differ by at most one example, and so does each class in them; with groups, no group is in two folds.
     """
-    if count < 2 or max(count, 3) > len(dataset):
-        raise RequestError(
-            f"{count} folds cannot be made of {len(dataset)} examples: use 2 folds or more, 3 rows or more."
-        )
+    if not 2 <= count <= len(dataset):
+        raise RequestError(f"{count} folds cannot be made of {len(dataset)} examples: from 2 folds to one an example.")
     random = generator(key)
     if dataset.groups is not None:
         fold = _deal_groups(dataset.groups, count, random)

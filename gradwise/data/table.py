@@ -12,8 +12,8 @@ a text file and True in a Parquet file are the same answer. Text that cannot be 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -183,6 +183,13 @@ def _encode_one(field: Field, column: Column) -> tuple[np.ndarray, int]:
     return values, int(np.count_nonzero(np.isnan(values) & (codes >= 0)))
 
 
+def _refuse_infinite(name: str, value: float, row: int) -> NoReturn:
+    raise RequestError(
+        f"column `{name}`: {value} in data row {row + 1}. Infinite values cannot be learnt from: replace them, or leave "
+        "them empty."
+    )
+
+
 def encode(fields: Mapping[str, Field], columns: Sequence[Column]) -> Encoded:
     """These columns as numbers under a schema; other columns are ignored."""
     lacking = [name for name in dict.fromkeys(map(source_of, columns)) if name not in fields]
@@ -201,11 +208,8 @@ def encode(fields: Mapping[str, Field], columns: Sequence[Column]) -> Encoded:
         if not finite.all():
             infinite = np.isinf(values)
             if infinite.any():
-                row = int(np.argmax(infinite)) + 1
-                raise RequestError(
-                    f"column `{name}`: {values[row - 1]} in data row {row}. Infinite values cannot be learnt from: "
-                    "replace them, or leave them empty."
-                )
+                row = int(np.argmax(infinite))
+                _refuse_infinite(name, values[row], row)
             blank = int(np.count_nonzero(~finite)) - strange
             if blank:
                 missing[name] = blank
@@ -223,13 +227,37 @@ def missing_notes(missing: Mapping[str, int], count: int) -> list[str]:
     return notes
 
 
+def _is_plain(frame: Any) -> bool:
+    """Whether a pandas frame holds nothing but NumPy numbers, which need no look at each column."""
+    return all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in frame.dtypes)
+
+
+def _of_plain(frame: Any) -> Encoded:
+    """A frame of numbers at once: 10^5 columns one by one take seconds."""
+    names = list(map(str, frame.columns))
+    inputs = np.array(frame.to_numpy(), np.float64)
+    infinite = np.isinf(inputs)
+    if infinite.any():
+        row, index = (int(place) for place in np.argwhere(infinite)[0])
+        _refuse_infinite(names[index], inputs[row, index], row)
+    blank = np.count_nonzero(np.isnan(inputs), axis=0)
+    missing = {names[index]: int(blank[index]) for index in np.nonzero(blank)[0]}
+    return Encoded(inputs, tuple(map(Column, names)), missing, {})
+
+
 def from_frame(frame: Any, columns: Sequence[Column] | None = None, kinds: Mapping[str, str] | None = None) -> Encoded:
     """A pandas frame (or an Arrow table) in numbers: under a saved schema, or under the one it shows itself."""
-    fields = fields_of(frame) if hasattr(frame, "schema") else fields_of_frame(frame)
     notes: tuple[str, ...] = ()
+    is_arrow = hasattr(frame, "schema")
+    if not is_arrow and not kinds and _is_plain(frame):
+        names = list(map(str, frame.columns))
+        if len(set(names)) == len(names) and (columns is None or [*map(Column, names)] == [*columns]):
+            encoded = _of_plain(frame)
+            return replace(encoded, notes=tuple(missing_notes(encoded.missing, len(encoded.inputs))))
+    fields = fields_of(frame) if is_arrow else fields_of_frame(frame)
     if columns is None:
         check_kinds(kinds or {}, list(fields))
         columns, notes = infer(fields, kinds or {})
     encoded = encode(fields, columns)
     notes += tuple(missing_notes(encoded.missing, len(encoded.inputs)))
-    return Encoded(encoded.inputs, encoded.columns, encoded.missing, encoded.unseen, notes)
+    return replace(encoded, notes=notes)

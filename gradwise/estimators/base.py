@@ -1,8 +1,302 @@
 """What the estimators share: scikit-learn's contract around one call of `fit`.
 
-    Classifier(model=Mlp(widths=(500,)), optimiser__...)     no: nested names are for `set_params` and grids
     Classifier(optimiser=Sgd(learning_rate=0.03)).fit(X, y).predict(X)
-    GridSearchCV(Classifier(), {"optimiser__learning_rate": [1e-3, 3e-3]})
+    GridSearchCV(Classifier(), {"optimiser__learning_rate": [1e-3, 3e-3], "model__widths": [(256,), (256, 256)]})
 
-A part that is `None` is the recommended one (`gradwise.defaults`).
+A part that is `None` is the recommended one of `gradwise.defaults`. Inputs are arrays, CSR matrices, or pandas frames; a
+frame with words, categories or dates is encoded as a table file would be, under the schema that `fit` saw.
 """
+
+import math
+import numbers
+import warnings
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
+
+from .. import defaults
+from ..core import keys
+from ..core.dataset import Column, Dataset, Task
+from ..core.errors import RequestError, nearest
+from ..core.parts import AbstractBatches, AbstractOptimiser, AbstractScaler, AbstractSplit, AbstractStopping
+from ..core.recipe import Recipe
+from ..core.record import Fit
+from ..data.split import HoldOut, join_parts
+from ..training.fit import fit as train_network
+from ..training.loop import Conduct
+from ..training.state import Examples, init
+from . import parameters
+from .passes import copied, one_pass
+
+SLOTS = ("model", "optimiser", "batches", "criterion", "scaler", "stopping")
+FEW_ROWS = 20  # fewer rows than this are too few to spare some: a validation part of 3 rows tells nothing
+_KINDS = {
+    "optimiser": AbstractOptimiser,
+    "batches": AbstractBatches,
+    "scaler": AbstractScaler,
+    "stopping": AbstractStopping,
+}
+
+
+class TrainingRows(AbstractSplit):
+    """All rows to learn from, and the same rows to choose by: for very few rows, or when nothing may be held out."""
+
+    def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Any:
+        return dataset, dataset, None
+
+
+def _is_mixed_frame(inputs: Any) -> bool:
+    """Whether this is a pandas frame with columns that are no numbers."""
+    if not (hasattr(inputs, "dtypes") and hasattr(inputs, "columns") and type(inputs).__module__.startswith("pandas")):
+        return False
+    from pandas.api.types import is_numeric_dtype
+
+    return not all(is_numeric_dtype(dtype) for dtype in inputs.dtypes)
+
+
+def _print_line(line: dict[str, Any]) -> None:
+    print(
+        f"age {line['age_examples']:,} examples: training loss {line['train_loss']:.4g}, "
+        f"validation loss {line['valid_loss']:.4g}, validation score {line['valid_score']:.4g}"
+        + (" (best so far)" if line["best"] else "")
+    )
+
+
+def _check_same_network(record: Fit, recipe: Recipe, dataset: Dataset) -> None:
+    """Refuses to go on with parameters, or an optimiser's state, that the recipe would no longer make."""
+    task = dataset.task
+    width = jax.eval_shape(record.predictor.scaler, jax.ShapeDtypeStruct(dataset.shape, np.float32)).shape
+    one = Examples(jax.ShapeDtypeStruct((1, *width), np.float32), jax.ShapeDtypeStruct((1,), np.int32))
+    _, state = eqx.filter_eval_shape(init, recipe, one, one, outputs=task.outputs, key=keys.from_seed(0))
+
+    def outline(tree: Any) -> Any:
+        leaves, structure = jax.tree.flatten(tree)
+        return structure, [np.shape(leaf) for leaf in leaves]
+
+    for part, new, old in (
+        ("model", state.parameters, record.state.parameters),
+        ("optimiser", state.optimiser, record.state.optimiser),
+    ):
+        if outline(new) != outline(old):
+            raise RequestError(
+                f"`{part}` has changed so much that training cannot go on from the present network. "
+                "Use `warm_start=False` and `fit`, or set it back."
+            )
+
+
+class NetworkEstimator(BaseEstimator):
+    """The common part of `Classifier` and `Regressor`."""
+
+    model: Any
+    optimiser: Any
+    batches: Any
+    criterion: Any
+    scaler: Any
+    stopping: Any
+    validation_fraction: float
+    metric: str | None
+    class_weight: Any = None
+    warm_start: bool
+    max_time: float | None
+    verbose: bool | int
+    random_state: Any
+
+    # What a subclass says of its targets.
+
+    def _recommended(self) -> Recipe:
+        """The recipe whose parts stand in for those that are None."""
+        raise NotImplementedError
+
+    def _check_targets(self, y: Any) -> np.ndarray:
+        """Targets as an array without missing values."""
+        raise NotImplementedError
+
+    def _learn_task(self, targets: np.ndarray) -> Task:
+        """The task that these targets set."""
+        raise NotImplementedError
+
+    def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
+        """Targets as `Dataset` wants them."""
+        raise NotImplementedError
+
+    # Parameters.
+
+    def _part(self, slot: str) -> Any:
+        chosen = getattr(self, slot)
+        return getattr(self._recommended(), slot) if chosen is None else chosen
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; with `deep`, also the knobs and parts within each part, as `optimiser__learning_rate`."""
+        found = super().get_params(deep=False)
+        if deep:
+            for slot in SLOTS:
+                found.update(parameters.read(slot, self._part(slot)))
+        return dict(found)
+
+    def set_params(self, **params: Any) -> Self:
+        """Sets parameters; `optimiser__learning_rate=0.01` exchanges the optimiser for a changed copy."""
+        names = self._get_param_names()
+        chosen = {name: value for name, value in params.items() if name in names}
+        for full, value in params.items():
+            slot, _, name = full.partition("__")
+            if full in chosen:
+                continue
+            if slot not in SLOTS or not name:
+                hint = nearest(full, names)
+                raise RequestError(f"{type(self).__name__} has no parameter `{full}`.{hint}")
+            part = chosen.get(slot, getattr(self, slot))
+            effective = getattr(self._recommended(), slot) if part is None else part
+            changed = parameters.write(slot, effective, name, value)
+            chosen[slot] = part if changed is effective else changed
+        for name, value in chosen.items():
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True  # filled in, with an input that says where
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "record_")
+
+    # Data.
+
+    def _read_inputs(self, X: Any, *, first: bool) -> tuple[Any, tuple[Column, ...]]:
+        """Inputs as `Dataset` wants them, with their columns where they have names. `first` learns the schema."""
+        if first:
+            self._schema: tuple[Column, ...] | None = () if _is_mixed_frame(X) else None
+        if self._schema is None:
+            inputs = validate_data(
+                self, X, reset=first, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
+            )
+            if hasattr(inputs, "toarray") or not hasattr(self, "feature_names_in_"):
+                return inputs, ()
+            return inputs, tuple(Column(name) for name in self.feature_names_in_)
+        from ..data.table import from_frame
+
+        validate_data(self, X, reset=first, skip_check_array=True)
+        if not hasattr(X, "iloc"):
+            raise RequestError("training saw a frame with named columns of several kinds: give such a frame here too.")
+        encoded = from_frame(X, None if first else self._schema)
+        self._schema = encoded.columns
+        return encoded.inputs, encoded.columns
+
+    def _dataset(self, X: Any, y: Any, sample_weight: Any, *, first: bool, task: Task | None = None) -> Dataset:
+        """Checked rows with their targets. Rows of weight 0 are left out: they count nowhere, not even in the scaler."""
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        inputs, columns = self._read_inputs(X, first=first)
+        targets = self._check_targets(y)
+        check_consistent_length(inputs, targets)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, inputs, dtype=np.float64)
+            if weights.min() < 0:
+                raise RequestError(f"sample weights must be at least 0; got {weights.min():g}.")
+            kept = weights > 0
+            if not kept.any():
+                raise RequestError("all sample weights are zero: there is nothing to learn from.")
+            inputs, targets, weights = inputs[kept], targets[kept], weights[kept]
+        if first:
+            self._task = task or self._learn_task(targets)
+        return Dataset(inputs, self._encode_targets(targets, self._task), self._task, columns, weights, name="X")
+
+    # Training.
+
+    def _seed(self) -> int:
+        """An integer is the seed itself; a RandomState, or NumPy's own where there is none, draws one."""
+        if isinstance(self.random_state, numbers.Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _split(self, rows: int) -> AbstractSplit:
+        fraction = self.validation_fraction
+        if not isinstance(fraction, numbers.Real) or not 0 <= fraction < 1:
+            raise RequestError(f"`validation_fraction` must lie in [0, 1); got {fraction!r}. Default: 0.2.")
+        if fraction == 0 or rows < FEW_ROWS:
+            return TrainingRows()
+        return HoldOut(valid=float(fraction), test=0.0)
+
+    def _recipe(self, task: Task, split: AbstractSplit) -> Recipe:
+        given = {slot: getattr(self, slot) for slot in SLOTS if getattr(self, slot) is not None}
+        for slot, kind in _KINDS.items():
+            if slot in given and not isinstance(given[slot], kind):
+                raise TypeError(
+                    f"`{slot}` must be None or a spec such as {getattr(self._recommended(), slot)!r}; "
+                    f"got {given[slot]!r}."
+                )
+        recipe = defaults.for_task(task, split=split, **given)
+        return recipe if self.metric is None else defaults.following(recipe, self.metric)
+
+    def _conduct(self) -> Conduct:
+        limit = math.inf if self.max_time is None else self.max_time
+        if not isinstance(limit, numbers.Real) or not limit > 0:
+            raise RequestError(f"`max_time` must be None or a positive number of seconds; got {self.max_time!r}.")
+        return Conduct(max_seconds=float(limit), watch=_print_line) if self.verbose else Conduct(max_seconds=float(limit))
+
+    def _keep(self, record: Fit) -> Self:
+        """The record becomes what was learned; how it ended is said where that matters."""
+        self.record_ = record
+        self.history_ = record.history
+        self.n_iter_ = max(1, math.ceil(record.outcome.age_examples / max(1, record.data["rows"]["train"])))
+        if record.outcome.failed:
+            last = [finding for finding in record.findings if finding.level == "error"][-1]
+            warnings.warn(f"{last.what} To do: {last.next}", ConvergenceWarning, stacklevel=3)
+        elif record.outcome.name == "interrupted":
+            warnings.warn(f"training was {record.outcome}: the best network so far is kept.", UserWarning, stacklevel=3)
+        return self
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, validation_data: Any = None) -> Self:
+        """Trains one network.
+
+        `validation_data` is `(X, y)` or `(X, y, sample_weight)`, to be used instead of a part of the rows. With
+        `warm_start`, the scaler, the parameters and the optimiser's state of the last training are where it begins.
+        """
+        conduct = self._conduct()
+        warm = self.record_ if self.warm_start and hasattr(self, "record_") else None
+        train = self._dataset(X, y, sample_weight, first=warm is None)
+        dataset, split = train, self._split(len(train))
+        if validation_data is not None:
+            if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
+                raise RequestError("`validation_data` must be (X, y) or (X, y, sample_weight).")
+            valid_X, valid_y, valid_weight = (*validation_data, None)[:3]
+            dataset, split = join_parts(train, self._dataset(valid_X, valid_y, valid_weight, first=False))
+        recipe = self._recipe(train.task, split)
+        if warm is not None:
+            _check_same_network(warm, recipe, train)
+            warm = eqx.tree_at(lambda record: record.state, warm, copied(warm.state))
+        record = train_network(
+            recipe,
+            dataset,
+            key=keys.from_seed(self._seed()),
+            metric=self.metric,
+            class_weight=self.class_weight,
+            conduct=conduct,
+            warm=warm,
+        )
+        return self._keep(record)
+
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, task: Task | None) -> Self:
+        """One pass over these rows; the first call fixes scaler, classes and network."""
+        earlier = self.record_ if hasattr(self, "record_") else None
+        train = self._dataset(X, y, sample_weight, first=earlier is None, task=task)
+        recipe = self._recipe(train.task, TrainingRows())
+        if earlier is not None:
+            _check_same_network(earlier, recipe, train)
+        key = keys.from_seed(earlier.seed if earlier else self._seed())
+        return self._keep(one_pass(recipe, train, key=key, class_weight=self.class_weight, earlier=earlier))
+
+    def _predictions(self, X: Any) -> np.ndarray:
+        """Probabilities or numbers (n, k); each row's depends on that row alone."""
+        check_is_fitted(self)
+        inputs, _ = self._read_inputs(X, first=False)
+        return np.asarray(self.record_.predictor.predict(inputs))

@@ -27,23 +27,25 @@ def _shown(path: str) -> str:
     return path.replace(".", "__")
 
 
-def _find(slot: str, part: Any, name: str) -> str:
-    """The path that a name stands for: itself, or the shallowest one that ends so."""
-    path = name.replace("__", ".")
-    known = _paths(part)
+def _meant(known: list[str], path: str) -> list[str]:
+    """What a path may stand for: itself, or the shallowest ones that end so."""
     if path in known:
-        return path
+        return [path]
     ends = [one for one in known if one.endswith(f".{path}")]
-    depth = min((one.count(".") for one in ends), default=0)
-    hits = [one for one in ends if one.count(".") == depth]
-    if len(hits) == 1:
-        return hits[0]
-    if hits:
-        choices = " or ".join(f"`{slot}__{_shown(one)}`" for one in hits)
+    return [one for one in ends if one.count(".") == min(each.count(".") for each in ends)]
+
+
+def _find(slot: str, part: Any, name: str) -> str:
+    """The one path that a name stands for."""
+    known = _paths(part)
+    meant = _meant(known, name.replace("__", "."))
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        choices = " or ".join(f"`{slot}__{_shown(one)}`" for one in meant)
         raise RequestError(f"`{slot}__{name}` could mean several parameters. Write {choices}.")
-    full = [f"{slot}__{_shown(one)}" for one in known]
-    owner = type(part).__name__
-    raise RequestError(f"`{slot}={owner}` has no parameter `{slot}__{name}`.{nearest(f'{slot}__{name}', full)}")
+    hint = nearest(f"{slot}__{name}", [f"{slot}__{_shown(one)}" for one in known])
+    raise RequestError(f"`{slot}={type(part).__name__}` has no parameter `{slot}__{name}`.{hint}")
 
 
 def read(slot: str, part: Any) -> dict[str, Any]:
@@ -57,7 +59,7 @@ def read(slot: str, part: Any) -> dict[str, Any]:
         short = path
         while short.startswith(f"{slot}."):  # a wrapper calls what it wraps by the name of the slot
             short = short.removeprefix(f"{slot}.")
-        if short not in known and _find(slot, part, _shown(short)) == path:
+        if short not in known and _meant(known, short) == [path]:
             found[f"{slot}__{_shown(short)}"] = value
     return found
 

@@ -1,0 +1,174 @@
+"""`Classifier`: a network for one of several classes, or for any number of labels at once."""
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_array, column_or_1d
+
+from .. import defaults
+from ..core.dataset import Classes, Labels, Task
+from ..core.errors import RequestError
+from ..core.recipe import Recipe
+from .base import NetworkEstimator
+
+
+def _natural(targets: np.ndarray) -> np.ndarray:
+    """Objects as the numbers or words that they are."""
+    return np.array(targets.tolist()) if targets.dtype == object else targets
+
+
+def _sorted_classes(targets: np.ndarray) -> np.ndarray:
+    """The distinct classes in order, of the type they came in."""
+    try:
+        return np.unique(targets)
+    except TypeError:
+        kinds = ", ".join(sorted({type(value).__name__ for value in targets}))
+        raise RequestError(f"Unknown label type: y mixes {kinds}, which have no common order.") from None
+
+
+class Classifier(ClassifierMixin, NetworkEstimator):
+    """A neural network classifier, trained by sound practice.
+
+    A `y` of one column sets classes, which are given back as they came; an indicator matrix (n, k) sets k labels, any
+    number of them at once.
+
+    Parameters
+    ----------
+    model, optimiser, batches, criterion, scaler, stopping
+        Parts of the recipe; None is the recommended one. Their knobs are nested parameters: `model__widths`,
+        `optimiser__learning_rate`, `batches__size`, ...
+    validation_fraction
+        The share of the rows that training holds out to choose the best network by. With 0, and with fewer than 20
+        rows, that is done on the training rows.
+    metric
+        What early stopping follows and the record tells: "error_rate", "balanced_error_rate", "log_loss" or "auc".
+    class_weight
+        None, "balanced", or a mapping from class to weight.
+    warm_start
+        Whether `fit` goes on from the present network, with its optimiser's state and its scaler.
+    max_time
+        Seconds after which training ends with the best network so far.
+    verbose
+        Whether to print a line at each validation.
+    random_state
+        An integer is the seed of all randomness: the same one gives the same network. None draws another seed each
+        time, from NumPy's global generator; the seed that was used is `record_.seed`.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_
+        What `fit` saw. For labels, `classes_` numbers the columns of `y`.
+    record_
+        The whole record of the training: its outcome, metrics, findings, recipe and predictor.
+    history_
+        One list for each column of the training curves.
+    n_iter_
+        Passes over the training rows.
+    """
+
+    classes_: np.ndarray
+
+    def __init__(
+        self,
+        *,
+        model: Any = None,
+        optimiser: Any = None,
+        batches: Any = None,
+        criterion: Any = None,
+        scaler: Any = None,
+        stopping: Any = None,
+        validation_fraction: float = 0.2,
+        metric: str | None = None,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        max_time: float | None = None,
+        verbose: bool | int = False,
+        random_state: Any = None,
+    ):
+        self.model = model
+        self.optimiser = optimiser
+        self.batches = batches
+        self.criterion = criterion
+        self.scaler = scaler
+        self.stopping = stopping
+        self.validation_fraction = validation_fraction
+        self.metric = metric
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.max_time = max_time
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def _recommended(self) -> Recipe:
+        return defaults.classification()
+
+    def _check_targets(self, y: Any) -> np.ndarray:
+        checked = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
+        if hasattr(checked, "toarray") or type_of_target(checked) == "multilabel-indicator":
+            check_classification_targets(checked)
+            return np.asarray(checked.toarray() if hasattr(checked, "toarray") else checked)
+        targets = column_or_1d(checked, warn=True)
+        check_classification_targets(_natural(targets))
+        return np.asarray(targets)
+
+    def _learn_task(self, targets: np.ndarray, classes: Any = None) -> Task:
+        if targets.ndim == 2:
+            self.classes_ = np.arange(targets.shape[1])
+            self._label_type = targets.dtype
+            return Labels(tuple(f"label {number}" for number in self.classes_))
+        self.classes_ = _sorted_classes(targets if classes is None else column_or_1d(classes))
+        if len(self.classes_) < 2:
+            raise RequestError(f"a classifier needs at least two classes, but y holds one class only: {self.classes_}.")
+        return Classes(self.classes_)
+
+    def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
+        if (targets.ndim == 2) != (task.kind == "labels") or (targets.ndim == 2 and targets.shape[1] != task.outputs):
+            raise RequestError(f"y has shape {targets.shape}, but training began with {task.outputs} {task.kind}.")
+        if targets.ndim == 2:
+            return (targets != 0).astype(np.int64)
+        known = {label: number for number, label in enumerate(self.classes_.tolist())}
+        unknown = [label for label in _sorted_classes(targets).tolist() if label not in known]
+        if unknown:
+            raise RequestError(f"y holds the class {unknown[0]!r}, which training did not begin with.")
+        return np.searchsorted(self.classes_, targets)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Trains by one pass over these rows, without validation.
+
+        The first call needs all `classes` that will ever come, and fixes them, the scaler and the network. An indicator
+        matrix shows its labels itself.
+        """
+        if isinstance(self.class_weight, str):
+            raise RequestError('`class_weight="balanced"` needs all rows at once: give `partial_fit` a mapping instead.')
+        task = None
+        if not hasattr(self, "record_"):
+            many = np.ndim(y) == 2 and np.shape(y)[1] > 1
+            if classes is None and not many:
+                raise RequestError("the first call of `partial_fit` needs `classes`: all that will ever come.")
+            task = None if classes is None or many else self._learn_task(np.empty(0), classes)
+        elif classes is not None and not np.array_equal(_sorted_classes(np.asarray(classes)), self.classes_):
+            raise RequestError(f"`classes` is not what training began with: {self.classes_}.")
+        return self._partial_fit(X, y, sample_weight, task)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row, or 0 and 1 for each label."""
+        probabilities = self._predictions(X)
+        if self._task.kind == "labels":
+            return (probabilities > 0.5).astype(self._label_type)
+        return np.asarray(self.classes_[probabilities.argmax(1)])
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of each class (n, k), in the order of `classes_`; of each label (n, k)."""
+        return self._predictions(X)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """The logarithms of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self._predictions(X))

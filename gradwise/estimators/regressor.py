@@ -1,0 +1,94 @@
+"""`Regressor`: a network for one or several numbers."""
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_array
+
+from .. import defaults
+from ..core.dataset import Numbers, Task
+from ..core.errors import RequestError
+from ..core.recipe import Recipe
+from .base import NetworkEstimator
+
+
+class Regressor(RegressorMixin, NetworkEstimator):
+    """A neural network for regression, trained by sound practice.
+
+    A `y` of shape (n, k) sets k numbers at once; predictions have the dimensions of `y`.
+
+    Parameters
+    ----------
+    metric
+        What early stopping follows and the record tells: "rmse", "mae" or "r2".
+    model, optimiser, batches, criterion, scaler, stopping, validation_fraction, warm_start, max_time, verbose, random_state
+        As for `Classifier`.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_, record_, history_, n_iter_
+        As for `Classifier`.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Any = None,
+        optimiser: Any = None,
+        batches: Any = None,
+        criterion: Any = None,
+        scaler: Any = None,
+        stopping: Any = None,
+        validation_fraction: float = 0.2,
+        metric: str | None = None,
+        warm_start: bool = False,
+        max_time: float | None = None,
+        verbose: bool | int = False,
+        random_state: Any = None,
+    ):
+        self.model = model
+        self.optimiser = optimiser
+        self.batches = batches
+        self.criterion = criterion
+        self.scaler = scaler
+        self.stopping = stopping
+        self.validation_fraction = validation_fraction
+        self.metric = metric
+        self.warm_start = warm_start
+        self.max_time = max_time
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _recommended(self) -> Recipe:
+        return defaults.regression()
+
+    def _check_targets(self, y: Any) -> np.ndarray:
+        targets = np.asarray(check_array(y, ensure_2d=False, dtype="numeric", input_name="y"), np.float64)
+        self._flat = targets.ndim == 1
+        if targets.ndim > 2:
+            raise RequestError(f"y must have one or two dimensions; got shape {targets.shape}.")
+        return targets.reshape(len(targets), -1)
+
+    def _learn_task(self, targets: np.ndarray) -> Task:
+        count = targets.shape[1]
+        return Numbers(("y",) if count == 1 else tuple(f"y{number}" for number in range(count)))
+
+    def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
+        if targets.shape[1] != task.outputs:
+            raise RequestError(f"y has {targets.shape[1]} columns, but training began with {task.outputs}.")
+        return targets
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Trains by one pass over these rows, without validation. The first call fixes the scaler and the network."""
+        return self._partial_fit(X, y, sample_weight, None)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The numbers of each row: (n,), or (n, k) as `y` was."""
+        predictions = self._predictions(X)
+        return predictions.ravel() if self._flat else predictions
