@@ -10,17 +10,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 
 from .. import defaults
 from ..core import keys, record
-from ..core.adapt import as_criterion, as_model
+from ..core.adapt import as_criterion
 from ..core.dataset import Dataset
 from ..core.errors import RequestError, WorkError
 from ..core.metric import check_metric
 from ..core.record import Fit
-from ..core.tree import knobs, trainable
 from ..data.readers import Request, read
 from ..data.split import Fold, GroupHoldOut, TimeHoldOut
 from ..training.fit import fit
@@ -29,11 +27,11 @@ from ..training.loop import Conduct
 from ..training.predictor import load_predictor, save_predictor
 from . import folder as folders
 from .options import FitOptions, merge, read_config
+from .plan import expected_sizes, make_plan
 from .resolve import Assignment, Resolved, flatten, parse_assignment, resolve
 from .terminal import Progress, one_line, say, show_plan, show_result
 
 MODEL = "model.safetensors"
-_SHOWN_COLUMNS = 30
 
 
 def _read_options(given: dict[str, Any], config: str | None, sets: list[str]) -> tuple[FitOptions, list[Assignment]]:
@@ -83,93 +81,6 @@ def start_device(on: str | None) -> None:
         raise RequestError(f"--on gpu: there is no GPU that JAX can use, only {names}. Leave --on out to use that.")
 
 
-def _sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
-    """About how many examples each part gets, by the split's fractions."""
-    count, split = len(dataset), recipe.split
-    test = len(dataset.test) if dataset.test is not None else round(count * getattr(split, "test", 0.0))
-    valid = round(count * getattr(split, "valid", 0.0))
-    return count - valid - (0 if dataset.test is not None else test), valid, test
-
-
-def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int) -> tuple[int, int]:
-    """The number of parameters and the bytes of all that training keeps, found without making any of it."""
-
-    def start(key: Any) -> Any:
-        parameters, _ = trainable(as_model(recipe.model).build(shape, outputs, key=key))
-        return parameters, recipe.optimiser.build().init(parameters)
-
-    def size(tree: Any, bytes_each: bool) -> int:
-        return sum(math.prod(a.shape) * (a.dtype.itemsize if bytes_each else 1) for a in jax.tree.leaves(tree))
-
-    parameters, optimiser = eqx.filter_eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
-    # Parameters, their gradient and the best ones so far, and what the optimiser remembers.
-    return size(parameters, False), 3 * size(parameters, True) + size(optimiser, True)
-
-
-def _columns(dataset: Dataset) -> list[dict[str, Any]]:
-    described = []
-    for number, column in enumerate(dataset.columns[:_SHOWN_COLUMNS]):
-        values = dataset.inputs[:, number]
-        missing = int((values != values).sum())
-        described.append(
-            {"name": column.name, "kind": column.kind, "missing": missing, "categories": len(column.categories) or ""}
-        )
-    return described
-
-
-def _same(value: Any, default: Any) -> bool:
-    return bool(value == default) if not isinstance(value, (tuple, list)) else tuple(value) == tuple(default)
-
-
-def _plan(options: FitOptions, dataset: Dataset, resolved: Resolved, folder: Path) -> dict[str, Any]:
-    """What would be done, as plain values. Starts no device."""
-    recipe = resolved.recipe
-    train, valid, test = _sizes(recipe, dataset)
-    width = recipe.scaler.fit(dataset.inputs, dataset.columns).apply(dataset.inputs[:1]).shape[1:]
-    parameters, state = _count_state(recipe, width, dataset.task.outputs)
-    memory = 4 * (train + valid) * math.prod(width) + state
-    batch = min(recipe.batches.size, train)
-    labels = [str(label) for label in getattr(dataset.task, "labels", [])[:20]]
-    more = max(0, len(dataset.columns) - _SHOWN_COLUMNS)
-    exists = "goes on with the run there" if options.resume else "replaces the run there"
-    return {
-        "data": {
-            "data": dataset.name,
-            "task": dataset.task.kind,
-            "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "")],
-            **({"classes": labels} if labels else {}),
-            "rows": len(dataset),
-            "inputs": " x ".join(map(str, dataset.shape)),
-            "columns": _columns(dataset),
-            "notes": [*dataset.notes, *([f"and {more} more columns"] if more else [])],
-        },
-        "training": {
-            "split": f"{type(recipe.split).__name__}: about {train} to learn from, {valid} to choose by, {test} to judge by",
-            **({"folds": options.folds} if options.folds else {}),
-            "metric": options.metric or ("rmse" if dataset.task.kind == "numbers" else "error_rate"),
-            "network inputs": math.prod(width),
-            "parameters": parameters,
-            "updates per epoch": -(-train // batch),
-            "examples between validations": recipe.stopping.interval_examples(train, valid),
-            "examples at most": recipe.stopping.limit_examples(train),
-            "memory": f"about {memory / 2**20:.1f} MiB",
-        },
-        "recipe": [
-            {
-                "path": path,
-                "value": value,
-                "default": declaration.default,
-                "changed": not _same(value, declaration.default),
-                "about": declaration.about,
-            }
-            for path, declaration, value in knobs(recipe)
-        ],
-        "command": options.command(resolved.changes),
-        "out": str(folder),
-        "folder": exists if folder.exists() else "new",
-    }
-
-
 def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) -> Fit | None:
     """The record in the folder, if this very request has nothing left to do there."""
     if not (folder / folders.RESULT).is_file():
@@ -178,21 +89,19 @@ def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) 
     same = found.data.get("command") == options.command(_resolve(options, assignments, found.task).changes)
     if not same and not (folder / folders.CHECKPOINT).is_file():
         raise RequestError(
-            f"--resume: {folder} holds another run, begun with: {found.data.get('command')}. Repeat that, or replace the "
-            "run with --overwrite."
+            f"--resume: {folder} holds another run, begun with: {found.data.get('command')}. Repeat that, or replace "
+            "the run with --overwrite."
         )
     used_up = options.max_time is not None and found.seconds >= options.max_time
     more = found.outcome.name == "interrupted" or (found.outcome.name == "out_of_time" and not used_up)
     return found if same and not more else None
 
 
-def _train(
-    options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path, progress: Progress
-) -> Fit:
+def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path, progress: Progress) -> Fit:
     """The network of the hold-out split, trained in the folder for checkpoints."""
     recipe = resolved.recipe
     score = getattr(getattr(recipe.criterion, "loss", None), "score_by", "")
-    length = recipe.stopping.limit_examples(_sizes(recipe, dataset)[0])
+    length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
     progress.training("training", length=length, percent=score == "error")
     conduct = Conduct(
         folder=work,
@@ -202,9 +111,7 @@ def _train(
         watch=progress.watch,
     )
     key = keys.from_seed(options.seed)
-    result = fit(
-        recipe, dataset, key=key, metric=options.metric, class_weight=options.class_weight, conduct=conduct
-    )
+    result = fit(recipe, dataset, key=key, metric=options.metric, class_weight=options.class_weight, conduct=conduct)
     return dataclasses.replace(result, data={**result.data, "command": options.command(resolved.changes)})
 
 
@@ -276,33 +183,6 @@ def _tell(result: Fit, folder: Path, report: Path | None, options: FitOptions) -
     return 0
 
 
-def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
-    """The command; returns its exit code."""
-    options, assignments = _read_options(given, config, sets)
-    folder = folders.choose(options.out, options.name)
-    folders.check(folder, resume=options.resume, overwrite=options.overwrite)
-    with Progress(not options.quiet) as progress:
-        result = _finished(folder, options, assignments) if options.resume else None
-        report = folder / "report.html" if (folder / "report.html").is_file() else None
-        wants_folds = bool(options.folds) and not (result and result.evidence.get("estimate"))
-        if result is None or wants_folds or options.dry_run:
-            progress.phase(f"reading {options.data}")
-            dataset = read(options.data, _request(options))
-            resolved = _resolve(options, assignments, dataset.task.kind)
-            as_criterion(resolved.recipe.criterion).check_task(dataset.task)
-            if options.dry_run:
-                progress.phase("planning")
-                plan = _plan(options, dataset, resolved, folder)
-            else:
-                start_device(options.on)
-                result, report = _work(options, dataset, resolved, folder, result, progress)
-    if options.dry_run:
-        print(json.dumps(plan, default=str)) if options.json else show_plan(plan)
-        return 0
-    assert result is not None
-    return _tell(result, folder, report, options)
-
-
 def _work(
     options: FitOptions, dataset: Dataset, resolved: Resolved, folder: Path, result: Fit | None, progress: Progress
 ) -> tuple[Fit, Path | None]:
@@ -314,6 +194,40 @@ def _work(
         else:
             result = dataclasses.replace(result, predictor=load_predictor(folder / MODEL)[0])
         if options.folds and not result.outcome.failed and result.outcome.name != "interrupted":
-            result = _estimate(options, dataset, result, progress)
+            try:
+                result = _estimate(options, dataset, result, progress)
+            except KeyboardInterrupt:
+                _report(result, folder, options, progress)
+                raise
             _publish(result, folder, folder)
         return result, _report(result, folder, options, progress)
+
+
+def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
+    """The command; returns its exit code."""
+    options, assignments = _read_options(given, config, sets)
+    folder = folders.choose(options.out, options.name)
+    folders.check(folder, resume=options.resume, overwrite=options.overwrite)
+    with Progress(not options.quiet) as progress:
+        result = _finished(folder, options, assignments) if options.resume else None
+        report = folder / "report.html" if (folder / "report.html").is_file() else None
+        complete = result is not None and (not options.folds or "estimate" in result.evidence)
+        if options.dry_run or not complete:
+            progress.phase(f"reading {options.data}")
+            dataset = read(options.data, _request(options))
+            resolved = _resolve(options, assignments, dataset.task.kind)
+            as_criterion(resolved.recipe.criterion).check_task(dataset.task)
+        if options.dry_run:
+            progress.phase("planning")
+            plan = make_plan(options, dataset, resolved, folder)
+        elif not complete:
+            start_device(options.on)
+            result, report = _work(options, dataset, resolved, folder, result, progress)
+    if options.dry_run and options.json:
+        print(json.dumps(plan, default=str))
+    elif options.dry_run:
+        show_plan(plan)
+    if options.dry_run:
+        return 0
+    assert result is not None
+    return _tell(result, folder, report, options)

@@ -7,8 +7,8 @@
 | something else   | refused      | refused                                        | refused       |
 
 Results are written beside the old ones and then moved over them, `result.json` last; so a full disk leaves what was
-there. A run that is to replace another keeps its checkpoints in a folder `.next` within it until then; cut short, it goes
-on from there with `--resume`.
+there. A run that is to replace another keeps its checkpoints in a folder `.next` within it until then; cut short, it
+goes on from there with `--resume`.
 """
 
 import datetime

@@ -86,17 +86,16 @@ def _flag(value: Any, name: str) -> bool:
 
 def _whole(low: int, high: int) -> Callable[[Any, str], int]:
     def parse(value: Any, name: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        text = str(value)
+        if isinstance(value, (bool, float)) or not re.fullmatch(r"-?\d{1,18}", text) or not low <= int(text) <= high:
             raise RequestError(f"{name} {value}: needs a whole number from {low} to {high}.")
-        return value
+        return int(text)
 
     return parse
 
 
 def _seconds_or_zero(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise RequestError(f"{name} {value}: needs seconds, 0 or more.")
-    return float(value)
+    return 0.0 if str(value) in {"0", "0.0"} else parse_seconds(value, name)
 
 
 def _device(value: Any, name: str) -> str:
@@ -176,14 +175,11 @@ class FitOptions:
             value = getattr(self, field.name)
             if field.name == "data" or not field.metadata["repeats"] or (not value and field.name != "seed"):
                 continue
-            option = _dashed(field.name)
+            items = value if isinstance(value, tuple) else [value]
             if isinstance(value, Mapping):
-                pairs = [f"{key}={item}" for key, item in value.items()]
-                words += [option, ",".join(pairs)] if field.name == "class_weight" else [
-                    word for pair in pairs for word in (option, pair)
-                ]
-            else:
-                words += [word for item in (value if isinstance(value, tuple) else [value]) for word in (option, str(item))]
+                items = [f"{key}={item}" for key, item in value.items()]
+                items = [",".join(items)] if field.name == "class_weight" else items
+            words += [word for item in items for word in (_dashed(field.name), str(item))]
         return shlex.join([*words, *(word for change in changes for word in ("--set", change))])
 
 

@@ -236,9 +236,10 @@ def resolve(recipe: Recipe, assignments: Iterable[Assignment]) -> Resolved:
     by_owner: dict[str, dict[str, Any]] = {}
     for item in waiting:
         place = _find(recipe, item)
-        if place is None or place[1] is None:
+        if place is None:
             raise _unknown(recipe, item)
         path, declaration = place
+        assert declaration is not None  # every part has been exchanged by now
         owner, _, name = path.rpartition(".")
         by_owner.setdefault(owner, {})[name] = value = _value(item, declaration)
         changes[path] = _written(value)

@@ -28,12 +28,12 @@ class Progress:
         self._prefix = ""
         if shown and sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import BarColumn, SpinnerColumn, TextColumn
             from rich.progress import Progress as Bar
 
-            note = TextColumn("{task.fields[note]}", markup=False)
-            columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(20), note)
-            self._bar = Bar(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+            texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[note]"))
+            columns = (SpinnerColumn(), next(texts), BarColumn(10), next(texts))
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -67,12 +67,12 @@ class Progress:
         if line["best"]:
             self._best = line["valid_score"]
         show = words.percent if self._percent else words.number
-        pieces = [
+        pieces = [  # together with the bar they must fit into 80 columns
             f"age {words.age(age)}",
-            f"loss {words.number(line['train_loss'])}",
-            f"validation {show(line['valid_score'])}",
+            f"loss {line['train_loss']:.2g}",
+            f"valid {show(line['valid_score'])}",
             f"best {show(self._best)}",
-            f"about {words.duration(max(0.0, end - age) / speed)} left" if math.isfinite(speed) else "",
+            f"{words.duration(max(0.0, end - age) / speed)} left" if math.isfinite(speed) else "",
         ]
         note = "  ".join(filter(None, pieces))
         self._bar.update(self._task, description=self._prefix, completed=age, total=max(end, age), note=note)
@@ -178,18 +178,21 @@ def show_plan(plan: dict[str, Any]) -> None:
     if columns:
         out.print()
         header = ("column", "kind", "missing", "categories")
-        rows = [tuple(words.clean(column[name]) for name in ("name", "kind", "missing", "categories")) for column in columns]
-        out.print(_grid(rows, header))
+        out.print(_grid([tuple(words.clean(value) for value in column.values()) for column in columns], header))
     for note in plan["data"]["notes"]:
         out.print(Text(f"  {words.clean(note)}"))
     out.print()
     out.print(_grid((Text(name, "dim"), _readable(value)) for name, value in plan["training"].items()))
     out.print()
-    rows = [
-        tuple(Text(text, "bold" if knob["changed"] else "") for text in (knob["path"], _readable(knob["value"]), knob["about"]))
-        for knob in plan["recipe"]
-    ]
-    out.print(_grid(rows, ("knob", "value", "")))
+    rows: list[tuple[Any, ...]] = []
+    for choice in plan["recipe"]:
+        path, value = choice["path"], _readable(choice["value"])
+        if "default" not in choice:
+            rows.append((Text(path, "cyan"), Text(value, "cyan"), ""))
+            continue
+        changed = f"default {_readable(choice['default'])}; " if choice["changed"] else ""
+        rows.append((f"  {path}", Text(value, "bold" if changed else ""), Text(changed + choice["about"], "dim")))
+    out.print(_grid(rows))
     out.print()
     out.print(Text(f"repeat   {plan['command']}"), soft_wrap=True)
     out.print(Text(f"out      {plan['out']} ({plan['folder']})"), soft_wrap=True)

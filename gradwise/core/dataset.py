@@ -66,6 +66,21 @@ class Numbers:
 Task = Classes | Labels | Numbers
 
 
+def _check_targets(targets: np.ndarray, task: Task) -> None:
+    """Refuses targets that the task cannot mean: a wrong shape would be broadcast to nonsense later on."""
+    expected = (len(targets),) if task.kind == "classes" else (len(targets), task.outputs)
+    if targets.shape != expected:
+        raise RequestError(f"targets of {task.kind} must have shape {expected}; got {targets.shape}.")
+    if task.kind == "classes":
+        if targets.dtype.kind not in "iu":
+            raise RequestError(f"targets of classes must be whole numbers, indices into `labels`; got {targets.dtype}.")
+        if targets.min() < 0 or targets.max() >= task.outputs:
+            raise RequestError(f"targets of classes must lie from 0 to {task.outputs - 1}, as there are `labels`.")
+    elif not np.all(np.isfinite(targets)):
+        row = int(np.argmin(np.isfinite(targets).all(axis=1)))
+        raise RequestError(f"the target of row {row} is missing or infinite. Leave such rows out.")
+
+
 @dataclass(frozen=True)
 class Dataset:
     """Examples with their targets.
@@ -92,6 +107,15 @@ class Dataset:
             raise RequestError(f"{count} rows of inputs but {len(self.targets)} targets: each row needs one.")
         if count == 0:
             raise RequestError("the data set has no examples.")
+        if not 2 <= len(self.inputs.shape) <= 4:
+            raise RequestError(f"inputs must have 2 to 4 dimensions, rows first; got shape {self.inputs.shape}.")
+        _check_targets(self.targets, self.task)
+        for name in ("weights", "groups", "times"):
+            beside = getattr(self, name)
+            if beside is not None and len(beside) != count:
+                raise RequestError(f"`{name}` has {len(beside)} entries for {count} rows: each row needs one.")
+        if self.test is not None and self.test.shape != self.shape:
+            raise RequestError(f"a test example has shape {self.test.shape}, the others have {self.shape}.")
 
     def __len__(self) -> int:
         return int(self.inputs.shape[0])

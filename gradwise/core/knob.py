@@ -12,6 +12,7 @@ static: the compiled program then holds nothing of it, and pays nothing for it.
 import dataclasses
 import math
 import operator
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,6 +43,10 @@ class Allowed:
         return bool(above(value, low) and below(value, high))
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
 @dataclasses.dataclass(frozen=True)
 class Declaration:
     """What `knob` and `switch` say of a field.
@@ -62,10 +67,13 @@ class Declaration:
     def check(self, name: str, value: Any) -> None:
         """Raises one line that names knob, rule, value and remedy."""
         if isinstance(self.allowed, Allowed):
-            for number in np.ravel(np.asarray(value, dtype=object)):
-                if isinstance(number, bool) or not isinstance(number, (int, float, np.number)):
+            whole = self.static and type(self.default) is int
+            kind = "a whole number" if whole else "a number"
+            numbers = [value] if isinstance(value, (tuple, list)) else np.ravel(np.asarray(value, dtype=object))
+            for number in numbers:
+                if not _is_number(number) or (whole and not isinstance(number, (int, np.integer))):
                     raise RequestError(
-                        f"`{name}` must be a number in {self.allowed.text}; got {value!r}. Default: {self.default}."
+                        f"`{name}` must be {kind} in {self.allowed.text}; got {value!r}. Default: {self.default}."
                     )
                 if math.isnan(number) or number not in self.allowed:
                     raise RequestError(
@@ -74,6 +82,8 @@ class Declaration:
         elif self.allowed is not None and value not in self.allowed:
             choices = ", ".join(map(repr, self.allowed))
             raise RequestError(f"`{name}` must be one of {choices}; got {value!r}.")
+        elif self.allowed is None and isinstance(self.default, str) and not isinstance(value, str):
+            raise RequestError(f"`{name}` must be text; got {value!r}. Default: {self.default!r}.")
 
     def _remedy(self, value: float) -> str:
         assert isinstance(self.allowed, Allowed)
@@ -96,7 +106,7 @@ def knob(
     """Declares a numeric field that the compiled program reads at run time."""
 
     def convert(value: Any) -> Any:
-        if isinstance(value, str) or not isinstance(value, (int, float, np.number)):
+        if not _is_number(value):
             return value  # a tracer, an array of a population, or a mistake that `check` will name
         number = float(value)
         return number if off is not None and number == off else np.float64(number)
@@ -116,9 +126,13 @@ def switch(
     convert: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
     """Declares a static field: another value means another compiled program."""
+
+    def plain(value: Any) -> Any:  # a NumPy scalar, as a grid search hands out, is no static value
+        return convert(value.item() if isinstance(value, np.generic) else value)
+
     rule = Allowed(allowed) if isinstance(allowed, str) else allowed
     declaration = Declaration(True, default, rule, prior, row, kind, None, about)
-    return eqx.field(default=default, static=True, converter=convert, metadata={_KNOB: declaration})
+    return eqx.field(default=default, static=True, converter=plain, metadata={_KNOB: declaration})
 
 
 def is_off(value: Any) -> bool:
@@ -141,6 +155,26 @@ class Spec(eqx.Module):
             value = getattr(self, name)
             if not _is_traced(value):
                 declaration.check(f"{type(self).__name__}.{name}", value)
+        for field in dataclasses.fields(self):
+            _check_part(f"{type(self).__name__}.{field.name}", field.type, getattr(self, field.name))
+
+
+def _check_part(name: str, kind: Any, value: Any) -> None:
+    """Refuses what is not a part where the field's type asks for one, or for a tuple of them."""
+    several = typing.get_origin(kind) is tuple
+    part = typing.get_args(kind)[0] if several else kind
+    if not (isinstance(part, type) and issubclass(part, Spec)):
+        return
+    if several and not isinstance(value, tuple):
+        raise RequestError(f"`{name}` must be a tuple of {part.__name__}; got {_word(value)}. Write ({_word(value)},).")
+    for item in value if several else (value,):
+        if not isinstance(item, part):
+            raise RequestError(f"`{name}` must be of the kind {part.__name__}; got {_word(item)}.")
+
+
+def _word(value: Any) -> str:
+    """A value in a word: a part's own text has many lines."""
+    return f"{type(value).__name__}(...)" if isinstance(value, eqx.Module) else repr(value)
 
 
 def _is_traced(value: Any) -> bool:

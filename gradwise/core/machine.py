@@ -2,12 +2,15 @@
 
 import datetime
 import functools
+import math
 import os
 import platform
 from pathlib import Path
 from typing import Any
 
 from .errors import RequestError
+
+_GROUP = Path("/sys/fs/cgroup")
 
 
 @functools.cache
@@ -32,16 +35,24 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
-def available_bytes() -> int:
-    """Memory that can be taken without harm: the system's word, or the control group's if it is less."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _number_in(file: Path, name: str = "") -> int | None:
+    """The number that follows a name in a file of the system, or the file's only one; None where there is none."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                free = int(line.split()[1]) * 1024
-    except OSError:
+        lines = [line.split() for line in file.read_text().splitlines()]
+        return next((int(words[bool(name)]) for words in lines if words and (not name or words[0] == name)), None)
+    except (OSError, ValueError, IndexError):  # another system, or "max": no limit
+        return None
+
+
+def available_bytes() -> float:
+    """Memory that can be taken without harm: the system's word, or the control group's if it is less."""
+    kilobytes = _number_in(Path("/proc/meminfo"), "MemAvailable:")
+    free = math.inf if kilobytes is None else 1024.0 * kilobytes
+    limit, used = _number_in(_GROUP / "memory.max"), _number_in(_GROUP / "memory.current")
+    if limit is None or used is None:
         return free
-    return free
+    files = _number_in(_GROUP / "memory.stat", "inactive_file") or 0  # counted as used, but given back when asked for
+    return min(free, max(0, limit - used + files))
 
 
 def check_memory(inputs: Any) -> None:

@@ -28,7 +28,8 @@ class Outcome:
     age_examples: int
 
     def __post_init__(self) -> None:
-        assert self.name in _SENTENCES, self.name
+        if self.name not in _SENTENCES:
+            raise ValueError(f"a run does not end with {self.name!r}; it is one of: {', '.join(_SENTENCES)}.")
 
     @property
     def failed(self) -> bool:

@@ -43,7 +43,7 @@ class Uniform(AbstractPrior):
         _check_ends(self.low, self.high, positive=False)
 
     def quantile(self, fraction: float) -> float:
-        return self.low + fraction * (self.high - self.low)
+        return min(self.high, self.low + fraction * (self.high - self.low))
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class LogUniform(AbstractPrior):
 
     def quantile(self, fraction: float) -> float:
         start, end = math.log10(self.low), math.log10(self.high)
-        return float(10.0 ** (start + fraction * (end - start)))
+        value = float(10.0 ** (start + fraction * (end - start)))
+        return min(self.high, max(self.low, value))  # rounding may step over an end, and the end may be a rule
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class LogInteger(AbstractPrior):
 
     def quantile(self, fraction: float) -> int:
         start, end = math.log(self.low), math.log(self.high + 1)
-        return min(self.high, int(math.exp(start + fraction * (end - start)) + 1e-9))
+        value = int(math.exp(start + fraction * (end - start)) + 1e-9)
+        return min(self.high, max(self.low, value))
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,10 @@ class ZeroOr(AbstractPrior):
 
     other: AbstractPrior
     zero: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.zero < 1:
+            raise RequestError(f"`ZeroOr.zero` is a probability in [0, 1); got {self.zero}.")
 
     def quantile(self, fraction: float) -> Any:
         if fraction < self.zero:

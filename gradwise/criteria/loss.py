@@ -108,7 +108,7 @@ class Sigmoid(AbstractLoss):
 
 
 class Gaussian(AbstractLoss):
-    """Half the squared error, averaged over the outputs: a normal density of unit variance."""
+    """Half the squared error, summed over the outputs: normal densities of unit variance, without their constant."""
 
     score_by: str = switch(
         "squared",
@@ -120,7 +120,7 @@ class Gaussian(AbstractLoss):
     )
 
     def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
-        return 0.5 * jnp.mean((output - target) ** 2)
+        return 0.5 * jnp.sum((output - target) ** 2)
 
     def score(self, output: Float[Array, " k"], target: Array) -> Scalar:
         error = output - target

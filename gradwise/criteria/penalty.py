@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree, Scalar
 
-from ..core.errors import RequestError
+from ..core.errors import RequestError, nearest
 from ..core.knob import Spec, knob, switch
 from ..core.prior import LogUniform, ZeroOr
-from ..core.tree import matching, trainable
+from ..core.tree import matching, named_leaves, trainable
 
 _COEFFICIENT = {
     "allowed": "[0, inf)",
@@ -45,10 +45,12 @@ class AbstractPenalty(Spec):
 def chosen(model: PyTree, where: str) -> list[jax.Array]:
     """The trainable parameters whose paths match."""
     parameters, _ = trainable(model)
-    marks = matching(parameters, where)
-    found = [leaf for leaf, mark in zip(jax.tree.leaves(parameters), jax.tree.leaves(marks), strict=True) if mark]
+    named = named_leaves(parameters)
+    marks = jax.tree.leaves(matching(parameters, where))
+    found = [leaf for (_, leaf), mark in zip(named, marks, strict=True) if mark]
     if not found:
-        raise RequestError(f"no parameter matches `where={where!r}`. Paths look like `layers.0.weight`.")
+        names = [name for name, _ in named]
+        raise RequestError(f"no parameter matches the penalty's `where={where!r}`.{nearest(where, names)}")
     return found
 
 

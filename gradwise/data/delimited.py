@@ -65,6 +65,13 @@ def _not_utf8(data: bytes, start: int, label: str) -> RequestError:
     )
 
 
+def _check_utf8(data: bytes, label: str) -> None:
+    try:
+        data.decode()
+    except UnicodeDecodeError as problem:
+        raise _not_utf8(data, problem.start, label) from None
+
+
 def _sample(data: bytes, label: str) -> str:
     """The first lines as text; refuses what is no text at all."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -123,7 +130,19 @@ def _is_data(rows: list[list[str]], decimal: str) -> bool:
     return any(recurs) and 2 * (sum(recurs) + sum(real)) > len(first)
 
 
-def _sniff(text: str, label: str) -> _Dialect:
+def _check_first_line(text: str, label: str) -> None:
+    """Refuses a first line without separators above lines that have them: a title, perhaps, or a comment."""
+    for separator in SEPARATORS:
+        widths = Counter(len(row) for row in _rows(text, separator)[1:])
+        width, count = widths.most_common(1)[0] if widths else (1, 0)
+        if width > 1 and 2 * count > widths.total():
+            raise RequestError(
+                f"{label}, line 1: one value where the lines below have {width}. A table starts with the line of its "
+                "column names: delete what is above it."
+            )
+
+
+def _sniff(text: str, label: str, counted: bool) -> _Dialect:
     """The dialect that the first lines are written in."""
     best: tuple[float, str, list[list[str]]] = (-1.0, ",", [])
     for separator in SEPARATORS:
@@ -135,20 +154,21 @@ def _sniff(text: str, label: str) -> _Dialect:
         if fit > best[0] or (fit == best[0] == 0.0 and separator == ","):
             best = (fit, separator, rows)
     _, separator, rows = best
-    if not rows and text.strip():
-        raise RequestError(f"{label}: a value at the top never ends. Is a quotation mark left open?")
     if not rows:
-        raise RequestError(f"{label} is empty: a table needs a line of column names and rows below it.")
+        raise RequestError(f"{label}: a value at the top never ends. Is a quotation mark left open?")
     cells = [cell.strip() for row in rows for cell in row] if separator != "," else []
     commas = sum(re.fullmatch(r"[-+]?\d+,\d+([eE][-+]?\d+)?", cell) is not None for cell in cells)
     points = sum(re.fullmatch(r"[-+]?\d*\.\d+([eE][-+]?\d+)?", cell) is not None for cell in cells)
     decimal = "," if commas > points else "."
-    if _is_data(rows, decimal):
-        return _Dialect(separator, decimal, tuple(f"x{i + 1}" for i in range(len(rows[0]))), True, 0, frozenset())
+    if best[0] == 0.0:
+        _check_first_line(text, label)
+    positions = tuple(f"x{index + 1}" for index in range(len(rows[0])))
+    if _is_data(rows, decimal) or (counted and not set(positions).intersection(map(str.strip, rows[0]))):
+        return _Dialect(separator, decimal, positions, True, 0, frozenset())
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     while not next(reader):
         pass  # blank lines above the header
-    names = tuple(cell.strip() or f"x{index + 1}" for index, cell in enumerate(rows[0]))
+    names = tuple(" ".join(cell.split()) or f"x{index + 1}" for index, cell in enumerate(rows[0]))
     unnamed = frozenset(index for index, cell in enumerate(rows[0]) if not cell.strip())
     return _Dialect(separator, decimal, names, False, reader.line_num, unnamed)
 
@@ -164,8 +184,9 @@ def _fault(data: bytes, dialect: _Dialect, label: str) -> RequestError | None:
             if row and len(row) != width:
                 quote = " or quote the value that holds a separator" if len(row) > width else ""
                 first = "first line" if dialect.headless else "header"
+                got = f"{len(row)} value{'s' * (len(row) > 1)}"
                 return RequestError(
-                    f"{label}, line {line}: {len(row)} values where the {first} has {width}. Mend that line{quote}."
+                    f"{label}, line {line}: {got} where the {first} has {width}. Mend that line{quote}."
                 )
             line = reader.line_num + 1
     except csv.Error as problem:
@@ -182,7 +203,7 @@ def _tokens(body: Any, wide: bool) -> list[str]:
     and 200 rows that is 3 seconds instead of 25.
     """
     tokens = list(MISSING)
-    blanks = ("", " ")
+    blanks = ["", " "]
     if wide:
         data = body.to_pybytes()
         plain = b"0123456789.-+eE,;|\t\r\n"
@@ -190,7 +211,7 @@ def _tokens(body: Any, wide: bool) -> list[str]:
         tokens = [
             token for token in tokens if used.issuperset(token.encode()) and (not token or token.encode() in data)
         ]
-        blanks = ("", " ") if ord(" ") in used else ("",)
+        blanks = blanks if ord(" ") in used else [""]
     return [before + token + after for token in tokens for before in blanks for after in blanks]
 
 
@@ -230,6 +251,7 @@ def _parse(data: bytes, dialect: _Dialect, text: Collection[str], label: str) ->
             )
         except pa.ArrowInvalid as problem:
             refused = " ".join(str(problem).split())
+    _check_utf8(data, label)
     raise _fault(data, dialect, label) or RequestError(f"{label} cannot be read as a table: {refused}.")
 
 
@@ -256,13 +278,18 @@ def _tidy(table: Any, dialect: _Dialect) -> tuple[Any, list[str]]:
     return table, notes
 
 
-def parse(data: bytes, label: str, text: Collection[str] = ()) -> Parsed:
-    """The table in these bytes. `label` names their source in messages; columns named in `text` are kept as text."""
+def parse(data: bytes, label: str, text: Collection[str] = (), counted: bool = False) -> Parsed:
+    """The table in these bytes. `label` names their source in messages; columns named in `text` are kept as text.
+
+    `counted` says that no column names are expected, which a few rows alone do not always show.
+    """
     import pyarrow as pa
 
+    if not data or data.isspace():
+        raise RequestError(f"{label} is empty: a table needs a line of column names and rows below it.")
     if b"\n" not in data and b"\r" in data:
         data = data.replace(b"\r", b"\n")
-    dialect = _sniff(_sample(data, label), label)
+    dialect = _sniff(_sample(data, label), label, counted)
     twice = [name for name, count in Counter(dialect.names).items() if count > 1]
     if twice:
         places = [str(index + 1) for index, name in enumerate(dialect.names) if name == twice[0]]
@@ -274,9 +301,6 @@ def parse(data: bytes, label: str, text: Collection[str] = ()) -> Parsed:
         raise fault  # Arrow lets a quotation mark that never closes swallow the rest of the file
     table = _parse(data, dialect, text, label)
     if any(pa.types.is_binary(kind) for kind in table.schema.types):
-        try:
-            data.decode()
-        except UnicodeDecodeError as problem:
-            raise _not_utf8(data, problem.start, label) from None
+        _check_utf8(data, label)
     table, notes = _tidy(table, dialect)
     return Parsed(table, dialect.headless, tuple(notes))

@@ -92,8 +92,8 @@ def check_file(path: Path) -> None:
         raise RequestError(f"there is no file {path}.{nearest(path.name, files)}")
 
 
-def _text(data: bytes, label: str, name: str, text: Collection[str]) -> Loaded:
-    parsed = delimited.parse(data, label, text)
+def _text(data: bytes, label: str, name: str, text: Collection[str], counted: bool) -> Loaded:
+    parsed = delimited.parse(data, label, text, counted)
     return Loaded(name, parsed.table, headless=parsed.headless, notes=parsed.notes)
 
 
@@ -114,12 +114,21 @@ def _parquet(path: Path) -> Loaded:
     return Loaded(path.stem, table.drop_columns(index) if index else table)
 
 
-def _open_numpy(path: Path) -> Any:
+def native(array: np.ndarray) -> np.ndarray:
+    """The same numbers in the byte order and the precision that this machine computes in."""
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        return array.astype(np.float64)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+_DAMAGED = (ValueError, OSError, EOFError, MemoryError, RuntimeError, zlib.error, zipfile.BadZipFile)
+
+
+def _numpy_file(file: Any, path: Path) -> Any:
     try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as problem:
-        reason = " ".join(str(problem).split())
-        if "pickle" in reason and path.read_bytes()[:6] == b"\x93NUMPY":
+        return np.load(file, allow_pickle=False)
+    except _DAMAGED as problem:
+        if "Object" in str(problem):
             raise RequestError(
                 f"{path} holds Python objects, which gradwise never unpickles: save numbers or text."
             ) from None
@@ -128,8 +137,8 @@ def _open_numpy(path: Path) -> Any:
         ) from None
 
 
-def _npz(path: Path, wanted: Collection[str]) -> Loaded:
-    archive = _open_numpy(path)
+def _npz(file: Any, path: Path, wanted: Collection[str]) -> Loaded:
+    archive = _numpy_file(file, path)
     if isinstance(archive, np.ndarray):
         raise RequestError(f"{path} holds one array without a name: call it .npy, or save X and y with numpy.savez.")
     arrays = {}
@@ -141,9 +150,9 @@ def _npz(path: Path, wanted: Collection[str]) -> Loaded:
             if name not in names:
                 continue
             try:
-                arrays[name] = archive[name]
-            except (ValueError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as problem:
-                if "pickle" in str(problem) or "Object" in str(problem):
+                arrays[name] = native(archive[name])
+            except _DAMAGED as problem:
+                if "Object" in str(problem):
                     raise RequestError(
                         f"{path}: the array `{name}` holds Python objects, which gradwise never unpickles. Save "
                         f"numbers or text, for instance {name}.astype(float) or {name}.astype(str)."
@@ -153,8 +162,10 @@ def _npz(path: Path, wanted: Collection[str]) -> Loaded:
     return Loaded(path.stem, arrays=arrays, targets=("y",), others=others, integers_are_classes=True)
 
 
-def _npy(path: Path) -> Loaded:
-    array = _open_numpy(path)
+def _npy(file: Any, path: Path) -> Loaded:
+    import pyarrow as pa
+
+    array = _numpy_file(file, path)
     if not isinstance(array, np.ndarray):
         array.close()
         raise RequestError(f"{path} is an archive of arrays: call it .npz.")
@@ -163,12 +174,20 @@ def _npy(path: Path) -> Loaded:
             f"{path} holds {array.dtype} of shape {array.shape}: an .npy file is a table of numbers with two "
             "dimensions, with columns x1, x2, ...; save images, or inputs and targets apart, as X and y in an .npz."
         )
-    import pyarrow as pa
+    columns = np.ascontiguousarray(native(array).T)
+    names = [f"x{index + 1}" for index in range(len(columns))]
+    note = f"the columns are called x1 to x{len(names)}"
+    return Loaded(path.stem, pa.table(list(columns), names=names), headless=True, notes=(note,))
 
-    names = [f"x{index + 1}" for index in range(array.shape[1])]
-    table = pa.table([np.ascontiguousarray(array[:, index]) for index in range(array.shape[1])], names=names)
-    note = f"columns are called x1 to x{len(names)}"
-    return Loaded(path.stem, table, headless=True, notes=(note,))
+
+def _numpy(path: Path, wanted: Collection[str]) -> Loaded:
+    """An `.npz` or an `.npy`; the file is opened here because NumPy leaves it open when it is damaged."""
+    try:
+        file = path.open("rb")
+    except OSError as problem:
+        raise RequestError(f"{path} cannot be read: {problem.strerror}.") from None
+    with file:
+        return _npy(file, path) if form_of(path.name) == "npy" else _npz(file, path, wanted)
 
 
 def _svm(paths: list[Path]) -> Loaded:
@@ -209,7 +228,7 @@ def read_idx(path: Path) -> np.ndarray:
     if len(data) != need:
         raise RequestError(f"{path} is damaged: its header promises {need} bytes and it has {len(data)}.")
     values = np.frombuffer(data, kind, offset=start).reshape(shape)
-    return values.astype(kind.newbyteorder("="), copy=False)
+    return native(values)
 
 
 def _either(path: Path) -> Path | None:
@@ -247,17 +266,15 @@ def load_idx(path: Path, labelled: bool = True) -> Loaded:
     return loaded
 
 
-def _load_path(path: Path, wanted: Collection[str], text: Collection[str]) -> Loaded:
+def _load_path(path: Path, wanted: Collection[str], text: Collection[str], counted: bool) -> Loaded:
     check_file(path)
     form = form_of(path.name) if path.is_file() else "text"  # a pipe has no ending: it carries text
     if form == "text":
-        return _text(read_bytes(path), str(path), path.name.partition(".")[0], text)
+        return _text(read_bytes(path), str(path), path.name.partition(".")[0], text, counted)
     if form == "parquet":
         return _parquet(path)
-    if form == "npz":
-        return _npz(path, wanted)
-    if form == "npy":
-        return _npy(path)
+    if form in ("npz", "npy"):
+        return _numpy(path, wanted)
     if form == "svm":
         return _svm([path])
     if form == "idx":
@@ -265,15 +282,16 @@ def _load_path(path: Path, wanted: Collection[str], text: Collection[str]) -> Lo
     raise RequestError(f"{path} is not a file that gradwise reads, by its ending: it reads {FORMATS}.")
 
 
-def load(source: str, wanted: Collection[str] = ("y",), text: Collection[str] = ()) -> Loaded:
+def load(source: str, wanted: Collection[str] = ("y",), text: Collection[str] = (), counted: bool = False) -> Loaded:
     """What a file or standard input ("-") holds.
 
-    `wanted` are the arrays to read beside X, `text` the columns of delimited files to keep as text.
+    `wanted` are the arrays to read beside X, `text` the columns of delimited files to keep as text; `counted` says that
+    its columns are named by position.
     """
     if source == "-":
-        loaded = _text(sys.stdin.buffer.read(), "standard input", "stdin", text)
+        loaded = _text(sys.stdin.buffer.read(), "standard input", "stdin", text, counted)
         return replace(loaded, source="standard input")
-    return replace(_load_path(Path(source), wanted, text), source=source)
+    return replace(_load_path(Path(source), wanted, text, counted), source=source)
 
 
 def load_pair(source: str, test: str, wanted: Collection[str] = ("y",), text: Collection[str] = ()) -> Loaded:

@@ -80,14 +80,23 @@ def mean_of(block: np.ndarray) -> np.ndarray:
     return np.where(present, block, 0.0).sum(0) / np.maximum(present.sum(0), 1)
 
 
-def moments_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each column.
+def middle_of(block: np.ndarray) -> np.ndarray:
+    """The mean again, but within the range to the last bit: a gap filled with it leaves a constant column constant."""
+    return np.clip(mean_of(block), *range_of(block))
 
-    Columns are first brought into [-1, 1], so that neither 1e200 nor 1e9 + 1e-3 loses its digits. The deviation is 0
-    exactly if the least value is the largest.
-    """
-    low, high = range_of(block)
+
+def spread_of(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and half-width of a range; the latter is 0 where the ends differ by rounding alone."""
     centre, half = low / 2 + high / 2, high / 2 - low / 2
+    return centre, np.where(half > 8 * np.finfo(float).eps * np.abs(centre), half, 0.0)
+
+
+def moments_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each column; the deviation of a constant column is 0, not nearly so.
+
+    Columns are first brought into [-1, 1], so that neither 1e200 nor 1e9 + 1e-3 loses its digits.
+    """
+    centre, half = spread_of(*range_of(block))
     unit = (block - centre) / np.where(half > 0, half, 1.0)
     mean = mean_of(unit)
     return centre + half * mean, half * np.sqrt(mean_of(np.square(unit - mean)))
@@ -118,7 +127,7 @@ def knots_of(block: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _centred_blocks(inputs: Any, columns: Sequence[Column]) -> Iterator[np.ndarray]:
     for block in blocks(inputs, columns):
-        centred = block - mean_of(block)
+        centred = block - middle_of(block)
         yield np.where(np.isnan(centred), 0.0, centred)
 
 
@@ -173,7 +182,7 @@ def principal_axes(
 
     No matrix of all columns by all columns is formed unless there are few of them.
     """
-    (mean,) = measure(inputs, columns, lambda block: (mean_of(block),))
+    (mean,) = measure(inputs, columns, lambda block: (middle_of(block),))
     if inputs.shape[0] < len(mean) and inputs.shape[0] <= EXACT:
         values, axes, total = _by_rows(inputs, columns, kept)
     elif len(mean) <= EXACT:

@@ -176,7 +176,7 @@ def _fetch_images(name: str, path: str, number: int, shape: tuple[int, ...], tes
 
     bunch = _attempt(name, path, lambda: fetch_openml(data_id=number, as_frame=False, n_retries=1))
     inputs = np.asarray(bunch.data).reshape(-1, *shape)
-    if inputs.min() >= 0 and inputs.max() <= 255 and np.all(inputs % 1 == 0):
+    if inputs.min() >= 0 and inputs.max() <= 255 and (inputs.dtype.kind in "iu" or np.all(inputs % 1 == 0)):
         inputs = inputs.astype(np.uint8)
     values = np.asarray(bunch.target).astype(str)
     if np.char.isdigit(values).all():

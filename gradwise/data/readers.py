@@ -11,6 +11,7 @@ In an array file these names, and `targets`, are names of arrays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,7 +25,7 @@ from ..core.errors import RequestError, nearest
 from . import files, named
 from .fields import Field, fields_of
 from .files import Loaded
-from .table import Encoded, check_kinds, check_names, encode, from_frame, infer, listed, missing_notes
+from .table import Encoded, check_kinds, check_names, encode, from_frame, infer, listed, missing_notes, source_of
 from .targets import Target, of_array, of_field, under, understand
 
 __all__ = ["Encoded", "Request", "Rows", "from_frame", "read", "read_rows"]
@@ -66,19 +67,27 @@ class Rows:
         return None if self.table is None else self.table.to_pandas()
 
 
-def _load(source: str, wanted: Sequence[str], text: Sequence[str], test: str | None = None) -> Loaded:
+def _load(
+    source: str, wanted: Sequence[str], text: Sequence[str], test: str | None = None, counted: bool = False
+) -> Loaded:
     """The source by its name: a named set, or a file with its test file."""
     path = Path(source)
+    try:
+        exists = path.exists()
+    except OSError as problem:
+        raise RequestError(f"`{source[:60]}...` is no name of a file: {problem.strerror}.") from None
     if source in named.NAMES and not path.is_file():
         loaded = named.load(source)
         return loaded if test is None else replace(loaded, test=files.load(test, wanted, text))
-    if source != "-" and not path.exists() and not files.form_of(path.name) and path.name == source:
+    if source != "-" and not exists and not files.form_of(path.name) and path.name == source:
         hint = nearest(source, [*named.NAMES, *(entry.name for entry in Path().iterdir() if entry.is_file())])
         suggestion = hint if "Did you" in hint else ""
         raise RequestError(
             f"there is neither a file nor a named set `{source}`.{suggestion} Named sets: {', '.join(named.NAMES)}."
         )
-    return files.load(source, wanted, text) if test is None else files.load_pair(source, test, wanted, text)
+    if test is not None:
+        return files.load_pair(source, test, wanted, text)
+    return files.load(source, wanted, text, counted)
 
 
 def _check_roles(request: Request, targets: Sequence[str]) -> None:
@@ -90,6 +99,8 @@ def _check_roles(request: Request, targets: Sequence[str]) -> None:
         *((option, (name,)) for option, name in request.helpers.items()),
     ):
         for name in names:
+            if roles.get(name) == option:
+                raise RequestError(f"`{name}` is given to {option} twice.")
             if name in roles and {option, roles[name]} != {"--group", "--time"}:
                 raise RequestError(f"`{name}` is given to {roles[name]} and to {option}: it can be only one of them.")
             roles[name] = option
@@ -172,7 +183,8 @@ def _of_table(loaded: Loaded, request: Request) -> Dataset:
         times = _whole(order, np.isnan(order), "--time", request.time)
     if request.weight is not None:
         weights = _weights(fields[request.weight].numbers(), request.weight)
-    dropped = (f"left out as asked: {listed(request.drop)}",) if request.drop else ()
+    dropped = [f"left out as asked: {listed(request.drop)}"] if request.drop else []
+    dropped += [f"column `{name}` serves as {option} and is no input" for option, name in request.helpers.items()]
     dataset = Dataset(
         encoded.inputs,
         values,
@@ -267,10 +279,11 @@ def _of_arrays(loaded: Loaded, request: Request) -> Dataset:
     if groups is not None:
         groups = np.unique(groups, return_inverse=True)[1].reshape(-1)
     if times is not None:
-        numeric = times.astype("datetime64[s]").astype(np.int64) if times.dtype.kind == "M" else times
-        if numeric.dtype.kind not in "iuf":
+        if times.dtype.kind not in "iufM":
             raise RequestError(f"--time {request.time}: neither numbers nor dates.")
-        times = _whole(numeric.astype(np.float64), np.isnan(numeric), "--time", str(request.time))
+        missing = np.isnat(times) if times.dtype.kind == "M" else np.isnan(times)
+        seconds = times.astype("datetime64[s]").astype(np.int64) if times.dtype.kind == "M" else times
+        times = _whole(seconds.astype(np.float64), missing, "--time", str(request.time))
     if weights is not None:
         if weights.dtype.kind not in "biuf":
             raise RequestError(f"--weight {request.weight}: a weight is a number, 0 or more.")
@@ -321,7 +334,9 @@ def read_rows(source: str, columns: tuple[Column, ...], shape: tuple[int, ...]) 
 
     Rows without column names are taken by position when they have as many columns as the network reads.
     """
-    loaded = _load(source, (), [column.name for column in columns if column.kind == "category"])
+    text = [column.name for column in columns if column.kind == "category"]
+    counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
+    loaded = _load(source, (), text, counted=counted)
     if loaded.table is None:
         inputs = _check_inputs(loaded.arrays["X"], loaded.label)
         if any(column.kind != "number" for column in columns):

@@ -35,19 +35,20 @@ from ..core.dataset import Column
 from ..core.errors import RequestError
 from ..core.knob import switch
 from ..core.parts import AbstractScaler, FittedScaler
-from ..core.prior import Uniform
+from ..core.prior import Choice, Uniform
 from .fitted import Affine, Beside, Chained, Interpolated, Logarithmic, OneOfSeveral, Projection, Rooted
 from .measure import (
     constant_note,
     is_sparse,
     knots_of,
-    mean_of,
     measure,
+    middle_of,
     moments_of,
     names_of,
     principal_axes,
     range_of,
     refuse_infinite,
+    spread_of,
 )
 
 _KNOTS = 2**22  # most knots kept for all columns together
@@ -57,7 +58,7 @@ class Identity(AbstractScaler):
     """The numbers as they are, for data that is scaled already."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        (mean,) = measure(inputs, columns, lambda block: (mean_of(block),))
+        (mean,) = measure(inputs, columns, lambda block: (middle_of(block),))
         return Affine(np.zeros(()), np.ones(()), mean.reshape(inputs.shape[1:]), ())
 
 
@@ -111,7 +112,7 @@ class Logarithm(AbstractScaler):
     """sign(x) log(1 + |x|): for numbers over several orders of magnitude. Follow it with `Standardise` in a `Chain`."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        (middle,) = measure(inputs, columns, lambda block: (mean_of(np.sign(block) * np.log1p(np.abs(block))),))
+        (middle,) = measure(inputs, columns, lambda block: (middle_of(np.sign(block) * np.log1p(np.abs(block))),))
         return Logarithmic(middle.reshape(inputs.shape[1:]))
 
 
@@ -119,7 +120,7 @@ class SquareRoot(AbstractScaler):
     """sign(x) sqrt(|x|): for counts, whose deviation grows as their root. Follow it with `Standardise` in a `Chain`."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        (middle,) = measure(inputs, columns, lambda block: (mean_of(np.sign(block) * np.sqrt(np.abs(block))),))
+        (middle,) = measure(inputs, columns, lambda block: (middle_of(np.sign(block) * np.sqrt(np.abs(block))),))
         return Rooted(middle.reshape(inputs.shape[1:]))
 
 
@@ -138,13 +139,13 @@ def _knot_count(quantiles: int, inputs: Any) -> int:
 def _interpolated(
     knots: np.ndarray, scores: np.ndarray, middle: float, extend: bool, columns: Sequence[Column]
 ) -> Interpolated:
-    span = knots[-1] - knots[0]
-    constant = span == 0
-    rise = (scores[-1] - scores[0]) if extend else np.zeros(len(span))
+    half = spread_of(knots[0], knots[-1])[1]
+    constant = half == 0
+    rise = (scores[-1] - scores[0]) / 2 if extend else np.zeros(len(half))
     return Interpolated(
         knots,
         np.where(constant, 0.0, scores),
-        np.where(constant, 0.0, rise / np.where(constant, 1.0, span)),
+        np.where(constant, 0.0, rise / np.where(constant, 1.0, half)),
         np.where(constant, 0.0, middle),
         constant_note(constant, columns),
     )
@@ -176,6 +177,13 @@ class NormalScores(AbstractScaler):
     """
 
     quantiles: int = _quantiles()
+    bend: float = switch(
+        0.0,
+        allowed="[0, inf)",
+        prior=Choice((0.0, 3.0, 4.0, 6.0)),
+        row="D10",
+        about="columns without a value beyond this many deviations are only standardised",
+    )
 
     def __check_init__(self) -> None:
         _check_whole(self, "quantiles")
@@ -189,7 +197,10 @@ class NormalScores(AbstractScaler):
         scores = table[twice]
         deviation = scores.std(0)
         scores = (scores - scores.mean(0)) / np.where(deviation > 0, deviation, 1.0)
-        return _interpolated(knots, scores, 0.0, True, columns)
+        spread = knots.std(0)
+        straight = (knots - knots.mean(0)) / np.where(spread > 0, spread, 1.0)
+        tame = np.abs(straight).max(0) <= self.bend
+        return _interpolated(knots, np.where(tame, straight, scores), 0.0, True, columns)
 
 
 class Pca(AbstractScaler):

@@ -11,6 +11,7 @@ a text file and True in a Parquet file are the same answer. Text that cannot be 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -25,6 +26,7 @@ KINDS = ("number", "category", "date")
 FEW_WORDS = 20  # a column with at most so many distinct words is a category whatever they look like
 MANY_CATEGORIES = 1000  # each becomes an input of its own, so more of them must be asked for
 _NOTES_SHOWN = 10
+_SIGNS = re.compile(r"[\s$€£¥%,]")
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,11 @@ def _objection(field: Field) -> str:
     odd = [index for index, text in enumerate(distinct) if not _is_number(text)]
     if not odd:
         return "holds numbers written as text (--kind {name}=number reads them)"
+    if all(_is_number(_SIGNS.sub("", text)) for text in distinct):
+        return f"holds numbers with signs, such as {distinct[0][:40]!r} (write them plain)"
     if len(odd) < len(distinct) / 2:
         first = min(odd[:100], key=field.first)
-        return f"holds numbers, but {distinct[first][:40]!r} in data row {field.first(first)} is none"
+        return f"holds numbers, but {distinct[first][:40]!r} in data row {field.first(first)} is none (mend it)"
     words = sum(len(text.split()) for text in distinct) / len(distinct)
     if words >= 3:
         return f"holds free text ({words:.0f} words a row), which a network for tables cannot read"
@@ -120,7 +124,7 @@ def _date_columns(field: Field) -> list[Column]:
 
 def _refuse(objections: dict[str, str]) -> None:
     names = list(objections)
-    also = f" (and {listed(names[1:], 5)} are no better)" if len(names) > 1 else ""
+    also = f" (likewise {listed(names[1:], 5)})" if len(names) > 1 else ""
     drops = " ".join(f"--drop {name}" for name in names[:6]) + (" ..." if len(names) > 6 else "")
     why = objections[names[0]].replace("{name}", names[0])
     raise RequestError(
@@ -185,8 +189,8 @@ def _encode_one(field: Field, column: Column) -> tuple[np.ndarray, int]:
 
 def _refuse_infinite(name: str, value: float, row: int) -> NoReturn:
     raise RequestError(
-        f"column `{name}`: {value} in data row {row + 1}. Infinite values cannot be learnt from: replace them, or leave "
-        "them empty."
+        f"column `{name}`: {value} in data row {row + 1}. Infinite values cannot be learnt from: replace them, or "
+        "leave them empty."
     )
 
 

@@ -11,7 +11,7 @@ parameters that are being judged. So no running average lags behind, and average
 
 import abc
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -60,18 +60,18 @@ class BatchNorm(AbstractNormalisation):
 class LayerNormLayer(eqx.Module):
     """Statistics of one example over its units: the same in training and after."""
 
-    weight: Float[Array, " width"]
-    bias: Float[Array, " width"]
+    gain: Float[Array, " width"]
+    shift: Float[Array, " width"]
 
     def __call__(self, a: Float[Array, " width"], *, training: bool) -> Float[Array, " width"]:
-        return (a - a.mean()) * jax.lax.rsqrt(a.var() + 1e-5) * self.weight + self.bias
+        return (a - a.mean()) * jax.lax.rsqrt(a.var() + 1e-5) * self.gain + self.shift
 
 
 class BatchNormLayer(eqx.Module):
     """Batch statistics while training, calibrated ones otherwise."""
 
-    weight: Float[Array, " width"]
-    bias: Float[Array, " width"]
+    gain: Float[Array, " width"]
+    shift: Float[Array, " width"]
     moments: Buffer
 
     def __call__(self, a: Float[Array, " width"], *, training: bool) -> Float[Array, " width"]:
@@ -79,9 +79,9 @@ class BatchNormLayer(eqx.Module):
         if training:
             mean = jax.lax.pmean(a, "batch")
             variance = jax.lax.pmean((a - mean) ** 2, "batch")
-        return (a - mean) * jax.lax.rsqrt(variance + 1e-5) * self.weight + self.bias
+        return (a - mean) * jax.lax.rsqrt(variance + 1e-5) * self.gain + self.shift
 
-    def calibrated(self, activations: Float[Array, "n width"]) -> Self:
+    def calibrated(self, activations: Float[Array, "n width"]) -> "BatchNormLayer":
         moments = Buffer((activations.mean(0), activations.var(0)))
         return eqx.tree_at(lambda layer: layer.moments, self, moments)
 
@@ -136,7 +136,7 @@ class MlpNetwork(eqx.Module):
     def needs_calibration(self) -> bool:
         return any(isinstance(layer.norm, BatchNormLayer) for layer in self.layers)
 
-    def calibrate(self, inputs: Float[Array, "n ..."]) -> Self:
+    def calibrate(self, inputs: Float[Array, "n ..."]) -> "MlpNetwork":
         """A copy whose batch statistics are those of these inputs, measured layer by layer."""
         h = inputs.reshape(inputs.shape[0], -1)
         layers = []

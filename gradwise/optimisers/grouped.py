@@ -5,6 +5,9 @@
 The first group whose pattern matches a parameter's path takes it; the rest go to the base optimiser.
 """
 
+from typing import Any
+
+import jax
 import optax
 from jaxtyping import PyTree, Scalar
 
@@ -12,6 +15,8 @@ from ..core.errors import RequestError
 from ..core.knob import Spec, switch
 from ..core.parts import AbstractOptimiser
 from ..core.tree import map_named, matching, named_leaves
+
+_MASKED = optax.MaskedNode()
 
 
 class Group(Spec):
@@ -37,20 +42,35 @@ class Grouped(AbstractOptimiser):
         for number, group in enumerate(self.groups):
             hits = [name for name, hit in named_leaves(matching(parameters, group.where)) if hit]
             if not hits:
+                more = ", ..." if len(names) > 8 else ""
                 raise RequestError(
-                    f"no parameter matches the group `{group.where}`. The paths are: {', '.join(names[:8])}, ..."
+                    f"no parameter matches the group `{group.where}`. The paths are: {', '.join(names[:8])}{more}."
                 )
             for name in hits:
                 taken.setdefault(name, str(number))
         return map_named(lambda name, _: taken.get(name, "base"), parameters)
 
+    def _optimisers(self) -> dict[str, AbstractOptimiser]:
+        """Each label's optimiser."""
+        return {"base": self.base, **{str(number): group.optimiser for number, group in enumerate(self.groups)}}
+
     def build(self) -> optax.GradientTransformationExtraArgs:
-        inner = {"base": self.base.build()}
-        inner.update({str(number): group.optimiser.build() for number, group in enumerate(self.groups)})
+        inner = {label: optimiser.build() for label, optimiser in self._optimisers().items()}
         return optax.with_extra_args_support(optax.multi_transform(inner, self._labels))
 
     def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
+        # Each optimiser judges its own parameters (it may average them), the others standing masked as in `update`.
+        labels = self._labels(parameters)
+        judged: dict[str, PyTree] = {}
+        for label, optimiser in self._optimisers().items():
+            own = jax.tree.map(lambda mark, leaf, me=label: leaf if mark == me else _MASKED, labels, parameters)
+            judged[label] = optimiser.judged(own, state.inner_states[label].inner_state)
+
+        def choose(mark: str, *candidates: Any) -> Any:
+            return dict(zip(judged, candidates, strict=True))[mark]
+
+        return jax.tree.map(choose, labels, *judged.values())
 
     def rate(self, state: PyTree) -> Scalar:
-        return self.base.rate(state.inner_states["base"])
+        """The base optimiser's."""
+        return self.base.rate(state.inner_states["base"].inner_state)

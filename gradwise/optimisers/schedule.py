@@ -84,7 +84,9 @@ class SelfTimed(AbstractSchedule):
         total, seen = state.total + value, state.seen + 1
         full = seen >= self.window_updates
         mean = total / seen
-        stalled = full & (mean > (1.0 - self.threshold) * state.last) & jnp.isfinite(state.last)
+        # Relative to the size of the last mean, so that a criterion below 0 is judged alike.
+        slow = state.last - mean < self.threshold * jnp.abs(state.last)
+        stalled = full & slow & jnp.isfinite(state.last)
         tau = jnp.where(stalled & jnp.isinf(state.tau), jnp.maximum(update, 1).astype(jnp.float32), state.tau)
         new = _SelfTimedState(
             total=jnp.where(full, 0.0, total),

@@ -12,7 +12,7 @@ from ..core.knob import Declaration
 from ..core.record import Fit
 from ..core.tree import knobs, parts
 from . import words
-from .figure import Block, Cell, Code, Group, Prose, Row, Table
+from .figure import Block, Cell, Code, Group, Items, Prose, Row, Table
 
 _SHOWN_COLUMNS = 200
 _READING = ("task", "group", "time", "weight", "test")  # options of the command that `Request` knows by the same name
@@ -39,8 +39,10 @@ def _column_table(record: Fit) -> Table | None:
     beyond = int(record.data.get("more") or 0)
     note = f"{beyond:,} more columns are not listed." if beyond else ""
     title = f"{len(columns) + beyond:,} column" + ("s" if len(columns) + beyond != 1 else "")
-    header = ("column", "kind", "missing", "categories", "")
-    return Table(title, header, tuple(rows), (2,), note, folded=len(rows) > 12)
+    header = ("column", "kind", "missing", "categories", "remark")
+    kept = [i for i in range(len(header)) if i < 3 or any(row[i] for row in rows)]
+    shown = tuple(tuple(row[i] for i in kept) for row in rows)
+    return Table(title, tuple(header[i] for i in kept), shown, (2,), note, folded=len(rows) > 12)
 
 
 def _kinds(record: Fit) -> str:
@@ -83,8 +85,8 @@ def data_blocks(record: Fit) -> Iterator[Block]:
         yield Prose("Each example has the shape " + " × ".join(words.setting(size) for size in shape) + ".")
     if kinds := _kinds(record):
         yield Prose(kinds)
-    for sentence in (*(data.get("scaling") or ()), *(data.get("notes") or ())):
-        yield Prose(words.clean(sentence))
+    if remarks := (*(data.get("scaling") or ()), *(data.get("notes") or ())):
+        yield Items(tuple(map(str, remarks)))
     if table := _column_table(record):
         yield table
 

@@ -36,6 +36,7 @@ _INK, _QUIET, _RULE, _FIRST, _SECOND, _THIRD, _PAPER, _ON_CELL = COLOURS.values(
 NUMBERED_CLASSES = 30  # beyond it, numbers in the cells of a confusion matrix are too small to read
 MAPPED_CLASSES = 100  # beyond it, so are the cells
 TEXT_SIZE = 11.5
+LETTER = 6.6  # about the width of one letter at that size
 _Given = ParamSpec("_Given")
 _Data = TypeVar("_Data")
 
@@ -160,7 +161,7 @@ def learning_curves(data: LearningCurves, ax: "Axes") -> None:
     ax.set_ylim(low, high)
     end = max([data.end_examples, *data.train.age, *data.valid.age, 1])
     ax.set_xlim(0, end * 1.02)
-    _ticks(ax.yaxis, _short_percent if share else words.number)
+    _ticks(ax.yaxis, _short_percent if share else words.tick)
     _ticks(ax.xaxis, words.age)
     if data.best is not None:
         age, value = data.best
@@ -178,9 +179,9 @@ def learning_curves(data: LearningCurves, ax: "Axes") -> None:
 def class_curves(data: ClassCurves, ax: "Axes") -> None:
     """The validation score of every class against age: all of them faint, the worst by name."""
     share = data.kind == "error"
-    _frame(ax, "age, in examples seen", f"validation {words.SCORES.get(data.kind, data.kind)}")
+    _frame(ax, "age, in examples seen", words.SCORES.get(data.kind, data.kind))
     styles = [(_SECOND, "-"), (_FIRST, (0, (4, 1.6))), (_THIRD, (0, (1.2, 1.4)))]
-    names = words.short_names(data.classes, 10)
+    names = words.short_names(data.classes, 9)
     others = [curve for k, curve in enumerate(data.curves) if k not in data.worst]
     for curve in others[:60]:
         _line(ax, curve, color=_QUIET, linewidth=1.1, alpha=0.4)
@@ -190,7 +191,7 @@ def class_curves(data: ClassCurves, ax: "Axes") -> None:
     ax.set_ylim(low, min(high, 1.0) if share else high)
     end = max([float(curve.age[-1]) for curve in data.curves if len(curve)] or [1.0])
     ax.set_xlim(0, end * 1.02)
-    _ticks(ax.yaxis, _short_percent if share else words.number)
+    _ticks(ax.yaxis, _short_percent if share else words.tick)
     _ticks(ax.xaxis, words.age)
     if data.worst:
         _legend(ax)
@@ -206,12 +207,12 @@ def one_curve(data: Curve, ax: "Axes", *, name: str) -> None:
         from matplotlib.ticker import FuncFormatter, NullLocator
 
         ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: words.number(value)))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: words.tick(value)))
         ax.yaxis.set_minor_locator(NullLocator())
     else:
         margin = 0.08 * (high - low) or 0.2 * abs(high) or 1.0
         ax.set_ylim(max(0.0, low - margin) if low >= 0 else low - margin, high + margin)
-        _ticks(ax.yaxis, words.number)
+        _ticks(ax.yaxis, words.tick)
     ax.set_xlim(0, max(float(data.age[-1]), 1.0) * 1.02)
     _ticks(ax.xaxis, words.age)
 
@@ -225,9 +226,25 @@ def strength(data: Confusion) -> np.ndarray:
     shares = np.sqrt(data.shares())
     errors = shares.copy()
     np.fill_diagonal(errors, 0.0)
-    scaled = errors / max(float(errors.max()), 0.25)
+    scaled = errors / max(float(errors.max()), 0.5)
     np.fill_diagonal(scaled, np.diag(shares) * 0.9)
     return np.where(data.counts > 0, 0.08 + 0.92 * scaled, 0.0)
+
+
+def is_numbered(data: Confusion) -> bool:
+    """Whether the cells are large enough for their numbers."""
+    return len(data.classes) <= NUMBERED_CLASSES
+
+
+def class_names(data: Confusion) -> list[str]:
+    """The names beside the rows and columns of a confusion matrix: with many classes, of some of them only."""
+    step = 1 if is_numbered(data) else math.ceil(len(data.classes) / 24)
+    return words.short_names(data.classes, 12 if is_numbered(data) else 8)[::step]
+
+
+def is_upright(names: Sequence[str], cell: float) -> bool:
+    """Whether the names under cells so many pixels wide must be turned."""
+    return LETTER * max(map(len, names)) > cell - 4
 
 
 @_drawing
@@ -242,13 +259,11 @@ def confusion(data: Confusion, ax: "Axes") -> None:
     _frame(ax, "predicted", "true", grid="")
     ax.imshow(image, interpolation="none", aspect="auto")
     ax.spines["bottom"].set_visible(False)
-    numbered = size <= NUMBERED_CLASSES
-    step = 1 if numbered else math.ceil(size / 24)
-    names = words.short_names(data.classes, 12 if numbered else 8)[::step]
-    places = range(0, size, step)
+    numbered, names = is_numbered(data), class_names(data)
+    places = range(0, size, math.ceil(size / len(names)))
     small = TEXT_SIZE if size <= 20 else 9.5
-    upright = max(map(len, names)) > 3 or size > 15
-    ax.set_xticks(places, names, rotation=90 if upright else 0, parse_math=False, fontsize=small)
+    cell = ax.bbox.width * 72 / ax.figure.dpi / size
+    ax.set_xticks(places, names, rotation=90 if is_upright(names, cell) else 0, parse_math=False, fontsize=small)
     ax.set_yticks(places, names, parse_math=False, fontsize=small)
     if numbered:
         for i, j in zip(*np.nonzero(data.counts), strict=True):
@@ -378,8 +393,8 @@ def predicted(data: Residuals, ax: "Axes") -> None:
     _dots(ax, data.target, data.prediction)
     ax.set_xlim(*ends)
     ax.set_ylim(*ends)
-    _ticks(ax.xaxis, words.number, most=4)
-    _ticks(ax.yaxis, words.number)
+    _ticks(ax.xaxis, words.tick, most=4)
+    _ticks(ax.yaxis, words.tick)
 
 
 @_drawing
@@ -390,8 +405,8 @@ def errors(data: Residuals, ax: "Axes") -> None:
     _dots(ax, data.prediction, data.error)
     ax.set_xlim(*_span(data.prediction))
     ax.set_ylim(*_span(np.append(data.error, 0.0)))
-    _ticks(ax.xaxis, words.number, most=4)
-    _ticks(ax.yaxis, words.number)
+    _ticks(ax.xaxis, words.tick, most=4)
+    _ticks(ax.yaxis, words.tick)
 
 
 @_drawing

@@ -62,7 +62,7 @@ class Figure:
     table: Table
     width: int = 400
     height: int = 264
-    margins: tuple[int, int, int, int] = (50, 40, 12, 26)
+    margins: tuple[int, int, int, int] = (54, 40, 12, 26)
     wide: bool = False
 
 
@@ -71,6 +71,13 @@ class Prose:
     """A paragraph; `words in backticks` are set as code."""
 
     text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Items:
+    """Short remarks, one below the other."""
+
+    texts: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +98,7 @@ class Notice:
     source: str = ""
 
 
-Block = Figure | Table | Prose | Code | Notice
+Block = Figure | Table | Prose | Items | Code | Notice
 
 
 @dataclasses.dataclass(frozen=True)

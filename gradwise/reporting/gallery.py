@@ -79,6 +79,8 @@ def _curve_words(curves: LearningCurves) -> str:
     best, at = _in(curves.kind, value), f"at age {words.whole(age)}"
     if len(curves.valid) == 1:
         said = f"Validation {name} was measured once, {at}: {best}"
+    elif curves.quantity == "score" and _in(curves.kind, curves.valid.value[0]) == best:
+        said = f"Validation {name} was best, {best}, {at}"
     elif curves.quantity == "score":
         said = f"Validation {name} went from {_in(curves.kind, curves.valid.value[0])} to its best, {best}, {at}"
     else:
@@ -121,7 +123,7 @@ def optimiser_figures(record: Fit) -> Iterator[Figure]:
 
 
 def _matrix_table(data: Confusion) -> Table:
-    if len(data.classes) <= draw.NUMBERED_CLASSES:
+    if draw.is_numbered(data):
         names = words.short_names(data.classes, 24)
         rows = tuple(
             (name, *(words.whole(count) for count in counts)) for name, counts in zip(names, data.counts, strict=True)
@@ -148,10 +150,10 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
             f" {first.errors} of {first.count}."
         )
     if size <= draw.MAPPED_CLASSES:
-        longest = min(12 if size <= draw.NUMBERED_CLASSES else 8, max(len(words.clean(name)) for name in data.classes))
-        edge = 30 + round(6.4 * longest)
-        below = edge + 12 if longest > 3 or size > 15 else 44
-        side = 330 if size <= 12 else min(660, 24 * size) if size <= draw.NUMBERED_CLASSES else 480
+        names = draw.class_names(data)
+        edge = 30 + round(draw.LETTER * max(map(len, names)))
+        side = min(330, 60 * size + 60) if size <= 12 else min(660, 24 * size) if draw.is_numbered(data) else 480
+        below = edge + 12 if draw.is_upright(names, side / size) else 44
         yield Figure(
             "confusion",
             "Confusion matrix",
@@ -163,7 +165,7 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
             margins=(edge, below, 10, 26),
             wide=size > 12,
         )
-    if size > draw.NUMBERED_CLASSES and common:
+    if not draw.is_numbered(data) and common:
         yield Figure(
             "pairs",
             "Commonest confusions",

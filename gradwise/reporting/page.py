@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from . import words
-from .figure import Block, Cell, Code, Figure, Group, Notice, Page, Prose, Row, Section, Table
+from .figure import Block, Cell, Code, Figure, Group, Items, Notice, Page, Prose, Row, Section, Table
 from .picture import picture
 
 POLICY = (
@@ -93,10 +93,11 @@ def _figure(figure: Figure) -> str:
 
 def _notice(notice: Notice) -> str:
     level = {"error": "Error", "warning": "Warning"}.get(notice.level, "Note")
+    what = notice.what[:1].upper() + notice.what[1:]
     after = f" <b>Next:</b> {_prose(notice.next)}" if notice.next else ""
     source = f' <span class="source">({_text(notice.source)})</span>' if notice.source else ""
     kind = notice.level if notice.level in ("error", "warning") else "note"
-    return f'<p class="notice {kind}"><span class="level">{level}.</span> {_prose(notice.what)}{after}{source}</p>'
+    return f'<p class="notice {kind}"><span class="level">{level}.</span> {_prose(what)}{after}{source}</p>'
 
 
 def _block(block: Block) -> str:
@@ -113,6 +114,8 @@ def _block(block: Block) -> str:
             return f'<div class="code"><h3>{_text(block.caption)}</h3><pre><code>{code}</code></pre></div>'
         case Notice():
             return _notice(block)
+        case Items():
+            return '<ul class="items">' + "".join(f"<li>{_prose(text)}</li>" for text in block.texts) + "</ul>"
         case Prose():
             return f'<p class="prose">{_prose(block.text)}</p>'
 

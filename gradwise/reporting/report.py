@@ -7,6 +7,7 @@ The order is the reader's: what was reached comes first, what to do about it nex
 """
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ def _advice(record: Fit) -> Iterator[Notice]:
         rates = [(p, v) for p, _, v in knobs(record.recipe) if p.rpartition(".")[2] == "learning_rate"]
         path, value = rates[0] if rates else ("", None)
         smaller = f"{float(value) / 3:.2g}" if isinstance(value, int | float | np.number) else ""
-        how = f": `--set {path}={smaller}`" if smaller else ""
+        brief = re.sub(r"\b(\w+)\.\1\.", r"\1.", path)  # an optimiser within an optimiser is named once
+        how = f": `--set {brief}={smaller}`" if smaller else ""
         yield Notice(
             "error",
             "The loss or a parameter was no longer a number, so training stopped.",

@@ -65,6 +65,11 @@ def number(value: float | None) -> str:
     return text.replace("-", "−")
 
 
+def tick(value: float) -> str:
+    """A number on an axis, where there is room for a few characters only: 0.25, 1,500, 2.5e29."""
+    return number(value) if value == 0 or 1e-4 <= abs(value) < 1e5 else re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.3g}")
+
+
 def _superscript(power: int) -> str:
     return str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 

@@ -4,7 +4,13 @@ The evidence is gathered as `fit` gathers it and the recipes are the recommended
 a report of the real thing; only the training is somebody else's, which keeps these tests quick.
 """
 
+import html
+import json
 import math
+import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -206,3 +212,39 @@ def classes_record() -> Fit:
 @pytest.fixture(scope="session")
 def numbers_record() -> Fit:
     return train_numbers()
+
+
+class Browser:
+    """Renders pages in frames of given widths and answers with what a script in the page around them saw."""
+
+    def __init__(self, program: str, folder: Path):
+        self.program, self.folder = program, folder
+
+    def measure(self, pages: list[tuple[str, int]], look: str, *options: str) -> list[Any]:
+        """For each page and width the value of the JavaScript expression `look`, in which `w` is the frame's window."""
+        wrapper = (
+            "<!doctype html><title>waiting</title><body><script>"
+            f"const pages = {json.dumps(pages).replace('<', chr(92) + 'u003c')}, seen = [];\n"
+            "pages.forEach(([text, width], i) => { const f = document.createElement('iframe');"
+            "f.style = `width:${width}px;height:900px;border:0`; f.srcdoc = text;"
+            f"f.onload = () => {{ const w = f.contentWindow; seen[i] = {look};"
+            "if (Object.keys(seen).length === pages.length) document.title = JSON.stringify(seen); };"
+            "document.body.append(f); });</script>"
+        )
+        file = self.folder / "wrapper.html"
+        file.write_text(wrapper)
+        quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
+        command = [self.program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", *quiet, *options]
+        command += [f"--user-data-dir={self.folder / 'profile'}", "--virtual-time-budget=10000", "--dump-dom"]
+        done = subprocess.run([*command, file.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+        title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
+        assert title is not None, done.stdout[:500]
+        return list(json.loads(html.unescape(title[1])))
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no Chromium on PATH: the page is not looked at in a real browser")
+    return Browser(program, tmp_path)

@@ -1,0 +1,117 @@
+"""A dry run: what `gradwise fit` would do, as plain values. No device is started, nothing is trained or written."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from ..core.adapt import as_model
+from ..core.dataset import Dataset
+from ..core.tree import knobs, parts, trainable
+from .options import FitOptions
+from .resolve import Resolved
+
+_SHOWN_COLUMNS = 30
+
+
+def expected_sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
+    """About how many examples each part gets. The split itself draws from a random key, which needs a device."""
+    count = len(dataset)
+
+    def size(share: float) -> int:
+        return round(count * share) if share < 1 else int(share)
+
+    valid = size(getattr(recipe.split, "valid", 0.0))
+    if dataset.test is not None:
+        return max(1, count - valid), valid, len(dataset.test)
+    test = size(getattr(recipe.split, "test", 0.0))
+    return max(1, count - valid - test), valid, test
+
+
+def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int) -> tuple[int, int]:
+    """The number of parameters and the bytes of all that training keeps, found without making any of it."""
+
+    def start(key: Any) -> Any:
+        parameters, _ = trainable(as_model(recipe.model).build(shape, outputs, key=key))
+        return parameters, recipe.optimiser.build().init(parameters)
+
+    def size(tree: Any, bytes_each: bool) -> int:
+        return sum(math.prod(a.shape) * (a.dtype.itemsize if bytes_each else 1) for a in jax.tree.leaves(tree))
+
+    parameters, optimiser = eqx.filter_eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
+    # Parameters, their gradient and the best ones so far, and what the optimiser remembers.
+    return size(parameters, False), 3 * size(parameters, True) + size(optimiser, True)
+
+
+def _columns(dataset: Dataset) -> list[dict[str, Any]]:
+    described = []
+    for number, column in enumerate(dataset.columns[:_SHOWN_COLUMNS]):
+        values = dataset.inputs[:, number]
+        missing = int((values != values).sum())
+        described.append(
+            {"name": column.name, "kind": column.kind, "missing": missing, "categories": len(column.categories) or ""}
+        )
+    return described
+
+
+def _same(value: Any, default: Any) -> bool:
+    return bool(value == default) if not isinstance(value, (tuple, list)) else tuple(value) == tuple(default)
+
+
+def _choices(recipe: Any) -> list[dict[str, Any]]:
+    """Every part of a recipe, each followed by its knobs: all that `--set` can reach."""
+    by_owner: dict[str, list[dict[str, Any]]] = {}
+    for path, declaration, value in knobs(recipe):
+        default = declaration.default
+        knob = {"path": path, "value": value, "default": default, "changed": not _same(value, default)}
+        by_owner.setdefault(path.rpartition(".")[0], []).append({**knob, "about": declaration.about})
+    listed = []
+    for path, part in parts(recipe):
+        listed += [{"path": path, "value": type(part).__name__}, *by_owner.get(path, [])]
+    return listed
+
+
+def make_plan(options: FitOptions, dataset: Dataset, resolved: Resolved, folder: Path) -> dict[str, Any]:
+    """What would be done, as plain values. Starts no device."""
+    recipe = resolved.recipe
+    train, valid, test = expected_sizes(recipe, dataset)
+    scaler: Any = recipe.scaler.fit(dataset.inputs, dataset.columns)  # for the width alone: nothing else is kept of it
+    width = scaler.apply(dataset.inputs[:1]).shape[1:]
+    parameters, state = _count_state(recipe, width, dataset.task.outputs)
+    memory = 4 * (train + valid) * math.prod(width) + state
+    batch = min(recipe.batches.size, train)
+    labels = [str(label) for label in getattr(dataset.task, "labels", [])[:20]]
+    more = max(0, len(dataset.columns) - _SHOWN_COLUMNS)
+    exists = "goes on with the run there" if options.resume else "replaces the run there"
+    return {
+        "data": {
+            "data": dataset.name,
+            "task": dataset.task.kind,
+            "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "")],
+            **({"classes": labels} if labels else {}),
+            "rows": len(dataset),
+            "inputs": " x ".join(map(str, dataset.shape)),
+            "columns": _columns(dataset),
+            "notes": [*dataset.notes, *([f"and {more} more columns"] if more else [])],
+        },
+        "training": {
+            "split": type(recipe.split).__name__,
+            "rows to learn from, about": train,
+            "rows to choose by, about": valid,
+            "rows to judge by, about": test,
+            **({"folds": options.folds} if options.folds else {}),
+            "metric": options.metric or ("rmse" if dataset.task.kind == "numbers" else "error_rate"),
+            "network inputs": math.prod(width),
+            "parameters": parameters,
+            "updates per epoch": -(-train // batch),
+            "examples between validations": recipe.stopping.interval_examples(train, valid),
+            "examples at most": recipe.stopping.limit_examples(train),
+            "memory": f"about {memory / 2**20:.1f} MiB",
+        },
+        "recipe": _choices(recipe),
+        "command": options.command(resolved.changes),
+        "out": str(folder),
+        "folder": exists if folder.exists() else "new",
+    }

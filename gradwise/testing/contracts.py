@@ -1,0 +1,380 @@
+"""Contracts as runnable checks. They hold for every part of gradwise; run them on a part of your own.
+
+    from gradwise.testing.contracts import check_part
+
+    def test_my_optimiser():
+        check_part(MyOptimiser(learning_rate=0.1))
+
+`check_part` runs `check_spec` and the check of each kind the part is. A broken promise is an `AssertionError` whose
+message says which one. All of it runs on a few numbers, in seconds.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import math
+import pickle
+import pkgutil
+from types import ModuleType
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import PyTree
+
+from ..core.chapter import ROWS
+from ..core.errors import RequestError
+from ..core.knob import Allowed, Declaration, Spec, declarations
+from ..core.parts import AbstractBatches, AbstractModel, AbstractOptimiser, apply, apply_batch
+from ..core.recipe import from_json, to_json
+from ..core.tree import named_leaves, replace, trainable
+from ..criteria.loss import AbstractLoss
+from ..criteria.penalty import AbstractPenalty
+from ..models.activation import AbstractActivation
+from ..optimisers.schedule import AbstractSchedule
+
+_KINDS = ("optimiser", "model", "capacity")
+_FAR = 1e4
+
+
+def _demand(kept: Any, promise: str) -> None:
+    if not bool(kept):
+        raise AssertionError(promise)
+
+
+def _finite(tree: PyTree) -> bool:
+    return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
+
+
+def _form(tree: PyTree) -> Any:
+    """What `lax.scan` demands to stay the same: structure, shapes and kinds of numbers."""
+    return jax.tree.structure(tree), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
+
+
+# --- every spec
+
+
+def outside(declaration: Declaration) -> list[Any]:
+    """Values that a knob or switch must refuse."""
+    if isinstance(declaration.allowed, Allowed):
+        low, high = declaration.allowed.ends()
+        text = declaration.allowed.text
+        values: list[Any] = [math.nan, "three"]
+        if math.isfinite(low):
+            values += [low - 1.0] + ([low] if text[0] == "(" else [])
+        if math.isfinite(high):
+            values += [high + 1.0] + ([high] if text[-1] == ")" else [])
+        return values
+    return [] if declaration.allowed is None else ["no such choice"]
+
+
+def _check_declaration(spec: Spec, name: str, declaration: Declaration) -> None:
+    full = f"{type(spec).__name__}.{name}"
+    _demand(declaration.kind in _KINDS, f"{full}: its kind must be one of {_KINDS}; it is {declaration.kind!r}")
+    _demand(declaration.row in ("", *ROWS), f"{full}: there is no chapter row {declaration.row!r}")
+    _demand(declaration.about, f"{full}: says nothing `about` itself for the report")
+    declaration.check(full, declaration.default)
+    if declaration.prior is not None:
+        for fraction in (0.0, 0.3, 0.5, 0.7, 0.999999):
+            replace(spec, name, declaration.prior.quantile(fraction))  # refuses what is not allowed
+    for value in outside(declaration):
+        try:
+            replace(spec, name, value)
+        except RequestError as refusal:
+            line = str(refusal)
+            _demand("\n" not in line, f"{full}: refuses in more than one line: {line}")
+            _demand(f"`{full}`" in line, f"{full}: the refusal does not name the knob: {line}")
+            rule = declaration.allowed.text if isinstance(declaration.allowed, Allowed) else "one of"
+            _demand(rule in line, f"{full}: the refusal does not quote the rule {rule}: {line}")
+            _demand(str(value) in line, f"{full}: the refusal does not show the value {value!r}: {line}")
+            remedy = "Default: " if isinstance(declaration.allowed, Allowed) else "one of"
+            _demand(remedy in line, f"{full}: the refusal offers no remedy: {line}")
+        else:
+            raise AssertionError(f"{full}: accepts {value!r}, which {declaration.allowed} forbids")
+
+
+def _check_fields(spec: Spec) -> None:
+    """Every field is a knob, a switch or a part; none holds a device's array."""
+    declared = {name for name, _ in declarations(spec)}
+    for field in dataclasses.fields(spec):
+        value = getattr(spec, field.name)
+        items = value if isinstance(value, tuple) else (value,)
+        parts = field.name in declared or all(isinstance(item, (Spec, eqx.Module)) for item in items)
+        _demand(parts, f"{type(spec).__name__}.{field.name} is neither knob, switch nor part: {value!r}")
+    arrays = [name for name, leaf in named_leaves(spec) if isinstance(leaf, jax.Array)]
+    _demand(not arrays, f"{type(spec).__name__} holds arrays of a device in {arrays}: reading it would start one")
+
+
+def check_round_trip(spec: Spec, classes: tuple[type, ...] = ()) -> None:
+    """JSON and pickle give the very same spec back, at ugly values too."""
+    specs = [spec]
+    for name, declaration in declarations(spec):
+        if declaration.prior is not None:
+            specs.append(replace(spec, name, declaration.prior.quantile(0.7371)))
+    for one in specs:
+        text = to_json(one)
+        again = from_json(text, classes=classes)
+        _demand(eqx.tree_equal(again, one), f"{type(one).__name__}: comes back changed from JSON: {again} for {one}")
+        _demand(to_json(again) == text, f"{type(one).__name__}: its JSON is not stable")
+        _demand(eqx.tree_equal(pickle.loads(pickle.dumps(one)), one), f"{type(one).__name__}: does not pickle")
+
+
+def check_spec(spec: Spec, classes: tuple[type, ...] = ()) -> None:
+    """Frozen, made of knobs, switches and parts, each checked when made, and written down exactly.
+
+    `classes` are those from outside gradwise that its JSON names.
+    """
+    _check_fields(spec)
+    for field in dataclasses.fields(spec):
+        try:
+            setattr(spec, field.name, getattr(spec, field.name))
+        except AttributeError:
+            continue
+        raise AssertionError(f"{type(spec).__name__}.{field.name} can be changed after the spec was made")
+    for name, declaration in declarations(spec):
+        _check_declaration(spec, name, declaration)
+    check_round_trip(spec, classes)
+
+
+# --- optimisers
+
+
+def _a_tree() -> PyTree:
+    """Parameters as a small network names them, with a place that holds none."""
+    values = jr.normal(jr.key(7), (13,)) + 2.0
+    layer = {"weight": values[:6].reshape(2, 3), "bias": values[6:8], "norm": None}
+    return {"layers": (layer,), "output": {"weight": values[8:12].reshape(2, 2), "bias": values[12:]}}
+
+
+def _criterion(parameters: PyTree) -> jax.Array:
+    return sum((jnp.sum((leaf - 1.0) ** 2) for leaf in jax.tree.leaves(parameters)), start=jnp.zeros(())) / 2.0
+
+
+def descend(optimiser: AbstractOptimiser, parameters: PyTree, updates: int) -> tuple[PyTree, PyTree]:
+    """Parameters and state after some updates on half the squared distance to 1, as one scan."""
+
+    def body(carry: tuple[PyTree, PyTree], _: None) -> tuple[tuple[PyTree, PyTree], None]:
+        here, state = carry
+        value, gradient = jax.value_and_grad(_criterion)(here)
+        moves, state = optimiser.build().update(gradient, state, here, value=value)
+        return (optax.apply_updates(here, moves), state), None
+
+    start = (parameters, optimiser.build().init(parameters))
+    return jax.lax.scan(body, start, None, length=updates)[0]
+
+
+def _changed(optimiser: AbstractOptimiser) -> AbstractOptimiser:
+    """The same optimiser, its numeric knobs a little smaller."""
+    return jax.tree.map(lambda leaf: leaf * 0.9 if isinstance(leaf, np.floating) else leaf, optimiser)
+
+
+def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, updates: int = 30) -> None:
+    """It descends; its state keeps its form and shares no buffer; knobs are read at run time, alone or as a population.
+
+    `parameters` replaces the small tree (`layers.0.weight`, ..., `output.bias`) that the check trains by default.
+    """
+    name = type(optimiser).__name__
+    parameters = _a_tree() if parameters is None else parameters
+    state = optimiser.build().init(parameters)
+    leaves = {id(leaf) for leaf in jax.tree.leaves(parameters)}
+    shared = [path for path, leaf in named_leaves(state) if id(leaf) in leaves]
+    _demand(not shared, f"{name}: its first state holds the parameters' own buffers, which are donated: {shared}")
+    _demand(_finite(optimiser.rate(state)), f"{name}: no finite rate before the first update")
+
+    traces = []
+
+    @eqx.filter_jit
+    def run(one: AbstractOptimiser, start: PyTree) -> tuple[PyTree, PyTree, PyTree]:
+        traces.append(1)
+        reached, last = descend(one, start, updates)
+        return reached, one.judged(reached, last), one.rate(last)
+
+    reached, judged, rate = run(optimiser, parameters)
+    _demand(_form(reached) == _form(parameters), f"{name}: the parameters change their form")
+    _demand(_form(judged) == _form(parameters), f"{name}: `judged` does not have the parameters' form")
+    _demand(jnp.shape(rate) == () and float(rate) > 0, f"{name}: `rate` must be one positive number; it is {rate}")
+    for what, point in (("the parameters", reached), ("what is judged", judged)):
+        _demand(_finite(point), f"{name}: {what} did not stay finite")
+        _demand(_criterion(point) < _criterion(parameters), f"{name}: {what} did not descend")
+
+    other = _changed(optimiser)
+    reached_other = run(other, parameters)[0]
+    _demand(len(traces) == 1, f"{name}: another value of a knob compiles anew; make it a `knob`, not a `switch`")
+
+    def stack(one: Any, two: Any) -> Any:
+        return jnp.stack([one, two]) if isinstance(one, np.floating) else one
+
+    axes = jax.tree.map(lambda leaf: 0 if isinstance(leaf, np.floating) else None, optimiser)
+    both = eqx.filter_vmap(lambda one: descend(one, parameters, updates)[0], in_axes=(axes,))(
+        jax.tree.map(stack, optimiser, other)
+    )
+    for number, alone in enumerate((reached, reached_other)):
+        for (path, many), (_, one) in zip(named_leaves(both), named_leaves(alone), strict=True):
+            same = np.allclose(many[number], one, rtol=1e-4, atol=1e-5)
+            _demand(same, f"{name}: in a population {path} is not what it is alone")
+
+
+def check_schedule(schedule: AbstractSchedule) -> None:
+    """Factors are finite and not negative, on falling and on stalled criteria; the state keeps its form."""
+    name = type(schedule).__name__
+
+    def body(carry: tuple[Any, Any], value: Any) -> Any:
+        state, update = carry
+        state, factor = schedule.step(state, update, value)
+        return (state, update + 1), factor
+
+    values = jnp.concatenate([jnp.linspace(2.0, 1.0, 50), jnp.ones(50)])
+    _, factors = jax.lax.scan(body, (schedule.init(), jnp.zeros((), jnp.int32)), values)
+    _demand(factors.shape == (100,), f"{name}: one factor an update is asked; got shape {factors.shape}")
+    _demand(_finite(factors) and bool(jnp.all(factors >= 0)), f"{name}: a factor is negative or not finite")
+
+
+# --- criteria
+
+
+def a_target(task: str, outputs: int) -> jax.Array:
+    """A target of the given kind, for one example: the last class; every other label; 0.5, 1.5, ..."""
+    return {
+        "classes": jnp.asarray(outputs - 1),
+        "labels": (jnp.arange(outputs) % 2).astype(jnp.float32),
+        "numbers": jnp.arange(outputs) + 0.5,
+    }[task]
+
+
+def check_loss(loss: AbstractLoss, outputs: int = 3) -> None:
+    """Scalars; the right gradient; finite loss and gradient at outputs of ±1e4 (row B7); a link that is a prediction."""
+    name = type(loss).__name__
+    _demand(loss.task() in ("classes", "labels", "numbers"), f"{name}: no such task as {loss.task()!r}")
+    target = a_target(loss.task(), outputs)
+    signs = jnp.where(jnp.arange(outputs) % 2 == 0, 1.0, -1.0)
+    for output in (jnp.zeros(outputs), _FAR * signs, -_FAR * signs, jnp.full(outputs, _FAR), jnp.full(outputs, -_FAR)):
+        value, slope = jax.value_and_grad(loss.loss)(output, target)
+        _demand(value.shape == (), f"{name}: the loss of one example must be one number; its shape is {value.shape}")
+        _demand(_finite((value, slope)), f"{name}: loss or gradient is not finite at outputs {np.asarray(output)}")
+        score = loss.score(output, target)
+        _demand(jnp.shape(score) == () and _finite(score), f"{name}: the score must be one finite number")
+        link = loss.link(output)
+        _demand(link.shape == output.shape and _finite(link), f"{name}: the link must give {outputs} finite numbers")
+        if loss.task() != "numbers":
+            _demand(jnp.all((link >= 0) & (link <= 1)), f"{name}: the link must give probabilities; got {link}")
+        if loss.task() == "classes":
+            _demand(abs(float(link.sum()) - 1.0) < 1e-5, f"{name}: the link's probabilities must sum to 1")
+    with jax.enable_x64(True):
+        point = np.linspace(-1.3, 1.7, outputs)
+        slope = np.asarray(jax.grad(loss.loss)(jnp.asarray(point), target))
+        for index, unit in enumerate(np.eye(outputs) * 1e-5):
+            rise = (loss.loss(jnp.asarray(point + unit), target) - loss.loss(jnp.asarray(point - unit), target)) / 2e-5
+            _demand(abs(float(rise) - slope[index]) < 1e-6, f"{name}: the gradient of output {index} is wrong")
+
+
+def check_penalty(penalty: AbstractPenalty, model: PyTree = None) -> None:
+    """One number, 0 for parameters that are 0 and positive otherwise, with a finite gradient even there."""
+    name = type(penalty).__name__
+    _demand("coefficient" in dict(declarations(penalty)), f"{name}: its `coefficient` must be a knob")
+    model = _a_tree() if model is None else model
+    empty = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if eqx.is_inexact_array(leaf) else leaf, model)
+    for tree in (model, empty):
+        value, slope = eqx.filter_value_and_grad(lambda tree: penalty(tree))(tree)
+        _demand(jnp.shape(value) == (), f"{name}: must be one number; its shape is {jnp.shape(value)}")
+        _demand(_finite((value, slope)), f"{name}: it or its gradient is not finite")
+    _demand(float(penalty(empty)) == 0.0, f"{name}: must be 0 where the parameters are 0")
+    _demand(float(penalty(model)) > 0.0, f"{name}: must be positive where the parameters are not 0")
+
+
+# --- models and data
+
+
+def check_activation(activation: AbstractActivation) -> None:
+    """Element by element, finite with its slope at ±1e4, and with a positive gain."""
+    name = type(activation).__name__
+    a = jnp.asarray([[-_FAR, -1.0, 0.0], [0.5, 1.0, _FAR]])
+    h = activation(a)
+    _demand(h.shape == a.shape, f"{name}: must keep the shape {a.shape}; got {h.shape}")
+    _demand(_finite(h), f"{name}: is not finite at ±1e4")
+    for row, column in np.ndindex(a.shape):
+        _demand(activation(a[row, column]) == h[row, column], f"{name}: does not work element by element")
+    _demand(_finite(jax.vmap(jax.grad(lambda one: activation(one)))(a.ravel())), f"{name}: a slope is not finite")
+    _demand(activation.gain() > 0, f"{name}: the gain must be positive")
+
+
+def check_model(model: AbstractModel, inputs: tuple[int, ...] = (6,), outputs: int = 3) -> None:
+    """Built from the key alone; deterministic without a key; every example for itself; finite gradients."""
+    name = type(model).__name__
+    network = model.build(inputs, outputs, key=jr.key(0))
+    _demand(eqx.tree_equal(network, model.build(inputs, outputs, key=jr.key(0))), f"{name}: one key, two networks")
+    examples = jr.normal(jr.key(1), (5, *inputs))
+    together = apply_batch(network, examples, None)
+    _demand(together.shape == (5, outputs), f"{name}: {outputs} outputs are asked; got shape {together.shape[1:]}")
+    _demand(np.array_equal(together, apply_batch(network, examples, None)), f"{name}: without a key it is random")
+    alone = jnp.stack([apply(network, example, None) for example in examples])
+    _demand(np.allclose(together, alone, atol=1e-5), f"{name}: an output depends on the other examples of the call")
+
+    moves, rest = trainable(network)
+    _demand(jax.tree.leaves(moves), f"{name}: has nothing to train")
+
+    def criterion(parameters: PyTree) -> jax.Array:
+        return jnp.mean(apply_batch(eqx.combine(parameters, rest), examples, jr.key(2)) ** 2)
+
+    _demand(_finite(jax.grad(criterion)(moves)), f"{name}: a gradient is not finite")
+
+
+def check_batches(batches: AbstractBatches, count: int = 10, epochs: int = 3) -> None:
+    """Each example once an epoch, ages in examples, real examples in unused slots, every update computed for itself."""
+    name = type(batches).__name__
+    size = min(batches.size, count)
+    each = -(-count // size)
+    numbers = jnp.arange(epochs * each)
+    rows, present, ages = map(np.asarray, batches.indices(numbers, count, key=jr.key(3)))
+    _demand(rows.shape == (epochs * each, size), f"{name}: must give {size} examples an update; got {rows.shape}")
+    _demand(rows.min() >= 0 and rows.max() < count, f"{name}: an index leaves 0 ... {count - 1}")
+    for epoch in range(epochs):
+        part = slice(epoch * each, (epoch + 1) * each)
+        seen = np.sort(rows[part][present[part] == 1])
+        _demand(np.array_equal(seen, np.arange(count)), f"{name}: epoch {epoch} does not visit each example once")
+    _demand(np.array_equal(ages, np.cumsum(present.sum(1))), f"{name}: ages are not the examples visited so far")
+    middle = epochs * each // 2
+    alone = batches.indices(numbers[middle : middle + 1], count, key=jr.key(3))
+    _demand(np.array_equal(alone[0][0], rows[middle]), f"{name}: an update asked for alone has other examples")
+    limit = batches.limit_examples(count)
+    _demand(limit is None or limit >= 1, f"{name}: the limit must be an age or None; got {limit}")
+
+
+# --- all of it
+
+_CHECKS: tuple[tuple[type, Any], ...] = (
+    (AbstractOptimiser, check_optimiser),
+    (AbstractSchedule, check_schedule),
+    (AbstractLoss, check_loss),
+    (AbstractPenalty, check_penalty),
+    (AbstractActivation, check_activation),
+    (AbstractModel, check_model),
+    (AbstractBatches, check_batches),
+)
+
+
+def check_part(part: Spec, classes: tuple[type, ...] = ()) -> None:
+    """`check_spec`, and the check of each kind of part that this one is."""
+    check_spec(part, classes)
+    for kind, check in _CHECKS:
+        if isinstance(part, kind):
+            check(part)
+
+
+def public_specs(*packages: ModuleType) -> list[type[Spec]]:
+    """Every public spec class that can be made, of these packages or modules, in the order of their names."""
+    modules = []
+    for package in packages:
+        inside = pkgutil.iter_modules(getattr(package, "__path__", []), package.__name__ + ".")
+        modules += [package, *(importlib.import_module(found.name) for found in inside)]
+    found = {
+        thing
+        for module in modules
+        for thing in vars(module).values()
+        if inspect.isclass(thing) and issubclass(thing, Spec) and thing.__module__ == module.__name__
+    }
+    chosen = [kind for kind in found if not inspect.isabstract(kind) and not kind.__name__.startswith("_")]
+    return sorted(chosen, key=lambda kind: (kind.__module__, kind.__name__))
