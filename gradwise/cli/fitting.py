@@ -120,26 +120,29 @@ def _share_of_time(options: FitOptions) -> float:
     return math.inf if options.max_time is None else options.max_time / (options.folds + 1)
 
 
+def _folds(options: FitOptions, recipe: Any) -> list[Fold]:
+    return [Fold(number, options.folds, getattr(recipe.split, "valid", 0.2)) for number in range(options.folds)]
+
+
 def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: Progress) -> Fit:
     """The record with the k-fold estimate."""
-    count, recipe = options.folds, result.recipe
-    valid = getattr(recipe.split, "valid", 0.2)
+    recipe = result.recipe
 
     def begin(number: int) -> None:
         length = recipe.stopping.limit_examples(len(dataset))
-        progress.training(f"fold {number + 1} of {count}", length=length, percent=result.task == "classes")
+        progress.training(f"fold {number + 1} of {options.folds}", length=length, percent=result.task == "classes")
 
     def watch(number: int, fold: Fit) -> None:
         if fold.outcome.name == "interrupted":
             raise KeyboardInterrupt
-        if number + 1 < count:
+        if number + 1 < options.folds:
             begin(number + 1)
 
     begin(0)
     estimate = cross_validate(
         recipe,
         dataset,
-        [Fold(number, count, valid) for number in range(count)],
+        _folds(options, recipe),
         key=keys.from_seed(options.seed),
         watch=watch,
         metric=options.metric,
@@ -187,6 +190,8 @@ def _work(
     options: FitOptions, dataset: Dataset, resolved: Resolved, folder: Path, result: Fit | None, progress: Progress
 ) -> tuple[Fit, Path | None]:
     """Trains what is not trained yet, estimates what is not estimated yet, and writes both."""
+    for fold in _folds(options, resolved.recipe)[:1]:
+        fold(dataset, key=keys.from_seed(options.seed))  # refused now rather than after the training
     with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
         if result is None:
             result = _train(options, dataset, resolved, work, progress)

@@ -41,12 +41,12 @@ def parse_seconds(value: Any, name: str) -> float:
 
 
 def parse_pairs(value: Any, name: str, example: str) -> dict[str, str]:
-    """`a=1,b=5`, several of them, or a table, as a mapping; names may hold commas where each pair is given apart."""
+    """`a=1,b=5`, several of them, or a table, as a mapping; keys may hold commas."""
     if isinstance(value, Mapping):
         return {str(key): str(item) for key, item in value.items()}
     pairs: dict[str, str] = {}
-    for text in value if isinstance(value, (list, tuple)) else re.split(r",(?=[^,]*=)", str(value)):
-        key, equals, item = str(text).rpartition("=")
+    for text in value if isinstance(value, (list, tuple)) else re.findall(r".+?=[^,]*(?=,|$)|.+", str(value)):
+        key, equals, item = str(text).lstrip(",").rpartition("=")
         if not equals or not key.strip() or not item.strip():
             raise RequestError(f"{name} {text}: write it as {example}.")
         pairs[key.strip()] = item.strip()

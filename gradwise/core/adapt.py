@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from .dataset import Task
 from .errors import RequestError
-from .parts import AbstractCriterion, AbstractModel, Batch
+from .parts import AbstractCriterion, AbstractModel, Batch, apply, deterministic
 
 
 class BuiltModel(AbstractModel):
@@ -26,7 +26,7 @@ class BuiltModel(AbstractModel):
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> Any:
         example = jax.ShapeDtypeStruct(inputs, jnp.float32)
         try:
-            given = eqx.filter_eval_shape(lambda network, x: network(x), self.network, example)
+            given = eqx.filter_eval_shape(lambda network, x: apply(network, x, None), self.network, example)
         except Exception as problem:
             raise RequestError(
                 f"the given model does not take an example of shape {inputs}: {type(problem).__name__}: "
@@ -57,6 +57,7 @@ class FunctionCriterion(AbstractCriterion):
         self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         one = jnp.ones(1)
+        model = deterministic(model)
 
         def alone(x: Array, y: Array) -> Scalar:
             batch = Batch(x[None], y[None], one, one, jnp.asarray(1.0))

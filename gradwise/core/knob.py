@@ -69,7 +69,8 @@ class Declaration:
         if isinstance(self.allowed, Allowed):
             whole = self.static and type(self.default) is int
             kind = "a whole number" if whole else "a number"
-            numbers = [value] if isinstance(value, (tuple, list)) else np.ravel(np.asarray(value, dtype=object))
+            several = np.ravel(np.asarray(value, dtype=object)).tolist()  # of a population
+            numbers: list[Any] = [value] if isinstance(value, (tuple, list)) else several
             for number in numbers:
                 if not _is_number(number) or (whole and not isinstance(number, (int, np.integer))):
                     raise RequestError(

@@ -22,7 +22,7 @@ def use_compilation_cache() -> None:
     import jax
 
     chosen = os.environ.get("GRADWISE_CACHE")
-    if chosen == "" or jax.config.jax_compilation_cache_dir:
+    if chosen == "" or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         return
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(chosen) if chosen else home / "gradwise"

@@ -30,15 +30,14 @@ def check_metric(name: str, kind: str) -> str:
     return name
 
 
-def _auc(targets: np.ndarray, scores: np.ndarray) -> float:
-    """Probability that a positive example outranks a negative one, ties counted half."""
-    from scipy.stats import rankdata
-
-    positive = targets.astype(bool)
-    n, m = int(positive.sum()), int((~positive).sum())
-    if n == 0 or m == 0:
-        return math.nan
-    return float((rankdata(scores)[positive].sum() - n * (n + 1) / 2) / (n * m))
+def _auc(targets: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
+    """Probability that a positive example outranks a negative one, ties counted half, each pair by its weights."""
+    _, rank = np.unique(scores, return_inverse=True)
+    positive = np.bincount(rank, weights * (targets > 0.5))
+    negative = np.bincount(rank, weights * (targets <= 0.5))
+    pairs = positive.sum() * negative.sum()
+    below = np.cumsum(negative) - negative / 2
+    return float((positive * below).sum() / pairs) if pairs > 0 else math.nan
 
 
 def _mean_finite(values: list[float]) -> float:
@@ -48,7 +47,8 @@ def _mean_finite(values: list[float]) -> float:
 
 def _of_classes(probabilities: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> dict[str, float]:
     wrong = probabilities.argmax(1) != targets
-    by_class = [float(np.average(wrong[targets == k], weights=weights[targets == k])) for k in np.unique(targets)]
+    counts = np.bincount(targets, weights)
+    by_class = (np.bincount(targets, weights * wrong)[counts > 0] / counts[counts > 0]).tolist()
     chosen = probabilities[np.arange(len(targets)), targets]
     width = probabilities.shape[1]
     curves = [1] if width == 2 else list(range(width))
@@ -56,7 +56,7 @@ def _of_classes(probabilities: np.ndarray, targets: np.ndarray, weights: np.ndar
         "error_rate": float(np.average(wrong, weights=weights)),
         "balanced_error_rate": float(np.mean(by_class)),
         "log_loss": float(np.average(-np.log(np.maximum(chosen, 1e-38)), weights=weights)),
-        "auc": _mean_finite([_auc(targets == k, probabilities[:, k]) for k in curves]),
+        "auc": _mean_finite([_auc(targets == k, probabilities[:, k], weights) for k in curves]),
     }
 
 
@@ -67,7 +67,7 @@ def _of_labels(probabilities: np.ndarray, targets: np.ndarray, weights: np.ndarr
         "error_rate": float(np.average(wrong.mean(1), weights=weights)),
         "subset_error_rate": float(np.average(wrong.any(1), weights=weights)),
         "log_loss": float(np.average(-np.log(np.maximum(right, 1e-38)).mean(1), weights=weights)),
-        "auc": _mean_finite([_auc(targets[:, k], probabilities[:, k]) for k in range(targets.shape[1])]),
+        "auc": _mean_finite([_auc(targets[:, k], probabilities[:, k], weights) for k in range(targets.shape[1])]),
     }
 
 
@@ -86,9 +86,9 @@ def _of_numbers(predictions: np.ndarray, targets: np.ndarray, weights: np.ndarra
 
 
 def measure(task: Task, predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray | None) -> dict[str, float]:
-    """Every metric of the task. Predictions are probabilities (n, k) for classes and labels, numbers (n, k) otherwise."""
+    """Every metric of the task; predictions (n, k) are probabilities for classes and labels, numbers otherwise."""
     if len(targets) == 0:
-        return {name: math.nan for name in METRICS[task.kind]}
+        return dict.fromkeys(METRICS[task.kind], math.nan)
     weights = np.ones(len(targets)) if weights is None else np.asarray(weights, dtype=np.float64)
     if weights.sum() <= 0:
         weights = np.ones(len(targets))
@@ -121,5 +121,8 @@ def interval(
         rows = draw.integers(0, len(targets), len(targets))
         part = None if weights is None else weights[rows]
         values.append(measure(task, predictions[rows], targets[rows], part)[name])
-    low, high = np.nanquantile(values, [0.025, 0.975])
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return (math.nan, math.nan)
+    low, high = np.quantile(finite, [0.025, 0.975])
     return (float(low), float(high))

@@ -44,8 +44,8 @@ class Scores(eqx.Module):
 
 class AbstractSplit(Spec):
     @abc.abstractmethod
-    def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> tuple[Dataset, Dataset, Dataset]:
-        """The training, validation and test parts: disjoint, drawn from the key alone."""
+    def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> tuple[Dataset, Dataset, Dataset | None]:
+        """The training, validation and test parts: disjoint, drawn from the key alone. There may be no test part."""
 
 
 class FittedScaler(eqx.Module):
@@ -113,7 +113,7 @@ class AbstractBatches(Spec):
 class AbstractModel(Spec):
     @abc.abstractmethod
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> eqx.Module:
-        """A network: one example of this shape in, this many outputs out; called with `key=None` it is deterministic."""
+        """A network: one example of this shape in, this many outputs out; with `key=None` it is deterministic."""
 
 
 class AbstractCriterion(Spec):
@@ -181,8 +181,15 @@ class AbstractStopping(Spec):
         """The age up to which the run goes on if nothing better is seen."""
 
 
+def deterministic(model: Any) -> Any:
+    """The network with the layers of Equinox that act otherwise in training (dropout) switched to their other mode."""
+    nodes = jax.tree.leaves(model, is_leaf=lambda node: hasattr(node, "inference"))
+    return eqx.nn.inference_mode(model) if any(hasattr(node, "inference") for node in nodes) else model
+
+
 def apply(model: Callable[..., Array], example: Array, key: Key[Array, ""] | None) -> Array:
-    """Calls a network on one example, with the key where the network takes one."""
+    """Calls a network on one example, with the key where the network takes one; without a key it is deterministic."""
+    model = deterministic(model) if key is None else model
     if "key" in inspect.signature(model).parameters:
         return model(example, key=key)
     return model(example)

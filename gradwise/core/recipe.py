@@ -75,7 +75,8 @@ def _find(name: str, given: Mapping[str, Any]) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError):
         raise RequestError(f"`{name}` does not exist in this version of gradwise.") from None
-    if not (isinstance(found, type) and issubclass(found, eqx.Module)):
+    ours = isinstance(found, type) and found.__module__.partition(".")[0] == "gradwise"
+    if not (ours and issubclass(found, eqx.Module)):  # also what a module of ours merely imports
         raise RequestError(f"`{name}` is not a part.")
     return found
 
@@ -124,7 +125,13 @@ def to_plain(module: Any, arrays: dict[str, np.ndarray] | None = None) -> Any:
 def from_plain(plain: Any, arrays: Mapping[str, Any] | None = None, classes: tuple[Any, ...] = ()) -> Any:
     """The module that `to_plain` wrote."""
     given = {f"{item.__module__}:{item.__qualname__}": item for item in classes}
-    return _decode(plain, lambda name: _find(name, given), arrays or {})
+    try:
+        return _decode(plain, lambda name: _find(name, given), arrays or {})
+    except RequestError:
+        raise
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as problem:
+        told = str(problem).partition("\n")[0][:200]
+        raise RequestError(f"the file was not written by gradwise ({type(problem).__name__}: {told}).") from problem
 
 
 def to_json(recipe: Any) -> str:
@@ -136,9 +143,12 @@ def from_json(text: str, classes: tuple[Any, ...] = ()) -> Any:
     """The recipe that `to_json` wrote; classes and functions from outside gradwise are passed in."""
     try:
         plain = json.loads(text)
-    except json.JSONDecodeError as problem:
+    except (ValueError, RecursionError) as problem:
         raise RequestError(f"the recipe is not JSON: {problem}.") from None
-    return from_plain(plain, classes=classes)
+    recipe = from_plain(plain, classes=classes)
+    if not isinstance(recipe, eqx.Module):
+        raise RequestError("the file holds no recipe: it was not written by gradwise.")
+    return recipe
 
 
 def changed(spec: Any) -> dict[str, Any]:

@@ -25,8 +25,8 @@ class Fit:
 
     `history` has one entry per interval in each column. `metrics` holds every metric of each part ("train",
     "valid", "test"). `evidence` is what the pictures need: confusion matrix, reliability, residuals. `data` is the
-    data as understood. `predictor` maps raw rows to predictions and is saved beside the record, not in it; `state` is the
-    last state, for those who train on.
+    data as understood. `predictor` maps raw rows to predictions and is saved beside the record, not in it; `state` is
+    the last state, for those who train on.
     """
 
     recipe: Recipe
@@ -124,12 +124,15 @@ def read(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
     try:
         result = json.loads((folder / "result.json").read_text())
         recipe = from_plain(json.loads((folder / "recipe.json").read_text()), classes=classes)
+        if not isinstance(recipe, Recipe):
+            raise RequestError(f"{folder / 'recipe.json'} holds no recipe.")
         history = pq.read_table(folder / "history.parquet").to_pydict()
+        low, high = (math.nan if end is None else float(end) for end in result["test_interval"])
         return Fit(
             recipe=recipe,
             outcome=Outcome(result["outcome"], result["age_examples"]),
             findings=tuple(Finding(**finding) for finding in result["findings"]),
-            test_interval=tuple(math.nan if end is None else end for end in result["test_interval"]),
+            test_interval=(low, high),
             metrics={
                 part: {name: math.nan if value is None else value for name, value in values.items()}
                 for part, values in result["metrics"].items()
@@ -142,5 +145,6 @@ def read(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
         )
     except RequestError:
         raise
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise RequestError(f"{folder} holds a damaged run: {type(problem).__name__}: {problem}.") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        told = str(problem).partition("\n")[0]
+        raise RequestError(f"{folder} holds a damaged run: {type(problem).__name__}: {told}.") from None

@@ -45,7 +45,7 @@ def _table(name: str, inputs: np.ndarray, features: Any, target: str, values: np
 def _shipped_digits() -> np.ndarray:
     """The digits that come with scikit-learn, a row of 64 pixels and the digit each.
 
-    Read from its file where that is found: importing scikit-learn takes a second, reading this a fiftieth of one.
+    Read from its file where that is found: importing scikit-learn takes a second, reading this a fortieth of one.
     """
     package = importlib.util.find_spec("sklearn")
     if package is not None and package.origin is not None:

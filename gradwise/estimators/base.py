@@ -3,10 +3,11 @@
     Classifier(optimiser=Sgd(learning_rate=0.03)).fit(X, y).predict(X)
     GridSearchCV(Classifier(), {"optimiser__learning_rate": [1e-3, 3e-3], "model__widths": [(256,), (256, 256)]})
 
-A part that is `None` is the recommended one of `gradwise.defaults`. Inputs are arrays, CSR matrices, or pandas frames; a
-frame with words, categories or dates is encoded as a table file would be, under the schema that `fit` saw.
+A part that is `None` is the recommended one of `gradwise.defaults`. Inputs are arrays, CSR matrices or pandas frames;
+a frame with words, categories or dates is encoded as a table file would be, under the schema that `fit` saw.
 """
 
+import dataclasses
 import math
 import numbers
 import warnings
@@ -14,6 +15,7 @@ from typing import Any, Self
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 from sklearn.base import BaseEstimator
@@ -30,7 +32,7 @@ from ..core.recipe import Recipe
 from ..core.record import Fit
 from ..data.split import HoldOut, join_parts
 from ..training.fit import fit as train_network
-from ..training.loop import Conduct
+from ..training.loop import Conduct, silent
 from ..training.state import Examples, init
 from . import parameters
 from .passes import copied, one_pass
@@ -72,8 +74,8 @@ def _print_line(line: dict[str, Any]) -> None:
 def _check_same_network(record: Fit, recipe: Recipe, dataset: Dataset) -> None:
     """Refuses to go on with parameters, or an optimiser's state, that the recipe would no longer make."""
     task = dataset.task
-    width = jax.eval_shape(record.predictor.scaler, jax.ShapeDtypeStruct(dataset.shape, np.float32)).shape
-    one = Examples(jax.ShapeDtypeStruct((1, *width), np.float32), jax.ShapeDtypeStruct((1,), np.int32))
+    scaled = record.predictor.scaler.apply(dataset.inputs[:1])
+    one = Examples(jnp.asarray(scaled), jnp.zeros(1, jnp.int32))
     _, state = eqx.filter_eval_shape(init, recipe, one, one, outputs=task.outputs, key=keys.from_seed(0))
 
     def outline(tree: Any) -> Any:
@@ -191,7 +193,7 @@ class NetworkEstimator(BaseEstimator):
         return encoded.inputs, encoded.columns
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any, *, first: bool, task: Task | None = None) -> Dataset:
-        """Checked rows with their targets. Rows of weight 0 are left out: they count nowhere, not even in the scaler."""
+        """Checked rows with their targets. Rows of weight 0 are left out: they count nowhere, nor in the scaler."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         inputs, columns = self._read_inputs(X, first=first)
@@ -241,13 +243,13 @@ class NetworkEstimator(BaseEstimator):
         limit = math.inf if self.max_time is None else self.max_time
         if not isinstance(limit, numbers.Real) or not limit > 0:
             raise RequestError(f"`max_time` must be None or a positive number of seconds; got {self.max_time!r}.")
-        return Conduct(max_seconds=float(limit), watch=_print_line) if self.verbose else Conduct(max_seconds=float(limit))
+        return Conduct(max_seconds=float(limit), watch=_print_line if self.verbose else silent)
 
-    def _keep(self, record: Fit) -> Self:
+    def _keep(self, record: Fit, passes: int) -> Self:
         """The record becomes what was learned; how it ended is said where that matters."""
         self.record_ = record
         self.history_ = record.history
-        self.n_iter_ = max(1, math.ceil(record.outcome.age_examples / max(1, record.data["rows"]["train"])))
+        self.n_iter_ = passes
         if record.outcome.failed:
             last = [finding for finding in record.findings if finding.level == "error"][-1]
             warnings.warn(f"{last.what} To do: {last.next}", ConvergenceWarning, stacklevel=3)
@@ -273,7 +275,7 @@ class NetworkEstimator(BaseEstimator):
         recipe = self._recipe(train.task, split)
         if warm is not None:
             _check_same_network(warm, recipe, train)
-            warm = eqx.tree_at(lambda record: record.state, warm, copied(warm.state))
+            warm = dataclasses.replace(warm, state=copied(warm.state))
         record = train_network(
             recipe,
             dataset,
@@ -283,7 +285,7 @@ class NetworkEstimator(BaseEstimator):
             conduct=conduct,
             warm=warm,
         )
-        return self._keep(record)
+        return self._keep(record, math.ceil(record.outcome.age_examples / record.data["rows"]["train"]))
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, task: Task | None) -> Self:
         """One pass over these rows; the first call fixes scaler, classes and network."""
@@ -293,7 +295,8 @@ class NetworkEstimator(BaseEstimator):
         if earlier is not None:
             _check_same_network(earlier, recipe, train)
         key = keys.from_seed(earlier.seed if earlier else self._seed())
-        return self._keep(one_pass(recipe, train, key=key, class_weight=self.class_weight, earlier=earlier))
+        record = one_pass(recipe, train, key=key, class_weight=self.class_weight, earlier=earlier)
+        return self._keep(record, len(record.history["age_examples"]))
 
     def _predictions(self, X: Any) -> np.ndarray:
         """Probabilities or numbers (n, k); each row's depends on that row alone."""

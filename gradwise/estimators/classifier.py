@@ -146,10 +146,10 @@ class Classifier(ClassifierMixin, NetworkEstimator):
         matrix shows its labels itself.
         """
         if isinstance(self.class_weight, str):
-            raise RequestError('`class_weight="balanced"` needs all rows at once: give `partial_fit` a mapping instead.')
+            raise RequestError('`class_weight="balanced"` needs all rows at once. Give `partial_fit` a mapping.')
         task = None
         if not hasattr(self, "record_"):
-            many = np.ndim(y) == 2 and np.shape(y)[1] > 1
+            many = len(np.shape(y)) == 2 and np.shape(y)[1] > 1
             if classes is None and not many:
                 raise RequestError("the first call of `partial_fit` needs `classes`: all that will ever come.")
             task = None if classes is None or many else self._learn_task(np.empty(0), classes)

@@ -44,7 +44,7 @@ def _find(slot: str, part: Any, name: str) -> str:
     if meant:
         choices = " or ".join(f"`{slot}__{_shown(one)}`" for one in meant)
         raise RequestError(f"`{slot}__{name}` could mean several parameters. Write {choices}.")
-    hint = nearest(f"{slot}__{name}", [f"{slot}__{_shown(one)}" for one in known])
+    hint = nearest(f"{slot}__{name}", read(slot, part))
     raise RequestError(f"`{slot}={type(part).__name__}` has no parameter `{slot}__{name}`.{hint}")
 
 

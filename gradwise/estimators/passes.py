@@ -35,7 +35,7 @@ _COLUMNS = ("age_examples", "train_loss", "train_score")
 
 def copied(state: State) -> State:
     """The state in memory of its own: training takes over the buffers it is given, and a record must outlive that."""
-    return jax.tree.map(lambda leaf: np.array(leaf) if eqx.is_array(leaf) else leaf, state)
+    return jax.tree.map(np.array, state)
 
 
 @eqx.filter_jit(donate="all-except-first")
@@ -50,17 +50,20 @@ def _pass(problem: Problem, state: State) -> tuple[State, dict[str, Array]]:
 def _resumed(problem: Problem, state: State) -> State:
     """The state at the start of the next epoch, counted in the mini-batches of these rows: no order comes twice."""
     epoch = -(-int(state.update) // problem.updates_per_epoch)
-    return dataclasses.replace(copied(state), update=np.asarray(epoch * problem.updates_per_epoch, np.int32))
+    update: Any = np.asarray(epoch * problem.updates_per_epoch, np.int32)
+    return dataclasses.replace(copied(state), update=update)
 
 
-def _record(recipe: Recipe, dataset: Dataset, predictor: Predictor, state: State, seen: Any, earlier: Fit | None) -> Fit:
+def _record(
+    recipe: Recipe, dataset: Dataset, predictor: Predictor, state: State, seen: Any, earlier: Fit | None
+) -> Fit:
     """The pass as a record, its line added to those of the passes before it."""
     kind = dataset.task.kind
     age = len(dataset) + (earlier.outcome.age_examples if earlier else 0)
     line = (age, float(seen["train_loss"]), float(seen["train_score"]))
     before = earlier.history if earlier and tuple(earlier.history) == _COLUMNS else {name: [] for name in _COLUMNS}
     diverged = int(seen["diverged_examples"]) >= 0
-    finding = Finding("error", "the loss is no longer a number: training has diverged.", "C1", "lower the learning rate.")
+    finding = Finding("error", "the loss is no longer a number: the run diverged.", "C1", "lower the learning rate.")
     return Fit(
         recipe=recipe,
         outcome=Outcome("diverged" if diverged else "finished", age),
@@ -95,9 +98,9 @@ def one_pass(
     task = dataset.task
     as_criterion(recipe.criterion).check_task(task)
     known = earlier.predictor if earlier else None
-    scaler = known.scaler if known else recipe.scaler.fit(dataset.inputs, dataset.columns)
-    units = (known.shift, known.scale) if known else _target_units(dataset)
-    train = _examples(dataset, scaler, units, _class_weights(class_weight, dataset))
+    scaler: Any = known.scaler if known else recipe.scaler.fit(dataset.inputs, dataset.columns)
+    shift, scale = (known.shift, known.scale) if known else _target_units(dataset)
+    train = _examples(dataset, scaler, (shift, scale), _class_weights(class_weight, dataset))
     classes = task.outputs if task.kind == "classes" else 0
     if earlier is None:
         problem, state = init(recipe, train, train, outputs=task.outputs, classes=classes, key=key)
@@ -109,7 +112,7 @@ def one_pass(
     state, seen = _pass(problem, state)
     network = eqx.combine(state.best, problem.rest)
     predictor = Predictor(
-        scaler, network, problem.recipe.criterion, 1.0, *units, task, dataset.columns, dataset.shape
+        scaler, network, problem.recipe.criterion, 1.0, shift, scale, task, dataset.columns, dataset.shape
     )
     record = _record(recipe, dataset, predictor, state, jax.device_get(seen), earlier)
     seconds = time.monotonic() - begun + (earlier.seconds if earlier else 0.0)

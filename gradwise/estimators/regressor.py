@@ -22,7 +22,9 @@ class Regressor(RegressorMixin, NetworkEstimator):
     ----------
     metric
         What early stopping follows and the record tells: "rmse", "mae" or "r2".
-    model, optimiser, batches, criterion, scaler, stopping, validation_fraction, warm_start, max_time, verbose, random_state
+    model, optimiser, batches, criterion, scaler, stopping
+        As for `Classifier`.
+    validation_fraction, warm_start, max_time, verbose, random_state
         As for `Classifier`.
 
     Attributes
@@ -69,20 +71,17 @@ class Regressor(RegressorMixin, NetworkEstimator):
         return defaults.regression()
 
     def _check_targets(self, y: Any) -> np.ndarray:
-        targets = np.asarray(check_array(y, ensure_2d=False, dtype="numeric", input_name="y"), np.float64)
-        self._flat = targets.ndim == 1
-        if targets.ndim > 2:
-            raise RequestError(f"y must have one or two dimensions; got shape {targets.shape}.")
-        return targets.reshape(len(targets), -1)
+        return np.asarray(check_array(y, ensure_2d=False, dtype="numeric", input_name="y"), np.float64)
 
     def _learn_task(self, targets: np.ndarray) -> Task:
-        count = targets.shape[1]
-        return Numbers(("y",) if count == 1 else tuple(f"y{number}" for number in range(count)))
+        self._flat = targets.ndim == 1
+        return Numbers(("y",) if self._flat else tuple(f"y{number}" for number in range(targets.shape[1])))
 
     def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
-        if targets.shape[1] != task.outputs:
-            raise RequestError(f"y has {targets.shape[1]} columns, but training began with {task.outputs}.")
-        return targets
+        columns = targets.reshape(len(targets), -1)
+        if columns.shape[1] != task.outputs:
+            raise RequestError(f"y has {columns.shape[1]} columns, but training began with {task.outputs}.")
+        return columns
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Trains by one pass over these rows, without validation. The first call fixes the scaler and the network."""

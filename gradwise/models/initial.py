@@ -1,11 +1,12 @@
 """Initial weights (row D8). Biases start at 0, so units begin in the middle of their non-linearity.
 
     Glorot()          uniform, +-sqrt(6 / (fan_in + fan_out)) times the non-linearity's gain
-    FanIn()           uniform, +-sqrt(1 / fan_in)
+    FanIn()           uniform, +-sqrt(1 / fan_in) times the gain
     Gaussian(0.01)    for Boltzmann machines
     Zeros()           allowed for output weights: nothing to break the symmetry of
 
-Every unit draws from a key of its own, so its weights do not depend on how many units stand beside it.
+Every unit draws from a key of its own, so its draws do not depend on how many units stand beside it; only Glorot's
+scale does, through fan_out.
 """
 
 import abc

@@ -7,6 +7,7 @@
 The network takes one example; `jax.vmap` makes the batch. Batch normalisation sees the batch through the axis named
 "batch" while training, and otherwise uses statistics that `calibrate` measures on training examples with the very
 parameters that are being judged. So no running average lags behind, and averaged parameters get statistics of their own.
+Slots beyond the end of an epoch hold real examples and count in the statistics: a last batch of one is no noisier.
 """
 
 import abc

@@ -226,7 +226,7 @@ def strength(data: Confusion) -> np.ndarray:
     shares = np.sqrt(data.shares())
     errors = shares.copy()
     np.fill_diagonal(errors, 0.0)
-    scaled = errors / max(float(errors.max()), 0.5)
+    scaled = errors / max(float(errors.max()), 0.35)
     np.fill_diagonal(scaled, np.diag(shares) * 0.9)
     return np.where(data.counts > 0, 0.08 + 0.92 * scaled, 0.0)
 

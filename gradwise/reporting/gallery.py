@@ -383,5 +383,6 @@ def worst_table(record: Fit) -> Table | None:
         )
         for item in plain
     )
-    note = "Rows are counted from 0 within the test part. Look at them: some may be wrongly labelled."
+    wrong = "wrongly recorded" if record.task == "numbers" else "wrongly labelled"
+    note = f"Rows are counted from 0 within the test part. Look at them: some may be {wrong}."
     return Table("The worst test examples", tuple(names), rows, right, note)

@@ -129,7 +129,8 @@ def _page(record: Fit) -> Page:
     outputs = record.evidence.get("classes") or record.evidence.get("labels") or record.evidence.get("names") or ()
     total = sum(int(count or 0) for count in (record.data.get("rows") or {}).values())
     about = [f"{total:,} examples"] if total else []
-    about += [f"{len(outputs):,} {record.task}"] if len(outputs) > 1 else []
+    counted = "targets" if record.task == "numbers" else record.task
+    about += [f"{len(outputs):,} {counted}"] if len(outputs) > 1 else []
     date = words.clean(record.machine.get("date") or "")
     made = f"Made by gradwise {words.clean(record.version)}" + (f" on {date}" if date else "") + "."
     return Page(

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Key
 
-from ..core import keys
 from ..core.dataset import Dataset
 from ..core.metric import wilson
 from ..core.parts import AbstractSplit
@@ -63,7 +62,7 @@ def cross_validate(
     results = []
     for number, split in enumerate(splits):
         chosen = dataclasses.replace(recipe, split=split)
-        result = fit(chosen, dataset, key=keys.named(key, f"fold {number}"), **options)
+        result = fit(chosen, dataset, key=key, **options)  # one key, so that the folds are parts of one partition
         watch(number, result)
         results.append(result)
     metric = results[0].metric

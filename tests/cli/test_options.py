@@ -113,7 +113,8 @@ def test_the_command_repeats_the_request():
 
 
 @pytest.mark.parametrize(
-    ("data", "name"), [("-", "stdin"), ("a/b/houses.csv.gz", "houses"), ("iris", "iris"), ("a b.csv", "a-b"), (".csv", "data")]
+    ("data", "name"),
+    [("-", "stdin"), ("a/b/houses.csv.gz", "houses"), ("iris", "iris"), ("a b.csv", "a-b"), (".csv", "data")],
 )
 def test_a_run_is_named_after_its_data(data, name):
     assert FitOptions(data=data).name == name

@@ -41,8 +41,7 @@ def test_a_number_given_to_any_numeric_knob_arrives_there_and_nowhere_else(kind)
     for path, declaration, value in knobs(recipe):
         if isinstance(value, (bool, str, tuple)):
             continue
-        new = value * 0.5 if not isinstance(declaration.default, int) else value + 1
-        new = new or 0.25
+        new = value + 1 if isinstance(declaration.default, int) else float(value) * 0.5 or 0.25
         changed = turned(f"{path}={new!r}", recipe=recipe)
         different = [p for (p, _, a), (_, _, b) in zip(knobs(recipe), knobs(changed), strict=True) if a != b]
         assert different == [path]
@@ -51,7 +50,11 @@ def test_a_number_given_to_any_numeric_knob_arrives_there_and_nowhere_else(kind)
 
 def test_values_are_read_by_their_declared_type():
     recipe = turned(
-        "model.widths=64, 32", "model.residual=yes", "batches.size=1e2", "model.dropout=.5", "criterion.loss.score_by=loss"
+        "model.widths=64, 32",
+        "model.residual=yes",
+        "batches.size=1e2",
+        "model.dropout=.5",
+        "criterion.loss.score_by=loss",
     )
     assert recipe.model.widths == (64, 32)
     assert recipe.model.residual is True
@@ -126,7 +129,13 @@ def test_the_later_value_holds():
 
 
 def test_changes_lead_to_the_same_recipe_again():
-    texts = ("optimiser.learning_rate=0.03", "stopping=off", "model.activation=TANH", "model.widths=8,8", "stopping.epochs=2")
+    texts = (
+        "optimiser.learning_rate=0.03",
+        "stopping=off",
+        "model.activation=TANH",
+        "model.widths=8,8",
+        "stopping.epochs=2",
+    )
     resolved = resolve(RECIPES["classes"], [parse_assignment(text) for text in texts])
     assert turned(*resolved.changes) == resolved.recipe
     assert set(resolved.changes) == {

@@ -19,7 +19,8 @@ from gradwise.data.readers import Request, read, read_rows
 
 def test_digits_are_the_images_of_scikit_learn() -> None:
     dataset, bunch = read("digits", Request()), sklearn.datasets.load_digits()
-    assert dataset.inputs.dtype == np.uint8 and dataset.shape == (8, 8)
+    assert dataset.inputs.dtype == np.uint8
+    assert dataset.shape == (8, 8)
     np.testing.assert_array_equal(dataset.inputs, bunch.images)
     np.testing.assert_array_equal(dataset.targets, bunch.target)
 
@@ -39,7 +40,8 @@ def test_digits_are_read_without_the_libraries_for_tables() -> None:
 def test_shipped_tables(name: str, loader: str, target: str) -> None:
     dataset, bunch = read(name, Request()), getattr(sklearn.datasets, f"load_{loader}")()
     np.testing.assert_array_equal(dataset.inputs, bunch.data)
-    assert isinstance(dataset.task, Classes) and dataset.task.name == target
+    assert isinstance(dataset.task, Classes)
+    assert dataset.task.name == target
     np.testing.assert_array_equal(dataset.task.labels[dataset.targets], bunch.target_names[bunch.target])
     assert [column.name for column in dataset.columns] == [name.removesuffix(" (cm)") for name in bunch.feature_names]
 
@@ -68,8 +70,10 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 
 def test_mnist(data_folder: Path) -> None:
     dataset = read("mnist", Request())
-    assert dataset.inputs.shape == (60000, 28, 28) and dataset.inputs.dtype == np.uint8
-    assert dataset.test is not None and dataset.test.inputs.shape == (10000, 28, 28)
+    assert dataset.inputs.shape == (60000, 28, 28)
+    assert dataset.inputs.dtype == np.uint8
+    assert dataset.test is not None
+    assert dataset.test.inputs.shape == (10000, 28, 28)
     counts = np.bincount(dataset.targets)
     assert (counts.min(), counts.max()) == (5421, 6742)
     assert dataset.targets[:5].tolist() == [5, 0, 4, 1, 9]
@@ -83,11 +87,14 @@ def test_usps(data_folder: Path) -> None:
 
 def test_adult(data_folder: Path) -> None:
     dataset = read("adult", Request())
-    assert isinstance(dataset.task, Classes) and dataset.task.labels.tolist() == ["<=50K", ">50K"]
+    assert isinstance(dataset.task, Classes)
+    assert dataset.task.labels.tolist() == ["<=50K", ">50K"]
     assert np.bincount(dataset.targets).tolist() == [24720, 7841]
-    assert dataset.test is not None and np.bincount(dataset.test.targets).tolist() == [12435, 3846]
+    assert dataset.test is not None
+    assert np.bincount(dataset.test.targets).tolist() == [12435, 3846]
     kinds = {column.name: column for column in dataset.columns}
-    assert len(kinds) == 14 and kinds["age"].kind == "number"
+    assert len(kinds) == 14
+    assert kinds["age"].kind == "number"
     assert kinds["sex"].categories == ("Female", "Male")
     assert len(kinds["native-country"].categories) == 41
     assert "column `workclass`: 1836 of 32561 missing" in dataset.notes
@@ -111,7 +118,8 @@ def test_adult(data_folder: Path) -> None:
 )
 def test_tables_of_the_folder(data_folder: Path, name: str, rows: int, columns: int, test: int | None) -> None:
     dataset = read(name, Request())
-    assert dataset.inputs.shape == (rows, columns) and len(dataset.columns) == columns
+    assert dataset.inputs.shape == (rows, columns)
+    assert len(dataset.columns) == columns
     assert (dataset.test and len(dataset.test)) == test
 
 
@@ -140,10 +148,15 @@ def test_a_fetched_set_is_read_like_a_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("GRADWISE_DATA", raising=False)
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
     adult = read("adult", Request())
-    assert isinstance(adult.task, Classes) and adult.task.labels.tolist() == ["p", "q"]
+    assert isinstance(adult.task, Classes)
+    assert adult.task.labels.tolist() == ["p", "q"]
     assert [column.categories for column in adult.columns] == [(), ("x", "y")]
     mnist = read("mnist", Request())
-    assert mnist.inputs.dtype == np.uint8 and mnist.shape == (28, 28) and len(mnist) == 60_000
-    assert isinstance(mnist.task, Classes) and mnist.task.labels.tolist() == [3, 7]
-    assert mnist.test is not None and mnist.test.targets.tolist() == [0, 1, 0, 1]
+    assert mnist.inputs.dtype == np.uint8
+    assert mnist.shape == (28, 28)
+    assert len(mnist) == 60_000
+    assert isinstance(mnist.task, Classes)
+    assert mnist.task.labels.tolist() == [3, 7]
+    assert mnist.test is not None
+    assert mnist.test.targets.tolist() == [0, 1, 0, 1]
     assert np.argwhere(mnist.test.inputs).tolist() == [[3, 1, 1]]

@@ -82,7 +82,8 @@ def test_one_frame_reads_the_same_in_every_dialect(tmp_path: Path, name: str) ->
         ]
     ).astype(float)
     np.testing.assert_array_equal(dataset.inputs, expected)
-    assert isinstance(dataset.task, Numbers) and dataset.task.names == ("price",)
+    assert isinstance(dataset.task, Numbers)
+    assert dataset.task.names == ("price",)
     np.testing.assert_array_equal(dataset.targets[:, 0], frame["price"])
     assert "column `colour`: 2 of 40 missing" in dataset.notes
 
@@ -155,7 +156,8 @@ def test_blanks_around_values_do_not_matter(tmp_path: Path) -> None:
     body = "".join(f" {i} , {'ab'[i % 2]} , ? , {'yes' if i % 3 else ' no'}\n" for i in range(9))
     dataset = read(write(tmp_path / "a.csv", " n , c , m , y \n" + body), Request(targets=("y",)))
     assert dataset.columns == (Column("n"), Column("c", "category", ("a", "b")), Column("m"))
-    assert isinstance(dataset.task, Classes) and dataset.task.labels.tolist() == ["no", "yes"]
+    assert isinstance(dataset.task, Classes)
+    assert dataset.task.labels.tolist() == ["no", "yes"]
     assert np.isnan(dataset.inputs[:, 2]).all()
 
 
@@ -232,7 +234,9 @@ def test_the_target_sets_the_task(tmp_path: Path, column: list, task: type, labe
 def test_booleans_come_back_as_booleans(tmp_path: Path) -> None:
     pd.DataFrame({"x": range(6), "y": [True, False] * 3}).to_parquet(tmp_path / "a.parquet")
     task = read(str(tmp_path / "a.parquet"), Request(targets=("y",))).task
-    assert isinstance(task, Classes) and task.labels.dtype == bool and task.labels.tolist() == [False, True]
+    assert isinstance(task, Classes)
+    assert task.labels.dtype == bool
+    assert task.labels.tolist() == [False, True]
 
 
 def test_several_targets_are_labels_or_numbers(tmp_path: Path) -> None:
@@ -249,7 +253,9 @@ def test_group_time_and_weight_are_no_inputs(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "x,who,when,w,y\n" + body)
     dataset = read(path, Request(targets=("y",), group="who", time="when", weight="w"))
     assert [column.name for column in dataset.columns] == ["x"]
-    assert dataset.groups is not None and dataset.times is not None and dataset.weights is not None
+    assert dataset.groups is not None
+    assert dataset.times is not None
+    assert dataset.weights is not None
     assert dataset.groups.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     np.testing.assert_array_equal(np.diff(dataset.times), 86400)
     assert dataset.weights.tolist() == list(range(8))
@@ -316,7 +322,9 @@ def test_arrays_keep_their_form(tmp_path: Path) -> None:
     labels = np.arange(12) % 3
     np.savez(tmp_path / "a.npz", X=images, y=labels, extra=np.array([{}], object))
     dataset = read(str(tmp_path / "a.npz"), Request())
-    assert dataset.inputs.dtype == np.uint8 and dataset.shape == (4, 5, 3) and dataset.columns == ()
+    assert dataset.inputs.dtype == np.uint8
+    assert dataset.shape == (4, 5, 3)
+    assert dataset.columns == ()
     np.testing.assert_array_equal(dataset.inputs, images)
     assert dataset.targets.tolist() == labels.tolist()
     np.savez(tmp_path / "b.npz", X=images[:2])
@@ -331,14 +339,16 @@ def test_arrays_by_name_are_targets_groups_and_weights(tmp_path: Path) -> None:
     labels = read(path, Request(targets=("Y",), group="g", weight="w"))
     assert labels.task == Labels(("Y1", "Y2", "Y3"))
     np.testing.assert_array_equal(labels.targets, many)
-    assert labels.groups is not None and labels.groups.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert labels.groups is not None
+    assert labels.groups.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
     assert isinstance(read(path, Request(targets=("z",))).task, Classes)  # integers in an array file
     assert read(path, Request(targets=("z",), task="numbers")).task == Numbers(("z",))
     assert labels.inputs.dtype == np.float32
     days = np.datetime64("2024-01-01") + np.arange(12)[::-1]
     np.savez(tmp_path / "b.npz", X=inputs, y=np.arange(12) % 2, t=days, gap=days.astype(str))
     times = read(str(tmp_path / "b.npz"), Request(time="t")).times
-    assert times is not None and np.diff(times).tolist() == [-86400.0] * 11
+    assert times is not None
+    assert np.diff(times).tolist() == [-86400.0] * 11
     with pytest.raises(RequestError, match="--time gap: neither numbers nor dates"):
         read(str(tmp_path / "b.npz"), Request(time="gap"))
     days[4] = np.datetime64("NaT")
@@ -363,10 +373,13 @@ def test_sparse_files_stay_sparse(tmp_path: Path) -> None:
     train = write(tmp_path / "a.svm", "+1 1:0.5 4:2\n-1 2:1\n" * 4)
     test = write(tmp_path / "b.libsvm.gz", gzip.compress(b"-1 3:7\n+1 2:1 5:1\n"))
     dataset = read(train, Request(test=test))
-    assert scipy.sparse.issparse(dataset.inputs) and dataset.inputs.format == "csr"
+    assert scipy.sparse.issparse(dataset.inputs)
+    assert dataset.inputs.format == "csr"
     np.testing.assert_array_equal(dataset.inputs[:2].toarray(), [[0.5, 0, 0, 2, 0], [0, 1, 0, 0, 0]])
-    assert isinstance(dataset.task, Classes) and dataset.task.labels.tolist() == [-1, 1]
-    assert dataset.test is not None and dataset.test.targets.tolist() == [0, 1]
+    assert isinstance(dataset.task, Classes)
+    assert dataset.task.labels.tolist() == [-1, 1]
+    assert dataset.test is not None
+    assert dataset.test.targets.tolist() == [0, 1]
     np.testing.assert_array_equal(dataset.test.inputs.toarray(), [[0, 0, 7, 0, 0], [0, 1, 0, 0, 1]])
     rows = read_rows(write(tmp_path / "c.svm", "0 1:3\n"), (), (5,))
     np.testing.assert_array_equal(rows.inputs.toarray(), [[3, 0, 0, 0, 0]])
@@ -386,7 +399,8 @@ def test_idx_files_find_their_labels_and_their_test_set(tmp_path: Path, kind: st
         write(tmp_path / f"{part}-images-idx3-ubyte.gz", gzip.compress(idx(images)))
         write(tmp_path / f"{part}-labels-idx1-ubyte", idx((np.arange(count) % 2).astype(np.uint8)))
     dataset = read(str(tmp_path / "train-images-idx3-ubyte.gz"), Request())
-    assert dataset.inputs.dtype == kind and dataset.inputs.shape == (9, 3, 2)
+    assert dataset.inputs.dtype == kind
+    assert dataset.inputs.shape == (9, 3, 2)
     assert dataset.targets.tolist() == [i % 2 for i in range(9)]
     assert dataset.test is not None
     np.testing.assert_array_equal(dataset.test.inputs, images)
@@ -499,7 +513,8 @@ def test_bad_text_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
     with pytest.raises(RequestError) as refusal:
         read(write(tmp_path / "a.csv", content), request)
     message = str(refusal.value)
-    assert "\n" not in message and message.endswith((".", "?")), message
+    assert "\n" not in message
+    assert message.endswith((".", "?")), message
     for word in words:
         assert word in message, message
 
@@ -570,7 +585,8 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, case: str) -> None:
     with pytest.raises(RequestError) as refusal:
         read(str(tmp_path / name), request)
     message = str(refusal.value)
-    assert "\n" not in message and message.endswith("."), message
+    assert "\n" not in message
+    assert message.endswith("."), message
     for word in words:
         assert word in message, message
 

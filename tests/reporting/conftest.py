@@ -111,7 +111,7 @@ def train_classes(passes: int = 30) -> Fit:
             "shape": [64],
             "notes": [],
             "scaling": ["Pixels are divided by 16, their largest value in the training part."],
-            "command": "gradwise fit digits --seed 0 --set model.widths=32 --set optimiser.inner.learning_rate=0.003",
+            "command": "gradwise fit digits --seed 0 --set model.widths=32 --set optimiser.learning_rate=0.003",
         },
         findings=(
             Finding("note", "1 column is constant in the training part.", "D10", "drop it with `--drop pixel_0_0`."),

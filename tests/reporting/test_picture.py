@@ -38,7 +38,7 @@ def test_it_is_well_formed_without_prologue_metadata_or_style(curves):
 def test_equal_figures_give_equal_text_whatever_the_users_settings(curves):
     first = picture(curves)
     with matplotlib.rc_context(
-        {"axes.facecolor": "red", "font.size": 30, "svg.fonttype": "path", "lines.linewidth": 9}
+        {"svg.fonttype": "path", "font.size": 30, "xtick.labeltop": True, "legend.numpoints": 5}
     ):
         assert picture(curves) == first
 

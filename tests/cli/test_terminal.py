@@ -1,0 +1,92 @@
+"""What is shown: the summary in words, and progress on a terminal only."""
+
+import dataclasses
+import os
+import pty
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradwise.cli.terminal import Progress, one_line, show_result
+from gradwise.core import record
+from gradwise.core.finding import Finding
+from gradwise.core.outcome import Outcome
+
+TINY = ("--set", "model.widths=8", "--set", "stopping=Off")
+
+
+@pytest.fixture
+def found(finished: Path) -> record.Fit:
+    return record.read(finished)
+
+
+def test_the_summary_tells_the_numbers_of_the_record(found, capsys):
+    show_result(found, Path("run"), Path("run/report.html"))
+    said = capsys.readouterr().out
+    for part in ("train", "valid", "test"):
+        assert f"{100 * found.metrics[part]['error_rate']:.1f}" in said or found.metrics[part]["error_rate"] == 0
+        assert f"{found.metrics[part]['log_loss']:.3g}" in said
+    assert "run/report.html" in said
+    assert "reached its full length" in said.lower()
+
+
+def test_findings_come_with_the_next_step_and_without_markup(found, capsys):
+    finding = Finding("warning", "the column [bold]x[/bold] is odd.", row="D10", next="drop [it].")
+    show_result(dataclasses.replace(found, findings=(finding,)), Path("run"), None)
+    said = capsys.readouterr().out
+    assert "warning  the column [bold]x[/bold] is odd. Next: drop [it]." in said
+    assert "report" not in said
+
+
+def test_the_estimate_of_folds_is_told(found, capsys):
+    estimate = {"metric": "error_rate", "folds": [{}, {}], "mean": 0.25, "interval": [0.1, 0.4]}
+    show_result(dataclasses.replace(found, evidence={**found.evidence, "estimate": estimate}), Path("run"), None)
+    said = capsys.readouterr().out.replace("\u202f", " ")
+    assert "2-fold error 25.0 %, 95 % interval 10.0 % – 40.0 %." in said
+
+
+def test_one_line_is_one_line(found):
+    assert "\n" not in one_line(found)
+    assert one_line(found).startswith("Test error ")
+    failed = dataclasses.replace(found, outcome=Outcome("diverged", 96))
+    assert one_line(failed).startswith("The run diverged.")
+
+
+def test_without_a_terminal_progress_is_silent(capsys):
+    with Progress(True) as progress:
+        progress.phase("reading")
+        progress.training("training", length=100, percent=True)
+        progress.watch({})
+    assert capsys.readouterr() == ("", "")
+
+
+def seen_on_a_terminal(words: list[str], folder: Path) -> str:
+    """All that a program writes to its terminal, without the codes that move the cursor."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(folder)
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm", "COLUMNS": "80"}
+        os.execve(sys.executable, [sys.executable, "-m", "gradwise.cli.main", *words], environment)
+    shown = b""
+    while True:
+        try:
+            block = os.read(terminal, 65536)
+        except OSError:  # Linux says that the other end has closed in this way
+            break
+        shown += block
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+
+
+def test_progress_on_a_terminal(table):
+    epochs = ("--set", "stopping.epochs=3000", "--no-report", "--out", "run")
+    shown = seen_on_a_terminal(["fit", "flowers.csv", "--target", "kind", *TINY, *epochs], table.parent)
+    line = re.search(
+        r"training \S+ age ([\d.]+k?)  loss [\d.e-]+  valid [\d.]+\u202f%  best [\d.]+\u202f%  .*? left", shown
+    )
+    assert line is not None, shown[-2000:]
+    assert len(line[0]) <= 80
+    assert "Test error" in shown

@@ -1,0 +1,22 @@
+"""Small data and a small network, shared so that programs are compiled once."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from gradwise.models.mlp import Mlp
+from gradwise.training.stopping import Off
+
+
+@pytest.fixture(scope="session")
+def iris():
+    """150 rows of four numbers, in random order, with three classes."""
+    inputs, classes = load_iris(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(inputs))
+    return inputs[order], classes[order]
+
+
+@pytest.fixture
+def small():
+    """Parameters of an estimator that trains in a moment, the same one each time."""
+    return {"model": Mlp(widths=(16,)), "stopping": Off(epochs=20), "random_state": 0}

@@ -1,0 +1,96 @@
+"""Initial weights (row D8): their distributions, and what they do to signals on the way through five layers."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy import stats
+
+from gradwise.models.activation import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid, Softsign, Tanh
+from gradwise.models.initial import AbstractInitial, FanIn, Gaussian, Glorot, Zeros
+
+
+@pytest.mark.parametrize(
+    ("initial", "expected"),
+    [
+        (Glorot(), stats.uniform(-np.sqrt(6 / 300) * 4, 2 * np.sqrt(6 / 300) * 4)),
+        (Glorot(scale=0.5), stats.uniform(-np.sqrt(6 / 300) * 2, 2 * np.sqrt(6 / 300) * 2)),
+        (FanIn(), stats.uniform(-4 / 10, 2 * 4 / 10)),
+        (Gaussian(), stats.norm(scale=0.01)),
+        (Gaussian(deviation=0.1), stats.norm(scale=0.1)),
+    ],
+    ids=["glorot", "glorot-half", "fan-in", "gaussian", "gaussian-0.1"],
+)
+def test_the_distribution(initial: AbstractInitial, expected) -> None:
+    """200 units of 100 inputs and a sigmoid's gain of 4: the Gaussian of Boltzmann machines knows no gain."""
+    weights = np.asarray(initial.draw(200, 100, 4.0, key=jr.key(0)))
+    assert weights.shape == (200, 100)
+    assert stats.kstest(weights.ravel(), expected.cdf).pvalue > 1e-3
+    # Neighbouring units and inputs are independent.
+    assert abs(np.corrcoef(weights[:-1].ravel(), weights[1:].ravel())[0, 1]) < 4 / np.sqrt(weights.size)
+    assert abs(np.corrcoef(weights[:, :-1].ravel(), weights[:, 1:].ravel())[0, 1]) < 4 / np.sqrt(weights.size)
+
+
+def test_zeros() -> None:
+    assert np.array_equal(Zeros().draw(3, 4, 1.0, key=jr.key(0)), np.zeros((3, 4)))
+
+
+@pytest.mark.parametrize("initial", [FanIn(), Gaussian()], ids=["fan-in", "gaussian"])
+def test_more_units_leave_the_first_ones_as_they_were(initial: AbstractInitial) -> None:
+    narrow, wide = (np.asarray(initial.draw(width, 6, 1.0, key=jr.key(3))) for width in (4, 9))
+    assert np.array_equal(narrow, wide[:4])
+    assert not np.array_equal(wide[:4], wide[4:8])
+
+
+def test_under_glorot_more_units_change_the_scale_alone() -> None:
+    narrow, wide = (np.asarray(Glorot().draw(width, 6, 1.0, key=jr.key(3))) for width in (4, 9))
+    np.testing.assert_allclose(narrow * np.sqrt(4 + 6), wide[:4] * np.sqrt(9 + 6), rtol=1e-6)
+
+
+@functools.partial(jax.jit, static_argnames=("activation", "initial", "gain"))
+def through_five_layers(activation: AbstractActivation, initial: AbstractInitial, gain: float):
+    """Variances of the activations a and of the gradients with respect to them, layer by layer, 100 units wide."""
+    width = 100
+    weights = [initial.draw(width, width, gain, key=jr.fold_in(jr.key(0), number)) for number in range(5)]
+
+    def forward(x, shifts):
+        seen = []
+        for weight, shift in zip(weights, shifts, strict=True):
+            seen.append(weight @ x + shift)
+            x = activation(seen[-1])
+        return x, jnp.stack(seen)
+
+    x, back = jr.normal(jr.key(1), (2, 200, width))
+    still = jnp.zeros((5, width))
+    activations = jax.vmap(lambda x: forward(x, still)[1])(x)
+    gradients = jax.vmap(lambda x, c: jax.grad(lambda shifts: forward(x, shifts)[0] @ c)(still))(x, back)
+    return activations.var((0, 2)), gradients.var((0, 2))
+
+
+@pytest.mark.parametrize(
+    ("activation", "factor"),
+    [(Identity(), 1.3), (Rectifier(), 2.0), (HardTanh(), 5.0), (Tanh(), 10.0), (Softsign(), 10.0)],
+    ids=lambda value: type(value).__name__ if isinstance(value, AbstractActivation) else "",
+)
+def test_variances_are_kept_through_five_layers(activation: AbstractActivation, factor: float) -> None:
+    """Within the stated factor from the first layer to the fifth, both ways; the old 1/sqrt(fan_in) loses far more."""
+
+    def losses(initial: AbstractInitial) -> tuple[float, float]:
+        activations, gradients = through_five_layers(activation, initial, activation.gain())
+        return float(activations[0] / activations[-1]), float(gradients[-1] / gradients[0])
+
+    kept, lost = losses(Glorot()), losses(FanIn())
+    assert all(1 / factor < ratio < factor for ratio in kept), kept
+    assert all(ratio > 5 * factor for ratio in lost), lost
+
+
+def test_a_sigmoid_keeps_activations_and_needs_its_gain_for_gradients() -> None:
+    """Its outputs have mean 1/2, so deep gradients still fade (row D6 warns): by 100 with the gain, by 10^4 without."""
+    activations, gradients = through_five_layers(Sigmoid(), Glorot(), Sigmoid().gain())
+    assert 1 / 4 < activations[0] / activations[-1] < 4
+    assert 10 < gradients[-1] / gradients[0] < 100
+    _, without = through_five_layers(Sigmoid(), Glorot(), 1.0)
+    assert without[-1] / without[0] > 1e4

@@ -1,0 +1,110 @@
+"""The problem and the state before the first update."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gradwise.core import keys
+from gradwise.core.errors import RequestError
+from gradwise.data.batches import Fixed, Reshuffled, Stream
+from gradwise.models.mlp import BatchNorm, Mlp
+from gradwise.optimisers.adaptive import Adam
+from gradwise.optimisers.averaged import MovingAverage
+from gradwise.training.state import Examples, State
+from gradwise.training.stopping import Off, Patience
+
+Start = Callable[..., tuple[Any, State]]
+
+
+def test_the_network_follows_the_key(start: Start) -> None:
+    first, again, other = (start(seed=seed)[1].parameters for seed in (0, 0, 1))
+    assert eqx.tree_equal(first, again)
+    assert not eqx.tree_equal(first, other)
+
+
+def test_the_state_begins_with_the_network_that_was_built(start: Start) -> None:
+    problem, state = start()
+    expected = problem.recipe.model.build((4,), 3, key=keys.named(keys.from_seed(0), "model"))
+    got = problem.model(state.parameters)
+    for mine, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-7)  # compiled whole or op by op
+    assert int(state.update) == 0
+
+
+@pytest.mark.parametrize("optimiser", [None, MovingAverage(Adam())])
+def test_no_two_arrays_of_the_state_share_a_buffer(start: Start, optimiser: Any) -> None:
+    _, state = start() if optimiser is None else start(optimiser=optimiser)
+    arrays = [leaf for leaf in jax.tree.leaves(state) if eqx.is_array(leaf)]
+    places = [array.unsafe_buffer_pointer() for array in arrays if array.size]
+    assert len(set(places)) == len(places)  # a buffer can be donated only once
+
+
+def test_what_is_measured_rather_than_learned_is_kept_with_the_best(start: Start) -> None:
+    problem, state = start(model=Mlp(widths=(3,), normalisation=BatchNorm()))
+    count = {name: sum(leaf.size for leaf in jax.tree.leaves(getattr(state, name))) for name in ("parameters", "best")}
+    assert count["best"] == count["parameters"] + 2 * 3
+    assert eqx.tree_equal(eqx.combine(state.best, problem.rest), problem.model(state.parameters))
+
+
+@pytest.mark.parametrize("size", [1, 8, 36, 37, 38, 1000])
+def test_an_epoch_has_as_many_updates_as_it_needs(start: Start, size: int) -> None:
+    problem, _ = start(batches=Fixed(size))
+    assert problem.batch_size == min(size, 37)
+    assert problem.updates_per_epoch == -(-37 // min(size, 37))
+    _, present, ages = problem.recipe.batches.indices(jnp.arange(problem.updates_per_epoch), 37, key=problem.key)
+    assert int(ages[-1]) == int(present.sum()) == 37
+
+
+@pytest.mark.parametrize("size", [1, 8, 37, 1000])
+@pytest.mark.parametrize("validation", [1, 20, 100])
+def test_an_interval_visits_at_least_as_many_examples_as_validation_reads(
+    start: Start, size: int, validation: int
+) -> None:
+    problem, _ = start(batches=Fixed(size), valid=validation)
+    assert problem.interval_updates * problem.batch_size >= validation
+    far, _ = start(batches=Fixed(size), stopping=Patience(spacing=1.0, least_examples=500))
+    assert far.interval_updates == -(-500 // min(size, 37))
+
+
+@pytest.mark.parametrize("size", [1, 8, 37])
+@pytest.mark.parametrize("epochs", [0.1, 1.0, 1.5, 2.9, 7.0])
+def test_the_limit_is_the_first_update_that_reaches_the_age(start: Start, size: int, epochs: float) -> None:
+    problem, _ = start(batches=Fixed(size), stopping=Off(epochs=epochs))
+    updates = problem.limit_updates
+    _, _, ages = problem.recipe.batches.indices(jnp.arange(updates), 37, key=problem.key)
+    limit = int(epochs * 37)
+    assert int(ages[-1]) >= limit
+    assert updates == 1 or int(ages[-2]) < limit
+
+
+def test_a_stream_ends_with_its_examples(start: Start) -> None:
+    assert start(batches=Stream(8), stopping=Off(epochs=10))[0].limit_updates == 5
+    assert start(batches=Reshuffled(8), stopping=Off(epochs=10))[0].limit_updates == 50
+
+
+def test_a_built_module_and_a_plain_function_take_their_places(start: Start) -> None:
+    network = eqx.nn.MLP(4, 3, 5, 1, key=jax.random.key(1))
+
+    def loss(model: Any, batch: Any, key: Any) -> Any:
+        return jnp.mean(jax.vmap(model)(batch.inputs) ** 2)
+
+    problem, state = start(model=network, criterion=loss)
+    again = problem.model(state.parameters)
+    assert eqx.tree_equal(eqx.filter(again, eqx.is_array), eqx.filter(network, eqx.is_array))
+    total, _ = problem.recipe.criterion(again, Examples(jnp.ones((2, 4)), jnp.ones(2)), key=None)
+    assert total.shape == ()
+
+
+def test_a_module_of_the_wrong_shape_is_refused_in_one_line(start: Start) -> None:
+    with pytest.raises(RequestError, match=r"needs \(3,\)") as caught:
+        start(model=eqx.nn.MLP(4, 2, 5, 1, key=jax.random.key(1)))
+    assert "\n" not in str(caught.value)
+
+
+def test_examples_know_their_number() -> None:
+    assert len(Examples(jnp.zeros((5, 2, 2)), jnp.zeros(5))) == 5
