@@ -75,7 +75,7 @@ class Gradwise:
     def __init__(self, sizes: list[int], batch: int, data: dict[str, np.ndarray], weights: list[np.ndarray], order: Any):
         count = len(data["x"])
         recipe: Recipe = defaults.classification(
-            model=Mlp(widths=tuple(sizes[1:-1]), activation=Tanh()),
+            model=Mlp(widths=tuple(sizes[1:-1]), activation=Tanh(), dropout=0.0),
             optimiser=Sgd(RATE),
             batches=order(batch),
             stopping=Off(epochs=1000.0, spacing=max(1.0, count / len(data["xv"])), least_examples=count),

@@ -152,26 +152,24 @@ def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: Prog
     return dataclasses.replace(result, evidence={**result.evidence, "estimate": estimate.plain()})
 
 
-def _publish(result: Fit, folder: Path, work: Path) -> None:
+def _publish(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
+    """Writes the run's files, all or none."""
+
     def write(staging: Path) -> None:
         record.write(result, staging)
         # Neither times nor paths: equal runs give equal model files.
         save_predictor(result.predictor, staging / MODEL, about={"metric": result.metric, "version": result.version})
+        if report:
+            from ..reporting.report import write_report
+
+            write_report(staging, result)
 
     folders.publish(folder, work, write)
 
 
-def _report(result: Fit, folder: Path, options: FitOptions, progress: Progress) -> Path | None:
-    if options.no_report:
-        return None
-    from ..reporting.report import write_report
-
-    progress.phase("writing the report")
-    return write_report(folder, result)
-
-
-def _tell(result: Fit, folder: Path, report: Path | None, options: FitOptions) -> int:
+def _tell(result: Fit, folder: Path, options: FitOptions) -> int:
     """Says what came out, and how: the exit code."""
+    report = folder / "report.html" if (folder / "report.html").is_file() else None
     if options.json:
         print(json.dumps({**result.summary(), "out": str(folder), "report": None if report is None else str(report)}))
     elif options.quiet:
@@ -188,24 +186,32 @@ def _tell(result: Fit, folder: Path, report: Path | None, options: FitOptions) -
 
 def _work(
     options: FitOptions, dataset: Dataset, resolved: Resolved, folder: Path, result: Fit | None, progress: Progress
-) -> tuple[Fit, Path | None]:
+) -> Fit:
     """Trains what is not trained yet, estimates what is not estimated yet, and writes both."""
     for fold in _folds(options, resolved.recipe)[:1]:
         fold(dataset, key=keys.from_seed(options.seed))  # refused now rather than after the training
+    report = not options.no_report
+
+    def write(result: Fit, work: Path, *, last: bool = True) -> None:
+        progress.phase("writing the report" if report and last else "writing")
+        _publish(result, folder, work, report=report and last)
+
     with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
         if result is None:
             result = _train(options, dataset, resolved, work, progress)
-            _publish(result, folder, work)
+            estimated = bool(options.folds) and result.outcome.name not in {"interrupted", "diverged"}
+            write(result, work, last=not estimated)
         else:
             result = dataclasses.replace(result, predictor=load_predictor(folder / MODEL)[0])
-        if options.folds and not result.outcome.failed and result.outcome.name != "interrupted":
+            estimated = True
+        if estimated:
             try:
                 result = _estimate(options, dataset, result, progress)
             except KeyboardInterrupt:
-                _report(result, folder, options, progress)
+                write(result, folder)  # the folds are lost, the network is not
                 raise
-            _publish(result, folder, folder)
-        return result, _report(result, folder, options, progress)
+            write(result, folder)
+        return result
 
 
 def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
@@ -215,7 +221,6 @@ def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
     folders.check(folder, resume=options.resume, overwrite=options.overwrite)
     with Progress(not options.quiet) as progress:
         result = _finished(folder, options, assignments) if options.resume else None
-        report = folder / "report.html" if (folder / "report.html").is_file() else None
         complete = result is not None and (not options.folds or "estimate" in result.evidence)
         if options.dry_run or not complete:
             progress.phase(f"reading {options.data}")
@@ -227,7 +232,7 @@ def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
             plan = make_plan(options, dataset, resolved, folder)
         elif not complete:
             start_device(options.on)
-            result, report = _work(options, dataset, resolved, folder, result, progress)
+            result = _work(options, dataset, resolved, folder, result, progress)
     if options.dry_run and options.json:
         print(json.dumps(plan, default=str))
     elif options.dry_run:
@@ -235,4 +240,4 @@ def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
     if options.dry_run:
         return 0
     assert result is not None
-    return _tell(result, folder, report, options)
+    return _tell(result, folder, options)

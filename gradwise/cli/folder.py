@@ -92,7 +92,7 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
     try:
         yield work
     finally:
-        _remove_empty(new)
+        _remove_empty([next_, *new])
 
 
 def publish(folder: Path, work: Path, write: Callable[[Path], None]) -> None:

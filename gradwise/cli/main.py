@@ -128,7 +128,7 @@ def _fit(
         ),
     ] = None,
     max_time: Annotated[
-        str | None, _option("--max-time", panel=_RUN, metavar="TIME", help="End after this long: 90s, 10min, 2h.")
+        str | None, _option("--max-time", panel=_RUN, metavar="TIME", help="Train no longer than this: 90s, 10min, 2h.")
     ] = None,
     out: Annotated[
         str | None, _option("--out", panel=_RUN, metavar="DIR", help="The run's folder. Default: runs/NAME-TIME.")

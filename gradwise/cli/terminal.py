@@ -106,10 +106,20 @@ def _grid(rows: Iterable[tuple[Any, ...]], header: tuple[str, ...] = (), right: 
     return table
 
 
+def _estimate(record: Fit) -> str:
+    plain = record.evidence.get("estimate")
+    if not plain:
+        return ""
+    low, high = (words.in_metric(record.metric, end) for end in plain["interval"])
+    mean = words.in_metric(record.metric, plain["mean"])
+    count = len(plain["folds"])
+    return f"{count}-fold {words.metric_name(record.metric)} {mean}, 95 % interval {low} – {high}."
+
+
 def one_line(record: Fit) -> str:
     """The verdict in one line."""
     said = verdict(record)
-    return " ".join(filter(None, (f"{said.headline}.", said.interval, said.story)))
+    return " ".join(filter(None, (f"{said.headline}.", said.interval, _estimate(record), said.story)))
 
 
 def _metrics(record: Fit) -> Any:
@@ -124,16 +134,6 @@ def _metrics(record: Fit) -> Any:
         values = [words.in_metric(name, record.metrics[part].get(name)) for part in parts]
         rows.append(tuple(Text(text, style) for text in (words.metric_name(name), *values)))
     return _grid(rows, ("", *(titles[part] for part in parts)), right=True)
-
-
-def _estimate(record: Fit) -> str:
-    plain = record.evidence.get("estimate")
-    if not plain:
-        return ""
-    low, high = (words.in_metric(record.metric, end) for end in plain["interval"])
-    mean = words.in_metric(record.metric, plain["mean"])
-    count = len(plain["folds"])
-    return f"{count}-fold {words.metric_name(record.metric)} {mean}, 95 % interval {low} – {high}."
 
 
 def show_result(record: Fit, folder: Path, report: Path | None) -> None:

@@ -178,7 +178,7 @@ class NormalScores(AbstractScaler):
 
     quantiles: int = _quantiles()
     bend: float = switch(
-        0.0,
+        2.0,
         allowed="[0, inf)",
         prior=Choice((0.0, 3.0, 4.0, 6.0)),
         row="D10",

@@ -27,6 +27,7 @@ from .. import defaults
 from ..core import keys
 from ..core.dataset import Column, Dataset, Task
 from ..core.errors import RequestError, nearest
+from ..core.metric import check_metric
 from ..core.parts import AbstractBatches, AbstractOptimiser, AbstractScaler, AbstractSplit, AbstractStopping
 from ..core.recipe import Recipe
 from ..core.record import Fit
@@ -237,7 +238,9 @@ class NetworkEstimator(BaseEstimator):
                     f"got {given[slot]!r}."
                 )
         recipe = defaults.for_task(task, split=split, **given)
-        return recipe if self.metric is None else defaults.following(recipe, self.metric)
+        if self.metric is None:
+            return recipe
+        return defaults.following(recipe, check_metric(self.metric, task.kind))
 
     def _conduct(self) -> Conduct:
         limit = math.inf if self.max_time is None else self.max_time

@@ -14,9 +14,11 @@ from ..core.recipe import Recipe
 from .base import NetworkEstimator
 
 
-def _natural(targets: np.ndarray) -> np.ndarray:
-    """Objects as the numbers or words that they are."""
-    return np.array(targets.tolist()) if targets.dtype == object else targets
+def _check_discrete(targets: np.ndarray) -> None:
+    """Refuses numbers that are no classes. Objects are looked at as the numbers they hold; others need an order only."""
+    natural = np.array(targets.tolist()) if targets.dtype == object else targets
+    if natural.dtype != object:
+        check_classification_targets(natural)
 
 
 def _sorted_classes(targets: np.ndarray) -> np.ndarray:
@@ -115,7 +117,7 @@ class Classifier(ClassifierMixin, NetworkEstimator):
             check_classification_targets(checked)
             return np.asarray(checked.toarray() if hasattr(checked, "toarray") else checked)
         targets = column_or_1d(checked, warn=True)
-        check_classification_targets(_natural(targets))
+        _check_discrete(targets)
         return np.asarray(targets)
 
     def _learn_task(self, targets: np.ndarray, classes: Any = None) -> Task:

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Key
 
 from ..core.errors import RequestError
 from ..core.finding import Finding
+from ..core.keys import coins
 from ..core.knob import Spec, is_off, knob, switch
 from ..core.parts import AbstractModel
 from ..core.prior import Choice, Uniform, ZeroOr
@@ -105,7 +106,7 @@ class Layer(eqx.Module):
     def __call__(self, x: Float[Array, " in"], *, key: Key[Array, ""] | None) -> Float[Array, " out"]:
         h = self.activation(self.activate(x, training=key is not None))
         if key is not None and self.dropout is not None:
-            kept = jr.bernoulli(key, 1.0 - self.dropout.value, h.shape)
+            kept = coins(key, 1.0 - self.dropout.value, h.shape[0])
             h = jnp.where(kept, h / (1.0 - self.dropout.value), 0.0)
         return x + h if self.residual else h
 
@@ -175,7 +176,7 @@ class Mlp(AbstractModel):
     output_activation: AbstractActivation = Identity()
     normalisation: AbstractNormalisation = NoNorm()
     dropout: float = knob(
-        0.0,
+        0.1,
         allowed="[0, 1)",
         prior=ZeroOr(Uniform(0.1, 0.6)),
         row="J3",

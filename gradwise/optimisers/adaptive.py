@@ -33,7 +33,7 @@ _EPSILON = {
 class Adam(AbstractOptimiser):
     """Steps of about the learning rate in each parameter, whatever the gradient's scale."""
 
-    learning_rate: float = knob(0.001, **_RATE)
+    learning_rate: float = knob(0.0015, **_RATE)
     first_moment: float = knob(0.9, **_FIRST)
     second_moment: float = knob(0.999, **_SECOND)
     epsilon: float = knob(1e-8, **_EPSILON)
@@ -55,7 +55,7 @@ class Adam(AbstractOptimiser):
 class AdamW(AbstractOptimiser):
     """Adam with decoupled weight decay."""
 
-    learning_rate: float = knob(0.001, **_RATE)
+    learning_rate: float = knob(0.0015, **_RATE)
     decay: float = knob(
         0.01,
         allowed="[0, inf)",

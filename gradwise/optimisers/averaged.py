@@ -1,7 +1,7 @@
 """Averages of the parameters over training (rows C9, J6): train as usual, judge and keep the average.
 
-    PolyakAverage(Sgd(0.1), start_updates=1000)      every update after the start counts alike
-    MovingAverage(Adam(), decay=0.999)               the last 1/(1-decay) updates count most
+PolyakAverage(Sgd(0.1), start_updates=1000)      every update after the start counts alike
+MovingAverage(Adam(), decay=0.999)               the last 1/(1-decay) updates count most
 """
 
 from collections.abc import Callable

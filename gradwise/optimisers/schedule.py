@@ -1,8 +1,8 @@
 """Learning-rate schedules, as factors on the initial rate. t counts *updates*.
 
-    Constant()                             1
-    InverseTime(tau_updates=10_000)        (tau / max(t, tau)) ** exponent           row C2
-    SelfTimed(threshold=0.01)              the same, tau set when the training criterion stops improving   row C3
+Constant()                             1
+InverseTime(tau_updates=10_000)        (tau / max(t, tau)) ** exponent           row C2
+SelfTimed(threshold=0.01)              the same, tau set when the training criterion stops improving   row C3
 """
 
 import abc

@@ -1,9 +1,9 @@
 """Stochastic gradient descent and its momenta (rows B1, C1, C9), each a direction times a scheduled rate.
 
-    Sgd(learning_rate=0.01)                     theta <- theta - rate * g
-    Sgd(learning_rate=0.01, smoothing=0.1)      the chapter's momentum: g_bar <- (1 - beta) g_bar + beta g
-    HeavyBall(momentum=0.9)                     v <- momentum v + g
-    Nesterov(momentum=0.9)                      the gradient as if one step ahead
+Sgd(learning_rate=0.01)                     theta <- theta - rate * g
+Sgd(learning_rate=0.01, smoothing=0.1)      the chapter's momentum: g_bar <- (1 - beta) g_bar + beta g
+HeavyBall(momentum=0.9)                     v <- momentum v + g
+Nesterov(momentum=0.9)                      the gradient as if one step ahead
 """
 
 from typing import Any, NamedTuple
@@ -99,9 +99,7 @@ class Nesterov(AbstractOptimiser):
     schedule: AbstractSchedule = Constant()
 
     def build(self) -> optax.GradientTransformationExtraArgs:
-        return optax.chain(
-            optax.trace(self.momentum, nesterov=True), scale_by_rate(self.learning_rate, self.schedule)
-        )
+        return optax.chain(optax.trace(self.momentum, nesterov=True), scale_by_rate(self.learning_rate, self.schedule))
 
     def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
         return parameters

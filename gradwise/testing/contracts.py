@@ -29,7 +29,7 @@ from jaxtyping import PyTree
 from ..core.chapter import ROWS
 from ..core.errors import RequestError
 from ..core.knob import Allowed, Declaration, Spec, declarations
-from ..core.parts import AbstractBatches, AbstractModel, AbstractOptimiser, apply, apply_batch
+from ..core.parts import AbstractBatches, AbstractModel, AbstractOptimiser, apply_batch
 from ..core.recipe import from_json, to_json
 from ..core.tree import named_leaves, replace, trainable
 from ..criteria.loss import AbstractLoss
@@ -250,25 +250,31 @@ def check_loss(loss: AbstractLoss, outputs: int = 3) -> None:
     name = type(loss).__name__
     _demand(loss.task() in ("classes", "labels", "numbers"), f"{name}: no such task as {loss.task()!r}")
     target = a_target(loss.task(), outputs)
+
+    @jax.jit
+    def judge(output: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        value, score, link = loss.loss(output, target), loss.score(output, target), loss.link(output)
+        _demand(jnp.shape(value) == (), f"{name}: the loss of one example must be one number, not {jnp.shape(value)}")
+        _demand(jnp.shape(score) == (), f"{name}: the score of one example must be one number, not {jnp.shape(score)}")
+        _demand(link.shape == output.shape, f"{name}: the link must give {outputs} numbers, not {link.shape}")
+        return value, jax.grad(loss.loss)(output, target), score, link
+
     signs = jnp.where(jnp.arange(outputs) % 2 == 0, 1.0, -1.0)
-    for output in (jnp.zeros(outputs), _FAR * signs, -_FAR * signs, jnp.full(outputs, _FAR), jnp.full(outputs, -_FAR)):
-        value, slope = jax.value_and_grad(loss.loss)(output, target)
-        _demand(value.shape == (), f"{name}: the loss of one example must be one number; its shape is {value.shape}")
-        _demand(_finite((value, slope)), f"{name}: loss or gradient is not finite at outputs {np.asarray(output)}")
-        score = loss.score(output, target)
-        _demand(jnp.shape(score) == () and _finite(score), f"{name}: the score must be one finite number")
-        link = loss.link(output)
-        _demand(link.shape == output.shape and _finite(link), f"{name}: the link must give {outputs} finite numbers")
+    for output in (0.0 * signs, _FAR * signs, -_FAR * signs, _FAR * abs(signs), -_FAR * abs(signs)):
+        *values, link = judge(output)
+        _demand(_finite(values), f"{name}: loss, gradient or score is not finite at outputs {np.asarray(output)}")
+        _demand(_finite(link), f"{name}: the link is not finite at outputs {np.asarray(output)}")
         if loss.task() != "numbers":
             _demand(jnp.all((link >= 0) & (link <= 1)), f"{name}: the link must give probabilities; got {link}")
         if loss.task() == "classes":
             _demand(abs(float(link.sum()) - 1.0) < 1e-5, f"{name}: the link's probabilities must sum to 1")
     with jax.enable_x64(True):
         point = np.linspace(-1.3, 1.7, outputs)
-        slope = np.asarray(jax.grad(loss.loss)(jnp.asarray(point), target))
+        value = jax.jit(loss.loss)
+        slope = np.asarray(jax.jit(jax.grad(loss.loss))(point, target))
         for index, unit in enumerate(np.eye(outputs) * 1e-5):
-            rise = (loss.loss(jnp.asarray(point + unit), target) - loss.loss(jnp.asarray(point - unit), target)) / 2e-5
-            _demand(abs(float(rise) - slope[index]) < 1e-6, f"{name}: the gradient of output {index} is wrong")
+            rise = (float(value(point + unit, target)) - float(value(point - unit, target))) / 2e-5
+            _demand(abs(rise - slope[index]) < 1e-6, f"{name}: the gradient of output {index} is wrong")
 
 
 def check_penalty(penalty: AbstractPenalty, model: PyTree = None) -> None:
@@ -277,8 +283,9 @@ def check_penalty(penalty: AbstractPenalty, model: PyTree = None) -> None:
     _demand("coefficient" in dict(declarations(penalty)), f"{name}: its `coefficient` must be a knob")
     model = _a_tree() if model is None else model
     empty = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if eqx.is_inexact_array(leaf) else leaf, model)
+    both = eqx.filter_jit(eqx.filter_value_and_grad(lambda tree: penalty(tree)))
     for tree in (model, empty):
-        value, slope = eqx.filter_value_and_grad(lambda tree: penalty(tree))(tree)
+        value, slope = both(tree)
         _demand(jnp.shape(value) == (), f"{name}: must be one number; its shape is {jnp.shape(value)}")
         _demand(_finite((value, slope)), f"{name}: it or its gradient is not finite")
     _demand(float(penalty(empty)) == 0.0, f"{name}: must be 0 where the parameters are 0")
@@ -295,31 +302,38 @@ def check_activation(activation: AbstractActivation) -> None:
     h = activation(a)
     _demand(h.shape == a.shape, f"{name}: must keep the shape {a.shape}; got {h.shape}")
     _demand(_finite(h), f"{name}: is not finite at ±1e4")
-    for row, column in np.ndindex(a.shape):
-        _demand(activation(a[row, column]) == h[row, column], f"{name}: does not work element by element")
-    _demand(_finite(jax.vmap(jax.grad(lambda one: activation(one)))(a.ravel())), f"{name}: a slope is not finite")
+    alone, slopes = jax.vmap(jax.value_and_grad(lambda one: activation(one)))(a.ravel())
+    _demand(np.allclose(alone, h.ravel(), atol=1e-6), f"{name}: does not work element by element")
+    _demand(_finite(slopes), f"{name}: a slope is not finite")
     _demand(activation.gain() > 0, f"{name}: the gain must be positive")
 
 
 def check_model(model: AbstractModel, inputs: tuple[int, ...] = (6,), outputs: int = 3) -> None:
     """Built from the key alone; deterministic without a key; every example for itself; finite gradients."""
     name = type(model).__name__
-    network = model.build(inputs, outputs, key=jr.key(0))
-    _demand(eqx.tree_equal(network, model.build(inputs, outputs, key=jr.key(0))), f"{name}: one key, two networks")
-    examples = jr.normal(jr.key(1), (5, *inputs))
-    together = apply_batch(network, examples, None)
+    build = eqx.filter_jit(lambda: model.build(inputs, outputs, key=jr.key(0)))
+    network = build()
+    _demand(eqx.tree_equal(network, build()), f"{name}: one key, two networks")
+    examples = np.random.default_rng(1).normal(size=(5, *inputs)).astype(np.float32)
+    many = eqx.filter_jit(lambda network, rows: apply_batch(network, rows, None))
+    together = many(network, examples)
     _demand(together.shape == (5, outputs), f"{name}: {outputs} outputs are asked; got shape {together.shape[1:]}")
-    _demand(np.array_equal(together, apply_batch(network, examples, None)), f"{name}: without a key it is random")
-    alone = jnp.stack([apply(network, example, None) for example in examples])
+    again = eqx.filter_jit(
+        lambda network, rows: apply_batch(network, rows, None)
+    )  # another trace, not the same program
+    _demand(np.array_equal(together, again(network, examples)), f"{name}: without a key it is random")
+    alone = np.stack([many(network, example[None])[0] for example in examples])
     _demand(np.allclose(together, alone, atol=1e-5), f"{name}: an output depends on the other examples of the call")
 
     moves, rest = trainable(network)
     _demand(jax.tree.leaves(moves), f"{name}: has nothing to train")
 
-    def criterion(parameters: PyTree) -> jax.Array:
+    @jax.jit
+    @jax.grad
+    def slope(parameters: PyTree) -> jax.Array:
         return jnp.mean(apply_batch(eqx.combine(parameters, rest), examples, jr.key(2)) ** 2)
 
-    _demand(_finite(jax.grad(criterion)(moves)), f"{name}: a gradient is not finite")
+    _demand(_finite(slope(moves)), f"{name}: a gradient is not finite")
 
 
 def check_batches(batches: AbstractBatches, count: int = 10, epochs: int = 3) -> None:
@@ -328,7 +342,12 @@ def check_batches(batches: AbstractBatches, count: int = 10, epochs: int = 3) ->
     size = min(batches.size, count)
     each = -(-count // size)
     numbers = jnp.arange(epochs * each)
-    rows, present, ages = map(np.asarray, batches.indices(numbers, count, key=jr.key(3)))
+
+    @jax.jit
+    def deal(numbers: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return batches.indices(numbers, count, key=jr.key(3))
+
+    rows, present, ages = map(np.asarray, deal(numbers))
     _demand(rows.shape == (epochs * each, size), f"{name}: must give {size} examples an update; got {rows.shape}")
     _demand(rows.min() >= 0 and rows.max() < count, f"{name}: an index leaves 0 ... {count - 1}")
     for epoch in range(epochs):
@@ -337,7 +356,7 @@ def check_batches(batches: AbstractBatches, count: int = 10, epochs: int = 3) ->
         _demand(np.array_equal(seen, np.arange(count)), f"{name}: epoch {epoch} does not visit each example once")
     _demand(np.array_equal(ages, np.cumsum(present.sum(1))), f"{name}: ages are not the examples visited so far")
     middle = epochs * each // 2
-    alone = batches.indices(numbers[middle : middle + 1], count, key=jr.key(3))
+    alone = deal(numbers[middle : middle + 1])
     _demand(np.array_equal(alone[0][0], rows[middle]), f"{name}: an update asked for alone has other examples")
     limit = batches.limit_examples(count)
     _demand(limit is None or limit >= 1, f"{name}: the limit must be an age or None; got {limit}")

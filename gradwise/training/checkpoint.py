@@ -18,6 +18,7 @@ from jaxtyping import PyTree
 
 from ..core.dataset import Dataset
 from ..core.errors import RequestError
+from ..core.outcome import Outcome
 from ..core.record import write_whole
 from ..core.tree import named_leaves
 from .state import State
@@ -27,11 +28,12 @@ NAME = "checkpoint.safetensors"
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """A run between two intervals."""
+    """A run between two intervals, or at its end: `ended` is how, where there is nothing left to go on with."""
 
     state: State
     history: dict[str, list[Any]]
     seconds: float
+    ended: Outcome | None = None
 
 
 def digest(dataset: Dataset) -> str:
@@ -44,7 +46,9 @@ def digest(dataset: Dataset) -> str:
         for array in (part.data, part.indices, part.indptr) if hasattr(part, "indptr") else (part,):
             array = np.ascontiguousarray(array)
             mark.update(str((array.shape, array.dtype)).encode())
-            mark.update(array.tobytes() if array.dtype == object else array.view(np.uint8).data)
+            # Objects are told by their text: their bytes are addresses, which no two processes share.
+            text = array.dtype == object
+            mark.update(repr(array.ravel().tolist()).encode() if text else array.view(np.uint8).data)
     if dataset.test is not None:
         mark.update(digest(dataset.test).encode())
     return mark.hexdigest()
@@ -58,7 +62,9 @@ def save(folder: Path, saved: Saved, fingerprint: str) -> None:
     """Writes a new generation over the last one."""
     from safetensors.numpy import save as to_bytes
 
-    text = json.dumps({"history": saved.history, "seconds": saved.seconds, "fingerprint": fingerprint})
+    ended = None if saved.ended is None else [saved.ended.name, saved.ended.age_examples]
+    notes = {"history": saved.history, "seconds": saved.seconds, "ended": ended, "fingerprint": fingerprint}
+    text = json.dumps(notes)
     write_whole(folder / NAME, to_bytes(_arrays(saved.state), metadata={"gradwise": text}))
 
 
@@ -74,7 +80,8 @@ def load(folder: Path, like: State, fingerprint: str) -> Saved | None:
             notes = json.loads((file.metadata() or {})["gradwise"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         history, seconds, mark = dict(notes["history"]), float(notes["seconds"]), notes["fingerprint"]
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as problem:
+        ended = None if notes["ended"] is None else Outcome(*notes["ended"])
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as problem:
         raise RequestError(
             f"{path} is damaged ({type(problem).__name__}: {problem}). Start anew with --overwrite."
         ) from None
@@ -90,4 +97,4 @@ def load(folder: Path, like: State, fingerprint: str) -> Saved | None:
     names = [name for name, _ in named_leaves(eqx.filter(like, eqx.is_array))]
     assert len(names) == len(leaves)
     state = jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in names])
-    return Saved(eqx.combine(state, like), history, seconds)
+    return Saved(eqx.combine(state, like), history, seconds, ended)

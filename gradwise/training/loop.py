@@ -85,19 +85,20 @@ def run(
     monitor = Monitor(len(problem.train), problem.classes, saved.history if saved else None)
     earlier = saved.seconds if saved else 0.0
     state = saved.state if saved else state
+    if saved and saved.ended:  # killed after its end and before anybody was told
+        return state, monitor.columns, saved.ended, earlier
     begun = last_saved = time.monotonic()
 
-    def save() -> None:
+    def save(outcome: Outcome | None) -> None:
         if conduct.folder:
             seconds = earlier + time.monotonic() - begun
-            checkpoint.save(conduct.folder, checkpoint.Saved(state, monitor.columns, seconds), fingerprint)
+            ended = None if outcome is None or outcome.resumable else outcome
+            checkpoint.save(conduct.folder, checkpoint.Saved(state, monitor.columns, seconds, ended), fingerprint)
 
     done = int(state.update)
     with listening() as asked:
         while True:
             updates = min(problem.interval_updates, problem.limit_updates - done)
-            if updates <= 0:  # a finished run, resumed
-                return state, monitor.columns, Outcome("finished", monitor.last_age), earlier
             state, row = interval(problem, state, updates)
             seconds = earlier + time.monotonic() - begun
             line = monitor.add(row, seconds)
@@ -105,7 +106,7 @@ def run(
             conduct.watch(line)
             outcome = _ending(line, problem, seconds, conduct, asked.is_set())
             if outcome is not None or time.monotonic() - last_saved >= conduct.checkpoint_seconds:
-                save()
+                save(outcome)
                 last_saved = time.monotonic()
             if outcome is not None:
                 return state, monitor.columns, outcome, seconds

@@ -9,6 +9,8 @@ and the training data is not needed.
 
 import dataclasses
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from ..core.parts import AbstractCriterion, FittedScaler, apply_batch
 from ..core.recipe import from_plain, to_plain
 from ..core.record import write_whole
 
+_LONGEST_LABEL = 2**16  # bytes
+_MOST_INPUTS = 2**26
 _PIECES = ("scaler", "network", "criterion", "shift", "scale")
 _CHUNK = 512  # every forward pass has this many rows, so a row's prediction cannot depend on its neighbours
 
@@ -38,17 +42,21 @@ def _link(criterion: AbstractCriterion, outputs: Float[Array, "n k"]) -> Float[A
     return jax.vmap(criterion.link)(outputs)
 
 
-def outputs_of(network: PyTree, inputs: Any) -> np.ndarray:
-    """The network's outputs for scaled inputs, in chunks of one fixed shape."""
-    count = inputs.shape[0]
+def _in_chunks(function: Callable[[Array], Array], inputs: Any) -> np.ndarray:
+    """The function of all rows, in chunks of one fixed shape: one program serves any number of rows."""
     parts = []
-    for start in range(0, count, _CHUNK):
+    for start in range(0, inputs.shape[0], _CHUNK):
         rows = jnp.asarray(inputs[start : start + _CHUNK])
         missing = _CHUNK - rows.shape[0]
         if missing:
             rows = jnp.concatenate([rows, jnp.zeros((missing, *rows.shape[1:]), rows.dtype)])
-        parts.append(np.asarray(_forward(network, rows))[: _CHUNK - missing])
+        parts.append(np.asarray(function(rows))[: _CHUNK - missing])
     return np.concatenate(parts).astype(np.float64)
+
+
+def outputs_of(network: PyTree, inputs: Any) -> np.ndarray:
+    """The network's outputs for scaled inputs."""
+    return _in_chunks(lambda rows: _forward(network, rows), inputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +78,7 @@ class Predictor:
         if self.task.kind == "numbers":
             return outputs * self.scale + self.shift
         with jax.enable_x64(True):
-            return np.asarray(_link(self.criterion, outputs / self.temperature))
+            return _in_chunks(lambda rows: _link(self.criterion, rows), outputs / self.temperature)
 
     def predict(self, rows: Any) -> np.ndarray:
         """Predictions (n, k) for raw rows, encoded as the training data was."""
@@ -84,6 +92,9 @@ class Predictor:
 def fit_temperature(criterion: AbstractCriterion, outputs: np.ndarray, targets: np.ndarray) -> float:
     """The temperature that makes validation probabilities most likely (row J9); 1 where there is no optimum inside."""
     from scipy.optimize import minimize_scalar
+
+    if (outputs.argmax(1) == targets).all():
+        return 1.0  # without an error, sharper is always better: the validation part cannot tell how sharp
 
     def loss(log_temperature: float) -> float:
         scaled = outputs / np.exp(log_temperature)
@@ -106,6 +117,8 @@ def _task_to_plain(task: Task) -> dict[str, Any]:
 def _task_from_plain(plain: dict[str, Any]) -> Task:
     if plain["kind"] == "classes":
         dtype = np.dtype(object if plain["dtype"] == "|O" else plain["dtype"])
+        if dtype.kind not in "biufUO" or dtype.itemsize > _LONGEST_LABEL:
+            raise RequestError(f"labels of the type {dtype.str} are not read.")
         return Classes(np.array(plain["labels"], dtype=dtype), plain["name"])
     return (Labels if plain["kind"] == "labels" else Numbers)(tuple(plain["names"]))
 
@@ -132,9 +145,29 @@ def save_predictor(predictor: Predictor, path: Path, *, about: dict[str, Any]) -
     write_whole(path, content)
 
 
+def _try_out(predictor: Predictor) -> None:
+    """Refuses pieces that do not fit together, before anybody's rows are blamed: one row of zeros goes through."""
+    scaler, criterion, shape = predictor.scaler, predictor.criterion, predictor.shape
+    if not (isinstance(scaler, FittedScaler) and isinstance(criterion, AbstractCriterion)):
+        raise RequestError("this is not a model of gradwise.")
+    if not (math.isfinite(predictor.temperature) and predictor.temperature > 0):
+        raise RequestError(f"its temperature is {predictor.temperature}; it must be positive.")
+    if not all(type(size) is int and size >= 0 for size in shape) or math.prod(shape) > _MOST_INPUTS:
+        raise RequestError(f"its rows have the shape {shape}, which cannot be.")
+    with np.errstate(all="ignore"):
+        inputs = scaler.apply(np.zeros((1, *shape)))
+    outputs = eqx.filter_eval_shape(apply_batch, predictor.network, inputs, None)
+    if outputs.shape != (1, predictor.task.outputs):
+        raise RequestError(f"its network has {outputs.shape[1:]} outputs for a task of {predictor.task.outputs}.")
+    for units in (predictor.shift, predictor.scale):
+        if not isinstance(units, np.ndarray) or units.shape not in {(1,), (predictor.task.outputs,)}:
+            raise RequestError("the units of its target are of another form.")
+    predictor.from_outputs(np.zeros(outputs.shape))
+
+
 def load_predictor(path: Path, classes: tuple[Any, ...] = ()) -> tuple[Predictor, dict[str, Any]]:
     """The predictor in a file, and what travelled with it. A network of the user's own needs its classes passed in."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     if not path.is_file():
         raise RequestError(f"there is no model at {path}.")
@@ -143,7 +176,7 @@ def load_predictor(path: Path, classes: tuple[Any, ...] = ()) -> tuple[Predictor
             head = json.loads((file.metadata() or {})["gradwise"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         if head["format"] != 1:
-            raise RequestError(f"{path} was written in format {head['format']}, which this version cannot read.")
+            raise RequestError(f"it was written in format {head['format']!r:.20}, which this version cannot read.")
 
         def piece(name: str) -> Any:
             own = {full.partition("/")[2]: a for full, a in arrays.items() if full.startswith(f"{name}/")}
@@ -160,12 +193,12 @@ def load_predictor(path: Path, classes: tuple[Any, ...] = ()) -> tuple[Predictor
             columns=tuple(Column(name, kind, tuple(categories)) for name, kind, categories in head["columns"]),
             shape=tuple(head["shape"]),
         )
-        if not (isinstance(predictor.scaler, FittedScaler) and isinstance(predictor.criterion, AbstractCriterion)):
-            raise RequestError(f"{path} is not a model of gradwise.")
-        return predictor, head["about"]
+        _try_out(predictor)
+        return predictor, dict(head["about"])
     except RequestError as problem:
         raise RequestError(f"{path}: {problem}") from None
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as problem:
+    except Exception as problem:  # what a file of unknown origin can do to the code that reads it has no list
+        told = str(problem).partition("\n")[0][:200]
         raise RequestError(
-            f"{path} is damaged or not a model of gradwise ({type(problem).__name__}: {problem})."
+            f"{path} is damaged or not a model of gradwise ({type(problem).__name__}: {told})."
         ) from None

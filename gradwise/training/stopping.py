@@ -1,6 +1,6 @@
 """When to stop (rows C6, C7). Ages and patience are counted in *examples visited*.
 
-    Patience(growth=Times(2.0))           at a new minimum at age t, patience becomes max(patience, 2 t)
+    Patience(growth=Times(1.5))           at a new minimum at age t, patience becomes max(patience, 1.5 t)
     Patience(growth=Plus(50_000))         ... becomes max(patience, t + 50 000)
     Patience(significance=0.05)           ... only if a paired test says the improvement is real
     Off(epochs=20)                        a fixed length, for analysis: stopping hides what other knobs do
@@ -33,7 +33,7 @@ class Times(AbstractGrowth):
     """Patience grows in proportion to the age of the best model."""
 
     factor: float = knob(
-        2.0, allowed="[1, inf)", prior=Uniform(1.2, 4.0), row="C6", about="patience is at least this times the best age"
+        1.5, allowed="[1, inf)", prior=Uniform(1.2, 4.0), row="C6", about="patience is at least this times the best age"
     )
 
     def __call__(self, age: Int[Array, ""]) -> Float[Array, ""]:

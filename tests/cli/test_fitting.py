@@ -60,12 +60,12 @@ def test_the_test_error_is_the_saved_network_s_own(table, gradwise):
     """An oracle: a fixed test set, predicted by the saved model, measured apart."""
     test = table.with_name("later.csv")
     lines = table.read_text().splitlines()
-    test.write_text("\n".join([lines[0], *lines[40:]]) + "\n")
-    table.write_text("\n".join(lines[:40]) + "\n")
+    test.write_text("\n".join([lines[0], *lines[41:]]) + "\n")
+    table.write_text("\n".join(lines[:41]) + "\n")
     result = json.loads(gradwise(*FIT, "--test", "later.csv", "--out", "mine", "--json", "--no-report").out)
     predictor, about = load_predictor(Path("mine/model.safetensors"))
     rows = read_rows("later.csv", predictor.columns, predictor.shape)
-    kinds = [line.rpartition(",")[2] for line in lines[40:]]
+    kinds = [line.rpartition(",")[2] for line in lines[41:]]
     targets = np.array([predictor.task.labels.tolist().index(kind) for kind in kinds])
     assert result["metrics"]["test"] == pytest.approx(
         measure(predictor.task, predictor.predict(rows.inputs), targets, None)
@@ -101,7 +101,8 @@ def test_the_seed_decides(table, gradwise):
 def test_a_config_file_and_the_command_line(table, gradwise):
     Path("run.toml").write_text(
         '[fit]\ndata = "flowers.csv"\ntarget = "kind"\nseed = 3\nno_report = true\nout = "theirs"\n'
-        '[model]\nwidths = [4]\n[optimiser]\nclass = "Sgd"\nlearning_rate = 0.2\n[stopping]\nclass = "Off"\nepochs = 2\n'
+        "[model]\nwidths = [4]\n"
+        '[optimiser]\nclass = "Sgd"\nlearning_rate = 0.2\n[stopping]\nclass = "Off"\nepochs = 2\n'
     )
     words = ("fit", "--config", "run.toml", "--out", "mine", "--set", "model.widths=6", "--json")
     result = json.loads(gradwise(*words).out)

@@ -34,17 +34,27 @@ def test_the_default_folder_has_the_data_s_name_and_is_new(here):
     assert folders.choose("mine", "iris").name == "mine"
 
 
-def test_a_new_folder_that_stays_empty_is_removed_with_its_parents(here):
-    with pytest.raises(KeyError), folders.claim(here / "a" / "b", resume=False, overwrite=False) as work:
-        assert work == here / "a" / "b"
+def fail_in(folder, **how):
+    """Claims a folder, leaves a checkpoint there if told to, and fails; returns where the run worked."""
+    checkpoint = how.pop("checkpoint", None)
+    write = how.pop("write", None)
+    with folders.claim(folder, **{"resume": False, "overwrite": False, **how}) as work:
+        if checkpoint:
+            (work / folders.CHECKPOINT).write_text(checkpoint)
+        if write:
+            folders.publish(folder, work, write)
         raise KeyError
+
+
+def test_a_new_folder_that_stays_empty_is_removed_with_its_parents(here):
+    with pytest.raises(KeyError):
+        fail_in(here / "a" / "b")
     assert list(here.iterdir()) == []
 
 
 def test_a_folder_with_a_checkpoint_stays_after_a_failure(here):
-    with pytest.raises(KeyError), folders.claim(here / "a", resume=False, overwrite=False) as work:
-        (work / folders.CHECKPOINT).write_text("half")
-        raise KeyError
+    with pytest.raises(KeyError):
+        fail_in(here / "a", checkpoint="half")
     assert contents(here / "a") == {folders.CHECKPOINT: "half"}
 
 
@@ -68,12 +78,11 @@ def test_a_replacement_that_fails_leaves_the_old_run_and_can_go_on(here):
         write_all(staging)
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"), folders.claim(here / "a", resume=False, overwrite=True) as work:
-        (work / folders.CHECKPOINT).write_text("new")
-        folders.publish(here / "a", work, full)
+    with pytest.raises(OSError, match="disk full"):
+        fail_in(here / "a", overwrite=True, checkpoint="new", write=full)
     assert contents(here / "a") == before
     with folders.claim(here / "a", resume=True, overwrite=False) as again:
-        assert again == work
+        assert again == here / "a" / ".next"
         assert contents(again) == {folders.CHECKPOINT: "new"}
         folders.publish(here / "a", again, write_all)
     assert contents(here / "a")[folders.CHECKPOINT] == "new"
@@ -81,15 +90,15 @@ def test_a_replacement_that_fails_leaves_the_old_run_and_can_go_on(here):
 
 def test_another_overwrite_begins_anew(here):
     old_run(here / "a")
-    with pytest.raises(KeyError), folders.claim(here / "a", resume=False, overwrite=True) as work:
-        (work / folders.CHECKPOINT).write_text("half")
-        raise KeyError
+    with pytest.raises(KeyError):
+        fail_in(here / "a", overwrite=True, checkpoint="half")
     with folders.claim(here / "a", resume=False, overwrite=True) as work:
         assert contents(work) == {}
 
 
-def test_a_folder_without_a_result_is_never_half_new(here):
-    """Whatever moment the process dies at, `result.json` stands only beside files of its own run."""
+@pytest.mark.parametrize("stop", range(5))
+def test_a_result_never_stands_beside_files_of_another_run(stop, here, monkeypatch):
+    """Whatever moment the process dies at while files are moved, there is no `result.json` to vouch for them."""
     old_run(here / "a")
     moved = []
 
@@ -99,19 +108,17 @@ def test_a_folder_without_a_result_is_never_half_new(here):
         moved.append(target)
         replace(source, target)
 
-    for stop in range(5):
-        moved.clear()
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(folders.os, "replace", dying)
-            folders.publish(here / "a", here / "a", write_all)
-        assert "result.json" not in contents(here / "a")
+    monkeypatch.setattr(folders.os, "replace", dying)
+    with pytest.raises(KeyboardInterrupt):
+        folders.publish(here / "a", here / "a", write_all)
+    assert "result.json" not in contents(here / "a")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written_is_refused(here):
-    (here / "a").mkdir(mode=0o500)
-    with (
-        pytest.raises(RequestError, match="cannot be written"),
-        folders.claim(here / "a" / "b", resume=False, overwrite=False),
-    ):
-        pass
+def test_a_folder_that_cannot_be_written_is_refused_and_not_left_behind(here, monkeypatch):
+    def denied(*words, **more):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(folders.tempfile, "TemporaryFile", denied)
+    with pytest.raises(RequestError, match="a/b cannot be written: Permission denied"):
+        fail_in(here / "a" / "b")
+    assert list(here.iterdir()) == []

@@ -22,8 +22,8 @@ def test_help_names_every_command_and_option(gradwise):
     assert all(word in said.out for word in ("fit", "predict", "report", "--version"))
     said = gradwise("fit", "--help")
     options = (
-        "--target --task --drop --kind --group --time --weight --class-weight --test --metric --folds --seed --out --resume "
-        "--overwrite --set --config --max-time --checkpoint --on --dry-run --json --quiet --no-report"
+        "--target --task --drop --kind --group --time --weight --class-weight --test --metric --folds --seed --out "
+        "--resume --overwrite --set --config --max-time --checkpoint --on --dry-run --json --quiet --no-report"
     )
     assert [option for option in options.split() if option not in said.out] == []
     said = gradwise("predict", "-h")

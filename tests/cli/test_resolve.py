@@ -154,19 +154,16 @@ def test_tables_mirror_paths():
     assert (recipe.model.widths, recipe.model.residual) == ((8, 4), True)
 
 
-def test_every_part_can_become_any_other_of_its_kind_or_says_why_not():
+def test_every_part_can_become_any_other_of_its_kind():
     from gradwise.cli.resolve import _classes
 
-    recipe, made = RECIPES["classes"], 0
-    for path, part in parts(recipe):
+    only_in_python = {"Chain"}  # it needs its steps
+    made = 0
+    for path, part in parts(RECIPES["classes"]):
         for name, kind in _classes(part).items():
-            try:
-                changed = turned(f"{path}={name}")
-            except RequestError as problem:
-                assert "only Python code" in str(problem)
-                continue
-            assert type(get(changed, path)) is kind
-            made += 1
+            if name not in only_in_python:
+                assert type(get(turned(f"{path}={name}"), path)) is kind
+                made += 1
     assert made > 60
 
 

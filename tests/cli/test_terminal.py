@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pty
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,20 +65,26 @@ def test_without_a_terminal_progress_is_silent(capsys):
 
 def seen_on_a_terminal(words: list[str], folder: Path) -> str:
     """All that a program writes to its terminal, without the codes that move the cursor."""
-    process, terminal = pty.fork()
-    if process == 0:
-        os.chdir(folder)
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm", "COLUMNS": "80"}
-        os.execve(sys.executable, [sys.executable, "-m", "gradwise.cli.main", *words], environment)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gradwise.cli.main", *words],
+        stdout=theirs,
+        stderr=theirs,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm", "COLUMNS": "80"},
+    )
+    os.close(theirs)
     shown = b""
     while True:
         try:
-            block = os.read(terminal, 65536)
-        except OSError:  # Linux says that the other end has closed in this way
+            block = os.read(ours, 65536)
+        except OSError:  # Linux says in this way that the other end has closed
+            break
+        if not block:
             break
         shown += block
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
 
 

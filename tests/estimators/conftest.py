@@ -5,6 +5,8 @@ import pytest
 from sklearn.datasets import load_iris
 
 from gradwise.models.mlp import Mlp
+from gradwise.optimisers.adaptive import Adam
+from gradwise.optimisers.averaged import MovingAverage
 from gradwise.training.stopping import Off
 
 
@@ -19,4 +21,5 @@ def iris():
 @pytest.fixture
 def small():
     """Parameters of an estimator that trains in a moment, the same one each time."""
-    return {"model": Mlp(widths=(16,)), "stopping": Off(epochs=20), "random_state": 0}
+    rule = MovingAverage(Adam(learning_rate=0.01))
+    return {"model": Mlp(widths=(16,)), "optimiser": rule, "stopping": Off(epochs=20), "random_state": 0}

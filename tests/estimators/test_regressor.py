@@ -21,7 +21,7 @@ def test_several_numbers_at_once_in_units_of_their_own(small):
     draw = np.random.default_rng(0)
     X = draw.normal(size=(300, 3))
     Y = np.column_stack([1000.0 * X[:, 0] + 5000.0, 0.001 * (X[:, 1] - X[:, 2])])
-    regressor = Regressor(**small).set_params(optimiser__learning_rate=0.01).fit(X, Y)
+    regressor = Regressor(**small).fit(X, Y)
     predictions = regressor.predict(X)
     assert predictions.shape == (300, 2)
     for column in range(2):
@@ -46,12 +46,6 @@ def test_a_column_of_validation_targets_does_not_change_the_dimensions(iris, sma
     X, _ = iris
     regressor = Regressor(**small).fit(X[:100, :3], X[:100, 3], validation_data=(X[100:, :3], X[100:, [3]]))
     assert regressor.predict(X[:5, :3]).shape == (5,)
-
-
-def test_a_constant_target_is_predicted_as_it_is(iris, small):
-    X, _ = iris
-    predictions = Regressor(**small).fit(X, np.full(150, 7.0)).predict(X)
-    np.testing.assert_allclose(predictions, 7.0, atol=0.2)
 
 
 def test_one_row_is_enough(small):
