@@ -26,7 +26,7 @@ from .penalty import L1, L2, AbstractPenalty
 
 
 class Supervised(AbstractCriterion):
-    """Loss on targets plus penalties. `mixup` is alpha of Beta(alpha, alpha): examples are trained on in blended pairs."""
+    """Loss on targets plus penalties. With `mixup`, alpha of Beta(alpha, alpha), examples are blended in pairs."""
 
     loss: AbstractLoss
     penalties: tuple[AbstractPenalty, ...] = (L2(), L1())

@@ -8,6 +8,7 @@
 """
 
 import abc
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from jaxtyping import Array, Float, Scalar
 from ..core.knob import Spec, is_off, knob, switch
 from ..core.prior import Choice, Uniform, ZeroOr
 
-_SMOOTHING = {
+_SMOOTHING: dict[str, Any] = {
     "allowed": "[0, 1)",
     "prior": ZeroOr(Uniform(0.01, 0.2)),
     "row": "J9",

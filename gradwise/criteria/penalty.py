@@ -9,6 +9,7 @@ the mini-batch size; the criterion divides by T beside its averaged loss.
 """
 
 import abc
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from ..core.knob import Spec, knob, switch
 from ..core.prior import LogUniform, ZeroOr
 from ..core.tree import matching, named_leaves, trainable
 
-_COEFFICIENT = {
+_COEFFICIENT: dict[str, Any] = {
     "allowed": "[0, inf)",
     "prior": ZeroOr(LogUniform(1e-4, 100.0)),
     "row": "D2",
@@ -27,7 +28,7 @@ _COEFFICIENT = {
     "off": 0.0,
     "about": "lambda beside the summed loss; 0 by default, since early stopping does its work",
 }
-_WHERE = {
+_WHERE: dict[str, Any] = {
     "row": "D2",
     "kind": "model",
     "about": "which parameters, by path: weights only unless said otherwise",

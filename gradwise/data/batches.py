@@ -38,7 +38,7 @@ def rounds_for(count: int) -> int:
     """Rounds after which the permutations of this many examples look uniform: 6 from T = 256 on, 24 at T = 3."""
     rows = _rows(count)
     rounds = _LEAST_ROUNDS
-    while 1 < rows and rows ** (rounds // 2) < _MIXED:
+    while rows > 1 and rows ** (rounds // 2) < _MIXED:
         rounds += 2
     return rounds
 

@@ -307,7 +307,7 @@ def _of_arrays(loaded: Loaded, request: Request) -> Dataset:
     return replace(dataset, test=Dataset(others, official, task, name=loaded.test.name))
 
 
-def read(source: str, request: Request) -> Dataset:
+def read(source: str, request: Request = Request()) -> Dataset:
     """The data set in a named set, a file or standard input ("-", delimited text), read as asked."""
     text = [name for name, kind in request.kinds.items() if kind == "category"]
     wanted = [*(request.targets or ("y",)), *request.helpers.values()]

@@ -6,7 +6,7 @@
 | Sigmoid | 1/(1+e^-a) | 4 | its slope at 0 is a quarter of tanh's |
 | Rectifier | max(0, a) | sqrt 2 | half of its units are off |
 | HardTanh | a clipped to [-1, 1] | 1 | |
-| Softsign | a/(1+abs a) | 2 | its slope falls faster than tanh's; measured: at 1 five layers lose a factor 44, at 2 a factor 7 |
+| Softsign | a/(1+abs a) | 2 | its slope falls fast: over five layers a gain of 1 loses a factor 44, of 2 a factor 7 |
 | Identity | a | 1 | linear outputs |
 """
 

@@ -6,7 +6,7 @@
 
 The network takes one example; `jax.vmap` makes the batch. Batch normalisation sees the batch through the axis named
 "batch" while training, and otherwise uses statistics that `calibrate` measures on training examples with the very
-parameters that are being judged. So no running average lags behind, and averaged parameters get statistics of their own.
+parameters that are being judged. So no running average lags, and averaged parameters get statistics of their own.
 Slots beyond the end of an epoch hold real examples and count in the statistics: a last batch of one is no noisier.
 """
 
@@ -215,7 +215,7 @@ class Mlp(AbstractModel):
             found.append(
                 Finding(
                     "warning",
-                    f"sigmoid units in {len(self.widths)} hidden layers, not pre-trained: the top layer saturates early.",
+                    f"sigmoid units in {len(self.widths)} hidden layers, not pre-trained: the top one saturates early.",
                     row="D6",
                     next="use Tanh() or Rectifier(), or pre-train the layers.",
                 )

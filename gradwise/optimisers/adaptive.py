@@ -4,6 +4,8 @@ The two differ in what decay means. Beside Adam a penalty in the criterion passe
 shrinks the weights by rate * decay at each update, whatever the gradient's size.
 """
 
+from typing import Any
+
 import optax
 from jaxtyping import PyTree, Scalar
 
@@ -14,15 +16,25 @@ from ..core.prior import LogUniform, Uniform
 from ..core.tree import matching
 from .schedule import AbstractSchedule, Constant, present_rate, scale_by_rate
 
-_RATE = {
+_RATE: dict[str, Any] = {
     "allowed": "(0, inf)",
     "prior": LogUniform(1e-5, 1e-1),
     "row": "C1",
     "about": "the initial learning rate: if only one knob can be tuned, tune this one",
 }
-_FIRST = {"allowed": "[0, 1)", "prior": Uniform(0.0, 0.99), "row": "J1", "about": "memory of the mean gradient"}
-_SECOND = {"allowed": "[0, 1)", "prior": Uniform(0.9, 0.9999), "row": "J1", "about": "memory of the squared gradient"}
-_EPSILON = {
+_FIRST: dict[str, Any] = {
+    "allowed": "[0, 1)",
+    "prior": Uniform(0.0, 0.99),
+    "row": "J1",
+    "about": "memory of the mean gradient",
+}
+_SECOND: dict[str, Any] = {
+    "allowed": "[0, 1)",
+    "prior": Uniform(0.9, 0.9999),
+    "row": "J1",
+    "about": "memory of the squared gradient",
+}
+_EPSILON: dict[str, Any] = {
     "allowed": "(0, inf)",
     "prior": LogUniform(1e-10, 1e-3),
     "row": "J1",

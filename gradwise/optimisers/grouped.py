@@ -22,8 +22,8 @@ _MASKED = optax.MaskedNode()
 class Group(Spec):
     """Parameters by path, and their optimiser."""
 
-    where: str = switch("*.bias", row="C10", kind="optimiser", about="which parameters, by path")
     optimiser: AbstractOptimiser
+    where: str = switch("*.bias", row="C10", kind="optimiser", about="which parameters, by path")
 
     def __init__(self, where: str, optimiser: AbstractOptimiser):
         self.where = where

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 from ..core.knob import Spec, knob
 from ..core.prior import LogUniform, Uniform
 
-_EXPONENT = {
+_EXPONENT: dict[str, Any] = {
     "allowed": "(0, 1]",
     "prior": Uniform(0.3, 1.0),
     "row": "C2",
@@ -122,6 +122,6 @@ def scale_by_rate(learning_rate: Any, schedule: AbstractSchedule) -> optax.Gradi
 
 
 def present_rate(state: PyTree) -> Scalar:
-    """The learning rate of the last update, wherever in an optimiser's state it stands; the first group's if several."""
+    """The learning rate of the last update (before any: the initial one), wherever in an optimiser's state it stands."""
     states = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, RateState))
     return next(node.rate for node in states if isinstance(node, RateState))

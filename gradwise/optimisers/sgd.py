@@ -18,13 +18,13 @@ from ..core.parts import AbstractOptimiser
 from ..core.prior import LogUniform, Uniform
 from .schedule import AbstractSchedule, Constant, present_rate, scale_by_rate
 
-LEARNING_RATE = {
+LEARNING_RATE: dict[str, Any] = {
     "allowed": "(0, inf)",
     "prior": LogUniform(1e-6, 1.0),
     "row": "C1",
     "about": "the initial learning rate: if only one knob can be tuned, tune this one",
 }
-MOMENTUM = {
+MOMENTUM: dict[str, Any] = {
     "allowed": "[0, 1)",
     "prior": Uniform(0.0, 0.99),
     "row": "C9",

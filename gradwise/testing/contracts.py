@@ -246,7 +246,7 @@ def a_target(task: str, outputs: int) -> jax.Array:
 
 
 def check_loss(loss: AbstractLoss, outputs: int = 3) -> None:
-    """Scalars; the right gradient; finite loss and gradient at outputs of ±1e4 (row B7); a link that is a prediction."""
+    """One number an example; the right gradient; finite at outputs of ±1e4 (row B7); a link that is a prediction."""
     name = type(loss).__name__
     _demand(loss.task() in ("classes", "labels", "numbers"), f"{name}: no such task as {loss.task()!r}")
     target = a_target(loss.task(), outputs)
@@ -314,7 +314,7 @@ def check_model(model: AbstractModel, inputs: tuple[int, ...] = (6,), outputs: i
     build = eqx.filter_jit(lambda: model.build(inputs, outputs, key=jr.key(0)))
     network = build()
     _demand(eqx.tree_equal(network, build()), f"{name}: one key, two networks")
-    examples = np.random.default_rng(1).normal(size=(5, *inputs)).astype(np.float32)
+    examples = jnp.asarray(np.random.default_rng(1).normal(size=(5, *inputs)), jnp.float32)
     many = eqx.filter_jit(lambda network, rows: apply_batch(network, rows, None))
     together = many(network, examples)
     _demand(together.shape == (5, outputs), f"{name}: {outputs} outputs are asked; got shape {together.shape[1:]}")

@@ -33,7 +33,7 @@ SIZES = (1, 3, 7, 20)  # 3 and 7 do not divide 20
 def network(parameters: oracles.Parameters):
     """A gradwise network with these parameters: one tanh layer (V, b) if given, linear outputs (W, c)."""
     widths = (parameters["V"].shape[0],) if "V" in parameters else ()
-    model = Mlp(widths=widths, activation=Tanh(), initial=Zeros(), output_initial=Zeros())
+    model = Mlp(widths=widths, activation=Tanh(), initial=Zeros(), output_initial=Zeros(), dropout=0.0)
     built = model.build((4,), parameters["W"].shape[0], key=jr.key(0))
     values = {name: jnp.asarray(value, jnp.float32) for name, value in parameters.items()}
     built = eqx.tree_at(lambda n: (n.output.weight, n.output.bias), built, (values["W"], values["c"]))
@@ -96,7 +96,7 @@ def test_over_an_epoch_the_gradient_is_the_whole_criterion_over_b(size: int) -> 
 
 
 def ridge(strength: float) -> oracles.Parameters:
-    """The closed-form minimum of sum of (1/2)(y - wx - c)^2 + strength |w|^2, in scikit-learn's terms alpha = 2 lambda."""
+    """The minimum of sum of (1/2)(y - wx - c)^2 + strength |w|^2: in scikit-learn's terms alpha = 2 lambda."""
     fitted = Ridge(alpha=2 * strength).fit(X, NUMBERS[:, 0])
     return {"W": fitted.coef_.reshape(1, 4), "c": np.asarray([fitted.intercept_])}
 

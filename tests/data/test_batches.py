@@ -1,4 +1,4 @@
-"""The order of the examples (rows B1, B3), on real numbers: once an epoch, exact ages, permutations that look uniform."""
+"""The order of the examples (rows B1, B3): each once an epoch, exact ages, permutations that look uniform."""
 
 import functools
 import itertools

@@ -31,6 +31,7 @@ def outputs_of(network: MlpNetwork, inputs, key=None):
 
 def net(inputs: int = 6, **choices) -> MlpNetwork:
     """A network whose parameters, biases, gains and shifts too, are all away from their first values."""
+    choices = {"dropout": 0.0, **choices}
     network = Mlp(initial=Zeros(), output_initial=Zeros(), **choices).build((inputs,), 3, key=jr.key(0))
     parameters, rest = trainable(network)
     leaves, tree = jax.tree.flatten(parameters)

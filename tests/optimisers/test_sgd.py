@@ -112,7 +112,7 @@ ROOT = np.sqrt(SHARP / FLAT)
     ids=["gradient-descent", "heavy-ball", "nesterov"],
 )
 def test_contraction_on_a_quadratic_is_the_known_one(optimiser: AbstractOptimiser, rate: float) -> None:
-    """0.980 for gradient descent, 0.818 for the heavy ball, 0.9 for Nesterov, an update, at a condition number of 100."""
+    """An update shrinks the distance to 0.980 (gradient descent), 0.818 (heavy ball) or 0.9 (Nesterov) of itself."""
 
     @eqx.filter_jit
     def distances(optimiser: AbstractOptimiser):
@@ -143,7 +143,7 @@ CLASSES = RNG.integers(0, 3, T)
 
 def problem(optimiser: AbstractOptimiser, batches):
     recipe = gradwise.defaults.classification(
-        model=Mlp(widths=(5,), activation=Tanh()),
+        model=Mlp(widths=(5,), activation=Tanh(), dropout=0.0),
         criterion=Supervised(Softmax(), penalties=()),
         batches=batches,
         optimiser=optimiser,

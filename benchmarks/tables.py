@@ -1,0 +1,108 @@
+"""Writes the tables of the README from the results of the benchmarks: no figure there is typed by hand.
+
+    python benchmarks/tables.py            rewrite the README's tables
+    python benchmarks/tables.py --check    fail if they are not what the results say
+"""
+
+import argparse
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def _source(result: dict[str, Any]) -> str:
+    return f"\n{result['machine']}; {result['date']}; `{result['command']}`.\n"
+
+
+def fit_vs_peers(result: dict[str, Any]) -> str:
+    """Ratios by cell, then the summary."""
+    peers = list(result["cells"][0]["ratios"])
+    on_cpu = result["cells"][0]["share_of_numpy"] is not None
+    head = "| hidden layers | H | B | " + ("share of NumPy's rate | " if on_cpu else "µs an update | ")
+    lines = [head + " | ".join(peers) + " |", "|" + "---|" * (4 + len(peers))]
+    for cell in result["cells"]:
+        micro = cell["seconds"]["gradwise"] * cell["batch"] / cell["examples"] * 1e6
+        fourth = f"{cell['share_of_numpy']:.0%}" if on_cpu else f"{micro:.0f}"
+        ratios = " | ".join(f"{cell['ratios'][peer]:.1f}×" for peer in peers)
+        lines.append(f"| {cell['layers']} | {cell['hidden']} | {cell['batch']} | {fourth} | {ratios} |")
+    if len(result["cells"]) > 4:
+        means = [math.exp(sum(math.log(c["ratios"][p]) for c in result["cells"]) / len(result["cells"])) for p in peers]
+        lines.append("| geometric mean | | | | " + " | ".join(f"**{mean:.1f}×**" for mean in means) + " |")
+    title = "One network, plain SGD, tanh layers, 784 inputs, 10 classes; shuffling and validation included for all. "
+    title += "How many times longer each peer takes than gradwise"
+    title += (
+        ", and the share of NumPy's matrix-product rate (2048², float32) that gradwise reaches:\n\n"
+        if on_cpu
+        else " on a GPU:\n\n"
+    )
+    tail = ""
+    if result["overhead"]:
+        tail = f"\nValidation, history and checkpoints cost {result['overhead']['overhead']:.1%} of the bare updates.\n"
+    return title + "\n".join(lines) + "\n" + tail + _source(result)
+
+
+def startup(result: dict[str, Any]) -> str:
+    lines = ["| start | seconds |", "|---|---|"]
+    lines += [f"| {name} | {value:.2f} |" for name, value in result["seconds"].items()]
+    return "\n".join(lines) + "\n" + _source(result)
+
+
+def defaults_quality(result: dict[str, Any]) -> str:
+    lines = [
+        "| data | metric | gradwise, default recipe | seconds | scikit-learn's default network | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        theirs = row["scikit_learn"]
+        percent = row["metric"] == "error_rate"
+
+        def tell(value: float, percent: bool = percent) -> str:
+            return f"{value:.2%}" if percent else f"{value:.3f}"
+
+        lines.append(
+            f"| {row['set']} | {'test error' if percent else 'R²'} | {tell(row['mean'])} ± {tell(row['standard_error'])} "
+            f"({len(row['values'])} seeds) | {row['seconds']:.1f} "
+            f"| {tell(theirs['mean'])} ({len(theirs['values'])} seeds) | {theirs['seconds']:.1f} |"
+        )
+    return "\n".join(lines) + "\n" + _source(result)
+
+
+TABLES = {
+    "fit_vs_peers_cpu": fit_vs_peers,
+    "fit_vs_peers_gpu": fit_vs_peers,
+    "startup": startup,
+    "defaults_quality": defaults_quality,
+}
+
+
+def filled(text: str) -> str:
+    """The README with every table whose result exists."""
+    for name, table in TABLES.items():
+        path = HERE / "results" / f"{name}.json"
+        if not path.exists():
+            continue
+        body = table(json.loads(path.read_text()))
+        pattern = rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)"
+        text = re.sub(pattern, lambda found, body=body: found[1] + body + found[2], text, flags=re.DOTALL)
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    chosen = parser.parse_args()
+    readme = HERE.parent / "README.md"
+    before = readme.read_text()
+    after = filled(before)
+    if chosen.check:
+        sys.exit(0 if before == after else "README.md does not hold what benchmarks/results says: run benchmarks/tables.py")
+    readme.write_text(after)
+
+
+if __name__ == "__main__":
+    main()

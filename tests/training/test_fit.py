@@ -1,0 +1,440 @@
+"""The whole journey: honest numbers on real data, no leaks, the same bits every time."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from gradwise import defaults
+from gradwise.core import keys, record
+from gradwise.core.dataset import Classes, Column, Dataset, Labels, Numbers
+from gradwise.core.errors import RequestError
+from gradwise.core.metric import METRICS, measure
+from gradwise.core.parts import Batch
+from gradwise.core.recipe import Recipe
+from gradwise.core.record import Fit
+from gradwise.data.batches import Reshuffled
+from gradwise.data.scale import Standardise
+from gradwise.data.split import GivenParts, HoldOut
+from gradwise.models.mlp import Mlp
+from gradwise.optimisers.adaptive import Adam
+from gradwise.optimisers.averaged import MovingAverage
+from gradwise.optimisers.sgd import Sgd
+from gradwise.training.fit import fit
+from gradwise.training.loop import Conduct
+from gradwise.training.stopping import Off, Patience
+
+KEY = keys.from_seed(0)
+QUICK: dict[str, Any] = {
+    "batches": Reshuffled(16),
+    "model": Mlp(widths=(16,)),
+    "optimiser": MovingAverage(Adam(learning_rate=0.01), decay=0.99),
+    "stopping": Patience(initial_examples=3000, initial_epochs=5, epochs=60),
+}
+
+
+def arrays_of(tree: Any) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two trees hold the same bits."""
+    pairs = list(zip(arrays_of(first), arrays_of(second), strict=True))
+    return all(mine.tobytes() == theirs.tobytes() for mine, theirs in pairs)
+
+
+def timeless(result: Fit) -> str:
+    """Everything that a record tells but for the wall clock."""
+    plain = result.summary()
+    for name in ("seconds", "machine"):
+        plain.pop(name)
+    history = {name: column for name, column in result.history.items() if name != "seconds"}
+    return json.dumps([plain, history])
+
+
+@pytest.fixture(scope="module")
+def fitted(iris: Dataset, recipe: Recipe) -> Fit:
+    return fit(recipe, iris, key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("name", "largest"),
+    [("digits", 0.06), ("iris", 0.1), ("wine", 0.1), ("breast_cancer", 0.06), ("diabetes", 65.0)],
+)
+def test_real_data_is_learned(bundled: Callable[[str], Dataset], name: str, largest: float) -> None:
+    dataset = bundled(name)
+    result = fit(defaults.for_task(dataset.task, **QUICK), dataset, key=KEY)
+    assert result.test < largest
+    assert result.metrics["train"][result.metric] < largest
+    assert result.outcome.name in {"patience", "finished"}
+    assert result.test_interval[0] < result.test < result.test_interval[1]
+    sizes = result.data["rows"]
+    assert sum(sizes.values()) == len(dataset)
+    assert sizes["test"] == pytest.approx(0.2 * len(dataset), abs=1)
+    if name == "diabetes":
+        assert result.metrics["test"]["r2"] > 0.3
+    else:
+        assert np.sum(result.evidence["confusion"]) == sizes["test"]
+        assert sum(one["errors"] for one in result.evidence["per_class"]) == round(result.test * sizes["test"])
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(iris: Dataset, recipe: Recipe, fitted: Fit) -> None:
+    again = fit(recipe, iris, key=keys.from_seed(0))
+    assert same(again.predictor.network, fitted.predictor.network)
+    assert same(again.state, fitted.state)
+    assert timeless(again) == timeless(fitted)
+    other = fit(recipe, iris, key=keys.from_seed(1))
+    assert not same(other.predictor.network, fitted.predictor.network)
+    assert (fitted.seed, other.seed) == (0, 1)
+
+
+def _parts_of(dataset: Dataset, recipe: Recipe) -> list[np.ndarray]:
+    """The rows of each part, found by rows that carry their own number."""
+    marked = dataclasses.replace(dataset, inputs=np.arange(len(dataset), dtype=float)[:, None], columns=())
+    parts = recipe.split(marked, key=keys.named(KEY, "split"))
+    return [part.inputs[:, 0].astype(int) for part in parts if part is not None]
+
+
+def test_test_rows_never_touch_what_is_learned_or_chosen(iris: Dataset, recipe: Recipe, fitted: Fit) -> None:
+    train, valid, test = _parts_of(iris, recipe)
+    assert sorted([*train, *valid, *test]) == list(range(150))
+    inputs = iris.inputs.copy()
+    inputs[test] = 1e6  # a marker that nothing could overlook
+    marked = fit(recipe, dataclasses.replace(iris, inputs=inputs), key=KEY)
+    assert same(marked.predictor.network, fitted.predictor.network)
+    assert same(marked.predictor.scaler, fitted.predictor.scaler)
+    assert marked.predictor.temperature == fitted.predictor.temperature
+    assert {name: marked.metrics[name] for name in ("train", "valid")} == {
+        name: fitted.metrics[name] for name in ("train", "valid")
+    }
+    assert marked.metrics["test"] != fitted.metrics["test"]
+
+
+def test_validation_rows_choose_but_never_teach(iris: Dataset, recipe: Recipe, fitted: Fit) -> None:
+    _, valid, test = _parts_of(iris, recipe)
+    inputs = iris.inputs.copy()
+    inputs[valid] = -1e3
+    inputs[test] = 1e6
+    chosen = dataclasses.replace(recipe, stopping=Off(epochs=2, spacing=1.0))
+    plain = fit(chosen, iris, key=KEY)
+    marked = fit(chosen, dataclasses.replace(iris, inputs=inputs), key=KEY)
+    assert same(marked.state.parameters, plain.state.parameters)
+    assert same(marked.predictor.scaler, plain.predictor.scaler)
+    assert marked.history["train_loss"] == plain.history["train_loss"]
+    assert marked.history["valid_loss"] != plain.history["valid_loss"]
+
+
+def test_scaler_and_target_units_come_from_the_training_part_alone() -> None:
+    draw = np.random.default_rng(0)
+    inputs, targets = draw.normal(size=(90, 4)), draw.normal(size=(90, 2)) * [1.0, 50.0] + [0.0, 7.0]
+    inputs[54:] += 100.0
+    targets[54:] *= 1000.0
+    recipe = defaults.regression(
+        split=GivenParts(54, 18), scaler=Standardise(), **{**QUICK, "stopping": Off(epochs=1, spacing=1.0)}
+    )
+    predictor = fit(recipe, Dataset(inputs, targets, Numbers(("a", "b"))), key=KEY).predictor
+    scaled = predictor.scaler.apply(inputs[:54], np.float64)
+    np.testing.assert_allclose(scaled.mean(0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(scaled.std(0), 1.0, atol=1e-9)
+    np.testing.assert_allclose(predictor.shift, targets[:54].mean(0))
+    np.testing.assert_allclose(predictor.scale, targets[:54].std(0))
+
+
+def test_an_official_test_set_is_used_as_it_is(iris: Dataset, recipe: Recipe) -> None:
+    order = np.random.default_rng(0).permutation(150)
+    official = dataclasses.replace(iris.take(order[:30]), name="official")
+    rest = dataclasses.replace(iris.take(order[30:]), test=official)
+    result = fit(recipe, rest, key=KEY)
+    assert result.data["rows"] == {"train": 96, "valid": 24, "test": 30}
+    expected = measure(iris.task, result.predictor.predict(official.inputs), official.targets, None)
+    assert result.metrics["test"] == expected
+
+
+def test_every_metric_is_told_for_every_part_and_recomputes(iris: Dataset, recipe: Recipe, fitted: Fit) -> None:
+    parts = dict(zip(("train", "valid", "test"), recipe.split(iris, key=keys.named(KEY, "split")), strict=True))
+    for name, part in parts.items():
+        got = measure(iris.task, fitted.predictor.predict(part.inputs), part.targets, None)
+        assert set(got) == set(METRICS["classes"])
+        assert fitted.metrics[name] == pytest.approx(got, rel=1e-9)
+    best = fitted.history["best"]
+    last = len(best) - 1 - best[::-1].index(True)
+    assert fitted.metrics["valid"]["error_rate"] == pytest.approx(fitted.history["valid_score"][last], abs=1e-6)
+
+
+@pytest.mark.parametrize("metric", METRICS["classes"])
+def test_a_metric_can_be_chosen(iris: Dataset, recipe: Recipe, fitted: Fit, metric: str) -> None:
+    result = fit(recipe, iris, key=KEY, metric=metric)
+    assert result.metric == metric
+    assert result.test == result.metrics["test"][metric]
+    assert result.summary()["test"] == result.test
+    if metric != "balanced_error_rate":
+        assert same(result.predictor.network, fitted.predictor.network)
+
+
+def test_a_metric_of_another_task_is_refused(iris: Dataset, recipe: Recipe) -> None:
+    with pytest.raises(RequestError, match="`rmse` does not measure classes"):
+        fit(recipe, iris, key=KEY, metric="rmse")
+    with pytest.raises(RequestError, match="Softmax learns classes, but the target holds numbers"):
+        fit(recipe, Dataset(iris.inputs, iris.inputs[:, :1], Numbers()), key=KEY)
+
+
+def test_the_temperature_lowers_validation_loss_and_leaves_every_choice(bundled: Callable[[str], Dataset]) -> None:
+    dataset = bundled("breast_cancer")
+    recipe = defaults.classification(**{**QUICK, "stopping": Off(epochs=60, spacing=5.0)})  # long: overconfident
+    result = fit(recipe, dataset, key=KEY)
+    assert result.evidence["temperature"] == result.predictor.temperature != 1.0
+    plain = dataclasses.replace(result.predictor, temperature=1.0)
+    _, valid, test = recipe.split(dataset, key=keys.named(KEY, "split"))
+    before = measure(dataset.task, plain.predict(valid.inputs), valid.targets, None)
+    assert result.metrics["valid"]["log_loss"] < before["log_loss"]
+    choices = [one.predict(test.inputs).argmax(1) for one in (plain, result.predictor)]
+    np.testing.assert_array_equal(*choices)
+    assert set(result.evidence["reliability"]) == {"before", "after"}
+
+
+def test_classes_are_weighted_as_asked(recipe: Recipe) -> None:
+    draw = np.random.default_rng(0)
+    targets = (draw.random(400) < 0.1).astype(int)
+    inputs = draw.normal(size=(400, 4)) + 0.9 * targets[:, None]
+    dataset = Dataset(inputs, targets, Classes(np.array(["often", "rare"])))
+    chosen = dataclasses.replace(recipe, stopping=Off(epochs=30, spacing=5.0))
+    found = {}
+    for name, weight in (("none", None), ("balanced", "balanced"), ("given", {"rare": 9.0}), ("even", {"often": 1})):
+        confusion = np.array(fit(chosen, dataset, key=KEY, class_weight=weight).evidence["confusion"])
+        found[name] = int(confusion[:, 1].sum())  # how often the rare class is named
+    assert found["none"] == found["even"]
+    assert found["balanced"] > found["none"]
+    assert found["given"] > found["none"]
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        ("even", '"balanced" or a mapping'),
+        ({"tulip": 2.0}, "'tulip'"),
+        ({"setosa": -1.0}, "at least 0"),
+        ({"setosa": 0.0, "versicolor": 0.0, "virginica": 0.0}, "nothing to learn from"),
+    ],
+)
+def test_class_weights_that_cannot_be_are_refused(iris: Dataset, recipe: Recipe, weight: Any, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        fit(recipe, iris, key=KEY, class_weight=weight)
+
+
+@pytest.mark.parametrize("bad", [np.full(150, -1.0), np.zeros(150), np.full(150, np.nan), np.full(150, np.inf)])
+def test_sample_weights_that_cannot_be_are_refused(iris: Dataset, recipe: Recipe, bad: np.ndarray) -> None:
+    with pytest.raises(RequestError, match="sample weights"):
+        fit(recipe, dataclasses.replace(iris, weights=bad), key=KEY)
+
+
+def test_rows_of_weight_zero_teach_nothing(iris: Dataset, recipe: Recipe) -> None:
+    order = np.random.default_rng(0).permutation(150)
+    weights = (np.arange(150) % 4 > 0).astype(float)
+    dataset = dataclasses.replace(iris.take(order), weights=weights)
+    lies = np.where(weights == 0, (dataset.targets + 1) % 3, dataset.targets)
+    chosen = dataclasses.replace(recipe, split=GivenParts(90, 30))
+    honest = fit(chosen, dataset, key=KEY)
+    lying = fit(chosen, dataclasses.replace(dataset, targets=lies), key=KEY)
+    assert same(honest.state.parameters, lying.state.parameters)
+    assert honest.metrics["test"]["error_rate"] == lying.metrics["test"]["error_rate"]
+    # The mean weight is 1, so the scale of the weights says nothing.
+    scaled = fit(chosen, dataclasses.replace(dataset, weights=weights * 2.0**20), key=KEY)
+    assert same(honest.state.parameters, scaled.state.parameters)
+
+
+def test_several_numbers_at_once() -> None:
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(300, 4))
+    targets = np.stack([inputs[:, 0] * 3 + 10, inputs[:, 1] - inputs[:, 2], inputs[:, 3] ** 2], axis=1)
+    result = fit(defaults.regression(**QUICK), Dataset(inputs, targets, Numbers(("a", "b", "c"))), key=KEY)
+    assert result.metrics["test"]["r2"] > 0.7
+    assert result.predictor.predict(inputs).shape == (300, 3)
+    assert np.shape(result.evidence["predictions"]) == (60, 3)
+    assert result.metric == "rmse"
+    assert result.data["target"] == ["a", "b", "c"]
+
+
+def test_several_labels_at_once() -> None:
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(300, 4))
+    targets = (inputs[:, :3] + 0.2 * draw.normal(size=(300, 3)) > 0).astype(int)
+    result = fit(defaults.multilabel(**QUICK), Dataset(inputs, targets, Labels(("a", "b", "c"))), key=KEY)
+    assert result.test < 0.12
+    assert result.metrics["test"]["auc"] > 0.95
+    assert [one["label"] for one in result.evidence["per_label"]] == ["a", "b", "c"]
+    assert set(result.metrics["test"]) == set(METRICS["labels"])
+
+
+def squared(model: Any, batch: Batch, key: Any) -> Any:
+    errors = jax.vmap(model)(batch.inputs) - batch.targets
+    return jnp.sum(batch.weights[:, None] * errors**2) / jnp.sum(batch.weights)
+
+
+def test_ones_own_network_and_loss_go_through(bundled: Callable[[str], Dataset]) -> None:
+    dataset = bundled("diabetes")
+    network = eqx.nn.MLP(10, 1, 16, 1, key=jax.random.key(1))
+    before = arrays_of(network)
+    result = fit(defaults.regression(**{**QUICK, "model": network, "criterion": squared}), dataset, key=KEY)
+    assert result.test < 65
+    assert result.metrics["test"]["r2"] > 0.3
+    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(arrays_of(network), before, strict=True))
+    assert isinstance(result.predictor.network, eqx.nn.MLP)
+    assert result.predictor.predict(dataset.inputs).shape == (442, 1)
+
+
+def test_a_network_of_the_wrong_shape_is_refused_in_one_line(bundled: Callable[[str], Dataset]) -> None:
+    network = eqx.nn.MLP(10, 2, 16, 1, key=jax.random.key(1))
+    with pytest.raises(RequestError, match=r"returns shape \(2,\) .* needs \(1,\)") as caught:
+        fit(defaults.regression(model=network, criterion=squared), bundled("diabetes"), key=KEY)
+    assert "\n" not in str(caught.value)
+
+
+def test_divergence_is_told_and_not_raised(iris: Dataset, recipe: Recipe) -> None:
+    result = fit(dataclasses.replace(recipe, optimiser=Sgd(learning_rate=1e38)), iris, key=KEY)
+    assert result.outcome.name == "diverged"
+    assert [finding.level for finding in result.findings] == ["error"]
+    assert "C1" in {finding.row for finding in result.findings}
+    assert np.isfinite(result.predictor.predict(iris.inputs)).all()
+    assert math.isfinite(result.test)
+
+
+def test_a_run_that_was_still_improving_says_so(iris: Dataset, recipe: Recipe) -> None:
+    slow = Patience(initial_examples=1e6, spacing=1.0, least_examples=1, epochs=1)
+    result = fit(dataclasses.replace(recipe, stopping=slow), iris, key=KEY)
+    if result.history["best"][-1]:
+        assert "still improving" in " ".join(finding.what for finding in result.findings)
+    off = fit(dataclasses.replace(recipe, stopping=Off(epochs=1, spacing=1.0, least_examples=1)), iris, key=KEY)
+    assert off.findings == ()
+
+
+def test_a_class_without_training_examples_is_told(iris: Dataset, recipe: Recipe) -> None:
+    order = np.argsort(iris.targets == 2, kind="stable")  # the last class comes last
+    result = fit(dataclasses.replace(recipe, split=GivenParts(90, 30)), iris.take(order), key=KEY)
+    assert any("virginica" in finding.what and finding.row == "E2" for finding in result.findings)
+
+
+def test_without_a_test_part_there_is_no_test_error(iris: Dataset, recipe: Recipe) -> None:
+    result = fit(dataclasses.replace(recipe, split=HoldOut(valid=0.2, test=0.0)), iris, key=KEY)
+    assert result.data["rows"] == {"train": 120, "valid": 30, "test": 0}
+    assert math.isnan(result.test)
+    assert all(math.isnan(end) for end in result.test_interval)
+    assert result.summary()["test"] is None
+
+
+def test_the_data_is_described_as_understood(fitted: Fit, iris: Dataset) -> None:
+    told = fitted.data
+    assert told["rows"] == {"train": 90, "valid": 30, "test": 30}
+    assert [column["name"] for column in told["columns"]] == [column.name for column in iris.columns]
+    assert {column["missing"] for column in told["columns"]} == {0}
+    assert (told["shape"], told["split"]) == ([4], "HoldOut")
+    json.dumps(told, allow_nan=False)
+
+
+def test_missing_values_constants_and_one_column_are_handled(recipe: Recipe) -> None:
+    draw = np.random.default_rng(0)
+    inputs = np.stack([draw.normal(size=150), np.full(150, 3.0), draw.normal(size=150)], axis=1)
+    inputs[::7, 2] = np.nan
+    targets = (inputs[:, 0] > 0).astype(int)
+    columns = (Column("a"), Column("b"), Column("c"))
+    result = fit(recipe, Dataset(inputs, targets, Classes(np.array([0, 1])), columns), key=KEY)
+    assert [column["missing"] for column in result.data["columns"]] == [0, 0, 22]
+    assert [column["constant"] for column in result.data["columns"]] == [False, True, False]
+    assert result.test < 0.3
+    one = fit(recipe, Dataset(inputs[:, :1], targets, Classes(np.array([0, 1])), columns[:1]), key=KEY)
+    assert one.test < 0.2
+
+
+def test_one_class_alone_is_learned_without_an_error(recipe: Recipe) -> None:
+    inputs = np.random.default_rng(0).normal(size=(30, 4))
+    result = fit(recipe, Dataset(inputs, np.zeros(30, int), Classes(np.array(["only"]))), key=KEY)
+    assert result.test == 0.0
+    assert result.predictor.predict(inputs).shape == (30, 2)
+
+
+def test_images_and_sparse_rows_go_through(digits: Dataset, recipe: Recipe) -> None:
+    rows = np.arange(300)
+    flat = dataclasses.replace(digits.take(rows), columns=())
+    images = dataclasses.replace(flat, inputs=flat.inputs.reshape(-1, 8, 8))
+    sparse = dataclasses.replace(flat, inputs=csr_matrix(flat.inputs))
+    for dataset in (images, sparse):
+        result = fit(recipe, dataset, key=KEY)
+        assert result.test < 0.8
+        assert result.predictor.predict(dataset.inputs[:5]).shape == (5, 10)
+
+
+def test_a_run_that_is_cut_goes_on_to_the_same_record(
+    iris: Dataset, recipe: Recipe, fitted: Fit, tmp_path: Path
+) -> None:
+    cut = fit(recipe, iris, key=KEY, conduct=Conduct(folder=tmp_path, max_seconds=0.0))
+    assert cut.outcome.name == "out_of_time"
+    whole = fit(recipe, iris, key=KEY, conduct=Conduct(folder=tmp_path, resume=True))
+    assert same(whole.predictor.network, fitted.predictor.network)
+    assert timeless(whole) == timeless(fitted)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": keys.from_seed(1)},
+        {"class_weight": "balanced"},
+        {"metric": "balanced_error_rate"},
+        {"rate": 0.2},
+        {"weights": np.arange(1.0, 151.0)},
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    iris: Dataset, recipe: Recipe, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    options = {"key": KEY, **change}
+    chosen = dataclasses.replace(recipe, optimiser=Sgd(learning_rate=options.pop("rate", 0.1)))
+    dataset = dataclasses.replace(iris, weights=options.pop("weights", None))
+    fit(recipe, iris, key=KEY, conduct=Conduct(folder=tmp_path, max_seconds=0.0))
+    with pytest.raises(RequestError, match="belongs to another run"):
+        fit(chosen, dataset, conduct=Conduct(folder=tmp_path, resume=True), **options)
+
+
+def test_the_knobs_count_beside_a_network_of_ones_own(bundled: Callable[[str], Dataset], tmp_path: Path) -> None:
+    dataset = bundled("diabetes")
+    parts = {**QUICK, "model": eqx.nn.MLP(10, 1, 16, 1, key=jax.random.key(1)), "criterion": squared}
+    fit(defaults.regression(**parts), dataset, key=KEY, conduct=Conduct(folder=tmp_path, max_seconds=0.0))
+    other = {**parts, "optimiser": MovingAverage(Adam(learning_rate=0.02), decay=0.99)}
+    with pytest.raises(RequestError, match="belongs to another run"):
+        fit(defaults.regression(**other), dataset, key=KEY, conduct=Conduct(folder=tmp_path, resume=True))
+
+
+def test_a_warm_start_goes_on_and_leaves_the_earlier_result_whole(iris: Dataset, recipe: Recipe) -> None:
+    chosen = dataclasses.replace(recipe, stopping=Off(epochs=1, spacing=1.0, least_examples=1))
+    first = fit(chosen, iris, key=KEY)
+    before = first.predictor.predict(iris.inputs)
+    parameters = arrays_of(first.state.parameters)
+    second = fit(chosen, iris, key=KEY, warm=first)
+    assert second.history["train_loss"][0] < first.history["train_loss"][0]
+    assert same(second.predictor.scaler, first.predictor.scaler)
+    np.testing.assert_array_equal(first.predictor.predict(iris.inputs), before)
+    assert all(np.array_equal(*pair) for pair in zip(arrays_of(first.state.parameters), parameters, strict=True))
+    third = fit(chosen, iris, key=KEY, warm=first)
+    assert same(third.predictor.network, second.predictor.network)
+
+
+def test_the_record_of_a_fit_is_written_and_read(fitted: Fit, tmp_path: Path) -> None:
+    record.write(fitted, tmp_path)
+    again = record.read(tmp_path)
+    assert timeless(again) == timeless(fitted)
+    assert eqx.tree_equal(again.recipe, fitted.recipe)
+
+
+def test_data_that_does_not_fit_in_memory_is_refused(
+    iris: Dataset, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradwise.core.machine.available_bytes", lambda: 1000)
+    with pytest.raises(RequestError, match="GiB"):
+        fit(recipe, iris, key=KEY)
