@@ -27,7 +27,7 @@ from ..training.loop import Conduct
 from ..training.predictor import load_predictor, save_predictor
 from . import folder as folders
 from .options import FitOptions, merge, read_config
-from .plan import expected_sizes, make_plan
+from .plan import check_network, expected_sizes, make_plan
 from .resolve import Assignment, Resolved, flatten, parse_assignment, resolve
 from .terminal import Progress, one_line, say, show_plan, show_result
 
@@ -227,6 +227,7 @@ def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
             dataset = read(options.data, _request(options))
             resolved = _resolve(options, assignments, dataset.task.kind)
             as_criterion(resolved.recipe.criterion).check_task(dataset.task)
+            check_network(resolved.recipe, dataset)
         if options.dry_run:
             progress.phase("planning")
             plan = make_plan(options, dataset, resolved, folder)

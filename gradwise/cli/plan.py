@@ -7,8 +7,10 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from ..core import machine
 from ..core.adapt import as_model
 from ..core.dataset import Dataset
+from ..core.errors import RequestError
 from ..core.tree import knobs, parts, trainable
 from .options import FitOptions
 from .resolve import Resolved
@@ -43,6 +45,17 @@ def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int) -> tuple[int
     parameters, optimiser = eqx.filter_eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
     # Parameters, their gradient and the best ones so far, and what the optimiser remembers.
     return size(parameters, False), 3 * size(parameters, True) + size(optimiser, True)
+
+
+def check_network(recipe: Any, dataset: Dataset) -> None:
+    """Refuses a network that could not be trained in this machine's memory, before the system ends the process."""
+    parameters, needed = _count_state(recipe, dataset.shape, dataset.task.outputs)
+    free = machine.available_bytes()
+    if needed > free:
+        raise RequestError(
+            f"the network has {parameters:,} parameters and training needs {needed / 2**30:.0f} GiB for them; "
+            f"{free / 2**30:.0f} GiB are free. Make it smaller, for instance --set model.widths=256,256."
+        )
 
 
 def _columns(dataset: Dataset) -> list[dict[str, Any]]:

@@ -122,6 +122,6 @@ def scale_by_rate(learning_rate: Any, schedule: AbstractSchedule) -> optax.Gradi
 
 
 def present_rate(state: PyTree) -> Scalar:
-    """The learning rate of the last update (before any: the initial one), wherever in an optimiser's state it stands."""
+    """The learning rate of the last update (before any: the initial one), wherever in a state it stands."""
     states = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, RateState))
     return next(node.rate for node in states if isinstance(node, RateState))

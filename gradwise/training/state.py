@@ -88,7 +88,8 @@ def _start(recipe: Recipe, shape: tuple[int, ...], outputs: int, sizes: tuple[in
         best=jax.tree.map(jnp.array, arrays),
         update=jnp.zeros((), jnp.int32),
     )
-    return state, network
+    # Weakly typed scalars would come back strongly typed, and the second interval would be compiled anew.
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state), network
 
 
 def init(

@@ -181,6 +181,7 @@ CASES = [
     _option("no value", ("--set", "optimiser.learning_rate"), "path=value"),
     _option("unknown part", ("--set", "optimiser=Sdg"), "Did you mean 'Sgd'?"),
     _option("loss of another task", ("--set", "criterion.loss=Gaussian"), "Gaussian learns numbers"),
+    _option("no memory", ("--set", "model.widths=1000000000000"), "parameters", "GiB", "model.widths"),
     _option("no width", ("--set", "model.widths=0"), "at least 1"),
     _option(
         "pattern that fits nothing",

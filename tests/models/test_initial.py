@@ -54,8 +54,8 @@ WIDTH = 100
 
 
 @jax.jit
-def five_layers(initial: AbstractInitial, gain: float):
-    return [initial.draw(WIDTH, WIDTH, gain, key=jr.fold_in(jr.key(0), number)) for number in range(5)]
+def five_layers(initial: AbstractInitial):
+    return jnp.stack([initial.draw(WIDTH, WIDTH, 1.0, key=jr.fold_in(jr.key(0), number)) for number in range(5)])
 
 
 @functools.partial(jax.jit, static_argnames="activation")
@@ -69,7 +69,7 @@ def variances(activation: AbstractActivation, weights):
             x = activation(seen[-1])
         return x, jnp.stack(seen)
 
-    x, back = np.random.default_rng(1).normal(size=(2, 200, WIDTH))
+    x, back = jnp.asarray(np.random.default_rng(1).normal(size=(2, 200, WIDTH)), jnp.float32)
     still = jnp.zeros((5, WIDTH))
     activations = jax.vmap(lambda x: forward(x, still)[1])(x)
     gradients = jax.vmap(lambda x, c: jax.grad(lambda shifts: forward(x, shifts)[0] @ c)(still))(x, back)
@@ -78,7 +78,7 @@ def variances(activation: AbstractActivation, weights):
 
 def faded(activation: AbstractActivation, initial: AbstractInitial, gain: float) -> np.ndarray:
     """By what factor activations fade from the first layer to the fifth, and gradients on the way back."""
-    activations, gradients = variances(activation, five_layers(initial, gain))
+    activations, gradients = variances(activation, gain * five_layers(initial))
     return np.asarray([activations[0] / activations[-1], gradients[-1] / gradients[0]])
 
 

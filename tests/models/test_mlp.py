@@ -17,6 +17,7 @@ from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork
 from gradwise.testing import oracles
 
 X = np.random.default_rng(0).normal(size=(16, 6)).astype(np.float32)
+ON_DEVICE = jnp.asarray(X)
 
 
 @eqx.filter_jit
@@ -142,8 +143,8 @@ def test_dropout_keeps_the_mean_and_is_deterministic_without_a_key() -> None:
 
 def test_dropout_drops_the_stated_share_and_scales_the_rest() -> None:
     layer = net(widths=(2000,), activation=Identity(), dropout=0.3).layers[0]
-    whole = np.asarray(layer(X[0], key=None))
-    dropped = np.asarray(layer(X[0], key=jr.key(0)))
+    whole = np.asarray(layer(ON_DEVICE[0], key=None))
+    dropped = np.asarray(layer(ON_DEVICE[0], key=jr.key(0)))
     gone = dropped == 0
     assert abs(gone.mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / 2000)
     np.testing.assert_allclose(dropped[~gone], whole[~gone] / 0.7, rtol=1e-5)
@@ -202,7 +203,7 @@ def test_batch_norm_uses_the_batch_while_training_and_measured_statistics_after(
     assert network.needs_calibration
     np.testing.assert_allclose(outputs_of(network, X, jr.key(0)), expected, atol=1e-4)
 
-    calibrated = eqx.filter_jit(MlpNetwork.calibrate)(network, X)
+    calibrated = eqx.filter_jit(MlpNetwork.calibrate)(network, ON_DEVICE)
     for layer, (mean, variance) in zip(calibrated.layers, moments, strict=True):
         np.testing.assert_allclose(layer.norm.moments.value[0], mean, atol=1e-5)
         np.testing.assert_allclose(layer.norm.moments.value[1], variance, rtol=1e-4)
@@ -210,7 +211,7 @@ def test_batch_norm_uses_the_batch_while_training_and_measured_statistics_after(
     np.testing.assert_allclose(after, expected, atol=1e-4)
     # Inference is one example at a time: company changes nothing.
     for row in (0, 7):
-        np.testing.assert_allclose(calibrated(X[row]), after[row], atol=1e-6)
+        np.testing.assert_allclose(calibrated(ON_DEVICE[row]), after[row], atol=1e-6)
     # The parameters are untouched, and the statistics are no parameters.
     assert eqx.tree_equal(trainable(calibrated)[0], trainable(network)[0])
     assert not any("moments" in name for name, _ in named_leaves(trainable(network)[0]))

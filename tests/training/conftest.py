@@ -33,7 +33,7 @@ def recipe() -> Recipe:
     """A recipe small enough for a test; a validation every 24 examples or so."""
     return defaults.classification(
         batches=Reshuffled(8),
-        model=Mlp(widths=(8,), activation=Tanh()),
+        model=Mlp(widths=(8,), activation=Tanh(), dropout=0.0),
         optimiser=Sgd(learning_rate=0.1),
         stopping=Patience(initial_examples=100, initial_epochs=0, spacing=1.0, least_examples=1, epochs=20),
     )

@@ -36,7 +36,7 @@ from gradwise.training.stopping import Off, Patience
 KEY = keys.from_seed(0)
 QUICK: dict[str, Any] = {
     "batches": Reshuffled(16),
-    "model": Mlp(widths=(16,)),
+    "model": Mlp(widths=(16,), dropout=0.0),
     "optimiser": MovingAverage(Adam(learning_rate=0.01), decay=0.99),
     "stopping": Patience(initial_examples=3000, initial_epochs=5, epochs=60),
 }

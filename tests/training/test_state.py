@@ -15,6 +15,8 @@ from gradwise.data.batches import Fixed, Reshuffled, Stream
 from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.adaptive import Adam
 from gradwise.optimisers.averaged import MovingAverage
+from gradwise.optimisers.schedule import SelfTimed
+from gradwise.training import interval as module
 from gradwise.training.state import Examples, State
 from gradwise.training.stopping import Off, Patience
 
@@ -36,6 +38,23 @@ def test_the_state_begins_with_the_network_that_was_built(start: Start) -> None:
     assert int(state.update) == 0
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"stopping": Patience(significance=0.05)},
+        {"optimiser": MovingAverage(Adam(schedule=SelfTimed())), "stopping": Off()},
+    ],
+)
+def test_an_interval_is_compiled_once(start: Start, parts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, state = start(**parts)
+    traced = []
+    judge = module.judge
+    monkeypatch.setattr(module, "judge", lambda *arguments: traced.append(0) or judge(*arguments))
+    for _ in range(3):
+        state, _ = module.interval(problem, state, 3)
+    assert len(traced) <= 1  # none where a test before has compiled it
+
+
 @pytest.mark.parametrize("optimiser", [None, MovingAverage(Adam())])
 def test_no_two_arrays_of_the_state_share_a_buffer(start: Start, optimiser: Any) -> None:
     _, state = start() if optimiser is None else start(optimiser=optimiser)
@@ -45,7 +64,7 @@ def test_no_two_arrays_of_the_state_share_a_buffer(start: Start, optimiser: Any)
 
 
 def test_what_is_measured_rather_than_learned_is_kept_with_the_best(start: Start) -> None:
-    problem, state = start(model=Mlp(widths=(3,), normalisation=BatchNorm()))
+    problem, state = start(model=Mlp(widths=(3,), normalisation=BatchNorm(), dropout=0.0))
     count = {name: sum(leaf.size for leaf in jax.tree.leaves(getattr(state, name))) for name in ("parameters", "best")}
     assert count["best"] == count["parameters"] + 2 * 3
     assert eqx.tree_equal(eqx.combine(state.best, problem.rest), problem.model(state.parameters))
