@@ -1,6 +1,6 @@
-"""Writes the tables of the README from the results of the benchmarks: no figure there is typed by hand.
+"""Writes the tables of README.md and docs/design.md from the results of the benchmarks, so that none is typed by hand.
 
-    python benchmarks/tables.py            rewrite the README's tables
+    python benchmarks/tables.py            rewrite the tables
     python benchmarks/tables.py --check    fail if they are not what the results say
 """
 
@@ -72,16 +72,23 @@ def defaults_quality(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def default_choices(result: dict[str, Any]) -> str:
+    from default_choices import show
+
+    return show(result["rows"]) + "\n" + _source(result)
+
+
 TABLES = {
     "fit_vs_peers_cpu": fit_vs_peers,
     "fit_vs_peers_gpu": fit_vs_peers,
     "startup": startup,
     "defaults_quality": defaults_quality,
+    "default_choices": default_choices,
 }
 
 
 def filled(text: str) -> str:
-    """The README with every table whose result exists."""
+    """The document with every table whose result exists."""
     for name, table in TABLES.items():
         path = HERE / "results" / f"{name}.json"
         if not path.exists():
@@ -96,12 +103,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     chosen = parser.parse_args()
-    readme = HERE.parent / "README.md"
-    before = readme.read_text()
-    after = filled(before)
-    if chosen.check:
-        sys.exit(0 if before == after else "README.md does not hold what benchmarks/results says: run benchmarks/tables.py")
-    readme.write_text(after)
+    for document in (HERE.parent / "README.md", HERE.parent / "docs" / "design.md"):
+        before = document.read_text()
+        after = filled(before)
+        if chosen.check and before != after:
+            sys.exit(f"{document.name} does not hold what benchmarks/results says: run benchmarks/tables.py")
+        if not chosen.check:
+            document.write_text(after)
 
 
 if __name__ == "__main__":

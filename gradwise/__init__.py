@@ -18,6 +18,8 @@ _HOMES = {
     "Conduct": "gradwise.training.loop",
     "init": "gradwise.training.state",
     "Examples": "gradwise.training.state",
+    "step": "gradwise.training.step",
+    "gather": "gradwise.training.step",
     "interval": "gradwise.training.interval",
     "load_predictor": "gradwise.training.predictor",
     "save_predictor": "gradwise.training.predictor",

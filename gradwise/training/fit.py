@@ -64,10 +64,10 @@ def _weights(part: Dataset, by_class: np.ndarray | None) -> np.ndarray | None:
     if part.weights is None and by_class is None:
         return None
     weights = np.ones(len(part)) if part.weights is None else np.asarray(part.weights, np.float64)
-    if not np.all(np.isfinite(weights)) or weights.min() < 0:
-        raise RequestError("sample weights must be finite and at least 0.")
     if by_class is not None:
         weights = weights * by_class[part.targets]
+    if not np.all(np.isfinite(weights)) or weights.min() < 0:
+        raise RequestError("sample weights and class weights must be finite and at least 0.")
     if weights.sum() <= 0:
         raise RequestError("all sample weights of a part are 0: there is nothing to learn from.")
     return (weights / weights.mean()).astype(np.float32)
@@ -99,14 +99,21 @@ def _examples(part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.n
     )
 
 
-def _fingerprint(recipe: Recipe, dataset: Dataset, key: Key[Array, ""], class_weight: CLASS_WEIGHTS) -> str:
+def _written(part: Any) -> Any:
+    try:
+        return to_plain(part)
+    except RequestError:  # a model of the user's own has no written form; its shapes are compared on loading
+        return type(part).__qualname__
+
+
+def _fingerprint(
+    recipe: Recipe, dataset: Dataset, key: Key[Array, ""], class_weight: CLASS_WEIGHTS, metric: str
+) -> str:
     """What must be equal for a checkpoint to be continued."""
     words = np.ravel(jax.random.key_data(key)).tolist()
-    try:
-        written = to_plain(recipe)
-    except RequestError:  # a model of the user's own has no written form; its shapes are compared on loading
-        written = type(recipe.model).__qualname__
-    return json.dumps([checkpoint.digest(dataset), written, words, str(class_weight)], sort_keys=True)
+    written = {field.name: _written(getattr(recipe, field.name)) for field in dataclasses.fields(recipe)}
+    balanced = metric == "balanced_error_rate"  # the one metric that changes what is chosen
+    return json.dumps([checkpoint.digest(dataset), written, words, str(class_weight), balanced], sort_keys=True)
 
 
 def _findings(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train: Dataset) -> tuple[Finding, ...]:
@@ -124,7 +131,9 @@ def _findings(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, t
             )
         )
     ages = [age for age, best in zip(history["age_examples"], history["best"], strict=True) if best]
-    still = outcome.name in {"finished", "out_of_time", "interrupted"} and ages and ages[-1] == history["age_examples"][-1]
+    still = (
+        outcome.name in {"finished", "out_of_time", "interrupted"} and ages and ages[-1] == history["age_examples"][-1]
+    )
     if still and type(recipe.stopping).__name__ != "Off":
         found.append(
             Finding(
@@ -183,7 +192,7 @@ def _predictor(
     problem: Problem, state: State, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], dataset: Dataset
 ) -> Predictor:
     """The best network with its surroundings, its temperature fitted on the validation part."""
-    network = eqx.combine(state.best, problem.rest)
+    network = eqx.combine(jax.tree.map(jnp.array, state.best), problem.rest)  # a copy: `state` may be trained on
     criterion = problem.recipe.criterion
     temperature = 1.0
     if dataset.task.kind == "classes":
@@ -226,8 +235,10 @@ def fit(
         key=key,
     )
     if warm:
-        state = State(warm.state.parameters, warm.state.optimiser, state.stopping, warm.state.best, state.update)
-    fingerprint = _fingerprint(recipe, dataset, key, class_weight) if conduct.folder else ""
+        # Copies: the intervals use up what they are given, and the earlier result must stay whole.
+        earlier = jax.tree.map(jnp.array, warm.state)
+        state = State(earlier.parameters, earlier.optimiser, state.stopping, earlier.best, state.update)
+    fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if conduct.folder else ""
     state, history, outcome, seconds = run(problem, state, conduct, fingerprint)
 
     predictor = _predictor(problem, state, scaler, units, dataset)

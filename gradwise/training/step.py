@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -34,5 +33,3 @@ def step(problem: Problem, state: State, batch: Batch) -> tuple[State, dict[str,
     state = State(parameters, optimiser, state.stopping, state.best, state.update + 1)
     return state, {"total": total, **terms}
 
-
-public_step = eqx.filter_jit(step, donate="none")

@@ -310,7 +310,7 @@ CASES = [
     Case(
         "network that is none",
         PREDICT,
-        ("does not work as a model",),
+        ("model.safetensors",),
         prepare=lambda here: _with_head(
             here, lambda head: head.update({"network": {"class": "gradwise.optimisers.adaptive:Adam"}})
         ),

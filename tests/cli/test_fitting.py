@@ -8,12 +8,14 @@ import shutil
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from gradwise.core import record
 from gradwise.core.metric import measure
+from gradwise.core.tree import trainable
 from gradwise.data.readers import read_rows
 from gradwise.optimisers.sgd import Sgd
 from gradwise.training.predictor import load_predictor
@@ -278,9 +280,8 @@ def test_the_plan_agrees_with_the_run(table, gradwise):
     assert list(result["data"]["rows"].values()) == [36, 12, 12]
     assert plan["command"] == result["data"]["command"]
     predictor, _ = load_predictor(Path("mine/model.safetensors"))
-    import jax
-
-    assert training["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(predictor.network))
+    parameters, _ = trainable(predictor.network)
+    assert training["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(parameters))
     history = pq.read_table("mine/history.parquet").to_pydict()
     assert history["updates"][-1] == 3 * training["updates per epoch"]
     assert history["age_examples"][-1] == training["examples at most"]

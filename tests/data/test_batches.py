@@ -35,7 +35,7 @@ def _all_orders(count: int, size: int, epochs: int, key):
     return [kind(size=size).indices(updates, count, key=key) for kind in ORDERS]
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 @given(st.integers(1, 2000), st.integers(1, 2100), st.integers(0, 2**32 - 1))
 @example(1, 1, 0)
 @example(2, 1, 1)
@@ -62,7 +62,7 @@ def permutations(count: int, number: int, rounds: int, seed: int = 0) -> np.ndar
     return np.asarray(_permute(np.broadcast_to(np.arange(count), (number, count)), count, words))
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(st.integers(1, 2000), st.integers(0, 2**32 - 1))
 @example(99_991, 0)
 @example(65_536, 0)

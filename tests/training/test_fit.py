@@ -30,7 +30,9 @@ from gradwise.optimisers.adaptive import Adam
 from gradwise.optimisers.averaged import MovingAverage
 from gradwise.optimisers.sgd import Sgd
 from gradwise.training.fit import fit
+from gradwise.training.interval import interval
 from gradwise.training.loop import Conduct
+from gradwise.training.state import Examples, init
 from gradwise.training.stopping import Off, Patience
 
 KEY = keys.from_seed(0)
@@ -423,6 +425,20 @@ def test_a_warm_start_goes_on_and_leaves_the_earlier_result_whole(iris: Dataset,
     assert all(np.array_equal(*pair) for pair in zip(arrays_of(first.state.parameters), parameters, strict=True))
     third = fit(chosen, iris, key=KEY, warm=first)
     assert same(third.predictor.network, second.predictor.network)
+
+
+def test_training_on_from_the_last_state_leaves_the_predictor_whole(iris: Dataset, recipe: Recipe) -> None:
+    result = fit(recipe, iris, key=KEY)
+    before = result.predictor.predict(iris.inputs)
+    train, valid, _ = recipe.split(iris, key=keys.named(KEY, "split"))
+    examples = [
+        Examples(jnp.asarray(result.predictor.scaler.apply(part.inputs)), jnp.asarray(part.targets.astype(np.int32)))
+        for part in (train, valid)
+    ]
+    problem, _ = init(recipe, *examples, outputs=3, classes=3, key=KEY)
+    state, row = interval(problem, result.state, problem.interval_updates)
+    assert int(row.age_examples) > result.outcome.age_examples
+    np.testing.assert_array_equal(result.predictor.predict(iris.inputs), before)
 
 
 def test_the_record_of_a_fit_is_written_and_read(fitted: Fit, tmp_path: Path) -> None:
