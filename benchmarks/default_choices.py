@@ -18,7 +18,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-SETS = ("digits", "california-housing", "letter", "reg_kin8nm", "spambase", "reg_concrete", "vehicle", "reg_wine_quality")
+SETS = (
+    "digits",
+    "california-housing",
+    "letter",
+    "reg_kin8nm",
+    "spambase",
+    "reg_concrete",
+    "vehicle",
+    "reg_wine_quality",
+)
 
 
 def alternatives() -> dict[str, dict[str, Any]]:

@@ -27,7 +27,11 @@ from gradwise import defaults
 from gradwise.core import keys
 from gradwise.data.readers import Request, read
 
-ASKED = {"digits": ("error_rate", "<", 0.025), "mnist": ("error_rate", "<", 0.017), "california-housing": ("r2", ">", 0.80)}
+ASKED = {
+    "digits": ("error_rate", "<", 0.025),
+    "mnist": ("error_rate", "<", 0.017),
+    "california-housing": ("r2", ">", 0.80),
+}
 
 
 def peer(dataset: Any, seed: int) -> float:
@@ -65,7 +69,9 @@ def run_set(name: str, seeds: int, peer_seeds: int) -> dict[str, Any]:
             start = time.perf_counter()
             theirs.append(peer(dataset, seed))
             their_seconds.append(time.perf_counter() - start)
-        print(f"{name} seed {seed}: {metric} {ours[-1]:.4f} in {seconds[-1]:.1f} s", *theirs[seed : seed + 1], flush=True)
+        print(
+            f"{name} seed {seed}: {metric} {ours[-1]:.4f} in {seconds[-1]:.1f} s", *theirs[seed : seed + 1], flush=True
+        )
     mean = float(np.mean(ours))
     return {
         "set": name,

@@ -6,8 +6,8 @@
 
 Every peer gets the same data, the same initial weights, the same number of updates of plain SGD on tanh layers with a
 softmax on top; shuffling and one validation an epoch are part of everybody's time. Peers take turns within a round
-and the fastest round of each counts, since the machine is noisy. A first epoch in a fixed order checks that gradwise and
-PyTorch compute the same thing. The table holds ratios (peer's time / gradwise's time) and the share of the
+and the fastest round of each counts, since the machine is noisy. A first epoch in a fixed order checks that gradwise
+and PyTorch compute the same thing. The table holds ratios (peer's time / gradwise's time) and the share of the
 matrix-product rate that NumPy reaches on 2048 x 2048 float32, measured between rounds.
 """
 
@@ -20,6 +20,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def sizes_of(layers: int, hidden: int) -> list[int]:
 
 def flops_per_example(sizes: list[int]) -> float:
     """Forward, and gradients of weights and activations; the input needs no gradient."""
-    products = [a * b for a, b in zip(sizes, sizes[1:], strict=False)]
+    products = [a * b for a, b in pairwise(sizes)]
     return 6.0 * sum(products) - 2.0 * products[0]
 
 
@@ -63,16 +64,15 @@ def make_data(count: int) -> dict[str, np.ndarray]:
 
 def make_weights(sizes: list[int]) -> list[np.ndarray]:
     draw = np.random.default_rng(1)
-    return [
-        (draw.uniform(-1, 1, (b, a)) * math.sqrt(6 / (a + b))).astype(np.float32)
-        for a, b in zip(sizes, sizes[1:], strict=False)
-    ]
+    return [(draw.uniform(-1, 1, (b, a)) * math.sqrt(6 / (a + b))).astype(np.float32) for a, b in pairwise(sizes)]
 
 
 class Gradwise:
     """The journey itself: compiled intervals of one epoch with validation and history between them."""
 
-    def __init__(self, sizes: list[int], batch: int, data: dict[str, np.ndarray], weights: list[np.ndarray], order: Any):
+    def __init__(
+        self, sizes: list[int], batch: int, data: dict[str, np.ndarray], weights: list[np.ndarray], order: Any
+    ):
         count = len(data["x"])
         recipe: Recipe = defaults.classification(
             model=Mlp(widths=tuple(sizes[1:-1]), activation=Tanh(), dropout=0.0),
@@ -103,8 +103,7 @@ class Gradwise:
 
 
 class Torch:
-    """The usual loop: index a shuffled batch, forward, backward, step. `compiled` compiles the forward and loss, and the
-    optimiser's step."""
+    """The usual loop: index a shuffled batch, forward, backward, step; `compiled` compiles the loss and the step."""
 
     def __init__(
         self,
@@ -121,7 +120,7 @@ class Torch:
 
         self.torch, self.batch, self.shuffle, self.device = torch, batch, shuffle, device
         layers: list[Any] = []
-        for a, b in zip(sizes, sizes[1:], strict=False):
+        for a, b in pairwise(sizes):
             layers += [torch.nn.Linear(a, b), torch.nn.Tanh()]
         self.model = torch.nn.Sequential(*layers[:-1])
         with torch.no_grad():
@@ -250,7 +249,7 @@ def run_cell(layers: int, hidden: int, batch: int, rounds: int, peers: list[str]
 
 
 def overhead(rounds: int) -> dict[str, float]:
-    """What validation, history and checkpoints cost beside the bare scan of the same updates, at the default spacing."""
+    """What validation, history and checkpoints cost beside the bare scan of as many updates, at the default spacing."""
     import tempfile
 
     import equinox as eqx
@@ -282,7 +281,11 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def show(cells: list[dict], peers: list[str]) -> None:
-    print("| layers | H | B | µs/update | share of NumPy |", " | ".join(f"{p} ÷ gradwise" for p in peers), "| difference |")
+    print(
+        "| layers | H | B | µs/update | share of NumPy |",
+        " | ".join(f"{p} ÷ gradwise" for p in peers),
+        "| difference |",
+    )
     print("|" + "---|" * (6 + len(peers)))
     for cell in cells:
         updates = cell["examples"] / cell["batch"]

@@ -1,4 +1,4 @@
-"""How long until something happens? `--help`, `import gradwise`, and `gradwise fit digits` from a cold and a warm cache.
+"""How long until something happens? `--help`, `import gradwise`, and `gradwise fit digits`, cold and warm.
 
     python benchmarks/startup.py
 
@@ -17,7 +17,12 @@ import tempfile
 import time
 from pathlib import Path
 
-ASKED = {"--help": 0.4, "import gradwise, beyond JAX": 0.3, "fit digits, cold cache": 15.0, "fit digits, warm cache": 7.0}
+ASKED = {
+    "--help": 0.4,
+    "import gradwise, beyond JAX": 0.3,
+    "fit digits, cold cache": 15.0,
+    "fit digits, warm cache": 7.0,
+}
 
 
 def seconds(command: list[str], environment: dict[str, str]) -> float:

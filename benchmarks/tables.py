@@ -1,7 +1,7 @@
 """Writes the tables of README.md and docs/design.md from the results of the benchmarks, so that none is typed by hand.
 
-    python benchmarks/tables.py            rewrite the tables
-    python benchmarks/tables.py --check    fail if they are not what the results say
+python benchmarks/tables.py            rewrite the tables
+python benchmarks/tables.py --check    fail if they are not what the results say
 """
 
 import argparse
@@ -65,8 +65,8 @@ def defaults_quality(result: dict[str, Any]) -> str:
             return f"{value:.2%}" if percent else f"{value:.3f}"
 
         lines.append(
-            f"| {row['set']} | {'test error' if percent else 'R²'} | {tell(row['mean'])} ± {tell(row['standard_error'])} "
-            f"({len(row['values'])} seeds) | {row['seconds']:.1f} "
+            f"| {row['set']} | {'test error' if percent else 'R²'} | {tell(row['mean'])} "
+            f"± {tell(row['standard_error'])} ({len(row['values'])} seeds) | {row['seconds']:.1f} "
             f"| {tell(theirs['mean'])} ({len(theirs['values'])} seeds) | {theirs['seconds']:.1f} |"
         )
     return "\n".join(lines) + "\n" + _source(result)

@@ -1,4 +1,4 @@
-"""A model and a loss of one's own: any Equinox module, and any function of (model, batch, key) that gives one number."""
+"""A model and a loss of one's own: any Equinox module, any function of (model, batch, key) that gives one number."""
 
 import equinox as eqx
 import jax

@@ -1,4 +1,4 @@
-"""The recommended recipe for each task: the chapter's advice where it gives a value, measured defaults where it does not.
+"""The recommended recipe for each task: the chapter's advice where it gives a value, measured where it does not.
 
 The reasons, with numbers, are in `docs/design.md`. Any part can be exchanged by name:
 

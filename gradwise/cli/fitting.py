@@ -221,7 +221,8 @@ def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
     folders.check(folder, resume=options.resume, overwrite=options.overwrite)
     with Progress(not options.quiet) as progress:
         result = _finished(folder, options, assignments) if options.resume else None
-        complete = result is not None and (not options.folds or "estimate" in result.evidence)
+        estimated = result is not None and ("estimate" in result.evidence or result.outcome.failed)
+        complete = result is not None and (estimated or not options.folds)
         if options.dry_run or not complete:
             progress.phase(f"reading {options.data}")
             dataset = read(options.data, _request(options))

@@ -87,7 +87,7 @@ class Dataset:
 
     `inputs` has one row an example: an array of 2 to 4 dimensions, or a SciPy CSR matrix. `targets` holds class
     indices (n,), or 0/1 labels (n, k), or numbers (n, k). `groups` and `times` serve splits; `test` is an official
-    test set, used as it is.
+    test set, used as it is; `rows` says where the examples of a part stood in the whole.
     """
 
     inputs: Any
@@ -98,6 +98,7 @@ class Dataset:
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
     test: Dataset | None = None
+    rows: np.ndarray | None = None
     name: str = "data"
     notes: tuple[str, ...] = field(default=())
 
@@ -134,5 +135,6 @@ class Dataset:
             weights=None if self.weights is None else self.weights[rows],
             groups=None if self.groups is None else self.groups[rows],
             times=None if self.times is None else self.times[rows],
+            rows=np.arange(len(self))[rows] if self.rows is None else self.rows[rows],
             test=None,
         )

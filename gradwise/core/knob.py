@@ -148,6 +148,19 @@ def declarations(spec: Any) -> Iterator[tuple[str, Declaration]]:
             yield field.name, field.metadata[_KNOB]
 
 
+def is_plain_number(value: Any) -> bool:
+    """Whether a spec's own check may calculate with it; what is not, the declared range refuses by name."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def check_whole(spec: Any, *names: str) -> None:
+    """Refuses values that are not whole numbers, for specs whose switches count something."""
+    for name in names:
+        value = getattr(spec, name)
+        if is_plain_number(value) and int(value) != value:
+            raise RequestError(f"`{type(spec).__name__}.{name}` must be a whole number; got {value}.")
+
+
 class Spec(eqx.Module):
     """A frozen choice. Every field is a knob, a switch or another part; values are checked when it is made."""
 

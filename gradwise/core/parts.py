@@ -94,7 +94,7 @@ class FittedScaler(eqx.Module):
 
 class AbstractScaler(Spec):
     @abc.abstractmethod
-    def fit(self, inputs: Any, columns: tuple[Column, ...]) -> eqx.Module:
+    def fit(self, inputs: Any, columns: tuple[Column, ...]) -> "FittedScaler":
         """A module that maps one raw example to the network's input, its statistics taken from these inputs alone."""
 
 
@@ -154,7 +154,7 @@ class AbstractOptimiser(Spec):
 
     @abc.abstractmethod
     def rate(self, state: PyTree) -> Scalar:
-        """The learning rate of the next update, for the record."""
+        """The learning rate of the last update, for the record; before the first, the initial one."""
 
 
 class AbstractStopping(Spec):

@@ -33,7 +33,7 @@ import numpy as np
 
 from ..core.dataset import Column
 from ..core.errors import RequestError
-from ..core.knob import switch
+from ..core.knob import check_whole, switch
 from ..core.parts import AbstractScaler, FittedScaler
 from ..core.prior import Choice, Uniform
 from .fitted import Affine, Beside, Chained, Interpolated, Logarithmic, OneOfSeveral, Projection, Rooted
@@ -124,12 +124,6 @@ class SquareRoot(AbstractScaler):
         return Rooted(middle.reshape(inputs.shape[1:]))
 
 
-def _check_whole(spec: AbstractScaler, name: str) -> None:
-    value = getattr(spec, name)
-    if int(value) != value:
-        raise RequestError(f"`{type(spec).__name__}.{name}` must be a whole number; got {value}.")
-
-
 def _knot_count(quantiles: int, inputs: Any) -> int:
     """At least 2, at most one a row, and no more than memory for very many columns allows."""
     width = max(1, math.prod(inputs.shape[1:]))
@@ -161,7 +155,7 @@ class Uniformise(AbstractScaler):
     quantiles: int = _quantiles()
 
     def __check_init__(self) -> None:
-        _check_whole(self, "quantiles")
+        check_whole(self, "quantiles")
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         count = _knot_count(int(self.quantiles), inputs)
@@ -186,7 +180,7 @@ class NormalScores(AbstractScaler):
     )
 
     def __check_init__(self) -> None:
-        _check_whole(self, "quantiles")
+        check_whole(self, "quantiles")
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         count = _knot_count(int(self.quantiles), inputs)
@@ -217,7 +211,7 @@ class Pca(AbstractScaler):
     whiten: bool = switch(True, allowed=(True, False), row="D10", about="whether components come to deviation 1")
 
     def __check_init__(self) -> None:
-        _check_whole(self, "count")
+        check_whole(self, "count")
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         rows, width = inputs.shape[0], math.prod(inputs.shape[1:])

@@ -26,7 +26,7 @@ from jaxtyping import Array, Key
 from ..core.dataset import Classes, Dataset
 from ..core.errors import RequestError
 from ..core.keys import generator, named
-from ..core.knob import switch
+from ..core.knob import check_whole, is_plain_number, switch
 from ..core.parts import AbstractSplit
 
 Parts = tuple[Dataset, Dataset, Dataset | None]
@@ -45,17 +45,11 @@ def _whole(default: int, *, allowed: str, about: str) -> Any:
 
 
 def _check_sum(split: Any) -> None:
-    if split.valid + split.test >= 1:
+    if is_plain_number(split.valid) and is_plain_number(split.test) and split.valid + split.test >= 1:
         raise RequestError(
             f"`{type(split).__name__}.valid` and `.test` must leave something to learn from; "
             f"got {split.valid} + {split.test}. Default: 0.2 + 0.2."
         )
-
-
-def _check_whole(split: Any, *names: str) -> None:
-    for name in names:
-        if int(getattr(split, name)) != getattr(split, name):
-            raise RequestError(f"`{type(split).__name__}.{name}` must be a whole number; got {getattr(split, name)}.")
 
 
 def _sizes(count: int, fractions: Sequence[float], available: int, unit: str) -> list[int]:
@@ -244,7 +238,7 @@ class GivenParts(AbstractSplit):
     valid: int = _whole(1, allowed="[1, inf)", about="rows to choose by")
 
     def __check_init__(self) -> None:
-        _check_whole(self, "train", "valid")
+        check_whole(self, "train", "valid")
 
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
         used = self.train + self.valid
@@ -334,8 +328,8 @@ class Fold(AbstractSplit):
     valid: float = _valid()
 
     def __check_init__(self) -> None:
-        _check_whole(self, "number", "folds")
-        if self.number >= self.folds:
+        check_whole(self, "number", "folds")
+        if is_plain_number(self.number) and self.number >= self.folds:
             raise RequestError(f"`Fold.number` must lie in [0, {self.folds}); got {self.number}.")
 
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:

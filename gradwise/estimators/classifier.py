@@ -15,7 +15,7 @@ from .base import NetworkEstimator
 
 
 def _check_discrete(targets: np.ndarray) -> None:
-    """Refuses numbers that are no classes. Objects are looked at as the numbers they hold; others need an order only."""
+    """Refuses numbers that are no classes. Objects that are neither numbers nor words need an order only."""
     natural = np.array(targets.tolist()) if targets.dtype == object else targets
     if natural.dtype != object:
         check_classification_targets(natural)

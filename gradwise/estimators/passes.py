@@ -25,8 +25,8 @@ from ..core.outcome import Outcome
 from ..core.recipe import Recipe
 from ..core.record import Fit
 from ..core.tree import trainable
-from ..training.fit import CLASS_WEIGHTS, _class_weights, _examples, _target_units
 from ..training.interval import advance, judged_model
+from ..training.placing import CLASS_WEIGHTS, place, target_units, weights_of_classes
 from ..training.predictor import Predictor
 from ..training.state import Problem, State, init
 
@@ -99,8 +99,8 @@ def one_pass(
     as_criterion(recipe.criterion).check_task(task)
     known = earlier.predictor if earlier else None
     scaler: Any = known.scaler if known else recipe.scaler.fit(dataset.inputs, dataset.columns)
-    shift, scale = (known.shift, known.scale) if known else _target_units(dataset)
-    train = _examples(dataset, scaler, (shift, scale), _class_weights(class_weight, dataset))
+    shift, scale = (known.shift, known.scale) if known else target_units(dataset)
+    train = place(dataset, scaler, (shift, scale), weights_of_classes(class_weight, dataset))
     classes = task.outputs if task.kind == "classes" else 0
     if earlier is None:
         problem, state = init(recipe, train, train, outputs=task.outputs, classes=classes, key=key)

@@ -384,5 +384,5 @@ def worst_table(record: Fit) -> Table | None:
         for item in plain
     )
     wrong = "wrongly recorded" if record.task == "numbers" else "wrongly labelled"
-    note = f"Rows are counted from 0 within the test part. Look at them: some may be {wrong}."
+    note = f"Rows are counted from 0 in the data, or in the official test set. Look at them: some may be {wrong}."
     return Table("The worst test examples", tuple(names), rows, right, note)

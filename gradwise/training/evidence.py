@@ -116,8 +116,16 @@ def _of_numbers(task: Any, predictions: np.ndarray, targets: np.ndarray) -> dict
     }
 
 
-def gather_evidence(task: Task, before: np.ndarray, after: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
-    """Evidence for the report; `before` and `after` are predictions without and with the temperature."""
-    if task.kind == "classes":
-        return _of_classes(task, before, after, targets)
-    return _of_labels(task, after, targets) if task.kind == "labels" else _of_numbers(task, after, targets)
+def gather_evidence(
+    task: Task, before: np.ndarray, after: np.ndarray, targets: np.ndarray, rows: np.ndarray | None = None
+) -> dict[str, Any]:
+    """Evidence for the report; `before` and `after` are predictions without and with the temperature.
+
+    `rows` says where each example stands in the data that was read, since that is where a reader will look for it.
+    """
+    if task.kind == "labels":
+        return _of_labels(task, after, targets)
+    found = _of_classes(task, before, after, targets) if task.kind == "classes" else _of_numbers(task, after, targets)
+    if rows is not None:
+        found["worst"] = [{**one, "row": int(rows[one["row"]])} for one in found["worst"]]
+    return found

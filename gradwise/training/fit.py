@@ -24,79 +24,17 @@ from ..core import keys, machine
 from ..core.adapt import as_criterion
 from ..core.dataset import Dataset
 from ..core.errors import RequestError
-from ..core.finding import Finding
 from ..core.metric import check_metric, interval, measure
-from ..core.outcome import Outcome
 from ..core.parts import FittedScaler
 from ..core.recipe import Recipe, to_plain
 from ..core.record import Fit
-from ..core.tree import parts
 from . import checkpoint
 from .evidence import gather_evidence
 from .loop import Conduct, run
+from .placing import CLASS_WEIGHTS, place, target_units, weights_of_classes
 from .predictor import Predictor, fit_temperature, outputs_of
-from .state import Examples, Problem, State, init
-
-CLASS_WEIGHTS = str | dict[Any, float] | None
-
-
-def _class_weights(chosen: CLASS_WEIGHTS, train: Dataset) -> np.ndarray | None:
-    """One weight a class: as given, or "balanced", in inverse proportion to the class's share of the training part."""
-    if chosen is None:
-        return None
-    if train.task.kind != "classes":
-        raise RequestError(f"`class_weight` needs classes, but the target holds {train.task.kind}.")
-    counts = np.bincount(train.targets, minlength=train.task.outputs)
-    if chosen == "balanced":
-        return np.where(counts > 0, len(train) / (np.maximum(counts, 1) * np.count_nonzero(counts)), 0.0)
-    if not isinstance(chosen, dict):
-        raise RequestError(f'`class_weight` must be "balanced" or a mapping from class to weight; got {chosen!r}.')
-    labels = [str(label) for label in train.task.labels.tolist()]
-    unknown = [key for key in chosen if str(key) not in labels]
-    if unknown:
-        raise RequestError(f"`class_weight` names {unknown[0]!r}, which is no class of the target.")
-    by_name = {str(key): float(weight) for key, weight in chosen.items()}
-    return np.array([by_name.get(label, 1.0) for label in labels] + [1.0] * (len(counts) - len(labels)))
-
-
-def _weights(part: Dataset, by_class: np.ndarray | None) -> np.ndarray | None:
-    """Each example's weight; their mean is 1, so that the learning rate keeps its meaning."""
-    if part.weights is None and by_class is None:
-        return None
-    weights = np.ones(len(part)) if part.weights is None else np.asarray(part.weights, np.float64)
-    if by_class is not None:
-        weights = weights * by_class[part.targets]
-    if not np.all(np.isfinite(weights)) or weights.min() < 0:
-        raise RequestError("sample weights and class weights must be finite and at least 0.")
-    if weights.sum() <= 0:
-        raise RequestError("all sample weights of a part are 0: there is nothing to learn from.")
-    return (weights / weights.mean()).astype(np.float32)
-
-
-def _target_units(train: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of the training part's numbers, in which the network works; 0 and 1 for classes."""
-    if train.task.kind != "numbers":
-        return np.zeros(1), np.ones(1)
-    deviation = train.targets.std(axis=0)
-    return train.targets.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
-
-
-def _examples(part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], by_class: Any) -> Examples:
-    """A part on the device, scaled."""
-    machine.check_memory(part.inputs)
-    targets = part.targets
-    if part.task.kind == "numbers":
-        targets = ((targets - units[0]) / units[1]).astype(np.float32)
-    elif part.task.kind == "labels":
-        targets = targets.astype(np.float32)
-    else:
-        targets = targets.astype(np.int32)
-    weights = _weights(part, by_class)
-    return Examples(
-        jnp.asarray(scaler.apply(part.inputs)),
-        jnp.asarray(targets),
-        None if weights is None else jnp.asarray(weights),
-    )
+from .state import Problem, State, init
+from .story import describe, find
 
 
 def _written(part: Any) -> Any:
@@ -116,78 +54,6 @@ def _fingerprint(
     return json.dumps([checkpoint.digest(dataset), written, words, str(class_weight), balanced], sort_keys=True)
 
 
-def _findings(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train: Dataset) -> tuple[Finding, ...]:
-    """What a reader should know: warnings of the parts, and what the run itself shows."""
-    found: list[Finding] = []
-    for _, part in parts(recipe):
-        found.extend(part.findings() if hasattr(part, "findings") else ())
-    if outcome.name == "diverged":
-        found.append(
-            Finding(
-                "error",
-                f"the loss was no longer a number at age {outcome.age_examples:,} examples: the run diverged.",
-                row="C1",
-                next="divide the learning rate by 3 until it no longer happens.",
-            )
-        )
-    ages = [age for age, best in zip(history["age_examples"], history["best"], strict=True) if best]
-    still = (
-        outcome.name in {"finished", "out_of_time", "interrupted"} and ages and ages[-1] == history["age_examples"][-1]
-    )
-    if still and type(recipe.stopping).__name__ != "Off":
-        found.append(
-            Finding(
-                "warning",
-                "the best model is the last one: validation was still improving when the run ended.",
-                row="C6",
-                next="give it more time: --resume, a larger --max-time, or a larger `stopping.epochs`.",
-            )
-        )
-    if train.task.kind == "classes":
-        missing = np.setdiff1d(np.arange(len(train.task.labels)), train.targets)
-        if len(missing):
-            names = ", ".join(str(train.task.labels[k]) for k in missing[:5])
-            found.append(
-                Finding(
-                    "warning",
-                    f"the training part has no example of: {names}.",
-                    row="E2",
-                    next="add examples, or merge rare classes.",
-                )
-            )
-    return tuple(found)
-
-
-def _describe(dataset: Dataset, sizes: dict[str, int], scaler: FittedScaler, recipe: Recipe) -> dict[str, Any]:
-    """The data as understood, for the report."""
-    listed = dataset.columns[:200]
-    inputs = dataset.inputs
-    columns = []
-    for number, column in enumerate(listed):
-        values = inputs[:, number]
-        known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-        columns.append(
-            {
-                "name": column.name,
-                "kind": column.kind,
-                "missing": int(len(values) - len(known)),
-                "categories": len(column.categories),
-                "constant": bool(len(known) == 0 or known.min() == known.max()),
-            }
-        )
-    return {
-        "name": dataset.name,
-        "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "")],
-        "rows": sizes,
-        "split": type(recipe.split).__name__,
-        "shape": list(dataset.shape),
-        "columns": columns,
-        "more": max(0, len(dataset.columns) - len(listed)),
-        "notes": list(dataset.notes),
-        "scaling": list(scaler.describe()),
-    }
-
-
 def _predictor(
     problem: Problem, state: State, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], dataset: Dataset
 ) -> Predictor:
@@ -199,6 +65,31 @@ def _predictor(
         outputs = outputs_of(network, problem.valid.inputs)
         temperature = fit_temperature(criterion, outputs, np.asarray(problem.valid.targets))
     return Predictor(scaler, network, criterion, temperature, *units, dataset.task, dataset.columns, dataset.shape)
+
+
+def _measured(
+    predictor: Predictor, problem: Problem, parts: dict[str, Dataset | None], metric: str
+) -> tuple[dict[str, dict[str, float]], dict[str, Any], tuple[float, float]]:
+    """Every metric of every part; of the test part also what the pictures need, and the interval."""
+    scaled = {"train": problem.train.inputs, "valid": problem.valid.inputs}
+    metrics: dict[str, dict[str, float]] = {}
+    evidence: dict[str, Any] = {}
+    ends = (math.nan, math.nan)
+    for name, part in parts.items():
+        if part is None:
+            metrics[name] = dict.fromkeys(metrics["train"], math.nan)
+            continue
+        inputs = scaled[name] if name in scaled else predictor.scaler.apply(part.inputs)
+        outputs = outputs_of(predictor.network, inputs)
+        predictions = predictor.from_outputs(outputs)
+        metrics[name] = measure(part.task, predictions, part.targets, part.weights)
+        if name == "test":
+            raw = dataclasses.replace(predictor, temperature=1.0).from_outputs(outputs)
+            evidence = gather_evidence(part.task, raw, predictions, part.targets, part.rows)
+            if part.task.kind == "classes":
+                evidence["temperature"] = predictor.temperature
+            ends = interval(metric, part.task, predictions, part.targets, part.weights)
+    return metrics, evidence, ends
 
 
 def fit(
@@ -222,14 +113,14 @@ def fit(
 
     train, valid, test = recipe.split(dataset, key=keys.named(key, "split"))
     scaler = warm.predictor.scaler if warm else recipe.scaler.fit(train.inputs, train.columns)
-    units = (warm.predictor.shift, warm.predictor.scale) if warm else _target_units(train)
-    by_class = _class_weights(class_weight, train)
-    judged = _class_weights("balanced", valid) if metric == "balanced_error_rate" else by_class
+    units = (warm.predictor.shift, warm.predictor.scale) if warm else target_units(train)
+    by_class = weights_of_classes(class_weight, train)
+    judged = weights_of_classes("balanced", valid) if metric == "balanced_error_rate" else by_class
 
     problem, state = init(
         recipe,
-        _examples(train, scaler, units, by_class),
-        _examples(valid, scaler, units, judged),
+        place(train, scaler, units, by_class),
+        place(valid, scaler, units, judged),
         outputs=dataset.task.outputs,
         classes=dataset.task.outputs if dataset.task.kind == "classes" else 0,
         key=key,
@@ -242,22 +133,7 @@ def fit(
     state, history, outcome, seconds = run(problem, state, conduct, fingerprint)
 
     predictor = _predictor(problem, state, scaler, units, dataset)
-    plain = dataclasses.replace(predictor, temperature=1.0)
-    metrics, evidence, ends = {}, {}, (math.nan, math.nan)
-    outputs = {
-        "train": outputs_of(predictor.network, problem.train.inputs),
-        "valid": outputs_of(predictor.network, problem.valid.inputs),
-        "test": None if test is None else outputs_of(predictor.network, scaler.apply(test.inputs)),
-    }
-    for name, part in (("train", train), ("valid", valid), ("test", test)):
-        if part is None:
-            metrics[name] = {each: math.nan for each in metrics["train"]}
-            continue
-        predictions = predictor.from_outputs(outputs[name])
-        metrics[name] = measure(dataset.task, predictions, part.targets, part.weights)
-        if name == "test":
-            evidence = gather_evidence(dataset.task, plain.from_outputs(outputs[name]), predictions, part.targets)
-            ends = interval(metric, dataset.task, predictions, part.targets, part.weights)
+    metrics, evidence, ends = _measured(predictor, problem, {"train": train, "valid": valid, "test": test}, metric)
     sizes = {"train": len(train), "valid": len(valid), "test": 0 if test is None else len(test)}
     return Fit(
         recipe=recipe,
@@ -267,9 +143,9 @@ def fit(
         metrics=metrics,
         test_interval=ends,
         history=history,
-        evidence={**evidence, "temperature": predictor.temperature} if dataset.task.kind == "classes" else evidence,
-        data=_describe(dataset, sizes, scaler, recipe),
-        findings=_findings(recipe, history, outcome, train),
+        evidence=evidence,
+        data=describe(dataset, sizes, scaler, recipe),
+        findings=find(recipe, history, outcome, train),
         seconds=seconds,
         seed=keys.seed_of(key),
         version=__version__,

@@ -136,9 +136,7 @@ def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State
         valid_loss=jnp.mean(scores.loss),
         valid_score=jnp.mean(scores.score),
         train_score_by_class=seen["train_score_by_class"],
-        valid_score_by_class=_by_class(
-            scores.score, problem.valid.targets, _counted(problem.valid), problem.classes
-        )
+        valid_score_by_class=_by_class(scores.score, problem.valid.targets, _counted(problem.valid), problem.classes)
         if problem.classes
         else jnp.zeros(0),
         best=better,

@@ -1,6 +1,6 @@
 """What a run holds: the `Problem`, which does not change, and the `State`, one pytree, which does.
 
-    problem, state = init(recipe, train, valid, outputs=10, key=key)
+problem, state = init(recipe, train, valid, outputs=10, key=key)
 """
 
 from typing import Any
@@ -96,11 +96,13 @@ def init(
     recipe: Recipe, train: Examples, valid: Examples, *, outputs: int, classes: int = 0, key: Key[Array, ""]
 ) -> tuple[Problem, State]:
     """Builds the network and the state before the first update."""
+    # Split and scaler have done their work; left in, each fold and each split would be a program of its own.
+    changed = (recipe.model, recipe.criterion, recipe.split, recipe.scaler)
     recipe = eqx.tree_at(
-        lambda r: (r.model, r.criterion),
+        lambda r: (r.model, r.criterion, r.split, r.scaler),
         recipe,
-        (as_model(recipe.model), as_criterion(recipe.criterion)),
-        is_leaf=lambda node: node is recipe.model or node is recipe.criterion,
+        (as_model(recipe.model), as_criterion(recipe.criterion), None, None),
+        is_leaf=lambda node: any(node is one for one in changed),
     )
     shape = tuple(train.inputs.shape[1:])
     state, network = _start(recipe, shape, outputs, (len(train), len(valid)), key)

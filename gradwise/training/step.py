@@ -32,4 +32,3 @@ def step(problem: Problem, state: State, batch: Batch) -> tuple[State, dict[str,
     parameters = optax.apply_updates(state.parameters, moves)
     state = State(parameters, optimiser, state.stopping, state.best, state.update + 1)
     return state, {"total": total, **terms}
-

@@ -76,7 +76,7 @@ class Patience(AbstractStopping):
     """Early stopping: the number of updates, chosen almost for free."""
 
     initial_examples: float = knob(
-        10_000.0,
+        100_000.0,
         allowed="[0, inf)",
         prior=LogUniform(1e3, 1e6),
         row="C6",

@@ -16,7 +16,9 @@ from gradwise.criteria.loss import Softmax
 from gradwise.criteria.penalty import L1, L2
 from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.adaptive import Adam
+from gradwise.optimisers.averaged import MovingAverage
 from gradwise.optimisers.sgd import Sgd
+from gradwise.training.stopping import Patience, Times
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +27,18 @@ def network() -> Any:
 
 
 def test_knobs_are_found_at_every_depth() -> None:
-    recipe = defaults.classification(criterion=Supervised(Softmax(), penalties=(L2(1.0), L1(0.1))))
+    recipe = defaults.classification(
+        criterion=Supervised(Softmax(), penalties=(L2(1.0), L1(0.1))),
+        optimiser=MovingAverage(Adam(learning_rate=0.5)),
+        model=Mlp(widths=(9, 8)),
+        stopping=Patience(growth=Times(3.0)),
+    )
     found = {path: value for path, _, value in tree.knobs(recipe)}
-    assert found["optimiser.optimiser.learning_rate"] == 0.001
+    assert found["optimiser.optimiser.learning_rate"] == 0.5
     assert found["criterion.penalties.0.coefficient"] == 1.0
     assert found["criterion.penalties.1.coefficient"] == 0.1
-    assert found["stopping.growth.factor"] == 2.0
-    assert found["model.widths"] == (256, 256)
+    assert found["stopping.growth.factor"] == 3.0
+    assert found["model.widths"] == (9, 8)
     assert all(tree.get(recipe, path) is value for path, value in found.items())
 
 

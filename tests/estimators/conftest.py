@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
+from gradwise.data.batches import Reshuffled
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive import Adam
 from gradwise.optimisers.averaged import MovingAverage
@@ -20,6 +21,11 @@ def iris():
 
 @pytest.fixture
 def small():
-    """Parameters of an estimator that trains in a moment, the same one each time."""
-    rule = MovingAverage(Adam(learning_rate=0.01))
-    return {"model": Mlp(widths=(16,)), "optimiser": rule, "stopping": Off(epochs=20), "random_state": 0}
+    """Parameters of an estimator that trains in a moment, whatever the recommended recipe is."""
+    return {
+        "model": Mlp(widths=(16,), dropout=0.0),
+        "optimiser": MovingAverage(Adam(learning_rate=0.01)),
+        "batches": Reshuffled(size=32),
+        "stopping": Off(epochs=20),
+        "random_state": 0,
+    }

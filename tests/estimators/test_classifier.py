@@ -13,8 +13,8 @@ from sklearn.preprocessing import StandardScaler
 
 from gradwise.core.errors import RequestError
 from gradwise.core.tree import get
+from gradwise.defaults import classification
 from gradwise.estimators import Classifier
-from gradwise.models.mlp import Mlp
 from gradwise.training.stopping import Off
 
 
@@ -22,7 +22,7 @@ def test_the_default_network_learns_iris(iris):
     X, y = iris
     classifier = Classifier(random_state=0).fit(X[:100], y[:100])
     assert classifier.score(X[100:], y[100:]) >= 0.92
-    assert classifier.record_.recipe.model == Mlp()
+    assert classifier.record_.recipe.model == classification().model
 
 
 def test_grid_search_over_a_knob_and_a_switch(iris, small):
@@ -113,9 +113,9 @@ def overlapping(rare: int = 30, count: int = 600):
     return draw.normal(size=(count, 2)) + 1.2 * y[:, None], y
 
 
-def test_balanced_class_weights_raise_the_recall_of_a_rare_class():
+def test_balanced_class_weights_raise_the_recall_of_a_rare_class(small):
     X, y = overlapping()
-    shared = {"model": Mlp(widths=(16,)), "stopping": Off(epochs=30), "random_state": 0}
+    shared = {**small, "stopping": Off(epochs=30)}
     plain = recall_score(y, Classifier(**shared).fit(X, y).predict(X))
     balanced = recall_score(y, Classifier(**shared, class_weight="balanced").fit(X, y).predict(X))
     mapped = recall_score(y, Classifier(**shared, class_weight={0: 1.0, 1: 19.0}).fit(X, y).predict(X))

@@ -10,14 +10,22 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gradwise.core import keys
 from gradwise.core.errors import RequestError
+from gradwise.data.batches import Reshuffled
 from gradwise.estimators import Classifier, Regressor
 from gradwise.models.mlp import Mlp
+from gradwise.optimisers.adaptive import Adam
+from gradwise.optimisers.averaged import MovingAverage
 from gradwise.optimisers.sgd import Sgd
 from gradwise.training.state import Examples, init
 from gradwise.training.step import gather, step
 from gradwise.training.stopping import Off
 
-SMALL = {"model": Mlp(widths=(16,)), "random_state": 0}
+SMALL = {
+    "model": Mlp(widths=(16,), dropout=0.2),
+    "optimiser": MovingAverage(Adam()),
+    "batches": Reshuffled(size=32),
+    "random_state": 0,
+}
 
 
 def same(first, second):
@@ -43,7 +51,9 @@ def test_passes_over_the_same_rows_are_the_epochs_of_one_fit(iris):
 
 def test_a_pass_equals_updates_made_by_hand(iris):
     X, y = iris
-    classifier = Classifier(**SMALL, optimiser=Sgd(learning_rate=0.1)).partial_fit(X[:50], y[:50], classes=[0, 1, 2])
+    classifier = Classifier(**{**SMALL, "optimiser": Sgd(learning_rate=0.1)}).partial_fit(
+        X[:50], y[:50], classes=[0, 1, 2]
+    )
     record = classifier.record_
     rows = record.predictor.scaler.apply(X[:50])
     train = Examples(jax.numpy.asarray(rows), jax.numpy.asarray(y[:50], dtype=np.int32))
@@ -141,8 +151,8 @@ def test_a_later_call_that_contradicts_the_first_is_refused(iris):
 
 
 def test_a_pass_that_diverges_says_so(iris):
-    X, y = iris
-    regressor = Regressor(**SMALL, optimiser=Sgd(learning_rate=1e30))
+    X, _ = iris
+    regressor = Regressor(**{**SMALL, "optimiser": Sgd(learning_rate=1e30)})
     with pytest.warns(ConvergenceWarning, match="lower the learning rate"):
         regressor.partial_fit(X, X[:, 0])
     assert regressor.record_.outcome.failed

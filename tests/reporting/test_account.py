@@ -38,7 +38,7 @@ def test_every_knob_of_the_recipe_is_listed_once(classes_record):
 def test_changed_knobs_are_set_off_and_only_those(classes_record):
     rows = rows_of(recipe_blocks(classes_record))
     strong = {row[0].text: (row[1].text, row[2]) for row in rows if not isinstance(row, Group) and row[1].strong}
-    assert strong == {"widths": ("32", "256, 256"), "learning_rate": ("0.003", "0.001")}
+    assert strong == {"widths": ("32", "256, 256"), "learning_rate": ("0.003", "0.0015")}
     assert prose_of(recipe_blocks(classes_record)).startswith("2 of ")
 
 

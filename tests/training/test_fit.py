@@ -436,7 +436,7 @@ def test_training_on_from_the_last_state_leaves_the_predictor_whole(iris: Datase
         for part in (train, valid)
     ]
     problem, _ = init(recipe, *examples, outputs=3, classes=3, key=KEY)
-    state, row = interval(problem, result.state, problem.interval_updates)
+    _, row = interval(problem, result.state, problem.interval_updates)
     assert int(row.age_examples) > result.outcome.age_examples
     np.testing.assert_array_equal(result.predictor.predict(iris.inputs), before)
 

@@ -1,0 +1,73 @@
+"""From a part of the data to examples on the device: scaled, in the network's units, weighted."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..core import machine
+from ..core.dataset import Classes, Dataset
+from ..core.errors import RequestError
+from ..core.parts import FittedScaler
+from .state import Examples
+
+CLASS_WEIGHTS = str | dict[Any, float] | None
+
+
+def weights_of_classes(chosen: CLASS_WEIGHTS, train: Dataset) -> np.ndarray | None:
+    """One weight a class: as given, or "balanced", in inverse proportion to the class's share of the training part."""
+    if chosen is None:
+        return None
+    if not isinstance(train.task, Classes):
+        raise RequestError(f"`class_weight` needs classes, but the target holds {train.task.kind}.")
+    counts = np.bincount(train.targets, minlength=train.task.outputs)
+    if chosen == "balanced":
+        return np.where(counts > 0, len(train) / (np.maximum(counts, 1) * np.count_nonzero(counts)), 0.0)
+    if not isinstance(chosen, dict):
+        raise RequestError(f'`class_weight` must be "balanced" or a mapping from class to weight; got {chosen!r}.')
+    labels = [str(label) for label in train.task.labels.tolist()]
+    unknown = [key for key in chosen if str(key) not in labels]
+    if unknown:
+        raise RequestError(f"`class_weight` names {unknown[0]!r}, which is no class of the target.")
+    by_name = {str(key): float(weight) for key, weight in chosen.items()}
+    return np.array([by_name.get(label, 1.0) for label in labels] + [1.0] * (len(counts) - len(labels)))
+
+
+def _weights(part: Dataset, by_class: np.ndarray | None) -> np.ndarray | None:
+    """Each example's weight; their mean is 1, so that the learning rate keeps its meaning."""
+    if part.weights is None and by_class is None:
+        return None
+    weights = np.ones(len(part)) if part.weights is None else np.asarray(part.weights, np.float64)
+    if by_class is not None:
+        weights = weights * by_class[part.targets]
+    if not np.all(np.isfinite(weights)) or weights.min() < 0:
+        raise RequestError("sample weights and class weights must be finite and at least 0.")
+    if weights.sum() <= 0:
+        raise RequestError("all sample weights of a part are 0: there is nothing to learn from.")
+    return (weights / weights.mean()).astype(np.float32)
+
+
+def target_units(train: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of the training part's numbers, in which the network works; 0 and 1 for classes."""
+    if train.task.kind != "numbers":
+        return np.zeros(1), np.ones(1)
+    deviation = train.targets.std(axis=0)
+    return train.targets.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
+
+
+def place(part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], by_class: Any) -> Examples:
+    """A part on the device, scaled."""
+    machine.check_memory(part.inputs)
+    targets = part.targets
+    if part.task.kind == "numbers":
+        targets = ((targets - units[0]) / units[1]).astype(np.float32)
+    elif part.task.kind == "labels":
+        targets = targets.astype(np.float32)
+    else:
+        targets = targets.astype(np.int32)
+    weights = _weights(part, by_class)
+    return Examples(
+        jnp.asarray(scaler.apply(part.inputs)),
+        jnp.asarray(targets),
+        None if weights is None else jnp.asarray(weights),
+    )

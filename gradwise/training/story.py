@@ -1,0 +1,84 @@
+"""What a finished run tells besides its numbers: findings, and the data as understood."""
+
+from typing import Any
+
+import numpy as np
+
+from ..core.dataset import Classes, Dataset
+from ..core.finding import Finding
+from ..core.outcome import Outcome
+from ..core.parts import FittedScaler
+from ..core.recipe import Recipe
+from ..core.tree import parts
+
+
+def find(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train: Dataset) -> tuple[Finding, ...]:
+    """What a reader should know: warnings of the parts, and what the run itself shows."""
+    found: list[Finding] = []
+    for _, part in parts(recipe):
+        found.extend(part.findings() if hasattr(part, "findings") else ())
+    if outcome.name == "diverged":
+        found.append(
+            Finding(
+                "error",
+                f"the loss was no longer a number at age {outcome.age_examples:,} examples: the run diverged.",
+                row="C1",
+                next="divide the learning rate by 3 until it no longer happens.",
+            )
+        )
+    ages = [age for age, best in zip(history["age_examples"], history["best"], strict=True) if best]
+    still = (
+        outcome.name in {"finished", "out_of_time", "interrupted"} and ages and ages[-1] == history["age_examples"][-1]
+    )
+    if still and type(recipe.stopping).__name__ != "Off":
+        found.append(
+            Finding(
+                "warning",
+                "the best model is the last one: validation was still improving when the run ended.",
+                row="C6",
+                next="give it more time: --resume, a larger --max-time, or a larger `stopping.epochs`.",
+            )
+        )
+    if isinstance(train.task, Classes):
+        missing = np.setdiff1d(np.arange(len(train.task.labels)), train.targets)
+        if len(missing):
+            names = ", ".join(str(train.task.labels[k]) for k in missing[:5])
+            found.append(
+                Finding(
+                    "warning",
+                    f"the training part has no example of: {names}.",
+                    row="E2",
+                    next="add examples, or merge rare classes.",
+                )
+            )
+    return tuple(found)
+
+
+def describe(dataset: Dataset, sizes: dict[str, int], scaler: FittedScaler, recipe: Recipe) -> dict[str, Any]:
+    """The data as understood, for the report."""
+    listed = dataset.columns[:200]
+    inputs = dataset.inputs
+    columns = []
+    for number, column in enumerate(listed):
+        values = inputs[:, number]
+        known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+        columns.append(
+            {
+                "name": column.name,
+                "kind": column.kind,
+                "missing": int(len(values) - len(known)),
+                "categories": len(column.categories),
+                "constant": bool(len(known) == 0 or known.min() == known.max()),
+            }
+        )
+    return {
+        "name": dataset.name,
+        "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "")],
+        "rows": sizes,
+        "split": type(recipe.split).__name__,
+        "shape": list(dataset.shape),
+        "columns": columns,
+        "more": max(0, len(dataset.columns) - len(listed)),
+        "notes": list(dataset.notes),
+        "scaling": list(scaler.describe()),
+    }

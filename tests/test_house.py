@@ -1,0 +1,273 @@
+"""The rules of the house, held by reading its files: layers, the chapter's map, names, tests, no machine's paths."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gradwise
+
+ROOT = Path(__file__).resolve().parents[1]
+HOUSE = ROOT / "gradwise"
+PARTS = {"data", "models", "criteria", "optimisers", "analysis"}
+BELOW = {"core", "training", "pretraining", "searching", "checking", "reporting", *PARTS}
+SHELLS = {"defaults", "estimators", "testing", "cli"}
+
+# What each room may import, besides itself.
+LAYERS: dict[str, set[str]] = {
+    "core": set(),
+    **{part: {"core"} for part in PARTS},
+    "training": {"core"},
+    "pretraining": {"core", "training", *PARTS},
+    "searching": {"core", "training", "pretraining", *PARTS},
+    "checking": {"core", "training", "pretraining", *PARTS},
+    "reporting": {"core", "analysis"},
+    **dict.fromkeys(SHELLS, BELOW | SHELLS),
+    "__init__": BELOW | SHELLS,
+}
+# The version is a fact about the package, which every room may tell; no other name of the root is for rooms below it.
+FACTS = {"__version__"}
+
+
+def _files(folder: Path, pattern: str = "*.py") -> list[Path]:
+    return sorted(path for path in folder.rglob(pattern) if "__pycache__" not in path.parts)
+
+
+def _room(path: Path) -> str:
+    first = path.relative_to(HOUSE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported(source: str, package: list[str]) -> Iterator[str]:
+    """Every module of ours that a source imports, at any depth; relative names resolved against its package."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            full = [*base, *(node.module or "").split(".")] if node.module else base
+            for alias in node.names:
+                yield ".".join([*full, alias.name])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            yield from (str(given.value) for given in node.args[:1] if isinstance(given, ast.Constant))
+
+
+def offences(source: str, package: list[str], room: str) -> list[str]:
+    """The imports of a source that its room may not make."""
+    found = []
+    for name in imported(source, package):
+        words = name.split(".")
+        if words[0] != "gradwise":
+            continue
+        target = words[1] if len(words) > 1 else "the root"
+        if target in FACTS or target == room or target in LAYERS[room]:
+            continue
+        if room == "__init__" or (room in SHELLS and target not in BELOW):
+            continue
+        found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("path", _files(HOUSE), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_import_keeps_to_the_layers(path: Path) -> None:
+    room = _room(path)
+    assert room in LAYERS, f"the room {room} has no rule: say what it may import"
+    package = list(path.relative_to(ROOT).parent.parts)
+    assert offences(path.read_text(), package, room) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("core", "from gradwise.data import split"),
+        ("core", "import gradwise.training.fit"),
+        ("core", "from ..data.split import HoldOut"),
+        ("core", "from .. import data"),
+        ("core", "from .. import fit"),
+        ("data", "from ..models.mlp import Mlp"),
+        ("models", "def late():\n    from ..optimisers.sgd import Sgd"),
+        ("training", "from .. import defaults"),
+        ("training", "if True:\n    from gradwise.data.scale import Automatic"),
+        ("training", "import importlib\nimportlib.import_module('gradwise.models.mlp')"),
+        ("training", "from gradwise import Classifier"),
+        ("reporting", "from ..training.fit import fit"),
+        ("searching", "from ..checking.check import check"),
+        ("criteria", "import gradwise"),
+    ],
+)
+def test_a_forbidden_import_is_found(room: str, source: str) -> None:
+    assert len(offences(source, ["gradwise", room], room)) == 1
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("core", "from .errors import RequestError\nfrom . import keys\nimport numpy"),
+        ("training", "from ..core import keys, machine\nfrom .. import __version__\nfrom . import checkpoint"),
+        ("reporting", "from ..analysis.curves import smooth"),
+        ("cli", "from ..training.fit import fit\nfrom ..defaults import classification\nimport gradwise"),
+    ],
+)
+def test_an_allowed_import_is_let_through(room: str, source: str) -> None:
+    assert offences(source, ["gradwise", room], room) == []
+
+
+def _chapter() -> list[dict[str, str]]:
+    """The rows of the chapter's map, by the names of its columns."""
+    lines = [line for line in (ROOT / "docs" / "chapter.md").read_text().splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    header = cells[0]
+    assert {"row", "symbol", "test", "see it"} <= set(header)
+    rows = [row for row in cells[1:] if not set("".join(row)) <= set("-: ")]
+    assert all(len(row) == len(header) for row in rows)
+    return [dict(zip(header, row, strict=True)) for row in rows if row != header]
+
+
+def _quoted(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def _symbol(name: str) -> object:
+    """The thing of this dotted name, or an error that says where the name ends."""
+    words = name.split(".")
+    for end in range(len(words), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(words[:end]))
+        except ModuleNotFoundError:
+            continue
+        for word in words[end:]:
+            found = getattr(found, word)
+        return found
+    raise ModuleNotFoundError(name)
+
+
+def _tests_in(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_chapter_map_has_rows_and_each_names_a_symbol_and_a_test() -> None:
+    rows = _chapter()
+    assert len(rows) >= 20
+    for row in rows:
+        assert re.fullmatch(r"[A-J]\d+", row["row"]), row
+        assert _quoted(row["symbol"]), row
+        assert _quoted(row["test"]), row
+
+
+def test_every_symbol_of_the_chapter_map_exists() -> None:
+    missing = []
+    for row in _chapter():
+        for name in _quoted(row["symbol"]):
+            assert name.startswith("gradwise"), name
+            try:
+                _symbol(name)
+            except (ModuleNotFoundError, AttributeError):
+                missing.append(name)
+    assert missing == []
+
+
+def test_every_test_of_the_chapter_map_exists() -> None:
+    missing = []
+    for row in _chapter():
+        for name in _quoted(row["test"]):
+            file, _, function = name.partition("::")
+            function = function.rpartition("::")[2].partition("[")[0]
+            path = ROOT / file
+            if not path.is_file() or (function and function not in _tests_in(path)):
+                missing.append(name)
+    assert missing == []
+
+
+def test_every_public_name_can_be_imported() -> None:
+    assert len(gradwise.__all__) == len(set(gradwise.__all__))
+    for name in gradwise.__all__:
+        assert getattr(gradwise, name) is not None
+    assert set(dir(gradwise)) == set(gradwise.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = gradwise.nothing
+
+
+@pytest.mark.parametrize("path", _files(HOUSE), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_opens_with_its_idea(path: Path) -> None:
+    told = ast.get_docstring(ast.parse(path.read_text()))
+    assert told
+    assert told.splitlines()[0].strip()
+
+
+def test_importing_gradwise_costs_nothing() -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import gradwise; "
+        "print([name for name in ('jax', 'sklearn', 'pandas', 'matplotlib', 'scipy', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(ROOT)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
+
+
+# Modules whose work is proved elsewhere: where, and why not beside them.
+PROVED_ELSEWHERE = {
+    "cli/terminal.py": "drawing on a terminal: seen by the tests of the commands",
+}
+
+
+def test_every_module_has_a_test_of_its_name() -> None:
+    missing = []
+    for path in _files(HOUSE):
+        place = path.relative_to(HOUSE)
+        if path.name in {"__init__.py", "__main__.py"} or str(place) in PROVED_ELSEWHERE:
+            continue
+        if not (ROOT / "tests" / place.parent / f"test_{path.name}").is_file():
+            missing.append(str(place))
+    assert missing == []
+
+
+LEFT_OUT = {"venv", "runs", "dist", "build", "__pycache__"}  # what is made, never written
+WRITTEN = {".py", ".md", ".toml", ".txt", ".json", ".cfg", ".yml", ".yaml", ".html", ".css", ".js", ".sh", ""}
+# Written in pieces, so that this file does not name them either.
+HOSTS = [
+    *("py" + "pi.org", "python" + "hosted.org", "ana" + "conda.org", "npm" + "js.com", "npm" + "js.org"),
+    *("download.py" + "torch.org", "nvidia" + ".com/compute", "crates" + ".io", "--extra-" + "index-url"),
+]
+PLACES = re.compile(r"(?<![\w.:/])(?:/(?:work|home|root|Users|mnt|srv)/[\w.-]+|/tmp/[\w.-]+|[A-Z]:\\Users\\)")
+
+
+def _texts() -> Iterator[tuple[Path, str]]:
+    for path in sorted(ROOT.rglob("*")):
+        place = path.relative_to(ROOT)
+        hidden = any(part in LEFT_OUT or (part[0] == "." and part not in {".ci", ".gitignore"}) for part in place.parts)
+        if path.is_file() and not hidden and path.suffix in WRITTEN:
+            yield place, path.read_text(errors="replace")
+
+
+def test_no_file_names_a_package_registry() -> None:
+    found = [(str(place), host) for place, text in _texts() for host in HOSTS if host in text]
+    assert found == []
+
+
+def test_no_file_names_a_place_on_a_machine() -> None:
+    found = [(str(place), match.group()) for place, text in _texts() for match in PLACES.finditer(text)]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ["see /wo" + "rk/main", "'/ho" + "me/ann/x'", "C:" + "\\Users\\ann", "/tm" + "p/gw/v"])
+def test_a_place_on_a_machine_is_found(text: str) -> None:
+    assert PLACES.search(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["docs.example.org/ho" + "me/x", "runs/wo" + "rk/x", "/proc/meminfo", "/sys/fs/cgroup"]
+)
+def test_what_is_no_place_on_a_machine_is_let_through(text: str) -> None:
+    assert not PLACES.search(text)
+
+
+def test_the_version_is_told_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == gradwise.__version__
