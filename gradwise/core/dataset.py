@@ -111,7 +111,7 @@ class Dataset:
         if not 2 <= len(self.inputs.shape) <= 4:
             raise RequestError(f"inputs must have 2 to 4 dimensions, rows first; got shape {self.inputs.shape}.")
         _check_targets(self.targets, self.task)
-        for name in ("weights", "groups", "times"):
+        for name in ("weights", "groups", "times", "rows"):
             beside = getattr(self, name)
             if beside is not None and len(beside) != count:
                 raise RequestError(f"`{name}` has {len(beside)} entries for {count} rows: each row needs one.")

@@ -273,6 +273,7 @@ def join_parts(train: Dataset, valid: Dataset, test: Dataset | None = None) -> t
         train,
         inputs=_stack([train.inputs, valid.inputs]),
         targets=np.concatenate([train.targets, valid.targets]),
+        rows=None,
         test=test,
         **optional,
     )

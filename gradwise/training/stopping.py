@@ -10,7 +10,7 @@ patience alone, since gating what is kept was measured to hurt.
 """
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
@@ -64,7 +64,7 @@ def is_better(state: _PatienceState, score: Float[Array, ""], loss: Float[Array,
     return (score < state.best_score) | ((score == state.best_score) & (loss < state.best_loss))
 
 
-def is_significant(reference: Float[Array, " V"], scores: Float[Array, " V"], level: float) -> Bool[Array, ""]:
+def is_significant(reference: Float[Array, " V"], scores: Float[Array, " V"], level: Any) -> Bool[Array, ""]:
     """One-sided paired test (normal approximation) that the mean score fell."""
     fall = reference - scores
     count = fall.shape[0]

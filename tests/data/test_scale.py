@@ -160,13 +160,23 @@ def test_uniformise_clamps_and_rises():
 
 def test_normal_scores_are_normal_deviates_of_ranks():
     raw = table()[:, :4]
-    found = NormalScores().fit(raw).apply(raw, np.float64)
+    found = NormalScores(bend=0.0).fit(raw).apply(raw, np.float64)
     for j in range(4):
         ranks = (stats.rankdata(raw[:, j]) - 1) / (len(raw) - 1)
         scores = stats.norm.ppf(np.clip(ranks, 0.5 / len(raw), 1 - 0.5 / len(raw)))
         np.testing.assert_allclose(found[:, j], (scores - scores.mean()) / scores.std(), atol=1e-9)
     np.testing.assert_allclose(found.mean(0), 0, atol=1e-9)
     np.testing.assert_allclose(found.std(0), 1, atol=1e-9)
+
+
+def test_tame_columns_are_only_standardised_and_wild_ones_are_ranked():
+    random = np.random.default_rng(0)
+    raw = np.column_stack([random.uniform(-5, 3, 900), random.lognormal(0, 2, 900), random.normal(size=900)])
+    found = NormalScores(bend=2.0).fit(raw).apply(raw, np.float64)
+    np.testing.assert_allclose(found[:, 0], StandardScaler().fit_transform(raw)[:, 0], atol=1e-9)
+    ranked = NormalScores(bend=0.0).fit(raw).apply(raw, np.float64)
+    np.testing.assert_array_equal(found[:, 1:], ranked[:, 1:])  # a normal column has values beyond two deviations
+    assert np.abs(ranked[:, 0] - found[:, 0]).max() > 0.5
 
 
 def test_normal_scores_make_any_distribution_normal_and_go_straight_on():
