@@ -78,7 +78,12 @@ def default_choices(result: dict[str, Any]) -> str:
     return show(result["rows"]) + "\n" + _source(result)
 
 
+def demo(result: dict[str, Any]) -> str:
+    return "```\n$ gradwise fit digits --out runs/digits\n" + result["output"].strip("\n") + "\n```\n" + _source(result)
+
+
 TABLES = {
+    "demo": demo,
     "fit_vs_peers_cpu": fit_vs_peers,
     "fit_vs_peers_gpu": fit_vs_peers,
     "startup": startup,

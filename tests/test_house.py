@@ -30,6 +30,7 @@ LAYERS: dict[str, set[str]] = {
     "reporting": {"core", "analysis"},
     **dict.fromkeys(SHELLS, BELOW | SHELLS),
     "__init__": BELOW | SHELLS,
+    "__main__": {"cli"},
 }
 # The version is a fact about the package, which every room may tell; no other name of the root is for rooms below it.
 FACTS = {"__version__"}

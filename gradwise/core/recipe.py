@@ -69,6 +69,8 @@ def _find(name: str, given: Mapping[str, Any]) -> Any:
     module, _, qualname = name.partition(":")
     if module.partition(".")[0] != "gradwise":
         raise RequestError(f"`{name}` is not part of gradwise. Pass it in: classes=[...].")
+    if any(word.startswith("_") for word in (*module.split("."), *qualname.split("."))):
+        raise RequestError(f"`{name}` is private to gradwise.")  # importing `__main__` would run the command line
     try:
         found: Any = importlib.import_module(module)
         for part in qualname.split("."):

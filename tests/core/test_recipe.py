@@ -131,6 +131,7 @@ HOSTILE = {
     "empty class": '{"class": ""}',
     "module with a dot at its end": '{"class": "gradwise.:Sgd"}',
     "two dots": '{"class": "gradwise..core:Spec"}',
+    "a module that acts when imported": '{"class": "gradwise.__main__:run"}',
     "a zero byte": '{"class": "gradwise.core\\u0000:Spec"}',
     "surrogate": '{"class": "gradwise.\\ud800:Spec"}',
     "unknown class": '{"class": "gradwise.optimisers.sgd:Sgdd"}',

@@ -168,7 +168,6 @@ def test_knobs_of_stopping_are_traced_and_switches_are_not() -> None:
     [
         lambda: Patience(growth=Times(0.9)),
         lambda: Patience(growth=Plus(0)),
-        lambda: Patience(growth=2.0),
         lambda: Patience(significance=0.5),
         lambda: Patience(spacing=0.5),
         lambda: Patience(initial_examples=-1),
