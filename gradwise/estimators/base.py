@@ -28,7 +28,7 @@ from ..core import keys
 from ..core.dataset import Column, Dataset, Task
 from ..core.errors import RequestError, nearest
 from ..core.metric import check_metric
-from ..core.parts import AbstractBatches, AbstractOptimiser, AbstractScaler, AbstractSplit, AbstractStopping
+from ..core.parts import AbstractSplit
 from ..core.recipe import Recipe
 from ..core.record import Fit
 from ..data.split import HoldOut, join_parts
@@ -40,12 +40,6 @@ from .passes import copied, one_pass
 
 SLOTS = ("model", "optimiser", "batches", "criterion", "scaler", "stopping")
 FEW_ROWS = 20  # fewer rows than this are too few to spare some: a validation part of 3 rows tells nothing
-_KINDS = {
-    "optimiser": AbstractOptimiser,
-    "batches": AbstractBatches,
-    "scaler": AbstractScaler,
-    "stopping": AbstractStopping,
-}
 
 
 class TrainingRows(AbstractSplit):
@@ -231,12 +225,6 @@ class NetworkEstimator(BaseEstimator):
 
     def _recipe(self, task: Task, split: AbstractSplit) -> Recipe:
         given = {slot: getattr(self, slot) for slot in SLOTS if getattr(self, slot) is not None}
-        for slot, kind in _KINDS.items():
-            if slot in given and not isinstance(given[slot], kind):
-                raise TypeError(
-                    f"`{slot}` must be None or a spec such as {getattr(self._recommended(), slot)!r}; "
-                    f"got {given[slot]!r}."
-                )
         recipe = defaults.for_task(task, split=split, **given)
         if self.metric is None:
             return recipe

@@ -12,7 +12,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Key
 
 from .. import __version__
@@ -35,7 +34,7 @@ _COLUMNS = ("age_examples", "train_loss", "train_score")
 
 def copied(state: State) -> State:
     """The state in memory of its own: training takes over the buffers it is given, and a record must outlive that."""
-    return jax.tree.map(np.array, state)
+    return jax.tree.map(jnp.array, state)
 
 
 @eqx.filter_jit(donate="all-except-first")
@@ -47,11 +46,22 @@ def _pass(problem: Problem, state: State) -> tuple[State, dict[str, Array]]:
     return State(state.parameters, state.optimiser, state.stopping, best, state.update), seen
 
 
+def _prepared(recipe: Recipe) -> Recipe:
+    """The recipe as `init` leaves it, so that the first pass and the later ones share one program."""
+    before = (recipe.model, recipe.criterion, recipe.split, recipe.scaler)
+    after = (as_model(recipe.model), as_criterion(recipe.criterion), None, None)
+    return eqx.tree_at(
+        lambda r: (r.model, r.criterion, r.split, r.scaler),
+        recipe,
+        after,
+        is_leaf=lambda node: any(node is one for one in before),
+    )
+
+
 def _resumed(problem: Problem, state: State) -> State:
     """The state at the start of the next epoch, counted in the mini-batches of these rows: no order comes twice."""
     epoch = -(-int(state.update) // problem.updates_per_epoch)
-    update: Any = np.asarray(epoch * problem.updates_per_epoch, np.int32)
-    return dataclasses.replace(copied(state), update=update)
+    return dataclasses.replace(copied(state), update=jnp.asarray(epoch * problem.updates_per_epoch, jnp.int32))
 
 
 def _record(
@@ -105,9 +115,8 @@ def one_pass(
     if earlier is None:
         problem, state = init(recipe, train, train, outputs=task.outputs, classes=classes, key=key)
     else:
-        own = dataclasses.replace(recipe, model=as_model(recipe.model), criterion=as_criterion(recipe.criterion))
         _, rest = trainable(earlier.predictor.network)
-        problem = Problem(own, rest, train, train, keys.named(key, "training"), classes)
+        problem = Problem(_prepared(recipe), rest, train, train, keys.named(key, "training"), classes)
         state = _resumed(problem, earlier.state)
     state, seen = _pass(problem, state)
     network = eqx.combine(state.best, problem.rest)

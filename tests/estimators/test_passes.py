@@ -4,6 +4,7 @@ import pickle
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
@@ -56,9 +57,9 @@ def test_a_pass_equals_updates_made_by_hand(iris):
     )
     record = classifier.record_
     rows = record.predictor.scaler.apply(X[:50])
-    train = Examples(jax.numpy.asarray(rows), jax.numpy.asarray(y[:50], dtype=np.int32))
+    train = Examples(jnp.asarray(rows), jnp.asarray(y[:50], dtype=jnp.int32))
     problem, state = init(record.recipe, train, train, outputs=3, classes=3, key=keys.from_seed(0))
-    numbers = np.arange(problem.updates_per_epoch, dtype=np.int32)
+    numbers = jnp.arange(problem.updates_per_epoch, dtype=jnp.int32)
     batches, present, _ = problem.recipe.batches.indices(numbers, 50, key=problem.key)
     visited = np.asarray(batches)[np.asarray(present) > 0]
     assert sorted(visited.tolist()) == list(range(50))
@@ -81,6 +82,16 @@ def test_chunks_of_different_lengths_each_visit_every_row_once(iris):
     assert classifier.n_iter_ == 2
     assert classifier.history_["age_examples"] == [50, 150]
     assert classifier.record_.predictor.scaler is first.predictor.scaler
+
+
+def test_all_passes_over_as_many_rows_share_one_program(iris, caplog):
+    X, y = iris
+    classifier = Classifier(**{**SMALL, "model": Mlp(widths=(13,))})
+    with jax.log_compiles(), caplog.at_level("WARNING", logger="jax"):
+        for start in range(0, 150, 30):
+            classifier.partial_fit(X[start : start + 30], y[start : start + 30], classes=[0, 1, 2])
+    compiled = [line for line in caplog.messages if line.startswith("Compiling jit(_pass)")]
+    assert len(compiled) == 1
 
 
 def test_an_earlier_record_stays_usable(iris):

@@ -1,6 +1,7 @@
 """The whole journey: honest numbers on real data, no leaks, the same bits every time."""
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Callable
@@ -43,6 +44,8 @@ QUICK: dict[str, Any] = {
     "stopping": Patience(initial_examples=3000, initial_epochs=5, epochs=60),
 }
 
+SHORT = Off(epochs=1, spacing=1.0, least_examples=1)
+
 
 def arrays_of(tree: Any) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
@@ -68,13 +71,25 @@ def fitted(iris: Dataset, recipe: Recipe) -> Fit:
     return fit(recipe, iris, key=KEY)
 
 
+@pytest.fixture(scope="module")
+def quick(bundled: Callable[[str], Dataset]) -> Callable[[str], tuple[Recipe, Dataset, Fit]]:
+    """A small network fitted to a data set of scikit-learn's, once for all tests that look at it."""
+
+    @functools.cache
+    def made(name: str) -> tuple[Recipe, Dataset, Fit]:
+        dataset = bundled(name)
+        recipe = defaults.for_task(dataset.task, **QUICK)
+        return recipe, dataset, fit(recipe, dataset, key=KEY)
+
+    return made
+
+
 @pytest.mark.parametrize(
     ("name", "largest"),
     [("digits", 0.06), ("iris", 0.1), ("wine", 0.1), ("breast_cancer", 0.06), ("diabetes", 65.0)],
 )
-def test_real_data_is_learned(bundled: Callable[[str], Dataset], name: str, largest: float) -> None:
-    dataset = bundled(name)
-    result = fit(defaults.for_task(dataset.task, **QUICK), dataset, key=KEY)
+def test_real_data_is_learned(quick: Any, name: str, largest: float) -> None:
+    _, dataset, result = quick(name)
     assert result.test < largest
     assert result.metrics["train"][result.metric] < largest
     assert result.outcome.name in {"patience", "finished"}
@@ -126,7 +141,7 @@ def test_validation_rows_choose_but_never_teach(iris: Dataset, recipe: Recipe, f
     inputs = iris.inputs.copy()
     inputs[valid] = -1e3
     inputs[test] = 1e6
-    chosen = dataclasses.replace(recipe, stopping=Off(epochs=2, spacing=1.0))
+    chosen = dataclasses.replace(recipe, stopping=SHORT)
     plain = fit(chosen, iris, key=KEY)
     marked = fit(chosen, dataclasses.replace(iris, inputs=inputs), key=KEY)
     assert same(marked.state.parameters, plain.state.parameters)
@@ -137,26 +152,22 @@ def test_validation_rows_choose_but_never_teach(iris: Dataset, recipe: Recipe, f
 
 def test_scaler_and_target_units_come_from_the_training_part_alone() -> None:
     draw = np.random.default_rng(0)
-    inputs, targets = draw.normal(size=(90, 4)), draw.normal(size=(90, 2)) * [1.0, 50.0] + [0.0, 7.0]
-    inputs[54:] += 100.0
-    targets[54:] *= 1000.0
-    recipe = defaults.regression(
-        split=GivenParts(54, 18), scaler=Standardise(), **{**QUICK, "stopping": Off(epochs=1, spacing=1.0)}
-    )
-    predictor = fit(recipe, Dataset(inputs, targets, Numbers(("a", "b"))), key=KEY).predictor
-    scaled = predictor.scaler.apply(inputs[:54], np.float64)
+    inputs, targets = draw.normal(size=(150, 4)), draw.normal(size=(150, 3)) * [1.0, 50.0, 1e-3] + [0.0, 7.0, 1.0]
+    inputs[90:] += 100.0
+    targets[90:] *= 1000.0
+    recipe = defaults.regression(split=GivenParts(90, 30), scaler=Standardise(), **QUICK)
+    predictor = fit(recipe, Dataset(inputs, targets, Numbers(("a", "b", "c"))), key=KEY).predictor
+    scaled = predictor.scaler.apply(inputs[:90], np.float64)
     np.testing.assert_allclose(scaled.mean(0), 0.0, atol=1e-9)
     np.testing.assert_allclose(scaled.std(0), 1.0, atol=1e-9)
-    np.testing.assert_allclose(predictor.shift, targets[:54].mean(0))
-    np.testing.assert_allclose(predictor.scale, targets[:54].std(0))
+    np.testing.assert_allclose(predictor.shift, targets[:90].mean(0))
+    np.testing.assert_allclose(predictor.scale, targets[:90].std(0))
 
 
 def test_an_official_test_set_is_used_as_it_is(iris: Dataset, recipe: Recipe) -> None:
-    order = np.random.default_rng(0).permutation(150)
-    official = dataclasses.replace(iris.take(order[:30]), name="official")
-    rest = dataclasses.replace(iris.take(order[30:]), test=official)
-    result = fit(recipe, rest, key=KEY)
-    assert result.data["rows"] == {"train": 96, "valid": 24, "test": 30}
+    official = dataclasses.replace(iris.take(np.arange(0, 150, 5)), name="official")
+    result = fit(recipe, dataclasses.replace(iris, test=official), key=KEY)
+    assert result.data["rows"] == {"train": 120, "valid": 30, "test": 30}
     expected = measure(iris.task, result.predictor.predict(official.inputs), official.targets, None)
     assert result.metrics["test"] == expected
 
@@ -189,10 +200,8 @@ def test_a_metric_of_another_task_is_refused(iris: Dataset, recipe: Recipe) -> N
         fit(recipe, Dataset(iris.inputs, iris.inputs[:, :1], Numbers()), key=KEY)
 
 
-def test_the_temperature_lowers_validation_loss_and_leaves_every_choice(bundled: Callable[[str], Dataset]) -> None:
-    dataset = bundled("breast_cancer")
-    recipe = defaults.classification(**{**QUICK, "stopping": Off(epochs=60, spacing=5.0)})  # long: overconfident
-    result = fit(recipe, dataset, key=KEY)
+def test_the_temperature_lowers_validation_loss_and_leaves_every_choice(quick: Any) -> None:
+    recipe, dataset, result = quick("digits")
     assert result.evidence["temperature"] == result.predictor.temperature != 1.0
     plain = dataclasses.replace(result.predictor, temperature=1.0)
     _, valid, test = recipe.split(dataset, key=keys.named(KEY, "split"))
@@ -205,14 +214,13 @@ def test_the_temperature_lowers_validation_loss_and_leaves_every_choice(bundled:
 
 def test_classes_are_weighted_as_asked(recipe: Recipe) -> None:
     draw = np.random.default_rng(0)
-    targets = (draw.random(400) < 0.1).astype(int)
-    inputs = draw.normal(size=(400, 4)) + 0.9 * targets[:, None]
-    dataset = Dataset(inputs, targets, Classes(np.array(["often", "rare"])))
-    chosen = dataclasses.replace(recipe, stopping=Off(epochs=30, spacing=5.0))
+    targets = np.minimum(draw.integers(0, 12, 150), 2) % 3  # two rare classes and a common one
+    inputs = draw.normal(size=(150, 4)) + 0.8 * np.eye(3, 4)[targets]
+    dataset = Dataset(inputs, targets, Classes(np.array(["rare", "other", "often"])))
     found = {}
     for name, weight in (("none", None), ("balanced", "balanced"), ("given", {"rare": 9.0}), ("even", {"often": 1})):
-        confusion = np.array(fit(chosen, dataset, key=KEY, class_weight=weight).evidence["confusion"])
-        found[name] = int(confusion[:, 1].sum())  # how often the rare class is named
+        result = fit(recipe, dataset, key=KEY, class_weight=weight)
+        found[name] = int((result.predictor.predict(inputs).argmax(1) == 0).sum())  # how often it says "rare"
     assert found["none"] == found["even"]
     assert found["balanced"] > found["none"]
     assert found["given"] > found["none"]
@@ -255,22 +263,22 @@ def test_rows_of_weight_zero_teach_nothing(iris: Dataset, recipe: Recipe) -> Non
 
 def test_several_numbers_at_once() -> None:
     draw = np.random.default_rng(0)
-    inputs = draw.normal(size=(300, 4))
-    targets = np.stack([inputs[:, 0] * 3 + 10, inputs[:, 1] - inputs[:, 2], inputs[:, 3] ** 2], axis=1)
+    inputs = draw.normal(size=(150, 4))
+    targets = np.stack([inputs[:, 0] * 3 + 10, inputs[:, 1] - inputs[:, 2], np.abs(inputs[:, 3])], axis=1)
     result = fit(defaults.regression(**QUICK), Dataset(inputs, targets, Numbers(("a", "b", "c"))), key=KEY)
-    assert result.metrics["test"]["r2"] > 0.7
-    assert result.predictor.predict(inputs).shape == (300, 3)
-    assert np.shape(result.evidence["predictions"]) == (60, 3)
+    assert result.metrics["test"]["r2"] > 0.6
+    assert result.predictor.predict(inputs).shape == (150, 3)
+    assert np.shape(result.evidence["predictions"]) == (30, 3)
     assert result.metric == "rmse"
     assert result.data["target"] == ["a", "b", "c"]
 
 
 def test_several_labels_at_once() -> None:
     draw = np.random.default_rng(0)
-    inputs = draw.normal(size=(300, 4))
-    targets = (inputs[:, :3] + 0.2 * draw.normal(size=(300, 3)) > 0).astype(int)
+    inputs = draw.normal(size=(150, 4))
+    targets = (inputs[:, :3] + 0.2 * draw.normal(size=(150, 3)) > 0).astype(int)
     result = fit(defaults.multilabel(**QUICK), Dataset(inputs, targets, Labels(("a", "b", "c"))), key=KEY)
-    assert result.test < 0.12
+    assert result.test < 0.15
     assert result.metrics["test"]["auc"] > 0.95
     assert [one["label"] for one in result.evidence["per_label"]] == ["a", "b", "c"]
     assert set(result.metrics["test"]) == set(METRICS["labels"])
@@ -314,7 +322,7 @@ def test_a_run_that_was_still_improving_says_so(iris: Dataset, recipe: Recipe) -
     result = fit(dataclasses.replace(recipe, stopping=slow), iris, key=KEY)
     if result.history["best"][-1]:
         assert "still improving" in " ".join(finding.what for finding in result.findings)
-    off = fit(dataclasses.replace(recipe, stopping=Off(epochs=1, spacing=1.0, least_examples=1)), iris, key=KEY)
+    off = fit(dataclasses.replace(recipe, stopping=SHORT), iris, key=KEY)
     assert off.findings == ()
 
 
@@ -356,21 +364,17 @@ def test_missing_values_constants_and_one_column_are_handled(recipe: Recipe) -> 
 
 
 def test_one_class_alone_is_learned_without_an_error(recipe: Recipe) -> None:
-    inputs = np.random.default_rng(0).normal(size=(30, 4))
-    result = fit(recipe, Dataset(inputs, np.zeros(30, int), Classes(np.array(["only"]))), key=KEY)
+    inputs = np.random.default_rng(0).normal(size=(150, 4))
+    result = fit(recipe, Dataset(inputs, np.zeros(150, int), Classes(np.array(["only"]))), key=KEY)
     assert result.test == 0.0
-    assert result.predictor.predict(inputs).shape == (30, 2)
+    assert result.predictor.predict(inputs).shape == (150, 2)
 
 
-def test_images_and_sparse_rows_go_through(digits: Dataset, recipe: Recipe) -> None:
-    rows = np.arange(300)
-    flat = dataclasses.replace(digits.take(rows), columns=())
-    images = dataclasses.replace(flat, inputs=flat.inputs.reshape(-1, 8, 8))
-    sparse = dataclasses.replace(flat, inputs=csr_matrix(flat.inputs))
-    for dataset in (images, sparse):
-        result = fit(recipe, dataset, key=KEY)
-        assert result.test < 0.8
-        assert result.predictor.predict(dataset.inputs[:5]).shape == (5, 10)
+def test_images_and_sparse_rows_go_through(iris: Dataset, recipe: Recipe) -> None:
+    for inputs in (iris.inputs.reshape(150, 2, 2), csr_matrix(iris.inputs)):
+        result = fit(recipe, dataclasses.replace(iris, inputs=inputs, columns=()), key=KEY)
+        assert result.test < 0.4
+        assert result.predictor.predict(inputs[:5]).shape == (5, 3)
 
 
 def test_a_run_that_is_cut_goes_on_to_the_same_record(
@@ -414,7 +418,7 @@ def test_the_knobs_count_beside_a_network_of_ones_own(bundled: Callable[[str], D
 
 
 def test_a_warm_start_goes_on_and_leaves_the_earlier_result_whole(iris: Dataset, recipe: Recipe) -> None:
-    chosen = dataclasses.replace(recipe, stopping=Off(epochs=1, spacing=1.0, least_examples=1))
+    chosen = dataclasses.replace(recipe, stopping=SHORT)
     first = fit(chosen, iris, key=KEY)
     before = first.predictor.predict(iris.inputs)
     parameters = arrays_of(first.state.parameters)
