@@ -197,9 +197,17 @@ def numpy_rate() -> float:
 
 
 def timed(epoch: Callable[[], float]) -> float:
-    start = time.perf_counter()
+    """Seconds of one epoch, from as many in a row as fill a few tenths of a second.
+
+    One epoch goes first untimed: the thread pool of whoever ran before spins for a while after its work, and a processor
+    that was idle takes a while to come back to speed.
+    """
     epoch()
-    return time.perf_counter() - start
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < 0.3:
+        epoch()
+        count += 1
+    return (time.perf_counter() - start) / count
 
 
 def same_computation(sizes: list[int], batch: int, data: dict[str, np.ndarray], weights: list[np.ndarray]) -> float:
@@ -213,8 +221,13 @@ def same_computation(sizes: list[int], batch: int, data: dict[str, np.ndarray], 
 
 def run_cell(layers: int, hidden: int, batch: int, rounds: int, peers: list[str], device: str, rate: float) -> dict:
     sizes = sizes_of(layers, hidden)
-    # About half a second of products an epoch, within sensible ends.
-    count = int(min(10_000, max(20 * batch, 0.5 * rate * (0.15 if batch == 1 else 0.6) / flops_per_example(sizes))))
+    # A few tenths of a second an epoch, within sensible ends.
+    count = int(
+        min(
+            2_000 if batch == 1 else 10_000,
+            max(20 * batch, 0.3 * rate * (0.06 if batch == 1 else 0.6) / flops_per_example(sizes)),
+        )
+    )
     count = 10_000 if device == "gpu" else max(batch, count // batch * batch)
     data, weights = make_data(count), make_weights(sizes)
     difference = same_computation(sizes, batch, data, weights)

@@ -1,6 +1,6 @@
 """Makes what the README shows: the output of `gradwise fit digits`, and pictures of its report in a real browser.
 
-    python benchmarks/pictures.py          needs Chromium on the path
+python benchmarks/pictures.py          needs Chromium on the path
 """
 
 import datetime
@@ -14,10 +14,17 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-QUIET = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars"
-).split()
+QUIET = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+]
 SHOTS = {
     "report-desk.png": ["--window-size=1100,1500"],
     "report-phone.png": ["--window-size=500,1500", "--blink-settings=preferredColorScheme=0"],

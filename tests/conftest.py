@@ -1,9 +1,12 @@
 """What all tests share: a compilation cache of their own, the data folder, and no silent skips in CI."""
 
+import gc
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import pytest
 
 if "GRADWISE_CACHE" not in os.environ:
@@ -27,6 +30,16 @@ def data_folder() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("GRADWISE_DATA does not name a folder of data sets")
     return Path(folder)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _room_for_programs() -> Iterator[None]:
+    """Lets old programs go in time: each takes dozens of memory maps, and the system aborts a process at 65 530."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
+        gc.collect()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

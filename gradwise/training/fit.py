@@ -144,7 +144,7 @@ def fit(
         test_interval=ends,
         history=history,
         evidence=evidence,
-        data=describe(dataset, sizes, scaler, recipe),
+        data=describe(dataset, sizes, scaler, recipe) | {"notes": list(train.notes)},  # what the split noted too
         findings=find(recipe, history, outcome, train),
         seconds=seconds,
         seed=keys.seed_of(key),
