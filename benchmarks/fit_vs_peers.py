@@ -54,6 +54,11 @@ def flops_per_example(sizes: list[int]) -> float:
     return 6.0 * sum(products) - 2.0 * products[0]
 
 
+def work_of_epoch(sizes: list[int], count: int, valid: int) -> float:
+    """Operations of all products in an epoch: training, and the forward pass of validation."""
+    return flops_per_example(sizes) * count + 2.0 * sum(a * b for a, b in pairwise(sizes)) * valid
+
+
 def make_data(count: int) -> dict[str, np.ndarray]:
     draw = np.random.default_rng(0)
     valid = max(256, count // 5)
@@ -199,8 +204,8 @@ def numpy_rate() -> float:
 def timed(epoch: Callable[[], float]) -> float:
     """Seconds of one epoch, from as many in a row as fill a few tenths of a second.
 
-    One epoch goes first untimed: the thread pool of whoever ran before spins for a while after its work, and a processor
-    that was idle takes a while to come back to speed.
+    One epoch goes first untimed: the thread pool of whoever ran before spins for a while after its work, and a
+    processor that was idle takes a while to come back to speed.
     """
     epoch()
     count, start = 0, time.perf_counter()
@@ -248,7 +253,7 @@ def run_cell(layers: int, hidden: int, batch: int, rounds: int, peers: list[str]
             best[name] = min(best[name], timed(runner.epoch))
         if device == "cpu":
             rates.append(numpy_rate())
-    work = flops_per_example(sizes) * count
+    work = work_of_epoch(sizes, count, len(data["xv"]))
     return {
         "layers": layers,
         "hidden": hidden,
@@ -269,24 +274,29 @@ def overhead(rounds: int) -> dict[str, float]:
 
     from gradwise.training import checkpoint
     from gradwise.training.interval import advance
+    from gradwise.training.stopping import Patience
 
     data, weights = make_data(12_000), make_weights(sizes_of(1, 500))
     whole = Gradwise(sizes_of(1, 500), 32, data, weights, Reshuffled)
-    bare = eqx.filter_jit(advance, donate="none")
-    whole.epoch()
-    bare(whole.problem, whole.state, whole.updates)
-    alone = journey = write = math.inf
+    whole.updates = -(-Patience().interval_examples(len(data["x"]), len(data["xv"])) // 32)
+    scan = eqx.filter_jit(advance, donate="none")
+
+    def bare() -> float:
+        _, told = scan(whole.problem, whole.state, whole.updates)
+        return float(told["train_loss"])
+
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(rounds):
-            start = time.perf_counter()
-            jax.block_until_ready(bare(whole.problem, whole.state, whole.updates))
-            alone = min(alone, time.perf_counter() - start)
-            journey = min(journey, timed(whole.epoch))
-            start = time.perf_counter()
+
+        def write() -> float:
             checkpoint.save(Path(folder), checkpoint.Saved(whole.state, whole.monitor.columns, 0.0), "benchmark")
-            write = min(write, time.perf_counter() - start)
-    share = journey / alone - 1 + write / 10.0  # one checkpoint every ten seconds
-    return {"bare_seconds": alone, "journey_seconds": journey, "checkpoint_seconds": write, "overhead": share}
+            return 0.0
+
+        best = dict.fromkeys(("bare", "journey", "checkpoint"), math.inf)
+        for _ in range(rounds):
+            for name, work in (("bare", bare), ("journey", whole.epoch), ("checkpoint", write)):
+                best[name] = min(best[name], timed(work))
+    share = best["journey"] / best["bare"] - 1 + best["checkpoint"] / 10.0  # one checkpoint every ten seconds
+    return {**best, "overhead": share}
 
 
 def geometric_mean(values: list[float]) -> float:

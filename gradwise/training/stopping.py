@@ -99,7 +99,7 @@ class Patience(AbstractStopping):
         about="level of the paired test that lets patience grow; 0 is no test",
     )
     spacing: float = switch(
-        5.0,
+        10.0,
         allowed="[1, inf)",
         row="C6",
         kind="optimiser",
@@ -159,7 +159,7 @@ class Off(AbstractStopping):
         10.0, allowed="(0, inf)", row="C6", kind="optimiser", about="passes over the training set, then the end"
     )
     spacing: float = switch(
-        5.0,
+        10.0,
         allowed="[1, inf)",
         row="C6",
         kind="optimiser",
