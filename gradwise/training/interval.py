@@ -66,13 +66,14 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     losses, scores = seen[:, 0], seen[:, 1]
     state = State(parameters, optimiser, state.stopping, state.best, update)
     bad = ~jnp.all(jnp.isfinite(losses) | (present == 0), axis=1)
-    count = jnp.sum(present)
+    train = problem.train
+    weights = present if train.weights is None else present * train.weights[rows]  # as validation weighs its own
     told = {
         "age_examples": ages[-1],
-        "train_loss": jnp.sum(losses * present) / count,
-        "train_score": jnp.sum(scores * present) / count,
+        "train_loss": jnp.sum(losses * weights) / jnp.sum(weights),
+        "train_score": jnp.sum(scores * weights) / jnp.sum(weights),
         "train_score_by_class": _by_class(
-            (scores * present).ravel(), problem.train.targets[rows].ravel(), present.ravel(), problem.classes
+            (scores * present).ravel(), train.targets[rows].ravel(), present.ravel(), problem.classes
         )
         if problem.classes
         else jnp.zeros(0),

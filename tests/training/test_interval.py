@@ -20,8 +20,8 @@ from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.averaged import PolyakAverage
 from gradwise.optimisers.sgd import Sgd
 from gradwise.training import interval as module
-from gradwise.training.interval import evaluate, interval, judge, judged_model
-from gradwise.training.state import Examples, State
+from gradwise.training.interval import advance, evaluate, interval, judge, judged_model
+from gradwise.training.state import Examples, State, init
 from gradwise.training.step import gather, step
 from gradwise.training.stopping import Off, Patience
 
@@ -198,13 +198,13 @@ def test_divergence_is_found_at_its_age_and_the_best_stays_finite(start: Start) 
     problem, state = start(optimiser=Sgd(learning_rate=1e38))
     first = jax.tree.map(np.array, state.best)
     losses, replay = [], state
-    rows, present, ages = problem.recipe.batches.indices(jnp.arange(3), 37, key=problem.key)
-    for number in range(3):
+    rows, present, ages = problem.recipe.batches.indices(jnp.arange(6), 37, key=problem.key)
+    for number in range(6):
         replay, terms = compiled_step(problem, replay, gather(problem, rows[number], present[number]))
         losses.append(np.asarray(terms["loss"])[np.asarray(present[number]) > 0])
     bad = next(number for number, loss in enumerate(losses) if not np.isfinite(loss).all())
-    assert 0 < bad < 3
-    state, row = interval(problem, state, 3)
+    assert 0 < bad < 5  # neither the first update nor the last
+    state, row = interval(problem, state, 6)
     assert int(row.diverged_examples) == int(ages[bad])
     assert not bool(row.best)
     assert_same(state.best, first)
@@ -323,3 +323,21 @@ def test_patience_ends_the_loop_where_the_row_says(start: Start) -> None:
         stop = bool(row.stop)
     assert ages[-1] >= patience[-1]
     assert all(age < limit for age, limit in zip(ages[:-1], patience[:-1], strict=True))
+
+
+def test_weights_of_training_weigh_its_curves_as_those_of_validation_do() -> None:
+    rng = np.random.default_rng(0)
+    inputs = jnp.asarray(rng.normal(size=(8, 3)), jnp.float32)
+    targets = jnp.asarray(rng.integers(0, 2, 8), jnp.int32)
+    weights = jnp.asarray([3.0, 1.0, 0.0, 0.5, 0.5, 1.0, 1.0, 1.0])
+    recipe = gradwise.defaults.classification(
+        model=Mlp(widths=(4,), dropout=0.0), optimiser=Sgd(1e-12), batches=Fixed(8), stopping=Off()
+    )
+    plain = Examples(inputs, targets)
+    problem, state = init(
+        recipe, Examples(inputs, targets, weights), plain, outputs=2, classes=2, key=jax.random.key(0)
+    )
+    _, losses = problem.recipe.criterion.examples(problem.model(state.parameters), inputs, targets)
+    _, told = advance(problem, state, 1)
+    assert float(told["train_loss"]) == pytest.approx(float(jnp.sum(losses * weights) / 8.0), rel=1e-5)
+    assert float(jnp.mean(losses)) != pytest.approx(float(told["train_loss"]), rel=1e-3)
