@@ -17,6 +17,7 @@ import json
 import math
 import os
 import platform
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -352,7 +353,7 @@ def main() -> None:
         + (f", {jax.devices()[0].device_kind}" if chosen.on == "gpu" else ""),
         "versions": {"jax": jax.__version__, "torch": torch.__version__, "numpy": np.__version__},
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "command": "python benchmarks/fit_vs_peers.py" + (" --on gpu" if chosen.on == "gpu" else ""),
+        "command": " ".join(["python benchmarks/fit_vs_peers.py", *sys.argv[1:]]),
     }
     show(cells, peers)
     if result["overhead"]:
