@@ -7,6 +7,7 @@ A part that is `None` is the recommended one of `gradwise.defaults`. Inputs are 
 a frame with words, categories or dates is encoded as a table file would be, under the schema that `fit` saw.
 """
 
+import abc
 import dataclasses
 import math
 import numbers
@@ -88,7 +89,7 @@ def _check_same_network(record: Fit, recipe: Recipe, dataset: Dataset) -> None:
             )
 
 
-class NetworkEstimator(BaseEstimator):
+class NetworkEstimator(BaseEstimator, abc.ABC):
     """The common part of `Classifier` and `Regressor`."""
 
     model: Any
@@ -107,21 +108,21 @@ class NetworkEstimator(BaseEstimator):
 
     # What a subclass says of its targets.
 
+    @abc.abstractmethod
     def _recommended(self) -> Recipe:
         """The recipe whose parts stand in for those that are None."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _check_targets(self, y: Any) -> np.ndarray:
         """Targets as an array without missing values."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _learn_task(self, targets: np.ndarray) -> Task:
         """The task that these targets set."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
         """Targets as `Dataset` wants them."""
-        raise NotImplementedError
 
     # Parameters.
 
