@@ -8,7 +8,6 @@ a frame with words, categories or dates is encoded as a table file would be, und
 """
 
 import abc
-import dataclasses
 import math
 import numbers
 import warnings
@@ -37,7 +36,7 @@ from ..training.fit import fit as train_network
 from ..training.loop import Conduct, silent
 from ..training.state import Examples, init
 from . import parameters
-from .passes import copied, one_pass
+from .passes import one_pass
 
 SLOTS = ("model", "optimiser", "batches", "criterion", "scaler", "stopping")
 FEW_ROWS = 20  # fewer rows than this are too few to spare some: a validation part of 3 rows tells nothing
@@ -267,7 +266,6 @@ class NetworkEstimator(BaseEstimator, abc.ABC):
         recipe = self._recipe(train.task, split)
         if warm is not None:
             _check_same_network(warm, recipe, train)
-            warm = dataclasses.replace(warm, state=copied(warm.state))
         record = train_network(
             recipe,
             dataset,

@@ -32,11 +32,6 @@ from ..training.state import Problem, State, init
 _COLUMNS = ("age_examples", "train_loss", "train_score")
 
 
-def copied(state: State) -> State:
-    """The state in memory of its own: training takes over the buffers it is given, and a record must outlive that."""
-    return jax.tree.map(jnp.array, state)
-
-
 @eqx.filter_jit(donate="all-except-first")
 def _pass(problem: Problem, state: State) -> tuple[State, dict[str, Array]]:
     """One epoch. The judged model is kept as the best: nothing says that an earlier one was better."""
@@ -59,9 +54,13 @@ def _prepared(recipe: Recipe) -> Recipe:
 
 
 def _resumed(problem: Problem, state: State) -> State:
-    """The state at the start of the next epoch, counted in the mini-batches of these rows: no order comes twice."""
+    """A copy at the start of the next epoch, counted in the mini-batches of these rows, so that no order comes twice.
+
+    A copy, since a pass uses up the state it is given, and the earlier record must stay whole.
+    """
     epoch = -(-int(state.update) // problem.updates_per_epoch)
-    return dataclasses.replace(copied(state), update=jnp.asarray(epoch * problem.updates_per_epoch, jnp.int32))
+    copied = jax.tree.map(jnp.array, state)
+    return dataclasses.replace(copied, update=jnp.asarray(epoch * problem.updates_per_epoch, jnp.int32))
 
 
 def _record(
