@@ -1,7 +1,7 @@
 """Priors: where a knob's good values are believed to lie, as inverse distribution functions.
 
 One method, `quantile`, serves every search: random search feeds it uniform numbers, a grid feeds it equally
-spaced ones, a quasi-random search a Sobol sequence.
+spaced ones, a quasi-random search a Sobol sequence. `fraction` goes back, for searches that look around a value.
 
 >>> LogUniform(1e-6, 1.0).quantile(0.5)
 0.001
@@ -24,6 +24,14 @@ class AbstractPrior(abc.ABC):
     def quantile(self, fraction: float) -> Any:
         """The value below which this fraction (in [0, 1)) of the prior lies."""
 
+    @abc.abstractmethod
+    def fraction(self, value: Any) -> float:
+        """A fraction in [0, 1] that `quantile` maps to this value; beyond an end it is 0 or 1."""
+
+
+def _within(fraction: float) -> float:
+    return min(1.0, max(0.0, fraction))
+
 
 def _check_ends(low: float, high: float, *, positive: bool) -> None:
     if not low < high:
@@ -45,6 +53,9 @@ class Uniform(AbstractPrior):
     def quantile(self, fraction: float) -> float:
         return min(self.high, self.low + fraction * (self.high - self.low))
 
+    def fraction(self, value: float) -> float:
+        return _within((value - self.low) / (self.high - self.low))
+
 
 @dataclass(frozen=True)
 class LogUniform(AbstractPrior):
@@ -61,6 +72,11 @@ class LogUniform(AbstractPrior):
         value = float(10.0 ** (start + fraction * (end - start)))
         return min(self.high, max(self.low, value))  # rounding may step over an end, and the end may be a rule
 
+    def fraction(self, value: float) -> float:
+        if value <= 0:
+            return 0.0
+        return _within(math.log(value / self.low) / math.log(self.high / self.low))
+
 
 @dataclass(frozen=True)
 class LogInteger(AbstractPrior):
@@ -76,6 +92,13 @@ class LogInteger(AbstractPrior):
         start, end = math.log(self.low), math.log(self.high + 1)
         value = int(math.exp(start + fraction * (end - start)) + 1e-9)
         return min(self.high, max(self.low, value))
+
+    def fraction(self, value: float) -> float:
+        """The middle, on the logarithmic scale, of the fractions that give this whole number."""
+        if value < self.low:
+            return 0.0
+        start, end = math.log(self.low), math.log(self.high + 1)
+        return _within((0.5 * (math.log(value) + math.log(value + 1)) - start) / (end - start))
 
 
 @dataclass(frozen=True)
@@ -100,6 +123,17 @@ class Choice(AbstractPrior):
             mass -= weight
         return next(v for v, w in zip(reversed(self.values), reversed(weights), strict=True) if w > 0)
 
+    def fraction(self, value: Any) -> float:
+        """The middle of the fractions that give this value."""
+        weights = self.weights or (1.0,) * len(self.values)
+        for place, known in enumerate(self.values):
+            if known is value or (type(known) is type(value) and bool(known == value)):
+                return (sum(weights[:place]) + 0.5 * weights[place]) / sum(weights)
+        numbers = [k for k in self.values if isinstance(k, (int, float)) and not isinstance(k, bool)]
+        if len(numbers) == len(self.values) and isinstance(value, (int, float)) and value in numbers:
+            return self.fraction(numbers[numbers.index(value)])  # 64.0 for 64
+        raise RequestError(f"{value!r} is none of the values of this choice.")
+
 
 @dataclass(frozen=True)
 class ZeroOr(AbstractPrior):
@@ -116,3 +150,8 @@ class ZeroOr(AbstractPrior):
         if fraction < self.zero:
             return 0.0
         return self.other.quantile((fraction - self.zero) / (1.0 - self.zero))
+
+    def fraction(self, value: float) -> float:
+        if value == 0:
+            return self.zero / 2
+        return self.zero + (1.0 - self.zero) * self.other.fraction(value)

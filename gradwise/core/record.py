@@ -69,17 +69,17 @@ class Fit:
             "data": self.data,
             "evidence": self.evidence,
         }
-        return dict(_finite(plain))
+        return dict(finite(plain))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no NaN: what could not be measured is null."""
     if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if isinstance(value, np.ndarray):
-        return _finite(value.tolist())
+        return finite(value.tolist())
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

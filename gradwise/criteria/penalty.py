@@ -55,6 +55,11 @@ def chosen(model: PyTree, where: str) -> list[jax.Array]:
     return found
 
 
+def _absolute(values: jax.Array) -> jax.Array:
+    """|w| with the subgradient 0 at 0: a weight that is not there (a padded one) must not be pushed away from 0."""
+    return jnp.where(values == 0, 0.0, jnp.abs(values))
+
+
 class L2(AbstractPenalty):
     """The sum of squares."""
 
@@ -72,4 +77,4 @@ class L1(AbstractPenalty):
     where: str = switch("*.weight", **_WHERE)
 
     def __call__(self, model: PyTree) -> Scalar:
-        return sum((jnp.sum(jnp.abs(leaf)) for leaf in chosen(model, self.where)), start=jnp.zeros(()))
+        return sum((jnp.sum(_absolute(leaf)) for leaf in chosen(model, self.where)), start=jnp.zeros(()))

@@ -16,7 +16,7 @@ from jaxtyping import Array, Key
 
 from .. import __version__
 from ..core import keys, machine
-from ..core.adapt import as_criterion, as_model
+from ..core.adapt import as_criterion
 from ..core.dataset import Dataset
 from ..core.finding import Finding
 from ..core.metric import METRICS
@@ -27,7 +27,7 @@ from ..core.tree import trainable
 from ..training.interval import advance, judged_model
 from ..training.placing import CLASS_WEIGHTS, place, target_units, weights_of_classes
 from ..training.predictor import Predictor
-from ..training.state import Problem, State, init
+from ..training.state import Problem, State, for_building, for_training, init
 
 _COLUMNS = ("age_examples", "train_loss", "train_score")
 
@@ -39,18 +39,6 @@ def _pass(problem: Problem, state: State) -> tuple[State, dict[str, Array]]:
     arrays = eqx.filter(judged_model(problem, state), eqx.is_array)
     best = jax.tree.map(jnp.copy, arrays)
     return State(state.parameters, state.optimiser, state.stopping, best, state.update), seen
-
-
-def _prepared(recipe: Recipe) -> Recipe:
-    """The recipe as `init` leaves it, so that the first pass and the later ones share one program."""
-    before = (recipe.model, recipe.criterion, recipe.split, recipe.scaler)
-    after = (as_model(recipe.model), as_criterion(recipe.criterion), None, None)
-    return eqx.tree_at(
-        lambda r: (r.model, r.criterion, r.split, r.scaler),
-        recipe,
-        after,
-        is_leaf=lambda node: any(node is one for one in before),
-    )
 
 
 def _resumed(problem: Problem, state: State) -> State:
@@ -115,7 +103,7 @@ def one_pass(
         problem, state = init(recipe, train, train, outputs=task.outputs, classes=classes, key=key)
     else:
         _, rest = trainable(earlier.predictor.network)
-        problem = Problem(_prepared(recipe), rest, train, train, keys.named(key, "training"), classes)
+        problem = Problem(for_training(for_building(recipe)), rest, train, train, keys.named(key, "training"), classes)
         state = _resumed(problem, earlier.state)
     state, seen = _pass(problem, state)
     network = eqx.combine(state.best, problem.rest)

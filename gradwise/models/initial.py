@@ -6,10 +6,12 @@
     Zeros()           allowed for output weights: nothing to break the symmetry of
 
 Every unit draws from a key of its own, so its draws do not depend on how many units stand beside it; only Glorot's
-scale does, through fan_out.
+scale does, through fan_out. So a layer can be drawn in an array larger than itself (`shape`): the weights of its own
+units and inputs come out the same, and its fans, which set the scale, may be numbers known only at run time.
 """
 
 import abc
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,14 +26,24 @@ _SCALE = "multiplies the recommended scale of the initial weights"
 
 class AbstractInitial(Spec):
     @abc.abstractmethod
-    def draw(self, fan_out: int, fan_in: int, gain: float, *, key: Key[Array, ""]) -> Float[Array, "fan_out fan_in"]:
-        """The initial weights of a layer whose non-linearity has this gain."""
+    def draw(
+        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+    ) -> Float[Array, "out in"]:
+        """The initial weights of a layer whose non-linearity has this gain, in an array of its size or of `shape`."""
 
 
-def _uniform(fan_out: int, fan_in: int, key: Key[Array, ""]) -> Float[Array, "fan_out fan_in"]:
+def _units(key: Key[Array, ""], count: int) -> Key[Array, " count"]:
+    return jax.vmap(lambda unit: jr.fold_in(key, unit))(jnp.arange(count))
+
+
+def uniform(shape: tuple[int, int], key: Key[Array, ""]) -> Float[Array, "out in"]:
     """Uniform in [-1, 1], one key a unit."""
-    units = jax.vmap(lambda unit: jr.fold_in(key, unit))(jnp.arange(fan_out))
-    return jax.vmap(lambda unit: jr.uniform(unit, (fan_in,), minval=-1.0, maxval=1.0))(units)
+    return jax.vmap(lambda unit: jr.uniform(unit, (shape[1],), minval=-1.0, maxval=1.0))(_units(key, shape[0]))
+
+
+def normal(shape: tuple[int, int], key: Key[Array, ""]) -> Float[Array, "out in"]:
+    """Normal of deviation 1, one key a unit."""
+    return jax.vmap(lambda unit: jr.normal(unit, (shape[1],)))(_units(key, shape[0]))
 
 
 class Glorot(AbstractInitial):
@@ -39,9 +51,11 @@ class Glorot(AbstractInitial):
 
     scale: float = knob(1.0, allowed="(0, inf)", prior=LogUniform(0.1, 10.0), row="D8", kind="model", about=_SCALE)
 
-    def draw(self, fan_out: int, fan_in: int, gain: float, *, key: Key[Array, ""]) -> Float[Array, "fan_out fan_in"]:
+    def draw(
+        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+    ) -> Float[Array, "out in"]:
         limit = gain * (6.0 / (fan_in + fan_out)) ** 0.5
-        return self.scale * limit * _uniform(fan_out, fan_in, key)
+        return self.scale * limit * uniform(shape or (fan_out, fan_in), key)
 
 
 class FanIn(AbstractInitial):
@@ -49,8 +63,10 @@ class FanIn(AbstractInitial):
 
     scale: float = knob(1.0, allowed="(0, inf)", prior=LogUniform(0.1, 10.0), row="D8", kind="model", about=_SCALE)
 
-    def draw(self, fan_out: int, fan_in: int, gain: float, *, key: Key[Array, ""]) -> Float[Array, "fan_out fan_in"]:
-        return self.scale * gain * fan_in**-0.5 * _uniform(fan_out, fan_in, key)
+    def draw(
+        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+    ) -> Float[Array, "out in"]:
+        return self.scale * gain * fan_in**-0.5 * uniform(shape or (fan_out, fan_in), key)
 
 
 class Gaussian(AbstractInitial):
@@ -60,13 +76,16 @@ class Gaussian(AbstractInitial):
         0.01, allowed="(0, inf)", prior=LogUniform(0.001, 0.1), row="D8", kind="model", about="standard deviation"
     )
 
-    def draw(self, fan_out: int, fan_in: int, gain: float, *, key: Key[Array, ""]) -> Float[Array, "fan_out fan_in"]:
-        units = jax.vmap(lambda unit: jr.fold_in(key, unit))(jnp.arange(fan_out))
-        return self.deviation * jax.vmap(lambda unit: jr.normal(unit, (fan_in,)))(units)
+    def draw(
+        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+    ) -> Float[Array, "out in"]:
+        return self.deviation * normal(shape or (fan_out, fan_in), key)
 
 
 class Zeros(AbstractInitial):
     """All weights 0. For output layers only: hidden units that start alike stay alike."""
 
-    def draw(self, fan_out: int, fan_in: int, gain: float, *, key: Key[Array, ""]) -> Float[Array, "fan_out fan_in"]:
-        return jnp.zeros((fan_out, fan_in))
+    def draw(
+        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+    ) -> Float[Array, "out in"]:
+        return jnp.zeros(shape or (fan_out, fan_in))

@@ -8,17 +8,23 @@ The network takes one example; `jax.vmap` makes the batch. Batch normalisation s
 "batch" while training, and otherwise uses statistics that `calibrate` measures on training examples with the very
 parameters that are being judged. So no running average lags, and averaged parameters get statistics of their own.
 Slots beyond the end of an epoch hold real examples and count in the statistics: a last batch of one is no noisier.
+
+`PaddedMlp` builds the same network in arrays larger than it needs, so that nets of many widths are one compiled program
+(row F4): units beyond the true width have weights 0, their outputs are masked, and nothing they hold is ever read.
 """
 
 import abc
-from collections.abc import Iterator
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
 
 from ..core.errors import RequestError
 from ..core.finding import Finding
@@ -65,8 +71,10 @@ class LayerNormLayer(eqx.Module):
     gain: Float[Array, " width"]
     shift: Float[Array, " width"]
 
-    def __call__(self, a: Float[Array, " width"], *, training: bool) -> Float[Array, " width"]:
-        return (a - a.mean()) * jax.lax.rsqrt(a.var() + 1e-5) * self.gain + self.shift
+    def __call__(self, a: Float[Array, " width"], *, training: bool, mask: Any = None) -> Float[Array, " width"]:
+        mean = jnp.mean(a, where=mask)
+        variance = jnp.mean((a - mean) ** 2, where=mask)
+        return (a - mean) * jax.lax.rsqrt(variance + 1e-5) * self.gain + self.shift
 
 
 class BatchNormLayer(eqx.Module):
@@ -76,8 +84,8 @@ class BatchNormLayer(eqx.Module):
     shift: Float[Array, " width"]
     moments: Buffer
 
-    def __call__(self, a: Float[Array, " width"], *, training: bool) -> Float[Array, " width"]:
-        mean, variance = self.moments.value
+    def __call__(self, a: Float[Array, " width"], *, training: bool, mask: Any = None) -> Float[Array, " width"]:
+        mean, variance = self.moments.value  # each unit's own: units that are not there disturb nobody
         if training:
             mean = jax.lax.pmean(a, "batch")
             variance = jax.lax.pmean((a - mean) ** 2, "batch")
@@ -97,17 +105,22 @@ class Layer(eqx.Module):
     activation: AbstractActivation
     dropout: Buffer | None
     residual: bool = eqx.field(static=True)
+    mask: Buffer | None = None  # which units are there, where the arrays are larger than the layer
 
     def activate(self, x: Float[Array, " in"], *, training: bool) -> Float[Array, " out"]:
         """Wx + b, normalised."""
         a = self.weight @ x + self.bias
-        return a if self.norm is None else self.norm(a, training=training)
+        if self.norm is None:
+            return a
+        return self.norm(a, training=training, mask=None if self.mask is None else self.mask.value)
 
     def __call__(self, x: Float[Array, " in"], *, key: Key[Array, ""] | None) -> Float[Array, " out"]:
         h = self.activation(self.activate(x, training=key is not None))
         if key is not None and self.dropout is not None:
             kept = coins(key, 1.0 - self.dropout.value, h.shape[0])
             h = jnp.where(kept, h / (1.0 - self.dropout.value), 0.0)
+        if self.mask is not None:
+            h = jnp.where(self.mask.value, h, 0.0)
         return x + h if self.residual else h
 
 
@@ -200,13 +213,16 @@ class Mlp(AbstractModel):
             )
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> MlpNetwork:
-        fan_in = 1
-        for size in inputs:
-            fan_in *= size
-        layers = tuple(self._layers(fan_in, key))
-        top = self.widths[-1] if self.widths else fan_in
-        weight = self.output_initial.draw(outputs, top, 1.0, key=jr.fold_in(key, len(self.widths)))
-        return MlpNetwork(layers, Linear(weight, jnp.zeros(outputs), self.output_activation))
+        return _build(self, self.widths, math.prod(inputs), outputs, key)
+
+    def padded(self, inputs: tuple[int, ...], buckets: Callable[[int], int]) -> AbstractModel:
+        """The same network in arrays whose widths are their buckets; itself where padding would change it."""
+        fan_in = math.prod(inputs)
+        widths = tuple(buckets(width) for width in self.widths)
+        # A residual layer needs its input's width: known before the program is built only if all are alike.
+        if not self.widths or (self.residual and (len(set(self.widths)) > 1 or fan_in in (*self.widths, *widths))):
+            return self
+        return PaddedMlp(dataclasses.replace(self, widths=widths), np.asarray(self.widths, np.int32))
 
     def findings(self) -> tuple[Finding, ...]:
         """What the chapter warns of (row D6)."""
@@ -231,14 +247,62 @@ class Mlp(AbstractModel):
             )
         return tuple(found)
 
-    def _layers(self, fan_in: int, key: Key[Array, ""]) -> Iterator[Layer]:
-        for number, width in enumerate(self.widths):
-            yield Layer(
-                weight=self.initial.draw(width, fan_in, self.activation.gain(), key=jr.fold_in(key, number)),
-                bias=jnp.zeros(width),
-                norm=self.normalisation.build(width),
-                activation=self.activation,
-                dropout=None if is_off(self.dropout) else Buffer(jnp.asarray(self.dropout)),
-                residual=self.residual and width == fan_in,
-            )
-            fan_in = width
+
+def _build(mlp: Mlp, true: Sequence[Any], fan_in: int, outputs: int, key: Key[Array, ""]) -> MlpNetwork:
+    """The network in arrays of `mlp.widths`, of which the first `true` units of each layer are there."""
+    layers = []
+    padded = true is not mlp.widths
+    size, fan = fan_in, fan_in  # of the array and of the layer
+    present: Any = True
+    for number, (width, units) in enumerate(zip(mlp.widths, true, strict=True)):
+        weight = mlp.initial.draw(units, fan, mlp.activation.gain(), key=jr.fold_in(key, number), shape=(width, size))
+        mask = jnp.arange(width) < units if padded else None
+        layer = Layer(
+            weight=weight if mask is None else jnp.where(mask[:, None] & present, weight, 0.0),
+            bias=jnp.zeros(width),
+            norm=mlp.normalisation.build(width),
+            activation=mlp.activation,
+            dropout=None if is_off(mlp.dropout) else Buffer(jnp.asarray(mlp.dropout)),
+            residual=mlp.residual and width == size,
+            mask=None if mask is None else Buffer(mask),
+        )
+        layers.append(layer)
+        size, fan, present = width, units, True if mask is None else mask[None, :]
+    last = jr.fold_in(key, len(mlp.widths))
+    weight = mlp.output_initial.draw(outputs, fan, 1.0, key=last, shape=(outputs, size))
+    weight = jnp.where(present, weight, 0.0) if padded else weight
+    return MlpNetwork(tuple(layers), Linear(weight, jnp.zeros(outputs), mlp.output_activation))
+
+
+class PaddedMlp(AbstractModel):
+    """An `Mlp` in larger arrays. `true_widths` is read at run time: nets of one bucket share a program."""
+
+    mlp: Mlp
+    true_widths: Int[Any, " depth"]
+
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> MlpNetwork:
+        true = [self.true_widths[number] for number in range(len(self.mlp.widths))]
+        return _build(self.mlp, true, math.prod(inputs), outputs, key)
+
+
+def _cut(array: Any, rows: int, columns: int | None = None) -> Any:
+    return array[:rows] if columns is None else array[:rows, :columns]
+
+
+def trimmed(network: MlpNetwork) -> MlpNetwork:
+    """A padded network in arrays of its own size, ready to be saved; others as they are."""
+    layers = []
+    columns: int | None = None
+    for layer in network.layers:
+        if layer.mask is None:
+            return network
+        rows = int(np.asarray(layer.mask.value).sum())
+        wide = layer.weight.shape[1] if columns is None else columns
+        norm = jax.tree.map(lambda leaf, n=rows: leaf[:n], layer.norm)
+        weight, bias = _cut(layer.weight, rows, wide), _cut(layer.bias, rows)
+        layers.append(dataclasses.replace(layer, weight=weight, bias=bias, norm=norm, mask=None))
+        columns = rows
+    if columns is None:
+        return network
+    output = dataclasses.replace(network.output, weight=network.output.weight[:, :columns])
+    return MlpNetwork(tuple(layers), output)

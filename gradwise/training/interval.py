@@ -49,12 +49,19 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     """N updates as one scan; training loss and score are those seen before each update, so they cost nothing."""
     numbers = state.update + jnp.arange(updates, dtype=jnp.int32)
     rows, present, ages = problem.recipe.batches.indices(numbers, len(problem.train), key=problem.key)
+    end = ages[-1]
+    if problem.last is not None:  # a member of a population may end within the interval
+        present = jnp.where((numbers < problem.last)[:, None], present, 0.0)
+        end = ages[jnp.clip(problem.last - 1 - state.update, 0, updates - 1)]
 
     def body(carry: tuple[Any, Any, Any], inputs: tuple[Array, Array]) -> Any:
         # Only what an update changes is carried: the best model and the stopping state stay outside the loop.
         parameters, optimiser, update = carry
         moving = State(parameters, optimiser, (), (), update)
         moving, terms = step(problem, moving, gather(problem, *inputs))
+        if problem.last is not None:
+            before = State(parameters, optimiser, (), (), update)
+            moving = jax.tree.map(lambda new, old: jnp.where(update < problem.last, new, old), moving, before)
         total = jnp.broadcast_to(terms["total"], inputs[1].shape)
         # Stacked into one array: on an accelerator each array written by the loop is a kernel of its own.
         seen = jnp.stack([terms.get("loss", total), terms.get("score", total)])
@@ -69,7 +76,7 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     train = problem.train
     weights = present if train.weights is None else present * train.weights[rows]  # as validation weighs its own
     told = {
-        "age_examples": ages[-1],
+        "age_examples": end,
         "train_loss": jnp.sum(losses * weights) / jnp.sum(weights),
         "train_score": jnp.sum(scores * weights) / jnp.sum(weights),
         "train_score_by_class": _by_class(

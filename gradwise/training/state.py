@@ -28,7 +28,10 @@ class Examples(eqx.Module):
 
 
 class Problem(eqx.Module):
-    """What one run is about. `rest` is the model without its parameters; `classes` is 0 where there are none."""
+    """What one run is about. `rest` is the model without its parameters; `classes` is 0 where there are none.
+
+    With `last`, updates from that number on change nothing: in a population each member ends at an age of its own.
+    """
 
     recipe: Recipe
     rest: PyTree
@@ -36,6 +39,7 @@ class Problem(eqx.Module):
     valid: Examples
     key: Key[Array, ""]
     classes: int = eqx.field(static=True)
+    last: Int[Array, ""] | None = None
 
     @property
     def batch_size(self) -> int:
@@ -57,8 +61,11 @@ class Problem(eqx.Module):
         count = len(self.train)
         limit = self.recipe.stopping.limit_examples(count)
         ends = self.recipe.batches.limit_examples(count)
-        limit = limit if ends is None else min(limit, ends)
-        epochs, part = divmod(limit, count)
+        return self.updates_for(limit if ends is None else min(limit, ends))
+
+    def updates_for(self, examples: int) -> int:
+        """Updates that visit at least this many examples."""
+        epochs, part = divmod(examples, len(self.train))
         return max(1, epochs * self.updates_per_epoch + -(-part // self.batch_size))
 
     def model(self, parameters: PyTree) -> Any:
@@ -77,7 +84,10 @@ class State(eqx.Module):
 
 
 @eqx.filter_jit
-def _start(recipe: Recipe, shape: tuple[int, ...], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]) -> Any:
+def start(
+    recipe: Recipe, shape: tuple[int, ...], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
+) -> tuple[State, Any]:
+    """The state before the first update, and the network it belongs to."""
     network = recipe.model.build(shape, outputs, key=keys.named(key, "model"))
     parameters, _ = trainable(network)
     arrays = eqx.filter(network, eqx.is_array)
@@ -92,19 +102,34 @@ def _start(recipe: Recipe, shape: tuple[int, ...], outputs: int, sizes: tuple[in
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state), network
 
 
+def _exchanged(recipe: Recipe, **parts: Any) -> Recipe:
+    """The recipe with other things in the places of parts, unchecked: None is no part."""
+    before = tuple(getattr(recipe, name) for name in parts)
+    return eqx.tree_at(
+        lambda r: tuple(getattr(r, name) for name in parts),
+        recipe,
+        tuple(parts.values()),
+        is_leaf=lambda node: any(node is one for one in before),
+    )
+
+
+def for_building(recipe: Recipe) -> Recipe:
+    """What making the network takes: the user's own pieces as parts; split and scaler have done their work."""
+    model, criterion = as_model(recipe.model), as_criterion(recipe.criterion)
+    return _exchanged(recipe, model=model, criterion=criterion, split=None, scaler=None)
+
+
+def for_training(recipe: Recipe) -> Recipe:
+    """What the intervals take. What has done its work, left in, would make a program of its own of each value."""
+    return _exchanged(recipe, model=None)
+
+
 def init(
     recipe: Recipe, train: Examples, valid: Examples, *, outputs: int, classes: int = 0, key: Key[Array, ""]
 ) -> tuple[Problem, State]:
     """Builds the network and the state before the first update."""
-    # Split and scaler have done their work; left in, each fold and each split would be a program of its own.
-    changed = (recipe.model, recipe.criterion, recipe.split, recipe.scaler)
-    recipe = eqx.tree_at(
-        lambda r: (r.model, r.criterion, r.split, r.scaler),
-        recipe,
-        (as_model(recipe.model), as_criterion(recipe.criterion), None, None),
-        is_leaf=lambda node: any(node is one for one in changed),
-    )
+    recipe = for_building(recipe)
     shape = tuple(train.inputs.shape[1:])
-    state, network = _start(recipe, shape, outputs, (len(train), len(valid)), key)
+    state, network = start(recipe, shape, outputs, (len(train), len(valid)), key)
     _, rest = trainable(network)
-    return Problem(recipe, rest, train, valid, keys.named(key, "training"), classes), state
+    return Problem(for_training(recipe), rest, train, valid, keys.named(key, "training"), classes), state

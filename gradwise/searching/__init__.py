@@ -1,0 +1,1 @@
+"""Search: strategies that propose, populations that train, one store that keeps every trial."""

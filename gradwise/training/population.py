@@ -1,0 +1,194 @@
+"""Many networks trained at once: `fit`'s interval under `vmap`, with slots that are refilled (row E18).
+
+    population = Population(template, train, valid, slots=64)
+    population.fill(3, member, state)         # a new network into slot 3
+    rows = population.interval(updates)       # one interval for every slot; one line of history each
+    population.best(3)                        # the best model of slot 3, on the host
+
+A member is a recipe whose leaves are numbers; a population is the same recipe whose leaves have one more axis. Members
+enter and leave between intervals, so nobody waits for a straggler, and nothing is compiled anew. What a member becomes
+does not depend on who trains beside it: its examples, its noise and its end are computed from its own key and numbers.
+
+A slot without a member is inert: its `last` update is 0, so nothing in it moves. Tests fill such slots with
+not-a-number (row F4).
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, Key, PyTree
+
+from ..core import keys, machine
+from ..core.recipe import Recipe
+from ..core.tree import trainable
+from .interval import Row, advance, evaluate, judge
+from .state import Examples, Problem, State, for_building, for_training, start
+
+
+class Member(eqx.Module):
+    """What one slot trains: all of a `Problem` but the examples, which the slots share."""
+
+    recipe: Recipe
+    rest: PyTree
+    key: Key[Array, ""]
+    last: Int[Array, ""]
+
+    def problem(self, train: Examples, valid: Examples) -> Problem:
+        return Problem(self.recipe, self.rest, train, valid, self.key, 0, self.last)
+
+
+def _typed(leaf: Any) -> Any:
+    """A number as the device holds it: one kind of leaf for every member, whatever the recipe held."""
+    return (
+        jnp.asarray(leaf, jnp.float32)
+        if isinstance(leaf, (np.floating, np.ndarray)) and leaf.dtype.kind == "f"
+        else leaf
+    )
+
+
+def enter(
+    recipe: Recipe,
+    train: Examples,
+    valid: Examples,
+    *,
+    outputs: int,
+    examples: int | None = None,
+    key: Key[Array, ""],
+) -> tuple[Member, State]:
+    """A network ready to enter a slot; `examples` ends its training at that age, else its recipe does."""
+    recipe = jax.tree.map(_typed, for_building(recipe))
+    shape = tuple(train.inputs.shape[1:])
+    state, network = start(recipe, shape, outputs, (len(train), len(valid)), key)
+    _, rest = trainable(network)
+    problem = Problem(for_training(recipe), rest, train, valid, keys.named(key, "training"), 0)
+    last = problem.limit_updates
+    if examples is not None:
+        last = min(last, problem.updates_for(examples))
+    return Member(problem.recipe, rest, problem.key, jnp.asarray(last, jnp.int32)), state
+
+
+def signature(*trees: Any) -> tuple[Any, ...]:
+    """What must be equal for two members to share a program: structure, static values, shapes and types."""
+    leaves, structure = jax.tree.flatten(trees)
+    marks = tuple((np.shape(leaf), str(leaf.dtype)) if hasattr(leaf, "dtype") else leaf for leaf in leaves)
+    return structure, marks
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _fill(fixed: tuple[Array, Member, State], members: Member, states: State) -> tuple[Member, State]:
+    slot, member, state = fixed
+
+    def write(several: Any, one: Any) -> Any:
+        return several.at[slot].set(one) if eqx.is_array(several) else several
+
+    return jax.tree.map(write, members, member), jax.tree.map(write, states, state)
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _interval(fixed: tuple[Examples, Examples, Member, int], states: State) -> tuple[State, Row]:
+    train, valid, members, updates = fixed
+
+    def one(member: Member, state: State) -> tuple[State, Row]:
+        problem = member.problem(train, valid)
+        return judge(problem, *advance(problem, state, updates))
+
+    return eqx.filter_vmap(one)(members, states)
+
+
+def _slot(tree: Any, slot: Array) -> Any:
+    return jax.tree.map(lambda leaf: leaf[slot] if eqx.is_array(leaf) else leaf, tree)
+
+
+@eqx.filter_jit
+def _best(members: Member, states: State, valid: Examples, slot: Array) -> tuple[Any, Any]:
+    """The best model of one slot and its validation scores, example by example."""
+    member, state = _slot(members, slot), _slot(states, slot)
+    model = eqx.combine(state.best, member.rest)
+    return model, evaluate(member.problem(valid, valid), model)
+
+
+class Population:
+    """Slots on one device, or spread over several; slots and examples stay there for the whole search."""
+
+    def __init__(
+        self,
+        member: Member,
+        state: State,
+        train: Examples,
+        valid: Examples,
+        *,
+        slots: int,
+        devices: tuple[Any, ...] = (),
+    ):
+        """Slots like this member and this state, all of them inert."""
+        self.slots = -(-slots // max(1, len(devices))) * max(1, len(devices))
+        inert = eqx.tree_at(lambda m: m.last, member, jnp.zeros((), jnp.int32))
+        self.members: Member = self._stacked(inert)
+        self.states: State = self._stacked(state)
+        self.train, self.valid = train, valid
+        self.updates = member.problem(train, valid).interval_updates
+        if len(devices) > 1:
+            self._spread(devices)
+        self._compiled: Any = None
+
+    def _stacked(self, tree: Any) -> Any:
+        def stack(leaf: Any) -> Any:
+            return jnp.broadcast_to(leaf, (self.slots, *leaf.shape)).copy() if eqx.is_array(leaf) else leaf
+
+        return jax.tree.map(stack, tree)
+
+    def _spread(self, devices: tuple[Any, ...]) -> None:
+        """The population axis over all devices; the examples on each of them."""
+        mesh = jax.sharding.Mesh(np.asarray(devices), ("population",))
+        each = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("population"))
+        whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        self.members, self.states = eqx.filter_shard((self.members, self.states), each)
+        self.train, self.valid = eqx.filter_shard((self.train, self.valid), whole)
+
+    def compile(self) -> None:
+        """Compiles the interval without running it; may be called from another thread."""
+        fixed = (self.train, self.valid, self.members, self.updates)
+        self._compiled = _interval.lower(fixed, self.states).compile()  # type: ignore[attr-defined]
+
+    def fill(self, slot: int, member: Member, state: State) -> None:
+        """Puts a network into a slot, over whatever was there."""
+        fixed = (jnp.asarray(slot, jnp.int32), member, state)
+        self.members, self.states = _fill(fixed, self.members, self.states)
+
+    def interval(self) -> Row:
+        """One interval of every slot. The rows come back while the device is still at work: read them late."""
+        run = self._compiled or _interval
+        self.states, rows = run((self.train, self.valid, self.members, self.updates), self.states)
+        return rows
+
+    def best(self, slot: int) -> tuple[Any, np.ndarray, np.ndarray]:
+        """The best model of a slot, and its score and loss on each validation example; on the host."""
+        model, scores = _best(self.members, self.states, self.valid, jnp.asarray(slot, jnp.int32))
+        model = jax.tree.map(lambda leaf: np.asarray(leaf) if eqx.is_array(leaf) else leaf, model)
+        return model, np.asarray(scores.score), np.asarray(scores.loss)
+
+
+def slot_bytes(member: Member, state: State, train: Examples, valid: Examples) -> int:
+    """About how much memory one slot takes: its state, the gradients, a batch, its order, and one validation."""
+    problem = member.problem(train, valid)
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters)) * 4
+    held = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state) if eqx.is_array(leaf))
+    widest = max((max(leaf.shape) for leaf in jax.tree.leaves(state.parameters) if leaf.ndim), default=1)
+    inputs = math.prod(train.inputs.shape[1:])
+    batch = problem.batch_size * (inputs + 6 * widest) * 4
+    order = problem.interval_updates * problem.batch_size * 12
+    validation = min(len(valid), 4096) * (inputs + 3 * widest) * 4
+    return 2 * held + 2 * parameters + batch + order + validation
+
+
+def free_bytes() -> float:
+    """Memory that a population may take on the present device."""
+    device = jax.devices()[0]
+    told = device.memory_stats() if device.platform != "cpu" else None
+    if told and "bytes_limit" in told:
+        return 0.8 * (told["bytes_limit"] - told.get("bytes_in_use", 0))
+    return 0.5 * machine.available_bytes()
