@@ -96,7 +96,7 @@ def _within(recipe: Any, path: str) -> tuple[str, str] | None:
     return (head, word) if head in declared and isinstance(get(recipe, head), tuple) else None
 
 
-def _exists(recipe: Any, path: str) -> bool:
+def exists(recipe: Any, path: str) -> bool:
     """Whether a path leads somewhere, found by walking rather than by listing every knob."""
     node = recipe
     for name in path.split("."):
@@ -115,7 +115,7 @@ def read_at(recipe: Any, path: str) -> tuple[bool, Any]:
     """Whether the path is active in this recipe, and the value there."""
     inner = _within(recipe, path)
     if inner is None:
-        return (True, _plain_number(get(recipe, path))) if _exists(recipe, path) else (False, None)
+        return (True, _plain_number(get(recipe, path))) if exists(recipe, path) else (False, None)
     several = get(recipe, inner[0])
     if inner[1] == "count":
         return True, len(several)
@@ -127,7 +127,7 @@ def write_at(recipe: Any, path: str, value: Any) -> Any:
     """The recipe with this value there; as it is where the path is not active."""
     inner = _within(recipe, path)
     if inner is None:
-        return replace(recipe, path, value) if _exists(recipe, path) else recipe
+        return replace(recipe, path, value) if exists(recipe, path) else recipe
     several = get(recipe, inner[0])
     if inner[1] == "count":
         first = several[0] if several else 1

@@ -29,9 +29,9 @@ def test_the_network_follows_the_key(start: Start) -> None:
     assert not eqx.tree_equal(first, other)
 
 
-def test_the_state_begins_with_the_network_that_was_built(start: Start) -> None:
+def test_the_state_begins_with_the_network_that_was_built(start: Start, recipe: Recipe) -> None:
     problem, state = start()
-    expected = problem.recipe.model.build((4,), 3, key=keys.named(keys.from_seed(0), "model"))
+    expected = recipe.model.build((4,), 3, key=keys.named(keys.from_seed(0), "model"))
     got = problem.model(state.parameters)
     for mine, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-7)  # compiled whole or op by op
