@@ -8,7 +8,9 @@ The reasons, with numbers, are in `docs/design.md`. Any part can be exchanged by
 from typing import Any
 
 from .core.dataset import Task
+from .core.prior import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from .core.recipe import Recipe
+from .core.space import Space, dimension, read_space
 from .core.tree import knobs, replace
 from .criteria.compose import Supervised
 from .criteria.loss import AbstractLoss, Gaussian, Sigmoid, Softmax
@@ -64,3 +66,36 @@ def following(recipe: Recipe, metric: str) -> Recipe:
     if score is None or path not in [name for name, _, _ in knobs(recipe)]:
         return recipe
     return replace(recipe, path, score)
+
+
+def search_space(recipe: Recipe) -> Space:
+    """What a search varies by itself: the rate, the network's size, and what holds its capacity back.
+
+    The mini-batch size is not among them: it is chosen last, apart (row C5).
+    """
+    known = {path for path, _, _ in knobs(recipe)}
+    rates = [path for path in known if path.rpartition(".")[2] == "learning_rate"]
+    wanted: list[tuple[str, AbstractPrior | None]] = [
+        ("model.widths.count", Choice((1, 2, 3))),
+        ("model.widths.each", LogInteger(32, 256)),
+        *((path, None if len(rates) > 1 else _rate(recipe, path)) for path in sorted(rates)),
+        ("model.dropout", ZeroOr(Uniform(0.05, 0.6), zero=0.3)),
+        ("criterion.penalties.0.coefficient", ZeroOr(LogUniform(1e-3, 10.0), zero=0.5)),
+    ]
+    found = [
+        dimension(recipe, path, prior)
+        for path, prior in wanted
+        if path in known or (path.startswith("model.widths.") and "model.widths" in known)
+    ]
+    if not found:  # a recipe of the user's own parts: everything that has a prior
+        found = list(read_space(recipe))
+    return Space(recipe, tuple(found))
+
+
+def _rate(recipe: Recipe, path: str) -> AbstractPrior | None:
+    """A decade and a half around the recommended rate; its whole prior where nothing is recommended."""
+    declared = {name: (declaration, value) for name, declaration, value in knobs(recipe)}
+    declaration, value = declared[path]
+    if isinstance(declaration.prior, LogUniform) and float(value) == declaration.default:
+        return LogUniform(float(value) / 10, float(value) * 10)
+    return declaration.prior

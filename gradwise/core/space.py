@@ -87,15 +87,6 @@ def read_space(recipe: Any) -> tuple[Dimension, ...]:
     )
 
 
-def _within(recipe: Any, path: str) -> tuple[str, str] | None:
-    """The switch and the word of a path such as `model.widths.each`, if it is one."""
-    head, _, word = path.rpartition(".")
-    if not (word in {"count", "each"} or word.isdigit()):
-        return None
-    declared = {name for name, _, _ in knobs(recipe)}
-    return (head, word) if head in declared and isinstance(get(recipe, head), tuple) else None
-
-
 def exists(recipe: Any, path: str) -> bool:
     """Whether a path leads somewhere, found by walking rather than by listing every knob."""
     node = recipe
@@ -109,6 +100,16 @@ def exists(recipe: Any, path: str) -> bool:
         else:
             return False
     return True
+
+
+def _within(recipe: Any, path: str) -> tuple[str, str] | None:
+    """The switch and the word of a path such as `model.widths.each`, if it is one."""
+    head, _, word = path.rpartition(".")
+    if not (word in {"count", "each"} or word.isdigit()) or not exists(recipe, head):
+        return None
+    several = get(recipe, head)
+    whole = isinstance(several, tuple) and all(isinstance(item, int) for item in several)
+    return (head, word) if whole else None
 
 
 def read_at(recipe: Any, path: str) -> tuple[bool, Any]:
@@ -196,8 +197,21 @@ class Space:
         for dimension in self.dimensions:
             active, value = read_at(recipe, dimension.path)
             if active:
-                found[dimension.path] = value
+                found[dimension.path] = self._item(dimension, value, recipe)
         return found
+
+    def _item(self, dimension: Dimension, value: Any, recipe: Any) -> Any:
+        """The item of a choice of parts that a part came from, the knobs searched within it set aside."""
+        if not (isinstance(dimension.scale, Choice) and isinstance(value, eqx.Module)):
+            return value
+        inner = [d.path for d in self.dimensions if d.path.startswith(f"{dimension.path}.")]
+        for item in dimension.scale.values:
+            filled = item
+            for path in inner if type(item) is type(value) else ():
+                filled = write_at(filled, path.removeprefix(f"{dimension.path}."), read_at(recipe, path)[1])
+            if filled == value:
+                return item
+        return value
 
     def fractions(self, recipe: Any) -> dict[str, float]:
         """Where a recipe lies in the space, by path; active dimensions only."""

@@ -1,7 +1,7 @@
-"""The report of a run: verdict, pictures, numbers, then what was done and how to do it again.
+"""The report of a run or a study: verdict, pictures, numbers, then what was done and how to do it again.
 
     report(record)                 HTML text
-    write_report(folder)           `report.html` in a run folder
+    write_report(folder)           `report.html` in the folder of a run or of a study
 
 The order is the reader's: what was reached comes first, what to do about it next, how it was made last.
 """
@@ -17,11 +17,14 @@ import numpy as np
 from ..analysis import best_interval, column
 from ..core.errors import WorkError
 from ..core.record import Fit, read, write_whole
+from ..core.study import Study
+from ..core.study_files import is_study, read_study
 from ..core.tree import knobs
 from . import gallery, words
 from .account import chapter_row, data_blocks, recipe_blocks, repeat_blocks
 from .figure import Block, Notice, Page, Prose, Section, Verdict
 from .page import render
+from .study_page import finding_blocks, study_text, study_verdict
 
 
 def _measured(record: Fit) -> tuple[str, float]:
@@ -41,8 +44,7 @@ def _ends(record: Fit) -> str:
     return f"95\u202f% interval {first} – {words.in_metric(record.metric, high)}"
 
 
-def verdict(record: Fit) -> Verdict:
-    """What was reached, how sure that is, how the run ended and how long it took."""
+def _fit_verdict(record: Fit) -> Verdict:
     part, value = _measured(record)
     name = {"test": "Test", "valid": "Validation", "train": "Training"}.get(part, "")
     reached = f"{name} {words.metric_name(record.metric)} {words.in_metric(record.metric, value)}"
@@ -63,6 +65,11 @@ def verdict(record: Fit) -> Verdict:
     optimistic = "" if part == "test" else "No test part: this number helped to choose the network, so it flatters it"
     said = "; ".join(filter(None, (ends + on, beside, optimistic)))
     return Verdict(reached, said[:1].upper() + said[1:] + "." if said else "", story)
+
+
+def verdict(record: Fit | Study) -> Verdict:
+    """What was reached, how sure that is, how the run ended and how long it took."""
+    return study_verdict(record) if isinstance(record, Study) else _fit_verdict(record)
 
 
 def _advice(record: Fit) -> Iterator[Notice]:
@@ -88,14 +95,6 @@ def _advice(record: Fit) -> Iterator[Notice]:
         )
 
 
-def _findings(record: Fit) -> tuple[Block, ...]:
-    order = {"error": 0, "warning": 1}
-    found = sorted(record.findings, key=lambda finding: order.get(finding.level, 2))
-    if not found:
-        return (Prose("Nothing stood out."),)
-    return tuple(Notice(f.level, f.what, f.next, chapter_row(f.row)) for f in found)
-
-
 def _sections(record: Fit) -> Iterator[Section]:
     curves = tuple(gallery.curve_figures(record))
     yield Section("curves", "Learning curves", curves or (Prose("No interval was completed."),), "Curves")
@@ -115,7 +114,7 @@ def _sections(record: Fit) -> Iterator[Section]:
     if numbers:
         yield Section("numbers", "Numbers", numbers)
     count = f" ({len(record.findings)})" if record.findings else ""
-    yield Section("findings", "Findings", _findings(record), f"Findings{count}")
+    yield Section("findings", "Findings", finding_blocks(record.findings), f"Findings{count}")
     if optimiser := tuple(gallery.optimiser_figures(record)):
         yield Section("optimiser", "What the optimiser did", optimiser, "Optimiser")
     yield Section("data", "The data as understood", tuple(data_blocks(record)) or (Prose("Not recorded."),), "Data")
@@ -144,18 +143,26 @@ def _page(record: Fit) -> Page:
     )
 
 
-def report(record_or_folder: Fit | Path | str, *, classes: tuple[Any, ...] = ()) -> str:
-    """The report of a record, or of the run in a folder, as the text of one HTML page.
+def read_record(folder: Path | str, classes: tuple[Any, ...] = ()) -> Fit | Study:
+    """The record in a folder, of a run or of a study; `classes` are the user's own parts that its recipes name."""
+    return read_study(folder, classes) if is_study(folder) else read(Path(folder), classes)
+
+
+def report(record_or_folder: Fit | Study | Path | str, *, classes: tuple[Any, ...] = ()) -> str:
+    """The report of a record, or of the run or study in a folder, as the text of one HTML page.
 
     `classes` are the user's own parts that a recipe on disk names (see `core.record.read`).
     """
-    if isinstance(record_or_folder, Fit):
-        return render(_page(record_or_folder))
-    return render(_page(read(Path(record_or_folder), classes)))
+    given = record_or_folder
+    record = given if isinstance(given, Fit | Study) else read_record(given, classes)
+    return study_text(record) if isinstance(record, Study) else render(_page(record))
 
 
-def write_report(folder: Path | str, record: Fit | None = None, *, classes: tuple[Any, ...] = ()) -> Path:
-    """Writes `report.html` into a run folder and returns its path; a record at hand spares reading it again."""
+def write_report(folder: Path | str, record: Fit | Study | None = None, *, classes: tuple[Any, ...] = ()) -> Path:
+    """Writes `report.html` into the folder of a run or study and returns its path.
+
+    A record at hand spares reading it again.
+    """
     path = Path(folder) / "report.html"
     text = report(Path(folder) if record is None else record, classes=classes)
     try:

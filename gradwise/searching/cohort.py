@@ -65,16 +65,15 @@ class Done:
     network: Any = None
 
 
-def bucket(ratio: int) -> Callable[[int], int]:
-    """The next power of `ratio`, times 16: few sizes of arrays for many widths."""
+def bucket(width: int, *, coarse: bool = False) -> int:
+    """The size of array for a layer of this width: few sizes for many widths, little of each unused.
 
-    def of(width: int) -> int:
-        size = 16
-        while size < width:
-            size *= ratio
-        return size
-
-    return of
+    Powers of two; `coarse` leaves out every other one up to 256, where on an accelerator size costs nothing.
+    """
+    size = 16
+    while size < width:
+        size *= 2
+    return 64 if coarse and size < 64 else 256 if coarse and size == 128 else size
 
 
 def _at(path: str) -> Callable[[Any], Any]:

@@ -11,6 +11,7 @@ wherever it ran and whoever trained beside it.
 """
 
 import concurrent.futures
+import functools
 import os
 import time
 from collections.abc import Iterable
@@ -43,7 +44,7 @@ class Crew:
         self.slots = slots or BySize()
         self.accelerated = jax.default_backend() != "cpu"
         self.varying = tuple(varying) if self.accelerated else ()
-        self.bucket = bucket(4 if self.accelerated else 2)
+        self.bucket = functools.partial(bucket, coarse=self.accelerated)
         self.cohorts: dict[Any, Cohort] = {}
         self._programs: dict[Any, Any] = {}  # from a recipe's signature to its program's
         self._examples: dict[Any, tuple[Examples, Examples]] = {}
@@ -51,7 +52,7 @@ class Crew:
         self._begun: Cohort | None = None
         self._turns = 0
         self._since = 0.0  # when the last interval was read
-        workers = max(1, (os.cpu_count() or 2) // 2)
+        workers = max(1, (os.cpu_count() or 2) - 1)
         self._compilers = concurrent.futures.ThreadPoolExecutor(workers) if self.accelerated else None
         self._compiling: dict[Any, concurrent.futures.Future] = {}
 
@@ -186,7 +187,7 @@ def _numbers(cohort: Cohort) -> list[int]:
 def kind_of(recipe: Recipe) -> int:
     """A number that recipes which share a program mostly share: such jobs had better go to one crew."""
     widths = getattr(recipe.model, "widths", ())
-    padded = tuple(bucket(2)(width) for width in widths) if isinstance(widths, tuple) else ()
+    padded = tuple(bucket(width) for width in widths) if isinstance(widths, tuple) else ()
     if padded:
         recipe = replace(recipe, "model.widths", padded)
     structure, marks = signature(recipe)

@@ -5,11 +5,13 @@
         executor.submit(jobs)
         for done in executor.wait(1.0): ...
 
-A worker that dies costs nothing but time: its jobs go to another. A job whose worker died twice is called failed, since
-it is likely the cause. Results come back to the one process that writes them down.
+A worker that dies costs nothing but time: its jobs go to others. Those that saw two workers die are tried alone from
+then on, so that a third death is the doing of one: that job is called failed, and its neighbours go on. Results come
+back to the one process that writes them down.
 """
 
 import abc
+import collections
 import os
 import pickle
 import secrets
@@ -17,19 +19,40 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from ..core.errors import WorkError
+from ..core.errors import RequestError, WorkError
 from .cohort import Done, Job
 from .crew import Crew, kind_of
 from .ground import Ground
 from .slots import AbstractSlots, BySize
+from .worker import pack
 
-_DEPTH = 24  # jobs a crew may hold where the strategy does not wait for results
 _START_SECONDS = 120.0
+_CUT_SECONDS = 60.0
+_DEATHS = 3
+
+
+def depth(*, looks_back: bool, accelerated: bool) -> int:
+    """Jobs that one crew may hold: few where the strategy waits for results, many where they train together."""
+    if accelerated:
+        return 16 if looks_back else 512
+    return 1 if looks_back else 24
+
+
+def one_core() -> dict[str, str]:
+    """The environment of a process that keeps to one core."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+    threads = dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, **threads}
+
+
+def import_path() -> str:
+    """Where this process finds its modules, for another on the same machine."""
+    return os.pathsep.join(path or os.getcwd() for path in sys.path)
 
 
 class AbstractExecutor(abc.ABC):
@@ -56,6 +79,11 @@ class AbstractExecutor(abc.ABC):
     @abc.abstractmethod
     def running(self) -> int: ...
 
+    @property
+    def hands(self) -> int:
+        """About how many trainings go on side by side."""
+        return 1
+
     def __enter__(self) -> Self:
         return self
 
@@ -75,8 +103,7 @@ class Here(AbstractExecutor):
         return len(self._numbers)
 
     def room(self, *, looks_back: bool) -> int:
-        most = (16 if looks_back else 512) if self.crew.accelerated else (1 if looks_back else _DEPTH)
-        return max(0, most - self.running)
+        return max(0, depth(looks_back=looks_back, accelerated=self.crew.accelerated) - self.running)
 
     def submit(self, jobs: Iterable[Job]) -> None:
         jobs = list(jobs)
@@ -103,6 +130,74 @@ class Here(AbstractExecutor):
         return None
 
 
+class Holder(Protocol):
+    """A crew elsewhere, as it is seen from here: the jobs it has and the kinds of programs it knows."""
+
+    jobs: dict[int, Job]
+    kinds: set[int]
+    accelerated: bool
+
+
+class Line:
+    """Jobs that wait for a crew, and how often each saw its worker die."""
+
+    def __init__(self) -> None:
+        self.waiting: collections.deque[Job] = collections.deque()
+        self.suspects: collections.deque[Job] = collections.deque()
+        self._deaths: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.suspects)
+
+    def died(self, jobs: Iterable[Job]) -> list[Done]:
+        """Takes back the jobs of a worker that died; those that have seen it too often are failed."""
+        failed, again = [], []
+        for job in jobs:
+            self._deaths[job.number] = self._deaths.get(job.number, 0) + 1
+            if self._deaths[job.number] >= _DEATHS:
+                failed.append(Done(job.number, "failed", reason="its worker process died three times"))
+            elif self._deaths[job.number] == _DEATHS - 1:
+                self.suspects.append(job)
+            else:
+                again.append(job)
+        self.waiting.extendleft(reversed(again))
+        return failed
+
+    def clear(self) -> None:
+        self.waiting.clear()
+        self.suspects.clear()
+
+    def _is_open(self, crew: Holder) -> bool:
+        alone = any(self._deaths.get(number, 0) >= _DEATHS - 1 for number in crew.jobs)
+        return not alone and len(crew.jobs) < depth(looks_back=False, accelerated=crew.accelerated)
+
+    def hand(self, crews: Sequence[Holder]) -> list[tuple[int, list[Job]]]:
+        """What each of the crews, by its place, is given now.
+
+        A suspect goes to a crew that has nothing else; while one waits, crews are left to run empty. Any other job goes
+        to the least busy crew; among those nearly as free, to one that has its program.
+        """
+        given: dict[int, list[Job]] = {}
+        for place, crew in enumerate(crews):
+            if self.suspects and not crew.jobs:
+                job = self.suspects.popleft()
+                crew.jobs[job.number] = job
+                given[place] = [job]
+        while self.waiting and not self.suspects:
+            free = [place for place, crew in enumerate(crews) if self._is_open(crew)]
+            if not free:
+                break
+            job = self.waiting.popleft()
+            kind = kind_of(job.recipe)
+            least = min(len(crews[place].jobs) for place in free)
+            near = [place for place in free if len(crews[place].jobs) <= least + 2]
+            chosen = min(near, key=lambda n: (kind not in crews[n].kinds, len(crews[n].jobs)))
+            crews[chosen].jobs[job.number] = job
+            crews[chosen].kinds.add(kind)
+            given.setdefault(chosen, []).append(job)
+        return list(given.items())
+
+
 class _Worker:
     """A process with a crew, seen from here."""
 
@@ -110,12 +205,10 @@ class _Worker:
         self.number = number
         self.jobs: dict[int, Job] = {}
         self.kinds: set[int] = set()
+        self.accelerated = False
         address, key = str(folder / f"worker-{number}-{secrets.token_hex(4)}"), secrets.token_bytes(16)
         listener = connection.Listener(address, "AF_UNIX", authkey=key)
-        environment = dict(os.environ, JAX_PLATFORMS="cpu", NPROC="1", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
-        flags = environment.get("XLA_FLAGS", "")
-        environment["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
-        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        environment = dict(os.environ, **one_core(), PYTHONPATH=import_path())
         command = [sys.executable, "-m", "gradwise.searching.worker", address]
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         assert self.process.stdin is not None
@@ -136,6 +229,16 @@ class _Worker:
         listener.close()
         return link
 
+    def stood(self, seconds: float, done: list[Done]) -> None:
+        """Adds what comes until the worker says that it was cut."""
+        end = time.monotonic() + seconds
+        while self.link.poll(max(0.0, end - time.monotonic())):
+            message = self.link.recv()
+            if message == "cut":
+                return
+            done += message
+        raise TimeoutError(f"worker {self.number} does not answer")
+
     def close(self) -> None:
         self.link.close()
         self.process.kill()
@@ -146,12 +249,24 @@ class Workers(AbstractExecutor):
     """Crews in processes of their own, each on one core: for networks too large to share one."""
 
     def __init__(self, ground: Ground, *, count: int, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
+        if count < 1:
+            raise RequestError(f"the number of workers must be at least 1; got {count}.")
         self._setting = pickle.dumps((ground, slots or BySize(), tuple(varying)))
         self._folder = tempfile.TemporaryDirectory(prefix="gradwise-")
         self._made = 0
-        self._deaths: dict[int, int] = {}
+        self._line = Line()
         self._ended: list[Done] = []
-        self.workers = [self._worker() for _ in range(count)]
+        self.workers: list[_Worker] = []
+        try:
+            for _ in range(count):
+                self.workers.append(self._worker())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def hands(self) -> int:
+        return len(self.workers)
 
     def _worker(self) -> _Worker:
         self._made += 1
@@ -159,51 +274,40 @@ class Workers(AbstractExecutor):
 
     @property
     def running(self) -> int:
-        return sum(len(worker.jobs) for worker in self.workers)
+        return len(self._line) + sum(len(worker.jobs) for worker in self.workers)
 
     def room(self, *, looks_back: bool) -> int:
-        each = 1 if looks_back else _DEPTH
-        return sum(max(0, each - len(worker.jobs)) for worker in self.workers)
+        each = depth(looks_back=looks_back, accelerated=False)
+        return max(0, sum(max(0, each - len(worker.jobs)) for worker in self.workers) - len(self._line))
 
     def submit(self, jobs: Iterable[Job]) -> None:
-        """Each job to the least busy worker; among those nearly as free, to one that has its program."""
-        given: dict[int, list[Job]] = {}
-        for job in jobs:
-            kind = kind_of(job.recipe)
-            least = min(len(worker.jobs) for worker in self.workers)
-            free = [worker for worker in self.workers if len(worker.jobs) <= least + 2]
-            chosen = min(free, key=lambda w: (kind not in w.kinds, len(w.jobs)))
-            chosen.jobs[job.number] = job
-            chosen.kinds.add(kind)
-            given.setdefault(self.workers.index(chosen), []).append(job)
-        for place, some in given.items():
-            self._send(place, ("jobs", some))
-
-    def _send(self, place: int, message: Any) -> None:
-        try:
-            self.workers[place].link.send(message)
-        except OSError:
-            self._replace(place)
+        """Puts jobs in line; `wait` hands them out together, since those that arrive together train together."""
+        jobs = list(jobs)
+        pack(jobs)  # refuses what cannot travel while somebody can still act on it
+        self._line.waiting.extend(jobs)
 
     def _replace(self, place: int) -> None:
-        """A new worker in the place of one that died; its jobs go on, but for those that were there twice."""
+        """A new worker in the place of one that died; its jobs go back in line."""
         old = self.workers[place]
         old.close()
-        self.workers[place] = new = self._worker()
-        again = []
-        for job in old.jobs.values():
-            self._deaths[job.number] = self._deaths.get(job.number, 0) + 1
-            if self._deaths[job.number] >= 3:
-                self._ended.append(Done(job.number, "failed", reason="its worker process died three times"))
-            else:
-                again.append(job)
-        new.jobs = {job.number: job for job in again}
-        if again:
-            self._send(place, ("jobs", again))
+        self._ended += self._line.died(old.jobs.values())
+        old.jobs = {}
+        self.workers[place] = self._worker()
+
+    def _hand(self) -> None:
+        for place, worker in enumerate(self.workers):
+            if worker.link.closed:  # it was ended when it did not answer
+                self._replace(place)
+        for place, jobs in self._line.hand(self.workers):
+            try:
+                self.workers[place].link.send(("jobs", pack(jobs)))
+            except OSError:
+                self._replace(place)
 
     def wait(self, seconds: float) -> list[Done]:
+        self._hand()
         links = {worker.link: place for place, worker in enumerate(self.workers)}
-        ready: list[Any] = [] if self._ended else connection.wait(list(links), seconds)
+        ready: list[Any] = connection.wait(list(links), 0.0 if self._ended or not self.running else seconds)
         for link in ready:
             place = links[link]
             try:
@@ -218,22 +322,25 @@ class Workers(AbstractExecutor):
         return ended
 
     def cut(self, outcome: str) -> list[Done]:
-        for place, worker in enumerate(self.workers):
-            if worker.jobs:
-                self._send(place, ("cut", outcome))
-        done: list[Done] = []
-        end = time.monotonic() + 60.0
+        """A worker that is dead or does not answer is ended: what it was doing is lost."""
+        self._line.clear()
+        done, self._ended = self._ended, []
+        asked = []
         for worker in self.workers:
+            if not worker.jobs:
+                continue
             try:
-                while worker.jobs and worker.link.poll(max(0.0, end - time.monotonic())):
-                    message = worker.link.recv()
-                    if message == "cut":
-                        break
-                    done += message
+                worker.link.send(("cut", outcome))
+                asked.append(worker)
+            except OSError:
+                worker.close()
+            worker.jobs = {}
+        end = time.monotonic() + _CUT_SECONDS
+        for worker in asked:
+            try:
+                worker.stood(end - time.monotonic(), done)
             except (EOFError, OSError):
-                continue  # what it was doing is lost; what it had done came before
-            finally:
-                worker.jobs = {}
+                worker.close()
         return done
 
     def close(self) -> None:

@@ -2,9 +2,13 @@
 
 The parts depend on the study's key alone, so every trial, every worker and every later run sees the same ones. The test
 part lies here untouched until the search is over (row E2).
+
+With `folds` a trial is several trainings, one for each fold of what is not test: on a small set one validation part
+would be too small to choose by. Its score is that of all examples, each judged by the network that did not see it.
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -14,6 +18,7 @@ from jaxtyping import Array, Key
 from ..core import keys
 from ..core.dataset import Dataset
 from ..core.parts import AbstractScaler, AbstractSplit, FittedScaler
+from ..data.split import folds, join_parts
 from ..training.placing import CLASS_WEIGHTS, place, target_units, weights_of_classes
 from ..training.state import Examples
 
@@ -45,6 +50,7 @@ class Ground:
     metric: str
     class_weight: CLASS_WEIGHTS
     words: tuple[int, ...]  # of the study's key: a key itself does not travel between processes
+    folds: int = 1
 
     @staticmethod
     def of(
@@ -53,11 +59,12 @@ class Ground:
         *,
         metric: str,
         class_weight: CLASS_WEIGHTS = None,
+        folds: int = 1,
         key: Key[Array, ""],
     ) -> "Ground":
         train, valid, test = split(dataset, key=keys.named(key, "split"))
         words = tuple(int(word) for word in np.ravel(jax.random.key_data(key)))
-        return Ground(train, valid, test, metric, class_weight, words)
+        return Ground(train, valid, test, metric, class_weight, words, folds)
 
     @property
     def key(self) -> Key[Array, ""]:
@@ -67,16 +74,42 @@ class Ground:
     def units(self) -> tuple[np.ndarray, np.ndarray]:
         return target_units(self.train)
 
-    def resampled(self, variant: Variant) -> Dataset:
-        """The training part of a variant: as it is, or drawn anew from itself with replacement ("bag", number)."""
-        if variant[0] != "bag":
-            return self.train
-        random = keys.generator(keys.of_trial(keys.named(self.key, "bag"), variant[1]))
-        return self.train.take(np.sort(random.integers(0, len(self.train), len(self.train))))
+    @functools.cached_property
+    def pool(self) -> Dataset:
+        """All that may be learned from and chosen by."""
+        return self.train if self.train is self.valid else join_parts(self.train, self.valid)[0]
+
+    @functools.cached_property
+    def _folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return folds(self.pool, self.folds, key=keys.named(self.key, "inner folds"))
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The trainings that one trial is made of."""
+        return (WHOLE,) if self.folds == 1 else tuple(("fold", number) for number in range(self.folds))
+
+    def judged_rows(self, variant: Variant) -> np.ndarray:
+        """The rows of the pool, or of the validation part where there are no folds, that a variant is judged by."""
+        return self._folds[variant[1]][1] if variant[0] == "fold" else np.arange(len(self.valid))
+
+    @property
+    def judged(self) -> Dataset:
+        """The examples that trials are chosen by."""
+        return self.pool if self.folds > 1 else self.valid
+
+    def parts(self, variant: Variant = WHOLE) -> tuple[Dataset, Dataset]:
+        """What a variant learns from and what it is judged by."""
+        if variant[0] == "fold":
+            train, valid = self._folds[variant[1]]
+            return self.pool.take(train), self.pool.take(valid)
+        if variant[0] == "bag":
+            random = keys.generator(keys.of_trial(keys.named(self.key, "bag"), variant[1]))
+            return self.train.take(np.sort(random.integers(0, len(self.train), len(self.train)))), self.valid
+        return self.train, self.valid
 
     def scaler(self, spec: AbstractScaler, variant: Variant = WHOLE) -> FittedScaler:
         """The scaler fitted on the training part; for the variant ("inputs", number) some inputs are hidden."""
-        train = self.resampled(variant)
+        train, _ = self.parts(variant)
         fitted = spec.fit(train.inputs, train.columns)
         if variant[0] != "inputs":
             return fitted
@@ -89,8 +122,19 @@ class Ground:
 
     def place(self, spec: AbstractScaler, variant: Variant = WHOLE) -> tuple[Examples, Examples]:
         """Training and validation examples on the device."""
-        train = self.resampled(variant)
+        train, valid = self.parts(variant)
         scaler = self.scaler(spec, variant)
         by_class = weights_of_classes(self.class_weight, self.train)
-        judged = weights_of_classes("balanced", self.valid) if self.metric == "balanced_error_rate" else by_class
-        return place(train, scaler, self.units, by_class), place(self.valid, scaler, self.units, judged)
+        judged = weights_of_classes("balanced", valid) if self.metric == "balanced_error_rate" else by_class
+        return place(train, scaler, self.units, by_class), place(valid, scaler, self.units, judged)
+
+    @property
+    def chance(self) -> float:
+        """The score of a prediction that does not look at the inputs, on the examples that trials are chosen by."""
+        told, judged = self.train.targets, self.judged.targets
+        if self.train.task.kind == "classes":
+            return float(np.mean(judged != np.bincount(told).argmax()))
+        if self.train.task.kind == "labels":
+            return float(np.mean((judged > 0.5) != (told.mean(0) > 0.5)))
+        mean, deviation = self.units
+        return float(np.mean(((judged - mean) / deviation) ** 2))

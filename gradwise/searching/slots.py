@@ -51,7 +51,7 @@ class BySize(AbstractSlots):
 
     def choose(self, member: Member, state: State, train: Examples, valid: Examples, waiting: int) -> int:
         if jax.default_backend() != "cpu":
-            return min(_MANY, _power(waiting))
+            return min(_MANY, -(-waiting // 4) * 4)
         return min(_FEW, _power(waiting)) if parameters_of(state) <= _SMALL else 1
 
 

@@ -17,6 +17,7 @@ from .step import gather, step
 
 _CHUNK = 4096  # rows judged at once: large enough to be fast, small enough for any validation set
 _UNROLL = 16  # updates in one turn of the loop on an accelerator, where a turn costs more than a kernel
+_UNROLL_MANY = 4  # the same for a population, whose kernels are larger: compiles twice as fast, runs as fast
 _CALIBRATION_ROWS = 2048
 
 
@@ -68,7 +69,8 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
         return (moving.parameters, moving.optimiser, moving.update), seen
 
     carry = (state.parameters, state.optimiser, state.update)
-    unroll = 1 if jax.default_backend() == "cpu" else _UNROLL
+    several = problem.last is not None
+    unroll = 1 if jax.default_backend() == "cpu" else _UNROLL_MANY if several else _UNROLL
     (parameters, optimiser, update), seen = jax.lax.scan(body, carry, (rows, present), unroll=unroll)
     losses, scores = seen[:, 0], seen[:, 1]
     state = State(parameters, optimiser, state.stopping, state.best, update)

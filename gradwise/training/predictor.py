@@ -4,9 +4,10 @@
     predictor.predict(rows)              # probabilities (n, k), or numbers (n, k)
 
 It is saved as one safetensors file: arrays, and one JSON text that names gradwise's own classes. Nothing is unpickled,
-and the training data is not needed.
+and the training data is not needed. Several networks that answer together (`committee`) are one such file too.
 """
 
+import abc
 import dataclasses
 import json
 import math
@@ -28,7 +29,9 @@ from ..core.record import write_whole
 
 _LONGEST_LABEL = 2**16  # bytes
 _MOST_INPUTS = 2**26
+_MOST_MEMBERS = 4096
 _PIECES = ("scaler", "network", "criterion", "shift", "scale")
+_ONE, _SEVERAL = 1, 2  # formats of the file: one network, a committee
 _CHUNK = 512  # every forward pass has this many rows, so a row's prediction cannot depend on its neighbours
 
 
@@ -59,9 +62,22 @@ def outputs_of(network: PyTree, inputs: Any) -> np.ndarray:
     return _in_chunks(lambda rows: _forward(network, rows), inputs)
 
 
+class AbstractPredictor(abc.ABC):
+    """Raw rows in, predictions out."""
+
+    temperature: float
+    task: Task
+    columns: tuple[Column, ...]
+    shape: tuple[int, ...]
+
+    @abc.abstractmethod
+    def predict(self, rows: Any) -> np.ndarray:
+        """Predictions (n, k) for raw rows, encoded as the training data was."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Predictor:
-    """Raw rows in, predictions out. `shift` and `scale` bring standardised numbers back to their own units."""
+class Predictor(AbstractPredictor):
+    """One network. `shift` and `scale` bring standardised numbers back to their own units."""
 
     scaler: FittedScaler
     network: PyTree
@@ -81,7 +97,6 @@ class Predictor:
             return _in_chunks(lambda rows: _link(self.criterion, rows), outputs / self.temperature)
 
     def predict(self, rows: Any) -> np.ndarray:
-        """Predictions (n, k) for raw rows, encoded as the training data was."""
         if rows.shape[0] == 0:
             return np.zeros((0, self.task.outputs))
         if tuple(rows.shape[1:]) != self.shape:
@@ -123,23 +138,35 @@ def _task_from_plain(plain: dict[str, Any]) -> Task:
     return (Labels if plain["kind"] == "labels" else Numbers)(tuple(plain["names"]))
 
 
-def save_predictor(predictor: Predictor, path: Path, *, about: dict[str, Any]) -> None:
-    """Writes the predictor as one file; `about` travels with it (metric, version)."""
-    from safetensors.numpy import save as to_bytes
-
-    arrays: dict[str, np.ndarray] = {}
+def _to_head(predictor: Predictor, arrays: dict[str, np.ndarray], prefix: str = "") -> dict[str, Any]:
+    """One network as JSON values, its arrays put among the others."""
     head: dict[str, Any] = {}
     for name in _PIECES:
         own: dict[str, np.ndarray] = {}
         head[name] = to_plain(getattr(predictor, name), own)
-        arrays.update({f"{name}/{path}": array for path, array in own.items()})
+        arrays.update({f"{prefix}{name}/{path}": array for path, array in own.items()})
+    return head | {"temperature": predictor.temperature}
+
+
+def save_predictor(predictor: AbstractPredictor, path: Path, *, about: dict[str, Any]) -> None:
+    """Writes the predictor as one file; `about` travels with it (metric, version)."""
+    from safetensors.numpy import save as to_bytes
+
+    from .committee import Committee
+
+    arrays: dict[str, np.ndarray] = {}
+    if isinstance(predictor, Committee):
+        members = [_to_head(member, arrays, f"{number}/") for number, member in enumerate(predictor.members)]
+        head: dict[str, Any] = {"members": members, "temperature": predictor.temperature}
+    else:
+        assert isinstance(predictor, Predictor)
+        head = _to_head(predictor, arrays)
     head |= {
-        "temperature": predictor.temperature,
         "task": _task_to_plain(predictor.task),
         "columns": [[column.name, column.kind, list(column.categories)] for column in predictor.columns],
         "shape": list(predictor.shape),
         "about": about,
-        "format": 1,
+        "format": _SEVERAL if "members" in head else _ONE,
     }
     content = to_bytes({name: np.ascontiguousarray(a) for name, a in arrays.items()}, {"gradwise": json.dumps(head)})
     write_whole(path, content)
@@ -165,8 +192,50 @@ def _try_out(predictor: Predictor) -> None:
     predictor.from_outputs(np.zeros(outputs.shape))
 
 
-def load_predictor(path: Path, classes: tuple[Any, ...] = ()) -> tuple[Predictor, dict[str, Any]]:
-    """The predictor in a file, and what travelled with it. A network of the user's own needs its classes passed in."""
+def _from_head(head: dict[str, Any], whole: dict[str, Any], arrays: dict[str, Any], classes: Any) -> Predictor:
+    """One network of a file; what all networks of a file share stands in `whole`. Arrays have their paths alone."""
+
+    def piece(name: str) -> Any:
+        own = {full.partition("/")[2]: a for full, a in arrays.items() if full.startswith(f"{name}/")}
+        return from_plain(head[name], own, classes)
+
+    predictor = Predictor(
+        scaler=piece("scaler"),
+        network=jax.tree.map(jnp.asarray, piece("network")),
+        criterion=piece("criterion"),
+        temperature=float(head["temperature"]),
+        shift=piece("shift"),
+        scale=piece("scale"),
+        task=_task_from_plain(whole["task"]),
+        columns=tuple(Column(name, kind, tuple(categories)) for name, kind, categories in whole["columns"]),
+        shape=tuple(whole["shape"]),
+    )
+    _try_out(predictor)
+    return predictor
+
+
+def _read(head: dict[str, Any], arrays: dict[str, Any], classes: tuple[Any, ...]) -> AbstractPredictor:
+    from .committee import Committee
+
+    if head["format"] not in (_ONE, _SEVERAL):
+        raise RequestError(f"it was written in format {head['format']!r:.20}, which this version cannot read.")
+    if head["format"] == _ONE:
+        return _from_head(head, head, arrays, classes)
+    if not 1 <= len(head["members"]) <= _MOST_MEMBERS:
+        raise RequestError(f"it is a committee of {len(head['members'])} networks, which cannot be.")
+    own: list[dict[str, Any]] = [{} for _ in head["members"]]
+    for full, array in arrays.items():
+        number, _, name = full.partition("/")
+        own[int(number)][name] = array
+    members = (_from_head(one, head, some, classes) for one, some in zip(head["members"], own, strict=True))
+    return Committee(tuple(members), float(head["temperature"]))
+
+
+def load_predictor(path: Path, classes: tuple[Any, ...] = ()) -> tuple[Any, dict[str, Any]]:
+    """The predictor in a file, a `Predictor` or a `Committee`, and what travelled with it.
+
+    A network of the user's own needs its classes passed in.
+    """
     from safetensors import safe_open
 
     if not path.is_file():
@@ -175,26 +244,7 @@ def load_predictor(path: Path, classes: tuple[Any, ...] = ()) -> tuple[Predictor
         with safe_open(path, framework="numpy") as file:
             head = json.loads((file.metadata() or {})["gradwise"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        if head["format"] != 1:
-            raise RequestError(f"it was written in format {head['format']!r:.20}, which this version cannot read.")
-
-        def piece(name: str) -> Any:
-            own = {full.partition("/")[2]: a for full, a in arrays.items() if full.startswith(f"{name}/")}
-            return from_plain(head[name], own, classes)
-
-        predictor = Predictor(
-            scaler=piece("scaler"),
-            network=jax.tree.map(jnp.asarray, piece("network")),
-            criterion=piece("criterion"),
-            temperature=float(head["temperature"]),
-            shift=piece("shift"),
-            scale=piece("scale"),
-            task=_task_from_plain(head["task"]),
-            columns=tuple(Column(name, kind, tuple(categories)) for name, kind, categories in head["columns"]),
-            shape=tuple(head["shape"]),
-        )
-        _try_out(predictor)
-        return predictor, dict(head["about"])
+        return _read(head, arrays, classes), dict(head["about"])
     except RequestError as problem:
         raise RequestError(f"{path}: {problem}") from None
     except Exception as problem:  # what a file of unknown origin can do to the code that reads it has no list

@@ -1,0 +1,282 @@
+"""`search`: a pure learning algorithm with no knob left but the budget (row E1).
+
+    space = gradwise.defaults.search_space(recipe)
+    study = gradwise.search(space, dataset, budget=Budget(seconds=600), key=jax.random.key(0))
+    study.best, study.winner, study.estimates["test"], study.predictor.predict(rows)
+
+The journey: split once; propose, train in populations, write each trial down as it ends; follow the borders; look more
+closely around the best; choose the mini-batch size last; train the finalists again with other seeds; average the best
+setting's networks into a committee; correct the winner's score for having been chosen; and read the test part, once.
+"""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Array, Key
+
+from .. import __version__
+from ..analysis.trials import advice
+from ..core import keys, machine
+from ..core.dataset import Dataset
+from ..core.errors import RequestError
+from ..core.finding import Finding
+from ..core.metric import check_metric
+from ..core.space import Space
+from ..core.study import Study
+from ..training.checkpoint import digest
+from ..training.loop import listening
+from ..training.placing import CLASS_WEIGHTS
+from .about import About
+from .border import too_few_values
+from .contenders import Contenders
+from .driver import Driver, Watch, silent
+from .executor import AbstractExecutor
+from .finals import Conclusion, conclude, finalist_proposals
+from .ground import Ground
+from .hiring import hire
+from .sampled import Random
+from .slots import AbstractSlots
+from .store import Store
+from .strategy import AbstractStrategy
+from .studyfile import Budget
+from .telling import describe_ground, find
+from .zoom import AroundBest
+
+_FOLDED = 1000  # rows up to which a trial is judged on folds: below, one part of them is too few to choose by
+_FOLDS = 5
+_REFINED = 0.2  # of the time of the search proper
+_BORDER_ROUNDS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How thorough a search is, apart from its budget. None means: by itself.
+
+    `folds` are those that judge a trial; `finalists` settings are trained again with `seeds` seeds each; `refine`
+    looks around the best; `borders` follows the best value out of its interval; `stop_early` ends a search by time when
+    more trials are no longer worth it.
+    """
+
+    folds: int | None = None
+    finalists: int = 3
+    seeds: int = 5
+    refine: bool = True
+    borders: bool = True
+    stop_early: bool = True
+    committee: str = "seeds"
+    test: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Conduct:
+    """How to run, as opposed to what to search: none of this changes which trials there are.
+
+    `folder` keeps the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or an address
+    such as `postgresql://...`. `on` says who trains: see `hiring.py`. `settings` is what a study file holds.
+    """
+
+    folder: Path | None = None
+    store: str | None = None
+    resume: bool = False
+    on: str | None = None
+    slots: AbstractSlots | None = None
+    watch: Watch = silent
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def _open_store(conduct: Conduct, about: About) -> Store | None:
+    where: str | Path | None = conduct.store or (conduct.folder / "study.journal" if conduct.folder else None)
+    if where is None:
+        return None
+    exists = not conduct.store and Path(where).exists()
+    create = not conduct.resume or (not conduct.store and not exists)
+    store = Store.open(where, create=create, about=about)
+    if conduct.resume:
+        store.settle(about.settings)
+    return store
+
+
+def _folds(plan: Plan, dataset: Dataset) -> int:
+    """Folds that judge a trial: for small sets, where rows may be dealt at random."""
+    if plan.folds is not None:
+        return plan.folds
+    return _FOLDS if len(dataset) <= _FOLDED and dataset.times is None and len(dataset) >= 10 * _FOLDS else 1
+
+
+class _Clock:
+    """How the time of a study is shared out: to search, to refine, and for the finals at the end."""
+
+    def __init__(self, budget: Budget, driver: Driver, plan: Plan):
+        self.budget, self.driver, self.plan = budget, driver, plan
+        self.end = math.inf if budget.seconds is None else budget.seconds
+
+    @property
+    def reserve(self) -> float:
+        """Time to keep for the finals: what they would take, between a tenth and a half of the whole."""
+        if math.isinf(self.end) or not self.plan.finalists:
+            return 0.0
+        trials = [trial for trial in self.driver.of_phase("search", "border", "refine") if trial.ok]
+        trials.sort(key=lambda trial: trial.score)
+        best = trials[: max(3, len(trials) // 4)]
+        each = sum(trial.seconds for trial in best) / len(best) if best else 0.0
+        needed = 1.2 * each * self.plan.finalists * self.plan.seeds / self.driver.executor.hands
+        return min(0.5 * self.end, max(0.1 * self.end, needed))
+
+    @property
+    def search_until(self) -> float:
+        share = 1.0 - (_REFINED if self.plan.refine else 0.0)
+        return share * (self.end - self.reserve)
+
+    @property
+    def refine_until(self) -> float:
+        return self.end - self.reserve
+
+
+def _wanted(budget: Budget, driver: Driver) -> int | None:
+    """How many trials of the search proper there are to be in the end."""
+    if budget.trials is None:
+        return None
+    return budget.trials + (len(driver.of_phase("search")) if budget.more else 0)
+
+
+def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: Plan, clock: _Clock) -> str:
+    """The search proper, beyond its borders and around its best; how it ended."""
+    wanted = _wanted(budget, driver)
+    by_time = wanted is None
+    ended = driver.explore(
+        strategy,
+        trials=wanted,
+        until=clock.search_until if by_time else math.inf,
+        borders=plan.borders and (by_time or strategy.looks_back),
+        stop_early=plan.stop_early and by_time,
+    )
+    if ended == "interrupted":
+        return ended
+    for _ in range(_BORDER_ROUNDS if plan.borders else 0):
+        if driver.best is None or not driver.follow_borders():
+            break
+        extra = len(driver.of_phase("border")) + max(4, (wanted or len(driver.trials)) // 4)
+        ended = driver.explore(Random(), trials=extra, until=clock.refine_until, phase="border")
+        if ended != "finished":
+            break
+    if plan.refine and driver.best is not None and ended != "interrupted":
+        limit = None if by_time else max(4, (wanted or 0) // 4)
+        ended = driver.explore(AroundBest(), trials=limit, until=clock.refine_until, phase="refine")
+    return "interrupted" if driver.asked.is_set() else "finished"
+
+
+def _hold_finals(driver: Driver, plan: Plan, clock: _Clock) -> None:
+    """The best few settings again, with seeds of their own: as many as there is time for."""
+    proposals = finalist_proposals(
+        driver.trials.values(),
+        driver.ground.variants,
+        settings=plan.finalists,
+        seeds=plan.seeds,
+        kind=plan.committee if plan.committee != "contenders" else "seeds",
+    )
+    driver.run(proposals, until=clock.end)
+
+
+def search(
+    space: Space,
+    dataset: Dataset,
+    *,
+    strategy: AbstractStrategy = Random(),
+    budget: Budget = Budget(trials=32),
+    key: Key[Array, ""],
+    metric: str | None = None,
+    class_weight: CLASS_WEIGHTS = None,
+    plan: Plan = Plan(),
+    conduct: Conduct = Conduct(),
+) -> Study:
+    """Searches a space for the recipe that suits the data, within a budget of time or trials."""
+    if not space.dimensions:
+        raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
+    machine.use_compilation_cache()
+    metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
+    ground = Ground.of(
+        dataset, space.recipe.split, metric=metric, class_weight=class_weight, folds=_folds(plan, dataset), key=key
+    )
+    seed = keys.seed_of(key)
+    about = About(space, seed, strategy, digest(dataset), dataset.task.kind, metric, conduct.settings)
+    store = _open_store(conduct, about)
+    try:
+        with hire(conduct.on, ground, space, slots=conduct.slots) as executor, listening() as asked:
+            contenders = Contenders(conduct.folder)
+            driver = Driver(
+                space,
+                ground,
+                executor,
+                key=key,
+                store=store,
+                contenders=contenders,
+                watch=conduct.watch,
+                asked=asked,
+            )
+            clock = _Clock(budget, driver, plan)
+            ended = _explore(driver, strategy, budget, plan, clock)
+            if plan.finalists and ended != "interrupted":
+                _hold_finals(driver, plan, clock)
+            return _record(driver, space, strategy, plan, conduct, ended)
+    finally:
+        if store is not None:
+            store.close()
+
+
+def _record(
+    driver: Driver,
+    asked: Space,
+    strategy: AbstractStrategy,
+    plan: Plan,
+    conduct: Conduct,
+    ended: str,
+) -> Study:
+    """Everything is decided here; what follows only measures, and reads the test part for the first and only time."""
+    ground = driver.ground
+    trials = tuple(driver.trials[number] for number in sorted(driver.trials))
+    concluded: Conclusion = conclude(
+        ground, trials, driver.contenders.all(), metric=ground.metric, kind=plan.committee
+    )
+    kind = ground.train.task.kind
+    unit = float(ground.units[1].mean()) if kind == "numbers" else 1.0
+    study = Study(
+        task=kind,
+        metric=ground.metric,
+        space=driver.space,
+        asked=asked,
+        strategy=type(strategy).__name__,
+        independent=strategy.independent,
+        trials=trials,
+        settings=conduct.settings,
+        data=describe_ground(ground, asked.recipe),
+        seed=keys.seed_of(driver.key),
+        seconds=driver.seconds,
+        version=__version__,
+        machine=machine.describe(),
+        outcome=ended,
+        unit=unit,
+        chance=ground.chance,
+        winner=concluded.winner,
+        committee=concluded.committee,
+        estimates=concluded.estimates,
+        findings=(),
+        predictor=concluded.predictor,
+    )
+    percent = kind != "numbers" and ground.metric == "error_rate"
+    said = advice(
+        trials,
+        worst=ground.chance,
+        noise=driver.noise,
+        independent=strategy.independent,
+        shown=(lambda score: 100.0 * score) if percent else study.shown,
+        unit=" %" if percent else "",
+    )
+    findings: list[Finding] = [*driver.findings, *too_few_values(driver.space, trials), *concluded.findings]
+    findings += find(driver.space, trials, said, driver.contenders.notes)
+    analysis = {"advice": {"go_on": said.go_on, "sentence": said.sentence}}
+    return dataclasses.replace(study, findings=tuple(findings), analysis=analysis)
+
+
+__all__ = ["AbstractExecutor", "Budget", "Conduct", "Plan", "search"]

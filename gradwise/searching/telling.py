@@ -1,0 +1,46 @@
+"""What a study tells besides its numbers: the data as understood, and findings."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..analysis.failing import why_all_failed
+from ..analysis.trials import Advice
+from ..core.finding import Finding
+from ..core.recipe import Recipe
+from ..core.space import Space
+from ..core.trial import Trial
+from ..training.story import describe
+from .ground import Ground
+
+
+def describe_ground(ground: Ground, recipe: Recipe) -> dict[str, Any]:
+    """The data as understood, for the report."""
+    sizes = {
+        "train": len(ground.train),
+        "valid": len(ground.valid),
+        "test": 0 if ground.test is None else len(ground.test),
+    }
+    scaler = ground.scaler(recipe.scaler)
+    return describe(ground.pool, sizes, scaler, recipe) | {"notes": list(ground.train.notes), "folds": ground.folds}
+
+
+def find(space: Space, trials: Sequence[Trial], said: Advice, notes: Sequence[str]) -> list[Finding]:
+    """What a reader should know: nothing left a model, trials failed, what could not be kept."""
+    found = []
+    verdict = why_all_failed(space, trials) if trials else None
+    if verdict is not None:
+        found.append(Finding("error", verdict.sentence, row="E16", next="search again in the range it names."))
+    failed = [trial for trial in trials if trial.outcome == "failed"]
+    if failed and verdict is None:
+        found.append(
+            Finding(
+                "warning",
+                f"{len(failed)} of {len(trials)} trials failed, the first because: {failed[0].reason}",
+                row="E16",
+                next="their recipes and reasons are in the table of trials.",
+            )
+        )
+    found += [Finding("note", note, row="E16") for note in notes]
+    if not said.go_on and verdict is None:
+        found.append(Finding("note", said.sentence, row="E10", next="spend the time on data or on the model instead."))
+    return found

@@ -1,0 +1,79 @@
+"""Networks that answer together: the mean of their predictions (row D9).
+
+    committee = committee_of(members, mean_of(predictions), targets)     its temperature fitted on validation examples
+    committee.predict(rows)                                              as a `Predictor` does; saved like one
+
+The mean of probabilities, or of numbers. Since the log-loss and the squared error are convex, the mean prediction is
+never worse than the members are on average; it is better by as much as they disagree.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from ..core.dataset import Column, Task
+from ..core.errors import RequestError
+from .predictor import AbstractPredictor, Predictor, fit_temperature
+
+_LEAST = 1e-38  # below it a probability has no logarithm in 32 bits
+
+
+def _logs(probabilities: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(probabilities, _LEAST))
+
+
+@dataclasses.dataclass(frozen=True)
+class Committee(AbstractPredictor):
+    """The mean of its members. A `temperature` T makes class probabilities sharper or softer: p^(1/T), normalised."""
+
+    members: tuple[Predictor, ...]
+    temperature: float = 1.0
+    task: Task = dataclasses.field(init=False)
+    columns: tuple[Column, ...] = dataclasses.field(init=False)
+    shape: tuple[int, ...] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise RequestError("a committee needs a member.")
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise RequestError(f"its temperature is {self.temperature}; it must be positive.")
+        first = self.members[0]
+        alike = [(m.task.kind, m.task.outputs, m.shape) for m in self.members]
+        if len(set(alike)) > 1:
+            raise RequestError("the members of a committee must read the same rows and predict the same things.")
+        for name in ("task", "columns", "shape"):
+            object.__setattr__(self, name, getattr(first, name))
+
+    def tempered(self, mean: np.ndarray) -> np.ndarray:
+        """What the committee says where its members' mean is this."""
+        if self.task.kind != "classes" or self.temperature == 1.0:
+            return mean
+        logs = _logs(mean) / self.temperature
+        powers = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+    def predict(self, rows: Any) -> np.ndarray:
+        return self.tempered(mean_of([member.predict(rows) for member in self.members]))
+
+
+def mean_of(predictions: list[np.ndarray]) -> np.ndarray:
+    """The members' mean; in their order, so that it is the same to the bit whenever it is taken."""
+    total = predictions[0].copy()
+    for one in predictions[1:]:
+        total += one
+    return total / len(predictions)
+
+
+def committee_of(members: tuple[Predictor, ...], mean: np.ndarray, targets: np.ndarray) -> Committee:
+    """A committee, its temperature fitted to its members' mean predictions of validation examples.
+
+    The mean is passed in, since where each member was judged by other examples only their owner knows which ones. Its
+    logarithm stands for the outputs: the softmax of the logarithm is the mean itself.
+    """
+    committee = Committee(members)
+    if committee.task.kind != "classes" or len(members) == 1:
+        return committee  # a member alone has its own temperature already
+    temperature = fit_temperature(members[0].criterion, _logs(mean), np.asarray(targets))
+    return dataclasses.replace(committee, temperature=temperature)

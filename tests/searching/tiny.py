@@ -1,0 +1,86 @@
+"""A tiny study that worker processes can import: iris, nets of a few units, and parts that fail in every way."""
+
+import dataclasses
+import os
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from gradwise import defaults
+from gradwise.core import keys
+from gradwise.core.dataset import Classes, Column, Dataset
+from gradwise.core.errors import RequestError
+from gradwise.core.knob import switch
+from gradwise.core.parts import AbstractModel
+from gradwise.core.recipe import Recipe
+from gradwise.data.batches import Reshuffled
+from gradwise.models.activation import Tanh
+from gradwise.models.mlp import Mlp
+from gradwise.optimisers.sgd import Sgd
+from gradwise.searching.cohort import Done, Job
+from gradwise.searching.ground import Ground
+from gradwise.training.stopping import Patience
+
+
+def ground() -> Ground:
+    from sklearn.datasets import load_iris
+
+    bunch = load_iris()
+    columns = tuple(Column(str(name)) for name in bunch.feature_names)
+    dataset = Dataset(bunch.data, bunch.target, Classes(np.asarray(bunch.target_names)), columns, name="iris")
+    return Ground.of(dataset, defaults.classification().split, metric="error_rate", key=keys.from_seed(0))
+
+
+def recipe(*, rate: float = 0.1, epochs: int = 20, **parts: Any) -> Recipe:
+    """A net of 8 units; patience never ends it, so that every run is as long as it says."""
+    chosen = defaults.classification(
+        batches=Reshuffled(8),
+        model=Mlp(widths=(8,), activation=Tanh(), dropout=0.0),
+        optimiser=Sgd(learning_rate=rate),
+        stopping=Patience(initial_examples=10**9, initial_epochs=0, spacing=1.0, least_examples=1, epochs=epochs),
+    )
+    return dataclasses.replace(chosen, **parts)
+
+
+def jobs(count: int, *, start: int = 0, **options: Any) -> list[Job]:
+    """Jobs that differ in their learning rate."""
+    return [Job(n, recipe(rate=0.02 * (1 + n % 7), **options), n) for n in range(start, start + count)]
+
+
+def assert_same(found: list[Done], wanted: list[Done]) -> None:
+    """Each job once, with the same numbers."""
+    found, wanted = (sorted(some, key=lambda done: done.number) for some in (found, wanted))
+    assert [done.number for done in found] == [done.number for done in wanted]
+    assert [done.outcome for done in found] == [done.outcome for done in wanted]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose([one.score, one.loss], [other.score, other.loss], atol=1e-3)
+        np.testing.assert_allclose(one.scores, other.scores, atol=1e-3)
+        assert one.best_age == other.best_age
+        assert one.curve["age_examples"] == other.curve["age_examples"]
+
+
+class Deadly(AbstractModel):
+    """A model that ends any process but one that tries to build it."""
+
+    spared: int = switch(0, row="E16", about="the process that may not try")
+
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Any) -> Any:
+        assert os.getpid() != self.spared
+        os._exit(13)
+
+
+class Refused(AbstractModel):
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Any) -> Any:
+        raise RequestError(f"this model wants another number of inputs than {inputs}.")
+
+
+class Linear(AbstractModel):
+    """A model of the user's own."""
+
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Any) -> Any:
+        return eqx.nn.Linear(inputs[0], outputs, key=key)
+
+
+def broken_loss(model: Any, batch: Any, key: Any) -> Any:
+    raise ZeroDivisionError("a mistake in the user's own loss")
