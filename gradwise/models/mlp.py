@@ -68,8 +68,8 @@ class BatchNorm(AbstractNormalisation):
 class LayerNormLayer(eqx.Module):
     """Statistics of one example over its units: the same in training and after."""
 
-    gain: Float[Array, " width"]
-    shift: Float[Array, " width"]
+    gain: Float[Any, " width"]
+    shift: Float[Any, " width"]
 
     def __call__(self, a: Float[Array, " width"], *, training: bool, mask: Any = None) -> Float[Array, " width"]:
         mean = jnp.mean(a, where=mask)
@@ -80,8 +80,8 @@ class LayerNormLayer(eqx.Module):
 class BatchNormLayer(eqx.Module):
     """Batch statistics while training, calibrated ones otherwise."""
 
-    gain: Float[Array, " width"]
-    shift: Float[Array, " width"]
+    gain: Float[Any, " width"]
+    shift: Float[Any, " width"]
     moments: Buffer
 
     def __call__(self, a: Float[Array, " width"], *, training: bool, mask: Any = None) -> Float[Array, " width"]:
@@ -99,8 +99,8 @@ class BatchNormLayer(eqx.Module):
 class Layer(eqx.Module):
     """One hidden layer: f(norm(Wx + b)), perhaps with units dropped and with its input added."""
 
-    weight: Float[Array, "out in"]
-    bias: Float[Array, " out"]
+    weight: Float[Any, "out in"]
+    bias: Float[Any, " out"]
     norm: LayerNormLayer | BatchNormLayer | None
     activation: AbstractActivation
     dropout: Buffer | None
@@ -127,8 +127,8 @@ class Layer(eqx.Module):
 class Linear(eqx.Module):
     """The output layer: Wh + b, as the loss wants it."""
 
-    weight: Float[Array, "out in"]
-    bias: Float[Array, " out"]
+    weight: Float[Any, "out in"]
+    bias: Float[Any, " out"]
     activation: AbstractActivation
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:

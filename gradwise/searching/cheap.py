@@ -5,8 +5,9 @@
     short(random_lower_layers(recipe), 0.3)
 
 A cheap estimate ranks recipes, it does not score them: take the best few to full runs, and look at the rank
-correlation between the two before trusting it. Random lower layers say something of architectures and of initial scales
-(the features a network starts from), nothing of how lower layers learn.
+correlation between the two before trusting it. Random lower layers say something of architectures (the features a
+network starts from), nothing of how lower layers learn; they favour larger initial scales than full runs do. On 25
+recipes for digits the rank correlation was 0.57.
 """
 
 import dataclasses

@@ -192,8 +192,17 @@ class Cohort:
             outcome = self._outcome(host, slot, place)
             if outcome:
                 age = int(host.diverged_examples[slot] if outcome == "diverged" else host.age_examples[slot])
-                gone.append(self._leave(slot, place, outcome, age))
+                gone.append(self._left(slot, place, outcome, age))
         return gone
+
+    def _left(self, slot: int, place: _Place, outcome: str, age: int) -> Done:
+        """The slot's record, and the slot is free; where the record cannot be made, that it failed."""
+        try:
+            return self._leave(slot, place, outcome, age)
+        except Exception as problem:  # a failed job costs one trial, never the study (row E16)
+            return Done(place.job.number, "failed", reason=told(problem))
+        finally:
+            del self.places[slot]
 
     @staticmethod
     def _outcome(host: Any, slot: int, place: _Place) -> str:
@@ -204,8 +213,7 @@ class Cohort:
         return "finished" if host.updates[slot] >= place.last else ""
 
     def _leave(self, slot: int, place: _Place, outcome: str, age: int) -> Done:
-        """The slot's record; the slot is free afterwards."""
-        del self.places[slot]
+        """The slot's record."""
         lines, best = place.lines, place.best
         about: dict[str, Any] = {
             "age_examples": age,
@@ -239,7 +247,7 @@ class Cohort:
         for slot, place in list(self.places.items()):
             age = int(place.lines["age_examples"][-1]) if place.lines["age_examples"] else 0
             if place.best >= 0:
-                ended.append(self._leave(slot, place, outcome, age))
+                ended.append(self._left(slot, place, outcome, age))
             else:
                 del self.places[slot]
         return ended

@@ -131,8 +131,9 @@ class Driver:
         phase = "cut" if whole.outcome == "out_of_time" and proposal.phase == "search" else proposal.phase
         trial = as_trial(whole, job, values, phase=phase, continues=proposal.continues)
         # The networks first: a kill between the two costs a training again, never a trial without its network.
-        if trial.ok and running.variants == self.ground.variants:
-            self.contenders.offer(whole, proposal.recipe, running.variants, always=proposal.phase == "finalist")
+        final = proposal.phase == "finalist"
+        if trial.ok and (final or running.variants == self.ground.variants):
+            self.contenders.offer(whole, proposal.recipe, running.variants, always=final)
         if self.store is not None:
             self.store.add(trial)
         self.trials[number] = trial

@@ -110,9 +110,11 @@ def test_it_is_a_whole_optimiser() -> None:
         (lambda: WidthTransfer(Grouped(Sgd(), groups=(Group("*.bias", Adam()),))), "groups of one kind"),
         (lambda: WidthTransfer(Sgd(), base_width=0), "base_width"),
         (
-            lambda: Grouped(WidthTransfer(Adam()), groups=(Group("*.bias", Adam()),))
-            .build()
-            .init(parameters(Mlp(widths=(4,)))),
+            lambda: (
+                Grouped(WidthTransfer(Adam()), groups=(Group("*.bias", Adam()),))
+                .build()
+                .init(parameters(Mlp(widths=(4,))))
+            ),
             "whole network",
         ),
     ],

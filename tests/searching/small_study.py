@@ -71,9 +71,7 @@ def run(
     variants: Sequence[Variant] = (WHOLE,),
 ) -> tuple[list[Trial], list[Kept]]:
     """Trains these recipes, one trial each with its own randomness; recipe n is trained on variant n of those given."""
-    jobs = [
-        Job(start + n, recipe, start + n, variant=variants[n % len(variants)]) for n, recipe in enumerate(recipes)
-    ]
+    jobs = [Job(start + n, recipe, start + n, variant=variants[n % len(variants)]) for n, recipe in enumerate(recipes)]
     trials, kept = [], []
     for done, job in zip(alone(ground, jobs), jobs, strict=True):
         values = {"optimiser.learning_rate": float(job.recipe.optimiser.learning_rate)}  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from gradwise.core.errors import RequestError
 from gradwise.core.metric import measure
 from gradwise.searching.contenders import Kept
 from gradwise.searching.ground import Ground
-from gradwise.searching.members import Scalers, make_committee, on_device, scores_of, setting_of, together
+from gradwise.searching.members import Scalers, indistinct, make_committee, on_device, scores_of, setting_of, together
 
 SEEDS = 5
 
@@ -27,7 +27,7 @@ def seeds(ground: Ground) -> list[Kept]:
 
 
 def test_a_committee_beats_its_mean_member(ground: Ground, seeds: list[Kept]) -> None:
-    """On the test part: by convexity of the log-loss, up to what the committee's own temperature does; the error too."""
+    """On the test part: the log-loss by its convexity, before the committee's own temperature; here the error too."""
     assert ground.test is not None
     committee = dataclasses.replace(make_committee(seeds, ground), temperature=1.0)
     assert len(committee.members) == SEEDS
@@ -118,13 +118,26 @@ def test_with_folds_each_example_is_judged_by_the_network_that_did_not_see_it() 
     np.testing.assert_array_equal(judged.argmax(1) != ground.pool.targets, kept.scores > 0.5)
 
 
-def test_contenders_of_different_settings_are_those_validation_cannot_tell_apart(ground: Ground) -> None:
-    rates = (0.1, 0.12, 0.1, 0.08, 1e-4)
-    kept = run(ground, [recipe_at(rate) for rate in rates], start=10)[1]
-    committee = make_committee(kept, ground, "contenders")
-    best = min(kept, key=lambda one: (one.score, one.loss))
-    assert len(committee.members) == 3  # one for each of the good rates; the last one learned nothing
-    np.testing.assert_array_equal(committee.members[0].network.output.weight, best.networks[0].output.weight)
+def _judged(kept: Kept, number: int, rate: float, wrong: int, count: int = 400) -> Kept:
+    scores = (np.arange(count) < wrong).astype(np.float32)
+    recipe = recipe_at(rate)
+    return dataclasses.replace(kept, number=number, recipe=recipe, score=wrong / count, scores=scores)
+
+
+def test_contenders_are_of_different_settings_that_validation_cannot_tell_apart(
+    ground: Ground, seeds: list[Kept]
+) -> None:
+    first = seeds[0]
+    rows = [
+        _judged(first, 0, 0.3, 200),  # half wrong: it cannot be the best
+        _judged(first, 1, 0.1, 42),
+        _judged(first, 2, 0.1, 44),  # the setting of the one before
+        _judged(first, 3, 0.2, 40),
+    ]
+    assert [kept.number for kept in indistinct(rows)] == [3, 1]
+    many = [_judged(first, number, 0.1 + number / 100, 40 + number) for number in range(9)]
+    assert [kept.number for kept in indistinct(many)] == [0, 1, 2, 3, 4]
+    assert len(make_committee(rows, ground, "contenders").members) == 2
 
 
 def test_numbers_come_in_their_own_units() -> None:

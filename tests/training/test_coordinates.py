@@ -42,9 +42,7 @@ TRAIN, VALID = digits(slice(512)), digits(slice(512, 640))
 
 def of_width(optimiser: AbstractOptimiser, output: AbstractInitial) -> Callable[[int], Recipe]:
     def make(width: int) -> Recipe:
-        model = Mlp(
-            widths=(width, width), activation=Tanh(), initial=FanIn(SCALE), output_initial=output, dropout=0.0
-        )
+        model = Mlp(widths=(width, width), activation=Tanh(), initial=FanIn(SCALE), output_initial=output, dropout=0.0)
         return defaults.classification(batches=Reshuffled(64), model=model, optimiser=optimiser)
 
     return make
