@@ -21,6 +21,7 @@ from typing import Any
 import bergstra_torch
 
 NAME = "bergstra"
+SAME = ("initial", "scale", "c", "hidden", "activation", "batch", "learning_rate", "tau_updates", "seed")
 
 
 def suggest(trial: Any, examples: int, epochs: int) -> dict[str, Any]:
@@ -87,8 +88,10 @@ def main() -> None:
     parser.add_argument("--max-epochs", type=int, default=20)
     parser.add_argument("--min-epochs", type=int, default=None, help="by default the same: no trial ends early")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--recipes", type=Path, help="JSON lines of `bergstra_torch.py --draw`: these are the trials")
     options = parser.parse_args()
     chosen = {**vars(options), "data": str(options.data), "min_epochs": options.min_epochs or options.max_epochs}
+    chosen.pop("recipes")
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -96,6 +99,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "journal.log")
         study = optuna.create_study(study_name=NAME, storage=storage_at(path), direction="minimize")
+        for line in options.recipes.read_text().splitlines()[: options.trials] if options.recipes else ():
+            recipe = json.loads(line)
+            decay = {"l2": recipe["l2"]} if recipe["l2"] else {}
+            same = {name: recipe[name] for name in SAME}
+            study.enqueue_trial({**same, "decays": bool(decay), **decay})
         ready = context.Barrier(options.processes + 1)
         shares = [len(range(number, options.trials, options.processes)) for number in range(options.processes)]
         workers = [

@@ -7,6 +7,7 @@ then the device. A dry run ends before the device.
 import dataclasses
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..core.dataset import Dataset
 from ..core.errors import RequestError, WorkError
 from ..core.metric import check_metric
 from ..core.record import Fit
+from ..core.study_files import is_study
 from ..data.readers import Request, read
 from ..data.split import Fold, GroupHoldOut, TimeHoldOut
 from ..training.fit import fit
@@ -26,7 +28,7 @@ from ..training.folds import cross_validate
 from ..training.loop import Conduct
 from ..training.predictor import load_predictor, save_predictor
 from . import folder as folders
-from .options import FitOptions, merge, read_config
+from .options import DataOptions, FitOptions, merge, read_config
 from .plan import check_network, expected_sizes, make_plan
 from .resolve import Assignment, Resolved, flatten, parse_assignment, resolve
 from .terminal import Progress, one_line, say, show_plan, show_result
@@ -41,7 +43,7 @@ def _read_options(given: dict[str, Any], config: str | None, sets: list[str]) ->
     return merge(given, table, str(config)), assignments
 
 
-def _resolve(options: FitOptions, assignments: list[Assignment], kind: str) -> Resolved:
+def resolve_for(options: DataOptions, assignments: Iterable[Assignment], kind: str) -> Resolved:
     """The recommended recipe for this kind of task, with what the options and assignments change."""
     recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
     recipe = recommended[kind]()
@@ -54,7 +56,8 @@ def _resolve(options: FitOptions, assignments: list[Assignment], kind: str) -> R
     return resolve(recipe, assignments)
 
 
-def _request(options: FitOptions) -> Request:
+def data_request(options: DataOptions) -> Request:
+    """How the data are to be read."""
     return Request(
         targets=options.target,
         drop=options.drop,
@@ -85,8 +88,10 @@ def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) 
     """The record in the folder, if this very request has nothing left to do there."""
     if not (folder / folders.RESULT).is_file():
         return None
+    if is_study(folder):
+        raise RequestError(f"--resume: {folder} holds a study. Go on with it by gradwise search, or choose another.")
     found = record.read(folder)
-    same = found.data.get("command") == options.command(_resolve(options, assignments, found.task).changes)
+    same = found.data.get("command") == options.command(resolve_for(options, assignments, found.task).changes)
     if not same and not (folder / folders.CHECKPOINT).is_file():
         raise RequestError(
             f"--resume: {folder} holds another run, begun with: {found.data.get('command')}. Repeat that, or replace "
@@ -217,7 +222,7 @@ def _work(
 def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
     """The command; returns its exit code."""
     options, assignments = _read_options(given, config, sets)
-    folder = folders.choose(options.out, options.name)
+    folder = folders.choose(options.out, options.name_of_data)
     folders.check(folder, resume=options.resume, overwrite=options.overwrite)
     with Progress(not options.quiet) as progress:
         result = _finished(folder, options, assignments) if options.resume else None
@@ -225,8 +230,8 @@ def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
         complete = result is not None and (estimated or not options.folds)
         if options.dry_run or not complete:
             progress.phase(f"reading {options.data}")
-            dataset = read(options.data, _request(options))
-            resolved = _resolve(options, assignments, dataset.task.kind)
+            dataset = read(options.data, data_request(options))
+            resolved = resolve_for(options, assignments, dataset.task.kind)
             as_criterion(resolved.recipe.criterion).check_task(dataset.task)
             check_network(resolved.recipe, dataset)
         if options.dry_run:

@@ -23,7 +23,13 @@ from ..core.errors import RequestError
 
 RESULT = "result.json"  # written last: a folder that has it holds a whole run
 CHECKPOINT = "checkpoint.safetensors"
-_RESULTS = {"recipe.json", "history.parquet", "model.safetensors", "report.html"}
+JOURNAL = "study.journal"
+# What is kept while the work goes on, to go on from.
+KEPT = (CHECKPOINT, JOURNAL, "contenders", "nested.json", "batch_size.json")
+_RESULTS = {
+    *("recipe.json", "history.parquet", "model.safetensors", "report.html"),
+    *("study.json", "study.toml", "trials.parquet"),
+}
 _NEXT, _STAGING = ".next", ".writing-"
 
 
@@ -37,6 +43,11 @@ def choose(out: str | None, name: str) -> Path:
         number += 1
         folder = start.with_name(f"{start.name}-{number}")
     return folder
+
+
+def working(folder: Path) -> Path:
+    """Where an earlier command worked: in `.next` if it was to replace what is there and was cut short."""
+    return folder / _NEXT if any((folder / _NEXT / name).exists() for name in KEPT) else folder
 
 
 def check(folder: Path, *, resume: bool, overwrite: bool) -> None:
@@ -85,7 +96,7 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
     if overwrite:
         shutil.rmtree(next_, ignore_errors=True)  # a replacement that was never finished
     occupied = overwrite and folder.exists() and any(folder.iterdir())
-    work = next_ if occupied or (resume and (next_ / CHECKPOINT).exists()) else folder
+    work = next_ if occupied else working(folder) if resume else folder
     new = _make(work)
     for left_over in work.glob(_STAGING + "*"):
         shutil.rmtree(left_over, ignore_errors=True)
@@ -93,6 +104,17 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
         yield work
     finally:
         _remove_empty([next_, *new])
+
+
+def _move(work: Path, folder: Path) -> None:
+    """What was kept for going on takes the place of what an earlier run kept."""
+    for name in KEPT:
+        old = folder / name
+        if old.is_dir():
+            shutil.rmtree(old)
+        old.unlink(missing_ok=True)
+        if (work / name).exists():
+            os.replace(work / name, old)
 
 
 def publish(folder: Path, work: Path, write: Callable[[Path], None]) -> None:
@@ -107,7 +129,9 @@ def publish(folder: Path, work: Path, write: Callable[[Path], None]) -> None:
         for name in _RESULTS - written:  # a report of what was here before
             (folder / name).unlink(missing_ok=True)
         if work != folder:
-            os.replace(work / CHECKPOINT, folder / CHECKPOINT)
+            _move(work, folder)
         os.replace(staging / RESULT, folder / RESULT)
+        if work != folder:
+            shutil.rmtree(work, ignore_errors=True)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -1,6 +1,7 @@
 """The surface of the command line, and the one boundary where errors become lines.
 
     gradwise fit houses.csv --target price
+    gradwise search houses.csv --target price --budget 10min
     gradwise predict runs/houses-20250101-120000 new.csv --out predicted.csv
     gradwise report runs/houses-20250101-120000
 
@@ -26,6 +27,8 @@ import typer
 
 from .. import __version__
 from ..core.errors import RequestError, WorkError, nearest
+from . import surface
+from .surface import ASIDE, RUN, SEARCH, TRAIN, option
 
 Work = Callable[[], int]
 
@@ -37,11 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_DATA, _TRAIN, _RUN, _SAY = "The data", "Training", "The run", "What is said"
-
-
-def _option(*names: str, panel: str, help: str, metavar: str = "") -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar, show_default=False)
 
 
 def _version(asked: bool) -> None:
@@ -67,87 +65,44 @@ def _fit(
             help="A file (.csv .tsv .parquet .npz .npy .svm .idx, .gz too), a named set (digits, iris, ...), or - .",
         ),
     ] = None,
-    target: Annotated[
-        list[str] | None, _option("--target", panel=_DATA, metavar="COLUMN", help="What to predict; repeatable.")
-    ] = None,
-    task: Annotated[
-        str | None,
-        _option("--task", panel=_DATA, metavar="KIND", help="classes, labels or numbers; else by the values."),
-    ] = None,
-    drop: Annotated[
-        list[str] | None, _option("--drop", panel=_DATA, metavar="COLUMN", help="Leave a column out; repeatable.")
-    ] = None,
-    kind: Annotated[
-        list[str] | None,
-        _option("--kind", panel=_DATA, metavar="COLUMN=KIND", help="Read it as number, category or date; repeatable."),
-    ] = None,
-    group: Annotated[
-        str | None, _option("--group", panel=_DATA, metavar="COLUMN", help="Keep rows of one group in one part.")
-    ] = None,
-    time: Annotated[
-        str | None, _option("--time", panel=_DATA, metavar="COLUMN", help="Learn from the past, judge by the newest.")
-    ] = None,
-    weight: Annotated[
-        str | None, _option("--weight", panel=_DATA, metavar="COLUMN", help="How much each row counts.")
-    ] = None,
-    class_weight: Annotated[
-        str | None,
-        _option("--class-weight", panel=_DATA, metavar="WEIGHTS", help="balanced, or class=weight,class=weight."),
-    ] = None,
-    test: Annotated[
-        str | None, _option("--test", panel=_DATA, metavar="FILE", help="A fixed test set, in DATA's form.")
-    ] = None,
-    metric: Annotated[
-        str | None,
-        _option(
-            "--metric",
-            panel=_TRAIN,
-            metavar="NAME",
-            help="error_rate, balanced_error_rate, log_loss or auc; rmse, mae or r2 for numbers.",
-        ),
-    ] = None,
+    target: surface.Target = None,
+    task: surface.Task = None,
+    drop: surface.Drop = None,
+    kind: surface.Kind = None,
+    group: surface.Group = None,
+    time: surface.Time = None,
+    weight: surface.Weight = None,
+    class_weight: surface.ClassWeight = None,
+    test: surface.Test = None,
+    metric: surface.Metric = None,
     folds: Annotated[
-        str | None, _option("--folds", panel=_TRAIN, metavar="K", help="Estimate by k-fold cross-validation too.")
+        str | None, option("--folds", panel=TRAIN, metavar="K", help="Estimate by k-fold cross-validation too.")
     ] = None,
-    seed: Annotated[
-        str | None, _option("--seed", panel=_TRAIN, metavar="N", help="All randomness comes from it. Default: 0.")
-    ] = None,
-    sets: Annotated[
-        list[str] | None,
-        _option(
-            "--set",
-            panel=_TRAIN,
-            metavar="PATH=VALUE",
-            help="Turn a knob, such as optimiser.learning_rate=0.03; --dry-run lists them; repeatable.",
-        ),
-    ] = None,
+    seed: surface.Seed = None,
+    sets: surface.Sets = None,
     config: Annotated[
         str | None,
-        _option(
-            "--config", panel=_TRAIN, metavar="FILE", help="A TOML file: a table fit for options, one for each part."
+        option(
+            "--config", panel=TRAIN, metavar="FILE", help="A TOML file: a table fit for options, one for each part."
         ),
     ] = None,
     max_time: Annotated[
-        str | None, _option("--max-time", panel=_RUN, metavar="TIME", help="Train no longer than this: 90s, 10min, 2h.")
+        str | None, option("--max-time", panel=RUN, metavar="TIME", help="Train no longer than this: 90s, 10min, 2h.")
     ] = None,
-    out: Annotated[
-        str | None, _option("--out", panel=_RUN, metavar="DIR", help="The run's folder. Default: runs/NAME-TIME.")
-    ] = None,
-    resume: Annotated[bool, _option("--resume", panel=_RUN, help="Go on with the run in --out.")] = False,
-    overwrite: Annotated[bool, _option("--overwrite", panel=_RUN, help="Replace the run in --out.")] = False,
+    out: surface.Out = None,
+    resume: surface.Resume = False,
+    overwrite: surface.Overwrite = False,
     checkpoint: Annotated[
         str | None,
-        _option("--checkpoint", panel=_RUN, metavar="SECONDS", help="Time between checkpoints. Default: 10."),
+        option("--checkpoint", panel=RUN, metavar="SECONDS", help="Time between checkpoints. Default: 10."),
     ] = None,
     on: Annotated[
-        str | None, _option("--on", panel=_RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")
+        str | None, option("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")
     ] = None,
-    dry_run: Annotated[
-        bool, _option("--dry-run", panel=_SAY, help="Say what would be done, and the data as understood.")
-    ] = False,
-    json: Annotated[bool, _option("--json", panel=_SAY, help="One JSON object on standard output.")] = False,
-    quiet: Annotated[bool, _option("--quiet", "-q", panel=_SAY, help="One line, no progress.")] = False,
-    no_report: Annotated[bool, _option("--no-report", panel=_SAY, help="Write no report.html.")] = False,
+    dry_run: surface.DryRun = False,
+    json: surface.Json = False,
+    quiet: surface.Quiet = False,
+    no_report: surface.NoReport = False,
 ) -> Work:
     """Train one network well: an honest test error, and a page that shows how it went."""
     given = {name: value for name, value in locals().items() if name not in {"config", "sets"}}
@@ -156,6 +111,136 @@ def _fit(
         from .fitting import run_fit
 
         return run_fit(given, config, sets or [])
+
+    return work
+
+
+@app.command(name="search")
+def _search(
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="DATA", help="As for fit; with --merge, the folders or stores of studies."),
+    ] = None,
+    target: surface.Target = None,
+    task: surface.Task = None,
+    drop: surface.Drop = None,
+    kind: surface.Kind = None,
+    group: surface.Group = None,
+    time: surface.Time = None,
+    weight: surface.Weight = None,
+    class_weight: surface.ClassWeight = None,
+    test: surface.Test = None,
+    budget: Annotated[
+        str | None,
+        option("--budget", panel=SEARCH, metavar="B", help="A time (60s, 2h) or '32 trials'. Default: 10min."),
+    ] = None,
+    trials: Annotated[
+        str | None, option("--trials", panel=SEARCH, metavar="N", help="So many trials; +N: more than there are.")
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        option(
+            "--strategy",
+            panel=SEARCH,
+            metavar="NAME",
+            help="random, sobol, grid, grids, coordinate, zoom, tpe, gp, cmaes or halving; or grid(values=3).",
+        ),
+    ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        option(
+            "--range",
+            panel=SEARCH,
+            metavar="PATH=RANGE",
+            help="Search a knob: log(1e-4, 1e-1), integers(16, 1024), choice(Tanh, Rectifier), ...; repeatable.",
+        ),
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        option("--set", panel=SEARCH, metavar="PATH=VALUE", help="Turn a knob and do not search it; repeatable."),
+    ] = None,
+    study: Annotated[
+        str | None,
+        option(
+            "--study",
+            "--config",
+            panel=SEARCH,
+            metavar="FILE",
+            help="A study file (TOML), such as a study's study.toml.",
+        ),
+    ] = None,
+    metric: surface.Metric = None,
+    seed: surface.Seed = None,
+    folds: Annotated[
+        str | None, option("--folds", panel=SEARCH, metavar="K", help="Folds that judge each trial; 1: one part.")
+    ] = None,
+    finalists: Annotated[
+        str | None,
+        option("--finalists", panel=SEARCH, metavar="N", help="Settings that are trained again. Default: 3."),
+    ] = None,
+    seeds: Annotated[
+        str | None, option("--seeds", panel=SEARCH, metavar="N", help="Seeds for each of them. Default: 5.")
+    ] = None,
+    committee: Annotated[
+        str | None,
+        option(
+            "--committee",
+            panel=SEARCH,
+            metavar="KIND",
+            help="Members differ by seeds, bagging or inputs, or are contenders. Default: seeds.",
+        ),
+    ] = None,
+    nested: Annotated[
+        bool | None,
+        typer.Option(
+            "--nested/--no-nested",
+            rich_help_panel=SEARCH,
+            show_default=False,
+            help="Double cross-validation. Default: for small sets without a test set.",
+        ),
+    ] = None,
+    batch_size: Annotated[
+        bool, option("--batch-size", panel=SEARCH, help="Choose the mini-batch size at the end, by time.")
+    ] = False,
+    merge: Annotated[bool, option("--merge", panel=ASIDE, help="Join studies of the same data into --out.")] = False,
+    challenge: Annotated[
+        str | None,
+        option("--challenge", panel=ASIDE, metavar="PATH=V,V", help="A knob's value against others, seed by seed."),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        option("--compare", panel=ASIDE, metavar="PATH=V,V", help="The same, all else searched for each value."),
+    ] = None,
+    distribution: Annotated[
+        str | None,
+        option("--distribution", panel=ASIDE, metavar="N", help="One recipe with N seeds: how much is luck?"),
+    ] = None,
+    out: surface.Out = None,
+    resume: surface.Resume = False,
+    overwrite: surface.Overwrite = False,
+    store: Annotated[
+        str | None,
+        option("--store", panel=RUN, metavar="URL", help="Keep trials in sqlite:///FILE or postgresql://HOST/NAME."),
+    ] = None,
+    name: Annotated[
+        str | None, option("--name", panel=RUN, metavar="NAME", help="What the study is called in --store.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        option("--on", panel=RUN, metavar="WHO", help="here, cpu, gpu, workers:N, ray or ray://HOST:PORT."),
+    ] = None,
+    dry_run: surface.DryRun = False,
+    json: surface.Json = False,
+    quiet: surface.Quiet = False,
+    no_report: surface.NoReport = False,
+) -> Work:
+    """Search for the best network within a budget: no knob left but that, and an honest error of what was chosen."""
+    given = {name_: value for name_, value in locals().items() if name_ not in {"study", "sets", "ranges"}}
+
+    def work() -> int:
+        from .searching import run_search
+
+        return run_search(given, study, sets or [], ranges or [])
 
     return work
 

@@ -1,4 +1,4 @@
-"""The options of `gradwise fit`, wherever they come from: the command line, and the [fit] table of a TOML file.
+"""The options of a command, wherever they come from: the command line, and a table of a TOML file.
 
     gradwise fit houses.csv --target price --seed 3 --config run.toml
 
@@ -18,7 +18,7 @@ import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..core.errors import RequestError, nearest
 
@@ -68,28 +68,29 @@ def parse_class_weight(value: Any, name: str) -> str | dict[str, float]:
     return weights
 
 
-def _text(value: Any, name: str) -> str:
+def text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise RequestError(f"{name} {value}: needs text.")
     return value
 
 
-def _texts(value: Any, name: str) -> tuple[str, ...]:
-    return tuple(_text(item, name) for item in (value if isinstance(value, (list, tuple)) else [value]))
+def texts(value: Any, name: str) -> tuple[str, ...]:
+    return tuple(text(item, name) for item in (value if isinstance(value, (list, tuple)) else [value]))
 
 
-def _flag(value: Any, name: str) -> bool:
+def flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise RequestError(f"{name} = {value}: needs true or false.")
     return value
 
 
-def _whole(low: int, high: int) -> Callable[[Any, str], int]:
+def whole(low: int, high: int) -> Callable[[Any, str], int]:
     def parse(value: Any, name: str) -> int:
-        text = str(value)
-        if isinstance(value, (bool, float)) or not re.fullmatch(r"-?\d{1,18}", text) or not low <= int(text) <= high:
+        digits = str(value)
+        said = isinstance(value, (bool, float)) or not re.fullmatch(r"-?\d{1,18}", digits)
+        if said or not low <= int(digits) <= high:
             raise RequestError(f"{name} {value}: needs a whole number from {low} to {high}.")
-        return int(text)
+        return int(digits)
 
     return parse
 
@@ -99,70 +100,61 @@ def _seconds_or_zero(value: Any, name: str) -> float:
 
 
 def _device(value: Any, name: str) -> str:
-    text = str(value).lower()
-    if text.startswith("ray"):
+    word = str(value).lower()
+    if word.startswith("ray"):
         raise RequestError(f"{name} {value}: fit runs on one machine. Use {name} cpu or {name} gpu.")
-    if text not in DEVICES:
-        raise RequestError(f"{name} {value}: there is no such device.{nearest(text, DEVICES)}")
-    return text
+    if word not in DEVICES:
+        raise RequestError(f"{name} {value}: there is no such device.{nearest(word, DEVICES)}")
+    return word
 
 
 def _kinds(value: Any, name: str) -> dict[str, str]:
     return parse_pairs(value, name, "column=category, column=number or column=date")
 
 
-def _option(default: Any, parse: Callable[[Any, str], Any], *, repeats: bool = True) -> Any:
+def option(default: Any, parse: Callable[[Any, str], Any], *, repeats: bool = True) -> Any:
     """A field with its parser; `repeats` says that it belongs in the command that repeats the run."""
     made = {"default_factory": default} if callable(default) else {"default": default}
     return dataclasses.field(**made, metadata={"parse": parse, "repeats": repeats})
 
 
 @dataclasses.dataclass(frozen=True)
-class FitOptions:
-    """What was asked of `gradwise fit`, read and checked, the recipe's knobs apart."""
+class DataOptions:
+    """What is to be learned from, and what counts: the options that every learning command has."""
 
-    data: str = _option("", _text)
-    target: tuple[str, ...] = _option((), _texts)
-    task: str | None = _option(None, _text)
-    drop: tuple[str, ...] = _option((), _texts)
-    kind: dict[str, str] = _option(dict, _kinds)
-    group: str | None = _option(None, _text)
-    time: str | None = _option(None, _text)
-    weight: str | None = _option(None, _text)
-    class_weight: str | dict[str, float] | None = _option(None, parse_class_weight)
-    test: str | None = _option(None, _text)
-    metric: str | None = _option(None, _text)
-    folds: int = _option(0, _whole(2, 1000))
-    seed: int = _option(0, _whole(0, 2**32 - 1))
-    out: str | None = _option(None, _text, repeats=False)
-    resume: bool = _option(False, _flag, repeats=False)
-    overwrite: bool = _option(False, _flag, repeats=False)
-    max_time: float | None = _option(None, parse_seconds, repeats=False)
-    checkpoint: float = _option(10.0, _seconds_or_zero, repeats=False)
-    on: str | None = _option(None, _device, repeats=False)
-    dry_run: bool = _option(False, _flag, repeats=False)
-    json: bool = _option(False, _flag, repeats=False)
-    quiet: bool = _option(False, _flag, repeats=False)
-    no_report: bool = _option(False, _flag, repeats=False)
+    verb: ClassVar[str] = ""
+    exclusive: ClassVar[tuple[tuple[str, str, str], ...]] = (
+        ("resume", "overwrite", "one goes on with what is there, the other replaces it"),
+        ("group", "time", "a split follows one of them"),
+    )
 
-    def __post_init__(self) -> None:
+    data: str = option("", text)
+    target: tuple[str, ...] = option((), texts)
+    task: str | None = option(None, text)
+    drop: tuple[str, ...] = option((), texts)
+    kind: dict[str, str] = option(dict, _kinds)
+    group: str | None = option(None, text)
+    time: str | None = option(None, text)
+    weight: str | None = option(None, text)
+    class_weight: str | dict[str, float] | None = option(None, parse_class_weight)
+    test: str | None = option(None, text)
+    metric: str | None = option(None, text)
+
+    def check(self) -> None:
+        """Refuses options that cannot be meant together."""
+        asked: Any = self
         if not self.data:
             raise RequestError("what is to be learned from? Give DATA: a file, a named set such as iris, or -.")
         if self.data == self.test:
             raise RequestError(f"DATA and --test are both {self.data}: a test set holds other examples.")
-        exclusive = (
-            ("resume", "overwrite", "one goes on with what is there, the other replaces it"),
-            ("group", "time", "a split follows one of them"),
-            ("folds", "time", "folds mix past and future"),
-        )
-        for one, other, why in exclusive:
+        for one, other, why in self.exclusive:
             if getattr(self, one) and getattr(self, other):
-                raise RequestError(f"{_dashed(one)} and {_dashed(other)} exclude each other: {why}. Leave one out.")
-        if self.resume and self.out is None:
+                raise RequestError(f"{dashed(one)} and {dashed(other)} exclude each other: {why}. Leave one out.")
+        if asked.resume and asked.out is None:
             raise RequestError("--resume needs --out DIR: the folder of the run that is to go on.")
 
     @property
-    def name(self) -> str:
+    def name_of_data(self) -> str:
         """What the run is called by default: the data's own name."""
         if self.data == "-":
             return "stdin"
@@ -170,20 +162,52 @@ class FitOptions:
 
     def command(self, changes: tuple[str, ...]) -> str:
         """The shell line that repeats the run; equal lines are equal requests."""
-        words = ["gradwise", "fit", self.data]
+        words = ["gradwise", self.verb, self.data]
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name == "data" or not field.metadata["repeats"] or (not value and field.name != "seed"):
+            default = {} if field.default is dataclasses.MISSING else field.default
+            told = value != default or field.name in {"seed", "budget"}
+            if field.name == "data" or not field.metadata["repeats"] or not told:
+                continue
+            if isinstance(value, bool):
+                words.append(dashed(field.name if value else f"no_{field.name}"))
                 continue
             items = value if isinstance(value, tuple) else [value]
             if isinstance(value, Mapping):
                 items = [f"{key}={item}" for key, item in value.items()]
                 items = [",".join(items)] if field.name == "class_weight" else items
-            words += [word for item in items for word in (_dashed(field.name), str(item))]
+            words += [word for item in items for word in (dashed(field.name), str(item))]
         return shlex.join([*words, *(word for change in changes for word in ("--set", change))])
 
 
-def _dashed(name: str) -> str:
+@dataclasses.dataclass(frozen=True)
+class FitOptions(DataOptions):
+    """What was asked of `gradwise fit`, read and checked, the recipe's knobs apart."""
+
+    verb: ClassVar[str] = "fit"
+    exclusive: ClassVar[tuple[tuple[str, str, str], ...]] = (
+        *DataOptions.exclusive,
+        ("folds", "time", "folds mix past and future"),
+    )
+
+    folds: int = option(0, whole(2, 1000))
+    seed: int = option(0, whole(0, 2**32 - 1))
+    out: str | None = option(None, text, repeats=False)
+    resume: bool = option(False, flag, repeats=False)
+    overwrite: bool = option(False, flag, repeats=False)
+    max_time: float | None = option(None, parse_seconds, repeats=False)
+    checkpoint: float = option(10.0, _seconds_or_zero, repeats=False)
+    on: str | None = option(None, _device, repeats=False)
+    dry_run: bool = option(False, flag, repeats=False)
+    json: bool = option(False, flag, repeats=False)
+    quiet: bool = option(False, flag, repeats=False)
+    no_report: bool = option(False, flag, repeats=False)
+
+    def __post_init__(self) -> None:
+        self.check()
+
+
+def dashed(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
@@ -208,18 +232,25 @@ def read_config(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return table, content
 
 
-def merge(given: Mapping[str, Any], table: Mapping[str, Any] | None = None, source: str = "") -> FitOptions:
-    """The options: those given on the command line, then those of the file's table, then the defaults."""
-    fields = {field.name: field for field in dataclasses.fields(FitOptions)}
+def chosen_of(
+    kind: type[DataOptions], given: Mapping[str, Any], table: Mapping[str, Any] | None = None, source: str = ""
+) -> dict[str, Any]:
+    """Options by name: those given on the command line, then those of the file's table."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
     chosen: dict[str, Any] = {}
     for key, value in (table or {}).items():
         name = key.replace("-", "_")
         if name not in fields:
-            raise RequestError(f"{source}: [fit] has no `{key}`.{nearest(name, fields)}")
+            raise RequestError(f"{source}: [{kind.verb}] has no `{key}`.{nearest(name, fields)}")
         chosen[name] = fields[name].metadata["parse"](value, f"{source}: {key}")
     for name, value in given.items():
         if value is None or value is False or value == []:
             continue
-        label = "DATA" if name == "data" else _dashed(name)
+        label = "DATA" if name == "data" else dashed(name)
         chosen[name] = fields[name].metadata["parse"](value, label)
-    return FitOptions(**chosen)
+    return chosen
+
+
+def merge(given: Mapping[str, Any], table: Mapping[str, Any] | None = None, source: str = "") -> FitOptions:
+    """The options of `fit`: those given on the command line, then those of the file's table, then the defaults."""
+    return FitOptions(**chosen_of(FitOptions, given, table, source))

@@ -216,6 +216,28 @@ def _unknown(recipe: Recipe, assignment: Assignment) -> RequestError:
     return RequestError(f"{assignment.source}: there is no knob `{assignment.path}`.{hint}")
 
 
+def locate(recipe: Recipe, path: str, source: str) -> tuple[str, Declaration | None]:
+    """The full path that is meant, and the declaration there (None for a part); also within a switch, such as
+    `model.widths.count`."""
+    asked = Assignment(path, None, source)
+    found = _find(recipe, asked)
+    head, _, word = path.rpartition(".")
+    if found is None and (word in {"count", "each"} or word.isdigit()):
+        switch = _find(recipe, Assignment(head, None, source))
+        if switch is not None and switch[1] is not None and isinstance(switch[1].default, tuple):
+            found = (f"{switch[0]}.{word}", switch[1])
+    if found is None:
+        raise _unknown(recipe, asked)
+    return found
+
+
+def value_of_word(recipe: Recipe, path: str, word: str, source: str) -> Any:
+    """What a word means at a (full) path: a part by its name, or the value of a knob or switch."""
+    asked = Assignment(path, word, source)
+    _, declaration = locate(recipe, path, source)
+    return _part(asked, get(recipe, path)) if declaration is None else _value(asked, declaration)
+
+
 def _next_part(recipe: Recipe, waiting: list[Assignment]) -> tuple[Assignment, str] | None:
     """The outermost assignment that exchanges a part of the recipe as it is now."""
     found = [(item, _find(recipe, item)) for item in waiting]

@@ -8,6 +8,7 @@ from typing import Any
 from .finding import Finding
 from .record import finite
 from .space import Space
+from .tree import knobs
 from .trial import Trial, best_of
 
 
@@ -35,7 +36,7 @@ class Study:
     version: str
     machine: dict[str, Any]
     outcome: str = "finished"
-    unit: float = 1.0  # of a target that is a number: scores are in standardised squares
+    unit: float = 1.0  # of a target that is a number: scores are of standardised targets
     chance: float = math.nan  # the score of a constant prediction on the validation part
     winner: dict[str, Any] = field(default_factory=dict)
     committee: dict[str, Any] = field(default_factory=dict)
@@ -53,9 +54,18 @@ class Study:
     def best(self) -> Trial | None:
         return best_of(self.trials)
 
+    @property
+    def score_kind(self) -> str:
+        """What a score is: the "error", the "loss", or the "squared" or "absolute" error of a number."""
+        named = [(path, str(value)) for path, _, value in knobs(self.space.recipe)]
+        stated = [value for path, value in named if path.startswith("criterion.") and path.endswith("score_by")]
+        return stated[0] if stated else "squared" if self.task == "numbers" else "error"
+
     def shown(self, score: float) -> float:
-        """A score as people read it: an error rate as it is, a squared error as an error in the target's unit."""
-        return self.unit * math.sqrt(score) if self.task == "numbers" and score >= 0 else score
+        """A score as people read it: an error rate as it is, errors of a number in its unit, squared ones as roots."""
+        if self.task != "numbers":
+            return score
+        return self.unit * (math.sqrt(score) if self.score_kind == "squared" and score >= 0 else score)
 
     def summary(self) -> dict[str, Any]:
         """The record as JSON values, without trials: the content of `result.json`."""

@@ -1,4 +1,4 @@
-"""What the estimators share: scikit-learn's contract around one call of `fit`.
+"""What the estimators share: scikit-learn's contract around one call of `fit`, or of `search` (`auto.py`).
 
     Classifier(optimiser=Sgd(learning_rate=0.03)).fit(X, y).predict(X)
     GridSearchCV(Classifier(), {"optimiser__learning_rate": [1e-3, 3e-3], "model__widths": [(256,), (256, 256)]})
@@ -34,6 +34,7 @@ from ..core.record import Fit
 from ..data.split import HoldOut, join_parts
 from ..training.fit import fit as train_network
 from ..training.loop import Conduct, silent
+from ..training.predictor import AbstractPredictor
 from ..training.state import Examples, init
 from . import parameters
 from .passes import one_pass
@@ -88,28 +89,16 @@ def _check_same_network(record: Fit, recipe: Recipe, dataset: Dataset) -> None:
             )
 
 
-class NetworkEstimator(BaseEstimator, abc.ABC):
-    """The common part of `Classifier` and `Regressor`."""
+class Estimator(BaseEstimator, abc.ABC):
+    """Rows and targets as they come, and predictions as scikit-learn wants them, whatever was trained."""
 
-    model: Any
-    optimiser: Any
-    batches: Any
-    criterion: Any
-    scaler: Any
-    stopping: Any
     validation_fraction: float
     metric: str | None
     class_weight: Any = None
-    warm_start: bool
-    max_time: float | None
     verbose: bool | int
     random_state: Any
 
-    # What a subclass says of its targets.
-
-    @abc.abstractmethod
-    def _recommended(self) -> Recipe:
-        """The recipe whose parts stand in for those that are None."""
+    # What a subclass says of its targets, and of what it trained.
 
     @abc.abstractmethod
     def _check_targets(self, y: Any) -> np.ndarray:
@@ -123,47 +112,15 @@ class NetworkEstimator(BaseEstimator, abc.ABC):
     def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
         """Targets as `Dataset` wants them."""
 
-    # Parameters.
-
-    def _part(self, slot: str) -> Any:
-        chosen = getattr(self, slot)
-        return getattr(self._recommended(), slot) if chosen is None else chosen
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with `deep`, also the knobs and parts within each part, as `optimiser__learning_rate`."""
-        found = super().get_params(deep=False)
-        if deep:
-            for slot in SLOTS:
-                found.update(parameters.read(slot, self._part(slot)))
-        return dict(found)
-
-    def set_params(self, **params: Any) -> Self:
-        """Sets parameters; `optimiser__learning_rate=0.01` exchanges the optimiser for a changed copy."""
-        names = self._get_param_names()
-        chosen = {name: value for name, value in params.items() if name in names}
-        for full, value in params.items():
-            slot, _, name = full.partition("__")
-            if full in chosen:
-                continue
-            if slot not in SLOTS or not name:
-                hint = nearest(full, names)
-                raise RequestError(f"{type(self).__name__} has no parameter `{full}`.{hint}")
-            part = chosen.get(slot, getattr(self, slot))
-            effective = getattr(self._recommended(), slot) if part is None else part
-            changed = parameters.write(slot, effective, name, value)
-            chosen[slot] = part if changed is effective else changed
-        for name, value in chosen.items():
-            setattr(self, name, value)
-        return self
+    @abc.abstractmethod
+    def _trained(self) -> AbstractPredictor:
+        """What answers."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True  # filled in, with an input that says where
         return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "record_")
 
     # Data.
 
@@ -207,7 +164,12 @@ class NetworkEstimator(BaseEstimator, abc.ABC):
             self._task = task or self._learn_task(targets)
         return Dataset(inputs, self._encode_targets(targets, self._task), self._task, columns, weights, name="X")
 
-    # Training.
+    def _given_parts(self, train: Dataset, validation_data: Any) -> tuple[Dataset, AbstractSplit]:
+        """Training rows and rows to choose by that were given apart, as one data set with its split."""
+        if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
+            raise RequestError("`validation_data` must be (X, y) or (X, y, sample_weight).")
+        valid_X, valid_y, valid_weight = (*validation_data, None)[:3]
+        return join_parts(train, self._dataset(valid_X, valid_y, valid_weight, first=False))
 
     def _seed(self) -> int:
         """An integer is the seed itself; a RandomState, or NumPy's own where there is none, draws one."""
@@ -222,6 +184,70 @@ class NetworkEstimator(BaseEstimator, abc.ABC):
         if fraction == 0 or rows < FEW_ROWS:
             return TrainingRows()
         return HoldOut(valid=float(fraction), test=0.0)
+
+    def _predictions(self, X: Any) -> np.ndarray:
+        """Probabilities or numbers (n, k); each row's depends on that row alone."""
+        check_is_fitted(self)
+        inputs, _ = self._read_inputs(X, first=False)
+        return np.asarray(self._trained().predict(inputs))
+
+
+class NetworkEstimator(Estimator):
+    """One network: the common part of `Classifier` and `Regressor`."""
+
+    model: Any
+    optimiser: Any
+    batches: Any
+    criterion: Any
+    scaler: Any
+    stopping: Any
+    warm_start: bool
+    max_time: float | None
+
+    @abc.abstractmethod
+    def _recommended(self) -> Recipe:
+        """The recipe whose parts stand in for those that are None."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "record_")
+
+    def _trained(self) -> AbstractPredictor:
+        return self.record_.predictor
+
+    # Parameters.
+
+    def _part(self, slot: str) -> Any:
+        chosen = getattr(self, slot)
+        return getattr(self._recommended(), slot) if chosen is None else chosen
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; with `deep`, also the knobs and parts within each part, as `optimiser__learning_rate`."""
+        found = super().get_params(deep=False)
+        if deep:
+            for slot in SLOTS:
+                found.update(parameters.read(slot, self._part(slot)))
+        return dict(found)
+
+    def set_params(self, **params: Any) -> Self:
+        """Sets parameters; `optimiser__learning_rate=0.01` exchanges the optimiser for a changed copy."""
+        names = self._get_param_names()
+        chosen = {name: value for name, value in params.items() if name in names}
+        for full, value in params.items():
+            slot, _, name = full.partition("__")
+            if full in chosen:
+                continue
+            if slot not in SLOTS or not name:
+                hint = nearest(full, names)
+                raise RequestError(f"{type(self).__name__} has no parameter `{full}`.{hint}")
+            part = chosen.get(slot, getattr(self, slot))
+            effective = getattr(self._recommended(), slot) if part is None else part
+            changed = parameters.write(slot, effective, name, value)
+            chosen[slot] = part if changed is effective else changed
+        for name, value in chosen.items():
+            setattr(self, name, value)
+        return self
+
+    # Training.
 
     def _recipe(self, task: Task, split: AbstractSplit) -> Recipe:
         given = {slot: getattr(self, slot) for slot in SLOTS if getattr(self, slot) is not None}
@@ -259,10 +285,7 @@ class NetworkEstimator(BaseEstimator, abc.ABC):
         train = self._dataset(X, y, sample_weight, first=warm is None)
         dataset, split = train, self._split(len(train))
         if validation_data is not None:
-            if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
-                raise RequestError("`validation_data` must be (X, y) or (X, y, sample_weight).")
-            valid_X, valid_y, valid_weight = (*validation_data, None)[:3]
-            dataset, split = join_parts(train, self._dataset(valid_X, valid_y, valid_weight, first=False))
+            dataset, split = self._given_parts(train, validation_data)
         recipe = self._recipe(train.task, split)
         if warm is not None:
             _check_same_network(warm, recipe, train)
@@ -287,9 +310,3 @@ class NetworkEstimator(BaseEstimator, abc.ABC):
         key = keys.from_seed(earlier.seed if earlier else self._seed())
         record = one_pass(recipe, train, key=key, class_weight=self.class_weight, earlier=earlier)
         return self._keep(record, len(record.history["age_examples"]))
-
-    def _predictions(self, X: Any) -> np.ndarray:
-        """Probabilities or numbers (n, k); each row's depends on that row alone."""
-        check_is_fitted(self)
-        inputs, _ = self._read_inputs(X, first=False)
-        return np.asarray(self.record_.predictor.predict(inputs))

@@ -11,7 +11,7 @@ from .. import defaults
 from ..core.dataset import Classes, Labels, Task
 from ..core.errors import RequestError
 from ..core.recipe import Recipe
-from .base import NetworkEstimator
+from .base import Estimator, NetworkEstimator
 
 
 def _check_discrete(targets: np.ndarray) -> None:
@@ -30,7 +30,64 @@ def _sorted_classes(targets: np.ndarray) -> np.ndarray:
         raise RequestError(f"Unknown label type: y mixes {kinds}, which have no common order.") from None
 
 
-class Classifier(ClassifierMixin, NetworkEstimator):
+class ClassTargets(ClassifierMixin, Estimator):
+    """Targets that are classes or labels, given back as they came."""
+
+    classes_: np.ndarray
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def _check_targets(self, y: Any) -> np.ndarray:
+        checked = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
+        if hasattr(checked, "toarray") or type_of_target(checked) == "multilabel-indicator":
+            check_classification_targets(checked)
+            return np.asarray(checked.toarray() if hasattr(checked, "toarray") else checked)
+        targets = column_or_1d(checked, warn=True)
+        _check_discrete(targets)
+        return np.asarray(targets)
+
+    def _learn_task(self, targets: np.ndarray, classes: Any = None) -> Task:
+        if targets.ndim == 2:
+            self.classes_ = np.arange(targets.shape[1])
+            self._label_type = targets.dtype
+            return Labels(tuple(f"label {number}" for number in self.classes_))
+        self.classes_ = _sorted_classes(targets if classes is None else column_or_1d(classes))
+        if len(self.classes_) < 2:
+            raise RequestError(f"a classifier needs at least two classes, but y holds one class only: {self.classes_}.")
+        return Classes(self.classes_)
+
+    def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
+        if (targets.ndim == 2) != (task.kind == "labels") or (targets.ndim == 2 and targets.shape[1] != task.outputs):
+            raise RequestError(f"y has shape {targets.shape}, but training began with {task.outputs} {task.kind}.")
+        if targets.ndim == 2:
+            return (targets != 0).astype(np.int64)
+        known = {label: number for number, label in enumerate(self.classes_.tolist())}
+        unknown = [label for label in _sorted_classes(targets).tolist() if label not in known]
+        if unknown:
+            raise RequestError(f"y holds the class {unknown[0]!r}, which training did not begin with.")
+        return np.searchsorted(self.classes_, targets)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row, or 0 and 1 for each label."""
+        probabilities = self._predictions(X)
+        if self._task.kind == "labels":
+            return (probabilities > 0.5).astype(self._label_type)
+        return np.asarray(self.classes_[probabilities.argmax(1)])
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of each class (n, k), in the order of `classes_`; of each label (n, k)."""
+        return self._predictions(X)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """The logarithms of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self._predictions(X))
+
+
+class Classifier(ClassTargets, NetworkEstimator):
     """A neural network classifier, trained by sound practice.
 
     A `y` of one column sets classes, which are given back as they came; an indicator matrix (n, k) sets k labels, any
@@ -70,8 +127,6 @@ class Classifier(ClassifierMixin, NetworkEstimator):
         Passes over the training rows.
     """
 
-    classes_: np.ndarray
-
     def __init__(
         self,
         *,
@@ -103,43 +158,8 @@ class Classifier(ClassifierMixin, NetworkEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        return tags
-
     def _recommended(self) -> Recipe:
         return defaults.classification()
-
-    def _check_targets(self, y: Any) -> np.ndarray:
-        checked = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
-        if hasattr(checked, "toarray") or type_of_target(checked) == "multilabel-indicator":
-            check_classification_targets(checked)
-            return np.asarray(checked.toarray() if hasattr(checked, "toarray") else checked)
-        targets = column_or_1d(checked, warn=True)
-        _check_discrete(targets)
-        return np.asarray(targets)
-
-    def _learn_task(self, targets: np.ndarray, classes: Any = None) -> Task:
-        if targets.ndim == 2:
-            self.classes_ = np.arange(targets.shape[1])
-            self._label_type = targets.dtype
-            return Labels(tuple(f"label {number}" for number in self.classes_))
-        self.classes_ = _sorted_classes(targets if classes is None else column_or_1d(classes))
-        if len(self.classes_) < 2:
-            raise RequestError(f"a classifier needs at least two classes, but y holds one class only: {self.classes_}.")
-        return Classes(self.classes_)
-
-    def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
-        if (targets.ndim == 2) != (task.kind == "labels") or (targets.ndim == 2 and targets.shape[1] != task.outputs):
-            raise RequestError(f"y has shape {targets.shape}, but training began with {task.outputs} {task.kind}.")
-        if targets.ndim == 2:
-            return (targets != 0).astype(np.int64)
-        known = {label: number for number, label in enumerate(self.classes_.tolist())}
-        unknown = [label for label in _sorted_classes(targets).tolist() if label not in known]
-        if unknown:
-            raise RequestError(f"y holds the class {unknown[0]!r}, which training did not begin with.")
-        return np.searchsorted(self.classes_, targets)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Trains by one pass over these rows, without validation.
@@ -158,19 +178,3 @@ class Classifier(ClassifierMixin, NetworkEstimator):
         elif classes is not None and not np.array_equal(_sorted_classes(np.asarray(classes)), self.classes_):
             raise RequestError(f"`classes` is not what training began with: {self.classes_}.")
         return self._partial_fit(X, y, sample_weight, task)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each row, or 0 and 1 for each label."""
-        probabilities = self._predictions(X)
-        if self._task.kind == "labels":
-            return (probabilities > 0.5).astype(self._label_type)
-        return np.asarray(self.classes_[probabilities.argmax(1)])
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class (n, k), in the order of `classes_`; of each label (n, k)."""
-        return self._predictions(X)
-
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """The logarithms of `predict_proba`."""
-        with np.errstate(divide="ignore"):
-            return np.log(self._predictions(X))

@@ -35,7 +35,7 @@ def _meant(known: list[str], path: str) -> list[str]:
     return [one for one in ends if one.count(".") == min(each.count(".") for each in ends)]
 
 
-def _find(slot: str, part: Any, name: str) -> str:
+def find(slot: str, part: Any, name: str) -> str:
     """The one path that a name stands for."""
     known = _paths(part)
     meant = _meant(known, name.replace("__", "."))
@@ -66,7 +66,7 @@ def read(slot: str, part: Any) -> dict[str, Any]:
 
 def write(slot: str, part: Any, name: str, value: Any) -> Any:
     """The part with another value for one parameter; the very same part where the value is what it was."""
-    path = _find(slot, part, name)
+    path = find(slot, part, name)
     before = get(part, path)
     if before is value or (type(value) in (int, float, str, bool, tuple, type(before)) and before == value):
         return part

@@ -10,10 +10,37 @@ from .. import defaults
 from ..core.dataset import Numbers, Task
 from ..core.errors import RequestError
 from ..core.recipe import Recipe
-from .base import NetworkEstimator
+from .base import Estimator, NetworkEstimator
 
 
-class Regressor(RegressorMixin, NetworkEstimator):
+class NumberTargets(RegressorMixin, Estimator):
+    """Targets that are one or several numbers."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _check_targets(self, y: Any) -> np.ndarray:
+        return np.asarray(check_array(y, ensure_2d=False, dtype="numeric", input_name="y"), np.float64)
+
+    def _learn_task(self, targets: np.ndarray) -> Task:
+        self._flat = targets.ndim == 1
+        return Numbers(("y",) if self._flat else tuple(f"y{number}" for number in range(targets.shape[1])))
+
+    def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
+        columns = targets.reshape(len(targets), -1)
+        if columns.shape[1] != task.outputs:
+            raise RequestError(f"y has {columns.shape[1]} columns, but training began with {task.outputs}.")
+        return columns
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The numbers of each row: (n,), or (n, k) as `y` was."""
+        predictions = self._predictions(X)
+        return predictions.ravel() if self._flat else predictions
+
+
+class Regressor(NumberTargets, NetworkEstimator):
     """A neural network for regression, trained by sound practice.
 
     A `y` of shape (n, k) sets k numbers at once; predictions have the dimensions of `y`.
@@ -62,32 +89,9 @@ class Regressor(RegressorMixin, NetworkEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
     def _recommended(self) -> Recipe:
         return defaults.regression()
-
-    def _check_targets(self, y: Any) -> np.ndarray:
-        return np.asarray(check_array(y, ensure_2d=False, dtype="numeric", input_name="y"), np.float64)
-
-    def _learn_task(self, targets: np.ndarray) -> Task:
-        self._flat = targets.ndim == 1
-        return Numbers(("y",) if self._flat else tuple(f"y{number}" for number in range(targets.shape[1])))
-
-    def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
-        columns = targets.reshape(len(targets), -1)
-        if columns.shape[1] != task.outputs:
-            raise RequestError(f"y has {columns.shape[1]} columns, but training began with {task.outputs}.")
-        return columns
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Trains by one pass over these rows, without validation. The first call fixes the scaler and the network."""
         return self._partial_fit(X, y, sample_weight, None)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The numbers of each row: (n,), or (n, k) as `y` was."""
-        predictions = self._predictions(X)
-        return predictions.ravel() if self._flat else predictions

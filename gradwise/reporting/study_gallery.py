@@ -10,7 +10,6 @@ import numpy as np
 from .. import analysis
 from ..analysis import Curve
 from ..core.study import Study
-from ..core.tree import knobs
 from ..core.trial import Trial
 from . import knob_draw, study_draw, words
 from .figure import Cell, Figure, Row, Table
@@ -24,8 +23,7 @@ LEAST_TRIALS = 4  # with a score; fewer show nothing about a knob
 
 def scale_of(study: Study) -> Scale:
     """How this study's scores are read: error rates in percent, errors of a number in the target's unit."""
-    stated = [str(v) for p, _, v in knobs(study.space.recipe) if p.startswith("criterion.") and p.endswith("score_by")]
-    kind = stated[0] if stated else "squared" if study.task == "numbers" else "error"
+    kind = study.score_kind
     names = {"error": "error", "squared": "RMSE", "absolute": "absolute error"}
     return Scale(f"validation {names.get(kind, 'loss')}", kind == "error", study.shown)
 

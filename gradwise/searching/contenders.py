@@ -10,7 +10,7 @@ Each is one file, written whole before another is removed. A trial's network is 
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +204,11 @@ class Contenders:
             return
         if self._held.pop(number, None) is None:
             self._path(number).unlink(missing_ok=True)
+
+    def forget_all_but(self, numbers: Container[int]) -> None:
+        """Lets go of networks whose trials were never written down: such a trial is run again."""
+        for number in [n for n in self._ranks if n not in numbers]:
+            self._remove(number)
 
     def offer(
         self, done: Done, recipe: Recipe, variants: tuple[Variant, ...] = (WHOLE,), *, always: bool = False

@@ -24,6 +24,7 @@ from .contenders import Contenders
 from .executor import AbstractExecutor
 from .ground import Ground, Variant
 from .jobs import as_trial
+from .seeds import Reading
 from .store import Store
 from .strategy import AbstractStrategy, History
 
@@ -65,6 +66,7 @@ class Driver:
         self.watch = watch
         self.asked = asked or threading.Event()  # somebody wants it to end
         self.trials: dict[int, Trial] = {trial.number: trial for trial in (store.trials() if store else ())}
+        self.contenders.forget_all_but(self.trials)
         self.next = max(self.trials, default=-1) + 1
         self.findings: list[Finding] = []
         self.earlier = store.seconds if store else 0.0
@@ -82,12 +84,15 @@ class Driver:
         return best_of(self.trials.values())
 
     @property
+    def reading(self) -> Reading:
+        """How the scores of this study are read."""
+        return Reading.of(self.space.recipe, self.ground)
+
+    @property
     def noise(self) -> float:
         """The standard error of the best score."""
         best = self.best
-        loss = getattr(self.space.recipe.criterion, "loss", None)
-        kind = getattr(loss, "score_by", "loss")
-        return math.nan if best is None else noise_of(best.score, len(self.ground.judged), kind)
+        return math.nan if best is None else noise_of(best.score, len(self.ground.judged), self.reading.kind)
 
     def of_phase(self, *phases: str) -> list[Trial]:
         return sorted((t for t in self.trials.values() if t.phase in phases), key=lambda trial: trial.number)
@@ -108,7 +113,7 @@ class Driver:
         self.executor.submit(self._jobs(number, proposal, variants))
         self.next = max(self.next, number + 1)
 
-    def _take(self, ended: Iterable[Done]) -> list[Trial]:
+    def _take(self, ended: Iterable[Done], *, write: bool = True) -> list[Trial]:
         """Trials whose last training has ended, written down."""
         finished = []
         for done in ended:
@@ -119,11 +124,18 @@ class Driver:
             running.done[place] = done
             if len(running.done) == len(running.variants):
                 del self._running[number]
-                finished.append(self._finish(number, running))
+                finished.append(self._finish(number, running, write))
         self.spend()
         return finished
 
-    def _finish(self, number: int, running: _Running) -> Trial:
+    def _cut(self) -> list[Trial]:
+        """Ends everything that runs. Where somebody asked for it the trials serve for now and are not written down: the
+        study goes on with them as if it had not been stopped."""
+        finished = self._take(self.executor.cut("out_of_time"), write=not self.asked.is_set())
+        self._running.clear()
+        return finished
+
+    def _finish(self, number: int, running: _Running, write: bool) -> Trial:
         whole = self._joined(number, [running.done[place] for place in range(len(running.variants))], running.variants)
         proposal = running.proposal
         values = {path: label(value) for path, value in self.space.values(proposal.recipe).items()}
@@ -134,10 +146,20 @@ class Driver:
         final = proposal.phase == "finalist"
         if trial.ok and (final or running.variants == self.ground.variants):
             self.contenders.offer(whole, proposal.recipe, running.variants, always=final)
-        if self.store is not None:
-            self.store.add(trial)
-        self.trials[number] = trial
+        self._note(trial, write)
         return trial
+
+    def _note(self, trial: Trial, write: bool = True) -> None:
+        if self.store is not None and write:
+            self.store.add(trial)
+        self.trials[trial.number] = trial
+        self.next = max(self.next, trial.number + 1)
+
+    def adopt(self, trials: Iterable[Trial]) -> None:
+        """Takes in trials that were run beside, under numbers from the next one on."""
+        for trial in trials:
+            self._note(trial)
+        self.spend()
 
     def _joined(self, number: int, several: Sequence[Done], variants: tuple[Variant, ...]) -> Done:
         """The trainings of one trial as one: its scores are those of all examples that judged them."""
@@ -241,12 +263,10 @@ class Driver:
             late = self.seconds >= until
             if self.asked.is_set() or late:
                 first = not self.trials and late and not self.asked.is_set()  # one trial runs, whatever the budget
-                if not first or not self._running:
-                    self._take(self.executor.cut("out_of_time"))
-                    self._running.clear()
-                    if not first:
-                        return "interrupted" if self.asked.is_set() else "out_of_time"
-            room = self.executor.room(looks_back=strategy.looks_back) // self._each
+                if not first:
+                    self._cut()
+                    return "interrupted" if self.asked.is_set() else "out_of_time"
+            room = 0 if late else self.executor.room(looks_back=strategy.looks_back) // self._each
             wanted = int(min(left, max(room, 0 if self._running else 1)))
             started = self._ask(strategy, wanted, phase) if wanted > 0 and not enough else 0
             if not self._running and not started:
@@ -262,32 +282,37 @@ class Driver:
 
     def _worth_going_on(self, strategy: AbstractStrategy) -> bool:
         trials = list(self.trials.values())
-        return worth_going_on(trials, worst=self.ground.chance, noise=self.noise, independent=strategy.independent)
+        worst = self.ground.chance(self.reading.kind)
+        return worth_going_on(trials, worst=worst, noise=self.noise, independent=strategy.independent)
 
-    def follow_borders(self) -> bool:
-        """Moves out the ends that hold the best value (row E4); whether any moved."""
-        wider, said = extended(self.space, [t for t in self.trials.values() if t.phase != "cut"])
+    def follow_borders(self, trials: Iterable[Trial] | None = None) -> bool:
+        """Moves out the ends that hold the best value, of these trials or of all (row E4); whether any moved."""
+        looked = self.trials.values() if trials is None else trials
+        wider, said = extended(self.space, [t for t in looked if t.phase != "cut"])
         moved = wider != self.space
         self.space = wider
         if moved:
             self.findings += said
         return moved
 
-    def run(self, proposals: Sequence[tuple[Proposal, tuple[Variant, ...]]], *, until: float = math.inf) -> list[Trial]:
-        """These trials, from the next number on; those not finished in time are left out."""
-        numbers = []
-        waiting = list(proposals)
+    def run(
+        self,
+        proposals: Sequence[tuple[Proposal, tuple[Variant, ...]]],
+        *,
+        first: int | None = None,
+        until: float = math.inf,
+    ) -> list[Trial]:
+        """These trials, numbered from `first` on; those not finished in time are left out, those there are not run."""
+        start = self.next if first is None else first
+        waiting = [(n, *one) for n, one in enumerate(proposals, start) if n not in self.trials]
         phase = proposals[0][0].phase if proposals else ""
         finished: list[Trial] = []
         while waiting or self._running:
             if self.asked.is_set() or self.seconds >= until:
-                finished += self._take(self.executor.cut("out_of_time"))
-                self._running.clear()
+                finished += self._cut()
                 break
             while waiting and (not self._running or self.executor.room(looks_back=False) >= self._each):
-                proposal, variants = waiting.pop(0)
-                numbers.append(self.next)
-                self.start(self.next, proposal, variants)
+                self.start(*waiting.pop(0))
             finished += self._take(self.executor.wait(0.25))
             self._tell(phase, len(proposals))
         return [trial for trial in finished if trial.ok]

@@ -52,7 +52,7 @@ def one_core() -> dict[str, str]:
 
 def import_path() -> str:
     """Where this process finds its modules, for another on the same machine."""
-    return os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return os.pathsep.join(os.path.abspath(path) for path in sys.path)
 
 
 class AbstractExecutor(abc.ABC):
@@ -151,7 +151,8 @@ class Line:
 
     def died(self, jobs: Iterable[Job]) -> list[Done]:
         """Takes back the jobs of a worker that died; those that have seen it too often are failed."""
-        failed, again = [], []
+        failed: list[Done] = []
+        again: list[Job] = []
         for job in jobs:
             self._deaths[job.number] = self._deaths.get(job.number, 0) + 1
             if self._deaths[job.number] >= _DEATHS:
@@ -161,11 +162,18 @@ class Line:
             else:
                 again.append(job)
         self.waiting.extendleft(reversed(again))
+        self.ended(failed)
         return failed
+
+    def ended(self, done: Iterable[Done]) -> None:
+        """What ended is no suspect any more; its number may come again."""
+        for one in done:
+            self._deaths.pop(one.number, None)
 
     def clear(self) -> None:
         self.waiting.clear()
         self.suspects.clear()
+        self._deaths.clear()
 
     def _is_open(self, crew: Holder) -> bool:
         alone = any(self._deaths.get(number, 0) >= _DEATHS - 1 for number in crew.jobs)
@@ -175,7 +183,7 @@ class Line:
         """What each of the crews, by its place, is given now.
 
         A suspect goes to a crew that has nothing else; while one waits, crews are left to run empty. Any other job goes
-        to the least busy crew; among those nearly as free, to one that has its program.
+        to an idle crew, else to the least busy one; among those nearly as free, to one that has its program.
         """
         given: dict[int, list[Job]] = {}
         for place, crew in enumerate(crews):
@@ -190,7 +198,7 @@ class Line:
             job = self.waiting.popleft()
             kind = kind_of(job.recipe)
             least = min(len(crews[place].jobs) for place in free)
-            near = [place for place in free if len(crews[place].jobs) <= least + 2]
+            near = [place for place in free if len(crews[place].jobs) <= least + 2 * (least > 0)]
             chosen = min(near, key=lambda n: (kind not in crews[n].kinds, len(crews[n].jobs)))
             crews[chosen].jobs[job.number] = job
             crews[chosen].kinds.add(kind)
@@ -317,6 +325,7 @@ class Workers(AbstractExecutor):
                 continue
             for one in done:
                 self.workers[place].jobs.pop(one.number, None)
+            self._line.ended(done)
             self._ended += done
         ended, self._ended = self._ended, []
         return ended

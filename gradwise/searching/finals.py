@@ -99,7 +99,7 @@ def finalist_proposals(
     trials = list(trials)
     run: dict[str, int] = {}
     for trial in trials:
-        if trial.phase == "finalist":
+        if trial.phase == "finalist" and trial.outcome != "out_of_time":
             mark = setting_of(trial.recipe)
             run[mark] = run.get(mark, 0) + 1
     found = []

@@ -43,6 +43,13 @@ _LOOK_SECONDS = 2.0  # between looks at which machines there are
 _TURN_SECONDS = 0.5  # that a crew trains before it answers without anything ended
 _STRIKES = 3  # starts of a crew that fail before its machine is given up
 
+_SILENCE = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # every message about a process or a node that died
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of answers that nobody awaits any more
+}
+
 _ATTEMPT = """
 import logging, sys, ray
 try:
@@ -157,11 +164,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _load() -> Any:
-    for name, value in (
-        ("RAY_USAGE_STATS_ENABLED", "0"),
-        ("RAY_BACKEND_LOG_LEVEL", "error"),
-        ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),
-    ):
+    """Ray, told not to speak on our standard output: what befalls its processes is ours to tell."""
+    for name, value in _SILENCE.items():
         os.environ.setdefault(name, value)
     try:
         with _quiet():
@@ -324,6 +328,7 @@ class Fleet(AbstractExecutor):
             done: list[Done] = pickle.loads(answer)
             for one in done:
                 member.jobs.pop(one.number, None)
+            self._line.ended(done)
             self._ended += done
             return
         from .. import __version__

@@ -125,16 +125,32 @@ class Ground:
         train, valid = self.parts(variant)
         scaler = self.scaler(spec, variant)
         by_class = weights_of_classes(self.class_weight, self.train)
-        judged = weights_of_classes("balanced", valid) if self.metric == "balanced_error_rate" else by_class
+        judged = self._judging_weights(valid)
         return place(train, scaler, self.units, by_class), place(valid, scaler, self.units, judged)
 
-    @property
-    def chance(self) -> float:
-        """The score of a prediction that does not look at the inputs, on the examples that trials are chosen by."""
-        told, judged = self.train.targets, self.judged.targets
+    def _judging_weights(self, part: Dataset) -> np.ndarray | None:
+        """How much each class counts when a network is judged by this part."""
+        balanced = self.metric == "balanced_error_rate"
+        return weights_of_classes("balanced", part) if balanced else weights_of_classes(self.class_weight, self.train)
+
+    def chance(self, kind: str) -> float:
+        """The score of a prediction that does not look at the inputs, on the examples that trials are chosen by.
+
+        `kind` is what a score is: the "error", the "loss", or the "squared" or "absolute" error of a number.
+        """
+        told, judged, rows = self.train.targets, self.judged.targets, len(self.train)
+        by_class = None
         if self.train.task.kind == "classes":
-            return float(np.mean(judged != np.bincount(told).argmax()))
-        if self.train.task.kind == "labels":
-            return float(np.mean((judged > 0.5) != (told.mean(0) > 0.5)))
-        mean, deviation = self.units
-        return float(np.mean(((judged - mean) / deviation) ** 2))
+            shares = (np.bincount(told, minlength=self.train.task.outputs) + 1) / (rows + self.train.task.outputs)
+            each = -np.log(shares[judged]) if kind == "loss" else judged != shares.argmax()
+            by_class = self._judging_weights(self.judged)
+        elif self.train.task.kind == "labels":
+            share = (told.sum(0) + 1) / (rows + 2)  # one more of each: what was never seen is not impossible
+            right = np.where(judged > 0.5, share, 1 - share)
+            each = np.mean(-np.log(right) if kind == "loss" else (judged > 0.5) != (share > 0.5), axis=1)
+        else:
+            mean, deviation = self.units
+            error = np.abs((judged - mean) / deviation)
+            each = np.mean(error if kind == "absolute" else error**2, axis=1)
+        weights = np.ones(len(each)) if self.judged.weights is None else self.judged.weights
+        return float(np.average(each, weights=weights if by_class is None else weights * by_class[judged]))

@@ -10,7 +10,9 @@ setting's networks into a committee; correct the winner's score for having been 
 """
 
 import dataclasses
+import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +25,29 @@ from ..core.dataset import Dataset
 from ..core.errors import RequestError
 from ..core.finding import Finding
 from ..core.metric import check_metric
+from ..core.record import finite, write_whole
 from ..core.space import Space
 from ..core.study import Study
+from ..core.trial import Proposal, Trial, best_of
 from ..training.checkpoint import digest
 from ..training.loop import listening
 from ..training.placing import CLASS_WEIGHTS
 from .about import About
+from .batchsize import batch_sizes
 from .border import too_few_values
 from .contenders import Contenders
 from .driver import Driver, Watch, silent
 from .executor import AbstractExecutor
 from .finals import Conclusion, conclude, finalist_proposals
-from .ground import Ground
+from .ground import Ground, Variant
 from .hiring import hire
+from .members import setting_of
 from .sampled import Random
 from .slots import AbstractSlots
 from .store import Store
 from .strategy import AbstractStrategy
 from .studyfile import Budget
-from .telling import describe_ground, find
+from .telling import describe_ground, find, only_one
 from .zoom import AroundBest
 
 _FOLDED = 1000  # rows up to which a trial is judged on folds: below, one part of them is too few to choose by
@@ -56,7 +62,7 @@ class Plan:
 
     `folds` are those that judge a trial; `finalists` settings are trained again with `seeds` seeds each; `refine`
     looks around the best; `borders` follows the best value out of its interval; `stop_early` ends a search by time when
-    more trials are no longer worth it.
+    more trials are no longer worth it; `batch_size` has the mini-batch size chosen last, on curves against time.
     """
 
     folds: int | None = None
@@ -66,6 +72,7 @@ class Plan:
     borders: bool = True
     stop_early: bool = True
     committee: str = "seeds"
+    batch_size: bool = False
     test: bool = True
 
 
@@ -74,11 +81,13 @@ class Conduct:
     """How to run, as opposed to what to search: none of this changes which trials there are.
 
     `folder` keeps the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or an address
-    such as `postgresql://...`. `on` says who trains: see `hiring.py`. `settings` is what a study file holds.
+    such as `postgresql://...`, where it is called `name`. `on` says who trains: see `hiring.py`. `settings` is what a
+    study file holds.
     """
 
     folder: Path | None = None
     store: str | None = None
+    name: str | None = None
     resume: bool = False
     on: str | None = None
     slots: AbstractSlots | None = None
@@ -92,7 +101,7 @@ def _open_store(conduct: Conduct, about: About) -> Store | None:
         return None
     exists = not conduct.store and Path(where).exists()
     create = not conduct.resume or (not conduct.store and not exists)
-    store = Store.open(where, create=create, about=about)
+    store = Store.open(where, conduct.name, create=create, about=about)
     if conduct.resume:
         store.settle(about.settings)
     return store
@@ -141,6 +150,21 @@ def _wanted(budget: Budget, driver: Driver) -> int | None:
     return budget.trials + (len(driver.of_phase("search")) if budget.more else 0)
 
 
+def _beyond_borders(driver: Driver, each: int, clock: _Clock) -> str:
+    """Rounds of so many trials beyond the borders that hold the best value; how they ended.
+
+    Each round is decided by the trials before it, so that a study that goes on decides as it did the first time.
+    """
+    for turn in range(_BORDER_ROUNDS):
+        before = [*driver.of_phase("search"), *driver.of_phase("border")[: turn * each]]
+        if best_of(before) is None or not driver.follow_borders(before):
+            break
+        ended = driver.explore(Random(), trials=(turn + 1) * each, until=clock.refine_until, phase="border")
+        if ended != "finished":
+            return ended
+    return "finished"
+
+
 def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: Plan, clock: _Clock) -> str:
     """The search proper, beyond its borders and around its best; how it ended."""
     wanted = _wanted(budget, driver)
@@ -154,29 +178,65 @@ def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: P
     )
     if ended == "interrupted":
         return ended
-    for _ in range(_BORDER_ROUNDS if plan.borders else 0):
-        if driver.best is None or not driver.follow_borders():
-            break
-        extra = len(driver.of_phase("border")) + max(4, (wanted or len(driver.trials)) // 4)
-        ended = driver.explore(Random(), trials=extra, until=clock.refine_until, phase="border")
-        if ended != "finished":
-            break
+    if plan.borders:
+        ended = _beyond_borders(driver, max(4, (wanted or len(driver.of_phase("search"))) // 4), clock)
     if plan.refine and driver.best is not None and ended != "interrupted":
         limit = None if by_time else max(4, (wanted or 0) // 4)
         ended = driver.explore(AroundBest(), trials=limit, until=clock.refine_until, phase="refine")
     return "interrupted" if driver.asked.is_set() else "finished"
 
 
+def _choose_batch_size(driver: Driver, folder: Path | None, clock: _Clock) -> dict[str, Any]:
+    """The mini-batch size of the best recipe, chosen last (row C5), as the plain values of its study.
+
+    Its runs have no folds and are compared by time, so no setting is chosen from them. A better size is one more trial.
+    """
+    note = None if folder is None else folder / "batch_size.json"
+    if note is not None and note.is_file() and driver.of_phase("size"):
+        return dict(json.loads(note.read_text()))
+    best = best_of(driver.of_phase("search", "border", "refine"))
+    if best is None:
+        return {}
+
+    def stop() -> bool:
+        return driver.asked.is_set() or driver.seconds >= clock.end
+
+    found = batch_sizes(best.recipe, driver.ground, driver.executor, first=driver.next, stop=stop)
+    if stop():
+        return {}
+    driver.adopt(dataclasses.replace(trial, phase="size") for trial in found.trials)
+    plain = dict(finite(found.plain()))
+    if note is not None:
+        write_whole(note, json.dumps(plain).encode())
+    if found.recipe.batches.size != best.recipe.batches.size:
+        driver.run([(Proposal(found.recipe, phase="batch"), driver.ground.variants)], until=clock.end)
+    return plain
+
+
 def _hold_finals(driver: Driver, plan: Plan, clock: _Clock) -> None:
-    """The best few settings again, with seeds of their own: as many as there is time for."""
-    proposals = finalist_proposals(
-        driver.trials.values(),
-        driver.ground.variants,
-        settings=plan.finalists,
-        seeds=plan.seeds,
-        kind=plan.committee if plan.committee != "contenders" else "seeds",
-    )
-    driver.run(proposals, until=clock.end)
+    """The best few settings again, with seeds of their own: as many as there is time for.
+
+    Their numbers follow those of all other trials, so that a study that goes on finds those that it has.
+    """
+
+    def plan_of(trials: Iterable[Trial]) -> list[tuple[Proposal, tuple[Variant, ...]]]:
+        return finalist_proposals(
+            trials,
+            driver.ground.variants,
+            settings=plan.finalists,
+            seeds=plan.seeds,
+            kind=plan.committee if plan.committee != "contenders" else "seeds",
+        )
+
+    trials = driver.trials
+    first = 1 + max((number for number, trial in trials.items() if trial.phase != "finalist"), default=-1)
+    proposals = plan_of(trial for number, trial in trials.items() if number < first)
+    if any(
+        n in trials and setting_of(trials[n].recipe) != setting_of(p.recipe)
+        for n, (p, _) in enumerate(proposals, first)
+    ):
+        first, proposals = driver.next, plan_of(trials.values())  # those there are were made by another plan
+    driver.run(proposals, first=first, until=clock.end)
 
 
 def search(
@@ -201,9 +261,11 @@ def search(
     )
     seed = keys.seed_of(key)
     about = About(space, seed, strategy, digest(dataset), dataset.task.kind, metric, conduct.settings)
-    store = _open_store(conduct, about)
+    store: Store | None = None
     try:
+        # Who trains comes first: where nobody answers, no study is begun.
         with hire(conduct.on, ground, space, slots=conduct.slots) as executor, listening() as asked:
+            store = _open_store(conduct, about)
             contenders = Contenders(conduct.folder)
             driver = Driver(
                 space,
@@ -217,9 +279,12 @@ def search(
             )
             clock = _Clock(budget, driver, plan)
             ended = _explore(driver, strategy, budget, plan, clock)
-            if plan.finalists and ended != "interrupted":
+            sizes = _choose_batch_size(driver, conduct.folder, clock) if plan.batch_size and not asked.is_set() else {}
+            if plan.finalists and not asked.is_set():
                 _hold_finals(driver, plan, clock)
-            return _record(driver, space, strategy, plan, conduct, ended)
+            study = _record(driver, space, strategy, plan, conduct, "interrupted" if asked.is_set() else ended)
+            findings = (*study.findings, *only_one(study.trials, budget))
+            return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=findings)
     finally:
         if store is not None:
             store.close()
@@ -236,11 +301,10 @@ def _record(
     """Everything is decided here; what follows only measures, and reads the test part for the first and only time."""
     ground = driver.ground
     trials = tuple(driver.trials[number] for number in sorted(driver.trials))
-    concluded: Conclusion = conclude(
-        ground, trials, driver.contenders.all(), metric=ground.metric, kind=plan.committee
-    )
+    concluded: Conclusion = conclude(ground, trials, driver.contenders.all(), metric=ground.metric, kind=plan.committee)
     kind = ground.train.task.kind
-    unit = float(ground.units[1].mean()) if kind == "numbers" else 1.0
+    reading = driver.reading
+    chance = ground.chance(reading.kind)
     study = Study(
         task=kind,
         metric=ground.metric,
@@ -256,26 +320,26 @@ def _record(
         version=__version__,
         machine=machine.describe(),
         outcome=ended,
-        unit=unit,
-        chance=ground.chance,
+        unit=reading.unit,
+        chance=chance,
         winner=concluded.winner,
         committee=concluded.committee,
         estimates=concluded.estimates,
         findings=(),
         predictor=concluded.predictor,
     )
-    percent = kind != "numbers" and ground.metric == "error_rate"
     said = advice(
         trials,
-        worst=ground.chance,
+        worst=chance,
         noise=driver.noise,
         independent=strategy.independent,
-        shown=(lambda score: 100.0 * score) if percent else study.shown,
-        unit=" %" if percent else "",
+        shown=reading.shown,
+        unit=" %" if reading.kind == "error" else "",
     )
     findings: list[Finding] = [*driver.findings, *too_few_values(driver.space, trials), *concluded.findings]
     findings += find(driver.space, trials, said, driver.contenders.notes)
-    analysis = {"advice": {"go_on": said.go_on, "sentence": said.sentence}}
+    borders = [finding.what for finding in findings if finding.row == "E4"]
+    analysis = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders}
     return dataclasses.replace(study, findings=tuple(findings), analysis=analysis)
 
 

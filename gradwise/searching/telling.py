@@ -11,6 +11,7 @@ from ..core.space import Space
 from ..core.trial import Trial
 from ..training.story import describe
 from .ground import Ground
+from .studyfile import Budget
 
 
 def describe_ground(ground: Ground, recipe: Recipe) -> dict[str, Any]:
@@ -22,6 +23,20 @@ def describe_ground(ground: Ground, recipe: Recipe) -> dict[str, Any]:
     }
     scaler = ground.scaler(recipe.scaler)
     return describe(ground.pool, sizes, scaler, recipe) | {"notes": list(ground.train.notes), "folds": ground.folds}
+
+
+def only_one(trials: Sequence[Trial], budget: Budget) -> list[Finding]:
+    """A time that was enough for one trial: it ran to its end, and nothing was compared."""
+    if budget.seconds is None or len(trials) != 1:
+        return []
+    return [
+        Finding(
+            "warning",
+            f"the budget of {budget} was enough for one trial only, which ran to its end: nothing was compared.",
+            row="E1",
+            next="give it more time and go on with --resume, or search smaller networks.",
+        )
+    ]
 
 
 def find(space: Space, trials: Sequence[Trial], said: Advice, notes: Sequence[str]) -> list[Finding]:

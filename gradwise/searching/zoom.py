@@ -160,7 +160,7 @@ class AroundBest(AbstractStrategy):
     reach: float = switch(0.1, allowed="(0, 0.5]", row="E12", about="how far to each side, as a fraction of the prior")
     most_cells: int = switch(200, allowed="[1, inf)", row="E12", about="the most cells before the grid is refused")
 
-    looks_back: ClassVar[bool] = True
+    looks_back: ClassVar[bool] = False  # at the search before it, not at its own trials
 
     def over(self, space: Space, trials: Sequence[Trial]) -> tuple[str, ...]:
         """The knobs of the grid: those named, or those that explain most; a learning rate where nothing is known."""
@@ -174,7 +174,7 @@ class AroundBest(AbstractStrategy):
         return tuple(ranked[: self.knobs])
 
     def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> list[Proposal]:
-        trials = [trial for trial in history.trials if trial.phase == "search"]
+        trials = [trial for trial in history.trials if trial.phase in ("search", "border")]
         best = best_of(trials)
         if best is None or any(proposal.phase == "search" for _, proposal in history.running):
             return []
@@ -182,6 +182,6 @@ class AroundBest(AbstractStrategy):
         paths = [path for path in self.over(space, trials) if path in values]
         lists = {path: spread(space[path], self.values, values[path], reach=self.reach) for path in paths}
         laid = cells(space.only(paths, recipe=best.recipe), lists, self.most_cells, whole=space)
-        tried = [trial for trial in history.trials if trial.phase in ("search", "refine")]
+        tried = [trial for trial in history.trials if trial.phase in ("search", "border", "refine")]
         recipes = open_cells(laid, tried, busy_cells(space, history))
         return [Proposal(recipe, phase="refine") for recipe in recipes[:count]]

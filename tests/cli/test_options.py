@@ -117,4 +117,4 @@ def test_the_command_repeats_the_request():
     [("-", "stdin"), ("a/b/houses.csv.gz", "houses"), ("iris", "iris"), ("a b.csv", "a-b"), (".csv", "data")],
 )
 def test_a_run_is_named_after_its_data(data, name):
-    assert FitOptions(data=data).name == name
+    assert FitOptions(data=data).name_of_data == name

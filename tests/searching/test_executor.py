@@ -14,7 +14,10 @@ import pytest
 import tiny  # beside this file
 
 from gradwise.core.errors import RequestError
+from gradwise.criteria.compose import Supervised
+from gradwise.models.mlp import Mlp
 from gradwise.searching.cohort import Done, Job
+from gradwise.searching.crew import kind_of
 from gradwise.searching.executor import AbstractExecutor, Here, Line, Workers, depth, one_core
 from gradwise.searching.ground import Ground
 from gradwise.searching.jobs import run_jobs
@@ -69,14 +72,13 @@ def test_workers_give_the_same_numbers_as_this_process(workers: Workers, wanted:
 
 def test_a_killed_worker_costs_no_trial(workers: Workers, wanted: list[Done]) -> None:
     """SIGKILL in the middle of the work: every job ends once, with the numbers it would have had (row E16)."""
-    more = [dataclasses.replace(job, number=100 + job.number) for job in tiny.jobs(4, epochs=300)]
-    workers.submit([*tiny.jobs(12), *more])
-    found = workers.wait(0.0)  # hands them out
-    victim = next(worker for worker in workers.workers if worker.jobs)
-    held = len(victim.jobs)
+    longer = [dataclasses.replace(job, number=100 + job.number) for job in tiny.jobs(4, epochs=1000)]
+    workers.submit([*longer, *tiny.jobs(12)])
+    found = _collect(workers, 1)
+    victim = max(workers.workers, key=lambda worker: len(worker.jobs))
+    assert victim.jobs
     os.kill(victim.process.pid, signal.SIGKILL)
     found += _collect(workers, 16 - len(found))
-    assert held > 0
     assert victim not in workers.workers
     tiny.assert_same([done for done in found if done.number < 100], wanted)
     assert sorted(done.number for done in found if done.number >= 100) == [100, 101, 102, 103]
@@ -94,7 +96,7 @@ def test_a_job_that_kills_its_workers_fails_alone(workers: Workers, wanted: list
 
 def test_a_failed_job_costs_one_trial(executor: AbstractExecutor) -> None:
     refused = Job(1, tiny.recipe(model=tiny.Refused()), 1)
-    broken = Job(2, tiny.recipe(criterion=tiny.broken_loss), 2)
+    broken = Job(2, tiny.recipe(criterion=Supervised(tiny.Broken())), 2)
     found = run_jobs(executor, [*tiny.jobs(1), refused, broken, *tiny.jobs(2, start=3)])
     assert {number: done.outcome for number, done in sorted(found.items())} == {
         0: "finished",
@@ -228,12 +230,14 @@ def _line(jobs: list[Job]) -> Line:
 
 
 def test_jobs_of_a_kind_go_to_one_crew_unless_another_is_free() -> None:
-    wide: dict[str, Any] = {"model": tiny.Mlp(widths=(64,))}
+    wide: dict[str, Any] = {"model": Mlp(widths=(64,))}
     kinds = [tiny.jobs(1)[0], tiny.jobs(1, start=1, **wide)[0], *tiny.jobs(2, start=2), *tiny.jobs(2, start=4, **wide)]
     crews = [_Crew(), _Crew()]
     assert _numbers(_line(kinds).hand(crews)) == {0: [0, 2, 3], 1: [1, 4, 5]}
+    knowing = _Crew(kinds={kind_of(kinds[0].recipe)})
+    assert _numbers(_line(tiny.jobs(2)).hand([_Crew(), knowing])) == {1: [0], 0: [1]}  # nobody idles
     idle = [_Crew(), _Crew()]
-    assert {place: len(jobs) for place, jobs in _line(tiny.jobs(20)).hand(idle)} == {0: 11, 1: 9}
+    assert {place: len(jobs) for place, jobs in _line(tiny.jobs(20)).hand(idle)} == {0: 10, 1: 10}
 
 
 def test_a_crew_holds_so_many_and_the_others_wait() -> None:

@@ -50,7 +50,7 @@ def _receive(link: Any) -> Any:
 
 
 def test_jobs_are_written_and_read_back() -> None:
-    jobs = [*tiny.jobs(2), Job(7, tiny.recipe(criterion=tiny.broken_loss), 3, examples=50, variant=("bag", 1))]
+    jobs = [*tiny.jobs(2), Job(7, tiny.recipe(criterion=tiny.plain_loss), 3, examples=50, variant=("bag", 1))]
     read, failed = unpack(pack(jobs))
     assert failed == []
     assert [(job.number, job.randomness, job.examples, job.variant) for job in read] == [
@@ -63,9 +63,9 @@ def test_jobs_are_written_and_read_back() -> None:
 
 
 def test_a_function_of_the_script_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiny.broken_loss, "__module__", "__main__")
-    with pytest.raises(RequestError, match="`broken_loss` is defined in the script itself"):
-        pack([Job(0, tiny.recipe(criterion=tiny.broken_loss), 0)])
+    monkeypatch.setattr(tiny.plain_loss, "__module__", "__main__")
+    with pytest.raises(RequestError, match="`plain_loss` is defined in the script itself"):
+        pack([Job(0, tiny.recipe(criterion=tiny.plain_loss), 0)])
 
 
 def test_what_cannot_be_read_is_one_failed_trial() -> None:

@@ -14,6 +14,7 @@ from gradwise.core.errors import RequestError
 from gradwise.core.knob import switch
 from gradwise.core.parts import AbstractModel
 from gradwise.core.recipe import Recipe
+from gradwise.criteria.loss import AbstractLoss, Softmax
 from gradwise.data.batches import Reshuffled
 from gradwise.models.activation import Tanh
 from gradwise.models.mlp import Mlp
@@ -82,5 +83,22 @@ class Linear(AbstractModel):
         return eqx.nn.Linear(inputs[0], outputs, key=key)
 
 
-def broken_loss(model: Any, batch: Any, key: Any) -> Any:
-    raise ZeroDivisionError("a mistake in the user's own loss")
+class Broken(AbstractLoss):
+    """A loss of the user's own with a mistake in it."""
+
+    def loss(self, output: Any, target: Any) -> Any:
+        raise ZeroDivisionError("a mistake in the user's own loss")
+
+    def score(self, output: Any, target: Any) -> Any:
+        return Softmax().score(output, target)
+
+    def link(self, output: Any) -> Any:
+        return Softmax().link(output)
+
+    def task(self) -> str:
+        return Softmax().task()
+
+
+def plain_loss(model: Any, batch: Any, key: Any) -> Any:
+    """A criterion that is a function; it says too little for classes, which costs its trial."""
+    raise AssertionError("it is refused before it is called")

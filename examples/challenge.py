@@ -1,0 +1,25 @@
+"""To be tried and challenged: is this learning rate really better than others, on these very data?"""
+
+import gradwise
+from gradwise.core import keys
+from gradwise.models.mlp import Mlp
+from gradwise.optimisers.sgd import Sgd
+from gradwise.searching.challenge import challenge
+from gradwise.searching.executor import Here
+from gradwise.searching.ground import Ground
+from gradwise.training.stopping import Patience
+
+recipe = gradwise.defaults.classification(
+    model=Mlp(widths=(32,)),
+    optimiser=Sgd(learning_rate=0.1),
+    stopping=Patience(initial_examples=20_000, initial_epochs=0, epochs=30),
+)
+ground = Ground.of(gradwise.read("digits"), recipe.split, metric="error_rate", key=keys.from_seed(0))
+
+# Each rate trains with the same six seeds; the n-th runs share initial weights and the order of the examples.
+with Here(ground) as executor:
+    found = challenge(recipe, "optimiser.learning_rate", (0.01, 0.12), ground, executor, seeds=6)
+
+for rate, scores in found.scores.items():
+    print(f"{rate:<5g}", "  ".join(f"{score:.1%}" for score in scores))
+print(found.sentence)

@@ -1,0 +1,141 @@
+"""A request for a search, made ready: data read, recipe and space built, the study's settings written out.
+
+Everything that can be refused without a device is refused here.
+"""
+
+import dataclasses
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from ..core.adapt import as_criterion
+from ..core.dataset import Dataset
+from ..core.errors import RequestError
+from ..core.metric import check_metric
+from ..core.space import Space
+from ..data.readers import read
+from ..searching.doubly import is_worth_it, share
+from ..searching.search import Plan
+from ..searching.store import Store
+from ..searching.strategy import AbstractStrategy
+from ..searching.studyfile import Budget, write_study_file
+from . import folder as folders
+from .fitting import data_request, resolve_for
+from .plan import check_network
+from .resolve import Resolved
+from .search_options import Asked, SearchOptions, parse_strategy
+from .space import build_space, written_ranges
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """All that a search needs. `budget` is the study's own share, `fold_budget` that of each outer fold, if any."""
+
+    options: SearchOptions
+    dataset: Dataset
+    resolved: Resolved
+    space: Space
+    strategy: AbstractStrategy
+    plan: Plan
+    budget: Budget
+    fold_budget: Budget | None
+    metric: str
+    settings: dict[str, Any]
+
+    @property
+    def study_file(self) -> str:
+        return str(self.settings["study_file"])
+
+
+def _typed(words: str) -> Any:
+    """A value of a recipe as TOML has it."""
+    if re.fullmatch(r"[+-]?\d{1,18}", words):
+        return int(words)
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", words):
+        return float(words)
+    return {"true": True, "false": False}.get(words, words)
+
+
+def settings_of(options: SearchOptions, resolved: Resolved, space: Space) -> dict[str, Any]:
+    """What a study file holds, and the shell line and the file themselves, for the report."""
+    ranges = written_ranges(space)
+    changes = [change.partition("=") for change in resolved.changes]
+    plain = {**options.settings(), "ranges": ranges, "recipe": {path: _typed(value) for path, _, value in changes}}
+    return {**plain, "command": options.command(resolved.changes, ranges), "study_file": write_study_file(plain)}
+
+
+def extended(options: SearchOptions) -> SearchOptions:
+    """`+50 trials` as a number: so many beyond those that the study has."""
+    if not options.budget.more:
+        return options
+    assert options.out is not None
+    where = options.store or folders.working(Path(options.out)) / folders.JOURNAL
+    with Store.open(where, options.name, write=False) as store:
+        there = sum(trial.phase == "search" for trial in store.trials())
+    return dataclasses.replace(options, budget=Budget(trials=there + (options.budget.trials or 0)))
+
+
+def _check_possible(space: Space, dataset: Dataset) -> None:
+    """Refuses a space of which not even the smallest network can be trained."""
+    smallest = space.recipe_at(dict.fromkeys(space.paths, 0.0))
+    try:
+        as_criterion(smallest.criterion).check_task(dataset.task)
+        check_network(smallest, dataset)
+    except RequestError as problem:
+        raise RequestError(f"no trial is possible: {problem}") from None
+
+
+def _plan(options: SearchOptions) -> Plan:
+    together = options.committee in {"bagging", "inputs"}  # of one split: folds make a committee of their own
+    return Plan(
+        folds=1 if together else options.folds,
+        finalists=options.finalists,
+        seeds=options.seeds or Plan.seeds,
+        committee=options.committee,
+        batch_size=options.batch_size,
+    )
+
+
+def prepare(asked: Asked) -> Prepared:
+    """The request, ready to be run."""
+    options = extended(asked.options)
+    dataset = read(options.data, data_request(options))
+    resolved = resolve_for(options, (*asked.recipe, *asked.sets), dataset.task.kind)
+    own = resolve_for(options, asked.sets, dataset.task.kind) if asked.sets and not asked.recipe else resolved
+    turned = [change.partition("=")[0] for change in own.changes] if asked.sets else []
+    if asked.sets and asked.recipe:
+        by_file = {item.path for item in asked.recipe}
+        turned = [path for path in turned if path not in by_file]
+    space = build_space(
+        resolved.recipe,
+        written=asked.ranges,
+        asked=asked.more_ranges,
+        fixed=[change.partition("=")[0] for change in resolved.changes],
+        turned=turned,
+        source=asked.source,
+    )
+    _check_possible(space, dataset)
+    wanted = is_worth_it(dataset, options.budget) if options.nested is None else options.nested
+    if wanted and dataset.times is not None:
+        raise RequestError("--nested and --time exclude each other: folds mix past and future. Leave one out.")
+    budget, fold_budget = share(options.budget) if wanted else (options.budget, None)
+    metric = check_metric(
+        options.metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind
+    )
+    return Prepared(
+        options=options,
+        dataset=dataset,
+        resolved=resolved,
+        space=space,
+        strategy=parse_strategy(options.strategy),
+        plan=_plan(options),
+        budget=budget,
+        fold_budget=fold_budget,
+        metric=metric,
+        settings=settings_of(options, resolved, space),
+    )
+
+
+def time_left(budget: Budget) -> float:
+    return math.inf if budget.seconds is None else budget.seconds

@@ -1,0 +1,341 @@
+"""`AutoClassifier` and `AutoRegressor`: a whole search behind `fit`, with no knob left but the budget (row E1).
+
+    AutoClassifier("10min").fit(X, y).predict(X)
+    AutoClassifier("64 trials", space={"model.widths": (64,), "optimiser.learning_rate": "log(1e-4, 1e-1)"})
+
+A budget of trials makes `fit` a function of its arguments and its seed; a budget of time also depends on the machine.
+No row is set aside for a test: whoever calls `fit` holds his own. What answers is a committee of the best setting's
+networks, and `study_` is the record of how it came about: `gradwise.report(estimator.study_)` draws it.
+"""
+
+import dataclasses
+import math
+import numbers
+import warnings
+from collections.abc import Mapping
+from typing import Any, Self
+
+from sklearn.exceptions import ConvergenceWarning
+
+from .. import defaults
+from ..core import keys
+from ..core.dataset import Task
+from ..core.errors import RequestError, nearest
+from ..core.metric import check_metric
+from ..core.parts import AbstractSplit
+from ..core.prior import AbstractPrior
+from ..core.recipe import Recipe
+from ..core.space import Dimension, Space, dimension, exists, write_at
+from ..core.study import Study
+from ..searching.driver import silent
+from ..searching.members import check_kind
+from ..searching.sampled import Random
+from ..searching.search import Conduct, Plan, search
+from ..searching.slots import BySize
+from ..searching.strategy import AbstractStrategy
+from ..searching.studyfile import Budget, parse_budget, parse_prior
+from ..training.predictor import AbstractPredictor
+from . import parameters
+from .base import SLOTS, Estimator
+from .classifier import ClassTargets
+from .regressor import NumberTargets
+
+
+class _Lines:
+    """Prints a line each time that a trial has ended."""
+
+    def __init__(self) -> None:
+        self.last: tuple[Any, ...] = ()
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        mark = (line["phase"], line["done"])
+        if mark == self.last or not line["done"]:
+            return
+        self.last = mark
+        of = "" if math.isinf(line["total"]) else f" of {line['total']}"
+        failed = f", {line['failed']} failed" if line["failed"] else ""
+        print(f"{line['phase']} {line['done']}{of}: best validation score {line['best']:.4g}{failed}")
+
+
+# The space, as a mapping says it.
+
+
+def _path(recipe: Recipe, name: str) -> str:
+    """The path that a name stands for; wrappers may be left out of it, as in the parameters of `Classifier`."""
+    path = str(name).replace("__", ".")
+    if exists(recipe, path):
+        return path
+    slot, _, inner = path.partition(".")
+    if slot not in SLOTS or not inner:
+        raise RequestError(f"`space`: a recipe has no `{name}`.{nearest(slot, SLOTS)}")
+    part, (head, _, word) = getattr(recipe, slot), inner.rpartition(".")
+    if head and (word in {"count", "each"} or word.isdigit()):
+        return f"{slot}.{parameters.find(slot, part, head)}.{word}"
+    return f"{slot}.{parameters.find(slot, part, inner)}"
+
+
+def _prior(name: str, value: Any) -> AbstractPrior | None:
+    """The range that a value of the mapping says, or None where it is to stand still."""
+    if not isinstance(value, str):
+        return value if isinstance(value, AbstractPrior) else None
+    try:
+        return parse_prior(value)
+    except RequestError as problem:
+        raise RequestError(f"`space`, {name}: {problem}") from None
+
+
+def _as_said(recipe: Recipe, said: Mapping[str, Any]) -> Space:
+    """The ranges of a mapping; what has another value stands still there. Without a range, the recommended ones."""
+    fixed = {name: value for name, value in said.items() if _prior(name, value) is None}
+    still = []
+    for name, value in fixed.items():
+        path = _path(recipe, name)
+        recipe = write_at(recipe, path, value)
+        still.append(path)
+    ranges: list[Dimension] = []
+    for name, value in said.items():
+        if name not in fixed:
+            ranges.append(dimension(recipe, _path(recipe, name), _prior(name, value)))
+    if not ranges:
+        recommended = defaults.search_space(recipe).dimensions
+        ranges = [one for one in recommended if not f"{one.path}.".startswith(tuple(f"{path}." for path in still))]
+    return Space(recipe, tuple(ranges))
+
+
+class AutoEstimator(Estimator):
+    """The common part of `AutoClassifier` and `AutoRegressor`."""
+
+    budget: Any
+    strategy: Any
+    space: Any
+    finalists: int
+    seeds: int
+    committee: str
+    on: str | None
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "study_")
+
+    def _trained(self) -> AbstractPredictor:
+        if self.predictor_ is None:
+            raise RequestError(f"there is nothing to predict with: {self._verdict()}")
+        return self.predictor_
+
+    def _verdict(self) -> str:
+        """Why no trial left a network."""
+        worst = next((finding for finding in self.study_.findings if finding.level == "error"), None)
+        return "no trial left a network." if worst is None else worst.what
+
+    # What is asked for.
+
+    def _budget(self) -> Budget:
+        budget = self.budget if isinstance(self.budget, Budget) else parse_budget(self.budget)
+        if budget.more:
+            raise RequestError(f"`budget`: every `fit` is a new search; write {str(budget)[1:]!r} for {str(budget)!r}.")
+        return budget
+
+    def _strategy(self) -> AbstractStrategy:
+        strategy = Random() if self.strategy is None else self.strategy
+        if not isinstance(strategy, AbstractStrategy):
+            raise RequestError(
+                f"`strategy` must be None or a strategy of `gradwise.searching`, such as Sobol(); got {strategy!r}."
+            )
+        return strategy
+
+    def _plan(self, folds: int | None) -> Plan:
+        for name, least in (("finalists", 0), ("seeds", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+                raise RequestError(f"`{name}` must be a whole number from {least} on; got {value!r}.")
+        committee = check_kind(self.committee)
+        return Plan(folds=folds, finalists=int(self.finalists), seeds=int(self.seeds), committee=committee)
+
+    def _split(self, rows: int) -> AbstractSplit:
+        if self.validation_fraction == 0:
+            raise RequestError("`validation_fraction` must be above 0: a search chooses by rows that were not learned.")
+        return super()._split(rows)
+
+    def _space(self, task: Task, split: AbstractSplit) -> Space:
+        if isinstance(self.space, Space):
+            found = Space(dataclasses.replace(self.space.recipe, split=split), self.space.dimensions)
+        elif self.space is None or isinstance(self.space, Mapping):
+            found = _as_said(defaults.for_task(task, split=split), self.space or {})
+        else:
+            raise RequestError(
+                f"`space` must be None, a mapping from paths to ranges or a `Space`; got {self.space!r}."
+            )
+        if self.metric is None:
+            return found
+        return Space(defaults.following(found.recipe, check_metric(self.metric, task.kind)), found.dimensions)
+
+    # The search.
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, validation_data: Any = None) -> Self:
+        """Searches, and trains what was found.
+
+        `validation_data` is `(X, y)` or `(X, y, sample_weight)`, to choose by instead of a part of the rows.
+        """
+        budget, strategy = self._budget(), self._strategy()
+        plan = self._plan(None if validation_data is None else 1)
+        dataset = self._dataset(X, y, sample_weight, first=True)
+        split = self._split(len(dataset))
+        if validation_data is not None:
+            dataset, split = self._given_parts(dataset, validation_data)
+        seed = self._seed()
+        study = search(
+            self._space(dataset.task, split),
+            dataset,
+            strategy=strategy,
+            budget=budget,
+            key=keys.from_seed(seed),
+            metric=self.metric,
+            class_weight=self.class_weight,
+            plan=plan,
+            conduct=Conduct(
+                on=self.on,
+                slots=BySize(),  # measured ones could differ from fit to fit, and with them the last digits
+                watch=_Lines() if self.verbose else silent,
+                settings={"budget": str(budget), "seed": seed},
+            ),
+        )
+        return self._keep(study)
+
+    def _keep(self, study: Study) -> Self:
+        """The study becomes what was learned; where it left nothing, that is said."""
+        if study.predictor is None:
+            if study.outcome == "interrupted":
+                raise KeyboardInterrupt
+            if study.trials and all(trial.outcome == "failed" for trial in study.trials):
+                raise RequestError(f"no trial could be trained: {study.trials[0].reason}")
+        self.study_ = study
+        self.predictor_: AbstractPredictor | None = study.predictor
+        chosen = {trial.number: trial.recipe for trial in study.trials}
+        self.best_recipe_: Recipe | None = chosen.get(study.winner.get("number", -1))
+        if study.predictor is None:
+            warnings.warn(self._verdict(), ConvergenceWarning, stacklevel=3)
+        elif study.outcome == "interrupted":
+            warnings.warn("the search was interrupted: the best networks so far answer.", UserWarning, stacklevel=3)
+        return self
+
+
+class AutoClassifier(ClassTargets, AutoEstimator):
+    """A classifier that finds its own settings: a search, finalists and a committee, within a budget.
+
+    `y` is as for `Classifier`: classes of any kind, or an indicator matrix of labels.
+
+    Parameters
+    ----------
+    budget
+        How much to search: trials ("32 trials"), which makes `fit` deterministic, or time ("90s", "10min", "2h"). A few
+        more trials follow: around the best, beyond a border that holds it, and of the finalists.
+    strategy
+        How trials are chosen: a strategy of `gradwise.searching`, such as `Sobol()` or `Bridge("tpe")`. None is random
+        search.
+    space
+        Where to search. None is `gradwise.defaults.search_space`. A mapping from paths to ranges, as texts
+        ("log(1e-4, 1e-1)") or priors (`LogUniform(1e-4, 1e-1)`), searches these; any other value stands still there:
+        `{"model.widths": (64,), "optimiser": Sgd(), "optimiser.learning_rate": "log(1e-3, 1)"}`. A `gradwise.Space`
+        brings its own recipe, whose split is not used.
+    finalists, seeds
+        How many of the best settings are trained again, and with how many seeds each; the best on average is chosen.
+    committee
+        What answers together: "seeds" (the chosen setting's networks), "bagging" (each trained on its own bootstrap
+        sample), "inputs" (each sees some inputs) or "contenders" (the best of different settings).
+    metric, class_weight
+        As for `Classifier`.
+    validation_fraction
+        The share of the rows to choose by. From 50 to 1,000 rows five folds judge each trial instead; with fewer than
+        20 rows nothing can be spared, and the training rows do.
+    on
+        Who trains: "here", "workers:4" (processes), "ray", "ray://host:port"; None chooses.
+    verbose
+        Whether to print a line at the end of each trial.
+    random_state
+        As for `Classifier`; the seed that was used is `study_.seed`.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_
+        What `fit` saw. For labels, `classes_` numbers the columns of `y`.
+    study_
+        The whole record of the search: its trials, winner, estimates, findings and advice.
+    best_recipe_
+        The recipe that was chosen, ready for `gradwise.fit`; None where no trial left a network.
+    predictor_
+        What answers: one network or a committee; None where no trial left a network, and then `predict` says why.
+    """
+
+    def __init__(
+        self,
+        budget: Any = "32 trials",
+        *,
+        strategy: Any = None,
+        space: Any = None,
+        finalists: int = 3,
+        seeds: int = 5,
+        committee: str = "seeds",
+        metric: str | None = None,
+        class_weight: Any = None,
+        validation_fraction: float = 0.2,
+        on: str | None = "here",
+        verbose: bool | int = False,
+        random_state: Any = None,
+    ):
+        self.budget = budget
+        self.strategy = strategy
+        self.space = space
+        self.finalists = finalists
+        self.seeds = seeds
+        self.committee = committee
+        self.metric = metric
+        self.class_weight = class_weight
+        self.validation_fraction = validation_fraction
+        self.on = on
+        self.verbose = verbose
+        self.random_state = random_state
+
+
+class AutoRegressor(NumberTargets, AutoEstimator):
+    """A regressor that finds its own settings: a search, finalists and a committee, within a budget.
+
+    `y` is as for `Regressor`: one number for each row, or several.
+
+    Parameters
+    ----------
+    metric
+        As for `Regressor`.
+    budget, strategy, space, finalists, seeds, committee, validation_fraction, on, verbose, random_state
+        As for `AutoClassifier`.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_, study_, best_recipe_, predictor_
+        As for `AutoClassifier`.
+    """
+
+    def __init__(
+        self,
+        budget: Any = "32 trials",
+        *,
+        strategy: Any = None,
+        space: Any = None,
+        finalists: int = 3,
+        seeds: int = 5,
+        committee: str = "seeds",
+        metric: str | None = None,
+        validation_fraction: float = 0.2,
+        on: str | None = "here",
+        verbose: bool | int = False,
+        random_state: Any = None,
+    ):
+        self.budget = budget
+        self.strategy = strategy
+        self.space = space
+        self.finalists = finalists
+        self.seeds = seeds
+        self.committee = committee
+        self.metric = metric
+        self.validation_fraction = validation_fraction
+        self.on = on
+        self.verbose = verbose
+        self.random_state = random_state
