@@ -26,7 +26,7 @@ $(VENV)/.bench: $(VENV)/.dev
 	@touch $@
 
 demo: $(VENV)/.demo
-	$(BIN)/gradwise fit digits --out runs/demo --overwrite
+	$(BIN)/gradwise search digits --budget 60s --out runs/demo --overwrite
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PYTEST)

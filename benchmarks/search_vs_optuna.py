@@ -237,9 +237,7 @@ def run_gpu(options: argparse.Namespace, dataset: Any) -> dict[str, Any]:
     half = 256 if options.trials >= 256 else options.trials
     curve = efficiency(valid[:half], tests[:half], bergstra.VALID, len(test))
     for row in curve:
-        print(
-            f"  best of {row['trials']:3d}: {row['mean']:.2%} +- {row['deviation']:.2%} ({row['experiments']} experiments)"
-        )
+        print(f"  best of {row['trials']:3d}: {row['mean']:.2%} +- {row['deviation']:.2%}")
     peers = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -3,6 +3,7 @@
     import gradwise
     result = gradwise.fit(gradwise.defaults.classification(), dataset, key=jax.random.key(0))
     gradwise.Classifier().fit(X, y).score(X, y)
+    gradwise.AutoClassifier("10min").fit(X, y).study_
 
 Names load on first use, so that `import gradwise` costs nothing.
 """
@@ -23,6 +24,11 @@ _HOMES = {
     "interval": "gradwise.training.interval",
     "load_predictor": "gradwise.training.predictor",
     "save_predictor": "gradwise.training.predictor",
+    "search": "gradwise.searching.search",
+    "Budget": "gradwise.searching.search",
+    "Plan": "gradwise.searching.search",
+    "Study": "gradwise.core.study",
+    "Space": "gradwise.core.space",
     "report": "gradwise.reporting.report",
     "Recipe": "gradwise.core.recipe",
     "Dataset": "gradwise.core.dataset",
@@ -32,6 +38,8 @@ _HOMES = {
     "read": "gradwise.data.readers",
     "Classifier": "gradwise.estimators.classifier",
     "Regressor": "gradwise.estimators.regressor",
+    "AutoClassifier": "gradwise.estimators.auto",
+    "AutoRegressor": "gradwise.estimators.auto",
 }
 __all__ = ["__version__", "defaults", *_HOMES]
 

@@ -6,9 +6,15 @@ import pytest
 from gradwise import defaults
 from gradwise.core.dataset import Classes, Labels, Numbers
 from gradwise.core.errors import RequestError
+from gradwise.core.knob import knob
 from gradwise.core.metric import METRICS
+from gradwise.core.parts import AbstractModel, AbstractOptimiser
+from gradwise.core.prior import LogUniform, Uniform
+from gradwise.core.recipe import Recipe
+from gradwise.core.space import read_space
 from gradwise.core.tree import get
 from gradwise.criteria.loss import Gaussian, Sigmoid, Softmax
+from gradwise.optimisers.grouped import Group, Grouped
 from gradwise.optimisers.sgd import Sgd
 
 
@@ -50,3 +56,69 @@ def test_stopping_follows_the_metric(recipe: object, kind: str, expected: dict[s
 def test_a_criterion_of_ones_own_is_left_as_it_is() -> None:
     recipe = defaults.regression(criterion=lambda model, batch, key: 0.0)
     assert defaults.following(recipe, "mae") is recipe
+
+
+# --- what a search varies by itself
+
+
+@pytest.mark.parametrize(
+    ("recipe", "rates"),
+    [
+        (defaults.classification(), ["optimiser.optimiser.learning_rate"]),
+        (defaults.multilabel(), ["optimiser.optimiser.learning_rate"]),
+        (defaults.regression(optimiser=Sgd(learning_rate=0.5)), ["optimiser.learning_rate"]),
+        (
+            defaults.classification(optimiser=Grouped(Sgd(), groups=(Group("output.*", Sgd(0.1)),))),
+            ["optimiser.base.learning_rate", "optimiser.groups.0.optimiser.learning_rate"],
+        ),
+    ],
+    ids=["classes", "labels", "numbers", "two rates"],
+)
+def test_every_fraction_of_the_space_makes_a_recipe(recipe: Recipe, rates: list[str]) -> None:
+    space = defaults.search_space(recipe)
+    assert [path for path in space.paths if path.endswith("learning_rate")] == rates
+    assert {"model.widths.count", "model.widths.each", "model.dropout"} <= set(space.paths)
+    assert not any(path.startswith("batches") for path in space.paths)  # chosen last, apart
+    draw = np.random.default_rng(0)
+    corners = [np.full(len(space.paths), end) for end in (0.0, 0.5, 1.0 - 1e-12)]
+    for point in (*corners, *draw.random((40, len(space.paths)))):
+        made = space.recipe_at(dict(zip(space.paths, point.tolist(), strict=True)))
+        assert isinstance(made, Recipe)
+        assert all(32 <= width <= 256 for width in made.model.widths)
+        assert 1 <= len(made.model.widths) <= 3
+        assert set(space.values(made)) == set(space.paths)
+
+
+def test_the_rate_is_searched_around_the_recommended_one_unless_another_was_chosen() -> None:
+    recommended = defaults.search_space(defaults.classification())["optimiser.optimiser.learning_rate"]
+    assert recommended.prior == LogUniform(recommended.value / 10, recommended.value * 10)
+    chosen = defaults.search_space(defaults.classification(optimiser=Sgd(learning_rate=0.37)))
+    assert chosen["optimiser.learning_rate"].prior == LogUniform(1e-6, 1.0)
+
+
+def test_a_recipe_of_ones_own_parts_is_searched_in_all_that_has_a_prior() -> None:
+    class Own(AbstractModel):
+        leak: float = knob(0.1, allowed="[0, 1)", prior=Uniform(0.0, 0.5), row="D6", about="a slope")
+
+        def build(self, inputs, outputs, *, key):
+            raise NotImplementedError
+
+    class Rule(AbstractOptimiser):
+        pace: float = knob(0.1, allowed="(0, inf)", prior=LogUniform(1e-3, 1.0), row="C1", about="a rate")
+
+        def build(self):
+            raise NotImplementedError
+
+        def judged(self, parameters, state):
+            return parameters
+
+        def rate(self, state):
+            return self.pace
+
+    def criterion(model, batch, key):
+        return 0.0
+
+    recipe = defaults.classification(model=Own(), optimiser=Rule(), criterion=criterion)
+    space = defaults.search_space(recipe)
+    assert {"model.leak", "optimiser.pace", "batches.size"} <= set(space.paths)
+    assert space.dimensions == read_space(recipe)

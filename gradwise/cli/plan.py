@@ -73,7 +73,7 @@ def _same(value: Any, default: Any) -> bool:
     return bool(value == default) if not isinstance(value, (tuple, list)) else tuple(value) == tuple(default)
 
 
-def _choices(recipe: Any) -> list[dict[str, Any]]:
+def choices(recipe: Any) -> list[dict[str, Any]]:
     """Every part of a recipe, each followed by its knobs: all that `--set` can reach."""
     by_owner: dict[str, list[dict[str, Any]]] = {}
     for path, declaration, value in knobs(recipe):
@@ -86,6 +86,27 @@ def _choices(recipe: Any) -> list[dict[str, Any]]:
     return listed
 
 
+def data_section(dataset: Dataset) -> dict[str, Any]:
+    """The data as understood."""
+    labels = [str(label) for label in getattr(dataset.task, "labels", [])[:20]]
+    more = max(0, len(dataset.columns) - _SHOWN_COLUMNS)
+    return {
+        "data": dataset.name,
+        "task": dataset.task.kind,
+        "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "")],
+        **({"classes": labels} if labels else {}),
+        "rows": len(dataset),
+        "inputs": " x ".join(map(str, dataset.shape)),
+        "columns": _columns(dataset),
+        "notes": [*dataset.notes, *([f"and {more} more columns"] if more else [])],
+    }
+
+
+def folder_word(folder: Path, resume: bool) -> str:
+    exists = "goes on with the run there" if resume else "replaces the run there"
+    return exists if folder.exists() else "new"
+
+
 def make_plan(options: FitOptions, dataset: Dataset, resolved: Resolved, folder: Path) -> dict[str, Any]:
     """What would be done, as plain values. Starts no device."""
     recipe = resolved.recipe
@@ -95,20 +116,8 @@ def make_plan(options: FitOptions, dataset: Dataset, resolved: Resolved, folder:
     parameters, state = _count_state(recipe, width, dataset.task.outputs)
     memory = 4 * (train + valid) * math.prod(width) + state
     batch = min(recipe.batches.size, train)
-    labels = [str(label) for label in getattr(dataset.task, "labels", [])[:20]]
-    more = max(0, len(dataset.columns) - _SHOWN_COLUMNS)
-    exists = "goes on with the run there" if options.resume else "replaces the run there"
     return {
-        "data": {
-            "data": dataset.name,
-            "task": dataset.task.kind,
-            "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "")],
-            **({"classes": labels} if labels else {}),
-            "rows": len(dataset),
-            "inputs": " x ".join(map(str, dataset.shape)),
-            "columns": _columns(dataset),
-            "notes": [*dataset.notes, *([f"and {more} more columns"] if more else [])],
-        },
+        "data": data_section(dataset),
         "training": {
             "split": type(recipe.split).__name__,
             "rows to learn from, about": train,
@@ -123,8 +132,8 @@ def make_plan(options: FitOptions, dataset: Dataset, resolved: Resolved, folder:
             "examples at most": recipe.stopping.limit_examples(train),
             "memory": f"about {memory / 2**20:.1f} MiB",
         },
-        "recipe": _choices(recipe),
+        "recipe": choices(recipe),
         "command": options.command(resolved.changes),
         "out": str(folder),
-        "folder": exists if folder.exists() else "new",
+        "folder": folder_word(folder, options.resume),
     }

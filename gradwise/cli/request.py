@@ -4,7 +4,6 @@ Everything that can be refused without a device is refused here.
 """
 
 import dataclasses
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from ..searching.studyfile import Budget, write_study_file
 from . import folder as folders
 from .fitting import data_request, resolve_for
 from .plan import check_network
-from .resolve import Resolved
+from .resolve import Resolved, locate
 from .search_options import Asked, SearchOptions, parse_strategy
 from .space import build_space, written_ranges
 
@@ -102,11 +101,7 @@ def prepare(asked: Asked) -> Prepared:
     options = extended(asked.options)
     dataset = read(options.data, data_request(options))
     resolved = resolve_for(options, (*asked.recipe, *asked.sets), dataset.task.kind)
-    own = resolve_for(options, asked.sets, dataset.task.kind) if asked.sets and not asked.recipe else resolved
-    turned = [change.partition("=")[0] for change in own.changes] if asked.sets else []
-    if asked.sets and asked.recipe:
-        by_file = {item.path for item in asked.recipe}
-        turned = [path for path in turned if path not in by_file]
+    turned = [locate(resolved.recipe, item.path.removesuffix(".class"), item.source)[0] for item in asked.sets]
     space = build_space(
         resolved.recipe,
         written=asked.ranges,
@@ -120,9 +115,7 @@ def prepare(asked: Asked) -> Prepared:
     if wanted and dataset.times is not None:
         raise RequestError("--nested and --time exclude each other: folds mix past and future. Leave one out.")
     budget, fold_budget = share(options.budget) if wanted else (options.budget, None)
-    metric = check_metric(
-        options.metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind
-    )
+    metric = check_metric(options.metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
     return Prepared(
         options=options,
         dataset=dataset,
@@ -135,7 +128,3 @@ def prepare(asked: Asked) -> Prepared:
         metric=metric,
         settings=settings_of(options, resolved, space),
     )
-
-
-def time_left(budget: Budget) -> float:
-    return math.inf if budget.seconds is None else budget.seconds

@@ -66,11 +66,15 @@ def _dimension(recipes: list[Recipe], path: str, words: str, source: str) -> Dim
 
 
 def _ordered(recipe: Recipe, dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
-    """Parts and counts before what lies within them."""
+    """Parts and counts before what lies within them, then as in the recommended space: equal requests, in whatever
+    order they are made, are equal spaces."""
     whole = {path for path, _ in parts(recipe)}
+    recommended = list(defaults.search_space(recipe).paths)
 
-    def rank(one: Dimension) -> int:
-        return 0 if one.path in whole else 1 if one.path.endswith(".count") else 2
+    def rank(one: Dimension) -> tuple[int, int, str]:
+        place = 0 if one.path in whole else 1 if one.path.endswith(".count") else 2
+        known = recommended.index(one.path) if one.path in recommended else len(recommended)
+        return place, known, one.path
 
     return tuple(sorted(dimensions, key=rank))
 

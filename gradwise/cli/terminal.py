@@ -7,12 +7,34 @@ Progress goes to standard error and only to a terminal; results go to standard o
 import math
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
+from ..core.dataset import Dataset
+from ..core.finding import Finding
 from ..core.record import Fit
+from ..core.space import Space
+from ..core.study import Study
 from ..reporting import verdict, words
+
+if TYPE_CHECKING:
+    from ..searching.studyfile import Budget
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+def score_words(space: Space, dataset: Dataset) -> Callable[[float], str]:
+    """How a trial's score is told: an error rate in percent, a squared error as an error in the target's unit."""
+    kind = getattr(getattr(space.recipe.criterion, "loss", None), "score_by", "loss")
+    if kind == "error":
+        return words.percent
+    unit = float(np.std(dataset.targets, axis=0).mean()) if dataset.task.kind == "numbers" else 1.0
+    if kind == "squared":
+        return lambda score: words.number(unit * math.sqrt(score)) if score >= 0 else words.NOTHING
+    return lambda score: words.number(unit * score)
 
 
 class Progress:
@@ -56,6 +78,34 @@ class Progress:
         self._prefix, self._percent = prefix, percent
         self.phase(f"{prefix}: compiling")
 
+    def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "") -> Watch:
+        """A search begins; what is returned watches it."""
+        self.phase(f"{prefix}search: starting")
+        show = score_words(space, dataset)
+
+        def watch(line: dict[str, Any]) -> None:
+            if self._bar is None:
+                return
+            spent, total = float(line["seconds"]), float(line["total"])
+            by_time = budget.seconds is not None and not math.isfinite(total)
+            whole = f" of {total:.0f}" if math.isfinite(total) else ""
+            pieces = [
+                f"{line['done']}{whole} done",
+                f"{line['running']} running",
+                f"{line['failed']} failed" if line["failed"] else "",
+                f"best {show(line['best'])}",
+                "" if budget.seconds is None else f"{words.duration(max(0.0, budget.seconds - spent))} left",
+            ]
+            self._bar.update(
+                self._task,
+                description=f"{prefix}{line['phase']}",
+                completed=spent if by_time else line["done"],
+                total=budget.seconds if by_time else max(total, 1) if math.isfinite(total) else None,
+                note="  ".join(filter(None, pieces)),
+            )
+
+        return watch
+
     def watch(self, line: dict[str, Any]) -> None:
         """One interval is over; the bar's end is where patience ends unless something better is seen."""
         if self._bar is None:
@@ -83,13 +133,13 @@ def say(text: str) -> None:
     print(words.clean(text), file=sys.stderr)
 
 
-def _console() -> Any:
+def console() -> Any:
     from rich.console import Console
 
     return Console(file=sys.stdout, highlight=False, emoji=False)
 
 
-def _grid(rows: Iterable[tuple[Any, ...]], header: tuple[str, ...] = (), right: bool = False) -> Any:
+def grid(rows: Iterable[tuple[Any, ...]], header: tuple[str, ...] = (), right: bool = False) -> Any:
     """Aligned columns without lines; the first column names, the others tell."""
     from rich.table import Table
     from rich.text import Text
@@ -106,20 +156,23 @@ def _grid(rows: Iterable[tuple[Any, ...]], header: tuple[str, ...] = (), right: 
     return table
 
 
-def _estimate(record: Fit) -> str:
-    plain = record.evidence.get("estimate")
+def estimate(record: Fit | Study) -> str:
+    """The cross-validated estimate, where there is one."""
+    study = isinstance(record, Study)
+    plain = record.estimates.get("nested") if isinstance(record, Study) else record.evidence.get("estimate")
     if not plain:
         return ""
     low, high = (words.in_metric(record.metric, end) for end in plain["interval"])
     mean = words.in_metric(record.metric, plain["mean"])
     count = len(plain["folds"])
-    return f"{count}-fold {words.metric_name(record.metric)} {mean}, 95 % interval {low} – {high}."
+    how = f"{count}-fold double cross-validation: " if study else f"{count}-fold "
+    return f"{how}{words.metric_name(record.metric)} {mean}, 95 % interval {low} – {high}."
 
 
-def one_line(record: Fit) -> str:
+def one_line(record: Fit | Study) -> str:
     """The verdict in one line."""
     said = verdict(record)
-    return " ".join(filter(None, (f"{said.headline}.", said.interval, _estimate(record), said.story)))
+    return " ".join(filter(None, (f"{said.headline}.", said.interval, estimate(record), said.story)))
 
 
 def _metrics(record: Fit) -> Any:
@@ -133,29 +186,36 @@ def _metrics(record: Fit) -> Any:
         style = "bold" if name == record.metric else ""
         values = [words.in_metric(name, record.metrics[part].get(name)) for part in parts]
         rows.append(tuple(Text(text, style) for text in (words.metric_name(name), *values)))
-    return _grid(rows, ("", *(titles[part] for part in parts)), right=True)
+    return grid(rows, ("", *(titles[part] for part in parts)), right=True)
+
+
+def show_findings(out: Any, findings: Iterable[Finding]) -> None:
+    """Findings, the most serious first, each with what to do next."""
+    from rich.text import Text
+
+    colours = {"error": "red", "warning": "yellow"}
+    order = {"error": 0, "warning": 1}
+    for finding in sorted(findings, key=lambda one: order.get(one.level, 2)):
+        text = Text(finding.level, colours.get(finding.level, "cyan"))
+        text.append(f"  {words.clean(finding.what)}", "default")
+        text.append(f" Next: {words.clean(finding.next)}" if finding.next else "", "dim")
+        out.print(text)
 
 
 def show_result(record: Fit, folder: Path, report: Path | None) -> None:
     """The summary of a run: verdict, numbers, findings, and where everything is."""
     from rich.text import Text
 
-    out = _console()
+    out = console()
     said = verdict(record)
     out.print(Text(said.headline, "bold red" if record.outcome.failed else "bold green"))
-    for line in (said.interval, _estimate(record), said.story):
+    for line in (said.interval, estimate(record), said.story):
         if line:
             out.print(Text(line))
     out.print()
     out.print(_metrics(record))
     out.print()
-    colours = {"error": "red", "warning": "yellow"}
-    order = {"error": 0, "warning": 1}
-    for finding in sorted(record.findings, key=lambda one: order.get(one.level, 2)):
-        text = Text(finding.level, colours.get(finding.level, "cyan"))
-        text.append(f"  {words.clean(finding.what)}", "default")
-        text.append(f" Next: {words.clean(finding.next)}" if finding.next else "", "dim")
-        out.print(text)
+    show_findings(out, record.findings)
     if report is not None:
         out.print(Text(f"report   {report}"), soft_wrap=True)
     out.print(Text(f"predict  gradwise predict {folder} NEW_DATA"), soft_wrap=True)
@@ -169,20 +229,20 @@ def show_plan(plan: dict[str, Any]) -> None:
     """What a run would do, said and not done."""
     from rich.text import Text
 
-    out = _console()
+    out = console()
     out.print(Text("Nothing was trained or written. This is what would be done.", "bold"))
     columns = plan["data"]["columns"]
     data = {name: value for name, value in plan["data"].items() if name not in {"columns", "notes"}}
     out.print()
-    out.print(_grid((Text(name, "dim"), _readable(value)) for name, value in data.items()))
+    out.print(grid((Text(name, "dim"), _readable(value)) for name, value in data.items()))
     if columns:
         out.print()
         header = ("column", "kind", "missing", "categories")
-        out.print(_grid([tuple(words.clean(value) for value in column.values()) for column in columns], header))
+        out.print(grid([tuple(words.clean(value) for value in column.values()) for column in columns], header))
     for note in plan["data"]["notes"]:
         out.print(Text(f"  {words.clean(note)}"))
     out.print()
-    out.print(_grid((Text(name, "dim"), _readable(value)) for name, value in plan["training"].items()))
+    out.print(grid((Text(name, "dim"), _readable(value)) for name, value in plan["training"].items()))
     out.print()
     rows: list[tuple[Any, ...]] = []
     for choice in plan["recipe"]:
@@ -192,7 +252,10 @@ def show_plan(plan: dict[str, Any]) -> None:
             continue
         changed = f"default {_readable(choice['default'])}; " if choice["changed"] else ""
         rows.append((f"  {path}", Text(value, "bold" if changed else ""), Text(changed + choice["about"], "dim")))
-    out.print(_grid(rows))
+    out.print(grid(rows))
     out.print()
+    if plan.get("ranges"):
+        out.print(grid(((d["path"], d["range"], d["about"]) for d in plan["ranges"]), ("searched", "range", "")))
+        out.print()
     out.print(Text(f"repeat   {plan['command']}"), soft_wrap=True)
     out.print(Text(f"out      {plan['out']} ({plan['folder']})"), soft_wrap=True)

@@ -1,6 +1,7 @@
 """What `search` returns and what its report draws: all trials, and what was concluded from them."""
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +55,7 @@ class Study:
     def best(self) -> Trial | None:
         return best_of(self.trials)
 
-    @property
+    @functools.cached_property
     def score_kind(self) -> str:
         """What a score is: the "error", the "loss", or the "squared" or "absolute" error of a number."""
         named = [(path, str(value)) for path, _, value in knobs(self.space.recipe)]

@@ -107,7 +107,7 @@ def _open_store(conduct: Conduct, about: About) -> Store | None:
     return store
 
 
-def _folds(plan: Plan, dataset: Dataset) -> int:
+def folds_of(plan: Plan, dataset: Dataset) -> int:
     """Folds that judge a trial: for small sets, where rows may be dealt at random."""
     if plan.folds is not None:
         return plan.folds
@@ -257,7 +257,7 @@ def search(
     machine.use_compilation_cache()
     metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
     ground = Ground.of(
-        dataset, space.recipe.split, metric=metric, class_weight=class_weight, folds=_folds(plan, dataset), key=key
+        dataset, space.recipe.split, metric=metric, class_weight=class_weight, folds=folds_of(plan, dataset), key=key
     )
     seed = keys.seed_of(key)
     about = About(space, seed, strategy, digest(dataset), dataset.task.kind, metric, conduct.settings)

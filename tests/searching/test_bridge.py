@@ -124,6 +124,13 @@ def test_a_gaussian_process_beats_random_search(space: Space, search: Searching)
     assert np.mean(ours) < 0.3 * np.mean(theirs)
 
 
+def test_covariance_adaptation_beats_random_search(search: Searching, space: Space) -> None:
+    numbers = space.only([RATE, "model.widths.each"])  # it works on numbers alone
+    ours = [best_of(search(Bridge("cmaes"), numbers, _plain, 80, seed=seed)).score for seed in range(3)]
+    theirs = [best_of(search(Random(), numbers, _plain, 80, seed=seed)).score for seed in range(3)]
+    assert np.mean(ours) < 0.6 * np.mean(theirs)
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "nsgaii"])
 def test_the_same_history_gives_the_same_answer(conditional: Space, plant: Searching, sampler: str) -> None:
     bridge = Bridge(sampler, startup=5)
