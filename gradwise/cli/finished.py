@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import machine, record
+from ..core import machine
 from ..core.dataset import Classes, Labels
 from ..core.errors import RequestError, WorkError, nearest
 from ..core.metric import measure
@@ -191,12 +191,12 @@ def run_predict(
 
 def run_report(run: str, out: str | None, as_json: bool) -> int:
     """The command; returns its exit code."""
-    from ..reporting.report import report, write_report
+    from ..reporting.report import read_record, report, write_report
 
     folder = Path(run)
     if not folder.is_dir():
         raise RequestError(f"there is no run folder {run}. Name the folder that holds {MODEL}.")
-    found = record.read(folder)
+    found = read_record(folder)
     if out is None:
         path = write_report(folder, found)
     else:

@@ -8,11 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from .. import defaults
 from ..core.adapt import as_criterion
 from ..core.dataset import Dataset
 from ..core.errors import RequestError
 from ..core.metric import check_metric
 from ..core.space import Space
+from ..core.tree import get
 from ..data.readers import read
 from ..searching.doubly import is_worth_it, share
 from ..searching.search import Plan
@@ -22,7 +24,7 @@ from ..searching.studyfile import Budget, write_study_file
 from . import folder as folders
 from .fitting import data_request, resolve_for
 from .plan import check_network
-from .resolve import Resolved, locate
+from .resolve import Resolved, locate, words_of
 from .search_options import Asked, SearchOptions, parse_strategy
 from .space import build_space, written_ranges
 
@@ -56,12 +58,27 @@ def _typed(words: str) -> Any:
     return {"true": True, "false": False}.get(words, words)
 
 
+def _command(options: SearchOptions, resolved: Resolved, space: Space) -> str:
+    """The shell line: what differs from the recommended space, as ranges, and as settings where it is not searched."""
+    ranges, recommended = written_ranges(space), written_ranges(defaults.search_space(space.recipe))
+    told = {path: words for path, words in ranges.items() if recommended.get(path) != words}
+    set_already = {change.partition("=")[0] for change in resolved.changes}
+    still = []
+    for path in recommended:
+        within = path.rpartition(".")[2] in {"count", "each"}
+        knob = path.rpartition(".")[0] if within else path
+        if path not in ranges and knob not in set_already and not any(one.startswith(f"{knob}.") for one in ranges):
+            set_already.add(knob)
+            still.append(f"{knob}={words_of(get(space.recipe, knob))}")
+    return options.command((*resolved.changes, *still), told)
+
+
 def settings_of(options: SearchOptions, resolved: Resolved, space: Space) -> dict[str, Any]:
     """What a study file holds, and the shell line and the file themselves, for the report."""
     ranges = written_ranges(space)
     changes = [change.partition("=") for change in resolved.changes]
     plain = {**options.settings(), "ranges": ranges, "recipe": {path: _typed(value) for path, _, value in changes}}
-    return {**plain, "command": options.command(resolved.changes, ranges), "study_file": write_study_file(plain)}
+    return {**plain, "command": _command(options, resolved, space), "study_file": write_study_file(plain)}
 
 
 def extended(options: SearchOptions) -> SearchOptions:

@@ -173,7 +173,7 @@ def _value(assignment: Assignment, declaration: Declaration) -> Any:
     return number
 
 
-def _written(value: Any) -> str:
+def words_of(value: Any) -> str:
     """A value as one types it after `--set path=`."""
     if isinstance(value, Spec):
         return type(value).__name__
@@ -254,7 +254,7 @@ def resolve(recipe: Recipe, assignments: Iterable[Assignment]) -> Resolved:
         waiting.remove(item)
         part = _part(item, get(recipe, path))
         recipe = replace(recipe, path, part)
-        changes[path] = _written(part)
+        changes[path] = words_of(part)
     by_owner: dict[str, dict[str, Any]] = {}
     for item in waiting:
         place = _find(recipe, item)
@@ -264,7 +264,7 @@ def resolve(recipe: Recipe, assignments: Iterable[Assignment]) -> Resolved:
         assert declaration is not None  # every part has been exchanged by now
         owner, _, name = path.rpartition(".")
         by_owner.setdefault(owner, {})[name] = value = _value(item, declaration)
-        changes[path] = _written(value)
+        changes[path] = words_of(value)
     for owner, values in by_owner.items():
         recipe = replace(recipe, owner, dataclasses.replace(get(recipe, owner), **values))
     return Resolved(recipe, tuple(f"{path}={text}" for path, text in changes.items()))

@@ -7,6 +7,7 @@ from typing import Any
 from ..core.study import Study
 from ..reporting import verdict, words
 from ..reporting.study_gallery import names_of, scale_of
+from ..searching.finals import chosen_from
 from .terminal import console, estimate, grid, show_findings
 
 _SAID = ("challenge", "comparison", "seeds", "batch_size")
@@ -23,9 +24,8 @@ def _validation(study: Study) -> str:
         return ""
     if not _finite(winner.get("corrected")):
         return scale.say(winner["score"])
-    tried = sum(trial.ok for trial in study.trials)
     chosen, corrected = scale.say(winner["score"]), scale.say(winner["corrected"])
-    return f"{chosen} as chosen, the best of {tried} → {corrected} corrected for that"
+    return f"{chosen} as chosen, the best of {len(chosen_from(study.trials))} → {corrected} corrected for that"
 
 
 def _committee(study: Study) -> str:
@@ -88,8 +88,9 @@ def show_study(study: Study, folder: Path, report: Path | None) -> None:
     advice = (study.analysis.get("advice") or {}).get("sentence")
     if advice and study.winner:
         out.print(Text(advice[:1].upper() + advice[1:]))
-    # The advice is said above; as a finding it would be said twice.
-    show_findings(out, [finding for finding in study.findings if finding.what != advice])
+    # The advice and the correction are said above; as findings they would be said twice.
+    above = {advice, *(f.what for f in study.findings if f.row == "E2" and f.what.startswith("the winner's"))}
+    show_findings(out, [finding for finding in study.findings if finding.what not in above])
     if report is not None:
         out.print(Text(f"report   {report}"), soft_wrap=True)
     if study.predictor is not None or (folder / "model.safetensors").is_file():

@@ -250,12 +250,12 @@ class Bridge(AbstractStrategy):
     startup: int = switch(10, allowed="[1, inf)", row="E14", about="trials drawn from the priors before the model")
     options: tuple[tuple[str, Any], ...] = switch((), row="E14", about="more arguments of the sampler, as pairs")
 
-    def _made(self, number: int, key: Key[Array, ""]) -> Any:
+    def _made(self, number: int, key: Key[Array, ""], **started: Any) -> Any:
         """The sampler for trial `number`."""
         kind = _sampler_class(self.sampler)
         taken = inspect.signature(kind.__init__).parameters
         seed = int(generator(jr.fold_in(named(key, "bridge"), number)).integers(2**31))
-        ours = {"seed": seed, "n_startup_trials": 1, **_OPTIONS}
+        ours = {"seed": seed, "n_startup_trials": 1, **_OPTIONS, **started}
         try:
             return kind(**{**{name: value for name, value in ours.items() if name in taken}, **dict(self.options)})
         except TypeError as problem:
@@ -265,8 +265,16 @@ class Bridge(AbstractStrategy):
         """Whether the sampler keeps its state in the trials it proposed, so that each must be asked for again."""
         import optuna
 
-        remembering = (optuna.samplers.CmaEsSampler, optuna.samplers.BaseGASampler)
-        return issubclass(_sampler_class(self.sampler), remembering)
+        return issubclass(_sampler_class(self.sampler), optuna.samplers.BaseGASampler)
+
+    def _started_from(self, study: Any) -> dict[str, Any]:
+        """CMA-ES begins from the best of the trials there are (its warm start): so it needs no memory of its own."""
+        import optuna
+
+        if not issubclass(_sampler_class(self.sampler), optuna.samplers.CmaEsSampler):
+            return {}
+        done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+        return {"source_trials": done} if done else {}
 
     def _tell(self, study: Any, space: Space, told: list[tuple[int, dict, Any]], key: Key[Array, ""]) -> None:
         """Adds what is known to a study in memory."""
@@ -291,7 +299,7 @@ class Bridge(AbstractStrategy):
         """The proposal for one number; the study then knows it as running."""
         import optuna
 
-        study.sampler = self._made(number, key)
+        study.sampler = self._made(number, key, **self._started_from(study))
         trial = study.ask()
         proposal = Proposal(_suggest(trial, space))
         if not self._replayed():

@@ -62,7 +62,7 @@ class Driver:
     ):
         self.space, self.ground, self.executor, self.key = space, ground, executor, key
         self.store = store
-        self.contenders = contenders or Contenders(None)
+        self.contenders = Contenders(None) if contenders is None else contenders  # an empty one is false
         self.watch = watch
         self.asked = asked or threading.Event()  # somebody wants it to end
         self.trials: dict[int, Trial] = {trial.number: trial for trial in (store.trials() if store else ())}
