@@ -56,6 +56,11 @@ def for_task(task: Task, **parts: Any) -> Recipe:
     return {"classes": classification, "labels": multilabel, "numbers": regression}[task.kind](**parts)
 
 
+def for_search(task: Task, **parts: Any) -> Recipe:
+    """The recipe that a search varies: less patient than one network alone, since another trial takes its place."""
+    return for_task(task, **{"stopping": Patience(initial_examples=40_000.0), **parts})
+
+
 def following(recipe: Recipe, metric: str) -> Recipe:
     """The recipe with early stopping looking at this metric, where it is a mean over examples.
 

@@ -30,7 +30,7 @@ from .fitting import MODEL, start_device
 from .request import Prepared, prepare
 from .search_options import STUDY_FILE, Asked, SearchOptions, read_request
 from .search_plan import make_search_plan
-from .study_terminal import show_study
+from .study_terminal import answers, show_study
 from .terminal import Progress, one_line, say, show_plan
 
 NESTED = "nested.json"
@@ -205,7 +205,7 @@ def tell(study: Study, folder: Path, options: SearchOptions, *, needs_model: boo
     if options.json:
         print(json.dumps({**study.summary(), "out": str(folder), "report": None if report is None else str(report)}))
     elif options.quiet:
-        print(one_line(study))
+        print(one_line(study) if study.winner else " ".join(answers(study)) or one_line(study))
     else:
         show_study(study, folder, report)
     if study.outcome == "interrupted":
@@ -232,7 +232,8 @@ def _finished(folder: Path, asked: Asked) -> Study | None:
     return found if same and found.outcome == "finished" else None
 
 
-def _work(prepared: Prepared, folder: Path, progress: Progress) -> Study:
+def work_on(prepared: Prepared, folder: Path, progress: Progress) -> Study:
+    """Searches, estimates and writes; the study as it then stands in the folder."""
     options = prepared.options
     begin(options.on)
     _check_strategy(prepared)
@@ -268,7 +269,7 @@ def run_search(given: dict[str, Any], study: str | None, sets: list[str], ranges
                 progress.phase("planning")
                 plan = make_search_plan(prepared, folder)
             else:
-                found = _work(prepared, folder, progress)
+                found = work_on(prepared, folder, progress)
     if options.dry_run and options.json:
         print(json.dumps(plan, default=str))
     elif options.dry_run:

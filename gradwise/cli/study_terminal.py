@@ -58,21 +58,27 @@ def _values(study: Study) -> list[tuple[str, str]]:
     return [(short.get(path, path), words.setting(value)) for path, value in study.winner.get("values", {}).items()]
 
 
+def answers(study: Study) -> list[str]:
+    """What was asked instead of a search, or beside it, and answered in a sentence."""
+    said = [(study.analysis.get(name) or {}).get("sentence") for name in _SAID]
+    return [line[:1].upper() + line[1:] for line in said if line]
+
+
 def show_study(study: Study, folder: Path, report: Path | None) -> None:
     """The summary of a study: verdict, winner, estimates, advice, findings, and where everything is."""
     from rich.text import Text
 
     out = console()
     said = verdict(study)
-    failed = study.best is None and not any(study.analysis.get(name) for name in _SAID)
-    aside = [study.analysis[name]["sentence"] for name in _SAID if (study.analysis.get(name) or {}).get("sentence")]
+    aside = answers(study)
+    failed = study.best is None
     if study.winner or failed:
         out.print(Text(said.headline, "bold red" if failed else "bold green"))
         for line in (said.interval, estimate(study), said.story):
             if line:
                 out.print(Text(line))
     for line in aside:
-        out.print(Text(line[:1].upper() + line[1:], "" if study.winner else "bold green"))
+        out.print(Text(line, "" if study.winner or failed else "bold green"))
     rows = [
         *([("winner", f"trial {study.winner['number']}")] if study.winner else []),
         *((f"  {name}", value) for name, value in _values(study)),

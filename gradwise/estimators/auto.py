@@ -147,7 +147,7 @@ class AutoEstimator(Estimator):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
                 raise RequestError(f"`{name}` must be a whole number from {least} on; got {value!r}.")
-        committee = check_kind(self.committee)
+        committee = check_kind(str(self.committee))
         return Plan(folds=folds, finalists=int(self.finalists), seeds=int(self.seeds), committee=committee)
 
     def _split(self, rows: int) -> AbstractSplit:

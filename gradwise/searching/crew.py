@@ -138,9 +138,10 @@ class Crew:
         """One interval of one cohort; on an accelerator the next one is already under way while it is read."""
         done, self._failed = self._failed, []
         cohort = self._next()
-        if cohort is None and self._begun is None and self._compiling:
-            concurrent.futures.wait(self._compiling.values(), return_when=concurrent.futures.FIRST_COMPLETED, timeout=5)
-            self._compiling = {m: f for m, f in self._compiling.items() if not f.done() or f.exception() is None}
+        compiling = [future for future in self._compiling.values() if not future.done()]
+        if cohort is None and self._begun is None and compiling:
+            # A program that cannot be compiled is ready too: to begin it says why, where that costs its trials alone.
+            concurrent.futures.wait(compiling, return_when=concurrent.futures.FIRST_COMPLETED, timeout=5)
             return done
         last, self._begun = self._begun, None
         if cohort is not None:
@@ -171,7 +172,8 @@ class Crew:
         self._begun = None
         done, self._failed = self._failed, []
         for cohort in self.cohorts.values():
-            done += cohort.cut(outcome)
+            done += self._guarded(cohort, functools.partial(cohort.cut, outcome))
+            cohort.queue.clear()
         return done
 
 

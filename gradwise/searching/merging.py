@@ -65,7 +65,9 @@ def _join(
     for trial, born, recipe in fresh:
         number = moved[trial.number]
         continues = None if trial.continues is None else moved.get(trial.continues, trial.continues + offset)
-        joined[number] = dataclasses.replace(trial, number=number, continues=continues)
+        # Another study's finalists were judged by another split: here their settings must be run again.
+        phase = "repeat" if offset and trial.phase == "finalist" else trial.phase
+        joined[number] = dataclasses.replace(trial, number=number, continues=continues, phase=phase)
         known.setdefault(born, []).append((number, recipe))
     if stays and origins:
         return []

@@ -31,7 +31,7 @@ from ..core.study import Study
 from ..core.trial import Proposal, Trial, best_of
 from ..training.checkpoint import digest
 from ..training.loop import listening
-from ..training.placing import CLASS_WEIGHTS
+from ..training.placing import CLASS_WEIGHTS, weights_of_classes
 from .about import About
 from .batchsize import batch_sizes
 from .border import too_few_values
@@ -41,7 +41,7 @@ from .executor import AbstractExecutor
 from .finals import Conclusion, conclude, finalist_proposals
 from .ground import Ground, Variant
 from .hiring import hire
-from .members import setting_of
+from .members import check_kind, setting_of
 from .sampled import Random
 from .slots import AbstractSlots
 from .store import Store
@@ -254,11 +254,13 @@ def search(
     """Searches a space for the recipe that suits the data, within a budget of time or trials."""
     if not space.dimensions:
         raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
+    check_kind(plan.committee)
     machine.use_compilation_cache()
     metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
     ground = Ground.of(
         dataset, space.recipe.split, metric=metric, class_weight=class_weight, folds=folds_of(plan, dataset), key=key
     )
+    weights_of_classes(class_weight, ground.train)  # refused here, not by every trial in its turn
     seed = keys.seed_of(key)
     about = About(space, seed, strategy, digest(dataset), dataset.task.kind, metric, conduct.settings)
     store: Store | None = None

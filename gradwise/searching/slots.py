@@ -60,7 +60,8 @@ class Measured(AbstractSlots):
 
     def __init__(self, candidates: tuple[int, ...] = ()):
         self.candidates = candidates
-        self.known: dict[int, int] = {}  # parameters -> slots
+        self.few = float("inf")  # the fewest parameters at which the least candidate won, ...
+        self.many = 0  # ... and the most at which the largest did
         self.told: list[dict[str, Any]] = []
 
     def choose(self, member: Member, state: State, train: Examples, valid: Examples, waiting: int) -> int:
@@ -70,9 +71,9 @@ class Measured(AbstractSlots):
             return candidates[0]
         size = parameters_of(state)
         # What is too large to share a core is so at any larger size; what is small enough, at any smaller one.
-        if any(known <= size and slots == 1 for known, slots in self.known.items()):
+        if size >= self.few:
             return candidates[0]
-        if any(known >= size and slots > 1 for known, slots in self.known.items()):
+        if size <= self.many:
             return candidates[-1]
         seconds = {}
         for count in candidates:
@@ -81,6 +82,9 @@ class Measured(AbstractSlots):
                 population.fill(slot, member, state)
             seconds[count] = population.seconds_per_update() / count
         best = min(seconds, key=lambda count: seconds[count])
-        self.known[size] = best
+        if best == candidates[0]:
+            self.few = min(self.few, size)
+        if best == candidates[-1]:
+            self.many = max(self.many, size)
         self.told.append({"parameters": size, "seconds_per_update": seconds, "slots": best})
         return best

@@ -125,3 +125,34 @@ def finished_numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def a_run(finished: Path, table: Path) -> Path:
     """A copy of the finished run in the working directory, called `run`, with its data."""
     return Path(shutil.copytree(finished, table.parent / "run"))
+
+
+TINY_SEARCH = (
+    *("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=20", "--set", "model.dropout=0"),
+    *("--set", "criterion.penalties.l2.coefficient=0", "--no-nested", "--folds", "1", "--on", "here"),
+)
+
+
+def search_once(folder: Path, name: str, *words: str) -> Path:
+    """A finished study on `flowers.csv`."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        write_table(folder / "flowers.csv", *flowers())
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert run(["search", "flowers.csv", "--target", "kind", *TINY_SEARCH, *words, "--out", name]) == 0
+    finally:
+        os.chdir(before)
+    return folder / name
+
+
+@pytest.fixture(scope="session")
+def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished study of four trials. Not to be written to: copy it."""
+    return search_once(tmp_path_factory.mktemp("study"), "study", "--trials", "4", "--finalists", "1", "--seeds", "2")
+
+
+@pytest.fixture
+def searched(finished_study: Path, table: Path) -> Path:
+    """A copy of the finished study in the working directory, called `study`, with its data."""
+    return Path(shutil.copytree(finished_study, table.parent / "study"))
