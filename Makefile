@@ -41,6 +41,8 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/defaults_quality.py
 	$(BIN)/python benchmarks/fit_vs_peers.py
+	$(BIN)/python benchmarks/search_overhead.py
+	$(BIN)/python benchmarks/hyperlearner.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""Makes what the README shows: the output of `gradwise fit digits`, and pictures of its report in a real browser.
+"""Makes what the README shows: what `fit` and `search` say of the digits, and pictures of their reports in a browser.
 
 python benchmarks/pictures.py          needs Chromium on the path
 """
@@ -25,24 +25,26 @@ QUIET = [
     "--disable-sync",
     "--hide-scrollbars",
 ]
-SHOTS = {
-    "report-desk.png": ["--window-size=1100,1500"],
-    "report-phone.png": ["--window-size=500,1500", "--blink-settings=preferredColorScheme=0"],
+DESK, PHONE = ["--window-size=1100,1500"], ["--window-size=500,1500", "--blink-settings=preferredColorScheme=0"]
+# What is shown, under which name, and the pictures of its report.
+SHOWN = {
+    "demo": (["fit", "digits", "--out", "runs/digits"], "report"),
+    "search_demo": (["search", "digits", "--budget", "60s", "--out", "runs/digits"], "study"),
 }
 
 
-def main() -> None:
-    command = shutil.which("gradwise", path=str(Path(sys.executable).parent)) or "gradwise"
-    browser = shutil.which("chromium") or sys.exit("there is no chromium on the path")
+def show(name: str, arguments: list[str], picture: str, command: str, browser: str) -> None:
+    """Runs one command in a fresh folder, keeps what it says, and takes pictures of its report."""
     with tempfile.TemporaryDirectory() as folder:
-        run = [command, "fit", "digits", "--out", "runs/digits"]
         environment = {**os.environ, "COLUMNS": "80"}
-        subprocess.run(run, cwd=folder, check=True, capture_output=True, env=environment)  # warms the cache
-        shutil.rmtree(Path(folder) / "runs")
+        run = [command, *arguments]
+        if arguments[0] == "fit":  # warms the cache; a search has its time given
+            subprocess.run(run, cwd=folder, check=True, capture_output=True, env=environment)
+            shutil.rmtree(Path(folder) / "runs")
         told = subprocess.run(run, cwd=folder, check=True, capture_output=True, text=True, env=environment).stdout
         page = Path(folder) / "runs" / "digits" / "report.html"
-        for name, options in SHOTS.items():
-            target = HERE.parent / "docs" / "pictures" / name
+        for form, options in (("desk", DESK), ("phone", PHONE)):
+            target = HERE.parent / "docs" / "pictures" / f"{picture}-{form}.png"
             target.parent.mkdir(parents=True, exist_ok=True)
             profile = f"--user-data-dir={folder}/profile"
             subprocess.run(
@@ -51,13 +53,21 @@ def main() -> None:
                 capture_output=True,
             )
     result = {
+        "shown": f"gradwise {' '.join(arguments)}",
         "output": told,
         "machine": f"{platform.processor() or platform.machine()}, {len(os.sched_getaffinity(0))} cores",
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "command": "python benchmarks/pictures.py",
     }
     (HERE / "results").mkdir(exist_ok=True)
-    (HERE / "results" / "demo.json").write_text(json.dumps(result, indent=2) + "\n")
+    (HERE / "results" / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+def main() -> None:
+    command = shutil.which("gradwise", path=str(Path(sys.executable).parent)) or "gradwise"
+    browser = shutil.which("chromium") or sys.exit("there is no chromium on the path")
+    for name, (arguments, picture) in SHOWN.items():
+        show(name, arguments, picture, command, browser)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def for_task(task: Task, **parts: Any) -> Recipe:
 
 def for_search(task: Task, **parts: Any) -> Recipe:
     """The recipe that a search varies: less patient than one network alone, since another trial takes its place."""
-    return for_task(task, **{"stopping": Patience(initial_examples=40_000.0), **parts})
+    return for_task(task, **{"stopping": Patience(initial_examples=40_000.0, least_examples=4000), **parts})
 
 
 def following(recipe: Recipe, metric: str) -> Recipe:

@@ -13,9 +13,9 @@ import equinox as eqx
 
 from .. import defaults
 from ..core.errors import RequestError
-from ..core.prior import AbstractPrior, Choice
+from ..core.prior import AbstractPrior, Choice, LogUniform, Uniform
 from ..core.recipe import Recipe
-from ..core.space import Dimension, Space, dimension, write_at
+from ..core.space import Dimension, Space, dimension, read_at, write_at
 from ..core.tree import knobs, parts
 from ..searching.studyfile import parse_prior, prior_text
 from .resolve import locate, value_of_word
@@ -26,8 +26,21 @@ def _values(prior: AbstractPrior) -> tuple[Any, ...]:
 
 
 def _check_values(recipe: Recipe, found: Dimension, source: str) -> None:
-    """Refuses a choice with a value that the knob does not take."""
-    for value in _values(found.scale):
+    """Refuses a range with values that the knob does not take."""
+    values = _values(found.scale)
+    default = found.declaration.default if found.declaration else None
+    if found.declaration is None and not all(isinstance(value, eqx.Module) for value in values or (None,)):
+        raise RequestError(
+            f"{source} {found.path}: is a part. Write the names of its kind, as choice(Tanh, Rectifier)."
+        )
+    several = isinstance(default, tuple) and isinstance(read_at(recipe, found.path)[1], tuple)
+    if several and not all(isinstance(value, tuple) for value in values or (None,)):
+        hint = f"{found.path}.each=integers(32, 256), or {found.path}=choice([64], [64, 64])"
+        raise RequestError(f"{source} {found.path}: holds several numbers. Write {hint}.")
+    whole = isinstance(default, (int, tuple)) and found.declaration is not None and found.declaration.static
+    if whole and isinstance(found.scale, (Uniform, LogUniform)):
+        raise RequestError(f"{source} {found.path}: takes whole numbers. Write integers(...) or choice(...).")
+    for value in values or (found.at(0.0), found.at(0.999)):
         try:
             write_at(recipe, found.path, value)
         except (ValueError, TypeError) as problem:

@@ -101,5 +101,5 @@ def show_study(study: Study, folder: Path, report: Path | None) -> None:
         out.print(Text(f"report   {report}"), soft_wrap=True)
     if study.predictor is not None or (folder / "model.safetensors").is_file():
         out.print(Text(f"predict  gradwise predict {folder} NEW_DATA"), soft_wrap=True)
-    if not aside or study.winner:
+    if study.winner:
         out.print(Text(f"go on    gradwise search --out {folder} --resume --trials +50"), soft_wrap=True)

@@ -68,11 +68,12 @@ class Done:
 def bucket(width: int, *, coarse: bool = False) -> int:
     """The size of array for a layer of this width: few sizes for many widths, little of each unused.
 
-    Powers of two; `coarse` leaves out every other one up to 256, where on an accelerator size costs nothing.
+    16, then powers of two from 64 on; `coarse` leaves out 16 and 128 too: on an accelerator such sizes cost nothing.
     """
     size = 16
     while size < width:
         size *= 2
+    size = 64 if size == 32 else size
     return 64 if coarse and size < 64 else 256 if coarse and size == 128 else size
 
 

@@ -35,7 +35,7 @@ class Crew:
     """Cohorts by program, each with its queue.
 
     `varying` names knobs that the study varies: their `off` value is then a number like any other, so that fewer
-    programs serve. On a CPU that would cost more time than compiling does.
+    programs serve.
     """
 
     def __init__(self, ground: Ground, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
@@ -43,7 +43,7 @@ class Crew:
         self.ground = ground
         self.slots = slots or BySize()
         self.accelerated = jax.default_backend() != "cpu"
-        self.varying = tuple(varying) if self.accelerated else ()
+        self.varying = tuple(varying)
         self.bucket = functools.partial(bucket, coarse=self.accelerated)
         self.cohorts: dict[Any, Cohort] = {}
         self._programs: dict[Any, Any] = {}  # from a recipe's signature to its program's

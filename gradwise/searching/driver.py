@@ -69,6 +69,7 @@ class Driver:
         self.contenders.forget_all_but(self.trials)
         self.next = max(self.trials, default=-1) + 1
         self.findings: list[Finding] = []
+        self.first_ended = 0.0  # when, by the study's own clock
         self.earlier = store.seconds if store else 0.0
         self.begun = self._told = time.monotonic()
         self._running: dict[int, _Running] = {}
@@ -152,6 +153,7 @@ class Driver:
     def _note(self, trial: Trial, write: bool = True) -> None:
         if self.store is not None and write:
             self.store.add(trial)
+        self.first_ended = self.first_ended if self.trials else self.seconds
         self.trials[trial.number] = trial
         self.next = max(self.next, trial.number + 1)
 
@@ -174,7 +176,8 @@ class Driver:
             rows = self.ground.judged_rows(variant)
             sizes.append(len(rows))
             if done.scores is not None:
-                scores[rows] = done.scores
+                # An example more, that counts nothing, made the others count for more.
+                scores[rows] = done.scores[: len(rows)] * (len(rows) / len(done.scores))
         longest = max(several, key=lambda done: len(done.curve.get("seconds", ())))
 
         def mean(name: str) -> float:
@@ -266,7 +269,7 @@ class Driver:
                 if not first:
                     self._cut()
                     return "interrupted" if self.asked.is_set() else "out_of_time"
-            room = 0 if late else self.executor.room(looks_back=strategy.looks_back) // self._each
+            room = 0 if late else self._room(strategy)
             wanted = int(min(left, max(room, 0 if self._running else 1)))
             started = self._ask(strategy, wanted, phase) if wanted > 0 and not enough else 0
             if not self._running and not started:
@@ -279,6 +282,11 @@ class Driver:
                 if borders:
                     self.follow_borders()
                 enough = stop_early and not self._worth_going_on(strategy)
+
+    def _room(self, strategy: AbstractStrategy) -> int:
+        """Trials that may start now. With folds few at a time: a trial is worth nothing until its last fold ends."""
+        room = self.executor.room(looks_back=strategy.looks_back) // self._each
+        return room if self._each == 1 else min(room, max(0, 2 * self.executor.hands - len(self._running)))
 
     def _worth_going_on(self, strategy: AbstractStrategy) -> bool:
         trials = list(self.trials.values())

@@ -100,12 +100,28 @@ class Ground:
     def parts(self, variant: Variant = WHOLE) -> tuple[Dataset, Dataset]:
         """What a variant learns from and what it is judged by."""
         if variant[0] == "fold":
-            train, valid = self._folds[variant[1]]
-            return self.pool.take(train), self.pool.take(valid)
+            return self._fold(variant[1])
         if variant[0] == "bag":
             random = keys.generator(keys.of_trial(keys.named(self.key, "bag"), variant[1]))
             return self.train.take(np.sort(random.integers(0, len(self.train), len(self.train)))), self.valid
         return self.train, self.valid
+
+    def _fold(self, number: int) -> tuple[Dataset, Dataset]:
+        """One fold, in the sizes that all folds have, so that they share one program.
+
+        The larger training parts lose an example; the smaller validation parts get one that counts nothing.
+        """
+        train, valid = self._folds[number]
+        least = min(len(others) for others, _ in self._folds)
+        most = max(len(own) for _, own in self._folds)
+        if self.pool.groups is not None or most - len(valid) > 1:
+            return self.pool.take(train), self.pool.take(valid)
+        judged = self.pool.take(np.append(valid, valid[: most - len(valid)]))
+        if most > min(len(own) for _, own in self._folds):
+            weights = np.ones(len(judged)) if judged.weights is None else np.array(judged.weights, np.float64)
+            weights[len(valid) :] = 0.0
+            judged = dataclasses.replace(judged, weights=weights)
+        return self.pool.take(train[:least]), judged
 
     def scaler(self, spec: AbstractScaler, variant: Variant = WHOLE) -> FittedScaler:
         """The scaler fitted on the training part; for the variant ("inputs", number) some inputs are hidden."""

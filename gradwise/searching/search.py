@@ -285,7 +285,7 @@ def search(
             if plan.finalists and not asked.is_set():
                 _hold_finals(driver, plan, clock)
             study = _record(driver, space, strategy, plan, conduct, "interrupted" if asked.is_set() else ended)
-            findings = (*study.findings, *only_one(study.trials, budget))
+            findings = (*study.findings, *only_one(study.trials, budget, driver.first_ended))
             return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=findings)
     finally:
         if store is not None:

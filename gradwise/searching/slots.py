@@ -9,6 +9,7 @@ Measured()      the fastest of a few, timed on the networks at hand
 """
 
 import abc
+import math
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from ..training.state import Examples, State
 _SMALL = 3_000  # parameters up to which 8 networks at once beat one after another on a CPU core
 _FEW = 8
 _MANY = 256
+_MEASURED = 2  # sizes that are timed: each costs two compilations, as much time as many a trial
 
 
 def _power(count: int) -> int:
@@ -56,7 +58,7 @@ class BySize(AbstractSlots):
 
 
 class Measured(AbstractSlots):
-    """The fastest of a few numbers, by the time of a few updates. Sizes that were measured answer for larger ones."""
+    """The fastest of a few numbers, by the time of a few updates. Sizes that were measured answer for others."""
 
     def __init__(self, candidates: tuple[int, ...] = ()):
         self.candidates = candidates
@@ -75,6 +77,9 @@ class Measured(AbstractSlots):
             return candidates[0]
         if size <= self.many:
             return candidates[-1]
+        if len(self.told) >= _MEASURED:
+            nearest = min(self.told, key=lambda one: abs(math.log(one["parameters"] / size)))
+            return max(candidates[0], min(nearest["slots"], candidates[-1]))
         seconds = {}
         for count in candidates:
             population = Population(member, state, train, valid, slots=count)

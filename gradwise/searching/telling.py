@@ -25,14 +25,21 @@ def describe_ground(ground: Ground, recipe: Recipe) -> dict[str, Any]:
     return describe(ground.pool, sizes, scaler, recipe) | {"notes": list(ground.train.notes), "folds": ground.folds}
 
 
-def only_one(trials: Sequence[Trial], budget: Budget) -> list[Finding]:
-    """A time that was enough for one trial: it ran to its end, and nothing was compared."""
-    if budget.seconds is None or len(trials) != 1:
+def only_one(trials: Sequence[Trial], budget: Budget, first_ended: float = 0.0) -> list[Finding]:
+    """A time that was over before a trial had ended, or that was enough for one alone."""
+    if budget.seconds is None:
         return []
+    overdue = first_ended >= budget.seconds
+    if len(trials) != 1 and not overdue:
+        return []
+    told = "was enough for one trial only"
+    if overdue:
+        those = "that one" if len(trials) == 1 else f"{len(trials)} that ran side by side"
+        told = f"was over before a trial had ended: {those} went on to the end all the same"
     return [
         Finding(
             "warning",
-            f"the budget of {budget} was enough for one trial only, which ran to its end: nothing was compared.",
+            f"the budget of {budget} {told}.",
             row="E1",
             next="give it more time and go on with --resume, or search smaller networks.",
         )

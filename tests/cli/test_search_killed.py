@@ -20,7 +20,7 @@ JOURNAL = "study.journal"
 WORDS = (
     *("search", "flowers.csv", "--target", "kind", "--set", "model.widths=8", "--set", "stopping=Off"),
     *("--set", "model.dropout=0", "--set", "criterion.penalties.l2.coefficient=0", "--on", "here"),
-    *("--range", "stopping.epochs=choice(40, 400, 1200, 2400, 3600)", "--no-nested", "--folds", "1"),
+    *("--range", "stopping.epochs=choice(40, 200, 600, 1200, 2000)", "--no-nested", "--folds", "1"),
     *("--finalists", "2", "--seeds", "2"),
 )
 
@@ -28,7 +28,7 @@ WORDS = (
 def journal_trials(folder: Path) -> int:
     """Trials in the journal, counted without opening the study."""
     path = folder / JOURNAL
-    return path.read_bytes().count(b'"user_attrs": {"number"') if path.is_file() else 0
+    return path.read_bytes().count(b'{"op_code":4,') if path.is_file() else 0
 
 
 def kill_at(process, reached) -> bool:
@@ -36,7 +36,7 @@ def kill_at(process, reached) -> bool:
     deadline = time.monotonic() + 120
     while not reached():
         if process.poll() is not None:
-            out, err = process.communicate()
+            _, err = process.communicate()
             assert process.returncode == 0, err
             return False
         assert time.monotonic() < deadline
@@ -71,7 +71,7 @@ def test_a_search_killed_again_and_again_ends_as_if_it_never_was(table, program,
             assert {number: there[number] for number in kept} == kept  # what had ended is there, and was not run again
             kept = there
     assert killed >= 3
-    assert 0 < len(kept)
+    assert len(kept) > 0
     assert gradwise(*words, "--out", "killed", "--resume").code == 0
     assert gradwise(*words, "--out", "whole").code == 0
     one, other = trials_of(folder), trials_of(table.with_name("whole"))
@@ -142,7 +142,7 @@ def test_a_full_disk_fails_in_one_line_and_the_study_goes_on(kilobytes, table, g
     done = subprocess.run(
         ["bash", "-c", f"ulimit -f {kilobytes}; exec {line}"],
         cwd=table.parent,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "GRADWISE_CACHE": ""},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         timeout=120,

@@ -65,11 +65,11 @@ def test_the_space_holds_what_has_a_prior_under_its_path() -> None:
 
 def test_every_value_of_the_space_makes_a_recipe() -> None:
     recipe = defaults.classification()
-    for dimension in read_space(recipe):
+    for one in read_space(recipe):
         for fraction in (0.0, 0.3, 0.7, 0.999999):
-            value = dimension.at(fraction)
-            changed = replace(recipe, dimension.path, value)
-            assert {path: got for path, _, got in knobs(changed)}[dimension.path] == value
+            value = one.at(fraction)
+            changed = replace(recipe, one.path, value)
+            assert {path: got for path, _, got in knobs(changed)}[one.path] == value
 
 
 def test_order_follows_the_fields_and_a_bare_spec_has_no_space() -> None:
@@ -192,9 +192,9 @@ def test_a_space_narrowed_or_given_other_priors(space: Space, recipe: Recipe) ->
     only = space.only(["optimiser.learning_rate"], best)
     assert only.paths == ("optimiser.learning_rate",)
     assert only.recipe_of({"optimiser.learning_rate": 0.25}).model.widths == (8, 8, 8)
-    with pytest.raises(RequestError, match="no dimension `optimiser.learning`.*learning_rate"):
+    with pytest.raises(RequestError, match=r"no dimension `optimiser\.learning`.*learning_rate"):
         space.with_priors({"optimiser.learning": Uniform(0, 1)})
-    with pytest.raises(RequestError, match="the space has `model.dropout` twice"):
+    with pytest.raises(RequestError, match=r"the space has `model\.dropout` twice"):
         Space(recipe, (*space.dimensions, space["model.dropout"]))
 
 

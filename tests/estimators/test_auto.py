@@ -28,6 +28,7 @@ from gradwise.estimators import AutoClassifier, AutoRegressor
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.sgd import Sgd
 from gradwise.searching.sampled import Random, Sobol
+from gradwise.searching.search import Conduct
 from gradwise.searching.studyfile import Budget
 from gradwise.training.stopping import Off
 
@@ -387,7 +388,7 @@ def absolute_error(model: Any, batch: Any, key: Any) -> Any:
 def test_a_network_and_a_loss_of_ones_own_are_searched_as_they_are():
     draw = np.random.default_rng(0)
     X = draw.uniform(-3, 3, (120, 1))
-    y = np.sin(2 * X)
+    y = np.sin(X)
     network = Waves(1, 20, key=jax.random.key(3))
     before = np.asarray(network.pitch)
     recipe = gradwise.defaults.regression(
@@ -400,6 +401,7 @@ def test_a_network_and_a_loss_of_ones_own_are_searched_as_they_are():
         budget=gradwise.Budget(trials=4),
         key=jax.random.key(0),
         plan=gradwise.Plan(finalists=1, seeds=2, refine=False, borders=False),
+        conduct=Conduct(on="here"),
     )
     assert {trial.outcome for trial in study.trials} == {"finished"}
     assert len({trial.values["optimiser.learning_rate"] for trial in study.searched}) == 4

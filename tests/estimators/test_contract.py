@@ -1,11 +1,17 @@
-"""scikit-learn's own checks of both estimators, with their default parts. Two of them are excused, and why is said."""
+"""scikit-learn's own checks of all estimators. Two of them are excused, and why is said.
+
+`Classifier` and `Regressor` have their default parts. The two that search have little to search: what they do with
+rows, targets and parameters does not depend on it, and each is fitted dozens of times.
+"""
 
 from unittest import SkipTest
 
 import pytest
 from sklearn.utils.estimator_checks import check_classifier_multioutput, parametrize_with_checks
 
-from gradwise.estimators import Classifier, Regressor
+from gradwise.core.prior import Choice
+from gradwise.estimators import AutoClassifier, AutoRegressor, Classifier, Regressor
+from gradwise.training.stopping import Off
 
 _WHY = "which rows are held out, and 32-bit rounding, differ between a row of weight 2 and the same row twice"
 EXCUSED = {
@@ -15,11 +21,24 @@ EXCUSED = {
 INAPPLICABLE = (
     "SCIPY_ARRAY_API is not set: not checking array_api input",
     "Classifier does not have a decision_function method.",
+    "AutoClassifier does not have a decision_function method.",
 )
+LITTLE = {
+    "budget": "2 trials",
+    "space": {
+        "model.widths": (16,),
+        "model.dropout": 0.0,
+        "stopping": Off(epochs=30),
+        "optimiser.learning_rate": Choice((0.01, 0.02)),
+    },
+    "finalists": 1,
+    "seeds": 1,
+}
+ESTIMATORS = [Classifier(), Regressor(), AutoClassifier(**LITTLE), AutoRegressor(**LITTLE)]
 
 
 @pytest.mark.slow
-@parametrize_with_checks([Classifier(), Regressor()], expected_failed_checks=lambda estimator: EXCUSED)
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda estimator: EXCUSED)
 def test_scikit_learns_contract_holds(estimator, check):
     try:
         check(estimator)
@@ -31,16 +50,19 @@ def test_scikit_learns_contract_holds(estimator, check):
 @pytest.mark.slow
 def test_labels_pass_the_check_that_is_meant_for_several_outputs():
     check_classifier_multioutput("Classifier", Classifier())
+    check_classifier_multioutput("AutoClassifier", AutoClassifier(**LITTLE))
 
 
 def test_the_tags_say_what_is_true():
-    for estimator in (Classifier(), Regressor()):
+    for estimator in ESTIMATORS:
         tags = estimator.__sklearn_tags__()
         assert tags.input_tags.sparse
         assert tags.input_tags.allow_nan
         assert not tags.no_validation
         assert not tags.non_deterministic
-    assert Classifier().__sklearn_tags__().classifier_tags.multi_label
-    assert not Classifier().__sklearn_tags__().classifier_tags.poor_score
-    assert Regressor().__sklearn_tags__().target_tags.multi_output
-    assert not Regressor().__sklearn_tags__().regressor_tags.poor_score
+    for classifier in (Classifier(), AutoClassifier()):
+        assert classifier.__sklearn_tags__().classifier_tags.multi_label
+        assert not classifier.__sklearn_tags__().classifier_tags.poor_score
+    for regressor in (Regressor(), AutoRegressor()):
+        assert regressor.__sklearn_tags__().target_tags.multi_output
+        assert not regressor.__sklearn_tags__().regressor_tags.poor_score

@@ -10,9 +10,9 @@ import pytest
 import tiny  # beside this file
 
 from gradwise.core.recipe import Recipe
-from gradwise.criteria.penalty import L2
 from gradwise.criteria.compose import Supervised
 from gradwise.criteria.loss import Softmax
+from gradwise.criteria.penalty import L2
 from gradwise.models.mlp import Mlp
 from gradwise.searching import cohort as module
 from gradwise.searching.cohort import Cohort, Done, Job, bucket, off_knobs, told, written_out
@@ -194,9 +194,7 @@ def test_long_curves_are_thinned_and_keep_their_ends(make: Make) -> None:
 # --- memory
 
 
-def test_a_cohort_that_does_not_fit_is_split(
-    make: Make, wanted: list[Done], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cohort_that_does_not_fit_is_split(make: Make, wanted: list[Done], monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for two and a half slots, nine jobs: two at a time, and none is lost."""
     sizes: list[int] = []
 

@@ -82,6 +82,22 @@ def test_folds_deal_each_row_of_the_pool_once() -> None:
     assert sorted(judged) == sorted(pool)
 
 
+def test_folds_of_uneven_sizes_are_made_alike_so_that_they_share_a_program() -> None:
+    """80 rows in 3 folds: the smallest gets an example that counts nothing, the larger training parts lose one."""
+    folded = ground(folds=3)
+    pool, judged = rows(folded.pool), []
+    for variant in folded.variants:
+        train, valid = folded.parts(variant)
+        own = folded.judged_rows(variant)
+        assert (len(train), len(valid)) == (53, 27)
+        assert not set(rows(train)) & set(rows(valid))
+        assert rows(valid)[: len(own)] == [pool[row] for row in own]
+        assert valid.weights is not None
+        assert valid.weights.tolist() == [1.0] * len(own) + [0.0] * (27 - len(own))
+        judged += rows(valid)[: len(own)]
+    assert sorted(judged) == sorted(pool)
+
+
 def test_a_bag_is_drawn_again_from_the_training_part() -> None:
     bags = [ground().parts(("bag", number)) for number in (0, 1, 0)]
     (first, valid), (second, _), (again, _) = bags

@@ -60,9 +60,7 @@ def test_measuring_picks_the_faster(placed: dict[int, tuple[Any, ...]], timed: l
     assert slots.choose(*placed[8], 100) == 8
 
 
-def test_what_was_measured_answers_for_others(
-    placed: dict[int, tuple[Any, ...]], timed: list[tuple[int, int]]
-) -> None:
+def test_what_was_measured_answers_for_others(placed: dict[int, tuple[Any, ...]], timed: list[tuple[int, int]]) -> None:
     """What is too large to share a core is so at any larger size; what is small enough, at any smaller one."""
     slots = Measured((1, 8))
     assert slots.choose(*placed[400], 100) == 1
@@ -76,9 +74,7 @@ def test_what_was_measured_answers_for_others(
     assert slots.told[0] == {"parameters": 3203, "seconds_per_update": {1: 1.0, 8: 1.25}, "slots": 1}
 
 
-def test_the_choice_for_one_size_is_made_once(
-    placed: dict[int, tuple[Any, ...]], timed: list[tuple[int, int]]
-) -> None:
+def test_the_choice_for_one_size_is_made_once(placed: dict[int, tuple[Any, ...]], timed: list[tuple[int, int]]) -> None:
     """Also where the fewest are more than one, as on an accelerator."""
     slots = Measured((2, 8))
     assert slots.choose(*placed[400], 100) == 2  # 1.5/2 for each is less than 10/8
@@ -87,6 +83,17 @@ def test_the_choice_for_one_size_is_made_once(
     assert slots.choose(*placed[8], 100) == 8
     assert slots.choose(*placed[64], 100) == 2
     assert len(timed) == 6
+
+
+def test_no_more_than_two_sizes_are_timed(placed: dict[int, tuple[Any, ...]], timed: list[tuple[int, int]]) -> None:
+    """Timing a size takes two compilations; then the nearest size that was timed answers."""
+    slots = Measured((1, 8))
+    slots.choose(*placed[8], 100)
+    slots.choose(*placed[800], 100)
+    assert len(timed) == 4
+    assert slots.choose(*placed[64], 100) == 8  # 515 parameters: 67 are nearer than 6403, on the scale of factors
+    assert slots.choose(*placed[400], 100) == 1
+    assert len(timed) == 4
 
 
 def test_few_waiting_need_no_measuring(placed: dict[int, tuple[Any, ...]], timed: list[tuple[int, int]]) -> None:

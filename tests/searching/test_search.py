@@ -1,0 +1,277 @@
+"""`search` from end to end on real, small problems: a pure learning algorithm with no knob left but the budget."""
+
+import dataclasses
+import math
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small_study  # beside this file
+
+import gradwise
+from gradwise.core import keys
+from gradwise.core.dataset import Classes, Column, Dataset
+from gradwise.core.errors import RequestError
+from gradwise.core.prior import LogInteger, LogUniform
+from gradwise.core.space import Space, dimension
+from gradwise.core.study import Study
+from gradwise.models.activation import Rectifier
+from gradwise.searching.contenders import Contenders
+from gradwise.searching.driver import Driver
+from gradwise.searching.grid import Grid
+from gradwise.searching.sampled import Random
+from gradwise.searching.search import Budget, Conduct, Plan, search
+from gradwise.searching.slots import Given
+from gradwise.searching.strategy import AbstractStrategy
+
+KEY = keys.from_seed(1)
+RATE = "optimiser.learning_rate"
+BARE = Plan(folds=1, finalists=0, refine=False, borders=False)
+
+
+def blobs(count: int = 240) -> Dataset:
+    """Three clouds that overlap a little."""
+    draw = np.random.default_rng(0)
+    targets = draw.integers(0, 3, count)
+    inputs = np.random.default_rng(1).normal(size=(3, 4))[targets] * 1.5 + draw.normal(size=(count, 4))
+    return Dataset(inputs, targets, Classes(np.array(["a", "b", "c"])), tuple(Column(f"c{n}") for n in range(4)))
+
+
+BLOBS = blobs()
+
+
+def space_of(
+    low: float = 1e-3, high: float = 1.0, *, widths: bool = False, dataset: Dataset = BLOBS, epochs: float = 4.0
+) -> Space:
+    recipe = small_study.recipe_at(dataset=dataset, epochs=epochs)
+    dimensions = [dimension(recipe, RATE, LogUniform(low, high))]
+    if widths:
+        dimensions.append(dimension(recipe, "model.widths.each", LogInteger(3, 12)))
+    return Space(recipe, tuple(dimensions))
+
+
+def run(
+    space: Space | None = None,
+    dataset: Dataset = BLOBS,
+    *,
+    trials: int = 6,
+    plan: Plan = BARE,
+    strategy: AbstractStrategy = Random(),
+    budget: Budget | None = None,
+    metric: str | None = None,
+    **conduct: Any,
+) -> Study:
+    """A search in this process, four networks at once."""
+    given = Conduct(on="here", **{"slots": Given(4), **conduct})
+    chosen = budget or Budget(trials=trials)
+    return search(
+        space or space_of(), dataset, strategy=strategy, budget=chosen, key=KEY, metric=metric, plan=plan, conduct=given
+    )
+
+
+def told(study: Study) -> list[tuple[Any, ...]]:
+    return [(t.number, t.values, t.outcome, t.phase, t.score, t.loss, t.best_age) for t in study.trials]
+
+
+def assert_same(one: Study, other: Study) -> None:
+    """The same trials, with scores equal as far as two populations may differ."""
+    assert [(t.number, t.values, t.outcome, t.phase) for t in one.trials] == [
+        (t.number, t.values, t.outcome, t.phase) for t in other.trials
+    ]
+    np.testing.assert_allclose([t.score for t in one.trials], [t.score for t in other.trials], atol=1e-3)
+    np.testing.assert_allclose([t.loss for t in one.trials], [t.loss for t in other.trials], atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def eight() -> Study:
+    """Eight random trials of rate and width."""
+    return run(space_of(widths=True), trials=8)
+
+
+class Killed(Exception):
+    """Stands for a signal that nobody can catch."""
+
+
+def kill_after(count: int) -> Callable[[dict[str, Any]], None]:
+    def watch(line: dict[str, Any]) -> None:
+        if line["done"] >= count:
+            raise Killed
+
+    return watch
+
+
+# --- trials
+
+
+def test_so_many_trials_numbered_as_proposed(eight: Study) -> None:
+    assert [trial.number for trial in eight.trials] == list(range(8))
+    assert {trial.phase for trial in eight.trials} == {"search"}
+    assert (eight.outcome, eight.strategy, eight.independent) == ("finished", "Random", True)
+    assert len({trial.values["model.widths.each"] for trial in eight.trials}) > 2
+    assert eight.best is not None
+    assert eight.best.score < 0.7 * eight.chance
+    assert all(trial.seconds > 0 for trial in eight.trials)
+
+
+def test_the_same_search_again_is_the_same_study(eight: Study) -> None:
+    assert told(run(space_of(widths=True), trials=8)) == told(eight)
+    assert_same(run(space_of(widths=True), trials=8, slots=Given(1)), eight)  # whoever trains beside
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_study_that_was_killed_ends_as_it_would_have(eight: Study, tmp_path: Path, count: int) -> None:
+    """Rows E16 and E17: after the kill the journal has what ended, and going on gives the uninterrupted study."""
+    space = space_of(widths=True)
+    with pytest.raises(Killed):
+        run(space, trials=8, folder=tmp_path, watch=kill_after(count))
+    lines: list[dict[str, Any]] = []
+    study = run(space, trials=8, folder=tmp_path, resume=True, watch=lines.append)
+    assert_same(study, eight)
+    assert lines[0]["done"] >= count  # it did not begin anew
+    again: list[dict[str, Any]] = []
+    assert_same(run(space, trials=8, folder=tmp_path, resume=True, watch=again.append), eight)
+    assert again == []  # a finished study is not run again
+
+
+def test_more_trials_extend_a_study(eight: Study, tmp_path: Path) -> None:
+    space = space_of(widths=True)
+    first = run(space, trials=4, folder=tmp_path)
+    assert len(first.trials) == 4
+    more = run(space, budget=Budget(trials=4, more=True), folder=tmp_path, resume=True)
+    assert_same(more, eight)
+
+
+def test_another_study_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    run(trials=1, folder=tmp_path)
+    with pytest.raises(RequestError, match="already"):
+        run(trials=1, folder=tmp_path)
+    with pytest.raises(RequestError, match="another range"):
+        run(space_of(1e-2, 1.0), trials=1, folder=tmp_path, resume=True)
+
+
+def test_an_interrupted_search_is_concluded(tmp_path: Path) -> None:
+    """Ctrl-C: what there is is judged and told; the study can go on."""
+
+    def watch(line: dict[str, Any]) -> None:
+        if line["done"] == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    plan = dataclasses.replace(BARE, finalists=1, seeds=2)
+    study = run(trials=40, folder=tmp_path, watch=watch, slots=Given(1), plan=plan)
+    assert study.outcome == "interrupted"
+    assert 3 <= len(study.trials) < 40
+    assert not [trial for trial in study.trials if trial.phase == "finalist"]
+    assert study.winner
+    assert study.predictor is not None
+    np.testing.assert_allclose(study.predictor.predict(BLOBS.inputs[:9]).sum(1), 1.0, atol=1e-5)
+
+
+# --- time
+
+
+def test_a_budget_too_small_for_one_trial_runs_one_and_says_so() -> None:
+    study = run(budget=Budget(seconds=1e-9))
+    assert [(trial.number, trial.outcome) for trial in study.trials] == [(0, "finished")]
+    (said,) = [finding for finding in study.findings if finding.row == "E1"]
+    assert "was over before a trial had ended" in said.what
+    assert study.predictor is not None
+
+
+def test_a_budget_of_time_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that a test turns: a look at it costs a second, of a hundred that there are."""
+    clock = iter(range(10**6))
+    seen: list[int] = []
+
+    def seconds(driver: Driver) -> float:
+        seen.append(next(clock))
+        return float(seen[-1])
+
+    monkeypatch.setattr(Driver, "seconds", property(seconds))
+    plan = Plan(folds=1, finalists=1, seeds=2, stop_early=False)
+    study = run(budget=Budget(seconds=100.0), plan=plan)
+    assert study.outcome == "finished"
+    assert len(study.searched) >= 2
+    assert {"search", "finalist"} <= {trial.phase for trial in study.trials}
+    assert seen[-1] < 130  # no phase began after the end
+
+
+# --- the rest of the journey
+
+
+def test_the_border_is_followed_unattended() -> None:
+    """Rates far too low for plain gradient descent: the search says so, goes beyond, and does better (row E4)."""
+    space = space_of(1e-3, 3e-2, epochs=20.0)
+    study = run(space, trials=4, plan=dataclasses.replace(BARE, borders=True), strategy=Grid(values=4))
+    inside, beyond = ([trial for trial in study.trials if trial.phase == phase] for phase in ("search", "border"))
+    assert beyond
+    assert study.asked[RATE].prior == LogUniform(1e-3, 3e-2)
+    assert study.space[RATE].prior.high >= 0.3  # type: ignore[attr-defined]
+    assert study.best in beyond
+    assert study.best.values[RATE] > 3e-2  # type: ignore[union-attr]
+    assert min(trial.score for trial in beyond) < min(trial.score for trial in inside) - 0.05
+    said = [finding for finding in study.findings if finding.row == "E4"]
+    assert any("lies on the high end" in finding.what for finding in said)
+    assert study.analysis["borders"]
+
+
+def test_every_trial_diverging_gives_a_verdict() -> None:
+    space = space_of(1e19, 1e20)
+    model = dataclasses.replace(space.recipe.model, activation=Rectifier())
+    study = run(Space(dataclasses.replace(space.recipe, model=model), space.dimensions), trials=5)
+    assert {trial.outcome for trial in study.trials} == {"diverged"}
+    assert study.best is None
+    assert study.predictor is None
+    (verdict,) = [finding for finding in study.findings if finding.level == "error"]
+    assert "diverged" in verdict.what
+    assert RATE in verdict.what
+    assert math.isfinite(study.chance)
+
+
+def test_the_whole_journey_on_folds() -> None:
+    """A small set: five folds judge a trial; then around the best, finalists with seeds, a committee, one test pass."""
+    plan = Plan(finalists=2, seeds=2)
+    study = run(trials=4, plan=plan)
+    assert study.data["folds"] == 5
+    phases = [trial.phase for trial in study.trials]
+    assert phases.count("search") == 4
+    assert phases.count("refine") >= 1
+    assert phases.count("finalist") == 4
+    assert [trial.number for trial in study.trials] == list(range(len(phases)))
+    assert study.winner["values"][RATE] > 0
+    assert 0 <= study.estimates["test"] < 0.6 * study.chance
+    error = np.mean(study.predictor.predict(BLOBS.inputs).argmax(1) != BLOBS.targets)
+    assert error < 0.6 * study.chance
+
+
+def test_scores_of_uneven_folds_are_those_of_their_examples(tmp_path: Path) -> None:
+    """241 rows leave folds of unequal sizes: each example's score is still 0 or 1, and their mean is the trial's."""
+    study = run(dataset=blobs(241), trials=2, plan=dataclasses.replace(BARE, folds=5), folder=tmp_path)
+    found = Contenders(tmp_path).all()
+    assert found
+    for kept in found:
+        np.testing.assert_allclose(kept.scores, np.round(kept.scores), atol=1e-5)
+        assert kept.scores.mean() == pytest.approx(kept.score, abs=1e-6)
+        assert kept.score == pytest.approx(study.trials[kept.number].score)
+
+
+def test_absolute_errors_are_searched_and_shown_as_such() -> None:
+    dataset = small_study.diabetes()
+    space = space_of(dataset=dataset)
+    followed = gradwise.defaults.following(space.recipe, "mae")
+    study = run(Space(followed, space.dimensions), dataset, trials=3, metric="mae")
+    assert study.score_kind == "absolute"
+    deviation = dataset.targets.std()
+    assert study.unit == pytest.approx(deviation, rel=0.2)
+    best = study.shown(study.best.score)  # type: ignore[union-attr]
+    assert 0.3 * deviation < best < deviation
+    assert study.shown(study.chance) == pytest.approx(np.abs(dataset.targets - dataset.targets.mean()).mean(), rel=0.2)
+
+
+def test_a_space_without_a_dimension_is_refused() -> None:
+    with pytest.raises(RequestError, match="the space has no dimension"):
+        run(Space(space_of().recipe, ()))
+    with pytest.raises(RequestError, match="`rmse` does not measure classes"):
+        run(metric="rmse")
