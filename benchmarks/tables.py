@@ -89,8 +89,8 @@ def search_demo(result: dict[str, Any]) -> str:
 def search_vs_optuna(result: dict[str, Any]) -> str:
     hours = result["trials_an_hour"]
     title = (
-        f"A random search in Bergstra and Bengio's space on 10 000 MNIST digits: the same {result['trials']} recipes of "
-        f"{result['epochs']} epochs, 2 processes on each side.\n\n"
+        "A random search in Bergstra and Bengio's space on 10 000 MNIST digits: "
+        f"the same {result['trials']} recipes of {result['epochs']} epochs, 2 processes on each side.\n\n"
     )
     lines = ["| | trials an hour |", "|---|---|"]
     lines += [f"| gradwise | {hours['gradwise']:.0f} |", f"| Optuna + PyTorch eager | {hours['optuna']:.0f} |"]
@@ -99,9 +99,10 @@ def search_vs_optuna(result: dict[str, Any]) -> str:
 
 def search_vs_optuna_gpu(result: dict[str, Any]) -> str:
     title = (
-        f"The same space on a GPU, the paper's own stopping rule: {result['trials']} trials of {result['mean_epochs']:.0f} "
-        f"epochs on average in {result['seconds']:.0f} s, compiling included. PyTorch's time per update is measured on a "
-        "sample of the same recipes and multiplied by the updates that gradwise ran.\n\n"
+        f"The same space on a GPU, the paper's own stopping rule: {result['trials']} trials of "
+        f"{result['mean_epochs']:.0f} epochs on average in {result['seconds']:.0f} s, compiling included. PyTorch's "
+        "time per update is measured on a sample of the same recipes and multiplied by the updates that gradwise "
+        "ran.\n\n"
     )
     lines = ["| PyTorch eager processes | hours for these trials | gradwise is faster by |", "|---|---|---|"]
     for count, peer in result["peers"].items():
@@ -135,8 +136,8 @@ def hyperlearner(result: dict[str, Any]) -> str:
         lines.append(f"| {row['name']} | {row['rows']} | {mine} | {trials} | {' | '.join(cells)} |")
     wins = result["wins"]
     tail = (
-        f"\nUnattended, {result['seconds']:g} s each for gradwise and for the random search. Error rate, or root mean squared "
-        f"error (reg_…), on a fifth of the rows. gradwise is better than both networks on {wins['both']} of "
+        f"\nUnattended, {result['seconds']:g} s each for gradwise and for the random search. Error rate, or root mean "
+        f"squared error (reg_…), on a fifth of the rows. gradwise is better than both networks on {wins['both']} of "
         f"{len(result['rows'])} sets, than boosting on {wins['boosting']}.\n"
     )
     return "\n".join(lines) + "\n" + tail + _source(result)

@@ -223,6 +223,7 @@ DOORS = {
     "data/fitted.py": "data/test_scale.py",
     "data/measure.py": "data/test_scale.py",
     "reporting/figure.py": "reporting/test_page.py",
+    "searching/strategy.py": "searching/test_sampled.py",
     "testing/oracles.py": "optimisers/test_sgd.py",
     "testing/typed.py": "conftest.py",
 }

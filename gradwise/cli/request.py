@@ -24,9 +24,9 @@ from ..searching.studyfile import Budget, write_study_file
 from . import folder as folders
 from .fitting import data_request, resolve_for
 from .plan import check_network
+from .ranges import build_space, written_ranges
 from .resolve import Resolved, locate, words_of
 from .search_options import Asked, SearchOptions, parse_strategy
-from .space import build_space, written_ranges
 
 
 @dataclasses.dataclass(frozen=True)

@@ -238,6 +238,7 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         brings its own recipe, whose split is not used.
     finalists, seeds
         How many of the best settings are trained again, and with how many seeds each; the best on average is chosen.
+        Where folds judge, a seed is a network for each fold, and fewer seeds make as many networks.
     committee
         What answers together: "seeds" (the chosen setting's networks), "bagging" (each trained on its own bootstrap
         sample), "inputs" (each sees some inputs) or "contenders" (the best of different settings).

@@ -269,7 +269,7 @@ class Driver:
                 if not first:
                     self._cut()
                     return "interrupted" if self.asked.is_set() else "out_of_time"
-            room = 0 if late else self._room(strategy)
+            room = 0 if late else self._room(looks_back=strategy.looks_back)
             wanted = int(min(left, max(room, 0 if self._running else 1)))
             started = self._ask(strategy, wanted, phase) if wanted > 0 and not enough else 0
             if not self._running and not started:
@@ -283,9 +283,9 @@ class Driver:
                     self.follow_borders()
                 enough = stop_early and not self._worth_going_on(strategy)
 
-    def _room(self, strategy: AbstractStrategy) -> int:
+    def _room(self, *, looks_back: bool) -> int:
         """Trials that may start now. With folds few at a time: a trial is worth nothing until its last fold ends."""
-        room = self.executor.room(looks_back=strategy.looks_back) // self._each
+        room = self.executor.room(looks_back=looks_back) // self._each
         return room if self._each == 1 else min(room, max(0, 2 * self.executor.hands - len(self._running)))
 
     def _worth_going_on(self, strategy: AbstractStrategy) -> bool:
@@ -319,7 +319,7 @@ class Driver:
             if self.asked.is_set() or self.seconds >= until:
                 finished += self._cut()
                 break
-            while waiting and (not self._running or self.executor.room(looks_back=False) >= self._each):
+            while waiting and (not self._running or self._room(looks_back=False) > 0):
                 self.start(*waiting.pop(0))
             finished += self._take(self.executor.wait(0.25))
             self._tell(phase, len(proposals))

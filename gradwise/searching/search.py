@@ -53,6 +53,7 @@ from .zoom import AroundBest
 _FOLDED = 1000  # rows up to which a trial is judged on folds: below, one part of them is too few to choose by
 _FOLDS = 5
 _REFINED = 0.2  # of the time of the search proper
+_CONCLUDED = 0.06  # of a budget of time, for what follows the last training
 _BORDER_ROUNDS = 3
 
 
@@ -114,12 +115,19 @@ def folds_of(plan: Plan, dataset: Dataset) -> int:
     return _FOLDS if len(dataset) <= _FOLDED and dataset.times is None and len(dataset) >= 10 * _FOLDS else 1
 
 
+def seeds_of(plan: Plan, ground: Ground) -> int:
+    """Seeds of each finalist. With folds each seed is a network for each fold: so many fewer give as many networks."""
+    if ground.folds == 1 or plan.committee in {"bagging", "inputs"}:  # whose members are not judged on folds
+        return plan.seeds
+    return min(plan.seeds, max(2, -(-plan.seeds // ground.folds)))
+
+
 class _Clock:
     """How the time of a study is shared out: to search, to refine, and for the finals at the end."""
 
     def __init__(self, budget: Budget, driver: Driver, plan: Plan):
         self.budget, self.driver, self.plan = budget, driver, plan
-        self.end = math.inf if budget.seconds is None else budget.seconds
+        self.end = math.inf if budget.seconds is None else (1.0 - _CONCLUDED) * budget.seconds
 
     @property
     def reserve(self) -> float:
@@ -130,7 +138,8 @@ class _Clock:
         trials.sort(key=lambda trial: trial.score)
         best = trials[: max(3, len(trials) // 4)]
         each = sum(trial.seconds for trial in best) / len(best) if best else 0.0
-        needed = 1.2 * each * self.plan.finalists * self.plan.seeds / self.driver.executor.hands
+        seeds = seeds_of(self.plan, self.driver.ground)
+        needed = 1.2 * each * self.plan.finalists * seeds / self.driver.executor.hands
         return min(0.5 * self.end, max(0.1 * self.end, needed))
 
     @property
@@ -224,7 +233,7 @@ def _hold_finals(driver: Driver, plan: Plan, clock: _Clock) -> None:
             trials,
             driver.ground.variants,
             settings=plan.finalists,
-            seeds=plan.seeds,
+            seeds=seeds_of(plan, driver.ground),
             kind=plan.committee if plan.committee != "contenders" else "seeds",
         )
 

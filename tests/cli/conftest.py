@@ -146,6 +146,12 @@ def search_once(folder: Path, name: str, *words: str) -> Path:
     return folder / name
 
 
+@pytest.fixture
+def search_words() -> tuple[str, ...]:
+    """The words of a small search on `flowers.csv`."""
+    return ("search", "flowers.csv", "--target", "kind", *TINY_SEARCH)
+
+
 @pytest.fixture(scope="session")
 def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished study of four trials. Not to be written to: copy it."""

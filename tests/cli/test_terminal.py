@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gradwise.cli.terminal import Progress, one_line, show_result
@@ -97,3 +98,31 @@ def test_progress_on_a_terminal(table):
     assert line is not None, shown[-2000:]
     assert len(line[0]) <= 80
     assert "Test error" in shown
+
+
+def test_progress_of_a_search_on_a_terminal(table):
+    words = ("--trials", "6", "--range", "stopping.epochs=choice(200, 2000, 6000)", "--finalists", "0", "--no-report")
+    still = ("--set", "model.dropout=0", "--set", "criterion.penalties.l2.coefficient=0", "--on", "here", "--no-nested")
+    asked = ["search", "flowers.csv", "--target", "kind", *TINY, *words, *still, "--folds", "1", "--out", "study"]
+    shown = seen_on_a_terminal(asked, table.parent)
+    line = re.search(r"search \S+ (\d) of 6 done  (\d) running  best [\d.]+\u202f%", shown)
+    assert line is not None, shown[-2000:]
+    assert int(line[1]) + int(line[2]) <= 6
+    assert len(line[0]) <= 80
+    assert "Test error" in shown
+
+
+def test_scores_are_told_as_people_read_them():
+    from gradwise import defaults
+    from gradwise.cli.terminal import score_words
+    from gradwise.core.dataset import Numbers
+    from gradwise.core.space import Space
+    from gradwise.data.readers import read
+
+    flowers = read("iris")
+    assert score_words(Space(defaults.classification(), ()), flowers)(0.25) == "25.0\u202f%"
+    heights = dataclasses.replace(
+        flowers, task=Numbers(("height",)), targets=np.where(np.arange(150) % 2, 30.0, 10.0)[:, None]
+    )
+    show = score_words(Space(defaults.regression(), ()), heights)
+    assert show(0.25) == "5"  # half a standard deviation of 10

@@ -11,6 +11,7 @@ from sklearn.utils.estimator_checks import check_classifier_multioutput, paramet
 
 from gradwise.core.prior import Choice
 from gradwise.estimators import AutoClassifier, AutoRegressor, Classifier, Regressor
+from gradwise.optimisers.sgd import Sgd
 from gradwise.training.stopping import Off
 
 _WHY = "which rows are held out, and 32-bit rounding, differ between a row of weight 2 and the same row twice"
@@ -29,7 +30,8 @@ LITTLE = {
         "model.widths": (16,),
         "model.dropout": 0.0,
         "stopping": Off(epochs=30),
-        "optimiser.learning_rate": Choice((0.01, 0.02)),
+        "optimiser": Sgd(),
+        "optimiser.learning_rate": Choice((0.05, 0.1)),
     },
     "finalists": 1,
     "seeds": 1,

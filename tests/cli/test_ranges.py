@@ -1,7 +1,7 @@
 import pytest
 
 from gradwise import defaults
-from gradwise.cli.space import build_space, written_ranges
+from gradwise.cli.ranges import build_space, written_ranges
 from gradwise.core.errors import RequestError
 from gradwise.core.prior import Choice, LogUniform, Uniform
 from gradwise.core.tree import replace
