@@ -24,6 +24,7 @@ from ..training.state import Examples
 
 Variant = tuple[str, int]
 WHOLE: Variant = ("whole", 0)
+_FINAL_FOLDS = 5
 _INPUT_SHARE = 0.7  # of the inputs that a member of a committee of input subsets sees
 
 
@@ -51,6 +52,7 @@ class Ground:
     class_weight: CLASS_WEIGHTS
     words: tuple[int, ...]  # of the study's key: a key itself does not travel between processes
     folds: int = 1
+    split: AbstractSplit | None = None  # what drew the parts
 
     @staticmethod
     def of(
@@ -64,7 +66,7 @@ class Ground:
     ) -> "Ground":
         train, valid, test = split(dataset, key=keys.named(key, "split"))
         words = tuple(int(word) for word in np.ravel(jax.random.key_data(key)))
-        return Ground(train, valid, test, metric, class_weight, words, folds)
+        return Ground(train, valid, test, metric, class_weight, words, folds, split)
 
     @property
     def key(self) -> Key[Array, ""]:
@@ -81,7 +83,19 @@ class Ground:
 
     @functools.cached_property
     def _folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return folds(self.pool, self.folds, key=keys.named(self.key, "inner folds"))
+        return folds(self.pool, self.dealt, key=keys.named(self.key, "inner folds"))
+
+    @property
+    def dealt(self) -> int:
+        """Folds that the pool can be dealt into: those that judge a trial, or those of the finalists."""
+        return self.folds if self.folds > 1 else min(_FINAL_FOLDS, len(self.pool))
+
+    @property
+    def final_variants(self) -> tuple[Variant, ...]:
+        """The trainings of a finalist: each fold's network learns from what the others are judged by, so that the
+        committee has seen all of the pool. Parts that were given, or that follow time, stay as they are."""
+        dealt = type(self.split).__name__ in {"HoldOut", "GroupHoldOut"} and len(self.pool) >= 10 * _FINAL_FOLDS
+        return tuple(("fold", number) for number in range(self.dealt)) if dealt or self.folds > 1 else (WHOLE,)
 
     @property
     def variants(self) -> tuple[Variant, ...]:

@@ -139,7 +139,8 @@ class _Clock:
         best = trials[: max(3, len(trials) // 4)]
         each = sum(trial.seconds for trial in best) / len(best) if best else 0.0
         seeds = seeds_of(self.plan, self.driver.ground)
-        needed = 1.2 * each * self.plan.finalists * seeds / self.driver.executor.hands
+        networks = seeds * len(self.driver.ground.final_variants) / len(self.driver.ground.variants)
+        needed = 1.2 * each * self.plan.finalists * networks / self.driver.executor.hands
         return min(0.5 * self.end, max(0.1 * self.end, needed))
 
     @property
@@ -231,7 +232,7 @@ def _hold_finals(driver: Driver, plan: Plan, clock: _Clock) -> None:
     def plan_of(trials: Iterable[Trial]) -> list[tuple[Proposal, tuple[Variant, ...]]]:
         return finalist_proposals(
             trials,
-            driver.ground.variants,
+            driver.ground.final_variants,
             settings=plan.finalists,
             seeds=seeds_of(plan, driver.ground),
             kind=plan.committee if plan.committee != "contenders" else "seeds",
