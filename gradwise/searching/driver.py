@@ -253,11 +253,13 @@ class Driver:
         phase: str = "search",
         borders: bool = False,
         stop_early: bool = False,
+        few: bool = False,
     ) -> str:
         """Trials by a strategy until there are `trials` of them, the study is `until` seconds old, or it has no more.
 
         With `borders`, ends of intervals that hold the best value are moved out on the way; with `stop_early` it ends
-        when more trials are no longer worth it. Returns how it ended.
+        when more trials are no longer worth it; `few` run at a time where it is better that some end than that all have
+        begun. Returns how it ended.
         """
         looked = 0
         enough = False
@@ -269,7 +271,7 @@ class Driver:
                 if not first:
                     self._cut()
                     return "interrupted" if self.asked.is_set() else "out_of_time"
-            room = 0 if late else self._room(looks_back=strategy.looks_back)
+            room = 0 if late else self._room(looks_back=few or strategy.looks_back)
             wanted = int(min(left, max(room, 0 if self._running else 1)))
             started = self._ask(strategy, wanted, phase) if wanted > 0 and not enough else 0
             if not self._running and not started:

@@ -191,8 +191,8 @@ def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: P
     if plan.borders:
         ended = _beyond_borders(driver, max(4, (wanted or len(driver.of_phase("search"))) // 4), clock)
     if plan.refine and driver.best is not None and ended != "interrupted":
-        limit = None if by_time else max(4, (wanted or 0) // 4)
-        ended = driver.explore(AroundBest(), trials=limit, until=clock.refine_until, phase="refine")
+        limit = None if by_time else max(2, (wanted or 0) // 4)
+        ended = driver.explore(AroundBest(), trials=limit, until=clock.refine_until, phase="refine", few=by_time)
     return "interrupted" if driver.asked.is_set() else "finished"
 
 
