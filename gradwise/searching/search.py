@@ -116,10 +116,11 @@ def folds_of(plan: Plan, dataset: Dataset) -> int:
 
 
 def seeds_of(plan: Plan, ground: Ground) -> int:
-    """Seeds of each finalist. With folds each seed is a network for each fold: so many fewer give as many networks."""
-    if ground.folds == 1 or plan.committee in {"bagging", "inputs"}:  # whose members are not judged on folds
+    """Seeds of each finalist. Where a seed is a network for each fold, fewer seeds give as many networks."""
+    each = len(ground.final_variants)
+    if each == 1 or plan.committee in {"bagging", "inputs"}:  # whose members are not judged on folds
         return plan.seeds
-    return min(plan.seeds, max(2, -(-plan.seeds // ground.folds)))
+    return max(1, -(-plan.seeds // each))
 
 
 class _Clock:

@@ -53,7 +53,7 @@ def quick(**changes: Any) -> dict[str, Any]:
 def test_a_search_ends_with_a_study_a_recipe_and_a_committee(iris):
     X, y = iris
     found = AutoClassifier(**quick(budget="3 trials", finalists=2)).fit(X[:100], y[:100])
-    assert found.score(X[100:], y[100:]) > 0.85
+    assert found.score(X[100:], y[100:]) > 0.8
     study = found.study_
     assert isinstance(study, gradwise.Study)
     assert [trial.phase for trial in study.trials] == ["search"] * 3 + ["finalist"] * 4

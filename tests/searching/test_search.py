@@ -238,7 +238,7 @@ def test_the_whole_journey_on_folds() -> None:
     phases = [trial.phase for trial in study.trials]
     assert phases.count("search") == 4
     assert phases.count("refine") >= 1
-    assert phases.count("finalist") == 4
+    assert phases.count("finalist") == 2  # a seed is a network for each fold: one of them gives five
     assert [trial.number for trial in study.trials] == list(range(len(phases)))
     assert study.winner["values"][RATE] > 0
     assert 0 <= study.estimates["test"] < 0.6 * study.chance
