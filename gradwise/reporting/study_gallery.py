@@ -304,11 +304,15 @@ def committee_figures(study: Study) -> Iterator[Figure]:
             ("their mean", words.in_metric(metric, mean)),
             (Cell("committee", strong=True), words.in_metric(metric, together)),
         )
-        how = {"bagging": ", each on its own draw of the examples", "inputs": ", each on its own inputs"}
+        how = {
+            "bagging": ", each on its own draw of the examples",
+            "inputs": ", each on its own inputs",
+            "contenders": " of the best trials",
+        }
         yield Figure(
             "committee",
             "The committee against its members",
-            f"{len(tests)} networks{how.get(str(found.get('kind')), ' that differ in their seed alone')}: "
+            f"{len(tests)} networks{how.get(str(found.get('kind')), ' of one setting')}: "
             f"{words.in_metric(metric, mean)} on average, {words.in_metric(metric, together)} together.",
             partial(study_draw.committee, tests, together=together, mean=mean, metric=metric),
             Table("Numbers", ("", f"test {words.metric_name(metric)}"), rows, (1,)),

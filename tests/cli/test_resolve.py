@@ -160,7 +160,7 @@ def test_tables_mirror_paths():
 def test_every_part_can_become_any_other_of_its_kind():
     from gradwise.cli.resolve import _classes
 
-    only_in_python = {"Chain"}  # it needs its steps
+    only_in_python = {"Chain", "PaddedMlp"}  # one needs its steps, the other is what a population makes of an `Mlp`
     made = 0
     for path, part in parts(RECIPES["classes"]):
         for name, kind in _classes(part).items():

@@ -11,6 +11,7 @@ import pytest
 
 from gradwise.core import keys
 from gradwise.core.errors import RequestError
+from gradwise.core.recipe import Recipe
 from gradwise.data.batches import Fixed, Reshuffled, Stream
 from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.adaptive import Adam
