@@ -56,9 +56,13 @@ def for_task(task: Task, **parts: Any) -> Recipe:
     return {"classes": classification, "labels": multilabel, "numbers": regression}[task.kind](**parts)
 
 
+# Less patient than one network alone: another trial takes its place.
+SEARCH_STOPPING = Patience(initial_examples=40_000.0, least_examples=4000)
+
+
 def for_search(task: Task, **parts: Any) -> Recipe:
-    """The recipe that a search varies: less patient than one network alone, since another trial takes its place."""
-    return for_task(task, **{"stopping": Patience(initial_examples=40_000.0, least_examples=4000), **parts})
+    """The recipe that a search varies."""
+    return for_task(task, **{"stopping": SEARCH_STOPPING, **parts})
 
 
 def following(recipe: Recipe, metric: str) -> Recipe:

@@ -235,7 +235,8 @@ def advice(
         sentence = "a trial makes no error on the validation part: more trials have nothing to gain there."
         return Advice(False, sentence, 0.0, noise, count)
     if count < LEAST_TRIALS:
-        sentence = f"{count} trials are too few to say whether more are worth it: run {LEAST_TRIALS} or more."
+        several = "1 trial is" if count == 1 else f"{count} trials are"
+        sentence = f"{several} too few to say whether more are worth it: run {LEAST_TRIALS} or more."
         return Advice(True, sentence, math.nan, noise, count)
     units = _Units(shown, unit)
     judged = _of_draws if independent and all(trial.continues is None for trial in searched) else _of_sequence

@@ -43,10 +43,10 @@ def _read_options(given: dict[str, Any], config: str | None, sets: list[str]) ->
     return merge(given, table, str(config)), assignments
 
 
-def resolve_for(options: DataOptions, assignments: Iterable[Assignment], kind: str) -> Resolved:
+def resolve_for(options: DataOptions, assignments: Iterable[Assignment], kind: str, **parts: Any) -> Resolved:
     """The recommended recipe for this kind of task, with what the options and assignments change."""
     recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
-    recipe = recommended[kind]()
+    recipe = recommended[kind](**parts)
     if options.metric:
         recipe = defaults.following(recipe, check_metric(options.metric, kind))
     if options.group:

@@ -117,7 +117,8 @@ def prepare(asked: Asked) -> Prepared:
     """The request, ready to be run."""
     options = extended(asked.options)
     dataset = read(options.data, data_request(options))
-    resolved = resolve_for(options, (*asked.recipe, *asked.sets), dataset.task.kind)
+    changes = (*asked.recipe, *asked.sets)
+    resolved = resolve_for(options, changes, dataset.task.kind, stopping=defaults.SEARCH_STOPPING)
     turned = [locate(resolved.recipe, item.path.removesuffix(".class"), item.source)[0] for item in asked.sets]
     space = build_space(
         resolved.recipe,

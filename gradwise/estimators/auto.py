@@ -159,7 +159,7 @@ class AutoEstimator(Estimator):
         if isinstance(self.space, Space):
             found = Space(dataclasses.replace(self.space.recipe, split=split), self.space.dimensions)
         elif self.space is None or isinstance(self.space, Mapping):
-            found = _as_said(defaults.for_task(task, split=split), self.space or {})
+            found = _as_said(defaults.for_search(task, split=split), self.space or {})
         else:
             raise RequestError(
                 f"`space` must be None, a mapping from paths to ranges or a `Space`; got {self.space!r}."

@@ -74,7 +74,6 @@ class Plan:
     stop_early: bool = True
     committee: str = "seeds"
     batch_size: bool = False
-    test: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
