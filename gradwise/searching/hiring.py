@@ -6,7 +6,7 @@
 | here | this process |
 | cpu, gpu | the same, on that device |
 | workers, workers:4 | processes on this machine, one core each |
-| ray, ray://host:port | a Ray cluster: started here, or joined |
+| ray, ray://host:port, host:port | a Ray cluster: started here, or joined |
 """
 
 import os
@@ -49,7 +49,7 @@ def hire(on: str | None, ground: Ground, space: Space, *, slots: AbstractSlots |
     """The executor for a word."""
     word = (on or "").strip().lower()
     options: dict[str, Any] = {"slots": slots or Measured(), "varying": varying(space)}
-    if word.startswith("ray"):
+    if word.startswith("ray") or re.fullmatch(r"(?!workers:)[\w.-]+:\d{1,5}", word):
         from .fleet import Fleet
 
         return Fleet(ground, address=None if word == "ray" else on, **options)
