@@ -192,7 +192,7 @@ def test_a_space_in_words_and_values():
 
 def test_values_alone_leave_the_rest_of_the_recommended_space():
     task = gradwise.Numbers(("y",))
-    recommended = gradwise.defaults.search_space(gradwise.defaults.regression(stopping=gradwise.defaults.SEARCH_STOPPING))
+    recommended = gradwise.defaults.search_space(gradwise.defaults.for_search(task))
     space = AutoRegressor(space={"model.widths": (8, 8)})._space(task, recommended.recipe.split)
     assert space.paths == tuple(path for path in recommended.paths if not path.startswith("model.widths"))
     assert get(space.recipe, "model.widths") == (8, 8)
