@@ -66,6 +66,11 @@ def parts(dataset: Any, seed: int) -> tuple[Any, Any]:
     return dataset.take(learned), dataset.take(judged)
 
 
+def flat(dataset: Any) -> Any:
+    """The inputs as scikit-learn wants them: one row an example."""
+    return dataset.inputs.reshape(len(dataset), -1)
+
+
 def error(dataset: Any, predicted: Any) -> float:
     """The error rate of labels, the root mean squared error of numbers."""
     import numpy as np
@@ -105,7 +110,7 @@ def network_of(train: Any, seed: int) -> Any:
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     words = [n for n, column in enumerate(train.columns) if column.kind == "category"]
-    numbers = [n for n in range(train.inputs.shape[1]) if n not in words]
+    numbers = [n for n in range(flat(train).shape[1]) if n not in words]
     ready = make_column_transformer(
         (make_pipeline(SimpleImputer(), StandardScaler()), numbers),
         (OneHotEncoder(handle_unknown="ignore", sparse_output=False), words),
@@ -116,8 +121,8 @@ def network_of(train: Any, seed: int) -> Any:
 
 def run_network(train: Any, test: Any, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
-    fitted = network_of(train, seed).fit(train.inputs, train.targets.squeeze())
-    return {"error": error(test, fitted.predict(test.inputs)), "seconds": time.perf_counter() - began}
+    fitted = network_of(train, seed).fit(flat(train), train.targets.squeeze())
+    return {"error": error(test, fitted.predict(flat(test))), "seconds": time.perf_counter() - began}
 
 
 def run_random_search(train: Any, test: Any, seconds: float, seed: int) -> dict[str, Any]:
@@ -140,13 +145,13 @@ def run_random_search(train: Any, test: Any, seconds: float, seed: int) -> dict[
         search = RandomizedSearchCV(
             network_of(train, seed), ranges, n_iter=4, cv=3, n_jobs=2, random_state=seed + tried, error_score=-math.inf
         )
-        search.fit(train.inputs, train.targets.squeeze())
+        search.fit(flat(train), train.targets.squeeze())
         tried += 4
         longest = max(longest, time.perf_counter() - start)
         if best is None or search.best_score_ > best.best_score_:
             best = search
     spent = time.perf_counter() - began
-    return {"error": error(test, best.predict(test.inputs)), "seconds": spent, "trials": tried}
+    return {"error": error(test, best.predict(flat(test))), "seconds": spent, "trials": tried}
 
 
 def run_boosting(train: Any, test: Any, seed: int) -> dict[str, Any]:
@@ -156,8 +161,8 @@ def run_boosting(train: Any, test: Any, seed: int) -> dict[str, Any]:
     kind = HistGradientBoostingClassifier if train.task.kind == "classes" else HistGradientBoostingRegressor
     began = time.perf_counter()
     options = {"categorical_features": words} if any(words) else {}
-    fitted = kind(random_state=seed, **options).fit(train.inputs, train.targets.squeeze())
-    return {"error": error(test, fitted.predict(test.inputs)), "seconds": time.perf_counter() - began}
+    fitted = kind(random_state=seed, **options).fit(flat(train), train.targets.squeeze())
+    return {"error": error(test, fitted.predict(flat(test))), "seconds": time.perf_counter() - began}
 
 
 def run_set(name: str, options: argparse.Namespace) -> dict[str, Any]:

@@ -270,14 +270,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--on", choices=("cpu", "gpu"), default="cpu")
-    parser.add_argument("--trials", type=int, default=0, help="32 on the CPU, 512 on the GPU")
-    parser.add_argument("--epochs", type=int, default=10, help="of each trial on the CPU")
-    parser.add_argument("--rounds", type=int, default=2, help="on the CPU; the fastest of each side counts")
+    parser.add_argument("--trials", type=int, default=0, help="24 on the CPU, 256 on the GPU")
+    parser.add_argument("--epochs", type=int, default=40, help="of each trial on the CPU")
+    parser.add_argument("--rounds", type=int, default=1, help="on the CPU; the fastest of each side counts")
     parser.add_argument("--sample", type=int, default=1500, help="updates of each sampled PyTorch trial on the GPU")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=HERE / "results")
     options = parser.parse_args()
-    options.trials = options.trials or (32 if options.on == "cpu" else 512)
+    options.trials = options.trials or (24 if options.on == "cpu" else 256)
     if options.on == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     sys.path.insert(0, str(HERE))

@@ -68,13 +68,14 @@ class Done:
 def bucket(width: int, *, coarse: bool = False) -> int:
     """The size of array for a layer of this width: few sizes for many widths, little of each unused.
 
-    16, then powers of two from 64 on; `coarse` leaves out 16 and 128 too: on an accelerator such sizes cost nothing.
+    16, 64, then multiples of 64. With `coarse` 64, 256, then powers of two: on an accelerator size costs less.
     """
-    size = 16
+    if not coarse:
+        return 16 if width <= 16 else -(-width // 64) * 64
+    size = 64
     while size < width:
-        size *= 2
-    size = 64 if size == 32 else size
-    return 64 if coarse and size < 64 else 256 if coarse and size == 128 else size
+        size *= 4 if size == 64 else 2
+    return size
 
 
 def _at(path: str) -> Callable[[Any], Any]:

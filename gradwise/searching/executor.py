@@ -40,7 +40,9 @@ def depth(*, looks_back: bool, accelerated: bool) -> int:
     """Jobs that one crew may hold: few where the strategy waits for results, many where they train together."""
     if accelerated:
         return 16 if looks_back else 512
-    return 1 if looks_back else 12  # those that share a program come first: of many, some kinds would never begin
+    return (
+        1 if looks_back else 4
+    )  # more would wait here while another crew has nothing to do
 
 
 def one_core() -> dict[str, str]:

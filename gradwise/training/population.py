@@ -97,15 +97,23 @@ def _interval(fixed: tuple[Examples, Examples, Member, int], states: State) -> t
         problem = member.problem(train, valid)
         return judge(problem, *advance(problem, state, updates))
 
-    return eqx.filter_vmap(one)(members, states)
+    return _each(one, members, states)
+
+
+def _each(one: Any, members: Member, states: State) -> Any:
+    """A function of every slot. A single slot is no batch: plain products are compiled better than batched ones."""
+    if states.update.shape[0] > 1:
+        return eqx.filter_vmap(one)(members, states)
+    alone = one(*_slot((members, states), 0))
+    return jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, alone)
 
 
 def _advanced(fixed: tuple[Examples, Examples, Member], states: State, updates: int) -> State:
     train, valid, members = fixed
-    return eqx.filter_vmap(lambda m, s: advance(m.problem(train, valid), s, updates)[0])(members, states)
+    return _each(lambda m, s: advance(m.problem(train, valid), s, updates)[0], members, states)
 
 
-def _slot(tree: Any, slot: Array) -> Any:
+def _slot(tree: Any, slot: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[slot] if eqx.is_array(leaf) else leaf, tree)
 
 

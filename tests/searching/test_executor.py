@@ -189,12 +189,12 @@ def test_an_own_model_of_a_module_travels(workers: Workers) -> None:
 
 
 def test_room_is_what_is_free(workers: Workers, here: Here) -> None:
-    assert (here.room(looks_back=True), here.room(looks_back=False)) == (1, 24)
-    assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (2, 48)
+    assert (here.room(looks_back=True), here.room(looks_back=False)) == (1, 4)
+    assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (2, 8)
     workers.submit(tiny.jobs(3, epochs=_LONG))
-    assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (0, 45)
+    assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (0, 5)
     workers.wait(0.0)
-    assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (0, 45)
+    assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (0, 5)
     workers.cut("out_of_time")
     assert workers.room(looks_back=True) == 2
 
@@ -237,18 +237,18 @@ def test_jobs_of_a_kind_go_to_one_crew_unless_another_is_free() -> None:
     knowing = _Crew(kinds={kind_of(kinds[0].recipe)})
     assert _numbers(_line(tiny.jobs(2)).hand([_Crew(), knowing])) == {1: [0], 0: [1]}  # nobody idles
     idle = [_Crew(), _Crew()]
-    assert {place: len(jobs) for place, jobs in _line(tiny.jobs(20)).hand(idle)} == {0: 10, 1: 10}
+    assert {place: len(jobs) for place, jobs in _line(tiny.jobs(20)).hand(idle)} == {0: 4, 1: 4}
 
 
 def test_a_crew_holds_so_many_and_the_others_wait() -> None:
-    line = _line(tiny.jobs(60))
+    line = _line(tiny.jobs(10))
     crews = [_Crew(), _Crew()]
     line.hand(crews)
-    assert [len(crew.jobs) for crew in crews] == [24, 24]
-    assert len(line) == 12
+    assert [len(crew.jobs) for crew in crews] == [4, 4]
+    assert len(line) == 2
     assert line.hand(crews) == []
     crews[1].jobs.clear()
-    assert _numbers(line.hand(crews)) == {1: list(range(48, 60))}
+    assert _numbers(line.hand(crews)) == {1: [8, 9]}
     assert depth(looks_back=True, accelerated=True) == 16
 
 
