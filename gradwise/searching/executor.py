@@ -40,9 +40,7 @@ def depth(*, looks_back: bool, accelerated: bool) -> int:
     """Jobs that one crew may hold: few where the strategy waits for results, many where they train together."""
     if accelerated:
         return 16 if looks_back else 512
-    return (
-        1 if looks_back else 4
-    )  # more would wait here while another crew has nothing to do
+    return 1 if looks_back else 4  # more would wait here while another crew has nothing to do
 
 
 def one_core() -> dict[str, str]:
