@@ -131,6 +131,8 @@ def test_a_node_that_is_killed_costs_no_trial_and_one_that_joins_is_used(
     found = _collect(on_cluster, 1)
     gone = nodes.pop()
     held = [member for member in on_cluster.members if member.node == gone.node_id]
+    while not held[0].jobs and len(found) < 20:  # between two hands it holds none: it must die at work
+        found += on_cluster.wait(0.2)
     assert held[0].jobs
     cluster.remove_node(gone, allow_graceful=False)
     nodes.append(_add(cluster))
