@@ -52,13 +52,13 @@ def quick(**changes: Any) -> dict[str, Any]:
 
 def test_a_search_ends_with_a_study_a_recipe_and_a_committee(iris):
     X, y = iris
-    found = AutoClassifier(**quick(budget="3 trials", finalists=2)).fit(X[:100], y[:100])
-    assert found.score(X[100:], y[100:]) > 0.8
+    found = AutoClassifier(**quick(budget="3 trials", finalists=2, seeds=10)).fit(X[:100], y[:100])
+    assert found.score(X[100:], y[100:]) > 0.85
     study = found.study_
     assert isinstance(study, gradwise.Study)
-    assert [trial.phase for trial in study.trials] == ["search"] * 3 + ["finalist"] * 2
+    assert [trial.phase for trial in study.trials] == ["search"] * 3 + ["finalist"] * 4
     assert study.data["folds"] == 5  # too few rows for one validation part
-    assert len(found.predictor_.members) == 5  # one for each fold
+    assert len(found.predictor_.members) == 2 * 5
     assert found.best_recipe_ == study.trials[study.winner["number"]].recipe
     assert get(found.best_recipe_, "model.widths") == (16,)
     assert get(found.best_recipe_, RATE) in (0.01, 0.03)
