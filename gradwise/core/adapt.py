@@ -2,9 +2,11 @@
 
     recipe = gradwise.defaults.classification(model=my_equinox_module, criterion=my_loss)
 
-where `my_loss(model, batch, key)` returns one number for a `Batch`.
+where `my_loss(model, batch, key)` returns one number for a `Batch`, or `my_loss(output, target)` one for an example:
+then curvature and per-example optimisers can take the criterion apart.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +17,7 @@ from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from .dataset import Task
 from .errors import RequestError
-from .parts import AbstractCriterion, AbstractModel, Batch, apply, deterministic
+from .parts import AbstractCriterion, AbstractModel, AbstractSummed, Batch, apply, apply_batch, deterministic
 
 
 class BuiltModel(AbstractModel):
@@ -70,11 +72,63 @@ class FunctionCriterion(AbstractCriterion):
         return output
 
     def check_task(self, task: Task) -> None:
-        if task.kind != "numbers":
-            raise RequestError(
-                f"a plain loss function says nothing of how outputs become {task.kind}. "
-                "Subclass `AbstractCriterion` and give it a `link`, or use `Supervised(loss=...)`."
-            )
+        _refuse_all_but_numbers(task)
+
+
+class OutputCriterion(AbstractSummed):
+    """A plain function `loss(output, target)` of one example's output; its mean over the batch is minimised."""
+
+    function: Callable[..., Scalar] = eqx.field(static=True)
+
+    def __call__(
+        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
+    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+        losses = jax.vmap(self.of_output)(apply_batch(model, batch.inputs, key), batch.targets)
+        return jnp.sum(batch.weights * losses) / batch.weights.shape[0], {"loss": losses, "score": losses}
+
+    def of_output(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        value = self.function(output, target)
+        if jnp.shape(value) != ():
+            raise RequestError(f"`loss(output, target)` must return one number; it returned shape {jnp.shape(value)}.")
+        return value
+
+    def of_parameters(self, model: PyTree) -> Scalar:
+        return jnp.zeros(())
+
+    def not_summed(self) -> str:
+        return ""
+
+    def curvature_root(self) -> Callable[..., Float[Array, " k"]] | None:
+        return None
+
+    def examples(
+        self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        losses = jax.vmap(self.of_output)(apply_batch(model, inputs, None), targets)
+        return losses, losses
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return output
+
+    def check_task(self, task: Task) -> None:
+        _refuse_all_but_numbers(task)
+
+
+def _refuse_all_but_numbers(task: Task) -> None:
+    if task.kind != "numbers":
+        raise RequestError(
+            f"a plain loss function says nothing of how outputs become {task.kind}. "
+            "Subclass `AbstractCriterion` and give it a `link`, or use `Supervised(loss=...)`."
+        )
+
+
+def _takes_an_output(function: Callable[..., Any]) -> bool:
+    """Whether a loss function speaks of one example, `(output, target)`, rather than of `(model, batch, key)`."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # no Python function
+        return False
+    return len(names) == 2
 
 
 def as_model(thing: Any) -> AbstractModel:
@@ -91,5 +145,5 @@ def as_criterion(thing: Any) -> AbstractCriterion:
     if isinstance(thing, AbstractCriterion):
         return thing
     if callable(thing):
-        return FunctionCriterion(thing)
+        return OutputCriterion(thing) if _takes_an_output(thing) else FunctionCriterion(thing)
     raise TypeError(f"a recipe's `criterion` must be a spec or a function; got {type(thing).__name__}.")

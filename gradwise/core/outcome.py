@@ -6,6 +6,7 @@
 | finished | it reached the age it was given |
 | out_of_time | `max_time` ran out |
 | interrupted | somebody stopped it |
+| stalled | the line search found no lower point, along the gradient either |
 | diverged | the loss or a parameter was no longer a number |
 """
 
@@ -16,6 +17,7 @@ _SENTENCES = {
     "finished": "reached its full length of {age:,} examples",
     "out_of_time": "ran out of time at age {age:,} examples",
     "interrupted": "interrupted at age {age:,} examples",
+    "stalled": "found no lower point from age {age:,} examples on",
     "diverged": "diverged at age {age:,} examples",
 }
 

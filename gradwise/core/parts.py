@@ -25,7 +25,8 @@ from .knob import Spec
 class Batch(eqx.Module):
     """B examples at once. Slots beyond the end of an epoch hold real examples of weight 0.
 
-    `total` is T, the number of training examples; `present` is 1 for a slot in use, 0 for one beyond the end.
+    `total` is T, the number of training examples; `present` is 1 for a slot in use, 0 for one beyond the end. `rows`
+    are the examples' places in the training set, where they come from one.
     """
 
     inputs: Float[Array, "B ..."]
@@ -33,6 +34,7 @@ class Batch(eqx.Module):
     weights: Float[Array, " B"]
     present: Float[Array, " B"]
     total: Scalar
+    rows: Int[Array, " B"] | None = None
 
 
 class Scores(eqx.Module):
@@ -143,10 +145,36 @@ class AbstractCriterion(Spec):
         """Refuses a task that this criterion cannot learn, in one line."""
 
 
+class AbstractSummed(AbstractCriterion):
+    """A criterion that is a sum over examples of a loss of each one's own output, and a penalty on the parameters.
+
+    Curvature and per-example methods take it apart; its `__call__` is the same thing put together.
+    """
+
+    @abc.abstractmethod
+    def of_output(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        """The loss of one example."""
+
+    @abc.abstractmethod
+    def of_parameters(self, model: PyTree) -> Scalar:
+        """The penalty beside the *summed* loss, its coefficient included."""
+
+    @abc.abstractmethod
+    def not_summed(self) -> str:
+        """Why, as it is set now, it is no such sum, in a sentence with a remedy; empty where it is one."""
+
+    @abc.abstractmethod
+    def curvature_root(self) -> Callable[..., Float[Array, " k"]] | None:
+        """`root(output, target, noise)` = S noise with S S' the loss's Hessian in the output; None where unknown."""
+
+
 class AbstractOptimiser(Spec):
     @abc.abstractmethod
     def build(self) -> optax.GradientTransformationExtraArgs:
-        """The transformation, made inside the traced function; `update` also receives the loss as `value`."""
+        """The transformation, made inside the traced function.
+
+        `update` also receives the criterion as `value`, and as `objective` all that may be asked of it.
+        """
 
     @abc.abstractmethod
     def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
@@ -155,6 +183,21 @@ class AbstractOptimiser(Spec):
     @abc.abstractmethod
     def rate(self, state: PyTree) -> Scalar:
         """The learning rate of the last update, for the record; before the first, the initial one."""
+
+
+class AbstractAsking(AbstractOptimiser):
+    """An optimiser that asks the objective for more than the gradient; it speaks for all parameters at once.
+
+    Before training its update is traced once on nothing, so that a model or a loss it cannot use is refused early.
+    """
+
+
+class AbstractRemembering(AbstractAsking):
+    """An asking optimiser that keeps something of each training example."""
+
+    @abc.abstractmethod
+    def sized(self, examples: int) -> "AbstractRemembering":
+        """The same optimiser with room for this many training examples."""
 
 
 class AbstractStopping(Spec):

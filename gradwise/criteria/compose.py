@@ -11,6 +11,8 @@ so that over one epoch every example and every penalty counts exactly as in the 
 the optimum does not move with B (row D2).
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -19,13 +21,13 @@ from jaxtyping import Array, Float, Key, PyTree, Scalar
 from ..core.dataset import Task
 from ..core.errors import RequestError
 from ..core.knob import is_off, knob
-from ..core.parts import AbstractCriterion, Batch, apply_batch
+from ..core.parts import AbstractSummed, Batch, apply_batch
 from ..core.prior import Uniform, ZeroOr
-from .loss import AbstractLoss
+from .loss import AbstractLoss, AbstractRooted
 from .penalty import L1, L2, AbstractPenalty
 
 
-class Supervised(AbstractCriterion):
+class Supervised(AbstractSummed):
     """Loss on targets plus penalties. With `mixup`, alpha of Beta(alpha, alpha), examples are blended in pairs."""
 
     loss: AbstractLoss
@@ -50,12 +52,24 @@ class Supervised(AbstractCriterion):
             outputs, losses = self._blended(model, batch, key)
         slots = batch.weights.shape[0]
         terms = {"loss": losses, "score": jax.vmap(self.loss.score)(outputs, batch.targets)}
-        total = jnp.sum(batch.weights * losses) / slots
         share = jnp.sum(batch.present) / (slots * batch.total)
+        return jnp.sum(batch.weights * losses) / slots + share * self.of_parameters(model), terms
+
+    def of_output(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        return self.loss.loss(output, target)
+
+    def of_parameters(self, model: PyTree) -> Scalar:
+        total = jnp.zeros(())
         for penalty in self.penalties:
             if not is_off(penalty.coefficient):
-                total += share * penalty.coefficient * penalty(model)
-        return total, terms
+                total += penalty.coefficient * penalty(model)
+        return total
+
+    def not_summed(self) -> str:
+        return "" if is_off(self.mixup) else "mixup blends examples in pairs. Set `criterion.mixup` to 0."
+
+    def curvature_root(self) -> Callable[..., Float[Array, " k"]] | None:
+        return self.loss.root if isinstance(self.loss, AbstractRooted) else None
 
     def _blended(self, model: PyTree, batch: Batch, key: Key[Array, ""]) -> tuple[Array, Array]:
         """Outputs and losses where each example is blended with the one that stands before it in the batch."""

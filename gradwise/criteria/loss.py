@@ -45,7 +45,15 @@ class AbstractLoss(Spec):
         """The kind of task it learns."""
 
 
-class Softmax(AbstractLoss):
+class AbstractRooted(AbstractLoss):
+    """A loss that knows a root of its curvature, so that Gauss-Newton methods need no k x k matrix."""
+
+    @abc.abstractmethod
+    def root(self, output: Float[Array, " k"], target: Array, noise: Float[Array, " k"]) -> Float[Array, " k"]:
+        """S noise, where S S' is the second derivative of the loss in the output."""
+
+
+class Softmax(AbstractRooted):
     """-log P(class), P = softmax(output)."""
 
     label_smoothing: float = knob(0.0, **_SMOOTHING)
@@ -73,11 +81,16 @@ class Softmax(AbstractLoss):
     def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
         return jax.nn.softmax(output)
 
+    def root(self, output: Float[Array, " k"], target: Array, noise: Float[Array, " k"]) -> Float[Array, " k"]:
+        chances = jax.nn.softmax(output)  # S = (I - p 1') diag(sqrt p), so that S S' = diag(p) - p p'
+        spread = jnp.sqrt(chances) * noise
+        return spread - chances * jnp.sum(spread)
+
     def task(self) -> str:
         return "classes"
 
 
-class Sigmoid(AbstractLoss):
+class Sigmoid(AbstractRooted):
     """-sum over the labels of log P(label), P = sigmoid(output)."""
 
     label_smoothing: float = knob(0.0, **_SMOOTHING)
@@ -104,11 +117,15 @@ class Sigmoid(AbstractLoss):
     def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
         return jax.nn.sigmoid(output)
 
+    def root(self, output: Float[Array, " k"], target: Array, noise: Float[Array, " k"]) -> Float[Array, " k"]:
+        chances = jax.nn.sigmoid(output)
+        return jnp.sqrt(chances * (1.0 - chances)) * noise
+
     def task(self) -> str:
         return "labels"
 
 
-class Gaussian(AbstractLoss):
+class Gaussian(AbstractRooted):
     """Half the squared error, summed over the outputs: normal densities of unit variance, without their constant."""
 
     score_by: str = switch(
@@ -129,6 +146,9 @@ class Gaussian(AbstractLoss):
 
     def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
         return output
+
+    def root(self, output: Float[Array, " k"], target: Array, noise: Float[Array, " k"]) -> Float[Array, " k"]:
+        return noise
 
     def task(self) -> str:
         return "numbers"

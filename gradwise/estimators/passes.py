@@ -103,7 +103,8 @@ def one_pass(
         problem, state = init(recipe, train, train, outputs=task.outputs, classes=classes, key=key)
     else:
         _, rest = trainable(earlier.predictor.network)
-        problem = Problem(for_training(for_building(recipe)), rest, train, train, keys.named(key, "training"), classes)
+        building = for_building(recipe, len(train))
+        problem = Problem(for_training(building), rest, train, train, keys.named(key, "training"), classes)
         state = _resumed(problem, earlier.state)
     state, seen = _pass(problem, state)
     network = eqx.combine(state.best, problem.rest)

@@ -13,8 +13,8 @@ from jaxtyping import PyTree, Scalar
 
 from ..core.errors import RequestError
 from ..core.knob import Spec, switch
-from ..core.parts import AbstractOptimiser
-from ..core.tree import map_named, matching, named_leaves
+from ..core.parts import AbstractAsking, AbstractOptimiser
+from ..core.tree import map_named, matching, named_leaves, parts
 
 _MASKED = optax.MaskedNode()
 
@@ -35,6 +35,14 @@ class Grouped(AbstractOptimiser):
 
     base: AbstractOptimiser
     groups: tuple[Group, ...] = ()
+
+    def __check_init__(self) -> None:
+        for path, part in parts(self):
+            if isinstance(part, AbstractAsking):
+                raise RequestError(
+                    f"`Grouped.{path}` is {type(part).__name__}, which works on all parameters at once: "
+                    "it cannot have a group of its own. Use it alone."
+                )
 
     def _labels(self, parameters: PyTree) -> PyTree:
         names = [name for name, _ in named_leaves(parameters)]

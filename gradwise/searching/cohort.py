@@ -212,6 +212,8 @@ class Cohort:
             return "diverged"
         if host.stop[slot]:
             return "patience"
+        if host.stalled[slot]:
+            return "stalled"
         return "finished" if host.updates[slot] >= place.last else ""
 
     def _leave(self, slot: int, place: _Place, outcome: str, age: int) -> Done:

@@ -15,6 +15,7 @@ import inspect
 import math
 import pickle
 import pkgutil
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -29,13 +30,18 @@ from jaxtyping import PyTree
 from ..core.chapter import ROWS
 from ..core.errors import RequestError
 from ..core.knob import Allowed, Declaration, Spec, declarations
+from ..core.objective import Examples, Objective, gather
 from ..core.parts import AbstractBatches, AbstractModel, AbstractOptimiser, apply_batch
 from ..core.recipe import from_json, to_json
 from ..core.tree import named_leaves, replace, trainable
-from ..criteria.loss import AbstractLoss
+from ..criteria.compose import Supervised
+from ..criteria.loss import AbstractLoss, Gaussian
 from ..criteria.penalty import AbstractPenalty
-from ..models.activation import AbstractActivation
+from ..data.batches import Fixed
+from ..models.activation import AbstractActivation, Tanh
+from ..models.mlp import Mlp
 from ..optimisers.schedule import AbstractSchedule
+from ..training.state import asks, with_room
 
 _KINDS = ("optimiser", "model", "capacity")
 _FAR = 1e4
@@ -154,17 +160,41 @@ def _criterion(parameters: PyTree) -> jax.Array:
     return sum((jnp.sum((leaf - 1.0) ** 2) for leaf in jax.tree.leaves(parameters)), start=jnp.zeros(())) / 2.0
 
 
-def descend(optimiser: AbstractOptimiser, parameters: PyTree, updates: int) -> tuple[PyTree, PyTree]:
-    """Parameters and state after some updates on half the squared distance to 1, as one scan."""
+_EXAMPLES = 24
 
-    def body(carry: tuple[PyTree, PyTree], _: None) -> tuple[tuple[PyTree, PyTree], None]:
+
+def a_problem() -> tuple[Callable[[Any], Objective], PyTree]:
+    """A criterion that can be asked anything, and where to start: a tanh network learns another one's outputs.
+
+    The criterion is a function of the parameters and of the update's number; its batch is the whole training set.
+    """
+    inputs = jnp.asarray(np.random.default_rng(3).normal(size=(_EXAMPLES, 3)), jnp.float32)
+    kind = Mlp(widths=(4,), activation=Tanh(), dropout=0.0)
+    teacher = kind.build((3,), 2, key=jr.key(5))
+    train = Examples(inputs, jax.vmap(lambda x: teacher(x))(inputs))
+    parameters, rest = trainable(kind.build((3,), 2, key=jr.key(6)))
+    batch = gather(train, jnp.arange(_EXAMPLES), jnp.ones(_EXAMPLES))
+
+    def objective(update: Any) -> Objective:
+        return Objective(Supervised(Gaussian()), Fixed(_EXAMPLES), rest, train, jr.key(8), jnp.asarray(update), batch)
+
+    return objective, parameters
+
+
+def descend(optimiser: AbstractOptimiser, parameters: PyTree, updates: int) -> tuple[PyTree, PyTree]:
+    """Parameters and state after some updates, as one scan: on `a_problem` where the optimiser asks for more than the
+    gradient, else on half the squared distance to 1."""
+    objective = a_problem()[0] if asks(optimiser) else None
+
+    def body(carry: tuple[PyTree, PyTree], number: Any) -> tuple[tuple[PyTree, PyTree], None]:
         here, state = carry
-        value, gradient = jax.value_and_grad(_criterion)(here)
-        moves, state = optimiser.build().update(gradient, state, here, value=value)
+        criterion = _criterion if objective is None else objective(number)
+        value, gradient = jax.value_and_grad(lambda point: criterion(point))(here)
+        moves, state = optimiser.build().update(gradient, state, here, value=value, objective=criterion)
         return (optax.apply_updates(here, moves), state), None
 
     start = (parameters, optimiser.build().init(parameters))
-    return jax.lax.scan(body, start, None, length=updates)[0]
+    return jax.lax.scan(body, start, jnp.arange(updates))[0]
 
 
 def _changed(optimiser: AbstractOptimiser) -> AbstractOptimiser:
@@ -178,7 +208,11 @@ def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, upd
     `parameters` replaces the small tree (`layers.0.weight`, ..., `output.bias`) that the check trains by default.
     """
     name = type(optimiser).__name__
-    parameters = _a_tree() if parameters is None else parameters
+    optimiser = with_room(optimiser, _EXAMPLES)
+    objective, begin = a_problem()
+    judge = jax.jit(objective(0).__call__) if asks(optimiser) else _criterion
+    if parameters is None:
+        parameters = begin if asks(optimiser) else _a_tree()
     state = optimiser.build().init(parameters)
     leaves = {id(leaf) for leaf in jax.tree.leaves(parameters)}
     shared = [path for path, leaf in named_leaves(state) if id(leaf) in leaves]
@@ -199,7 +233,7 @@ def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, upd
     _demand(jnp.shape(rate) == () and float(rate) > 0, f"{name}: `rate` must be one positive number; it is {rate}")
     for what, point in (("the parameters", reached), ("what is judged", judged)):
         _demand(_finite(point), f"{name}: {what} did not stay finite")
-        _demand(_criterion(point) < _criterion(parameters), f"{name}: {what} did not descend")
+        _demand(judge(point) < judge(parameters), f"{name}: {what} did not descend")
 
     other = _changed(optimiser)
     reached_other = run(other, parameters)[0]

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..core.control import stalled
 from ..core.parts import Scores
-from .state import Examples, Problem, State
+from .state import Examples, Problem, State, asks
 from .step import gather, step
 
 _CHUNK = 4096  # rows judged at once: large enough to be fast, small enough for any validation set
@@ -36,6 +37,7 @@ class Row(eqx.Module):
     stop: Bool[Array, ""]
     patience_examples: Int[Array, ""]
     learning_rate: Float[Array, ""]
+    stalled: Bool[Array, ""]  # a line search found no lower point
     diverged_examples: Int[Array, ""]  # the age of the first loss that was not a number, or -1
 
 
@@ -70,7 +72,9 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
 
     carry = (state.parameters, state.optimiser, state.update)
     several = problem.last is not None
-    unroll = 1 if jax.default_backend() == "cpu" else _UNROLL_MANY if several else _UNROLL
+    # An update that asks much is a program of its own: repeating it gains nothing and takes long to compile.
+    heavy = jax.default_backend() == "cpu" or asks(problem.recipe.optimiser)
+    unroll = 1 if heavy else _UNROLL_MANY if several else _UNROLL
     (parameters, optimiser, update), seen = jax.lax.scan(body, carry, (rows, present), unroll=unroll)
     losses, scores = seen[:, 0], seen[:, 1]
     state = State(parameters, optimiser, state.stopping, state.best, update)
@@ -153,6 +157,7 @@ def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State
         stop=stop,
         patience_examples=stopping.patience_examples(stopped),
         learning_rate=problem.recipe.optimiser.rate(state.optimiser),
+        stalled=stalled(state.optimiser),
         diverged_examples=diverged,
     )
     return State(state.parameters, state.optimiser, stopped, best, state.update), row

@@ -68,6 +68,8 @@ def _ending(line: dict[str, Any], problem: Problem, seconds: float, conduct: Con
         return Outcome("diverged", line["diverged_examples"])
     if line["stop"]:
         return Outcome("patience", age)
+    if line["stalled"]:
+        return Outcome("stalled", age)
     if line["updates"] >= problem.limit_updates:
         return Outcome("finished", age)
     if asked:

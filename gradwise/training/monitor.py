@@ -38,6 +38,7 @@ class Monitor:
         for name, values in self.columns.items():
             values.append(line[name])
         line["stop"] = bool(host.stop)
+        line["stalled"] = bool(host.stalled)
         line["diverged_examples"] = int(host.diverged_examples)
         return line
 

@@ -27,7 +27,7 @@ from ..core import keys, machine
 from ..core.recipe import Recipe
 from ..core.tree import trainable
 from .interval import Row, advance, evaluate, judge
-from .state import Examples, Problem, State, for_building, for_training, start
+from .state import Examples, Problem, State, for_building, for_training, refuse_unfit, start
 
 
 class Member(eqx.Module):
@@ -61,11 +61,12 @@ def enter(
     key: Key[Array, ""],
 ) -> tuple[Member, State]:
     """A network ready to enter a slot; `examples` ends its training at that age, else its recipe does."""
-    recipe = jax.tree.map(_typed, for_building(recipe))
+    recipe = jax.tree.map(_typed, for_building(recipe, len(train)))
     shape = tuple(train.inputs.shape[1:])
     state, network = start(recipe, shape, outputs, (len(train), len(valid)), key)
     _, rest = trainable(network)
     problem = Problem(for_training(recipe), rest, train, valid, keys.named(key, "training"), 0)
+    refuse_unfit(problem, state)
     last = problem.limit_updates
     if examples is not None:
         last = min(last, problem.updates_for(examples))

@@ -8,23 +8,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Int, Key, PyTree
 
 from ..core import keys
 from ..core.adapt import as_criterion, as_model
+from ..core.objective import Examples as Examples
+from ..core.objective import Objective, gather
+from ..core.parts import AbstractAsking, AbstractOptimiser, AbstractRemembering, Batch
 from ..core.recipe import Recipe
-from ..core.tree import trainable
-
-
-class Examples(eqx.Module):
-    """Scaled examples on the device, there once for the whole run. Without weights all count alike."""
-
-    inputs: Float[Array, "n ..."]
-    targets: Array
-    weights: Float[Array, " n"] | None = None
-
-    def __len__(self) -> int:
-        return int(self.inputs.shape[0])
+from ..core.tree import parts, replace, trainable
 
 
 class Problem(eqx.Module):
@@ -72,6 +64,11 @@ class Problem(eqx.Module):
         """The network with these parameters."""
         return eqx.combine(parameters, self.rest)
 
+    def objective(self, batch: Batch, update: Int[Array, ""]) -> Objective:
+        """The criterion as the optimiser of this update sees it."""
+        recipe = self.recipe
+        return Objective(recipe.criterion, recipe.batches, self.rest, self.train, self.key, update, batch)
+
 
 class State(eqx.Module):
     """All that changes. `best` is the best model so far: its parameters and measured buffers."""
@@ -113,10 +110,42 @@ def _exchanged(recipe: Recipe, **parts: Any) -> Recipe:
     )
 
 
-def for_building(recipe: Recipe) -> Recipe:
+def with_room(optimiser: AbstractOptimiser, count: int) -> AbstractOptimiser:
+    """The optimiser with room for so many examples, where it remembers them, however deep it stands."""
+    if isinstance(optimiser, AbstractRemembering):
+        return optimiser.sized(count)
+    for path, part in parts(optimiser):
+        if isinstance(part, AbstractRemembering):
+            optimiser = replace(optimiser, path, part.sized(count))
+    return optimiser
+
+
+def for_building(recipe: Recipe, count: int) -> Recipe:
     """What making the network takes: the user's own pieces as parts; split and scaler have done their work."""
     model, criterion = as_model(recipe.model), as_criterion(recipe.criterion)
-    return _exchanged(recipe, model=model, criterion=criterion, split=None, scaler=None)
+    optimiser = with_room(recipe.optimiser, count)
+    return _exchanged(recipe, model=model, criterion=criterion, optimiser=optimiser, split=None, scaler=None)
+
+
+def asks(optimiser: AbstractOptimiser) -> bool:
+    """Whether the optimiser, or one within it, asks for more than the gradient."""
+    return any(isinstance(part, AbstractAsking) for part in (optimiser, *(part for _, part in parts(optimiser))))
+
+
+def refuse_unfit(problem: Problem, state: State) -> None:
+    """Traces one update on nothing, so that an optimiser refuses a model or a loss it cannot use before training."""
+    if not asks(problem.recipe.optimiser):
+        return
+
+    def update(problem: Problem, state: State) -> Any:
+        rows = jnp.zeros(problem.batch_size, jnp.int32)
+        criterion = problem.objective(gather(problem.train, rows, jnp.ones(problem.batch_size)), state.update)
+        value, gradient = criterion.value_and_gradient(state.parameters)
+        return problem.recipe.optimiser.build().update(
+            gradient, state.optimiser, state.parameters, value=value, objective=criterion
+        )
+
+    eqx.filter_eval_shape(update, problem, state)
 
 
 def for_training(recipe: Recipe) -> Recipe:
@@ -128,8 +157,10 @@ def init(
     recipe: Recipe, train: Examples, valid: Examples, *, outputs: int, classes: int = 0, key: Key[Array, ""]
 ) -> tuple[Problem, State]:
     """Builds the network and the state before the first update."""
-    recipe = for_building(recipe)
+    recipe = for_building(recipe, len(train))
     shape = tuple(train.inputs.shape[1:])
     state, network = start(recipe, shape, outputs, (len(train), len(valid)), key)
     _, rest = trainable(network)
-    return Problem(for_training(recipe), rest, train, valid, keys.named(key, "training"), classes), state
+    problem = Problem(for_training(recipe), rest, train, valid, keys.named(key, "training"), classes)
+    refuse_unfit(problem, state)
+    return problem, state
