@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 from jaxtyping import Array, Key
 
 from .. import __version__
@@ -25,6 +26,7 @@ from ..core.dataset import Dataset
 from ..core.errors import RequestError
 from ..core.finding import Finding
 from ..core.metric import check_metric
+from ..core.recipe import Recipe
 from ..core.record import finite, write_whole
 from ..core.space import Space
 from ..core.study import Study
@@ -32,6 +34,8 @@ from ..core.trial import Proposal, Trial, best_of
 from ..training.checkpoint import digest
 from ..training.loop import listening
 from ..training.placing import CLASS_WEIGHTS, weights_of_classes
+from ..training.population import enter
+from ..training.state import asks
 from .about import About
 from .batchsize import batch_sizes
 from .border import too_few_values
@@ -249,6 +253,14 @@ def _hold_finals(driver: Driver, plan: Plan, clock: _Clock) -> None:
     driver.run(proposals, first=first, until=clock.end)
 
 
+def _refuse_unfit(recipe: Recipe, ground: Ground) -> None:
+    """An optimiser that cannot use this model or this loss is refused here, not by every trial in its turn."""
+    if asks(recipe.optimiser):
+        examples = ground.place(recipe.scaler, ground.variants[0])
+        outputs = ground.train.task.outputs
+        eqx.filter_eval_shape(lambda r, e, k: enter(r, *e, outputs=outputs, key=k), recipe, examples, ground.key)
+
+
 def search(
     space: Space,
     dataset: Dataset,
@@ -271,6 +283,7 @@ def search(
         dataset, space.recipe.split, metric=metric, class_weight=class_weight, folds=folds_of(plan, dataset), key=key
     )
     weights_of_classes(class_weight, ground.train)  # refused here, not by every trial in its turn
+    _refuse_unfit(space.recipe, ground)
     seed = keys.seed_of(key)
     about = About(space, seed, strategy, digest(dataset), dataset.task.kind, metric, conduct.settings)
     store: Store | None = None

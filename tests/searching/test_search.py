@@ -19,6 +19,8 @@ from gradwise.core.prior import LogInteger, LogUniform
 from gradwise.core.space import Space, dimension
 from gradwise.core.study import Study
 from gradwise.models.activation import Rectifier
+from gradwise.optimisers.recentred import Recentred
+from gradwise.optimisers.sgd import Sgd
 from gradwise.searching.contenders import Contenders
 from gradwise.searching.driver import Driver
 from gradwise.searching.grid import Grid
@@ -275,3 +277,11 @@ def test_a_space_without_a_dimension_is_refused() -> None:
         run(Space(space_of().recipe, ()))
     with pytest.raises(RequestError, match="`rmse` does not measure classes"):
         run(metric="rmse")
+
+
+def test_an_optimiser_that_cannot_use_the_model_is_refused_before_the_first_trial(tmp_path: Path) -> None:
+    recipe = dataclasses.replace(small_study.recipe_at(dataset=BLOBS, epochs=4.0), optimiser=Recentred(Sgd(0.1)))
+    space = Space(recipe, (dimension(recipe, "optimiser.optimiser.learning_rate"),))
+    with pytest.raises(RequestError, match="Recentred needs a network that can be centred"):
+        search(space, BLOBS, budget=Budget(trials=2), key=KEY, conduct=Conduct(folder=tmp_path / "study"))
+    assert not (tmp_path / "study").exists()
