@@ -1,7 +1,12 @@
-"""Adam and AdamW (row J1): a learning rate for each parameter from running moments of its gradient.
+"""A learning rate for each parameter from the sizes of its past gradients (rows H3, J1). All but AdamW are Optax's.
 
-The two differ in what decay means. Beside Adam a penalty in the criterion passes through the moments; AdamW instead
-shrinks the weights by rate * decay at each update, whatever the gradient's size.
+Adagrad(0.01)     g / sqrt(sum of g^2): rates only fall, fastest where gradients are large and frequent
+RmsProp(0.001)    g / sqrt(moving average of g^2): rates may rise again
+Adam(0.0015)      the same with the mean gradient for g, both corrected for their start at 0
+AdamW(0.0015)     Adam, with a decay of its own
+
+The last two differ in what decay means. Beside Adam a penalty in the criterion passes through the moments; AdamW
+instead shrinks the weights by rate * decay at each update, whatever the gradient's size.
 """
 
 from typing import Any
@@ -40,6 +45,60 @@ _EPSILON: dict[str, Any] = {
     "row": "J1",
     "about": "keeps the division finite",
 }
+
+
+class Adagrad(AbstractOptimiser):
+    """theta <- theta - rate g / sqrt(s + epsilon), s <- s + g^2 from s = initial_square (Duchi et al. 2011).
+
+    Parameters of rare inputs keep large rates. A parameter whose gradients were all 0 does not move.
+    """
+
+    learning_rate: float = knob(0.01, **{**_RATE, "prior": LogUniform(1e-4, 1.0)})
+    initial_square: float = knob(
+        0.1,
+        allowed="[0, inf)",
+        prior=LogUniform(1e-6, 1.0),
+        row="H3",
+        about="what the sum of squares begins with: larger means smaller first steps",
+    )
+    epsilon: float = knob(1e-7, **{**_EPSILON, "row": "H3"})
+    schedule: AbstractSchedule = Constant()
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        return optax.chain(
+            optax.scale_by_rss(self.initial_square, self.epsilon),
+            scale_by_rate(self.learning_rate, self.schedule),
+        )
+
+    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
+        return parameters
+
+    def rate(self, state: PyTree) -> Scalar:
+        return present_rate(state)
+
+
+class RmsProp(AbstractOptimiser):
+    """theta <- theta - rate g / sqrt(v + epsilon), v <- b v + (1 - b) g^2 from v = 0 (Tieleman and Hinton 2012).
+
+    With v from 0 and uncorrected, the first steps are 1 / sqrt(1 - b) times the rate.
+    """
+
+    learning_rate: float = knob(0.001, **_RATE)
+    second_moment: float = knob(0.9, **{**_SECOND, "prior": Uniform(0.9, 0.999)})
+    epsilon: float = knob(1e-8, **_EPSILON)
+    schedule: AbstractSchedule = Constant()
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        return optax.chain(
+            optax.scale_by_rms(self.second_moment, self.epsilon),
+            scale_by_rate(self.learning_rate, self.schedule),
+        )
+
+    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
+        return parameters
+
+    def rate(self, state: PyTree) -> Scalar:
+        return present_rate(state)
 
 
 class Adam(AbstractOptimiser):
