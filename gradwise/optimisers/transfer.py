@@ -30,9 +30,11 @@ from jaxtyping import Array, PyTree, Scalar
 
 from ..core.errors import RequestError
 from ..core.knob import switch
-from ..core.parts import AbstractOptimiser
+from ..core.parts import AbstractAsking, AbstractOptimiser
 from ..core.tree import knobs, map_named, named_leaves, parts
-from .averaged import MovingAverage, PolyakAverage
+from .adaptive import Adagrad
+from .averaged import refuse_averages
+from .dual import DualAveraging
 
 
 class _TransferState(NamedTuple):
@@ -90,13 +92,13 @@ class WidthTransfer(AbstractOptimiser):
     )
 
     def __check_init__(self) -> None:
-        inside = [part for _, part in parts(self) if isinstance(part, (MovingAverage, PolyakAverage))]
-        if inside:
-            kind = type(inside[0]).__name__
-            raise RequestError(
-                f"`WidthTransfer` around `{kind}` would average steps that were never taken. "
-                f"Write {kind}(WidthTransfer(...))."
-            )
+        refuse_averages(self)
+        for _, part in parts(self):
+            if isinstance(part, (AbstractAsking, Adagrad, DualAveraging)):
+                raise RequestError(
+                    f"`WidthTransfer` does not know how the steps of `{type(part).__name__}` grow with the width. "
+                    "Use Sgd and its momenta, Adam, AdamW or RmsProp."
+                )
         if len(self._kinds()) > 1:
             raise RequestError("`WidthTransfer` needs groups of one kind: all like Adam or all like Sgd.")
 

@@ -27,7 +27,7 @@ from ..core.errors import RequestError
 from ..core.recipe import Recipe
 from ..core.tree import get, knobs, parts, replace
 from ..core.trial import Proposal, Trial
-from ..optimisers.adaptive import Adam, AdamW
+from ..optimisers.adaptive import Adam, AdamW, RmsProp
 from ..optimisers.averaged import MovingAverage
 from ..optimisers.sgd import HeavyBall, Nesterov, Sgd
 from ..training.population import Population, enter
@@ -49,6 +49,7 @@ _MEMORIES: dict[type, tuple[str, ...]] = {
     Nesterov: ("momentum",),
     Adam: ("first_moment", "second_moment"),
     AdamW: ("first_moment", "second_moment"),
+    RmsProp: ("second_moment",),
     MovingAverage: ("decay",),
 }
 

@@ -11,7 +11,7 @@ from gradwise.core.parts import AbstractOptimiser
 from gradwise.core.tree import named_leaves, trainable
 from gradwise.models.initial import Zeros
 from gradwise.models.mlp import LayerNorm, Mlp
-from gradwise.optimisers.adaptive import Adam, AdamW
+from gradwise.optimisers.adaptive import Adagrad, Adam, AdamW
 from gradwise.optimisers.averaged import MovingAverage, PolyakAverage
 from gradwise.optimisers.grouped import Group, Grouped
 from gradwise.optimisers.sgd import HeavyBall, Sgd
@@ -109,6 +109,7 @@ def test_it_is_a_whole_optimiser() -> None:
         (lambda: WidthTransfer(Grouped(PolyakAverage(Sgd()))), "PolyakAverage"),
         (lambda: WidthTransfer(Grouped(Sgd(), groups=(Group("*.bias", Adam()),))), "groups of one kind"),
         (lambda: WidthTransfer(Sgd(), base_width=0), "base_width"),
+        (lambda: WidthTransfer(Adagrad()), "steps of `Adagrad` grow with the width"),
         (
             lambda: (
                 Grouped(WidthTransfer(Adam()), groups=(Group("*.bias", Adam()),))
@@ -118,7 +119,7 @@ def test_it_is_a_whole_optimiser() -> None:
             "whole network",
         ),
     ],
-    ids=["average", "average-in-group", "mixed", "base", "in-a-group"],
+    ids=["average", "average-in-group", "mixed", "base", "unknown", "in-a-group"],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(make, message: str) -> None:
     with pytest.raises(RequestError, match=message) as refusal:
