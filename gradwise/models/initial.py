@@ -3,6 +3,7 @@
     Glorot()          uniform, +-sqrt(6 / (fan_in + fan_out)) times the non-linearity's gain
     FanIn()           uniform, +-sqrt(1 / fan_in) times the gain
     Gaussian(0.01)    for Boltzmann machines
+    Sparse(15)        few strong weights a unit, the others 0: for very deep networks and second-order optimisers
     Zeros()           allowed for output weights: nothing to break the symmetry of
 
 Every unit draws from a key of its own, so its draws do not depend on how many units stand beside it; only Glorot's
@@ -18,8 +19,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from ..core.knob import Spec, knob
-from ..core.prior import LogUniform
+from ..core.knob import Spec, knob, switch
+from ..core.prior import LogInteger, LogUniform
 
 _SCALE = "multiplies the recommended scale of the initial weights"
 
@@ -80,6 +81,37 @@ class Gaussian(AbstractInitial):
         self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
     ) -> Float[Array, "out in"]:
         return self.deviation * normal(shape or (fan_out, fan_in), key)
+
+
+class Sparse(AbstractInitial):
+    """Each unit listens to `connections` of its inputs, with normal weights of deviation `scale`; the others are 0.
+
+    A unit's input then keeps its size however many inputs there are, units of a layer differ from one another, and
+    none saturates (Martens 2010). A unit with fewer inputs listens to all of them.
+    """
+
+    connections: int = switch(
+        15, allowed="[1, inf)", prior=LogInteger(3, 100), row="D8", about="inputs of a unit whose weights are not 0"
+    )
+    scale: float = knob(
+        1.0,
+        allowed="(0, inf)",
+        prior=LogUniform(0.1, 10.0),
+        row="D8",
+        kind="model",
+        about="standard deviation of the weights that are not 0",
+    )
+
+    def draw(
+        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+    ) -> Float[Array, "out in"]:
+        shape = shape or (fan_out, fan_in)
+        chosen, strengths = jr.split(key)
+        # The inputs with the lowest lots; places beyond the layer's own inputs come last, so they never push one out.
+        lots = jnp.where(jnp.arange(shape[1]) < fan_in, uniform(shape, chosen), jnp.inf)
+        ranks = jnp.argsort(jnp.argsort(lots, axis=1), axis=1)
+        heard = (ranks < self.connections) & jnp.isfinite(lots)
+        return jnp.where(heard, self.scale * normal(shape, strengths), 0.0)
 
 
 class Zeros(AbstractInitial):

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from gradwise.models.activation import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid, Softsign, Tanh
-from gradwise.models.initial import AbstractInitial, FanIn, Gaussian, Glorot, Zeros
+from gradwise.models.initial import AbstractInitial, FanIn, Gaussian, Glorot, Sparse, Zeros
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,41 @@ def test_the_distribution(initial: AbstractInitial, expected) -> None:
     assert abs(np.corrcoef(weights[:, :-1].ravel(), weights[:, 1:].ravel())[0, 1]) < 4 / np.sqrt(weights.size)
 
 
+def test_sparse_units_hear_fifteen_inputs_each() -> None:
+    """400 units of 100 inputs: exactly 15 normal weights each, all inputs heard alike, no unit like another."""
+    weights = np.asarray(Sparse().draw(400, 100, 4.0, key=jr.key(0)))
+    heard = weights != 0
+    assert np.array_equal(heard.sum(1), np.full(400, 15))
+    assert stats.kstest(weights[heard], stats.norm.cdf).pvalue > 1e-3  # of deviation 1, whatever the gain
+    assert stats.chisquare(heard.sum(0)).pvalue > 1e-3
+    assert len({tuple(row) for row in heard}) == 400
+    np.testing.assert_allclose(Sparse(scale=0.1).draw(400, 100, 4.0, key=jr.key(0)), 0.1 * weights, rtol=1e-6)
+
+
+@pytest.mark.parametrize("fan_in", [15, 7, 1])
+def test_a_sparse_unit_with_few_inputs_hears_all(fan_in: int) -> None:
+    assert np.all(np.asarray(Sparse(15).draw(5, fan_in, 1.0, key=jr.key(1))) != 0)
+
+
+@pytest.mark.parametrize("fan_in", [3, 20])
+def test_a_sparse_layer_is_the_same_in_a_larger_array(fan_in: int) -> None:
+    """Places beyond its own inputs hold 0 and take no connection away, with a size known only at run time."""
+    alone = np.asarray(Sparse(5).draw(4, fan_in, 1.0, key=jr.key(2)))
+
+    @jax.jit
+    def padded(units, inputs):
+        return Sparse(5).draw(units, inputs, 1.0, key=jr.key(2), shape=(6, 32))
+
+    wide = np.asarray(padded(4, fan_in))
+    assert np.array_equal(wide[:4, :fan_in], alone)
+    assert not wide[:, fan_in:].any()
+
+
 def test_zeros() -> None:
     assert np.array_equal(Zeros().draw(3, 4, 1.0, key=jr.key(0)), np.zeros((3, 4)))
 
 
-@pytest.mark.parametrize("initial", [FanIn(), Gaussian()], ids=["fan-in", "gaussian"])
+@pytest.mark.parametrize("initial", [FanIn(), Gaussian(), Sparse(3)], ids=["fan-in", "gaussian", "sparse"])
 def test_more_units_leave_the_first_ones_as_they_were(initial: AbstractInitial) -> None:
     narrow, wide = (np.asarray(initial.draw(width, 6, 1.0, key=jr.key(3))) for width in (4, 9))
     assert np.array_equal(narrow, wide[:4])
