@@ -130,7 +130,9 @@ class Objective(eqx.Module):
         try:
             example = self.batch.inputs[0]
             jax.eval_shape(lambda p, x, k: self.output(p, x, k), parameters, example, self.noise)
-        except NameError:  # the axis of the batch is unbound where there is none
+        except NameError as problem:
+            if "axis name" not in str(problem):  # the axis of the batch is unbound where there is none
+                raise
             raise RequestError(
                 f"{asker} needs each example's own gradient, but the network looks at the whole batch "
                 "(batch normalisation). Use LayerNorm or no normalisation, or another optimiser."

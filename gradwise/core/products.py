@@ -47,9 +47,10 @@ def gauss_newton_map(
     """J' H J as a linear map, H the Hessian of the loss in the outputs: never negative where the loss is convex."""
     point, forward = jax.linearize(outputs, parameters)
     backward = jax.linear_transpose(forward, parameters)
+    curvature = hessian_map(loss, point)
 
     def product(vector: PyTree) -> PyTree:
-        return backward(hessian_vector(loss, point, forward(vector)))[0]
+        return backward(curvature(forward(vector)))[0]
 
     return product
 

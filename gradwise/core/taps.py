@@ -7,7 +7,7 @@ network for one example, so any Equinox module has them; parameters that are use
 shared or scaled weights) keep their per-example gradients written out.
 
     terms = example_terms(objective, parameters, "vSGD")
-    terms.mean(lambda g: g)          the mean gradient of the losses
+    terms.mean()                     the mean gradient of the losses
     terms.mean_square()              the mean squared gradient, parameter by parameter
 
 By default the slopes are those of each example's loss. With `columns`, they belong to any vectors in the output space,
@@ -15,23 +15,44 @@ several an example: those of a root of the loss's curvature make the squares the
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
 from .objective import Objective
 
-_CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "remat2", "custom_lin")
+_CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "remat2")
+
+# Where an equation stands: its number in the program, after those of the calls it stands in. The equation itself would
+# not do: two calls of one compiled function share their equations.
+_Place = tuple[int, ...]
 
 
-def _inner(equation: Any) -> Any:
+class _Use(NamedTuple):
+    """An equation that reads a parameter: where, as which operand, whether through a transpose."""
+
+    place: _Place
+    equation: Any  # None where the parameter itself is an output of the network
+    operand: int
+    turned: bool
+
+
+class _Program(NamedTuple):
+    """What stands inside a call."""
+
+    jaxpr: Any
+    consts: Any
+
+
+def _inner(equation: Any) -> _Program | None:
     """The program inside a call, if this is a call that can be opened."""
     if equation.primitive.name not in _CALLS:
         return None
-    return equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+    found = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+    return _Program(getattr(found, "jaxpr", found), getattr(found, "consts", ()))
 
 
 def _bind(equation: Any, values: list[Any]) -> list[Any]:
@@ -45,67 +66,65 @@ def _is_literal(variable: Any) -> bool:
     return hasattr(variable, "val")
 
 
-def _uses(jaxpr: Any, marks: dict[Any, tuple[int, bool]], found: dict[int, list[tuple[Any, int, bool]]]) -> None:
-    """Collects the equations that read each marked parameter: equation, operand, whether through a transpose."""
-    for equation in jaxpr.eqns:
-        given = [None if _is_literal(variable) else marks.get(variable) for variable in equation.invars]
+def _uses(
+    jaxpr: Any, given: list[tuple[int, bool] | None], found: dict[int, list[_Use]], within: _Place = ()
+) -> list[tuple[int, bool] | None]:
+    """Collects the uses of each parameter; `given` and the answer mark which inputs and outputs are one, and turned."""
+    marks = {variable: mark for variable, mark in zip(jaxpr.invars, given, strict=True) if mark is not None}
+
+    def mark_of(variable: Any) -> tuple[int, bool] | None:
+        return None if _is_literal(variable) else marks.get(variable)
+
+    for number, equation in enumerate(jaxpr.eqns):
+        place = (*within, number)
+        read = [mark_of(variable) for variable in equation.invars]
         inner = _inner(equation)
         if inner is not None:
-            program = getattr(inner, "jaxpr", inner)
-            inside = {variable: mark for variable, mark in zip(program.invars, given, strict=True) if mark is not None}
-            _uses(program, inside, found)
-        elif equation.primitive.name == "transpose" and given[0] is not None:
-            number, turned = given[0]  # `x @ W.T` reads W through its transpose
-            marks[equation.outvars[0]] = (number, not turned)
+            passed = _uses(inner.jaxpr, read, found, place)  # a call may hand a parameter back
+            marks.update((v, mark) for v, mark in zip(equation.outvars, passed, strict=True) if mark is not None)
+        elif equation.primitive.name == "transpose" and equation.params["permutation"] == (1, 0) and read[0]:
+            marks[equation.outvars[0]] = (read[0][0], not read[0][1])  # `x @ W.T` reads W through its transpose
         else:
-            for place, mark in enumerate(given):
+            for operand, mark in enumerate(read):
                 if mark is not None:
-                    found.setdefault(mark[0], []).append((equation, place, mark[1]))
+                    found.setdefault(mark[0], []).append(_Use(place, equation, operand, mark[1]))
+    return [mark_of(variable) for variable in jaxpr.outvars]
 
 
-def _is_tap(equation: Any, place: int) -> bool:
+def _is_tap(use: _Use) -> bool:
     """Whether this is a product of a matrix with one vector."""
-    if equation.primitive.name != "dot_general":
+    if use.equation is None or use.equation.primitive.name != "dot_general":
         return False
-    (left, right), (batch, _) = equation.params["dimension_numbers"]
-    other = equation.invars[1 - place]
-    return len(left) == len(right) == 1 and not batch and other.aval.ndim == 1 and equation.invars[place].aval.ndim == 2
+    (left, right), (batch, _) = use.equation.params["dimension_numbers"]
+    own, other = use.equation.invars[use.operand], use.equation.invars[1 - use.operand]
+    return len(left) == len(right) == 1 and not batch and own.aval.ndim == 2 and other.aval.ndim == 1
 
 
 class _Reader:
     """Runs a traced program, adds a nudge to the result of each tap and keeps the tap's input."""
 
-    def __init__(self, taps: dict[int, int], nudges: dict[int, Array]):
-        self.taps = taps  # equation (by identity) -> number of the parameter
+    def __init__(self, taps: dict[_Place, int], nudges: dict[int, Array]):
+        self.taps = taps  # -> number of the parameter
         self.nudges = nudges
         self.inputs: dict[int, Array] = {}
 
-    def run(self, jaxpr: Any, constants: Any, arguments: list[Any]) -> list[Any]:
+    def run(self, jaxpr: Any, constants: Any, arguments: list[Any], within: _Place = ()) -> list[Any]:
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
         values.update(zip(jaxpr.invars, arguments, strict=True))
-        for equation in jaxpr.eqns:
+        for number, equation in enumerate(jaxpr.eqns):
+            place = (*within, number)
             given = [v.val if _is_literal(v) else values[v] for v in equation.invars]
             inner = _inner(equation)
-            if inner is not None and self._opens(inner):
-                program = getattr(inner, "jaxpr", inner)
-                results = self.run(program, getattr(inner, "consts", ()), given)
+            if inner is not None and any(tap[: len(place)] == place for tap in self.taps):
+                results = self.run(*inner, given, place)  # calls without a tap inside are left whole
             else:
                 results = _bind(equation, given)
-                number = self.taps.get(id(equation))
-                if number is not None:
-                    vector = next(value for value in given if jnp.ndim(value) == 1)
-                    self.inputs[number] = vector
-                    results = [results[0] + self.nudges[number]]
+            if place in self.taps:
+                parameter = self.taps[place]
+                self.inputs[parameter] = next(value for value in given if jnp.ndim(value) == 1)
+                results = [results[0] + self.nudges[parameter]]
             values.update(zip(equation.outvars, results, strict=True))
         return [v.val if _is_literal(v) else values[v] for v in jaxpr.outvars]
-
-    def _opens(self, inner: Any) -> bool:
-        """Whether a tap stands inside; other calls are left whole."""
-        program = getattr(inner, "jaxpr", inner)
-        return any(
-            id(equation) in self.taps or ((deeper := _inner(equation)) is not None and self._opens(deeper))
-            for equation in program.eqns
-        )
 
 
 class Terms(eqx.Module):
@@ -172,36 +191,41 @@ class Terms(eqx.Module):
         return jax.tree.unflatten(self.structure, leaves)
 
 
-def _found(program: Any, count: int) -> tuple[dict[int, int], dict[int, int], tuple[int, ...]]:
-    """The taps by equation, the size of each one's output, and which have their weight as (in, out)."""
+def _found(program: Any, count: int) -> tuple[dict[_Place, int], dict[int, Any], tuple[int, ...]]:
+    """The taps by place, the shape and type of each one's output, and which have their weight as (in, out)."""
     jaxpr = program.jaxpr
-    uses: dict[int, list[tuple[Any, int, bool]]] = {}
-    _uses(jaxpr, {variable: (number, False) for number, variable in enumerate(jaxpr.invars[:count])}, uses)
-    taps: dict[int, int] = {}
-    sizes: dict[int, int] = {}
+    uses: dict[int, list[_Use]] = {}
+    given = [(number, False) if number < count else None for number in range(len(jaxpr.invars))]
+    for mark in _uses(jaxpr, given, uses):
+        if mark is not None:
+            uses.setdefault(mark[0], []).append(_Use((), None, 0, mark[1]))
+    taps: dict[_Place, int] = {}
+    results: dict[int, Any] = {}
     flipped = []
     for number, readers in sorted(uses.items()):
-        equation, place, turned = readers[0]
-        if len(readers) > 1 or not _is_tap(equation, place) or id(equation) in taps:
-            continue  # used twice, otherwise than in `W @ x`, or times another parameter
-        taps[id(equation)] = number
-        sizes[number] = equation.outvars[0].aval.shape[0]
-        contracted = equation.params["dimension_numbers"][0][place][0]
-        if (contracted == 1) == turned:
+        use = readers[0]
+        if len(readers) > 1 or not _is_tap(use):
+            continue  # used twice, or otherwise than in `W @ x`
+        taps[use.place] = number
+        results[number] = use.equation.outvars[0].aval
+        contracted = use.equation.params["dimension_numbers"][0][use.operand][0]
+        if (contracted == 1) == use.turned:
             flipped.append(number)
-    return taps, sizes, tuple(flipped)
+    return taps, results, tuple(flipped)
 
 
 def example_terms(
     objective: Objective,
     parameters: PyTree,
     asker: str,
-    columns: Callable[[Array, Array], Float[Array, "C k"]] | None = None,
+    columns: Callable[..., Float[Array, "C k"]] | None = None,
+    draws: Key[Array, " B"] | None = None,
 ) -> Terms:
     """The per-example gradients of the batch.
 
-    `columns(output, target)` gives the vectors in the output space to pull back; without it, the loss's gradient. The
-    penalty is no example's and is left out. Networks that look at the whole batch are refused in the asker's name.
+    `columns(output, target)` gives the vectors in the output space to pull back; without it, the loss's gradient. Where
+    they are random, `draws` has a key for each example: `columns(output, target, key)`. The penalty is no example's and
+    is left out. Networks that look at the whole batch are refused in the asker's name.
     """
     objective.check_alone(parameters, asker)
     criterion = objective.summed(asker)
@@ -212,25 +236,58 @@ def example_terms(
 
     keys = objective.example_keys()
     program = jax.make_jaxpr(output)(leaves, objective.batch.inputs[0], keys[0])
-    taps, sizes, flipped = _found(program, len(leaves))
-    others = [number for number in range(len(leaves)) if number not in sizes]
+    taps, tapped, flipped = _found(program, len(leaves))
+    others = [number for number in range(len(leaves)) if number not in tapped]
     default = jax.grad(criterion.of_output)
 
-    def one(example: Array, target: Array, key: Array) -> Any:
+    def one(example: Array, target: Array, key: Array, *draw: Array) -> Any:
         def nudged(nudges: dict[int, Array], free: dict[int, Array]) -> tuple[Array, dict[int, Array]]:
             reader = _Reader(taps, nudges)
             given = [free.get(number, leaf) for number, leaf in enumerate(leaves)]
             return reader.run(program.jaxpr, program.consts, [*given, example, key])[0], reader.inputs
 
-        nudges = {number: jnp.zeros(size) for number, size in sizes.items()}
+        nudges = {number: jnp.zeros(at.shape, at.dtype) for number, at in tapped.items()}
         free = {number: leaves[number] for number in others}
         result, pull, inputs = jax.vjp(nudged, nudges, free, has_aux=True)
-        vectors = default(result, target)[None] if columns is None else columns(result, target)
+        vectors = default(result, target)[None] if columns is None else columns(result, target, *draw)
         slopes, whole = jax.vmap(pull)(vectors)
         return inputs, slopes, whole, result
 
-    inputs, slopes, whole, results = jax.vmap(one)(objective.batch.inputs, objective.batch.targets, keys)
+    inputs, slopes, whole, results = jax.vmap(one)(
+        objective.batch.inputs, objective.batch.targets, keys, *(() if draws is None else (draws,))
+    )
     return Terms(inputs, slopes, whole, objective.batch.weights, results, flipped, structure)
+
+
+def _marked(jaxpr: Any, given: list[bool]) -> list[bool]:
+    """Which results depend on the marked arguments: calls are opened, every other equation is taken whole."""
+    marks = {variable for variable, mark in zip(jaxpr.invars, given, strict=True) if mark}
+
+    def among(variable: Any) -> bool:
+        return not _is_literal(variable) and variable in marks
+
+    for equation in jaxpr.eqns:
+        inner = _inner(equation)
+        inside = [among(variable) for variable in equation.invars]
+        results = [any(inside)] * len(equation.outvars) if inner is None else _marked(inner.jaxpr, inside)
+        marks.update(variable for variable, mark in zip(equation.outvars, results, strict=True) if mark)
+    return [among(variable) for variable in jaxpr.outvars]
+
+
+def is_linear(objective: Objective, parameters: PyTree) -> bool:
+    """Whether the outputs are linear in the parameters (a constant aside), in the same way at every visit.
+
+    Then an example's gradient is J(x)' d with J of the data alone, so that d, the loss's slope in the outputs, stands
+    for it. Told by the traced program: the change of the output along a direction depends on neither the parameters nor
+    the noise. A bend on the outputs (rectifier) is seen too; a program that cannot be read counts as bent.
+    """
+    count = len(jax.tree.leaves(parameters))
+
+    def along(point: PyTree, direction: PyTree, example: Array, key: Array) -> Array:
+        return jax.jvp(lambda there: objective.output(there, example, key), (point,), (direction,))[1]
+
+    program = jax.make_jaxpr(along)(parameters, parameters, objective.batch.inputs[0], objective.noise)
+    return not any(_marked(program.jaxpr, [True] * count + [False] * (count + 1) + [True]))
 
 
 def root_columns(objective: Objective, asker: str) -> Callable[[Array, Array], Float[Array, "k k"]]:
