@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gradwise.core.adapt import BuiltModel, FunctionCriterion, as_criterion, as_model
+from gradwise.core.adapt import BuiltModel, FunctionCriterion, OutputCriterion, as_criterion, as_model
 from gradwise.core.dataset import Classes, Labels, Numbers
 from gradwise.core.errors import RequestError
 from gradwise.core.parts import Batch
@@ -90,3 +90,56 @@ def test_a_spec_stays_itself_and_other_things_are_refused() -> None:
     for adapt in (as_model, as_criterion):
         with pytest.raises(TypeError, match="got int"):
             adapt(3)
+
+
+# --- `loss(output, target)`
+
+
+def absolute(output: Any, target: Any) -> Any:
+    return jnp.sum(jnp.abs(output - target))
+
+
+def test_a_function_of_two_arguments_speaks_of_one_example() -> None:
+    """The criterion is the weighted mean over the slots; a score is the loss of an example, without its weight."""
+    criterion = as_criterion(absolute)
+    assert isinstance(criterion, OutputCriterion)
+    assert isinstance(as_criterion(squared), FunctionCriterion)
+    x, y = jax.random.normal(KEY, (6, 3)), jax.random.normal(jax.random.key(1), (6, 2))
+    weights = jnp.asarray([1.0, 2.0, 0.5, 1.0, 1.0, 0.0])
+    total, terms = criterion(NETWORK, Batch(x, y, weights, jnp.ones(6), jnp.asarray(6.0)), key=KEY)
+    expected = np.abs(np.asarray(jax.vmap(NETWORK)(x)) - np.asarray(y)).sum(1)
+    np.testing.assert_allclose(total, (expected * np.asarray(weights)).sum() / 6, rtol=1e-5)
+    for name in ("loss", "score"):
+        np.testing.assert_allclose(terms[name], expected, rtol=1e-5)
+    for values in criterion.examples(NETWORK, x, y):
+        np.testing.assert_allclose(values, expected, rtol=1e-5)
+    np.testing.assert_allclose(criterion.of_output(jnp.asarray([1.0, 2.0]), jnp.asarray([3.0, 5.0])), 5.0)
+    assert float(criterion.of_parameters(NETWORK)) == 0.0
+    assert criterion.not_summed() == ""
+    assert criterion.curvature_root() is None
+    np.testing.assert_array_equal(criterion.link(jnp.arange(2.0)), jnp.arange(2.0))
+
+
+def test_dropout_acts_in_training_and_not_on_scores() -> None:
+    network = eqx.nn.Sequential([eqx.nn.Linear(3, 2, key=KEY), eqx.nn.Dropout(0.5)])
+    criterion = OutputCriterion(absolute)
+    x, y, ones = jnp.ones((4, 3)), jnp.zeros((4, 2)), jnp.ones(4)
+    batch = Batch(x, y, ones, ones, jnp.asarray(4.0))
+    totals = {float(criterion(network, batch, key=jax.random.key(n))[0]) for n in range(4)}
+    assert len(totals) > 1
+    losses, _ = criterion.examples(network, x, y)
+    np.testing.assert_allclose(losses, np.abs(np.asarray(network.layers[0](x[0]))).sum(), rtol=1e-5)
+
+
+def test_a_loss_of_an_output_must_be_one_number_and_learns_numbers() -> None:
+    criterion = as_criterion(lambda output, target: output - target)
+    with pytest.raises(RequestError, match=r"`loss\(output, target\)` must return one number.*shape \(2,\)") as caught:
+        criterion.of_output(jnp.ones(2), jnp.ones(2))
+    assert "\n" not in str(caught.value)
+    criterion.check_task(Numbers())
+    with pytest.raises(RequestError, match="plain loss function"):
+        criterion.check_task(Classes(np.arange(2)))
+
+
+def test_a_callable_without_a_signature_takes_a_batch() -> None:
+    assert isinstance(as_criterion(min), FunctionCriterion)

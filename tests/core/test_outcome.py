@@ -4,7 +4,7 @@ import pytest
 
 from gradwise.core.outcome import Outcome
 
-NAMES = ("patience", "finished", "out_of_time", "interrupted", "diverged")
+NAMES = ("patience", "finished", "out_of_time", "interrupted", "stalled", "diverged")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import expit, log_softmax
 from sklearn.metrics import log_loss, mean_absolute_error, mean_squared_error
 
-from gradwise.criteria.loss import AbstractLoss, Gaussian, Sigmoid, Softmax
+from gradwise.criteria.loss import AbstractLoss, AbstractRooted, Gaussian, Sigmoid, Softmax
 
 RNG = np.random.default_rng(0)
 OUTPUTS = RNG.normal(scale=3.0, size=(40, 4)).astype(np.float32)
@@ -152,3 +152,33 @@ def test_a_score_by_loss_knows_no_smoothing() -> None:
 
 def test_tasks() -> None:
     assert [loss.task() for loss in (Softmax(), Sigmoid(), Gaussian())] == ["classes", "labels", "numbers"]
+
+
+# --- the root of the curvature
+
+
+@pytest.mark.parametrize(("loss", "targets"), EVERY, ids=NAMES)
+def test_the_roots_square_is_the_hessian(loss: AbstractLoss, targets: np.ndarray) -> None:
+    """S S' is the second derivative in the outputs, in 64 bits; a smoothed target moves the slope alone."""
+    assert isinstance(loss, AbstractRooted)
+    with jax.enable_x64(True):
+        units = jnp.eye(4)
+
+        @jax.jit
+        @jax.vmap
+        def both(output: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+            columns = jax.vmap(lambda unit: loss.root(output, target, unit))(units)
+            return columns.T @ columns, jax.hessian(loss.loss)(output, target)
+
+        square, hessian = both(jnp.asarray(OUTPUTS, float), jnp.asarray(targets))
+        np.testing.assert_allclose(square, hessian, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("loss", "targets"), EVERY, ids=NAMES)
+def test_the_root_is_linear_and_finite_far_out(loss: AbstractLoss, targets: np.ndarray) -> None:
+    assert isinstance(loss, AbstractRooted)
+    output, target, one, two = map(jnp.asarray, (OUTPUTS[0], targets[0], NUMBERS[0], NUMBERS[1]))
+    apart = 2.0 * loss.root(output, target, one) - loss.root(output, target, two)
+    np.testing.assert_allclose(loss.root(output, target, 2.0 * one - two), apart, rtol=1e-5, atol=1e-6)
+    for size in (1e4, -1e4):
+        assert np.all(np.isfinite(loss.root(size * jnp.asarray([1.0, -1.0, 0.0, 1.0]), target, one)))

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from gradwise.core.errors import RequestError
-from gradwise.core.parts import AbstractOptimiser
+from gradwise.core.parts import AbstractAsking, AbstractOptimiser
 from gradwise.core.tree import named_leaves
 from gradwise.optimisers.adaptive import Adam, AdamW
 from gradwise.optimisers.averaged import MovingAverage, PolyakAverage
@@ -112,3 +112,38 @@ def test_groups_may_take_everything() -> None:
     for name, found in leaves(points).items():
         np.testing.assert_allclose(found[-1], leaves(START)[name] * 0.9**8, rtol=1e-5)
         np.testing.assert_array_equal(leaves(judged)[name], found)
+
+
+class Asking(AbstractAsking):
+    """An optimiser that reads the objective."""
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        return optax.with_extra_args_support(optax.sgd(0.1))
+
+    def judged(self, parameters, state):
+        return parameters
+
+    def rate(self, state):
+        return jnp.asarray(0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda: Grouped(Asking(), groups=(Group("*.bias", Sgd()),)), "base"),
+        (lambda: Grouped(Sgd(), groups=(Group("*.bias", Asking()),)), "groups.0.optimiser"),
+        (lambda: Grouped(Sgd(), groups=(Group("*.bias", PolyakAverage(Asking())),)), "groups.0.optimiser.optimiser"),
+    ],
+    ids=["base", "group", "inside an average"],
+)
+def test_an_optimiser_that_asks_has_no_group_of_its_own(make, path: str) -> None:
+    """It speaks of all parameters at once, and a group sees some."""
+    with pytest.raises(RequestError, match=rf"`Grouped\.{path}` is Asking.*all parameters at once") as refusal:
+        make()
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_average_may_stand_around_an_optimiser_that_asks() -> None:
+    points, judged, _ = run(PolyakAverage(Asking()))
+    for name, found in leaves(judged).items():
+        np.testing.assert_allclose(found[-1], leaves(points)[name].mean(0), rtol=1e-5)

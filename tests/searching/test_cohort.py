@@ -5,10 +5,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import tiny  # beside this file
 
+from gradwise.core.control import line_search
+from gradwise.core.knob import knob
+from gradwise.core.parts import AbstractOptimiser
+from gradwise.core.prior import Uniform
 from gradwise.core.recipe import Recipe
 from gradwise.criteria.compose import Supervised
 from gradwise.criteria.loss import Softmax
@@ -275,3 +282,42 @@ def test_any_other_failure_is_found_one_by_one(make: Make, monkeypatch: pytest.M
 def test_an_error_is_told_in_a_line() -> None:
     assert told(ValueError("one\ntwo")) == "ValueError: one"
     assert len(told(ValueError("x" * 1000))) == 300 + len("ValueError: ")
+
+
+# --- a line search that finds nothing
+
+
+class Stubborn(AbstractOptimiser):
+    """Descends for `lasts` updates; from then on its line search finds nothing, and it stays where it is."""
+
+    lasts: float = knob(2.0, allowed="[0, inf)", prior=Uniform(0.0, 9.0), row="H7", about="updates before it fails")
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        def init(parameters: Any) -> Any:
+            return jnp.zeros((), jnp.int32), line_search()
+
+        def update(updates: Any, state: Any, parameters: Any = None, **extra: Any) -> Any:
+            found = state[0] < self.lasts
+            moved = jax.tree.map(lambda g: jnp.where(found, -0.1 * g, 0.0), updates)
+            return moved, (state[0] + 1, state[1].after(found))
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    def judged(self, parameters: Any, state: Any) -> Any:
+        return parameters
+
+    def rate(self, state: Any) -> Any:
+        return jnp.asarray(0.1)
+
+
+def test_a_member_whose_line_search_gives_up_leaves_with_its_best(make: Make) -> None:
+    """Three in one population: two give up, each at its own age and with a network, the third goes on to its end."""
+    recipes = [tiny.recipe(epochs=6, optimiser=Stubborn(lasts)) for lasts in (5.0, 30.0, 1e6)]
+    done = run(make(3, [Job(number, recipe, number) for number, recipe in enumerate(recipes)]))
+    assert [one.outcome for one in done] == ["stalled", "stalled", "finished"]
+    ages = [one.age_examples for one in done]
+    assert ages == sorted(set(ages))
+    for one in done:
+        assert np.isfinite(one.score)
+        assert one.network is not None
+        assert 0 < one.best_age <= one.age_examples

@@ -12,14 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
+import gradwise
+from gradwise.core.control import line_search
+from gradwise.core.dataset import Dataset
+from gradwise.core.knob import knob
+from gradwise.core.parts import AbstractOptimiser
+from gradwise.core.prior import Uniform
 from gradwise.data.batches import Stream
 from gradwise.optimisers.adaptive import Adam
 from gradwise.optimisers.averaged import MovingAverage
 from gradwise.optimisers.sgd import Sgd
 from gradwise.training import checkpoint
+from gradwise.training.interval import interval
 from gradwise.training.loop import Conduct, listening, run
 from gradwise.training.state import State
 from gradwise.training.stopping import Off, Patience
@@ -294,3 +303,68 @@ def test_a_run_tells_its_seconds(start: Start) -> None:
     _, history, _, seconds = run(*start(**LONG), Conduct(), "")
     assert 0 < history["seconds"][0] <= history["seconds"][-1] <= seconds + 1e-6
     assert seconds <= time.monotonic() - begun
+
+
+# --- a line search that finds nothing
+
+
+class Stubborn(AbstractOptimiser):
+    """Moves for `lasts` updates, uphill after the first `falls`; then its line search finds nothing, and it stays."""
+
+    lasts: float = knob(2.0, allowed="[0, inf)", prior=Uniform(0.0, 9.0), row="H7", about="updates before it fails")
+    falls: float = knob(1e9, allowed="[0, inf)", prior=Uniform(0.0, 9.0), row="H7", about="updates that descend")
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        def init(parameters: Any) -> Any:
+            return jnp.zeros((), jnp.int32), line_search()
+
+        def update(updates: Any, state: Any, parameters: Any = None, **extra: Any) -> Any:
+            found = state[0] < self.lasts
+            rate = jnp.where(state[0] < self.falls, -0.1, 2.0)
+            moved = jax.tree.map(lambda g: jnp.where(found, rate * g, 0.0), updates)
+            return moved, (state[0] + 1, state[1].after(found))
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    def judged(self, parameters: Any, state: Any) -> Any:
+        return parameters
+
+    def rate(self, state: Any) -> Any:
+        return jnp.asarray(0.1)
+
+
+ENDLESS = Patience(initial_examples=10**6, initial_epochs=0, spacing=1.0, least_examples=1, epochs=20)
+
+
+def test_a_line_search_that_gives_up_ends_the_run_and_the_best_is_kept(start: Start, tmp_path: Path) -> None:
+    """Updates 0 to 2 descend and 3 to 5 climb; 6 and 7 find nothing, so the interval that ends with 8 is the last."""
+    parts = {"optimiser": Stubborn(6.0, falls=3.0), "stopping": ENDLESS}
+    problem, state = start(**parts)
+    three, _ = interval(problem, start(**parts)[1], 3)
+    state, history, outcome, _ = run(problem, state, Conduct(folder=tmp_path), "mark")
+    assert (outcome.name, outcome.failed, outcome.resumable) == ("stalled", False, False)
+    assert history["updates"] == [3, 6, 9]
+    assert outcome.age_examples == history["age_examples"][-1]
+    assert history["best"] == [True, False, False]
+    assert history["valid_loss"][0] < history["valid_loss"][1] == history["valid_loss"][2]
+    assert_same(state.best, three.parameters)  # the lowest point, not the last one
+    saved = checkpoint.load(tmp_path, start(**parts)[1], "mark")
+    assert saved is not None
+    assert saved.ended == outcome
+
+
+def test_one_failure_alone_does_not_end_a_run(start: Start) -> None:
+    """The first interval ends after one failure, the second after four."""
+    _, history, outcome, _ = run(*start(optimiser=Stubborn(2.0), stopping=ENDLESS), Conduct(), "")
+    assert (history["updates"], outcome.name) == ([3, 6], "stalled")
+
+
+def test_fit_tells_of_a_line_search_that_gave_up(recipe: Any, iris: Dataset) -> None:
+    import dataclasses
+
+    chosen = dataclasses.replace(recipe, optimiser=Stubborn(40.0), stopping=ENDLESS)
+    result = gradwise.fit(chosen, iris, key=jax.random.key(0))
+    assert result.outcome.name == "stalled"
+    assert "found no lower point" in str(result.outcome)
+    assert np.isfinite(result.test)
+    assert result.test < 0.6  # chance is two thirds: it is the trained network

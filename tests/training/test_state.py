@@ -1,5 +1,6 @@
 """The problem and the state before the first update."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -7,18 +8,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from gradwise.core import keys
 from gradwise.core.errors import RequestError
+from gradwise.core.knob import switch
+from gradwise.core.parts import AbstractRemembering
 from gradwise.core.recipe import Recipe
+from gradwise.criteria.compose import Supervised
+from gradwise.criteria.loss import Softmax
 from gradwise.data.batches import Fixed, Reshuffled, Stream
 from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.adaptive import Adam
-from gradwise.optimisers.averaged import MovingAverage
+from gradwise.optimisers.averaged import MovingAverage, PolyakAverage
+from gradwise.optimisers.grouped import Group, Grouped
 from gradwise.optimisers.schedule import SelfTimed
+from gradwise.optimisers.sgd import Sgd
 from gradwise.training import interval as module
-from gradwise.training.state import Examples, State
+from gradwise.training.population import enter
+from gradwise.training.state import Examples, State, asks, with_room
 from gradwise.training.stopping import Off, Patience
 
 Start = Callable[..., tuple[Any, State]]
@@ -128,3 +137,86 @@ def test_a_module_of_the_wrong_shape_is_refused_in_one_line(start: Start) -> Non
 
 def test_examples_know_their_number() -> None:
     assert len(Examples(jnp.zeros((5, 2, 2)), jnp.zeros(5))) == 5
+
+
+# --- optimisers that ask
+
+
+class Table(AbstractRemembering):
+    """Keeps the loss of each training example; needs examples that stand alone."""
+
+    examples: int = switch(0, allowed="[0, inf)", row="H3", kind="optimiser", about="training examples")
+    optimiser: Any = Sgd()
+
+    def sized(self, examples: int) -> "Table":
+        return Table(examples, self.optimiser)
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        inner = self.optimiser.build()
+
+        def init(parameters: Any) -> Any:
+            return jnp.zeros(self.examples), inner.init(parameters)
+
+        def update(updates: Any, state: Any, parameters: Any = None, *, objective: Any, **extra: Any) -> Any:
+            objective.check_alone(parameters, "Table")
+            losses = objective.example_losses(objective.outputs(parameters))
+            moved, kept = inner.update(updates, state[1], parameters, objective=objective, **extra)
+            return moved, (state[0].at[objective.rows].set(losses), kept)
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    def judged(self, parameters: Any, state: Any) -> Any:
+        return parameters
+
+    def rate(self, state: Any) -> Any:
+        return self.optimiser.rate(state[1])
+
+
+def test_who_asks_is_found_at_any_depth() -> None:
+    assert [asks(one) for one in (Table(), PolyakAverage(Table()), MovingAverage(PolyakAverage(Table())))] == [True] * 3
+    plain = Grouped(Sgd(), groups=(Group("*.bias", MovingAverage(Adam())),))
+    assert [asks(one) for one in (Sgd(), MovingAverage(Adam()), plain)] == [False] * 3
+
+
+def test_room_is_made_at_any_depth_and_nothing_else_changes() -> None:
+    assert with_room(Table(), 37).examples == 37
+    deep = with_room(MovingAverage(PolyakAverage(Table(), start_updates=5.0), decay=0.5), 37)
+    assert deep.optimiser.optimiser.examples == 37
+    assert (float(deep.decay), float(deep.optimiser.start_updates)) == (0.5, 5.0)
+    assert with_room(deep, 12).optimiser.optimiser.examples == 12
+    plain = MovingAverage(Adam())
+    assert with_room(plain, 37) is plain
+
+
+def test_what_is_remembered_is_each_examples_own(start: Start) -> None:
+    """After one epoch of a rate near 0 the table holds the first network's loss of every example."""
+    problem, state = start(optimiser=PolyakAverage(Table(optimiser=Sgd(1e-9))))
+    model = problem.model(jax.tree.map(jnp.array, state.parameters))
+    _, expected = problem.recipe.criterion.examples(model, problem.train.inputs, problem.train.targets)
+    state, _ = module.interval(problem, state, problem.updates_per_epoch)
+    np.testing.assert_allclose(state.optimiser.inner[0], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (
+            {"model": Mlp(widths=(3,), normalisation=BatchNorm(), dropout=0.0)},
+            "Table needs each example's own gradient",
+        ),
+        ({"criterion": Supervised(Softmax(), mixup=0.2)}, "Table needs a loss of each example's own output: mixup"),
+        ({"criterion": lambda model, batch, key: jnp.zeros(())}, "Table needs a loss of each .*FunctionCriterion"),
+    ],
+    ids=["batch normalisation", "mixup", "plain function"],
+)
+def test_an_unfit_model_or_loss_is_refused_before_training(
+    start: Start, recipe: Recipe, parts: dict[str, Any], words: str
+) -> None:
+    """Alone and on entering a population; the same parts are let through by an optimiser that does not ask."""
+    with pytest.raises(RequestError, match=words) as caught:
+        start(optimiser=MovingAverage(Table()), **parts)
+    assert "\n" not in str(caught.value)
+    problem, _ = start(**parts)
+    chosen = dataclasses.replace(recipe, optimiser=Table(), **parts)
+    with pytest.raises(RequestError, match=words):
+        enter(chosen, problem.train, problem.valid, outputs=3, key=keys.from_seed(0))
