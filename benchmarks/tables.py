@@ -1,4 +1,4 @@
-"""Writes the tables of README.md and docs/design.md from the results of the benchmarks, so that none is typed by hand.
+"""Writes the tables of README.md and the docs from the results of the benchmarks, so that none is typed by hand.
 
 python benchmarks/tables.py            rewrite the tables
 python benchmarks/tables.py --check    fail if they are not what the results say
@@ -143,8 +143,71 @@ def hyperlearner(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + tail + _source(result)
 
 
+def optimisers(results: dict[str, dict[str, Any]]) -> str:
+    """One row an optimiser, one column a problem."""
+    heads = {
+        "logistic_adult": "adult",
+        "logistic_web": "web pages",
+        "logistic_spam": "spam",
+        "mnist": "MNIST, test error",
+        "autoencoder": "auto-encoder, squared error",
+    }
+    known = [name for name in heads if name in results]
+    names = list(dict.fromkeys(run["optimiser"] for name in known for run in results[name]["runs"]))
+    lines = ["| optimiser | " + " | ".join(heads[name] for name in known) + " |", "|" + "---|" * (1 + len(known))]
+    for optimiser in names:
+        cells = []
+        for name in known:
+            result = results[name]
+            run = next((run for run in result["runs"] if run["optimiser"] == optimiser), None)
+            cells.append(_optimiser_cell(name, result, run))
+        lines.append(f"| {optimiser} | " + " | ".join(cells) + " |")
+    about = [
+        f"{heads[name]}: {results[name]['about']}, {results[name]['seconds']:g} s; {results[name]['machine']}; "
+        f"{results[name]['date']}; `{results[name]['command']}`."
+        for name in known
+    ]
+    words = (
+        "Logistic regression: how far the criterion is above its optimum; MNIST: test error at the best validation "
+        "error; auto-encoder: training squared error of a digit. Each after the same seconds, the rate (or the like) "
+        "chosen by a random search of the same size for all that have one.\n\n"
+    )
+    return words + "\n".join(lines) + "\n\n" + "\n".join(f"- {line}" for line in about) + "\n"
+
+
+def _optimiser_cell(name: str, result: dict[str, Any], run: dict[str, Any] | None) -> str:
+    if run is None:
+        return ""
+    if "curve" not in run or not math.isfinite(run["final"]):
+        return "failed"
+    if result["optimum"] is not None:
+        return f"{max(run['final'] - result['optimum'], 0.0):.1e}"
+    return f"{run['told']:.2%}" if name == "mnist" else f"{min(run['curve']['valid']):.2f}"
+
+
+def optimiser_peers(result: dict[str, Any]) -> str:
+    lines = ["| what | peer | ours | peer's | ratio |", "|---|---|---|---|---|"]
+    for row in result["rows"]:
+        if row.get("ratio") is None:
+            lines.append(f"| {row['what']} | {row['peer']} | | | {row['note']} |")
+            continue
+        times = " | ".join(f"{row[side] * 1e3:.3g} ms" for side in ("ours", "theirs"))
+        lines.append(f"| {row['what']} | {row['peer']} | {times} | **{row['ratio']:.2f}×** |")
+    return "\n".join(lines) + "\n" + _source(result)
+
+
+def break_even(result: dict[str, Any]) -> str:
+    lines = ["| examples | SGD, s | L-BFGS, s |", "|---|---|---|"]
+    lines += [f"| {row['examples']:,} | {row['stochastic']:.3f} | {row['batch']:.3f} |" for row in result["rows"]]
+    title = f"Seconds to a training loss of {result['target']:g}: {result['sentence']}.\n\n"
+    return title + "\n".join(lines) + "\n" + _source(result)
+
+
 TABLES = {
     "demo": demo,
+    "optimiser_peers": optimiser_peers,
+    "optimiser_peers_gpu": optimiser_peers,
+    "break_even": break_even,
     "search_demo": search_demo,
     "search_vs_optuna": search_vs_optuna,
     "search_vs_optuna_gpu": search_vs_optuna_gpu,
@@ -164,17 +227,28 @@ def filled(text: str) -> str:
         path = HERE / "results" / f"{name}.json"
         if not path.exists():
             continue
-        body = table(json.loads(path.read_text()))
-        pattern = rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)"
-        text = re.sub(pattern, lambda found, body=body: found[1] + body + found[2], text, flags=re.DOTALL)
-    return text
+        text = _put(text, name, table(json.loads(path.read_text())))
+    several = {
+        path.stem.removeprefix("optimisers_"): json.loads(path.read_text())
+        for path in sorted((HERE / "results").glob("optimisers_*.json"))
+    }
+    return _put(text, "optimisers", optimisers(several)) if several else text
+
+
+def _put(text: str, name: str, body: str) -> str:
+    """The text with a table between its marks."""
+    pattern = rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)"
+    return re.sub(pattern, lambda found: found[1] + body + found[2], text, flags=re.DOTALL)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     chosen = parser.parse_args()
-    for document in (HERE.parent / "README.md", HERE.parent / "docs" / "design.md"):
+    for document in (
+        HERE.parent / "README.md",
+        *(HERE.parent / "docs" / f"{name}.md" for name in ("design", "optimisers")),
+    ):
         before = document.read_text()
         after = filled(before)
         if chosen.check and before != after:

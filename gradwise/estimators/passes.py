@@ -18,12 +18,14 @@ from .. import __version__
 from ..core import keys, machine
 from ..core.adapt import as_criterion
 from ..core.dataset import Dataset
+from ..core.errors import RequestError
 from ..core.finding import Finding
 from ..core.metric import METRICS
 from ..core.outcome import Outcome
+from ..core.parts import AbstractRemembering
 from ..core.recipe import Recipe
 from ..core.record import Fit
-from ..core.tree import trainable
+from ..core.tree import parts, trainable
 from ..training.interval import advance, judged_model
 from ..training.placing import CLASS_WEIGHTS, place, target_units, weights_of_classes
 from ..training.predictor import Predictor
@@ -81,6 +83,15 @@ def _record(
     )
 
 
+def _refuse_memory(recipe: Recipe) -> None:
+    for _, part in parts(recipe):
+        if isinstance(part, AbstractRemembering):
+            raise RequestError(
+                f"{type(part).__name__} remembers every training example, and each pass brings others. "
+                "Use `fit`, or another optimiser."
+            )
+
+
 def one_pass(
     recipe: Recipe,
     dataset: Dataset,
@@ -91,6 +102,7 @@ def one_pass(
 ) -> Fit:
     """Visits every row once. `earlier` is the record to go on from; it stays as it is."""
     machine.use_compilation_cache()
+    _refuse_memory(recipe)
     begun = time.monotonic()
     task = dataset.task
     as_criterion(recipe.criterion).check_task(task)
