@@ -144,8 +144,8 @@ class CentredMlp(AbstractModel):
             gain = self.activation.gain() if number < len(self.widths) else 1.0
             below = self.initial.draw(width, sizes[number], gain, key=jr.fold_in(key, number))
             shortcuts = tuple(jnp.zeros((width, size)) for size in sizes[:number])
-            zeros = [jnp.zeros(width) for _ in range(3)]
-            layers.append(CentredLayer((*shortcuts, below), *zeros, jnp.ones(width), self.activation))
+            bias, slope, shift = (jnp.zeros(width) for _ in range(3))
+            layers.append(CentredLayer((*shortcuts, below), bias, slope, shift, jnp.ones(width), self.activation))
         return CentredNetwork(tuple(layers[:-1]), layers[-1])
 
 

@@ -67,7 +67,7 @@ class _Seen(NamedTuple):
 
     gradient: PyTree
     square: PyTree
-    count: Scalar
+    examples: Scalar
 
 
 def _pooled(tree: PyTree, by: str, how: Callable[[Array], Array]) -> PyTree:
@@ -209,7 +209,7 @@ class Vsgd(AbstractAsking):
             mean = _averaged(mean, seen.gradient, weight)
             square = _averaged(square, now, weight)
             bend = _averaged(bend, self._curvature(objective, parameters), weight)
-            share = _signal(mean, square, seen.count, self.by)
+            share = _signal(mean, square, seen.examples, self.by)
             moves = jax.tree.map(lambda q, h, g: -q / h * g, share, self._sharpest(bend), seen.gradient)
             memory = jax.tree.map(
                 lambda q, tau, v: jnp.where(v > 0, (1.0 - q) * tau + 1.0, tau), share, state.memory, seen.square
@@ -255,9 +255,9 @@ class VsgdFd(AbstractAsking):
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         def init(parameters: PyTree) -> _FdState:
-            zeros = [jax.tree.map(jnp.zeros_like, parameters) for _ in range(4)]
+            mean, square, bend, bend_square = (jax.tree.map(jnp.zeros_like, parameters) for _ in range(4))
             memory = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.initial_memory), parameters)
-            return _FdState(*zeros, memory, jnp.zeros((), jnp.int32), jnp.ones(()))
+            return _FdState(mean, square, bend, bend_square, memory, jnp.zeros((), jnp.int32), jnp.ones(()))
 
         def curvature(objective: Objective, parameters: PyTree, gradient: PyTree, step: PyTree) -> PyTree:
             ahead = objective.value_and_gradient(jax.tree.map(jnp.add, parameters, step))[1]
@@ -290,7 +290,7 @@ class VsgdFd(AbstractAsking):
                 return (new - old) ** 2 > jnp.maximum(old_square - old**2, 0.0) / count
 
             odd = jax.tree.map(
-                lambda g, m, v, b, h0, hv: outlier(g, m, v, seen.count) | outlier(b, h0, hv, 1.0),
+                lambda g, m, v, b, h0, hv: outlier(g, m, v, seen.examples) | outlier(b, h0, hv, 1.0),
                 seen.gradient,
                 mean,
                 square,
@@ -306,7 +306,7 @@ class VsgdFd(AbstractAsking):
             square = _averaged(square, seen.square, weight)
             bend = _averaged(bend, h, weight)
             bend_square = _averaged(bend_square, jax.tree.map(jnp.square, h), weight)
-            share = _signal(mean, square, seen.count, "parameter")
+            share = _signal(mean, square, seen.examples, "parameter")
 
             def rate_of(h_mean: Array, h_square: Array) -> Array:
                 least = jnp.maximum(_FLOOR**2 * jnp.mean(h_square), _LEAST**2)
