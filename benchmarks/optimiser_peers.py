@@ -333,8 +333,12 @@ def row_lbfgs(rounds: int) -> list[dict[str, Any]]:
 
 def row_cg(rounds: int) -> list[dict[str, Any]]:
     task = logistic(10_000, 100, 300.0)
-    # Its longest step is 1 by itself, too short for a mean of losses.
-    peers = {"jaxopt.NonlinearCG": lambda: jaxopt_descent(task, "NonlinearCG", max_stepsize=100.0)}
+    # Its longest step is 1 by itself, too short for a mean of losses: it does not reach the gap. 300 is the best for it
+    # of 1, 10, 100, 300 and 1000 on these data, while ours is as it comes.
+    peers = {
+        "jaxopt.NonlinearCG, max_stepsize 300": lambda: jaxopt_descent(task, "NonlinearCG", max_stepsize=300.0),
+        f"jaxopt.NonlinearCG as it comes, {MOST} iterations": lambda: jaxopt_descent(task, "NonlinearCG"),
+    }
     return both_ways("conjugate gradient", task, ConjugateGradient(), peers, rounds)
 
 
@@ -543,7 +547,10 @@ def row_kronecker(rounds: int) -> list[dict[str, Any]]:
 
     peers = {"kfac_jax.Optimizer": lambda: kfac_side(problem, state.parameters, updates)}
     what = f"Kronecker-factored updates, {'-'.join(map(str, SIZES))}, batch {batch}, an inversion in 10"
-    note = "difference: of the first move, with exact curvature on both sides"
+    note = (
+        "difference: of the first move, with exact curvature on both sides; where JAX is too new for kfac_jax 0.0.8, "
+        "the one function of it that breaks is replaced"
+    )
     return compare(what, Side(call, updates, move), peers, 1e-2, rounds, note)
 
 

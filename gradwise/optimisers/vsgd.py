@@ -1,7 +1,7 @@
 """Rates that set themselves (row H3): vSGD, with no learning rate left to tune.
 
-    Vsgd()                  vSGD-l: a rate for each parameter
-    Vsgd(by="layer")        vSGD-b: one for each layer
+    Vsgd()                  vSGD-b: a rate for each layer
+    Vsgd(by="parameter")    vSGD-l: one for each parameter
     Vsgd(by="all")          vSGD-g: one for all
     VsgdFd()                vSGD-fd: curvature by finite differences; for criteria that are not smooth
 
@@ -18,6 +18,10 @@ Two things are ours. A diagonal knows nothing of what parameters do together, an
 knows nothing at all: so a step is never longer than the one that minimises the batch's Gauss-Newton model along it, one
 forward pass more; on a problem with one parameter, for which the rule was made, that changes nothing. And a parameter's
 curvature counts as at least a tenth of the mean of its array.
+
+A rate for each layer is the default: on a 784-500-300-10 network and MNIST, untouched, it ended at 1.68 % test error,
+the best of four rates of plain SGD at 1.73 %; a rate for each parameter had the lower training loss by far, and
+2.2 % (`docs/optimisers.md`).
 """
 
 from collections.abc import Callable
@@ -158,7 +162,7 @@ class Vsgd(AbstractAsking):
     """
 
     by: str = switch(
-        "parameter",
+        "layer",
         allowed=("parameter", "layer", "all"),
         row="H3",
         kind="optimiser",
