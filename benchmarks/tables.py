@@ -186,14 +186,15 @@ def _optimiser_cell(name: str, result: dict[str, Any], run: dict[str, Any] | Non
 
 
 def optimiser_peers(result: dict[str, Any]) -> str:
-    lines = ["| what | peer | ours | peer's | ratio |", "|---|---|---|---|---|"]
-    for row in result["rows"]:
-        if row.get("ratio") is None:
-            lines.append(f"| {row['what']} | {row['peer']} | | | {row['note']} |")
+    lines = ["| what | peer | ours, ms | peer's, ms | ratio |", "|---|---|---|---|---|"]
+    for line in result["lines"]:
+        if line.get("ratio") is None:
+            lines.append(f"| {line['what']} | {line['peer']} | | | {line['note']} |")
             continue
-        times = " | ".join(f"{row[side] * 1e3:.3g} ms" for side in ("ours", "theirs"))
-        lines.append(f"| {row['what']} | {row['peer']} | {times} | **{row['ratio']:.2f}×** |")
-    return "\n".join(lines) + "\n" + _source(result)
+        times = " | ".join(f"{line[side] * 1e3:.3g}" for side in ("ours_seconds", "peer_seconds"))
+        lines.append(f"| {line['what']} | {line['peer']} | {times} | **{line['ratio']:.2f}×** |")
+    title = "How many times longer a peer takes for the same work; below 1 it is faster than gradwise.\n\n"
+    return title + "\n".join(lines) + "\n" + _source(result)
 
 
 def break_even(result: dict[str, Any]) -> str:
@@ -206,7 +207,6 @@ def break_even(result: dict[str, Any]) -> str:
 TABLES = {
     "demo": demo,
     "optimiser_peers": optimiser_peers,
-    "optimiser_peers_gpu": optimiser_peers,
     "break_even": break_even,
     "search_demo": search_demo,
     "search_vs_optuna": search_vs_optuna,
