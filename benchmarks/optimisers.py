@@ -127,7 +127,7 @@ class Curve:
         return min((value for value in self.loss if math.isfinite(value)), default=math.inf)
 
     def plain(self) -> dict[str, list[float]]:
-        return {name: [float(f"{value:.6g}") for value in column] for name, column in vars(self).items()}
+        return {name: [float(f"{value:.9g}") for value in column] for name, column in vars(self).items()}
 
     @property
     def told(self) -> float:
@@ -239,6 +239,7 @@ def _write(problem: Problem, found: list[dict[str, Any]], options: argparse.Name
     result = {
         "problem": problem.name,
         "about": problem.about,
+        "examples": len(problem.train),
         "optimum": problem.optimum,
         "reference": problem.reference,
         "seconds": options.seconds,
