@@ -20,6 +20,7 @@ FAMILIES = {
     "batch": ("conjugate gradient", "L-BFGS", "Hessian-free"),
 }  # fmt: skip
 COLOURS = dict(zip(FAMILIES, ("#4269d0", "#efb118", "#3ca951", "#a463f2", "#ff725c"), strict=True))
+ORDER = ("logistic_adult", "logistic_web", "logistic_spam", "mnist", "autoencoder")
 STRONG = {"SGD", "SAG", "Adam", "vSGD-l", "Kronecker", "L-BFGS", "Hessian-free", "re-estimated rate", "TONGA"}
 
 
@@ -44,11 +45,11 @@ def draw(folder: Path, target: Path | None = None) -> Path:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    results = [json.loads(path.read_text()) for path in sorted(folder.glob("optimisers_*.json"))]
+    places = [folder / f"optimisers_{name}.json" for name in ORDER]
+    results = [json.loads(place.read_text()) for place in places if place.exists()]
     figure, axes = plt.subplots(len(results), 2, figsize=(11, 4.2 * len(results)), squeeze=False)
     family = {name: kind for kind, names in FAMILIES.items() for name in names}
     for row, result in zip(axes, results, strict=True):
-        examples = max(
             run["curve"]["age"][1] for run in result["runs"] if "curve" in run
         )  # a batch method's first pass
         for run in result["runs"]:
@@ -59,7 +60,7 @@ def draw(folder: Path, target: Path | None = None) -> Path:
             strong = name in STRONG
             style = {"color": colour, "lw": 1.8 if strong else 0.8, "alpha": 1.0 if strong else 0.45}
             for ax, across in zip(
-                row, (np.asarray(run["curve"]["age"]) / examples, run["curve"]["seconds"]), strict=True
+                row, (np.asarray(run["curve"]["age"]) / result["examples"], run["curve"]["seconds"]), strict=True
             ):
                 ax.plot(across[1:], heights[1:], **style)
                 if strong and math.isfinite(heights[-1]):

@@ -181,7 +181,8 @@ def _optimiser_cell(name: str, result: dict[str, Any], run: dict[str, Any] | Non
     if "curve" not in run or not math.isfinite(run["final"]):
         return "failed"
     if result["optimum"] is not None:
-        return f"{max(run['final'] - result['optimum'], 0.0):.1e}"
+        gap = run["final"] - result["optimum"]
+        return f"{gap:.1e}" if gap > 1e-8 else "< 1e-8"  # 32 bits end there
     return f"{run['told']:.2%}" if name == "mnist" else f"{min(run['curve']['valid']):.2f}"
 
 
