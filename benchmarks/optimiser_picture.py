@@ -50,8 +50,6 @@ def draw(folder: Path, target: Path | None = None) -> Path:
     figure, axes = plt.subplots(len(results), 2, figsize=(11, 4.2 * len(results)), squeeze=False)
     family = {name: kind for kind, names in FAMILIES.items() for name in names}
     for row, result in zip(axes, results, strict=True):
-            run["curve"]["age"][1] for run in result["runs"] if "curve" in run
-        )  # a batch method's first pass
         for run in result["runs"]:
             if "curve" not in run or len(run["curve"]["loss"]) < 2:
                 continue
