@@ -17,11 +17,12 @@ v is the mean of the *examples'* squared gradients, not the square of their mean
 Two things are ours. A diagonal knows nothing of what parameters do together, and on rectifiers that have just woken it
 knows nothing at all: so a step is never longer than the one that minimises the batch's Gauss-Newton model along it, one
 forward pass more; on a problem with one parameter, for which the rule was made, that changes nothing. And a parameter's
-curvature counts as at least a tenth of the mean of its array.
+curvature counts as at least the mean of its array. Where each has a rate of its own the criterion is looked at too: a
+step is no longer than the parabola through its values before and after it, on this batch, allows.
 
 A rate for each layer is the default: on a 784-500-300-10 network and MNIST, untouched, it ended at 1.68 % test error,
-the best of four rates of plain SGD at 1.73 %; a rate for each parameter had the lower training loss by far, and
-2.2 % (`docs/optimisers.md`).
+the best of four rates of plain SGD at 1.73 %. A rate for each parameter descends fastest and needs the most care: with
+one example an update it may fail to learn. Differences (-fd) are far behind on large networks.
 """
 
 from collections.abc import Callable
@@ -37,14 +38,16 @@ from ..core.knob import knob, switch
 from ..core.objective import Objective
 from ..core.parts import AbstractAsking
 from ..core.prior import LogUniform
-from ..core.products import dot, norm
+from ..core.products import dot, norm, plus, times
 from ..core.squared import back_propagated_diagonal
 from ..core.taps import Terms, example_terms
 from ..core.tree import named_leaves
 from .diagonal import drawn
 
 _LEAST = 1e-9  # curvature
-_FLOOR = 0.1  # of an array's mean curvature
+_FLOOR = 1.0  # of an array's mean curvature
+_FLOOR_BY_DIFFERENCES = 0.1
+_TURNS = 3  # at most, to shorten a step; as a rule one look suffices
 
 _SLOWNESS: dict[str, Any] = {
     "allowed": "[1, inf)",
@@ -146,6 +149,32 @@ def shortened(moves: PyTree, gradient: PyTree, objective: Objective, parameters:
     return jax.tree.map(lambda move: length * move, moves)
 
 
+def looked_at(
+    moves: PyTree, gradient: PyTree, value: Any, objective: Objective, parameters: PyTree, asker: str
+) -> PyTree:
+    """The moves, shortened, and no longer than the criterion itself allows on this batch.
+
+    The parabola through the criterion at both ends of a step with its slope at the first has its minimum at
+    -slope / (2 (rise - slope)) of the step; where that is less than 1, the step is cut to it and looked at again.
+    """
+    moves = shortened(moves, gradient, objective, parameters, asker)
+    slope = dot(gradient, moves)
+
+    def look(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        length, _, turn = carry
+        there = objective(plus(parameters, length, moves))
+        rounding = 8e-7 * (jnp.abs(value) + jnp.abs(there))  # a difference of 32-bit numbers says no more
+        bend = 2.0 * (there - value - length * slope) - rounding
+        cut = jnp.where(bend > -length * slope, -length * slope / jnp.where(bend > 0, bend, 1.0), 1.0)
+        fine = jnp.isfinite(there)
+        shorter = length * jnp.where(fine, cut, jnp.where(turn < _TURNS - 1, 0.1, 0.0))
+        return shorter, (cut < 1.0) | ~fine, turn + 1
+
+    begin = (jnp.ones(()), jnp.ones((), bool), jnp.zeros((), jnp.int32))
+    length, _, _ = jax.lax.while_loop(lambda carry: carry[1] & (carry[2] < _TURNS), look, begin)
+    return times(length, moves)
+
+
 class _VsgdState(NamedTuple):
     mean: PyTree  # g_bar
     square: PyTree  # v_bar
@@ -191,7 +220,7 @@ class Vsgd(AbstractAsking):
             return _VsgdState(zeros, pool, bend, memory, jnp.zeros((), jnp.int32), jnp.ones(()))
 
         def update(
-            updates: PyTree, state: _VsgdState, parameters: PyTree = None, *, objective: Objective, **_: Any
+            updates: PyTree, state: _VsgdState, parameters: PyTree = None, *, value: Any, objective: Objective, **_: Any
         ) -> Any:
             def start(_: Any) -> Any:
                 there = drawn(objective, self.initial_examples)
@@ -218,7 +247,10 @@ class Vsgd(AbstractAsking):
             memory = jax.tree.map(
                 lambda q, tau, v: jnp.where(v > 0, (1.0 - q) * tau + 1.0, tau), share, state.memory, seen.square
             )
-            moves = shortened(moves, updates, objective, parameters, "Vsgd")
+            if self.by == "parameter":
+                moves = looked_at(moves, updates, value, objective, parameters, "Vsgd")
+            else:
+                moves = shortened(moves, updates, objective, parameters, "Vsgd")
             rate = _length_ratio(moves, seen.gradient, state.rate)
             return moves, _VsgdState(mean, square, bend, memory, state.update + 1, rate)
 
@@ -313,7 +345,7 @@ class VsgdFd(AbstractAsking):
             share = _signal(mean, square, seen.examples, "parameter")
 
             def rate_of(h_mean: Array, h_square: Array) -> Array:
-                least = jnp.maximum(_FLOOR**2 * jnp.mean(h_square), _LEAST**2)
+                least = jnp.maximum(_FLOOR_BY_DIFFERENCES**2 * jnp.mean(h_square), _LEAST**2)
                 return jnp.maximum(h_mean, _LEAST) / jnp.maximum(h_square, least)
 
             moves = jax.tree.map(lambda q, hm, hs, g: -q * rate_of(hm, hs) * g, share, bend, bend_square, seen.gradient)
