@@ -1,0 +1,59 @@
+"""An optimiser of one's own: it asks the criterion how curved it is along the gradient, and steps to the minimum.
+
+python examples/own_optimiser.py
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+import gradwise
+from gradwise.core.knob import knob
+from gradwise.core.objective import Objective
+from gradwise.core.parts import AbstractAsking
+from gradwise.core.prior import LogUniform
+from gradwise.core.products import dot, gauss_newton_vector, norm
+from gradwise.optimisers.averaged import MovingAverage
+from gradwise.testing.contracts import check_optimiser
+
+
+class SteepestDescent(AbstractAsking):
+    """theta <- theta - eta g with eta = caution g'g / g'Gg, G the batch's Gauss-Newton matrix: no learning rate."""
+
+    caution: float = knob(
+        0.5, allowed="(0, 1]", prior=LogUniform(0.05, 1.0), row="H2", about="the share of the step taken"
+    )
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        def init(parameters: Any) -> jax.Array:
+            return jnp.ones(())
+
+        def update(gradient: Any, state: jax.Array, parameters: Any = None, *, objective: Objective, **_: Any) -> Any:
+            curved = gauss_newton_vector(objective.outputs, objective.loss_of, parameters, gradient)
+            along = dot(gradient, curved)
+            eta = jnp.where(along > 0, self.caution * norm(gradient) ** 2 / jnp.where(along > 0, along, 1.0), 0.0)
+            return jax.tree.map(lambda g: -eta * g, gradient), jnp.maximum(eta, 1e-12)
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    def judged(self, parameters: Any, state: jax.Array) -> Any:
+        return parameters
+
+    def rate(self, state: jax.Array) -> jax.Array:
+        return state
+
+
+def main() -> None:
+    check_optimiser(SteepestDescent())  # it descends, compiles once, trains in a population as alone
+    inputs, targets = load_digits(return_X_y=True)
+    train_x, test_x, train_y, test_y = train_test_split(inputs, targets, random_state=0)
+    network = gradwise.Classifier(optimiser=MovingAverage(SteepestDescent()), max_time=20, random_state=0)
+    print(f"accuracy {network.fit(train_x, train_y).score(test_x, test_y):.3f}")
+
+
+if __name__ == "__main__":
+    main()
