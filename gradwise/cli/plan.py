@@ -12,6 +12,7 @@ from ..core.adapt import as_model
 from ..core.dataset import Dataset
 from ..core.errors import RequestError
 from ..core.tree import knobs, parts, trainable
+from ..training.state import with_room
 from .options import FitOptions
 from .resolve import Resolved
 
@@ -32,12 +33,12 @@ def expected_sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
     return max(1, count - valid - test), valid, test
 
 
-def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int) -> tuple[int, int]:
+def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int, examples: int) -> tuple[int, int]:
     """The number of parameters and the bytes of all that training keeps, found without making any of it."""
 
     def start(key: Any) -> Any:
         parameters, _ = trainable(as_model(recipe.model).build(shape, outputs, key=key))
-        return parameters, recipe.optimiser.build().init(parameters)
+        return parameters, with_room(recipe.optimiser, examples).build().init(parameters)
 
     def size(tree: Any, bytes_each: bool) -> int:
         return sum(math.prod(a.shape) * (a.dtype.itemsize if bytes_each else 1) for a in jax.tree.leaves(tree))
@@ -49,7 +50,8 @@ def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int) -> tuple[int
 
 def check_network(recipe: Any, dataset: Dataset) -> None:
     """Refuses a network that could not be trained in this machine's memory, before the system ends the process."""
-    parameters, needed = _count_state(recipe, dataset.shape, dataset.task.outputs)
+    examples = expected_sizes(recipe, dataset)[0]
+    parameters, needed = _count_state(recipe, dataset.shape, dataset.task.outputs, examples)
     free = machine.available_bytes()
     if needed > free:
         raise RequestError(
@@ -113,7 +115,7 @@ def make_plan(options: FitOptions, dataset: Dataset, resolved: Resolved, folder:
     train, valid, test = expected_sizes(recipe, dataset)
     scaler: Any = recipe.scaler.fit(dataset.inputs, dataset.columns)  # for the width alone: nothing else is kept of it
     width = scaler.apply(dataset.inputs[:1]).shape[1:]
-    parameters, state = _count_state(recipe, width, dataset.task.outputs)
+    parameters, state = _count_state(recipe, width, dataset.task.outputs, train)
     memory = 4 * (train + valid) * math.prod(width) + state
     batch = min(recipe.batches.size, train)
     return {

@@ -316,3 +316,9 @@ def test_real_tables_of_every_form(data_folder, here, gradwise, monkeypatch):
     result = json.loads(gradwise("fit", str(data_folder / "tabular" / "reg_yacht.npz"), *quick).out)
     assert result["task"] == "numbers"
     assert os.listdir("runs")
+
+
+def test_an_optimiser_that_remembers_examples_gets_room_for_them(table, gradwise):
+    assert gradwise(*FIT, "--set", "optimiser=Sag", "--dry-run").code == 0
+    said = gradwise(*FIT, "--set", "optimiser=Sag", "--out", "mine")
+    assert (said.code, said.err) == (0, "")
