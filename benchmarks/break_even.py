@@ -19,7 +19,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from optimiser_problems import Problem, digits
 from optimisers import run
 
@@ -79,10 +78,12 @@ def measure(target: float, limit: float) -> dict[str, Any]:
         print(f"{count:6d} examples: SGD {stochastic:.3f} s, L-BFGS {batch:.3f} s", flush=True)
     found = _crossing(rows)
     print(found)
+    told = [{name: value if math.isfinite(value) else None for name, value in row.items()} for row in rows]
     return {
         "target": target,
-        "rows": rows,
-        "break_even": found.examples,
+        "limit": limit,
+        "rows": told,
+        "break_even": found.examples if math.isfinite(found.examples) else None,
         "sentence": str(found),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, JAX {jax.__version__}",
         "date": datetime.date.today().isoformat(),
@@ -104,10 +105,10 @@ def draw(result: dict[str, Any], place: Path) -> None:
     figure, ax = plt.subplots(figsize=(6, 3.8))
     sizes = [row["examples"] for row in result["rows"]]
     for name, label, colour in (("stochastic", "SGD, B = 32", "#4269d0"), ("batch", "L-BFGS", "#ff725c")):
-        times = [row[name] if math.isfinite(row[name]) else np.nan for row in result["rows"]]
-        ax.plot(sizes, times, "o-", color=colour, ms=4)
-        ax.annotate(f" {label}", (sizes[-1], times[-1]), color=colour, va="center", fontsize=9)
-    if math.isfinite(result["break_even"]):
+        known = [(size, row[name]) for size, row in zip(sizes, result["rows"], strict=True) if row[name] is not None]
+        ax.plot(*zip(*known, strict=True), "o-", color=colour, ms=4)
+        ax.annotate(f" {label}", known[-1], color=colour, va="center", fontsize=9)
+    if result["break_even"] is not None:
         ax.axvline(result["break_even"], color="grey", ls=":", lw=1)
         ax.annotate(f" {result['break_even']:,.0f}", (result["break_even"], ax.get_ylim()[0]), fontsize=8, color="grey")
     ax.set(xscale="log", yscale="log", xlabel="training examples", ylabel=f"seconds to a loss of {result['target']:g}")

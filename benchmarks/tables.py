@@ -200,7 +200,10 @@ def optimiser_peers(result: dict[str, Any]) -> str:
 
 def break_even(result: dict[str, Any]) -> str:
     lines = ["| examples | SGD, s | L-BFGS, s |", "|---|---|---|"]
-    lines += [f"| {row['examples']:,} | {row['stochastic']:.3f} | {row['batch']:.3f} |" for row in result["rows"]]
+    for row in result["rows"]:
+        times = (row[name] for name in ("stochastic", "batch"))
+        cells = " | ".join(f"more than {result['limit']:g}" if time is None else f"{time:.3f}" for time in times)
+        lines.append(f"| {row['examples']:,} | {cells} |")
     title = f"Seconds to a training loss of {result['target']:g}: {result['sentence']}.\n\n"
     return title + "\n".join(lines) + "\n" + _source(result)
 
