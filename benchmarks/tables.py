@@ -170,7 +170,7 @@ def optimisers(results: dict[str, dict[str, Any]]) -> str:
     words = (
         "Logistic regression: how far the criterion is above its optimum; MNIST: test error at the best validation "
         "error; auto-encoder: training squared error of a digit. Each after the same seconds, the rate (or the like) "
-        "chosen by a random search of the same size for all that have one.\n\n"
+        "chosen by a random search of the same size for all that have one. An empty cell was not measured.\n\n"
     )
     return words + "\n".join(lines) + "\n\n" + "\n".join(f"- {line}" for line in about) + "\n"
 
