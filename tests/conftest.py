@@ -44,7 +44,7 @@ def _room_for_programs() -> Iterator[None]:
     """
     yield
     maps = Path("/proc/self/maps")
-    if next(_TESTS) % 8 == 0 and maps.exists() and maps.read_bytes().count(b"\n") > 25_000:
+    if next(_TESTS) % 8 == 0 and maps.exists() and maps.read_bytes().count(b"\n") > 45_000:
         jax.clear_caches()
         gc.collect()
 
