@@ -105,6 +105,6 @@ def test_it_learns_iris() -> None:
 
     inputs, targets = load_iris(return_X_y=True)
     learner = gradwise.Classifier(
-        optimiser=DualAveraging(1.0), model=Mlp(widths=(8,), dropout=0.0), stopping=Off(epochs=30)
+        random_state=0, optimiser=DualAveraging(1.0), model=Mlp(widths=(8,), dropout=0.0), stopping=Off(epochs=30)
     )
     assert learner.fit(inputs, targets).score(inputs, targets) > 0.85

@@ -212,6 +212,9 @@ def test_it_learns_iris() -> None:
 
     inputs, targets = load_iris(return_X_y=True)
     learner = gradwise.Classifier(
-        optimiser=EffectiveDecay(Sgd(0.3), 0.05), model=Mlp(widths=(8,), dropout=0.0), stopping=Off(epochs=60)
+        random_state=0,
+        optimiser=EffectiveDecay(Sgd(0.3), 0.05),
+        model=Mlp(widths=(8,), dropout=0.0),
+        stopping=Off(epochs=60),
     )
     assert learner.fit(inputs, targets).score(inputs, targets) > 0.9

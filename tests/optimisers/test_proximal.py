@@ -186,7 +186,10 @@ def test_it_learns_iris_with_true_zeros() -> None:
 
     inputs, targets = load_iris(return_X_y=True)
     learner = gradwise.Classifier(
-        optimiser=Proximal(Sgd(0.3), 0.3), model=Mlp(widths=(8,), dropout=0.0), stopping=Off(epochs=60)
+        optimiser=Proximal(Sgd(0.3), 2.0),
+        model=Mlp(widths=(8,), dropout=0.0),
+        stopping=Off(epochs=60),
+        random_state=0,
     )
     learner.fit(inputs, targets)
     assert learner.score(inputs, targets) > 0.9

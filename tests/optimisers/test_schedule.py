@@ -157,6 +157,7 @@ def test_a_fit_tells_the_horizon_and_follows_the_schedule() -> None:
 
     inputs, targets = load_iris(return_X_y=True)
     learner = gradwise.Classifier(
+        random_state=0,
         optimiser=Sgd(0.5, schedule=WarmUp(3.0, Cosine(20.0, final=0.1))),
         model=Mlp(widths=(8,), dropout=0.0),
         stopping=Off(epochs=12),
