@@ -21,9 +21,10 @@ curvature counts as at least the mean of its array. Where each has a rate of its
 step is no longer than the parabola through its values before and after it, on this batch, allows.
 
 A rate for each layer is the default, chosen among the four forms by the very test error it is told with: on a
-784-500-300-10 network and MNIST it ended at 1.68 %, the others at 2.1 to 3.5 %, plain SGD at the best of four rates at
-1.73 % (one seed each). So the figure flatters it; other data have not been looked at. A rate for each parameter descends fastest and needs the most care: with
-one example an update it may fail to learn. Differences (-fd) are far behind on large networks.
+784-500-300-10 network and MNIST it ended at 1.68 %, the others at 2.1 to 3.5 %, plain SGD at the best of four rates
+at 1.73 % (one seed each). So the figure flatters it, and other data have not been looked at. A rate for each parameter
+descends fastest and needs the most care: with one example an update it may fail to learn. Differences (-fd) are far
+behind on large networks.
 """
 
 from collections.abc import Callable
