@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Test files are shared out to this many processes: tests mostly trace and compile, which one core does at a time.
+WORKERS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test bench check clean
@@ -29,7 +31,7 @@ demo: $(VENV)/.demo
 	$(BIN)/gradwise search digits --budget 60s --out runs/demo --overwrite
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
