@@ -63,7 +63,26 @@ class Numbers:
         return len(self.names)
 
 
-Task = Classes | Labels | Numbers
+@dataclass(frozen=True)
+class Inputs:
+    """No target: the inputs themselves are what is learned."""
+
+    names: tuple[str, ...] = ()
+
+    kind = "inputs"
+
+    @property
+    def outputs(self) -> int:
+        return 0
+
+
+Task = Classes | Labels | Numbers | Inputs
+
+UNLABELLED = -1  # the class of an example whose class is not known; a number or label that is not known is NaN
+
+
+def _is_labelled(targets: np.ndarray, task: Task) -> np.ndarray:
+    return targets != UNLABELLED if task.kind == "classes" else ~np.isnan(targets).any(axis=1)
 
 
 def _check_targets(targets: np.ndarray, task: Task) -> None:
@@ -74,11 +93,14 @@ def _check_targets(targets: np.ndarray, task: Task) -> None:
     if task.kind == "classes":
         if targets.dtype.kind not in "iu":
             raise RequestError(f"targets of classes must be whole numbers, indices into `labels`; got {targets.dtype}.")
-        if targets.min() < 0 or targets.max() >= task.outputs:
-            raise RequestError(f"targets of classes must lie from 0 to {task.outputs - 1}, as there are `labels`.")
-    elif not np.all(np.isfinite(targets)):
-        row = int(np.argmin(np.isfinite(targets).all(axis=1)))
-        raise RequestError(f"the target of row {row} is missing or infinite. Leave such rows out.")
+        if targets.min() < UNLABELLED or targets.max() >= task.outputs:
+            raise RequestError(
+                f"targets of classes must lie from 0 to {task.outputs - 1}, as there are `labels`, "
+                f"or be {UNLABELLED} where the class is not known."
+            )
+    elif np.any(np.isinf(targets)):
+        row = int(np.argmax(np.isinf(targets).any(axis=1)))
+        raise RequestError(f"the target of row {row} is infinite. Leave such rows out.")
 
 
 @dataclass(frozen=True)
@@ -86,7 +108,8 @@ class Dataset:
     """Examples with their targets.
 
     `inputs` has one row an example: an array of 2 to 4 dimensions, or a SciPy CSR matrix. `targets` holds class
-    indices (n,), or 0/1 labels (n, k), or numbers (n, k). `groups` and `times` serve splits; `test` is an official
+    indices (n,), or 0/1 labels (n, k), or numbers (n, k); an example without a target has the class -1, or NaN, and
+    only criteria that learn from inputs take it. Without a task of targets they are (n, 0). `groups` and `times` serve splits; `test` is an official
     test set, used as it is; `rows` says where the examples of a part stood in the whole.
     """
 
@@ -125,6 +148,16 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of one example."""
         return tuple(self.inputs.shape[1:])
+
+    @property
+    def labelled(self) -> np.ndarray:
+        """Which examples have a target."""
+        return _is_labelled(self.targets, self.task)
+
+    def without_targets(self) -> Dataset:
+        """The same examples, to be learned from without a target."""
+        test = None if self.test is None else self.test.without_targets()
+        return replace(self, targets=np.zeros((len(self), 0)), task=Inputs(), test=test)
 
     def take(self, rows: np.ndarray) -> Dataset:
         """The examples at these rows, without the official test set."""

@@ -5,6 +5,7 @@
 | classes | error_rate, balanced_error_rate, log_loss, auc | error_rate |
 | labels | error_rate (per label), subset_error_rate, log_loss, auc | error_rate |
 | numbers | rmse, mae, r2 | rmse |
+| inputs | what the criterion measures | its first: the one that chooses |
 """
 
 import math
@@ -23,10 +24,15 @@ METRICS = {
 HIGHER_IS_BETTER = frozenset({"auc", "r2"})
 
 
-def check_metric(name: str, kind: str) -> str:
-    """The name, if it measures this kind of task."""
-    if name not in METRICS[kind]:
-        raise RequestError(f"`{name}` does not measure {kind}.{nearest(name, METRICS[kind])}")
+def check_metric(name: str | None, kind: str, measured: tuple[str, ...] = ()) -> str:
+    """The name, if it measures this kind of task; without one the usual. `measured` is what a criterion tells itself.
+
+    A criterion that learns the inputs measures itself: nothing else knows what is asked of an input.
+    """
+    known = measured or METRICS[kind]
+    name = name or known[0]
+    if name not in known:
+        raise RequestError(f"`{name}` does not measure {kind}.{nearest(name, known)}")
     return name
 
 
@@ -104,6 +110,14 @@ def wilson(errors: float, count: int, z: float = 1.96) -> tuple[float, float]:
     centre = (rate + z * z / (2 * count)) / (1 + z * z / count)
     half = z * math.sqrt(rate * (1 - rate) / count + z * z / (4 * count * count)) / (1 + z * z / count)
     return (max(0.0, centre - half), min(1.0, centre + half))
+
+
+def interval_of_mean(values: np.ndarray) -> tuple[float, float]:
+    """A 95 % interval for the mean of values of independent examples, by the normal approximation."""
+    if len(values) < 2:
+        return (math.nan, math.nan)
+    half = 1.96 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return (float(np.mean(values)) - half, float(np.mean(values)) + half)
 
 
 def interval(

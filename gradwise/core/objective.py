@@ -40,10 +40,11 @@ class Examples(eqx.Module):
         return int(self.inputs.shape[0])
 
 
-def gather(train: Examples, rows: Int[Array, " B"], present: Float[Array, " B"]) -> Batch:
+def gather(train: Examples, rows: Int[Array, " B"], present: Float[Array, " B"], memory: PyTree = None) -> Batch:
     """The examples of one update. A slot beyond the end of the epoch has weight 0."""
     weights = present if train.weights is None else present * train.weights[rows]
-    return Batch(train.inputs[rows], train.targets[rows], weights, present, jnp.asarray(float(len(train))), rows)
+    total = jnp.asarray(float(len(train)))
+    return Batch(train.inputs[rows], train.targets[rows], weights, present, total, rows, memory)
 
 
 class Objective(eqx.Module):
@@ -87,7 +88,7 @@ class Objective(eqx.Module):
     def on(self, rows: Int[Array, " n"], present: Float[Array, " n"] | None = None) -> "Objective":
         """The same criterion on these examples of the training set, with this update's noise."""
         present = jnp.ones(rows.shape[0]) if present is None else present
-        batch = gather(self.train, rows, present)
+        batch = gather(self.train, rows, present, self.batch.memory)
         return Objective(self.criterion, self.batches, self.rest, self.train, self.key, self.update, batch)
 
     def slots(self, chosen: Int[Array, " n"]) -> "Objective":

@@ -26,7 +26,8 @@ class Batch(eqx.Module):
     """B examples at once. Slots beyond the end of an epoch hold real examples of weight 0.
 
     `total` is T, the number of training examples; `present` is 1 for a slot in use, 0 for one beyond the end. `rows`
-    are the examples' places in the training set, where they come from one.
+    are the examples' places in the training set, where they come from one. `memory` is what the criterion left behind
+    at the last update, where it keeps something.
     """
 
     inputs: Float[Array, "B ..."]
@@ -35,6 +36,7 @@ class Batch(eqx.Module):
     present: Float[Array, " B"]
     total: Scalar
     rows: Int[Array, " B"] | None = None
+    memory: PyTree = None
 
 
 class Scores(eqx.Module):
@@ -118,6 +120,14 @@ class AbstractModel(Spec):
         """A network: one example of this shape in, this many outputs out; with `key=None` it is deterministic."""
 
 
+class AbstractStarting(AbstractModel):
+    """A model some of whose initial parameters are read off the training inputs (visible biases at the log-odds)."""
+
+    @abc.abstractmethod
+    def started(self, network: PyTree, inputs: Float[Array, "n ..."]) -> PyTree:
+        """The network that `build` made, its initial parameters set for these inputs."""
+
+
 class AbstractCriterion(Spec):
     """What is minimised, and how an example is scored and an output read."""
 
@@ -166,6 +176,48 @@ class AbstractSummed(AbstractCriterion):
     @abc.abstractmethod
     def curvature_root(self) -> Callable[..., Float[Array, " k"]] | None:
         """`root(output, target, noise)` = S noise with S S' the loss's Hessian in the output; None where unknown."""
+
+
+class AbstractUnsupervised(AbstractCriterion):
+    """Learns from the inputs alone; targets are not looked at. The model's output is the code, its features."""
+
+    @abc.abstractmethod
+    def measured(self) -> tuple[str, ...]:
+        """The names of what it tells of an example, lower is better. The first is the score that chooses (row E20):
+
+        one that means the same whatever the number of features, so never the plain reconstruction error.
+        """
+
+    @abc.abstractmethod
+    def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
+        """Those values for each example, the same at every call."""
+
+    @abc.abstractmethod
+    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+        """Refuses inputs that it cannot mean, in one line that names the scaler to use."""
+
+
+class AbstractSemiSupervised(AbstractCriterion):
+    """Takes examples with and without a target in one batch (row A8); those without have the class -1, or NaN."""
+
+
+class AbstractRecalling(AbstractCriterion):
+    """A criterion that keeps something from one update to the next, such as persistent Markov chains.
+
+    It finds it in `batch.memory` and returns it, renewed, among its terms under "memory".
+    """
+
+    @abc.abstractmethod
+    def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
+        """The memory before the first update."""
+
+
+class AbstractJudging(AbstractCriterion):
+    """A criterion that judges by more than one validation example at a time, such as a probe fitted on codes."""
+
+    @abc.abstractmethod
+    def judge(self, model: PyTree, train: PyTree, valid: PyTree) -> Scores:
+        """Score and loss of every validation example; both arguments are `Examples`."""
 
 
 class AbstractOptimiser(Spec):

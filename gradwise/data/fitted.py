@@ -28,6 +28,22 @@ class Affine(FittedScaler):
         return list(self.notes)
 
 
+class Bounded(FittedScaler):
+    """(x - low) / (high - low), held within [0, 1]."""
+
+    low: np.ndarray
+    spread: np.ndarray
+    middle: np.ndarray
+    notes: tuple[str, ...] = eqx.field(static=True)
+
+    def map(self, examples: Any, library: Any) -> Any:
+        scaled = library.clip((examples - self.low) / self.spread, 0.0, 1.0)
+        return library.where(library.isnan(scaled), self.middle, scaled)
+
+    def describe(self) -> list[str]:
+        return list(self.notes)
+
+
 class Logarithmic(FittedScaler):
     """sign(x) log(1 + |x|)."""
 

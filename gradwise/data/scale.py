@@ -13,6 +13,7 @@
 | `Logarithm`    | sign(x) log(1 + |x|), so that zero and negative numbers have one too             |
 | `SquareRoot`   | sign(x) sqrt(|x|)                                                                |
 | `Pixels`       | (x - mean) / deviation of all pixels together                                    |
+| `UnitRange`    | (x - least) / (largest - least), held in [0, 1]; of its column or of all together |
 | `MaxAbs`       | x / largest |x| of its column: zeros stay zeros, as sparse data needs            |
 | `Pca`          | principal components, by count or by the variance they keep                      |
 | `OneHot`       | 1 for the category at hand, 0 for the others                                     |
@@ -36,7 +37,7 @@ from ..core.errors import RequestError
 from ..core.knob import check_whole, switch
 from ..core.parts import AbstractScaler, FittedScaler
 from ..core.prior import Choice, Uniform
-from .fitted import Affine, Beside, Chained, Interpolated, Logarithmic, OneOfSeveral, Projection, Rooted
+from .fitted import Affine, Beside, Bounded, Chained, Interpolated, Logarithmic, OneOfSeveral, Projection, Rooted
 from .measure import (
     constant_note,
     is_sparse,
@@ -88,6 +89,25 @@ class MaxAbs(AbstractScaler):
         else:
             (largest,) = measure(inputs, columns, lambda block: (np.fmax(*np.abs(range_of(block))),))
         return Affine(np.zeros(()), _divisor(largest).reshape(inputs.shape[1:]), np.zeros(()), ())
+
+
+class UnitRange(AbstractScaler):
+    """From 0 at the least training value to 1 at the largest: what binary units and cross-entropies take (row A7).
+
+    Images share one range (`together`): a border pixel lit once would otherwise be as bright as the centre.
+    """
+
+    together: bool = switch(False, allowed=(False, True), row="D10", about="one range for all columns together")
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        low, high, middle = measure(inputs, columns, lambda block: (*range_of(block), middle_of(block)))
+        note = constant_note(low == high, columns)
+        if self.together:
+            low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
+        spread = _divisor(high - low)
+        shape = inputs.shape[1:]
+        parts = (low, spread, (middle - low) / spread)
+        return Bounded(*(part.reshape(shape) for part in parts), note)
 
 
 class Pixels(AbstractScaler):

@@ -148,6 +148,11 @@ class MlpNetwork(eqx.Module):
         return self.output(h)
 
     @property
+    def hidden_layers(self) -> tuple[Layer, ...]:
+        """The way from an input to the last hidden layer: the features that the output reads."""
+        return self.layers
+
+    @property
     def needs_calibration(self) -> bool:
         return any(isinstance(layer.norm, BatchNormLayer) for layer in self.layers)
 

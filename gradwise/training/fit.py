@@ -25,13 +25,14 @@ from ..core.adapt import as_criterion
 from ..core.dataset import Dataset
 from ..core.errors import RequestError
 from ..core.metric import check_metric, interval, measure
-from ..core.parts import FittedScaler
+from ..core.parts import AbstractUnsupervised, FittedScaler
 from ..core.recipe import Recipe, to_plain
 from ..core.record import Fit
 from . import checkpoint
 from .evidence import gather_evidence
+from .features import measure_features
 from .loop import Conduct, run
-from .placing import CLASS_WEIGHTS, place, target_units, weights_of_classes
+from .placing import CLASS_WEIGHTS, place, split_labelled, target_units, weights_of_classes
 from .predictor import Predictor, fit_temperature, outputs_of
 from .state import Problem, State, init
 from .story import describe, find
@@ -82,7 +83,9 @@ def _measured(
         inputs = scaled[name] if name in scaled else predictor.scaler.apply(part.inputs)
         outputs = outputs_of(predictor.network, inputs)
         predictions = predictor.from_outputs(outputs)
-        metrics[name] = measure(part.task, predictions, part.targets, part.weights)
+        known = part.labelled
+        weights = None if part.weights is None else part.weights[known]
+        metrics[name] = measure(part.task, predictions[known], part.targets[known], weights)
         if name == "test":
             raw = dataclasses.replace(predictor, temperature=1.0).from_outputs(outputs)
             evidence = gather_evidence(part.task, raw, predictions, part.targets, part.rows)
@@ -108,10 +111,13 @@ def fit(
     time, watching. `warm` continues from an earlier result: its scaler, parameters and optimiser state.
     """
     machine.use_compilation_cache()
-    as_criterion(recipe.criterion).check_task(dataset.task)
-    metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
+    criterion = as_criterion(recipe.criterion)
+    unsupervised = isinstance(criterion, AbstractUnsupervised)
+    dataset = dataset.without_targets() if unsupervised else dataset
+    criterion.check_task(dataset.task)
+    metric = check_metric(metric, dataset.task.kind, criterion.measured() if unsupervised else ())
 
-    train, valid, test = recipe.split(dataset, key=keys.named(key, "split"))
+    train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
     scaler = warm.predictor.scaler if warm else recipe.scaler.fit(train.inputs, train.columns)
     units = (warm.predictor.shift, warm.predictor.scale) if warm else target_units(train)
     by_class = weights_of_classes(class_weight, train)
@@ -128,12 +134,13 @@ def fit(
     if warm:
         # Copies: the intervals use up what they are given, and the earlier result must stay whole.
         earlier = jax.tree.map(jnp.array, warm.state)
-        state = State(earlier.parameters, earlier.optimiser, state.stopping, earlier.best, state.update)
+        state = State(earlier.parameters, earlier.optimiser, state.stopping, earlier.best, state.update, earlier.memory)
     fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if conduct.folder else ""
     state, history, outcome, seconds = run(problem, state, conduct, fingerprint)
 
     predictor = _predictor(problem, state, scaler, units, dataset)
-    metrics, evidence, ends = _measured(predictor, problem, {"train": train, "valid": valid, "test": test}, metric)
+    measured = measure_features if unsupervised else _measured
+    metrics, evidence, ends = measured(predictor, problem, {"train": train, "valid": valid, "test": test}, metric)
     sizes = {"train": len(train), "valid": len(valid), "test": 0 if test is None else len(test)}
     return Fit(
         recipe=recipe,

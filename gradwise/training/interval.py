@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..core.control import stalled
-from ..core.parts import Scores
+from ..core.parts import AbstractJudging, Scores
 from .state import Examples, Problem, State, asks
 from .step import gather, step
 
@@ -59,25 +59,24 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
 
     def body(carry: tuple[Any, Any, Any], inputs: tuple[Array, Array]) -> Any:
         # Only what an update changes is carried: the best model and the stopping state stay outside the loop.
-        parameters, optimiser, update = carry
-        moving = State(parameters, optimiser, (), (), update)
-        moving, terms = step(problem, moving, gather(problem, *inputs))
+        parameters, optimiser, update, memory = carry
+        before = State(parameters, optimiser, (), (), update, memory)
+        moving, terms = step(problem, before, gather(problem, *inputs))
         if problem.last is not None:
-            before = State(parameters, optimiser, (), (), update)
             moving = jax.tree.map(lambda new, old: jnp.where(update < problem.last, new, old), moving, before)
         total = jnp.broadcast_to(terms["total"], inputs[1].shape)
         # Stacked into one array: on an accelerator each array written by the loop is a kernel of its own.
         seen = jnp.stack([terms.get("loss", total), terms.get("score", total)])
-        return (moving.parameters, moving.optimiser, moving.update), seen
+        return (moving.parameters, moving.optimiser, moving.update, moving.memory), seen
 
-    carry = (state.parameters, state.optimiser, state.update)
+    carry = (state.parameters, state.optimiser, state.update, state.memory)
     several = problem.last is not None
     # An update that asks much is a program of its own: repeating it gains nothing and takes long to compile.
     heavy = jax.default_backend() == "cpu" or asks(problem.recipe.optimiser)
     unroll = 1 if heavy else _UNROLL_MANY if several else _UNROLL
-    (parameters, optimiser, update), seen = jax.lax.scan(body, carry, (rows, present), unroll=unroll)
+    (parameters, optimiser, update, memory), seen = jax.lax.scan(body, carry, (rows, present), unroll=unroll)
     losses, scores = seen[:, 0], seen[:, 1]
-    state = State(parameters, optimiser, state.stopping, state.best, update)
+    state = State(parameters, optimiser, state.stopping, state.best, update, memory)
     bad = ~jnp.all(jnp.isfinite(losses) | (present == 0), axis=1)
     train = problem.train
     weights = present if train.weights is None else present * train.weights[rows]  # as validation weighs its own
@@ -113,6 +112,8 @@ def _counted(examples: Examples) -> Float[Array, " n"]:
 def evaluate(problem: Problem, model: PyTree) -> Scores:
     """Score and loss of every validation example, in chunks of one shape; the last chunk overlaps the one before."""
     valid = problem.valid
+    if isinstance(problem.recipe.criterion, AbstractJudging):
+        return problem.recipe.criterion.judge(model, problem.train, valid)
     count = len(valid)
     chunk = min(count, _CHUNK)
 
@@ -160,7 +161,7 @@ def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State
         stalled=stalled(state.optimiser),
         diverged_examples=diverged,
     )
-    return State(state.parameters, state.optimiser, stopped, best, state.update), row
+    return State(state.parameters, state.optimiser, stopped, best, state.update, state.memory), row
 
 
 @eqx.filter_jit(donate="all-except-first")

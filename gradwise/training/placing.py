@@ -1,17 +1,42 @@
 """From a part of the data to examples on the device: scaled, in the network's units, weighted."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Key
 
 from ..core import machine
 from ..core.dataset import Classes, Dataset
 from ..core.errors import RequestError
-from ..core.parts import FittedScaler
+from ..core.parts import AbstractCriterion, AbstractSemiSupervised, AbstractSplit, FittedScaler
 from .state import Examples
 
 CLASS_WEIGHTS = str | dict[Any, float] | None
+
+
+def split_labelled(
+    split: AbstractSplit, criterion: AbstractCriterion, dataset: Dataset, *, key: Key[Array, ""]
+) -> tuple[Dataset, Dataset, Dataset | None]:
+    """The parts. Examples without a target can only be learned from: they all go to the training part."""
+    known = dataset.labelled
+    if dataset.test is not None and not dataset.test.labelled.all():
+        row = int(np.argmin(dataset.test.labelled))
+        raise RequestError(f"row {row} of the test set has no target, so it cannot be judged. Leave such rows out.")
+    if known.all():
+        return split(dataset, key=key)
+    if not isinstance(criterion, AbstractSemiSupervised):
+        raise RequestError(
+            f"{(~known).sum()} of {len(known)} rows have no target (the first is row {int(np.argmin(known))}), and "
+            f"{type(criterion).__name__} needs one for each. Leave them out, or learn from them too: `SemiSupervised`."
+        )
+    if not known.any():
+        raise RequestError("no row has a target, so nothing can be judged. Learn features: `--unsupervised`.")
+    train, valid, test = split(replace(dataset.take(np.flatnonzero(known)), test=dataset.test), key=key)
+    assert train.rows is not None
+    rows = np.sort(np.concatenate([train.rows, np.flatnonzero(~known)]))
+    return replace(dataset.take(rows), notes=train.notes), valid, test
 
 
 def weights_of_classes(chosen: CLASS_WEIGHTS, train: Dataset) -> np.ndarray | None:
@@ -20,9 +45,10 @@ def weights_of_classes(chosen: CLASS_WEIGHTS, train: Dataset) -> np.ndarray | No
         return None
     if not isinstance(train.task, Classes):
         raise RequestError(f"`class_weight` needs classes, but the target holds {train.task.kind}.")
-    counts = np.bincount(train.targets, minlength=train.task.outputs)
+    known = train.targets[train.labelled]
+    counts = np.bincount(known, minlength=train.task.outputs)
     if chosen == "balanced":
-        return np.where(counts > 0, len(train) / (np.maximum(counts, 1) * np.count_nonzero(counts)), 0.0)
+        return np.where(counts > 0, len(known) / (np.maximum(counts, 1) * np.count_nonzero(counts)), 0.0)
     if not isinstance(chosen, dict):
         raise RequestError(f'`class_weight` must be "balanced" or a mapping from class to weight; got {chosen!r}.')
     labels = [str(label) for label in train.task.labels.tolist()]
@@ -39,7 +65,7 @@ def _weights(part: Dataset, by_class: np.ndarray | None) -> np.ndarray | None:
         return None
     weights = np.ones(len(part)) if part.weights is None else np.asarray(part.weights, np.float64)
     if by_class is not None:
-        weights = weights * by_class[part.targets]
+        weights = weights * np.where(part.labelled, by_class[part.targets], 1.0)
     if not np.all(np.isfinite(weights)) or weights.min() < 0:
         raise RequestError("sample weights and class weights must be finite and at least 0.")
     if weights.sum() <= 0:
@@ -51,8 +77,9 @@ def target_units(train: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of the training part's numbers, in which the network works; 0 and 1 for classes."""
     if train.task.kind != "numbers":
         return np.zeros(1), np.ones(1)
-    deviation = train.targets.std(axis=0)
-    return train.targets.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
+    known = train.targets[train.labelled]
+    deviation = known.std(axis=0)
+    return known.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
 
 
 def place(part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], by_class: Any) -> Examples:
@@ -61,7 +88,7 @@ def place(part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarr
     targets = part.targets
     if part.task.kind == "numbers":
         targets = ((targets - units[0]) / units[1]).astype(np.float32)
-    elif part.task.kind == "labels":
+    elif part.task.kind in ("labels", "inputs"):
         targets = targets.astype(np.float32)
     else:
         targets = targets.astype(np.int32)

@@ -27,7 +27,7 @@ from ..core import keys, machine
 from ..core.recipe import Recipe
 from ..core.tree import trainable
 from .interval import Row, advance, evaluate, judge
-from .state import Examples, Problem, State, for_building, for_training, refuse_unfit, start
+from .state import Examples, Problem, State, for_building, for_training, refuse_inputs, refuse_unfit, start
 
 
 class Member(eqx.Module):
@@ -62,8 +62,8 @@ def enter(
 ) -> tuple[Member, State]:
     """A network ready to enter a slot; `examples` ends its training at that age, else its recipe does."""
     recipe = jax.tree.map(_typed, for_building(recipe, len(train)))
-    shape = tuple(train.inputs.shape[1:])
-    state, network = start(recipe, shape, outputs, (len(train), len(valid)), key)
+    refuse_inputs(recipe, train, valid)
+    state, network = start(recipe, train.inputs, outputs, (len(train), len(valid)), key)
     _, rest = trainable(network)
     problem = Problem(for_training(recipe), rest, train, valid, keys.named(key, "training"), 0)
     refuse_unfit(problem, state)
@@ -119,11 +119,11 @@ def _slot(tree: Any, slot: Any) -> Any:
 
 
 @eqx.filter_jit
-def _best(members: Member, states: State, valid: Examples, slot: Array) -> tuple[Any, Any]:
+def _best(members: Member, states: State, train: Examples, valid: Examples, slot: Array) -> tuple[Any, Any]:
     """The best model of one slot and its validation scores, example by example."""
     member, state = _slot(members, slot), _slot(states, slot)
     model = eqx.combine(state.best, member.rest)
-    return model, evaluate(member.problem(valid, valid), model)
+    return model, evaluate(member.problem(train, valid), model)
 
 
 class Population:
@@ -194,7 +194,7 @@ class Population:
 
     def best(self, slot: int) -> tuple[Any, np.ndarray, np.ndarray]:
         """The best model of a slot, and its score and loss on each validation example; on the host."""
-        model, scores = _best(self.members, self.states, self.valid, jnp.asarray(slot, jnp.int32))
+        model, scores = _best(self.members, self.states, self.train, self.valid, jnp.asarray(slot, jnp.int32))
         model = jax.tree.map(lambda leaf: np.asarray(leaf) if eqx.is_array(leaf) else leaf, model)
         return model, np.asarray(scores.score), np.asarray(scores.loss)
 

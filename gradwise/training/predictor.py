@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..core.dataset import Classes, Column, Labels, Numbers, Task
+from ..core.dataset import Classes, Column, Inputs, Labels, Numbers, Task
 from ..core.errors import RequestError
 from ..core.parts import AbstractCriterion, FittedScaler, apply_batch
 from ..core.recipe import from_plain, to_plain
@@ -89,16 +89,24 @@ class Predictor(AbstractPredictor):
     columns: tuple[Column, ...]
     shape: tuple[int, ...]
 
+    @property
+    def outputs(self) -> int:
+        """How many numbers a prediction has."""
+        if self.task.kind != "inputs":
+            return self.task.outputs
+        inputs = self.scaler.apply(np.zeros((1, *self.shape)))
+        return int(eqx.filter_eval_shape(apply_batch, self.network, inputs, None).shape[1])
+
     def from_outputs(self, outputs: np.ndarray) -> np.ndarray:
-        """Probabilities for classes and labels, numbers in the target's own units."""
-        if self.task.kind == "numbers":
+        """Probabilities for classes and labels, numbers in the target's own units; without a target, the features."""
+        if self.task.kind in ("numbers", "inputs"):
             return outputs * self.scale + self.shift
         with jax.enable_x64(True):
             return _in_chunks(lambda rows: _link(self.criterion, rows), outputs / self.temperature)
 
     def predict(self, rows: Any) -> np.ndarray:
         if rows.shape[0] == 0:
-            return np.zeros((0, self.task.outputs))
+            return np.zeros((0, self.outputs))
         if tuple(rows.shape[1:]) != self.shape:
             raise RequestError(f"each row must have shape {self.shape}; got {tuple(rows.shape[1:])}.")
         return self.from_outputs(outputs_of(self.network, self.scaler.apply(rows)))
@@ -135,7 +143,8 @@ def _task_from_plain(plain: dict[str, Any]) -> Task:
         if dtype.kind not in "biufUO" or dtype.itemsize > _LONGEST_LABEL:
             raise RequestError(f"labels of the type {dtype.str} are not read.")
         return Classes(np.array(plain["labels"], dtype=dtype), plain["name"])
-    return (Labels if plain["kind"] == "labels" else Numbers)(tuple(plain["names"]))
+    kinds: dict[str, Any] = {"labels": Labels, "numbers": Numbers, "inputs": Inputs}
+    return kinds[plain["kind"]](tuple(plain["names"]))
 
 
 def _to_head(predictor: Predictor, arrays: dict[str, np.ndarray], prefix: str = "") -> dict[str, Any]:
@@ -184,10 +193,10 @@ def _try_out(predictor: Predictor) -> None:
     with np.errstate(all="ignore"):
         inputs = scaler.apply(np.zeros((1, *shape)))
     outputs = eqx.filter_eval_shape(apply_batch, predictor.network, inputs, None)
-    if outputs.shape != (1, predictor.task.outputs):
+    if outputs.shape != (1, predictor.outputs):
         raise RequestError(f"its network has {outputs.shape[1:]} outputs for a task of {predictor.task.outputs}.")
     for units in (predictor.shift, predictor.scale):
-        if not isinstance(units, np.ndarray) or units.shape not in {(1,), (predictor.task.outputs,)}:
+        if not isinstance(units, np.ndarray) or units.shape not in {(1,), (predictor.outputs,)}:
             raise RequestError("the units of its target are of another form.")
     predictor.from_outputs(np.zeros(outputs.shape))
 

@@ -8,13 +8,21 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from ..core import keys
 from ..core.adapt import as_criterion, as_model
 from ..core.objective import Examples as Examples
 from ..core.objective import Objective, gather
-from ..core.parts import AbstractAsking, AbstractOptimiser, AbstractRemembering, Batch
+from ..core.parts import (
+    AbstractAsking,
+    AbstractOptimiser,
+    AbstractRecalling,
+    AbstractRemembering,
+    AbstractStarting,
+    AbstractUnsupervised,
+    Batch,
+)
 from ..core.recipe import Recipe
 from ..core.tree import parts, replace, trainable
 
@@ -71,21 +79,30 @@ class Problem(eqx.Module):
 
 
 class State(eqx.Module):
-    """All that changes. `best` is the best model so far: its parameters and measured buffers."""
+    """All that changes. `best` is the best model so far: its parameters and measured buffers.
+
+    `memory` is what the criterion keeps from one update to the next; most keep nothing.
+    """
 
     parameters: PyTree
     optimiser: PyTree
     stopping: PyTree
     best: PyTree
     update: Int[Array, ""]
+    memory: PyTree = None
 
 
 @eqx.filter_jit
 def start(
-    recipe: Recipe, shape: tuple[int, ...], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
+    recipe: Recipe, inputs: Float[Array, "n ..."], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
 ) -> tuple[State, Any]:
     """The state before the first update, and the network it belongs to."""
-    network = recipe.model.build(shape, outputs, key=keys.named(key, "model"))
+    network = recipe.model.build(inputs.shape[1:], outputs, key=keys.named(key, "model"))
+    if isinstance(recipe.model, AbstractStarting):
+        network = recipe.model.started(network, inputs)
+    memory = None
+    if isinstance(recipe.criterion, AbstractRecalling):
+        memory = recipe.criterion.begin(network, inputs, key=keys.named(key, "memory"))
     parameters, _ = trainable(network)
     arrays = eqx.filter(network, eqx.is_array)
     state = State(
@@ -94,6 +111,7 @@ def start(
         stopping=recipe.stopping.init(*sizes),
         best=jax.tree.map(jnp.array, arrays),
         update=jnp.zeros((), jnp.int32),
+        memory=memory,
     )
     # Weakly typed scalars would come back strongly typed, and the second interval would be compiled anew.
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state), network
@@ -139,13 +157,22 @@ def refuse_unfit(problem: Problem, state: State) -> None:
 
     def update(problem: Problem, state: State) -> Any:
         rows = jnp.zeros(problem.batch_size, jnp.int32)
-        criterion = problem.objective(gather(problem.train, rows, jnp.ones(problem.batch_size)), state.update)
+        batch = gather(problem.train, rows, jnp.ones(problem.batch_size), state.memory)
+        criterion = problem.objective(batch, state.update)
         value, gradient = criterion.value_and_gradient(state.parameters)
         return problem.recipe.optimiser.build().update(
             gradient, state.optimiser, state.parameters, value=value, objective=criterion
         )
 
     eqx.filter_eval_shape(update, problem, state)
+
+
+def refuse_inputs(recipe: Recipe, *parts: Examples) -> None:
+    """Lets a criterion that learns the inputs themselves refuse those it cannot mean."""
+    if isinstance(recipe.criterion, AbstractUnsupervised):
+        for part in parts:
+            if not isinstance(part.inputs, jax.core.Tracer | jax.ShapeDtypeStruct):  # shapes alone tell nothing
+                recipe.criterion.check_inputs(part.inputs)
 
 
 def for_training(recipe: Recipe) -> Recipe:
@@ -158,8 +185,8 @@ def init(
 ) -> tuple[Problem, State]:
     """Builds the network and the state before the first update."""
     recipe = for_building(recipe, len(train))
-    shape = tuple(train.inputs.shape[1:])
-    state, network = start(recipe, shape, outputs, (len(train), len(valid)), key)
+    refuse_inputs(recipe, train, valid)
+    state, network = start(recipe, train.inputs, outputs, (len(train), len(valid)), key)
     _, rest = trainable(network)
     problem = Problem(for_training(recipe), rest, train, valid, keys.named(key, "training"), classes)
     refuse_unfit(problem, state)

@@ -1,5 +1,6 @@
 """One update (row B1): gather a batch, differentiate the criterion, move the parameters."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -18,11 +19,12 @@ def gather(problem: Problem, rows: Int[Array, " B"], present: Float[Array, " B"]
 
 def step(problem: Problem, state: State, batch: Batch) -> tuple[State, dict[str, Any]]:
     """The state after one update on this batch, and the criterion's terms before it."""
-    criterion = problem.objective(batch, state.update)
+    criterion = problem.objective(dataclasses.replace(batch, memory=state.memory), state.update)
     (total, terms), gradient = jax.value_and_grad(criterion.terms, has_aux=True)(state.parameters)
     moves, optimiser = problem.recipe.optimiser.build().update(
         gradient, state.optimiser, state.parameters, value=total, objective=criterion
     )
     parameters = optax.apply_updates(state.parameters, moves)
-    state = State(parameters, optimiser, state.stopping, state.best, state.update + 1)
+    memory = terms.pop("memory", state.memory)
+    state = State(parameters, optimiser, state.stopping, state.best, state.update + 1, memory)
     return state, {"total": total, **terms}

@@ -1,0 +1,99 @@
+"""How a denoising auto-encoder's input is spoilt (row A5). The target stays the clean input.
+
+    Masking(0.25)         a quarter of the inputs set to 0
+    Gaussian(0.3)         normal noise of this deviation added
+    SaltAndPepper(0.25)   a quarter of the inputs set to 0 or 1 at random
+
+Each draws from the key it is given, and says which inputs it touched, so that a loss can look at those alone.
+"""
+
+import abc
+import math
+
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Key
+
+from ..core.keys import coins
+from ..core.knob import Spec, knob
+from ..core.prior import LogUniform, Uniform
+
+
+class AbstractCorruption(Spec):
+    @abc.abstractmethod
+    def __call__(
+        self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
+    ) -> tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]:
+        """The spoilt inputs, and which of them were touched."""
+
+
+def _coins(key: Key[Array, ""], probability: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+    """One stream for all: a key for each example would cost more than the coins."""
+    return coins(key, probability, math.prod(shape)).reshape(shape)
+
+
+class Clean(AbstractCorruption):
+    """Nothing is spoilt."""
+
+    def __call__(
+        self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
+    ) -> tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]:
+        return inputs, jnp.zeros(inputs.shape, bool)
+
+
+class Masking(AbstractCorruption):
+    """Some inputs are set to 0."""
+
+    level: float = knob(
+        0.25,
+        allowed="[0, 1)",
+        prior=Uniform(0.1, 0.6),
+        row="A5",
+        kind="capacity",
+        about="the share of inputs that are set to 0",
+    )
+
+    def __call__(
+        self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
+    ) -> tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]:
+        touched = _coins(key, self.level, inputs.shape)
+        return jnp.where(touched, 0.0, inputs), touched
+
+
+class Gaussian(AbstractCorruption):
+    """Normal noise is added to all inputs."""
+
+    deviation: float = knob(
+        0.3,
+        allowed="[0, inf)",
+        prior=LogUniform(0.05, 1.0),
+        row="A5",
+        kind="capacity",
+        about="the deviation of the noise, in the units of the scaled inputs",
+    )
+
+    def __call__(
+        self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
+    ) -> tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]:
+        noise = jr.normal(key, inputs.shape, inputs.dtype)
+        return inputs + self.deviation * noise, jnp.ones(inputs.shape, bool)
+
+
+class SaltAndPepper(AbstractCorruption):
+    """Some inputs are set to 0 or to 1, each with equal chance."""
+
+    level: float = knob(
+        0.25,
+        allowed="[0, 1)",
+        prior=Uniform(0.1, 0.6),
+        row="A5",
+        kind="capacity",
+        about="the share of inputs that are set to 0 or 1",
+    )
+
+    def __call__(
+        self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
+    ) -> tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]:
+        which, what = jr.split(key)
+        touched = _coins(which, self.level, inputs.shape)
+        return jnp.where(touched, _coins(what, 0.5, inputs.shape).astype(inputs.dtype), inputs), touched

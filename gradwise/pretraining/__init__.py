@@ -1,0 +1,1 @@
+"""Greedy layer-wise pre-training: one layer at a time, then the whole (row A1)."""

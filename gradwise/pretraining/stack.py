@@ -1,0 +1,237 @@
+"""Layers learned one after another, each on the codes of the one below, then fine-tuned together (row A1).
+
+    layers = [learner("denoising", 1000)] * 3
+    stack = pretrain(layers, dataset, key=key)                 # no label is looked at
+    stack.encode(inputs)                                       # features
+    record = fit_pretrained(recipe, dataset, layers, key=key)  # pre-train, put an output on top, train all of it
+
+Each layer is trained by `fit`, with a recipe of its own: any learner whose network has `hidden_layers`, in any mix. A
+recipe with a supervised criterion trains its layer with the labels, greedily, and its output is thrown away. Lower
+layers are never trained again: their codes, of clean inputs, are computed once.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, PyTree
+
+from ..core import keys
+from ..core.adapt import as_criterion
+from ..core.dataset import Dataset
+from ..core.errors import RequestError
+from ..core.knob import is_off
+from ..core.parts import AbstractModel, AbstractUnsupervised, FittedScaler
+from ..core.recipe import Recipe
+from ..core.record import Fit
+from ..core.tree import Buffer
+from ..data.scale import Identity
+from ..models.mlp import Layer, Linear, Mlp, MlpNetwork
+from ..training.fit import fit
+from ..training.loop import Conduct
+from ..training.placing import split_labelled
+
+_CHUNK = 4096
+
+
+class Encoder(eqx.Module):
+    """Hidden layers without an output: an input's features."""
+
+    layers: tuple[Layer, ...]
+
+    def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " code"]:
+        h = jnp.ravel(x)
+        for layer in self.layers:
+            h = layer(h, key=None)
+        return h
+
+    @property
+    def hidden_layers(self) -> tuple[Layer, ...]:
+        return self.layers
+
+
+@eqx.filter_jit
+def _encode(layers: PyTree, inputs: Float[Array, "n ..."]) -> Float[Array, "n code"]:
+    return jax.vmap(Encoder(layers))(inputs)
+
+
+def encode(layers: tuple[Layer, ...], inputs: Any) -> Array:
+    """The codes of scaled inputs, on the device, in chunks of one shape."""
+    parts = []
+    for start in range(0, inputs.shape[0], _CHUNK):
+        rows = jnp.asarray(inputs[start : start + _CHUNK])
+        missing = _CHUNK - rows.shape[0] if inputs.shape[0] > _CHUNK else 0
+        rows = jnp.concatenate([rows, jnp.zeros((missing, *rows.shape[1:]), rows.dtype)]) if missing else rows
+        parts.append(_encode(layers, rows)[: rows.shape[0] - missing])
+    return jnp.concatenate(parts)
+
+
+def layers_of(network: Any, level: int) -> tuple[Layer, ...]:
+    """The hidden layers of a learned network; refuses one that has none to give."""
+    if not hasattr(network, "hidden_layers"):
+        raise RequestError(
+            f"layer {level + 1} is a {type(network).__name__}, whose codes are no layer of a network: it cannot be "
+            "stacked. Use an auto-encoder, a Boltzmann machine or a predictive sparse decomposition."
+        )
+    return tuple(network.hidden_layers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """Learned layers, bottom up. `networks` are the learners as they were trained, `records` how that went."""
+
+    scaler: FittedScaler
+    networks: tuple[Any, ...]
+    records: tuple[Fit, ...]
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return tuple(layer for level, network in enumerate(self.networks) for layer in layers_of(network, level))
+
+    def encode(self, inputs: Any) -> np.ndarray:
+        """The features of raw inputs."""
+        return np.asarray(encode(self.layers, self.scaler.apply(inputs)))
+
+    def network(self, outputs: int, mlp: Mlp, *, key: Key[Array, ""]) -> MlpNetwork:
+        """The layers with a new output on top; dropout and the output's initial weights as `mlp` says."""
+        return with_output(self.layers, outputs, mlp, key=key)
+
+
+def with_output(layers: tuple[Layer, ...], outputs: int, mlp: Mlp, *, key: Key[Array, ""]) -> MlpNetwork:
+    """A perceptron whose hidden layers begin as these."""
+    dropout = None if is_off(mlp.dropout) else Buffer(jnp.asarray(mlp.dropout))
+    hidden = tuple(dataclasses.replace(layer, dropout=dropout) for layer in layers)
+    fan_in = layers[-1].weight.shape[0]
+    weight = mlp.output_initial.draw(outputs, fan_in, 1.0, key=key)
+    return MlpNetwork(hidden, Linear(weight, jnp.zeros(outputs), mlp.output_activation))
+
+
+class Pretrained(AbstractModel):
+    """A perceptron whose layers were learned one by one: what a record says of its model."""
+
+    layers: tuple[Recipe, ...]
+    mlp: Mlp
+
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> Any:
+        raise RequestError(
+            "a pre-trained network needs its layers trained first: call `gradwise.pretraining.fit_pretrained`, "
+            "or `gradwise fit --pretrain`."
+        )
+
+
+def _dataset(below: Any, train: Dataset, recipe: Recipe) -> Dataset:
+    """The codes of a level as data for the next: with targets only where the layer's criterion looks at them."""
+    codes = dataclasses.replace(train, inputs=np.asarray(below), columns=(), test=None)
+    return codes.without_targets() if isinstance(as_criterion(recipe.criterion), AbstractUnsupervised) else codes
+
+
+def check_memory(recipe: Recipe, inputs: int, rows: int) -> None:
+    """Refuses a layer whose weights or codes this machine cannot hold, before hours are spent below it."""
+    from ..core.machine import available_bytes
+
+    units = getattr(recipe.model, "units", None) or (getattr(recipe.model, "widths", None) or (0,))[-1]
+    needed = 4 * (8 * inputs * int(units) + rows * int(units))  # weights, gradients and an optimiser's means; codes
+    if needed > available_bytes():
+        raise RequestError(
+            f"{units} code units over {inputs} inputs and {rows} rows need about {needed / 2**30:.0f} GiB, and "
+            f"{available_bytes() / 2**30:.0f} GiB are free. Use fewer units or fewer rows."
+        )
+
+
+def pretrain_layers(
+    layers: Sequence[Recipe],
+    train: Dataset,
+    scaler: FittedScaler,
+    *,
+    key: Key[Array, ""],
+    conduct: Conduct = Conduct(),
+) -> Stack:
+    """Learns layer after layer on the rows given; each layer's recipe splits them again for a validation part."""
+    if not layers:
+        raise RequestError("there is no layer to pre-train.")
+    below: Any = scaler.apply(train.inputs)
+    networks: list[Any] = []
+    records: list[Fit] = []
+    for level, recipe in enumerate(layers):
+        check_memory(recipe, math.prod(below.shape[1:]), len(train))
+        folder = None if conduct.folder is None else _made(conduct.folder / f"layer-{level + 1}")
+        record = fit(
+            dataclasses.replace(recipe, scaler=Identity()),
+            _dataset(below, train, recipe),
+            key=jax.random.fold_in(keys.named(key, "pretraining"), level),
+            conduct=dataclasses.replace(conduct, folder=folder),
+        )
+        if record.outcome.failed:
+            raise RequestError(
+                f"layer {level + 1} {record.outcome}: the layers above it cannot be learned. "
+                "Divide its learning rate by 3."
+            )
+        network = record.predictor.network
+        networks.append(network)
+        records.append(record)
+        if level + 1 < len(layers):
+            below = encode(layers_of(network, level), below)
+    return Stack(scaler, tuple(networks), tuple(records))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def pretrain(layers: Sequence[Recipe], dataset: Dataset, *, key: Key[Array, ""], conduct: Conduct = Conduct()) -> Stack:
+    """Learns a stack on all rows of a data set; the scaler is that of the first layer's recipe."""
+    if not layers:
+        raise RequestError("there is no layer to pre-train.")
+    scaler = layers[0].scaler.fit(dataset.inputs, dataset.columns)
+    return pretrain_layers(layers, dataset, scaler, key=key, conduct=conduct)
+
+
+def fit_pretrained(
+    recipe: Recipe,
+    dataset: Dataset,
+    layers: Sequence[Recipe],
+    *,
+    key: Key[Array, ""],
+    metric: str | None = None,
+    class_weight: Any = None,
+    conduct: Conduct = Conduct(),
+    unlabelled: Dataset | None = None,
+) -> tuple[Fit, Stack]:
+    """Pre-trains on the training part alone, then trains the whole network by `recipe`, whose model is an `Mlp`.
+
+    Rows of the data set without a target, and those of `unlabelled`, serve pre-training only. The record's model is a
+    `Pretrained`, which says how its layers were learned.
+    """
+    if not isinstance(recipe.model, Mlp):
+        raise RequestError(f"pre-trained layers make an Mlp; the recipe's model is a {type(recipe.model).__name__}.")
+    criterion = as_criterion(recipe.criterion)
+    known = dataset.labelled
+    labelled = dataset if known.all() else dataclasses.replace(dataset.take(np.flatnonzero(known)), test=dataset.test)
+    train, _, _ = split_labelled(recipe.split, criterion, labelled, key=keys.named(key, "split"))
+    spare = [
+        part.inputs for part in (dataset.take(np.flatnonzero(~known)) if not known.all() else None, unlabelled) if part
+    ]
+    pool = train
+    if spare:
+        inputs = np.concatenate([train.inputs, *spare])
+        pool = Dataset(inputs, np.zeros((len(inputs), 0)), train.without_targets().task, train.columns)
+    scaler = recipe.scaler.fit(train.inputs, train.columns)
+    stack = pretrain_layers(layers, pool, scaler, key=key, conduct=conduct)
+    network = stack.network(dataset.task.outputs, recipe.model, key=keys.named(key, "output"))
+    record = fit(
+        dataclasses.replace(recipe, model=network),
+        labelled,
+        key=key,
+        metric=metric,
+        class_weight=class_weight,
+        conduct=conduct,
+    )
+    told = dataclasses.replace(recipe, model=Pretrained(tuple(layers), recipe.model))
+    return dataclasses.replace(record, recipe=told), stack
