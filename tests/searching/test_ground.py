@@ -8,6 +8,8 @@ import pytest
 
 from gradwise.core import keys
 from gradwise.core.dataset import Classes, Column, Dataset, Labels, Numbers
+from gradwise.core.errors import RequestError
+from gradwise.criteria.semisupervised import SemiSupervised
 from gradwise.data.scale import Standardise
 from gradwise.data.split import HoldOut
 from gradwise.searching.ground import WHOLE, Ground
@@ -199,3 +201,47 @@ def test_no_test_part_is_no_hindrance() -> None:
     here = Ground.of(data(), HoldOut(0.2, 0.0), metric="error_rate", key=keys.from_seed(0))
     assert here.test is None
     assert len(dataclasses.replace(here, folds=2).pool) == ROWS
+
+
+# --- examples without a target
+
+BLIND = np.arange(ROWS) % 5 == 0  # 20 rows
+
+
+def partly(folds: int = 1) -> Ground:
+    return ground(data(np.where(BLIND, -1, CLASS)), criterion=SemiSupervised(), folds=folds)
+
+
+def test_examples_without_a_target_are_in_every_training_part_and_in_no_other() -> None:
+    here, folded = partly(), partly(folds=4)
+    blind = set(np.flatnonzero(BLIND))
+    assert here.test is not None
+    assert here.untold is not None
+    assert set(rows(here.untold)) == blind
+    assert sorted(rows(here.told) + rows(here.untold)) == sorted(rows(here.train))
+    for part in (here.valid, here.test, here.pool, folded.judged):
+        assert not set(rows(part)) & blind
+    judged = []
+    for variant in folded.variants:
+        train, valid = folded.parts(variant)
+        assert blind <= set(rows(train))
+        assert sorted(set(rows(train)) - blind | set(rows(valid))) == sorted(rows(folded.pool))
+        assert [rows(folded.pool)[row] for row in folded.judged_rows(variant)] == rows(valid)
+        placed, _ = folded.place(Standardise(), variant)
+        assert int((placed.targets == -1).sum()) == 20
+        judged += rows(valid)
+    assert sorted(judged) == sorted(rows(folded.pool))
+    assert ground().untold is None
+    assert ground().told is not here.told
+
+
+def test_chance_is_that_of_the_labelled() -> None:
+    here = partly()
+    shares = (np.bincount(here.told.targets) + 1) / (len(here.told) + 3)
+    assert here.chance("loss") == pytest.approx(-np.log(shares)[here.valid.targets].mean())
+    assert here.chance("error") == pytest.approx(np.mean(here.valid.targets != 0))
+
+
+def test_without_a_word_every_row_needs_a_target() -> None:
+    with pytest.raises(RequestError, match="missing in 20 of 100 rows, first in data row 1"):
+        ground(data(np.where(BLIND, -1, CLASS)))

@@ -14,8 +14,8 @@ from gradwise import defaults
 from gradwise.core import keys
 from gradwise.core.dataset import Classes, Dataset
 from gradwise.core.errors import RequestError
-from gradwise.core.space import Dimension, Space
 from gradwise.core.prior import LogUniform
+from gradwise.core.space import Dimension, Space
 from gradwise.criteria.corruption import Masking
 from gradwise.criteria.probe import Probed, Ridge, probe_scores
 from gradwise.criteria.reconstruct import Reconstruction

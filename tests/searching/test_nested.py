@@ -143,3 +143,23 @@ def test_a_set_is_small_where_a_test_part_says_little() -> None:
     assert not is_small(_rows(100, test=_rows(250)))  # an official test set that is large enough
     assert is_small(_rows(10_000, test=_rows(200)))
     assert not is_small(_rows(100, times=np.arange(100)))  # the future cannot be dealt at random
+
+
+def test_rows_without_a_target_teach_every_fold_and_judge_none() -> None:
+    dataset = _iris()
+    blind = np.arange(150) % 3 == 0
+    partly = dataclasses.replace(dataset, targets=np.where(blind, -1, dataset.targets))
+    told = dataset.take(np.flatnonzero(~blind))
+
+    def learn(train: Dataset, number: int) -> _Neighbours:
+        assert not train.labelled[np.isin(train.rows, np.flatnonzero(blind))].any()  # type: ignore[arg-type]
+        assert (~train.labelled).sum() == blind.sum()
+        return _Neighbours(train.take(np.flatnonzero(train.labelled)))
+
+    found = nested(partly, 5, learn, key=KEY)
+    expected = nested(told, 5, lambda train, number: _Neighbours(train), key=KEY)
+    assert found["folds"] == expected["folds"]
+    assert sum(one["rows"] for one in found["folds"]) == 100
+    many = Dataset(np.zeros((2000, 1)), np.where(np.arange(2000) < 500, 0, -1), Classes(np.arange(2)))
+    assert is_small(many)
+    assert not is_small(dataclasses.replace(many, targets=np.zeros(2000, int)))
