@@ -1,0 +1,147 @@
+"""Layers learned one after another: what each sees, that lower ones stay, and what fine-tuning begins with."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from gradwise import defaults
+from gradwise.core import keys
+from gradwise.core.dataset import UNLABELLED, Classes, Column, Dataset
+from gradwise.core.errors import RequestError
+from gradwise.core.recipe import from_json, to_json
+from gradwise.data.batches import Reshuffled
+from gradwise.models.activation import Sigmoid
+from gradwise.models.mlp import Mlp
+from gradwise.pretraining.layer import learner
+from gradwise.pretraining.stack import Pretrained, check_memory, fit_pretrained, pretrain
+from gradwise.training.loop import Conduct
+from gradwise.training.placing import split_labelled
+from gradwise.training.stopping import Off
+
+KEY = jax.random.key(0)
+SHORT = {"batches": Reshuffled(10), "stopping": Off(epochs=3.0, spacing=1.0, least_examples=20)}
+LAYERS = tuple(dataclasses.replace(learner(kind, units), **SHORT) for kind, units in (("denoising", 5), ("plain", 3)))
+RECIPE = defaults.fine_tuning("classes", (5, 3), **SHORT)
+
+
+def blobs(count=60):
+    draw = np.random.default_rng(0)
+    targets = draw.integers(0, 3, count)
+    inputs = np.random.default_rng(1).normal(size=(3, 4))[targets] + draw.normal(size=(count, 4))
+    return Dataset(inputs, targets, Classes(np.arange(3)), tuple(Column(name) for name in "abcd"))
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def codes_by_hand(layers, inputs):
+    for layer in layers:
+        inputs = sigmoid(inputs @ np.asarray(layer.weight).T + np.asarray(layer.bias))
+    return inputs
+
+
+@pytest.fixture(scope="module")
+def stack():
+    return pretrain(LAYERS, blobs(), key=KEY)
+
+
+def test_features_are_the_layers_one_after_the_other(stack):
+    dataset = blobs()
+    expected = codes_by_hand(stack.layers, stack.scaler.apply(dataset.inputs))
+    assert stack.encode(dataset.inputs) == pytest.approx(expected, abs=1e-6)
+    assert stack.encode(dataset.inputs).shape == (60, 3)
+    assert [record.task for record in stack.records] == ["inputs", "inputs"]
+
+
+def test_a_lower_layer_is_that_of_a_lower_stack(stack):
+    """The layers above change nothing below, and the second learns from the codes of the first."""
+    alone = pretrain(LAYERS[:1], blobs(), key=KEY)
+    for one, other in zip(jax.tree.leaves(alone.networks[0]), jax.tree.leaves(stack.networks[0]), strict=True):
+        assert np.array_equal(one, other)
+    assert stack.networks[1].encoder[0].weight.shape == (3, 5)
+    below = codes_by_hand(stack.layers[:1], stack.scaler.apply(blobs().inputs))
+    criterion = LAYERS[1].criterion
+    kept = np.asarray(
+        criterion.measures(stack.networks[1], jax.numpy.asarray(below, "float32"))["reconstruction_error"]
+    )
+    told = stack.records[1].metrics
+    assert told["train"]["reconstruction_error"] * 54 + told["valid"]["reconstruction_error"] * 6 == pytest.approx(
+        kept.sum(), rel=1e-5
+    )
+
+
+def test_fine_tuning_begins_with_the_layers_and_a_new_output(stack):
+    network = stack.network(3, Mlp(widths=(5, 3), activation=Sigmoid(), dropout=0.5), key=KEY)
+    for layer, learned in zip(network.layers, stack.layers, strict=True):
+        assert np.array_equal(layer.weight, learned.weight)
+        assert np.array_equal(layer.bias, learned.bias)
+        assert float(layer.dropout.value) == 0.5
+    assert network.output.weight.shape == (3, 3)
+
+
+def test_nothing_is_learned_from_the_validation_and_test_parts():
+    """Other inputs there, the same layers."""
+    dataset = blobs()
+    train, _, _ = split_labelled(RECIPE.split, RECIPE.criterion, dataset, key=keys.named(KEY, "split"))
+    inputs = dataset.inputs.copy()
+    unseen = np.setdiff1d(np.arange(60), train.rows)
+    assert len(unseen) == 24
+    inputs[unseen] += 100.0
+    _, one = fit_pretrained(RECIPE, dataset, LAYERS, key=KEY)
+    _, other = fit_pretrained(RECIPE, dataclasses.replace(dataset, inputs=inputs), LAYERS, key=KEY)
+    for a, b in zip(jax.tree.leaves(one.networks), jax.tree.leaves(other.networks), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_rows_without_a_label_and_others_serve_pre_training(stack):
+    dataset = blobs()
+    targets = dataset.targets.copy()
+    targets[::2] = UNLABELLED
+    half = dataclasses.replace(dataset, targets=targets)
+    begun: list[tuple[int, int]] = []
+    record, _ = fit_pretrained(
+        RECIPE, half, LAYERS, key=KEY, unlabelled=blobs(40), begin=lambda level, rows: begun.append((level, rows))
+    )
+    assert record.data["rows"] == {"train": 18, "valid": 6, "test": 6}
+    assert begun == [(0, 18 + 30 + 40), (1, 18 + 30 + 40), (2, 18)]
+
+
+def test_the_record_says_how_the_layers_were_learned():
+    record, stack = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY)
+    assert record.recipe.model == Pretrained(LAYERS, RECIPE.model)
+    assert from_json(to_json(record.recipe)) == record.recipe
+    json.dumps(record.summary())
+    assert record.seconds >= sum(one.seconds for one in stack.records)
+    with pytest.raises(RequestError, match="fit_pretrained"):
+        record.recipe.model.build((4,), 3, key=KEY)
+
+
+def test_time_is_shared_and_a_layer_that_ran_out_of_it_is_settled(tmp_path):
+    """Going on with more time trains the whole network on, not the layers below it, on which it stands."""
+    hurried = Conduct(folder=tmp_path, max_seconds=1e-6)
+    record, stack = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY, conduct=hurried)
+    assert [one.outcome.name for one in (*stack.records, record)] == ["out_of_time"] * 3
+    before = {path: path.read_bytes() for path in Path(tmp_path).glob("layer-*/*")}
+    assert len(before) == 2
+    later, again = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY, conduct=Conduct(folder=tmp_path, resume=True))
+    assert {path: path.read_bytes() for path in Path(tmp_path).glob("layer-*/*")} == before
+    assert later.outcome.name == "finished"
+    for a, b in zip(jax.tree.leaves(stack.networks), jax.tree.leaves(again.networks), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_what_cannot_be_stacked_is_refused(monkeypatch):
+    with pytest.raises(RequestError, match="no layer to pre-train"):
+        pretrain((), blobs(), key=KEY)
+    with pytest.raises(RequestError, match="Mlp"):
+        fit_pretrained(dataclasses.replace(RECIPE, model=LAYERS[0].model), blobs(), LAYERS, key=KEY)
+    monkeypatch.setattr("gradwise.core.machine.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5) - 1)
+    with pytest.raises(RequestError, match="fewer units"):
+        check_memory(LAYERS[0], 4, 60)
+    monkeypatch.setattr("gradwise.core.machine.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5))
+    check_memory(LAYERS[0], 4, 60)
