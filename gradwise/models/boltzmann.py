@@ -2,91 +2,36 @@
 
     Rbm(units=500)                                binary visible units, or probabilities in [0, 1]
     Rbm(units=500, visible=GaussianVisible())     real inputs of deviation 1
+    LabelRbm(units=500)                           inputs and their class together: p(x, y), and p(y | x) in closed form
 
 The energy of a state is E(v, h) = visible part - b'v - c'h - h'Wv. Summing over h gives the free energy F(v), and
 p(v) is proportional to exp(-F(v)). Training lowers the free energy of examples and raises that of the model's own
 states: `gradwise.criteria.divergence`. Called on an example the network gives the means of its hidden units.
 """
 
-import abc
 import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
-from jaxtyping import Array, Float, Key, Scalar
+from jaxtyping import Array, Float, Int, Key, Scalar, UInt32
 
-from ..core.knob import Spec, switch
+from ..core.knob import switch
 from ..core.parts import AbstractStarting
 from ..core.prior import LogInteger
 from .activation import Sigmoid
 from .initial import AbstractInitial, Gaussian
 from .mlp import Layer
+from .visible import AbstractVisible as AbstractVisible
+from .visible import BinaryVisible as BinaryVisible
+from .visible import GaussianVisible as GaussianVisible
+from .visible import LabelledVisible as LabelledVisible
+from .visible import bernoulli as bernoulli
 
-_EDGE = 0.01  # a pixel that is never lit gets the log-odds of one lit in 1 of 100 examples, not minus infinity
-
-
-class AbstractVisible(Spec):
-    """The kind of the visible units: the part of the energy that they have alone, and how they are drawn."""
-
-    @abc.abstractmethod
-    def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
-        """The energy of visible states without the hidden units."""
-
-    @abc.abstractmethod
-    def mean(self, activation: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        """The means of the visible units given b + W'h."""
-
-    @abc.abstractmethod
-    def draw(self, activation: Float[Array, "... d"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
-        """A sample of the visible units given b + W'h."""
-
-    @abc.abstractmethod
-    def bias(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The biases under which, without weights, the units have this mean: log-odds for binary units (row D8)."""
-
-
-class BinaryVisible(AbstractVisible):
-    """Units that are 0 or 1; inputs between are taken for probabilities."""
-
-    def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
-        return -bias @ v
-
-    def mean(self, activation: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        return jax.nn.sigmoid(activation)
-
-    def draw(self, activation: Float[Array, "... d"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
-        return bernoulli(jax.nn.sigmoid(activation), key)
-
-    def bias(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
-        held = jnp.clip(mean, _EDGE, 1.0 - _EDGE)
-        return jnp.log(held) - jnp.log1p(-held)
-
-
-class GaussianVisible(AbstractVisible):
-    """Real units of deviation 1 around b + W'h: scale the inputs to deviation 1 first."""
-
-    def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
-        return 0.5 * jnp.sum((v - bias) ** 2)
-
-    def mean(self, activation: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        return activation
-
-    def draw(self, activation: Float[Array, "... d"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
-        return activation + jr.normal(key, activation.shape)
-
-    def bias(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
-        return mean
-
-
-def bernoulli(probability: Float[Array, "..."], key: Key[Array, ""]) -> Float[Array, "..."]:
-    """Independent 0/1 draws with these probabilities, as floats."""
-    from ..core.keys import coins
-
-    flat = jnp.ravel(probability)
-    return coins(key, flat, flat.shape[0]).reshape(probability.shape).astype(probability.dtype)
+_ALL = 2**14  # visible x hidden units up to which a pseudo-likelihood takes every unit in turn
+_SOME = 2**12  # beyond, as many units as fit into this share of them, another choice for each example
+_GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio: its multiples are spread evenly, however many are taken
 
 
 class RbmNetwork(eqx.Module):
@@ -122,6 +67,31 @@ class RbmNetwork(eqx.Module):
         """-log of the sum over h of exp(-E(v, h))."""
         return self.visible.energy(v, self.visible_bias) - jnp.sum(jax.nn.softplus(self.hidden_activation(v)))
 
+    def pseudo_loss(
+        self,
+        v: Float[Array, "n visible"],
+        *,
+        units: int | None = None,
+        turn: UInt32[Array, ""] | int = 0,
+        activation: Float[Array, "n hidden"] | None = None,
+    ) -> Float[Array, " n"]:
+        """-sum over visible units of log p(v_i | all others), the negative log pseudo-likelihood, of each state.
+
+        With fewer `units` than there are, that many are looked at in each state and the sum is scaled up; by default as
+        many as are cheap. They are spread evenly over the units, others for each state, and depend on `turn` alone.
+        `activation` may be given where it is known. Gaussian units tell a score of their own: `GaussianVisible`.
+        """
+        hidden, width = self.weight.shape
+        cheap = width if width * hidden <= _ALL else max(1, _SOME // hidden)
+        some = min(width, cheap if units is None else units)
+        activation = self.hidden_activation(v) if activation is None else activation
+        if some == width:
+            return self.visible.pseudo_loss(self, v, activation, None)
+        spin = jnp.arange(v.shape[0], dtype=jnp.uint32) * jnp.uint32(_GOLDEN) + jnp.asarray(turn, jnp.uint32)
+        start = (spin >> 8).astype(jnp.float32)[:, None] * 2.0**-24
+        places = ((start + jnp.arange(some)) * (width / some)).astype(jnp.int32)
+        return self.visible.pseudo_loss(self, v, activation, jnp.minimum(places, width - 1))
+
     def decode(self, code: Float[Array, " hidden"]) -> Float[Array, " visible"]:
         """b + W'h, from which the mean of the visible units is made: the mirror of a tied auto-encoder."""
         return self.visible_activation(code)
@@ -130,6 +100,58 @@ class RbmNetwork(eqx.Module):
     def hidden_layers(self) -> tuple[Layer, ...]:
         """The way from an input to the hidden means, as a layer of a perceptron."""
         return (Layer(self.weight, self.hidden_bias, None, Sigmoid(), None, residual=False),)
+
+
+class LabelRbmNetwork(eqx.Module):
+    """A machine over inputs and their class together. Called on an input it gives -F(x, y) for every class y.
+
+    The softmax of these is p(y | x); their log-sum-exp is -F(x), by which inputs alone are weighed.
+    """
+
+    joint: RbmNetwork
+
+    def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " k"]:
+        joint, v = self.joint, jnp.ravel(x)
+        (into, label), (bias, label_bias) = self.kind.parted(joint.weight), self.kind.parted(joint.visible_bias)
+        activation = (into @ v + joint.hidden_bias)[:, None] + label
+        hidden = jnp.sum(jax.nn.softplus(activation), axis=0)
+        return hidden + label_bias - self.kind.inputs.energy(v, bias)
+
+    @property
+    def kind(self) -> LabelledVisible:
+        assert isinstance(self.joint.visible, LabelledVisible)
+        return self.joint.visible
+
+    def joined(self, x: Float[Array, "n ..."], y: Int[Array, " n"]) -> Float[Array, "n visible"]:
+        """Inputs and classes as visible states; a class of -1 is unknown, and all are alike."""
+        flat = x.reshape(x.shape[0], -1)
+        known = jax.nn.one_hot(y, self.kind.classes, dtype=flat.dtype)
+        return jnp.concatenate([flat, jnp.where(y[:, None] < 0, 1.0 / self.kind.classes, known)], axis=1)
+
+    def draw_hidden(
+        self, v: Float[Array, "n ..."], y: Int[Array, " n"], *, key: Key[Array, ""]
+    ) -> Float[Array, "n hidden"]:
+        """Hidden states given inputs and classes."""
+        return self.joint.draw_hidden(self.joined(v, y), key=key)
+
+    def draw_visible(self, h: Float[Array, "... hidden"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
+        """Inputs given hidden states. With the class held and hidden states redrawn: samples of that class."""
+        return self.kind.inputs.draw(self.kind.parted(self.joint.visible_activation(h))[0], key=key)
+
+    def visible_mean(self, h: Float[Array, "... hidden"]) -> Float[Array, "... d"]:
+        return self.kind.inputs.mean(self.kind.parted(self.joint.visible_activation(h))[0])
+
+    def draw_label(self, h: Float[Array, "... hidden"], *, key: Key[Array, ""]) -> Int[Array, "..."]:
+        """Classes given hidden states."""
+        return self.kind.draw_label(self.kind.parted(self.joint.visible_activation(h))[1], key=key)
+
+
+def _made(units: int, size: int, visible: AbstractVisible, initial: AbstractInitial, key: Key[Array, ""]) -> RbmNetwork:
+    return RbmNetwork(initial.draw(units, size, 1.0, key=key), jnp.zeros(units), jnp.zeros(size), visible)
+
+
+def _input_bias(visible: AbstractVisible, inputs: Float[Array, "n ..."]) -> Float[Array, " d"]:
+    return visible.bias(jnp.mean(inputs.reshape(inputs.shape[0], -1), axis=0))
 
 
 class Rbm(AbstractStarting):
@@ -142,10 +164,36 @@ class Rbm(AbstractStarting):
     initial: AbstractInitial = Gaussian(0.01)
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> RbmNetwork:
-        size = math.prod(inputs)
-        weight = self.initial.draw(self.units, size, 1.0, key=key)
-        return RbmNetwork(weight, jnp.zeros(self.units), jnp.zeros(size), self.visible)
+        return _made(self.units, math.prod(inputs), self.visible, self.initial, key)
 
     def started(self, network: RbmNetwork, inputs: Float[Array, "n ..."]) -> RbmNetwork:
-        mean = jnp.mean(inputs.reshape(inputs.shape[0], -1), axis=0)
-        return eqx.tree_at(lambda one: one.visible_bias, network, self.visible.bias(mean))
+        return eqx.tree_at(lambda one: one.visible_bias, network, _input_bias(self.visible, inputs))
+
+    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+        """Refuses inputs that the visible units cannot mean."""
+        self.visible.check_range(float(jnp.min(inputs)), float(jnp.max(inputs)))
+
+
+class LabelRbm(AbstractStarting):
+    """A Boltzmann machine over inputs and their class (row A2; Larochelle and Bengio 2008); `visible` is the inputs'.
+
+    It learns by `JointDivergence`, classifies by p(y | x), and draws inputs of a class.
+    """
+
+    units: int = switch(
+        256, allowed="[1, inf)", prior=LogInteger(64, 1024), row="A2", kind="capacity", about="hidden units"
+    )
+    visible: AbstractVisible = BinaryVisible()
+    initial: AbstractInitial = Gaussian(0.01)
+
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> LabelRbmNetwork:
+        kind = LabelledVisible(self.visible, outputs)
+        return LabelRbmNetwork(_made(self.units, math.prod(inputs) + outputs, kind, self.initial, key))
+
+    def started(self, network: LabelRbmNetwork, inputs: Float[Array, "n ..."]) -> LabelRbmNetwork:
+        bias = jnp.concatenate([_input_bias(self.visible, inputs), jnp.zeros(network.kind.classes)])
+        return eqx.tree_at(lambda one: one.joint.visible_bias, network, bias)
+
+    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+        """Refuses inputs that the visible units cannot mean."""
+        self.visible.check_range(float(jnp.min(inputs)), float(jnp.max(inputs)))
