@@ -191,6 +191,8 @@ def best_interval(record: Fit) -> int | None:
 
 def score_kind(record: Fit) -> str:
     """What early stopping looked at: "error", "loss", "squared" or "absolute"."""
+    if record.task == "inputs":
+        return "loss"  # a criterion without targets is measured in its own units
     for path, _, value in knobs(record.recipe):
         if path.startswith("criterion.") and path.endswith("score_by"):
             return str(value)

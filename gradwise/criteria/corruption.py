@@ -9,6 +9,7 @@ Each draws from the key it is given, and says which inputs it touched, so that a
 
 import abc
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -27,7 +28,7 @@ class AbstractCorruption(Spec):
         """The spoilt inputs, and which of them were touched."""
 
 
-def _coins(key: Key[Array, ""], probability: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+def _coins(key: Key[Array, ""], probability: Any, shape: tuple[int, ...]) -> Bool[Array, "..."]:
     """One stream for all: a key for each example would cost more than the coins."""
     return coins(key, probability, math.prod(shape)).reshape(shape)
 

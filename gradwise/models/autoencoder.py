@@ -20,12 +20,19 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 from ..core.errors import RequestError
-from ..core.knob import switch
+from ..core.knob import Spec, switch
 from ..core.parts import AbstractModel
 from ..core.prior import Choice
 from .activation import AbstractActivation, Identity, Sigmoid
 from .initial import AbstractInitial, Glorot
 from .mlp import Layer
+
+
+class AsHidden(Spec):
+    """The code's units are of the same kind as the other hidden units: `code_activation or activation` says which."""
+
+    def __bool__(self) -> bool:
+        return False
 
 
 class Decoder(eqx.Module):
@@ -92,7 +99,7 @@ class AutoEncoder(AbstractModel):
         convert=as_widths,
     )
     activation: AbstractActivation = Sigmoid()
-    code_activation: AbstractActivation | None = None
+    code_activation: AbstractActivation | AsHidden = AsHidden()
     initial: AbstractInitial = Glorot()
     tied: bool = switch(
         True, allowed=(False, True), prior=Choice((False, True)), row="A3", about="decode with the encoder's weights"
@@ -103,7 +110,7 @@ class AutoEncoder(AbstractModel):
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> AutoEncoderNetwork:
         sizes = (math.prod(inputs), *self.widths)
-        code = self.activation if self.code_activation is None else self.code_activation
+        code = self.activation if isinstance(self.code_activation, AsHidden) else self.code_activation
         activations = (*(self.activation for _ in self.widths[:-1]), code)
         encoder = []
         for number, activation in enumerate(activations):
@@ -114,10 +121,10 @@ class AutoEncoder(AbstractModel):
         for number in reversed(range(len(self.widths))):
             fan_in, fan_out = sizes[number + 1], sizes[number]
             activation = self.activation if number else Identity()
-            weight = None
+            own = None
             if not self.tied:
-                weight = self.initial.draw(fan_out, fan_in, activation.gain(), key=jr.fold_in(key, len(sizes) + number))
-            decoder.append(Decoder(weight, jnp.zeros(fan_out), activation))
+                own = self.initial.draw(fan_out, fan_in, activation.gain(), key=jr.fold_in(key, len(sizes) + number))
+            decoder.append(Decoder(own, jnp.zeros(fan_out), activation))
         return AutoEncoderNetwork(tuple(encoder), tuple(decoder))
 
 

@@ -1,0 +1,170 @@
+"""Terms that make a code insensitive to its input (row A6): what the code keeps is what reconstruction needs.
+
+    Reconstruction(on_codes=(Contraction(0.1),))                           the contractive auto-encoder
+    Reconstruction(on_codes=(Contraction(0.1), HigherContraction(0.1)))    and its Jacobian made to vary little
+
+For a layer h = f(a), a = Wx + b, the Jacobian dh/dx is diag(f'(a)) W, so its squared norm is a product of two sums,
+
+    norm^2 = sum_j f'(a_j)^2 sum_i W_ji^2,      f' = h (1 - h) for a sigmoid, 1 - h^2 for tanh, [h > 0] for a rectifier,
+
+which costs less than the encoding itself. Deeper encoders are differentiated, one backward pass for each unit.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key, PyTree, Scalar
+
+from ..core.finding import Finding
+from ..core.knob import knob, switch
+from ..core.parts import apply
+from ..core.prior import LogUniform
+from .reconstruct import AbstractCodePenalty
+
+# f'(a) from f(a), for the non-linearities that tell it: no second product with the weights is needed.
+_SLOPES: dict[str, Callable[[Array], Array]] = {
+    "Sigmoid": lambda h: h * (1.0 - h),
+    "Tanh": lambda h: 1.0 - h**2,
+    "Rectifier": lambda h: jnp.where(h > 0, 1.0, 0.0).astype(h.dtype),
+    "Identity": jnp.ones_like,
+}
+
+
+def _coefficient(default: float, what: str) -> Any:
+    return knob(
+        default, allowed="[0, inf)", prior=LogUniform(1e-3, 10.0), row="A6", kind="capacity", off=0.0, about=what
+    )
+
+
+def _only_layer(model: PyTree) -> Any:
+    """The encoder's layer, where it is one, plain, and of a known slope; else None."""
+    layers: tuple[Any, ...] = getattr(model, "hidden_layers", ())
+    if len(layers) != 1:
+        return None
+    (layer,) = layers
+    plain = layer.norm is None and layer.mask is None and layer.dropout is None and not layer.residual
+    return layer if plain and type(layer.activation).__name__ in _SLOPES else None
+
+
+def _slopes(layer: Any, codes: Float[Array, "n h"]) -> Float[Array, "n h"]:
+    return _SLOPES[type(layer.activation).__name__](codes)
+
+
+def jacobian(model: PyTree, x: Float[Array, "..."]) -> Float[Array, "h d"]:
+    """dh/dx at one input by automatic differentiation, in the direction that takes fewer passes."""
+    flat = jnp.ravel(x)
+
+    def encode(values: Float[Array, " d"]) -> Float[Array, " h"]:
+        return apply(model, values.reshape(x.shape), None)
+
+    units = jax.eval_shape(encode, flat).shape[0]
+    return (jax.jacrev if units <= flat.shape[0] else jax.jacfwd)(encode)(flat)
+
+
+def _departures(recipe: Any) -> tuple[str, ...]:
+    """In which ways a recipe leaves the published auto-encoder: tied weights, sigmoid units, sigmoid outputs."""
+    model, found = recipe.model, []
+    if not getattr(model, "tied", True):
+        found.append("untied weights (the encoder can shrink and the decoder grow, which contracts nothing)")
+    named = (getattr(model, "activation", None), getattr(model, "code_activation", None))
+    kinds = {type(each).__name__ for each in named if each} - {"Sigmoid"}
+    if kinds:
+        found.append(f"{' and '.join(sorted(kinds))} units")
+    loss = type(getattr(recipe.criterion, "loss", None)).__name__
+    if loss == "SquaredError":
+        found.append("linear outputs")
+    return tuple(found)
+
+
+def _findings(recipe: Any) -> tuple[Finding, ...]:
+    found = _departures(recipe)
+    if not found:
+        return ()
+    return (
+        Finding(
+            "note",
+            f"a contractive auto-encoder with {', '.join(found)}: the published results are for tied weights, sigmoid "
+            "hidden and output units and inputs in [0, 1].",
+            row="A6",
+            next="expect to choose the coefficient anew, or use AutoEncoder(tied=True) with CrossEntropy().",
+        ),
+    )
+
+
+class Contraction(AbstractCodePenalty):
+    """The squared Frobenius norm of dh/dx, example by example (Rifai, Vincent, Muller, Glorot & Bengio 2011).
+
+    An encoder of one layer takes the closed form, any other is differentiated; `form="autodiff"` always differentiates.
+    """
+
+    coefficient: float = _coefficient(0.1, "how much contraction counts beside the reconstruction of an example")
+    form: str = switch("closed", allowed=("closed", "autodiff"), row="A6", about="the closed form where there is one")
+
+    def __call__(
+        self,
+        model: PyTree,
+        inputs: Float[Array, "B ..."],
+        codes: Float[Array, "B h"],
+        weights: Float[Array, " B"],
+        *,
+        key: Key[Array, ""],
+    ) -> Scalar:
+        layer = _only_layer(model) if self.form == "closed" else None
+        if layer is None:
+            norms = jax.vmap(lambda x: jnp.sum(jacobian(model, x) ** 2))(inputs)
+        else:
+            norms = _slopes(layer, codes) ** 2 @ jnp.sum(layer.weight**2, axis=1)
+        return jnp.sum(weights * norms) / weights.shape[0]
+
+    def findings_in(self, recipe: Any) -> tuple[Finding, ...]:
+        """A note where the auto-encoder is not the published one."""
+        return _findings(recipe)
+
+
+class HigherContraction(AbstractCodePenalty):
+    """E of the squared norm of J(x) - J(x + e), e normal: the Hessian's norm without the Hessian (Rifai et al. 2011,
+    "Higher order contractive auto-encoder"). For small deviations s it is s^2 times the squared norm of dJ/dx.
+    """
+
+    coefficient: float = _coefficient(0.1, "how much the variation of the Jacobian counts beside the reconstruction")
+    deviation: float = knob(
+        0.1,
+        allowed="(0, inf)",
+        prior=LogUniform(0.01, 1.0),
+        row="A6",
+        kind="capacity",
+        about="the deviation of the noise between the two Jacobians, in the units of the scaled inputs",
+    )
+    samples: int = switch(4, allowed="[1, inf)", row="A6", about="draws of the noise for each example")
+
+    def __call__(
+        self,
+        model: PyTree,
+        inputs: Float[Array, "B ..."],
+        codes: Float[Array, "B h"],
+        weights: Float[Array, " B"],
+        *,
+        key: Key[Array, ""],
+    ) -> Scalar:
+        layer = _only_layer(model)
+        here: Any = jax.vmap(lambda x: jacobian(model, x))(inputs) if layer is None else None
+
+        def gap(drawn: Key[Array, ""]) -> Float[Array, " B"]:
+            near = inputs + self.deviation * jr.normal(drawn, inputs.shape, inputs.dtype)
+            if layer is None:
+                there = jax.vmap(lambda x: jacobian(model, x))(near)
+                return jnp.sum((here - there) ** 2, axis=(1, 2))
+            moved = jax.vmap(lambda x: apply(model, x, None))(near)
+            return (_slopes(layer, codes) - _slopes(layer, moved)) ** 2 @ jnp.sum(layer.weight**2, axis=1)
+
+        draws = jr.split(key, self.samples)
+        # Closed forms make one product; whole Jacobians come one draw after another, or they might not fit.
+        norms = jnp.mean(jax.lax.map(gap, draws) if layer is None else jax.vmap(gap)(draws), axis=0)
+        return jnp.sum(weights * norms) / weights.shape[0]
+
+    def findings_in(self, recipe: Any) -> tuple[Finding, ...]:
+        """A note where the auto-encoder is not the published one."""
+        return _findings(recipe)

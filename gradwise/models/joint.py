@@ -1,0 +1,66 @@
+"""Features and outputs in one network: what learns from examples with and without a target at once (row A8).
+
+    Joint()                                     outputs read off the code of an auto-encoder of 256 units
+    Joint(AutoEncoder(widths=(500, 250)))       off a deeper one's
+    Joint(Rbm(units=500))                       off the hidden means of a restricted Boltzmann machine
+
+Called on an example the network gives its outputs, linear in the code; `features` is the learner within, whose
+parameters a supervised and an unsupervised term share (`gradwise.criteria.semisupervised`).
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from ..core.parts import AbstractModel, AbstractStarting, apply
+from .activation import Identity
+from .autoencoder import AutoEncoder
+from .initial import AbstractInitial, Glorot
+from .mlp import Layer, Linear
+
+
+class JointNetwork(eqx.Module):
+    """A learner of features, and outputs that read its code."""
+
+    features: Any
+    output: Linear
+
+    def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " outputs"]:
+        return self.output(jnp.ravel(apply(self.features, x, key)))
+
+    def code(self, x: Float[Array, "..."]) -> Float[Array, " code"]:
+        """The features of an example."""
+        return apply(self.features, x, None)
+
+    def decode(self, code: Float[Array, " code"]) -> Float[Array, " inputs"]:
+        """What the features' own loss makes an input of."""
+        return self.features.decode(code)
+
+    @property
+    def hidden_layers(self) -> tuple[Layer, ...]:
+        """The way from an input to its code, as layers of a perceptron."""
+        return tuple(self.features.hidden_layers)
+
+
+class Joint(AbstractStarting):
+    """A model of features with a linear layer of outputs on its code; `initial` draws that layer."""
+
+    features: AbstractModel = AutoEncoder()
+    initial: AbstractInitial = Glorot()
+
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> JointNetwork:
+        below, above = jr.split(key)
+        features = self.features.build(inputs, outputs, key=below)
+        example = jax.ShapeDtypeStruct(inputs, jnp.float32)
+        code = eqx.filter_eval_shape(lambda network, x: apply(network, x, None), features, example).size
+        weight = self.initial.draw(outputs, code, 1.0, key=above)
+        return JointNetwork(features, Linear(weight, jnp.zeros(outputs), Identity()))
+
+    def started(self, network: JointNetwork, inputs: Float[Array, "n ..."]) -> JointNetwork:
+        if not isinstance(self.features, AbstractStarting):
+            return network
+        return JointNetwork(self.features.started(network.features, inputs), network.output)
