@@ -81,7 +81,8 @@ Task = Classes | Labels | Numbers | Inputs
 UNLABELLED = -1  # the class of an example whose class is not known; a number or label that is not known is NaN
 
 
-def _is_labelled(targets: np.ndarray, task: Task) -> np.ndarray:
+def is_labelled(targets: np.ndarray, task: Task) -> np.ndarray:
+    """Which of these targets are known."""
     return targets != UNLABELLED if task.kind == "classes" else ~np.isnan(targets).any(axis=1)
 
 
@@ -109,8 +110,8 @@ class Dataset:
 
     `inputs` has one row an example: an array of 2 to 4 dimensions, or a SciPy CSR matrix. `targets` holds class
     indices (n,), or 0/1 labels (n, k), or numbers (n, k); an example without a target has the class -1, or NaN, and
-    only criteria that learn from inputs take it. Without a task of targets they are (n, 0). `groups` and `times` serve splits; `test` is an official
-    test set, used as it is; `rows` says where the examples of a part stood in the whole.
+    only criteria that learn from inputs take it. Without a task of targets they are (n, 0). `groups` and `times` serve
+    splits; `test` is an official test set, used as it is; `rows` says where the examples of a part stood in the whole.
     """
 
     inputs: Any
@@ -152,7 +153,7 @@ class Dataset:
     @property
     def labelled(self) -> np.ndarray:
         """Which examples have a target."""
-        return _is_labelled(self.targets, self.task)
+        return is_labelled(self.targets, self.task)
 
     def without_targets(self) -> Dataset:
         """The same examples, to be learned from without a target."""

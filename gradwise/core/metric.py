@@ -29,7 +29,9 @@ def check_metric(name: str | None, kind: str, measured: tuple[str, ...] = ()) ->
 
     A criterion that learns the inputs measures itself: nothing else knows what is asked of an input.
     """
-    known = measured or METRICS[kind]
+    known = measured or METRICS.get(kind, ())
+    if not known:
+        raise RequestError(f"without a target only a criterion that learns {kind} measures them: --unsupervised.")
     name = name or known[0]
     if name not in known:
         raise RequestError(f"`{name}` does not measure {kind}.{nearest(name, known)}")

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key, PyTree, Scalar
 
+from .dataset import UNLABELLED
 from .errors import RequestError
 from .parts import AbstractBatches, AbstractCriterion, AbstractSummed, Batch, apply, apply_batch
 
@@ -40,11 +41,30 @@ class Examples(eqx.Module):
         return int(self.inputs.shape[0])
 
 
+def labelled(targets: Array) -> Float[Array, " n"]:
+    """1 for an example with a target, 0 for one without: a class of -1, or NaN among its numbers."""
+    if jnp.issubdtype(targets.dtype, jnp.floating):
+        known = ~jnp.isnan(targets)
+    elif jnp.issubdtype(targets.dtype, jnp.signedinteger):
+        known = targets != UNLABELLED
+    else:
+        known = jnp.ones(targets.shape, bool)
+    return jnp.all(known, axis=tuple(range(1, targets.ndim))).astype(jnp.float32)
+
+
+def labelled_share(examples: Examples) -> Scalar:
+    """The weight of the examples that have a target, in all, as a share of their number."""
+    known = labelled(examples.targets)
+    return jnp.mean(known if examples.weights is None else known * examples.weights)
+
+
 def gather(train: Examples, rows: Int[Array, " B"], present: Float[Array, " B"], memory: PyTree = None) -> Batch:
     """The examples of one update. A slot beyond the end of the epoch has weight 0."""
     weights = present if train.weights is None else present * train.weights[rows]
     total = jnp.asarray(float(len(train)))
-    return Batch(train.inputs[rows], train.targets[rows], weights, present, total, rows, memory)
+    # Where nobody reads it the share is not computed; where somebody does, it leaves the loop over updates.
+    share = labelled_share(train)
+    return Batch(train.inputs[rows], train.targets[rows], weights, present, total, rows, memory, share)
 
 
 class Objective(eqx.Module):

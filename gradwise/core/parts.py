@@ -27,7 +27,8 @@ class Batch(eqx.Module):
 
     `total` is T, the number of training examples; `present` is 1 for a slot in use, 0 for one beyond the end. `rows`
     are the examples' places in the training set, where they come from one. `memory` is what the criterion left behind
-    at the last update, where it keeps something.
+    at the last update, where it keeps something. `labelled` is the weight of the training examples that have a target,
+    as a share of T; without one the batch is all there is, and says it itself.
     """
 
     inputs: Float[Array, "B ..."]
@@ -37,6 +38,7 @@ class Batch(eqx.Module):
     total: Scalar
     rows: Int[Array, " B"] | None = None
     memory: PyTree = None
+    labelled: Scalar | None = None
 
 
 class Scores(eqx.Module):
@@ -199,6 +201,10 @@ class AbstractUnsupervised(AbstractCriterion):
 
 class AbstractSemiSupervised(AbstractCriterion):
     """Takes examples with and without a target in one batch (row A8); those without have the class -1, or NaN."""
+
+    @abc.abstractmethod
+    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+        """Refuses inputs that it cannot mean, in one line that names the scaler to use."""
 
 
 class AbstractRecalling(AbstractCriterion):

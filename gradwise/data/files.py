@@ -3,6 +3,7 @@
     load("rows.csv.gz")  ->  a table              load("digits.npz")       ->  arrays X and y
     load("rows.parquet") ->  a table              load("train.svm")        ->  arrays X (sparse) and y
     load("rows.npy")     ->  a table x1, x2, ...  load("train-images.idx") ->  arrays X and y, and the official test set
+                                                  load("images.npy")       ->  an array X without a target
 
 Nothing is ever unpickled. Images keep the integers that they are stored as.
 """
@@ -35,7 +36,8 @@ class Loaded:
     """What a file holds: an Arrow table, or arrays by name with the inputs under "X".
 
     `targets` are those to predict unless the user names others; `others` are arrays in the file that nobody asked
-    for; `headless` says that the table's columns are named by position only.
+    for; `headless` says that the table's columns are named by position only, `targetless` that without a word from the
+    user it has no target.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Loaded:
     targets: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     headless: bool = False
+    targetless: bool = False
     integers_are_classes: bool = False
     test: Loaded | None = None
     notes: tuple[str, ...] = ()
@@ -159,7 +162,9 @@ def _npz(file: Any, path: Path, wanted: Collection[str]) -> Loaded:
                     ) from None
                 raise RequestError(f"{path}: the array `{name}` is damaged: write the file again.") from None
     others = tuple(name for name in names if name not in arrays)
-    return Loaded(path.stem, arrays=arrays, targets=("y",), others=others, integers_are_classes=True)
+    # X alone has no target; another array beside it may be the one, and the user must say so.
+    targets = ("y",) if "y" in arrays or len(names) > 1 else ()
+    return Loaded(path.stem, arrays=arrays, targets=targets, others=others, integers_are_classes=True)
 
 
 def _npy(file: Any, path: Path) -> Loaded:
@@ -169,15 +174,18 @@ def _npy(file: Any, path: Path) -> Loaded:
     if not isinstance(array, np.ndarray):
         array.close()
         raise RequestError(f"{path} is an archive of arrays: call it .npz.")
-    if array.ndim != 2 or array.dtype.kind not in "biuf":
+    if not 2 <= array.ndim <= 4 or array.dtype.kind not in "biuf":
         raise RequestError(
             f"{path} holds {array.dtype} of shape {array.shape}: an .npy file is a table of numbers with two "
-            "dimensions, with columns x1, x2, ...; save images, or inputs and targets apart, as X and y in an .npz."
+            "dimensions, with columns x1, x2, ..., or images without a target; save inputs and targets apart as X and "
+            "y in an .npz."
         )
+    if array.ndim > 2:
+        return Loaded(path.stem, arrays={"X": native(array)})
     columns = np.ascontiguousarray(native(array).T)
     names = [f"x{index + 1}" for index in range(len(columns))]
     note = f"the columns are called x1 to x{len(names)}"
-    return Loaded(path.stem, pa.table(list(columns), names=names), headless=True, notes=(note,))
+    return Loaded(path.stem, pa.table(list(columns), names=names), headless=True, targetless=True, notes=(note,))
 
 
 def _numpy(path: Path, wanted: Collection[str]) -> Loaded:
@@ -251,7 +259,9 @@ def _idx_pair(path: Path, labelled: bool) -> Loaded:
     beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1"))
     labels = _either(beside)
     if labels is None:
-        raise RequestError(f"{path} has no labels: there is no file {beside.name} beside it.")
+        raise RequestError(
+            f"{path} has no labels: there is no file {beside.name} beside it. Learn features without: --unsupervised."
+        )
     arrays = {"X": images, "y": read_idx(labels)}
     return Loaded(name, arrays=arrays, targets=("y",), integers_are_classes=True)
 

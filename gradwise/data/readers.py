@@ -2,11 +2,16 @@
 
     read("houses.csv", Request(targets=("price",), drop=("id",)))
     read("digits", Request())
+    read("faces.npy", Request())                                     no target: the inputs themselves are learned
+    read("houses.csv", Request(unsupervised=True))                   all columns are inputs
     read_rows("new.csv", dataset.columns, dataset.shape)
 
 A column given as `group`, `time` or `weight` serves the split or the loss and is no input. In particular a time that
 orders the split is none: every value in the test part would lie beyond what training saw.
 In an array file these names, and `targets`, are names of arrays.
+
+An array file without a target sets the task `Inputs` by itself; in a table without one the target was more likely
+forgotten, so `unsupervised` must be asked for. With it a target that is named or known is left out altogether.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dataset import Column, Dataset
+from ..core.dataset import Column, Dataset, Inputs, Task
 from ..core.errors import RequestError, nearest
 from . import files, named
 from .fields import Field, fields_of
@@ -45,6 +50,7 @@ class Request:
     time: str | None = None
     weight: str | None = None
     test: str | None = None
+    unsupervised: bool = False
 
     @property
     def helpers(self) -> dict[str, str]:
@@ -142,6 +148,12 @@ def _check_count(count: int, label: str) -> None:
         )
 
 
+def _no_targets(count: int, apart: Sequence[str]) -> tuple[Task, np.ndarray, tuple[str, ...]]:
+    """The task without a target; a target that is known but not wanted is said to be left out."""
+    left = (f"learned from without the target {listed(apart)}",) if apart else ("no target: the inputs are learned",)
+    return Inputs(), np.zeros((count, 0)), left
+
+
 def _table_targets(fields: Mapping[str, Field], names: Sequence[str], kinds: Mapping[str, str]) -> list[Target]:
     return [of_field(fields[name], kinds.get(name)) for name in names]
 
@@ -156,9 +168,11 @@ def _of_table(loaded: Loaded, request: Request) -> Dataset:
             "commas, tabs, semicolons or bars."
         )
     targets = request.targets or loaded.targets
-    if not targets:
+    blind = request.unsupervised or (not targets and loaded.targetless)
+    if not targets and not blind:
         raise RequestError(
-            f"which column is to be predicted? Name it with --target. The columns are {listed(names, 30)}."
+            "which column is to be predicted? Name it with --target, or learn features of all with --unsupervised. "
+            f"The columns are {listed(names, 30)}."
         )
     check_names(targets, names, "--target")
     check_names(request.drop, names, "--drop")
@@ -167,7 +181,9 @@ def _of_table(loaded: Loaded, request: Request) -> Dataset:
     check_kinds(request.kinds, names)
     _check_roles(request, targets)
     _check_count(loaded.table.num_rows, loaded.label)
-    task, values, target_notes = understand(_table_targets(fields, targets, request.kinds), request.task)
+    task, values, target_notes = _no_targets(loaded.table.num_rows, targets)
+    if not blind:
+        task, values, target_notes = understand(_table_targets(fields, targets, request.kinds), request.task)
     apart = {*targets, *request.drop, *request.helpers.values()}
     inputs = {name: item for name, item in fields.items() if name not in apart}
     columns, notes = infer(inputs, request.kinds)
@@ -206,9 +222,12 @@ def _with_table_test(dataset: Dataset, test: Loaded, targets: Sequence[str], req
             f"the test set {test.label} holds arrays and the training set is a table: use the same form."
         )
     fields = fields_of(test.table)
-    check_names(targets, list(fields), f"the test set {test.label}")
+    if not isinstance(dataset.task, Inputs):
+        check_names(targets, list(fields), f"the test set {test.label}")
     encoded = encode(fields, dataset.columns)
-    values = under(dataset.task, _table_targets(fields, targets, request.kinds))
+    values = np.zeros((test.table.num_rows, 0))
+    if not isinstance(dataset.task, Inputs):
+        values = under(dataset.task, _table_targets(fields, targets, request.kinds))
     unseen = tuple(
         f"test set, column `{name}`: {count} values are of categories that training never saw"
         for name, count in encoded.unseen.items()
@@ -244,7 +263,7 @@ def _array(loaded: Loaded, name: str, option: str, count: int) -> np.ndarray:
     """One array by the name that the user gave, one entry a row."""
     if name not in loaded.arrays:
         present = [*loaded.arrays, *loaded.others]
-        hint = " Name the one to predict with --target." if option == "--target" else ""
+        hint = " Name the one to predict with --target, or use --unsupervised." if option == "--target" else ""
         raise RequestError(f"{loaded.label} has no array `{name}`; it holds {', '.join(present)}.{hint}")
     array = np.asarray(loaded.arrays[name])
     if array.ndim not in (1, 2) or len(array) != count:
@@ -273,7 +292,11 @@ def _of_arrays(loaded: Loaded, request: Request) -> Dataset:
     inputs = _check_inputs(loaded.arrays["X"], loaded.label)
     count = inputs.shape[0]
     _check_count(count, loaded.label)
-    task, values, notes = understand(_array_targets(loaded, names, count), request.task, loaded.integers_are_classes)
+    blind = request.unsupervised or not names
+    task, values, notes = _no_targets(count, names)
+    if not blind:
+        targets = _array_targets(loaded, names, count)
+        task, values, notes = understand(targets, request.task, loaded.integers_are_classes)
     helpers = {option: _array(loaded, name, option, count).reshape(-1) for option, name in request.helpers.items()}
     groups, times, weights = (helpers.get(option) for option in ("--group", "--time", "--weight"))
     if groups is not None:
@@ -303,14 +326,16 @@ def _of_arrays(loaded: Loaded, request: Request) -> Dataset:
             f"the test set {loaded.test.label} has examples of shape {others.shape[1:]}, the training set "
             f"{dataset.shape}."
         )
-    official = under(task, _array_targets(loaded.test, names, others.shape[0]))
+    official = np.zeros((others.shape[0], 0))
+    if not blind:
+        official = under(task, _array_targets(loaded.test, names, others.shape[0]))
     return replace(dataset, test=Dataset(others, official, task, name=loaded.test.name))
 
 
 def read(source: str, request: Request = Request()) -> Dataset:
     """The data set in a named set, a file or standard input ("-", delimited text), read as asked."""
     text = [name for name, kind in request.kinds.items() if kind == "category"]
-    wanted = [*(request.targets or ("y",)), *request.helpers.values()]
+    wanted = [*(() if request.unsupervised else request.targets or ("y",)), *request.helpers.values()]
     loaded = _load(source, wanted, text, request.test)
     return _of_arrays(loaded, request) if loaded.table is None else _of_table(loaded, request)
 

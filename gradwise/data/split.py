@@ -240,6 +240,13 @@ class GivenParts(AbstractSplit):
     def __check_init__(self) -> None:
         check_whole(self, "train", "valid")
 
+    def among(self, kept: np.ndarray) -> "GivenParts":
+        """The same parts where of all rows only those marked are left."""
+        train, valid = (int(part.sum()) for part in np.split(kept, [self.train, self.train + self.valid])[:2])
+        if train == 0 or valid == 0:
+            raise RequestError(f"no {'training' if train == 0 else 'validation'} row of `GivenParts` has a target.")
+        return GivenParts(train, valid)
+
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
         used = self.train + self.valid
         if used > len(dataset):

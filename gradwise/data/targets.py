@@ -7,7 +7,8 @@
 | several | all 0 or 1 | labels |
 | several | numbers | numbers |
 
-`--task` overrules the table. Integer targets in an array file mean classes however many there are.
+`--task` overrules the table. Integer targets in an array file mean classes however many there are. A row whose target
+is missing is kept, unlabelled: the class -1, or NaN. Only some criteria can learn from it; the others refuse it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.dataset import Classes, Labels, Numbers, Task
+from ..core.dataset import UNLABELLED, Classes, Labels, Numbers, Task
 from ..core.errors import RequestError
 from .fields import Field
 
@@ -27,7 +28,10 @@ FEW_VALUES = 20
 
 @dataclass(frozen=True)
 class Target:
-    """One target: its distinct values in order and as they came, and for each row the index of its value."""
+    """One target: its distinct values in order and as they came, and for each row the index of its value.
+
+    The index is -1 where the target is missing.
+    """
 
     name: str
     values: np.ndarray
@@ -47,19 +51,18 @@ class Target:
                 f"target `{self.name}` holds words such as {str(self.values[0])[:40]!r}, which are no numbers: "
                 "use one target of words, as classes."
             )
-        return np.asarray(self.values.astype(np.float64)[self.codes])
+        return np.append(self.values.astype(np.float64), np.nan)[self.codes]
 
 
 def _complete(name: str, values: np.ndarray, codes: np.ndarray) -> Target:
-    """The target, once every row has a finite value."""
-    absent = codes < 0
-    if absent.any():
+    """The target, once some row has a value and no value is infinite."""
+    if len(values) == 0:
         raise RequestError(
-            f"target `{name}` is missing in {int(absent.sum())} of {len(codes)} rows, first in data row "
-            f"{int(np.argmax(absent)) + 1} (empty, NA and ? count as missing): leave those rows out."
+            f"target `{name}` is missing in every row (empty, NA and ? count as missing): name another, or learn "
+            "features without one (--unsupervised)."
         )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        infinite = ~np.isfinite(values[codes])
+        infinite = np.append(~np.isfinite(values), False)[codes]
         raise RequestError(
             f"target `{name}` is infinite in data row {int(np.argmax(infinite)) + 1}: replace it or leave the row out."
         )
@@ -92,14 +95,17 @@ def of_field(field: Field, kind: str | None = None) -> Target:
         codes, words = field.words
         return _complete(field.name, np.array([text == "True" for text in words], dtype=bool), codes)
     if field.nature in ("integer", "real"):
-        return of_array(field.name, field.natural())
+        found = of_array(field.name, field.natural())
+        if field.nature == "integer" and found.values.dtype.kind == "f":  # integers that became floats beside NaN
+            return Target(found.name, found.values.astype(np.int64), found.codes)
+        return found
     raise RequestError(
         f"target `{field.name}` holds {field.array.type} values: a target is words, booleans or numbers."
     )
 
 
 def _classes(target: Target) -> tuple[Task, np.ndarray]:
-    count, rows = len(target.values), len(target.codes)
+    count, rows = len(target.values), int(np.count_nonzero(target.codes >= 0))
     if count < 2:
         raise RequestError(
             f"target `{target.name}` is {str(target.values[0])[:40]!r} in every row: classes need at least two."
@@ -120,6 +126,18 @@ def _default_task(targets: Sequence[Target], integers_are_classes: bool) -> str:
     return "classes" if kind in "UOb" or (kind in "iu" and few) else "numbers"
 
 
+def missing_targets(targets: Sequence[Target]) -> tuple[str, ...]:
+    """A note on the rows that have no target, where there are any."""
+    absent = np.any([target.codes < 0 for target in targets], axis=0)
+    if not absent.any():
+        return ()
+    names = ", ".join(f"`{target.name}`" for target in targets if np.any(target.codes < 0))
+    return (
+        f"target {names}: missing in {int(absent.sum())} of {len(absent)} rows, first in data row "
+        f"{int(np.argmax(absent)) + 1}; those rows are unlabelled",
+    )
+
+
 def understand(
     targets: Sequence[Target], task: str | None, integers_are_classes: bool = False
 ) -> tuple[Task, np.ndarray, tuple[str, ...]]:
@@ -129,12 +147,12 @@ def understand(
     chosen = task or _default_task(targets, integers_are_classes)
     names = tuple(target.name for target in targets)
     first = targets[0]
-    notes: tuple[str, ...] = ()
+    notes = missing_targets(targets)
     if chosen == "classes":
         if len(targets) > 1:
             raise RequestError(f"--task classes takes one target; got {len(targets)}: {', '.join(names[:5])}.")
         if task is None and first.values.dtype.kind in "iu" and not integers_are_classes:
-            notes = (f"target `{first.name}`: {len(first.values)} different integers, taken as classes",)
+            notes += (f"target `{first.name}`: {len(first.values)} different integers, taken as classes",)
         return *_classes(first), notes
     if chosen == "labels":
         for target in targets:
@@ -146,7 +164,7 @@ def understand(
     numbers = np.stack([target.numbers() for target in targets], axis=1)
     whole = len(targets) == 1 and first.values.dtype.kind == "f" and bool(np.all(first.values % 1 == 0))
     if task is None and whole and len(first.values) <= FEW_VALUES:
-        notes = (f"target `{first.name}`: {len(first.values)} different numbers; --task classes makes them classes",)
+        notes += (f"target `{first.name}`: {len(first.values)} different numbers; --task classes makes them classes",)
     return Numbers(names), numbers, notes
 
 
@@ -163,4 +181,4 @@ def under(task: Task, targets: Sequence[Target]) -> np.ndarray:
         raise RequestError(
             f"the test set has the class {str(odd)[:40]!r} in `{target.name}`, which the training set does not have."
         )
-    return np.asarray(np.array(places, np.int64)[target.codes])
+    return np.array([*places, UNLABELLED], np.int64)[target.codes]

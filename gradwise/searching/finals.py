@@ -314,7 +314,7 @@ def measured(decided: Decided, ground: Ground, *, metric: str) -> Conclusion:
     if decided.committee is None:
         return Conclusion(decided.winner, {}, {}, None, decided.findings)
     committee, findings = decided.committee, list(decided.findings)
-    learned = ground.pool if ground.folds > 1 else ground.train
+    learned = ground.pool if ground.folds > 1 else ground.told
     train = measure(learned.task, committee.predict(learned.inputs), learned.targets, learned.weights)
     estimates: dict[str, Any] = {"metrics": {"train": train, "valid": decided.valid}}
     about = dict(decided.about)

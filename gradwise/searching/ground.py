@@ -5,6 +5,8 @@ part lies here untouched until the search is over (row E2).
 
 With `folds` a trial is several trainings, one for each fold of what is not test: on a small set one validation part
 would be too small to choose by. Its score is that of all examples, each judged by the network that did not see it.
+
+Examples without a target can judge nothing: every training part has all of them, and no other part has any (row A8).
 """
 
 import dataclasses
@@ -17,9 +19,9 @@ from jaxtyping import Array, Key
 
 from ..core import keys
 from ..core.dataset import Dataset
-from ..core.parts import AbstractScaler, AbstractSplit, FittedScaler
+from ..core.parts import AbstractCriterion, AbstractScaler, AbstractSplit, FittedScaler
 from ..data.split import folds, join_parts
-from ..training.placing import CLASS_WEIGHTS, place, target_units, weights_of_classes
+from ..training.placing import CLASS_WEIGHTS, place, split_labelled, target_units, weights_of_classes
 from ..training.state import Examples
 
 Variant = tuple[str, int]
@@ -62,9 +64,11 @@ class Ground:
         metric: str,
         class_weight: CLASS_WEIGHTS = None,
         folds: int = 1,
+        criterion: AbstractCriterion | None = None,
         key: Key[Array, ""],
     ) -> "Ground":
-        train, valid, test = split(dataset, key=keys.named(key, "split"))
+        """The criterion says whether examples without a target may be there."""
+        train, valid, test = split_labelled(split, criterion, dataset, key=keys.named(key, "split"))
         words = tuple(int(word) for word in np.ravel(jax.random.key_data(key)))
         return Ground(train, valid, test, metric, class_weight, words, folds, split)
 
@@ -77,9 +81,21 @@ class Ground:
         return target_units(self.train)
 
     @functools.cached_property
+    def told(self) -> Dataset:
+        """The training examples that have a target."""
+        known = self.train.labelled
+        return self.train if known.all() else self.train.take(np.flatnonzero(known))
+
+    @functools.cached_property
+    def untold(self) -> Dataset | None:
+        """Those that have none, where there are any."""
+        known = self.train.labelled
+        return None if known.all() else self.train.take(np.flatnonzero(~known))
+
+    @functools.cached_property
     def pool(self) -> Dataset:
-        """All that may be learned from and chosen by."""
-        return self.train if self.train is self.valid else join_parts(self.train, self.valid)[0]
+        """All that may be both learned from and chosen by."""
+        return self.told if self.told is self.valid else join_parts(self.told, self.valid)[0]
 
     @functools.cached_property
     def _folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -129,13 +145,16 @@ class Ground:
         least = min(len(others) for others, _ in self._folds)
         most = max(len(own) for _, own in self._folds)
         if self.pool.groups is not None or most - len(valid) > 1:
-            return self.pool.take(train), self.pool.take(valid)
+            return self._with_untold(self.pool.take(train)), self.pool.take(valid)
         judged = self.pool.take(np.append(valid, valid[: most - len(valid)]))
         if most > min(len(own) for _, own in self._folds):
             weights = np.ones(len(judged)) if judged.weights is None else np.array(judged.weights, np.float64)
             weights[len(valid) :] = 0.0
             judged = dataclasses.replace(judged, weights=weights)
-        return self.pool.take(train[:least]), judged
+        return self._with_untold(self.pool.take(train[:least])), judged
+
+    def _with_untold(self, train: Dataset) -> Dataset:
+        return train if self.untold is None else join_parts(train, self.untold)[0]
 
     def scaler(self, spec: AbstractScaler, variant: Variant = WHOLE) -> FittedScaler:
         """The scaler fitted on the training part; for the variant ("inputs", number) some inputs are hidden."""
@@ -168,7 +187,7 @@ class Ground:
 
         `kind` is what a score is: the "error", the "loss", or the "squared" or "absolute" error of a number.
         """
-        told, judged, rows = self.train.targets, self.judged.targets, len(self.train)
+        told, judged, rows = self.told.targets, self.judged.targets, len(self.told)
         by_class = None
         if self.train.task.kind == "classes":
             shares = (np.bincount(told, minlength=self.train.task.outputs) + 1) / (rows + self.train.task.outputs)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from jaxtyping import Array, Key
 
 from ..analysis.selection import nested_estimate
@@ -35,7 +36,7 @@ def is_small(dataset: Dataset, test: float = 0.2) -> bool:
     """
     if dataset.times is not None:
         return False
-    rows = len(dataset.test) if dataset.test is not None else round(test * len(dataset))
+    rows = len(dataset.test) if dataset.test is not None else round(test * dataset.labelled.sum())
     return rows < _LEAST_TEST_ROWS
 
 
@@ -51,17 +52,20 @@ def nested(
 ) -> dict[str, Any]:
     """The estimate as plain values. `known` holds folds that an earlier run measured: they are not learned again.
 
-    An official test set is left alone: it is no part of what is learned from or judged by.
+    An official test set is left alone: it is no part of what is learned from or judged by. Rows without a target judge
+    nothing, and every fold may learn from them.
     """
     kind = dataset.task.kind
     metric = check_metric(metric or {"numbers": "rmse"}.get(kind, "error_rate"), kind)
     found: list[dict[str, Any]] = []
-    for number, (others, own) in enumerate(dealt(dataset, folds, key=keys.named(key, "outer folds"))):
+    labelled, rest = np.flatnonzero(dataset.labelled), np.flatnonzero(~dataset.labelled)
+    told = dataset if len(rest) == 0 else dataset.take(labelled)
+    for number, (others, own) in enumerate(dealt(told, folds, key=keys.named(key, "outer folds"))):
         if known is not None and number in known:
             value = float(known[number])
         else:
-            predictor = learn(dataset.take(others), number)
-            part = dataset.take(own)
+            predictor = learn(dataset.take(np.sort(np.concatenate([labelled[others], rest]))), number)
+            part = told.take(own)
             value = measure(part.task, predictor.predict(part.inputs), part.targets, part.weights)[metric]
         watch(number, value)
         found.append({"fold": number, "value": value, "rows": len(own)})

@@ -22,6 +22,7 @@ from jaxtyping import Array, Key
 from .. import __version__
 from ..analysis.trials import advice
 from ..core import keys, machine
+from ..core.adapt import as_criterion
 from ..core.dataset import Dataset
 from ..core.errors import RequestError
 from ..core.finding import Finding
@@ -33,7 +34,7 @@ from ..core.study import Study
 from ..core.trial import Proposal, Trial, best_of
 from ..training.checkpoint import digest
 from ..training.loop import listening
-from ..training.placing import CLASS_WEIGHTS, weights_of_classes
+from ..training.placing import CLASS_WEIGHTS, refuse_unlabelled, weights_of_classes
 from ..training.population import enter
 from ..training.state import asks
 from .about import About
@@ -115,7 +116,8 @@ def folds_of(plan: Plan, dataset: Dataset) -> int:
     """Folds that judge a trial: for small sets, where rows may be dealt at random."""
     if plan.folds is not None:
         return plan.folds
-    return _FOLDS if len(dataset) <= _FOLDED and dataset.times is None and len(dataset) >= 10 * _FOLDS else 1
+    rows = int(dataset.labelled.sum())
+    return _FOLDS if rows <= _FOLDED and dataset.times is None and rows >= 10 * _FOLDS else 1
 
 
 def seeds_of(plan: Plan, ground: Ground) -> int:
@@ -278,9 +280,17 @@ def search(
         raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
     check_kind(plan.committee)
     machine.use_compilation_cache()
+    criterion = as_criterion(space.recipe.criterion)
+    refuse_unlabelled(criterion, dataset)
     metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
     ground = Ground.of(
-        dataset, space.recipe.split, metric=metric, class_weight=class_weight, folds=folds_of(plan, dataset), key=key
+        dataset,
+        space.recipe.split,
+        metric=metric,
+        class_weight=class_weight,
+        folds=folds_of(plan, dataset),
+        criterion=criterion,
+        key=key,
     )
     weights_of_classes(class_weight, ground.train)  # refused here, not by every trial in its turn
     _refuse_unfit(space.recipe, ground)

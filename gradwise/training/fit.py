@@ -30,9 +30,9 @@ from ..core.recipe import Recipe, to_plain
 from ..core.record import Fit
 from . import checkpoint
 from .evidence import gather_evidence
-from .features import measure_features
+from .features import find_features, measure_features
 from .loop import Conduct, run
-from .placing import CLASS_WEIGHTS, place, split_labelled, target_units, weights_of_classes
+from .placing import CLASS_WEIGHTS, place, refuse_unlabelled, split_labelled, target_units, weights_of_classes
 from .predictor import Predictor, fit_temperature, outputs_of
 from .state import Problem, State, init
 from .story import describe, find
@@ -114,6 +114,7 @@ def fit(
     criterion = as_criterion(recipe.criterion)
     unsupervised = isinstance(criterion, AbstractUnsupervised)
     dataset = dataset.without_targets() if unsupervised else dataset
+    refuse_unlabelled(criterion, dataset)
     criterion.check_task(dataset.task)
     metric = check_metric(metric, dataset.task.kind, criterion.measured() if unsupervised else ())
 
@@ -152,7 +153,7 @@ def fit(
         history=history,
         evidence=evidence,
         data=describe(dataset, sizes, scaler, recipe) | {"notes": list(train.notes)},  # what the split noted too
-        findings=find(recipe, history, outcome, train),
+        findings=(*find(recipe, history, outcome, train), *find_features(evidence)),
         seconds=seconds,
         seed=keys.seed_of(key),
         version=__version__,

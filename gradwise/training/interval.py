@@ -12,13 +12,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..core.control import stalled
+from ..core.objective import labelled
 from ..core.parts import AbstractJudging, Scores
 from .state import Examples, Problem, State, asks
 from .step import gather, step
 
 _CHUNK = 4096  # rows judged at once: large enough to be fast, small enough for any validation set
 _UNROLL = 16  # updates in one turn of the loop on an accelerator, where a turn costs more than a kernel
-_UNROLL_MANY = 4  # the same for a population, whose kernels are larger: compiles twice as fast, runs as fast
+_UNROLL_FEW = 4  # the same where kernels are larger, in populations and big networks: compiles faster, runs as fast
+_BIG = 2**19  # parameters of a network whose kernels outlast a turn of the loop
 _CALIBRATION_ROWS = 2048
 
 
@@ -57,7 +59,7 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
         present = jnp.where((numbers < problem.last)[:, None], present, 0.0)
         end = ages[jnp.clip(problem.last - 1 - state.update, 0, updates - 1)]
 
-    def body(carry: tuple[Any, Any, Any], inputs: tuple[Array, Array]) -> Any:
+    def body(carry: tuple[Any, Any, Any, Any], inputs: tuple[Array, Array]) -> Any:
         # Only what an update changes is carried: the best model and the stopping state stay outside the loop.
         parameters, optimiser, update, memory = carry
         before = State(parameters, optimiser, (), (), update, memory)
@@ -70,22 +72,24 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
         return (moving.parameters, moving.optimiser, moving.update, moving.memory), seen
 
     carry = (state.parameters, state.optimiser, state.update, state.memory)
-    several = problem.last is not None
+    size = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
+    several = problem.last is not None or size > _BIG
     # An update that asks much is a program of its own: repeating it gains nothing and takes long to compile.
     heavy = jax.default_backend() == "cpu" or asks(problem.recipe.optimiser)
-    unroll = 1 if heavy else _UNROLL_MANY if several else _UNROLL
+    unroll = 1 if heavy else _UNROLL_FEW if several else _UNROLL
     (parameters, optimiser, update, memory), seen = jax.lax.scan(body, carry, (rows, present), unroll=unroll)
     losses, scores = seen[:, 0], seen[:, 1]
     state = State(parameters, optimiser, state.stopping, state.best, update, memory)
     bad = ~jnp.all(jnp.isfinite(losses) | (present == 0), axis=1)
     train = problem.train
-    weights = present if train.weights is None else present * train.weights[rows]  # as validation weighs its own
+    known = present * labelled(train.targets[rows.ravel()]).reshape(rows.shape)
+    weights = known if train.weights is None else known * train.weights[rows]  # as validation weighs its own
     told = {
         "age_examples": end,
         "train_loss": jnp.sum(losses * weights) / jnp.sum(weights),
         "train_score": jnp.sum(scores * weights) / jnp.sum(weights),
         "train_score_by_class": _by_class(
-            (scores * present).ravel(), train.targets[rows].ravel(), present.ravel(), problem.classes
+            (scores * known).ravel(), train.targets[rows].ravel(), known.ravel(), problem.classes
         )
         if problem.classes
         else jnp.zeros(0),

@@ -28,7 +28,7 @@ class Conduct:
     """How to run, as opposed to what to train: none of this changes a number in the result.
 
     Checkpoints go into `folder` every `checkpoint_seconds` between intervals and at the end; `watch` is called with
-    each line of the history.
+    each line of the history. A run that is `settled` when its time is out is not gone on with: others build on it.
     """
 
     folder: Path | None = None
@@ -36,6 +36,7 @@ class Conduct:
     checkpoint_seconds: float = 10.0
     max_seconds: float = math.inf
     watch: Watch = silent
+    settled: bool = False
 
 
 @contextmanager
@@ -94,7 +95,8 @@ def run(
     def save(outcome: Outcome | None) -> None:
         if conduct.folder:
             seconds = earlier + time.monotonic() - begun
-            ended = None if outcome is None or outcome.resumable else outcome
+            settled = conduct.settled and outcome is not None and outcome.name == "out_of_time"
+            ended = outcome if outcome is not None and (settled or not outcome.resumable) else None
             checkpoint.save(conduct.folder, checkpoint.Saved(state, monitor.columns, seconds, ended), fingerprint)
 
     done = int(state.update)

@@ -10,33 +10,63 @@ from jaxtyping import Array, Key
 from ..core import machine
 from ..core.dataset import Classes, Dataset
 from ..core.errors import RequestError
-from ..core.parts import AbstractCriterion, AbstractSemiSupervised, AbstractSplit, FittedScaler
+from ..core.parts import (
+    AbstractCriterion,
+    AbstractSemiSupervised,
+    AbstractSplit,
+    AbstractUnsupervised,
+    FittedScaler,
+)
 from .state import Examples
 
 CLASS_WEIGHTS = str | dict[Any, float] | None
 
 
-def split_labelled(
-    split: AbstractSplit, criterion: AbstractCriterion, dataset: Dataset, *, key: Key[Array, ""]
-) -> tuple[Dataset, Dataset, Dataset | None]:
-    """The parts. Examples without a target can only be learned from: they all go to the training part."""
+def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> None:
+    """Refuses data without targets, or with too few, for a criterion that needs them; without a word it does."""
+    if isinstance(criterion, AbstractUnsupervised):
+        return
+    name = "the criterion" if criterion is None else type(criterion).__name__
+    if dataset.task.kind == "inputs":
+        raise RequestError(
+            f"unlabelled data where labels are needed: it has no target, and {name} needs one for each row. Name the "
+            "target with --target, or learn features without one: --unsupervised."
+        )
     known = dataset.labelled
-    if dataset.test is not None and not dataset.test.labelled.all():
-        row = int(np.argmin(dataset.test.labelled))
-        raise RequestError(f"row {row} of the test set has no target, so it cannot be judged. Leave such rows out.")
     if known.all():
-        return split(dataset, key=key)
+        return
+    if not known.any():
+        raise RequestError("the target is missing in every row. Name another, or learn features: --unsupervised.")
     if not isinstance(criterion, AbstractSemiSupervised):
         raise RequestError(
-            f"{(~known).sum()} of {len(known)} rows have no target (the first is row {int(np.argmin(known))}), and "
-            f"{type(criterion).__name__} needs one for each. Leave them out, or learn from them too: `SemiSupervised`."
+            f"the target is missing in {(~known).sum()} of {len(known)} rows, first in data row {np.argmin(known) + 1}: "
+            f"{name} needs one for each. Leave those rows out, or learn from them too: criterion `SemiSupervised`."
         )
-    if not known.any():
-        raise RequestError("no row has a target, so nothing can be judged. Learn features: `--unsupervised`.")
-    train, valid, test = split(replace(dataset.take(np.flatnonzero(known)), test=dataset.test), key=key)
+
+
+def split_labelled(
+    split: AbstractSplit, criterion: AbstractCriterion | None, dataset: Dataset, *, key: Key[Array, ""]
+) -> tuple[Dataset, Dataset, Dataset | None]:
+    """The parts. Examples without a target can only be learned from: they all go to the training part."""
+    refuse_unlabelled(criterion, dataset)
+    known = dataset.labelled
+    if dataset.test is not None and not dataset.test.labelled.all():
+        row = int(np.argmin(dataset.test.labelled)) + 1
+        raise RequestError(f"data row {row} of the test set has no target to be judged by. Leave such rows out.")
+    if known.all():
+        return split(dataset, key=key)
+    split = split.among(known) if hasattr(split, "among") else split  # a split that counts rows counts fewer
+    whole = replace(dataset, rows=None)  # places within this data set
+    train, valid, test = split(replace(whole.take(np.flatnonzero(known)), test=dataset.test), key=key)
     assert train.rows is not None
     rows = np.sort(np.concatenate([train.rows, np.flatnonzero(~known)]))
-    return replace(dataset.take(rows), notes=train.notes), valid, test
+    note = f"{len(train)} of {len(rows)} training rows have a target; the others are learned from without one"
+
+    def placed(part: Dataset) -> Dataset:
+        return part if dataset.rows is None or part.rows is None else replace(part, rows=dataset.rows[part.rows])
+
+    learned = replace(whole.take(rows), notes=(*train.notes, note))
+    return placed(learned), placed(valid), test if test is None or test is dataset.test else placed(test)
 
 
 def weights_of_classes(chosen: CLASS_WEIGHTS, train: Dataset) -> np.ndarray | None:

@@ -19,6 +19,7 @@ from ..core.parts import (
     AbstractOptimiser,
     AbstractRecalling,
     AbstractRemembering,
+    AbstractSemiSupervised,
     AbstractStarting,
     AbstractUnsupervised,
     Batch,
@@ -168,11 +169,14 @@ def refuse_unfit(problem: Problem, state: State) -> None:
 
 
 def refuse_inputs(recipe: Recipe, *parts: Examples) -> None:
-    """Lets a criterion that learns the inputs themselves refuse those it cannot mean."""
-    if isinstance(recipe.criterion, AbstractUnsupervised):
-        for part in parts:
-            if not isinstance(part.inputs, jax.core.Tracer | jax.ShapeDtypeStruct):  # shapes alone tell nothing
-                recipe.criterion.check_inputs(part.inputs)
+    """Lets a criterion that learns the inputs themselves, or a model of them, refuse those it cannot mean."""
+    learns = isinstance(recipe.criterion, AbstractUnsupervised | AbstractSemiSupervised)
+    judges = [recipe.criterion] if learns else []
+    judges += [recipe.model] if hasattr(recipe.model, "check_inputs") else []
+    for part in parts:
+        if not isinstance(part.inputs, jax.core.Tracer | jax.ShapeDtypeStruct):  # shapes alone tell nothing
+            for judge in judges:
+                judge.check_inputs(part.inputs)
 
 
 def for_training(recipe: Recipe) -> Recipe:

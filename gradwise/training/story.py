@@ -17,6 +17,8 @@ def find(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train:
     found: list[Finding] = []
     for _, part in parts(recipe):
         found.extend(part.findings() if hasattr(part, "findings") else ())
+        # What a part can only say beside the others: a penalty on codes does not know the model's units.
+        found.extend(part.findings_in(recipe) if hasattr(part, "findings_in") else ())
     if outcome.name == "diverged":
         found.append(
             Finding(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix
 
-from gradwise.core.dataset import Classes, Column, Dataset, Labels, Numbers
+from gradwise.core.dataset import Classes, Column, Dataset, Inputs, Labels, Numbers
 from gradwise.core.errors import RequestError
 
 X = np.arange(12.0).reshape(6, 2)
@@ -26,8 +26,7 @@ Y = np.arange(6.0)[:, None]
         ((X, Y, Classes(np.arange(6))), r"shape \(6,\)"),
         ((X, Y[:, 0], Classes(np.arange(6))), "whole numbers"),
         ((X, np.arange(6), Classes(np.arange(5))), "from 0 to 4"),
-        ((X, np.arange(6) - 1, Classes(np.arange(6))), "from 0 to 5"),
-        ((X, np.where(Y == 3, np.nan, Y), Numbers()), "row 3"),
+        ((X, np.arange(6) - 2, Classes(np.arange(6))), "from 0 to 5.*or be -1"),
         ((X, np.where(Y == 3, np.inf, Y), Numbers()), "row 3"),
     ],
 )
@@ -35,6 +34,32 @@ def test_what_cannot_be_trained_on_is_refused_in_one_line(arguments: tuple[Any, 
     with pytest.raises(RequestError, match=words) as caught:
         Dataset(*arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_examples_without_a_target_are_told_from_the_others() -> None:
+    """A class of -1, or NaN in any of the numbers or labels."""
+    several = np.ones((6, 2))
+    several[[1, 4], [0, 1]] = np.nan
+    for targets, task in (
+        (np.array([0, -1, 1, 1, -1, 0]), Classes(np.arange(2))),
+        (several, Numbers(("a", "b"))),
+        (several, Labels(("a", "b"))),
+    ):
+        dataset = Dataset(X, targets, task)
+        assert dataset.labelled.tolist() == [True, False, True, True, False, True]
+        assert dataset.take(np.array([4, 0])).labelled.tolist() == [False, True]
+
+
+def test_a_data_set_without_targets_keeps_everything_else() -> None:
+    weights = np.arange(6.0)
+    dataset = Dataset(X, Y, Numbers(), weights=weights, test=Dataset(X[:2], Y[:2], Numbers())).without_targets()
+    assert dataset.test is not None
+    for one, inputs in ((dataset, X), (dataset.test, X[:2])):
+        assert isinstance(one.task, Inputs)
+        assert one.targets.shape == (len(inputs), 0)
+        assert one.labelled.all()
+        np.testing.assert_array_equal(one.inputs, inputs)
+    assert dataset.weights is weights
 
 
 @pytest.mark.parametrize("name", ["weights", "groups", "times"])
@@ -75,4 +100,5 @@ def test_tasks_know_their_outputs() -> None:
     assert Classes(np.array(["a"])).outputs == 2  # one class alone still needs a softmax
     assert Labels(("a", "b", "c")).outputs == 3
     assert Numbers().outputs == 1
-    assert (Classes.kind, Labels.kind, Numbers.kind) == ("classes", "labels", "numbers")
+    assert Inputs().outputs == 0
+    assert (Classes.kind, Labels.kind, Numbers.kind, Inputs.kind) == ("classes", "labels", "numbers", "inputs")

@@ -23,16 +23,21 @@ from gradwise.core.metric import METRICS, measure
 from gradwise.core.parts import Batch
 from gradwise.core.recipe import Recipe
 from gradwise.core.record import Fit
+from gradwise.criteria.semisupervised import SemiSupervised
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scale import Standardise
-from gradwise.data.split import GivenParts, HoldOut
+from gradwise.data.scale import Standardise, UnitRange
+from gradwise.data.split import Fold, GivenParts, HoldOut
+from gradwise.models.autoencoder import AutoEncoder
+from gradwise.models.joint import Joint
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive import Adam
 from gradwise.optimisers.averaged import MovingAverage
 from gradwise.optimisers.sgd import Sgd
 from gradwise.training.fit import fit
+from gradwise.training.folds import cross_validate
 from gradwise.training.interval import interval
 from gradwise.training.loop import Conduct
+from gradwise.training.placing import split_labelled, weights_of_classes
 from gradwise.training.state import Examples, init
 from gradwise.training.stopping import Off, Patience
 
@@ -458,3 +463,52 @@ def test_data_that_does_not_fit_in_memory_is_refused(
     monkeypatch.setattr("gradwise.core.machine.available_bytes", lambda: 1000)
     with pytest.raises(RequestError, match="GiB"):
         fit(recipe, iris, key=KEY)
+
+
+# --- examples without a target
+
+
+def test_unlabelled_rows_go_through_with_weights_classes_folds_and_a_resumed_run(
+    bundled: Callable[[str], Dataset], tmp_path: Path
+) -> None:
+    """With a rate of nothing the curves are those of the network as it is: of the labelled rows, by their weights."""
+    iris = bundled("iris")
+    draw = np.random.default_rng(0)
+    targets = np.where(draw.random(150) < 0.5, -1, iris.targets)
+    partly = dataclasses.replace(iris, targets=targets, weights=draw.uniform(0.5, 2.0, 150))
+    parts: dict[str, Any] = {
+        "model": Joint(AutoEncoder(widths=(8,))),
+        "criterion": SemiSupervised(),
+        "scaler": UnitRange(),
+        "batches": Reshuffled(16),
+        "split": HoldOut(0.2, 0.2),
+    }
+    still = defaults.classification(**parts, optimiser=Sgd(learning_rate=1e-12), stopping=Off(epochs=1))
+    found = fit(still, partly, key=KEY, class_weight="balanced")
+    train, valid, test = split_labelled(still.split, still.criterion, partly, key=keys.named(KEY, "split"))
+    assert test is not None
+    assert found.data["rows"] == {"train": len(train), "valid": len(valid), "test": len(test)}
+    assert len(train) == (targets < 0).sum() + train.labelled.sum()
+    known = train.take(np.flatnonzero(train.labelled))
+    by_class = weights_of_classes("balanced", train)
+    assert by_class is not None
+    assert known.weights is not None
+    chances = dataclasses.replace(found.predictor, temperature=1.0).predict(known.inputs)
+    wrong, weights = chances.argmax(1) != known.targets, known.weights * by_class[known.targets]
+    losses = -np.log(chances[np.arange(len(known)), known.targets])
+    assert found.history["train_loss"][0] == pytest.approx(np.average(losses, weights=weights), rel=1e-5)
+    assert found.history["train_score"][0] == pytest.approx(np.average(wrong, weights=weights), rel=1e-5)
+    each = [wrong[known.targets == label].mean() for label in range(3)]
+    np.testing.assert_allclose(found.history["train_score_by_class"][0], each, rtol=1e-5)
+    assert found.metrics["train"]["error_rate"] == pytest.approx(np.average(wrong, weights=known.weights))
+
+    moving = defaults.classification(**parts, optimiser=Sgd(learning_rate=0.1), stopping=Off(20.0, 1.0, 1))
+    options: dict[str, Any] = {"key": KEY, "class_weight": "balanced"}
+    straight = fit(moving, partly, **options)
+    fit(moving, partly, conduct=Conduct(folder=tmp_path, max_seconds=0.0), **options)
+    resumed = fit(moving, partly, conduct=Conduct(folder=tmp_path, resume=True), **options)
+    assert same(straight.state, resumed.state)
+    assert straight.metrics == resumed.metrics
+    estimate = cross_validate(moving, partly, [Fold(number, 3) for number in range(3)], **options)
+    assert len(estimate.values) == 3
+    assert estimate.mean < 0.6

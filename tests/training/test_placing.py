@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
+from gradwise.core import keys
 from gradwise.core.dataset import Classes, Dataset, Labels, Numbers
 from gradwise.core.errors import RequestError
+from gradwise.criteria.compose import Supervised
+from gradwise.criteria.loss import Softmax
+from gradwise.criteria.semisupervised import SemiSupervised
 from gradwise.data.scale import Standardise
-from gradwise.training.placing import place, target_units, weights_of_classes
+from gradwise.data.split import Fold, GivenParts, HoldOut, TimeHoldOut
+from gradwise.training.placing import place, split_labelled, target_units, weights_of_classes
 
 DRAW = np.random.default_rng(0)
 X = DRAW.normal(size=(40, 3))
@@ -109,3 +114,60 @@ def test_examples_are_on_the_device_in_32_bits(dataset: Dataset, dtype: Any) -> 
     assert (placed.inputs.dtype, placed.targets.dtype) == (jnp.float32, dtype)
     assert len(placed) == 40
     np.testing.assert_allclose(np.asarray(placed.inputs).std(0), 1.0, rtol=1e-5)
+
+
+# --- examples without a target
+
+BLIND = np.arange(40) % 4 == 0
+PARTLY = dataclasses.replace(CLASSES, targets=np.where(BLIND, -1, Y), times=np.arange(40))
+
+
+@pytest.mark.parametrize(
+    "split", [HoldOut(0.2, 0.2), Fold(1, 3), TimeHoldOut(0.2, 0.2), GivenParts(20, 10)], ids=lambda s: type(s).__name__
+)
+def test_examples_without_a_target_are_learned_from_and_judge_nothing(split: Any) -> None:
+    """Every part knows where its rows stood, also those of a data set that is itself a part."""
+    whole = dataclasses.replace(PARTLY, rows=np.arange(40) + 100)
+    train, valid, test = split_labelled(split, SemiSupervised(), whole, key=keys.from_seed(0))
+    assert test is not None
+    assert train.rows is not None
+    assert set(np.flatnonzero(BLIND) + 100) <= set(train.rows)
+    assert valid.labelled.all()
+    assert test.labelled.all()
+    parts = (train, valid, test)
+    together = np.concatenate([part.rows for part in parts])  # type: ignore[misc]
+    assert len(set(together)) == len(together) >= 39  # folds of uneven sizes leave one out
+    for part in parts:
+        np.testing.assert_array_equal(part.inputs, X[part.rows - 100])  # type: ignore[operator]
+        np.testing.assert_array_equal(part.targets, PARTLY.targets[part.rows - 100])  # type: ignore[operator]
+    assert train.notes[-1].startswith(f"{train.labelled.sum()} of {len(train)} training rows have a target")
+    if isinstance(split, GivenParts):
+        assert set(train.rows) == set(range(100, 120)) | set(np.flatnonzero(BLIND) + 100)
+        assert len(valid) == (~BLIND[20:30]).sum()
+
+
+def test_only_a_criterion_that_takes_them_gets_them() -> None:
+    line = r"missing in 10 of 40 rows, first in data row 1: Supervised needs one for each\. Leave those rows out"
+    for criterion, words in ((Supervised(Softmax()), line), (None, "the criterion needs one")):
+        with pytest.raises(RequestError, match=words):
+            split_labelled(HoldOut(), criterion, PARTLY, key=keys.from_seed(0))
+    none = dataclasses.replace(PARTLY, targets=np.full(40, -1))
+    with pytest.raises(RequestError, match="missing in every row"):
+        split_labelled(HoldOut(), SemiSupervised(), none, key=keys.from_seed(0))
+    tested = dataclasses.replace(CLASSES, test=PARTLY)
+    with pytest.raises(RequestError, match="data row 1 of the test set"):
+        split_labelled(HoldOut(), SemiSupervised(), tested, key=keys.from_seed(0))
+    with pytest.raises(RequestError, match="no validation row of `GivenParts` has a target"):
+        split_labelled(GivenParts(20, 1), SemiSupervised(), PARTLY, key=keys.from_seed(0))
+
+
+def test_classes_and_units_are_those_of_the_labelled() -> None:
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=Y[~BLIND])
+    by_class = weights_of_classes("balanced", PARTLY)
+    np.testing.assert_allclose(by_class, expected)
+    weights = np.asarray(place(PARTLY, SCALER, NO_UNITS, by_class).weights)
+    np.testing.assert_allclose(weights, np.where(BLIND, 1.0, expected[Y]), rtol=1e-6)  # whose mean is 1 already
+    numbers = Dataset(X, np.where(BLIND[:, None], np.nan, X[:, :1]), Numbers())
+    shift, scale = target_units(numbers)
+    assert (shift[0], scale[0]) == (pytest.approx(X[~BLIND, 0].mean()), pytest.approx(X[~BLIND, 0].std()))
+    assert np.isnan(place(numbers, SCALER, (shift, scale), None).targets).sum() == 10
