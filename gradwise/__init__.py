@@ -4,6 +4,7 @@
     result = gradwise.fit(gradwise.defaults.classification(), dataset, key=jax.random.key(0))
     gradwise.Classifier().fit(X, y).score(X, y)
     gradwise.AutoClassifier("10min").fit(X, y).study_
+    gradwise.DenoisingAutoEncoder().fit(X).transform(X)
 
 Names load on first use, so that `import gradwise` costs nothing.
 """
@@ -40,6 +41,14 @@ _HOMES = {
     "Regressor": "gradwise.estimators.regressor",
     "AutoClassifier": "gradwise.estimators.auto",
     "AutoRegressor": "gradwise.estimators.auto",
+    "AutoEncoder": "gradwise.estimators.features",
+    "DenoisingAutoEncoder": "gradwise.estimators.features",
+    "ContractiveAutoEncoder": "gradwise.estimators.features",
+    "RBM": "gradwise.estimators.features",
+    "SparseCoding": "gradwise.estimators.features",
+    "StackedAutoEncoder": "gradwise.estimators.stacked",
+    "StackedClassifier": "gradwise.estimators.stacked",
+    "StackedRegressor": "gradwise.estimators.stacked",
 }
 __all__ = ["__version__", "defaults", *_HOMES]
 

@@ -28,7 +28,7 @@ from ..core import keys
 from ..core.dataset import Column, Dataset, Task
 from ..core.errors import RequestError, nearest
 from ..core.metric import check_metric
-from ..core.parts import AbstractSplit
+from ..core.parts import AbstractSemiSupervised, AbstractSplit
 from ..core.recipe import Recipe
 from ..core.record import Fit
 from ..data.split import HoldOut, join_parts
@@ -102,7 +102,7 @@ class Estimator(BaseEstimator, abc.ABC):
 
     @abc.abstractmethod
     def _check_targets(self, y: Any) -> np.ndarray:
-        """Targets as an array without missing values."""
+        """Targets as an array, without missing values unless `_takes_unlabelled`."""
 
     @abc.abstractmethod
     def _learn_task(self, targets: np.ndarray) -> Task:
@@ -123,6 +123,10 @@ class Estimator(BaseEstimator, abc.ABC):
         return tags
 
     # Data.
+
+    def _takes_unlabelled(self) -> bool:
+        """Whether rows without a target are learned from: y is -1 for a class, NaN for a number."""
+        return isinstance(getattr(self, "criterion", None), AbstractSemiSupervised)
 
     def _read_inputs(self, X: Any, *, first: bool) -> tuple[Any, tuple[Column, ...]]:
         """Inputs as `Dataset` wants them, with their columns where they have names. `first` learns the schema."""
@@ -169,7 +173,11 @@ class Estimator(BaseEstimator, abc.ABC):
         if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
             raise RequestError("`validation_data` must be (X, y) or (X, y, sample_weight).")
         valid_X, valid_y, valid_weight = (*validation_data, None)[:3]
-        return join_parts(train, self._dataset(valid_X, valid_y, valid_weight, first=False))
+        valid = self._dataset(valid_X, valid_y, valid_weight, first=False)
+        if not valid.labelled.all():
+            row = int(np.argmin(valid.labelled))
+            raise RequestError(f"`validation_data`: row {row} has no target to be judged by. Leave such rows out.")
+        return join_parts(train, valid)
 
     def _seed(self) -> int:
         """An integer is the seed itself; a RandomState, or NumPy's own where there is none, draws one."""
@@ -203,6 +211,7 @@ class NetworkEstimator(Estimator):
     stopping: Any
     warm_start: bool
     max_time: float | None
+    _slots: tuple[str, ...] = SLOTS  # which parameters are parts
 
     @abc.abstractmethod
     def _recommended(self) -> Recipe:
@@ -224,7 +233,7 @@ class NetworkEstimator(Estimator):
         """Parameters by name; with `deep`, also the knobs and parts within each part, as `optimiser__learning_rate`."""
         found = super().get_params(deep=False)
         if deep:
-            for slot in SLOTS:
+            for slot in self._slots:
                 found.update(parameters.read(slot, self._part(slot)))
         return dict(found)
 
@@ -236,7 +245,7 @@ class NetworkEstimator(Estimator):
             slot, _, name = full.partition("__")
             if full in chosen:
                 continue
-            if slot not in SLOTS or not name:
+            if slot not in self._slots or not name:
                 hint = nearest(full, names)
                 raise RequestError(f"{type(self).__name__} has no parameter `{full}`.{hint}")
             part = chosen.get(slot, getattr(self, slot))
@@ -249,12 +258,16 @@ class NetworkEstimator(Estimator):
 
     # Training.
 
-    def _recipe(self, task: Task, split: AbstractSplit) -> Recipe:
-        given = {slot: getattr(self, slot) for slot in SLOTS if getattr(self, slot) is not None}
-        recipe = defaults.for_task(task, split=split, **given)
+    def _given(self) -> dict[str, Any]:
+        """The parts that are not left to us."""
+        return {slot: getattr(self, slot) for slot in self._slots if getattr(self, slot) is not None}
+
+    def _recipe(self, dataset: Dataset, split: AbstractSplit, key: Key[Array, ""]) -> Recipe:
+        """The recipe for these rows, which `fit` will split by this key."""
+        recipe = defaults.for_task(dataset.task, split=split, **self._given())
         if self.metric is None:
             return recipe
-        return defaults.following(recipe, check_metric(self.metric, task.kind))
+        return defaults.following(recipe, check_metric(self.metric, dataset.task.kind))
 
     def _conduct(self) -> Conduct:
         limit = math.inf if self.max_time is None else self.max_time
@@ -283,16 +296,17 @@ class NetworkEstimator(Estimator):
         conduct = self._conduct()
         warm = self.record_ if self.warm_start and hasattr(self, "record_") else None
         train = self._dataset(X, y, sample_weight, first=warm is None)
-        dataset, split = train, self._split(len(train))
+        dataset, split = train, self._split(int(train.labelled.sum()))
         if validation_data is not None:
             dataset, split = self._given_parts(train, validation_data)
-        recipe = self._recipe(train.task, split)
+        key = keys.from_seed(self._seed())
+        recipe = self._recipe(dataset, split, key)
         if warm is not None:
             _check_same_network(warm, recipe, train)
         record = train_network(
             recipe,
             dataset,
-            key=keys.from_seed(self._seed()),
+            key=key,
             metric=self.metric,
             class_weight=self.class_weight,
             conduct=conduct,
@@ -304,9 +318,9 @@ class NetworkEstimator(Estimator):
         """One pass over these rows; the first call fixes scaler, classes and network."""
         earlier = self.record_ if hasattr(self, "record_") else None
         train = self._dataset(X, y, sample_weight, first=earlier is None, task=task)
-        recipe = self._recipe(train.task, TrainingRows())
+        key = keys.from_seed(earlier.seed if earlier else self._seed())
+        recipe = self._recipe(train, TrainingRows(), key)
         if earlier is not None:
             _check_same_network(earlier, recipe, train)
-        key = keys.from_seed(earlier.seed if earlier else self._seed())
         record = one_pass(recipe, train, key=key, class_weight=self.class_weight, earlier=earlier)
         return self._keep(record, len(record.history["age_examples"]))

@@ -8,7 +8,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_array, column_or_1d
 
 from .. import defaults
-from ..core.dataset import Classes, Labels, Task
+from ..core.dataset import UNLABELLED, Classes, Labels, Task
 from ..core.errors import RequestError
 from ..core.recipe import Recipe
 from .base import Estimator, NetworkEstimator
@@ -42,19 +42,26 @@ class ClassTargets(ClassifierMixin, Estimator):
 
     def _check_targets(self, y: Any) -> np.ndarray:
         checked = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
-        if hasattr(checked, "toarray") or type_of_target(checked) == "multilabel-indicator":
+        sparse = hasattr(checked, "toarray")
+        if sparse or (checked.ndim == 2 and type_of_target(checked) == "multilabel-indicator"):
             check_classification_targets(checked)
-            return np.asarray(checked.toarray() if hasattr(checked, "toarray") else checked)
-        targets = column_or_1d(checked, warn=True)
-        _check_discrete(targets)
-        return np.asarray(targets)
+            return np.asarray(checked.toarray() if sparse else checked)
+        targets = np.asarray(column_or_1d(checked, warn=True))
+        _check_discrete(targets[self._told(targets)])
+        return targets
+
+    def _told(self, targets: np.ndarray) -> np.ndarray:
+        """Which rows have a class. A -1 is a class like any other, unless rows without one are learned from."""
+        if not self._takes_unlabelled() or targets.dtype.kind not in "ifO":
+            return np.ones(len(targets), bool)
+        return np.asarray(targets != UNLABELLED, bool)
 
     def _learn_task(self, targets: np.ndarray, classes: Any = None) -> Task:
         if targets.ndim == 2:
             self.classes_ = np.arange(targets.shape[1])
             self._label_type = targets.dtype
             return Labels(tuple(f"label {number}" for number in self.classes_))
-        self.classes_ = _sorted_classes(targets if classes is None else column_or_1d(classes))
+        self.classes_ = _sorted_classes(targets[self._told(targets)] if classes is None else column_or_1d(classes))
         if len(self.classes_) < 2:
             raise RequestError(f"a classifier needs at least two classes, but y holds one class only: {self.classes_}.")
         return Classes(self.classes_)
@@ -64,11 +71,14 @@ class ClassTargets(ClassifierMixin, Estimator):
             raise RequestError(f"y has shape {targets.shape}, but training began with {task.outputs} {task.kind}.")
         if targets.ndim == 2:
             return (targets != 0).astype(np.int64)
+        told = self._told(targets)
         known = {label: number for number, label in enumerate(self.classes_.tolist())}
-        unknown = [label for label in _sorted_classes(targets).tolist() if label not in known]
+        unknown = [label for label in _sorted_classes(targets[told]).tolist() if label not in known]
         if unknown:
             raise RequestError(f"y holds the class {unknown[0]!r}, which training did not begin with.")
-        return np.searchsorted(self.classes_, targets)
+        encoded = np.full(len(targets), UNLABELLED)
+        encoded[told] = np.searchsorted(self.classes_, targets[told])
+        return encoded
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row, or 0 and 1 for each label."""
@@ -91,7 +101,7 @@ class Classifier(ClassTargets, NetworkEstimator):
     """A neural network classifier, trained by sound practice.
 
     A `y` of one column sets classes, which are given back as they came; an indicator matrix (n, k) sets k labels, any
-    number of them at once.
+    number of them at once. With a semi-supervised criterion, a class of -1 means that a row's class is not known.
 
     Parameters
     ----------

@@ -22,14 +22,14 @@ from ..core.errors import RequestError
 from ..core.finding import Finding
 from ..core.metric import METRICS
 from ..core.outcome import Outcome
-from ..core.parts import AbstractRemembering
+from ..core.parts import AbstractRemembering, AbstractUnsupervised
 from ..core.recipe import Recipe
 from ..core.record import Fit
 from ..core.tree import parts, trainable
 from ..training.interval import advance, judged_model
-from ..training.placing import CLASS_WEIGHTS, place, target_units, weights_of_classes
+from ..training.placing import CLASS_WEIGHTS, place, refuse_unlabelled, target_units, weights_of_classes
 from ..training.predictor import Predictor
-from ..training.state import Problem, State, for_building, for_training, init
+from ..training.state import Problem, State, for_building, for_training, init, refuse_inputs
 
 _COLUMNS = ("age_examples", "train_loss", "train_score")
 
@@ -57,7 +57,8 @@ def _record(
     recipe: Recipe, dataset: Dataset, predictor: Predictor, state: State, seen: Any, earlier: Fit | None
 ) -> Fit:
     """The pass as a record, its line added to those of the passes before it."""
-    kind = dataset.task.kind
+    kind, criterion = dataset.task.kind, as_criterion(recipe.criterion)
+    names = criterion.measured() if isinstance(criterion, AbstractUnsupervised) else METRICS[kind]
     age = len(dataset) + (earlier.outcome.age_examples if earlier else 0)
     line = (age, float(seen["train_loss"]), float(seen["train_score"]))
     before = earlier.history if earlier and tuple(earlier.history) == _COLUMNS else {name: [] for name in _COLUMNS}
@@ -67,8 +68,8 @@ def _record(
         recipe=recipe,
         outcome=Outcome("diverged" if diverged else "finished", age),
         task=kind,
-        metric="rmse" if kind == "numbers" else "error_rate",
-        metrics={part: dict.fromkeys(METRICS[kind], math.nan) for part in ("train", "valid", "test")},
+        metric=names[0],
+        metrics={part: dict.fromkeys(names, math.nan) for part in ("train", "valid", "test")},
         test_interval=(math.nan, math.nan),
         history={name: [*before[name], value] for name, value in zip(_COLUMNS, line, strict=True)},
         evidence={},
@@ -105,7 +106,9 @@ def one_pass(
     _refuse_memory(recipe)
     begun = time.monotonic()
     task = dataset.task
-    as_criterion(recipe.criterion).check_task(task)
+    criterion = as_criterion(recipe.criterion)
+    refuse_unlabelled(criterion, dataset)
+    criterion.check_task(task)
     known = earlier.predictor if earlier else None
     scaler: Any = known.scaler if known else recipe.scaler.fit(dataset.inputs, dataset.columns)
     shift, scale = (known.shift, known.scale) if known else target_units(dataset)
@@ -117,6 +120,7 @@ def one_pass(
         _, rest = trainable(earlier.predictor.network)
         building = for_building(recipe, len(train))
         problem = Problem(for_training(building), rest, train, train, keys.named(key, "training"), classes)
+        refuse_inputs(building, train)
         state = _resumed(problem, earlier.state)
     state, seen = _pass(problem, state)
     network = eqx.combine(state.best, problem.rest)

@@ -22,7 +22,9 @@ class NumberTargets(RegressorMixin, Estimator):
         return tags
 
     def _check_targets(self, y: Any) -> np.ndarray:
-        return np.asarray(check_array(y, ensure_2d=False, dtype="numeric", input_name="y"), np.float64)
+        finite = "allow-nan" if self._takes_unlabelled() else True
+        checked = check_array(y, ensure_2d=False, dtype="numeric", ensure_all_finite=finite, input_name="y")
+        return np.asarray(checked, np.float64)
 
     def _learn_task(self, targets: np.ndarray) -> Task:
         self._flat = targets.ndim == 1
@@ -43,7 +45,8 @@ class NumberTargets(RegressorMixin, Estimator):
 class Regressor(NumberTargets, NetworkEstimator):
     """A neural network for regression, trained by sound practice.
 
-    A `y` of shape (n, k) sets k numbers at once; predictions have the dimensions of `y`.
+    A `y` of shape (n, k) sets k numbers at once; predictions have the dimensions of `y`. With a semi-supervised
+    criterion, NaN means that a row's number is not known.
 
     Parameters
     ----------

@@ -13,8 +13,12 @@ from sklearn.preprocessing import StandardScaler
 
 from gradwise.core.errors import RequestError
 from gradwise.core.tree import get
+from gradwise.criteria.semisupervised import SemiSupervised
+from gradwise.data.scale import UnitRange
 from gradwise.defaults import classification
 from gradwise.estimators import Classifier
+from gradwise.models.autoencoder import AutoEncoder
+from gradwise.models.joint import Joint
 from gradwise.training.stopping import Off
 
 
@@ -138,3 +142,30 @@ def test_a_metric_is_followed_and_told(iris, small):
     assert get(record.recipe, "criterion.loss.score_by") == "loss"
     with pytest.raises(RequestError, match="`rmse` does not measure classes"):
         Classifier(**small, metric="rmse").fit(X, y)
+
+
+def test_a_class_of_minus_one_is_unknown_to_a_semi_supervised_criterion_only(iris, small):
+    X, y = iris
+    known = np.arange(150) % 5 == 0
+    shared = {**small, "metric": "log_loss", "class_weight": "balanced"}
+    half = {**shared, "model": Joint(AutoEncoder(widths=(8,))), "criterion": SemiSupervised(), "scaler": UnitRange()}
+    half["stopping"] = Off(epochs=200)
+    names = np.array(["a", "b", "c"], object)[y]
+    for labels in (y + 3, (y + 3).astype(float), names):
+        classifier = Classifier(**half).fit(X, np.where(known, labels, -1))
+        assert classifier.classes_.tolist() == sorted(set(labels))
+        assert classifier.record_.data["rows"] == {"train": 24 + 120, "valid": 6, "test": 0}
+        assert get(classifier.record_.recipe, "criterion.supervised.loss.score_by") == "loss"
+        assert set(classifier.predict(X)) <= set(labels)
+    assert classifier.score(X, names) > 0.8
+    ordinary = Classifier(**shared).fit(X, y - 1)
+    assert ordinary.classes_.tolist() == [-1, 0, 1]
+    given = Classifier(**half).fit(X, np.where(known, y, -1), validation_data=(X[:30], y[:30]))
+    assert given.record_.data["rows"] == {"train": 150, "valid": 30, "test": 0}
+    with pytest.raises(RequestError, match="`validation_data`: row 2 has no target"):
+        Classifier(**half).fit(X, np.where(known, y, -1), validation_data=(X[:3], np.array([0, 1, -1])))
+    passes = Classifier(**half | {"class_weight": None, "metric": None})
+    passes.partial_fit(X, np.where(known, y, -1), classes=[0, 1, 2]).partial_fit(X, np.full(150, 1))
+    assert passes.n_iter_ == 2
+    with pytest.raises(RequestError, match="missing in every row"):
+        passes.partial_fit(X, np.full(150, -1))

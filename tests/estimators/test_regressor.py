@@ -6,7 +6,14 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
 from gradwise.core.errors import RequestError
+from gradwise.criteria.compose import Supervised
+from gradwise.criteria.loss import Gaussian
+from gradwise.criteria.semisupervised import SemiSupervised
+from gradwise.data.scale import UnitRange
 from gradwise.estimators import Regressor
+from gradwise.models.activation import Tanh
+from gradwise.models.autoencoder import AutoEncoder
+from gradwise.models.joint import Joint
 
 
 def test_the_default_network_is_as_good_as_a_linear_model_where_that_is_right():
@@ -50,3 +57,22 @@ def test_a_column_of_validation_targets_does_not_change_the_dimensions(iris, sma
 
 def test_one_row_is_enough(small):
     assert Regressor(**small).fit([[1.0, 2.0]], [3.0]).predict([[1.0, 2.0]]).shape == (1,)
+
+
+def test_a_number_that_is_not_known_is_learned_around(small):
+    """In the units of the known ones; without a semi-supervised criterion NaN stays refused."""
+    draw = np.random.default_rng(0)
+    X = draw.uniform(size=(300, 3))
+    y = np.where(np.arange(300) % 3 == 0, 500.0 + 100.0 * X[:, 0], np.nan)
+    half = {
+        **small,
+        "model": Joint(AutoEncoder(widths=(8,), activation=Tanh())),
+        "criterion": SemiSupervised(Supervised(Gaussian())),
+        "scaler": UnitRange(),
+    }
+    regressor = Regressor(**half).fit(X, y)
+    assert regressor.record_.data["rows"] == {"train": 80 + 200, "valid": 20, "test": 0}
+    rest = np.var(500.0 + 100.0 * X[:, 0] - regressor.predict(X)) / np.var(100.0 * X[:, 0])
+    assert rest < 0.2
+    with pytest.raises(ValueError, match="y contains NaN"):
+        Regressor(**small).fit(X, y)

@@ -1,0 +1,260 @@
+"""Learners of features as transformers: `fit` looks at inputs alone, `transform` gives their codes (rows A2 to A6).
+
+    features = DenoisingAutoEncoder(random_state=0).fit(X)
+    features.transform(X)                                      # (n, 256)
+    make_pipeline(AutoEncoder(model=models.AutoEncoder((100,))), LogisticRegression()).fit(X, y)
+    GridSearchCV(DenoisingAutoEncoder(), {"criterion__corruption__level": [0.1, 0.25], "model__widths": [(100,)]})
+
+`score` is minus what chooses among learners (row E20), such as the error on inputs spoilt in one fixed way: a grid
+search may compare any numbers of features by it, which it could not by the plain reconstruction error.
+"""
+
+import dataclasses
+from typing import Any, Self
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float, Key
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import _num_samples, check_array, check_is_fitted
+
+from ..core import keys
+from ..core.adapt import as_criterion
+from ..core.dataset import Dataset, Inputs, Task
+from ..core.errors import RequestError
+from ..core.parts import AbstractSplit, AbstractUnsupervised, FittedScaler
+from ..core.recipe import Recipe
+from ..criteria.reconstruct import Reconstruction, unit_range
+from ..data.scale import Automatic
+from ..models.boltzmann import RbmNetwork
+from ..pretraining.layer import LEARNERS, SCALER
+from ..training.features import measures_of
+from ..training.predictor import Predictor, outputs_of
+from .base import Estimator, NetworkEstimator
+from .unscale import can_unscale, unscale
+
+UNITS = 256  # features of a learner whose model was not given
+
+
+class Decoding(eqx.Module):
+    """From a code to the input that a learned network expects of it: its decoder, through the criterion's link."""
+
+    network: Any
+    criterion: Any
+
+    def __call__(self, code: Float[Array, " code"], *, key: Any = None) -> Float[Array, " inputs"]:
+        if isinstance(self.network, RbmNetwork):
+            return self.network.visible_mean(code)
+        output: Array = self.network.decode(code)
+        return self.criterion.loss.link(output) if isinstance(self.criterion, Reconstruction) else output
+
+
+def decoded(learned: list[Predictor], scaler: FittedScaler, codes: Any) -> np.ndarray:
+    """Raw rows from the codes of the last of some learned networks, each of which reads the codes of the one before."""
+    codes = check_array(codes, input_name="X")
+    width = learned[-1].outputs
+    if codes.shape[1] != width:
+        raise RequestError(f"X has {codes.shape[1]} columns, but there are {width} features.")
+    inputs = np.asarray(codes, np.float32)
+    for one in reversed(learned):
+        inputs = outputs_of(Decoding(one.network, one.criterion), inputs.astype(np.float32))
+    return unscale(scaler, inputs)
+
+
+def refuse_one_way(networks: list[Any], scaler: FittedScaler) -> None:
+    """Says why features cannot be turned back into raw rows, where they cannot."""
+    for network in networks:
+        if not hasattr(network, "decode"):
+            raise AttributeError(f"a {type(network).__name__} has no decoder: its features cannot be turned back.")
+    if not can_unscale(scaler):
+        raise AttributeError("what the scaler did to these columns cannot be undone: they hold categories.")
+
+
+def scaled_to_unit(scaler: Any, dataset: Dataset, split: AbstractSplit, key: Key[Array, ""]) -> bool:
+    """Whether all rows come into [0, 1] under a scaler that is fitted on the part to learn from."""
+    if scaler is SCALER:
+        return True  # it holds all numbers there
+    train, _, _ = split(dataset, key=keys.named(key, "split"))
+    return unit_range(scaler.fit(train.inputs, train.columns).apply(dataset.inputs))
+
+
+class WithoutTargets(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
+    """Rows without targets in, features out."""
+
+    def _check_targets(self, y: Any) -> np.ndarray:
+        return np.asarray(y)
+
+    def _learn_task(self, targets: np.ndarray) -> Task:
+        return Inputs()
+
+    def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
+        return targets
+
+    @staticmethod
+    def _no_targets(X: Any) -> np.ndarray:
+        return np.zeros((_num_samples(X), 0))
+
+
+class FeatureLearner(WithoutTargets, NetworkEstimator):
+    """The common part of all that learn one network of features.
+
+    Parameters
+    ----------
+    model, optimiser, batches, criterion, scaler, stopping
+        Parts of the recipe; None is the recommended one. Their knobs are nested parameters: `model__widths`,
+        `criterion__corruption__level`, `optimiser__learning_rate`, ... The recommended scaler brings all columns into
+        [0, 1]. With another one, the recommended criterion is a squared error where some input lies outside.
+    validation_fraction
+        The share of the rows that training holds out to choose the best network by. With 0, and with fewer than 20
+        rows, that is done on the training rows.
+    warm_start, max_time, verbose, random_state
+        As for `Classifier`.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_, record_, history_, n_iter_
+        As for `Classifier`.
+    """
+
+    metric = None
+    _kind: str
+
+    def __init__(
+        self,
+        *,
+        model: Any = None,
+        optimiser: Any = None,
+        batches: Any = None,
+        criterion: Any = None,
+        scaler: Any = None,
+        stopping: Any = None,
+        validation_fraction: float = 0.1,
+        warm_start: bool = False,
+        max_time: float | None = None,
+        verbose: bool | int = False,
+        random_state: Any = None,
+    ):
+        self.model = model
+        self.optimiser = optimiser
+        self.batches = batches
+        self.criterion = criterion
+        self.scaler = scaler
+        self.stopping = stopping
+        self.validation_fraction = validation_fraction
+        self.warm_start = warm_start
+        self.max_time = max_time
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _learner(self, unit: bool) -> Recipe:
+        """The recommended recipe for inputs that lie in [0, 1], or for any."""
+        return LEARNERS[self._kind](UNITS, unit)
+
+    def _recommended(self) -> Recipe:
+        return self._learner(True)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.record_.predictor.outputs)
+
+    def _learn_task(self, targets: np.ndarray) -> Task:
+        self._in_unit_range: bool | None = None  # a new training chooses anew; one that goes on keeps its criterion
+        return super()._learn_task(targets)
+
+    def _recipe(self, dataset: Dataset, split: AbstractSplit, key: Key[Array, ""]) -> Recipe:
+        if self._in_unit_range is None:
+            self._in_unit_range = scaled_to_unit(self._part("scaler"), dataset, split, key)
+        recipe = dataclasses.replace(self._learner(self._in_unit_range), split=split, **self._given())
+        if not isinstance(as_criterion(recipe.criterion), AbstractUnsupervised):
+            raise RequestError(
+                f"`criterion` must learn from inputs alone, as Reconstruction() does; got {recipe.criterion!r}."
+            )
+        return recipe
+
+    def fit(self, X: Any, y: Any = None, validation_data: Any = None) -> Self:  # type: ignore[override]
+        """Learns the features of these rows; `y` is not looked at.
+
+        `validation_data` holds rows to choose by instead of a part of `X`.
+        """
+        apart = None if validation_data is None else (validation_data, self._no_targets(validation_data))
+        return super().fit(X, self._no_targets(X), None, apart)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Learns by one pass over these rows, without validation. The first call fixes the scaler and the network."""
+        return self._partial_fit(X, self._no_targets(X), None, None)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The features of each row (n, features); each row's depend on that row alone."""
+        return self._predictions(X)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the mean of what chooses (row E20) over these rows: larger is better, whatever the features."""
+        check_is_fitted(self)
+        inputs, _ = self._read_inputs(X, first=False)
+        predictor = self.record_.predictor
+        values = measures_of(predictor.criterion, predictor.network, predictor.scaler.apply(inputs))
+        return -float(np.mean(values[predictor.criterion.measured()[0]]))
+
+    def _can_go_back(self) -> bool:
+        if hasattr(self, "record_"):
+            refuse_one_way([self.record_.predictor.network], self.record_.predictor.scaler)
+        return True
+
+    @available_if(_can_go_back)  # type: ignore[untyped-decorator]
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """The rows that features stand for, in the units of the raw columns."""
+        check_is_fitted(self)
+        return decoded([self.record_.predictor], self.record_.predictor.scaler, X)
+
+
+class AutoEncoder(FeatureLearner):
+    """A code from which the input can be built again (row A3): fewer features than inputs, or they may only be copied.
+
+    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.autoencoder.AutoEncoder`.
+    """
+
+    _kind = "plain"
+
+
+class DenoisingAutoEncoder(FeatureLearner):
+    """A code from which the input can be built again although it was spoilt (row A5): more features than inputs may be.
+
+    Parameters and attributes are those of `FeatureLearner`; `criterion` is a `Reconstruction` with a `corruption`.
+    """
+
+    _kind = "denoising"
+
+
+class ContractiveAutoEncoder(FeatureLearner):
+    """A code that moves little when its input does, but from which the input can be built again (row A6).
+
+    Parameters and attributes are those of `FeatureLearner`; `criterion` is a `Reconstruction` with a `Contraction`.
+    """
+
+    _kind = "contractive"
+
+
+class RBM(FeatureLearner):
+    """The means of the hidden units of a restricted Boltzmann machine (row A2).
+
+    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.boltzmann.Rbm`, `criterion` a
+    divergence. Visible units are binary for inputs in [0, 1], else Gaussian: then scale to deviation 1.
+    """
+
+    _kind = "rbm"
+
+
+class SparseCoding(FeatureLearner):
+    """Codes by which few of many atoms explain an input: most features are 0 (row A10).
+
+    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.sparsecoding.SparseCoding`,
+    whose penalty is `model__penalty`. The recommended scaler centres the columns, as a sum of atoms wants them.
+    """
+
+    def _learner(self, unit: bool) -> Recipe:
+        from ..criteria.sparsecode import SparseCode
+        from ..models.sparsecoding import SparseCoding as Dictionary
+
+        shared = LEARNERS["plain"](UNITS, unit)
+        return dataclasses.replace(shared, model=Dictionary(units=UNITS), criterion=SparseCode(), scaler=Automatic())
