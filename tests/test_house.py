@@ -224,6 +224,7 @@ DOORS = {
     "data/measure.py": "data/test_scale.py",
     "reporting/figure.py": "reporting/test_page.py",
     "searching/strategy.py": "searching/test_sampled.py",
+    "training/features.py": "training/test_feature_evidence.py",
     "testing/oracles.py": "optimisers/test_sgd.py",
     "testing/typed.py": "conftest.py",
 }

@@ -18,6 +18,7 @@ from typing import Any
 
 from .. import __version__
 from ..core import keys, machine
+from ..core.adapt import as_criterion
 from ..core.errors import RequestError
 from ..core.prior import Choice
 from ..core.space import Dimension, Space
@@ -147,6 +148,7 @@ def _place(prepared: Prepared) -> Iterator[tuple[_Place, Any]]:
         metric=prepared.metric,
         class_weight=options.class_weight,
         folds=folds_of(prepared.plan, prepared.dataset),
+        criterion=as_criterion(prepared.space.recipe.criterion),
         key=keys.from_seed(options.seed),
     )
     # Without a word about time there is no limit: the question itself says how many trials it takes.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core import machine
-from ..core.dataset import Classes, Labels
+from ..core.dataset import Classes, Labels, is_labelled
 from ..core.errors import RequestError, WorkError, nearest
 from ..core.metric import measure
 from ..core.record import write_whole
@@ -84,6 +84,10 @@ def _columns(predictor: Predictor, predictions: np.ndarray, probabilities: bool)
     elif isinstance(task, Labels):
         columns = {name: (predictions[:, k] > 0.5).astype(int).tolist() for k, name in enumerate(task.names)}
         names = list(task.names)
+    elif task.kind == "inputs":
+        if probabilities:
+            raise RequestError("--probabilities: this network gives features, which have none. Leave it out.")
+        return {f"feature_{k + 1}": predictions[:, k].tolist() for k in range(predictions.shape[1])}
     elif probabilities:
         raise RequestError("--probabilities: this network predicts numbers, which have none. Leave it out.")
     else:
@@ -146,16 +150,17 @@ def _judge(predictor: Predictor, predictions: np.ndarray, rows: Rows) -> str:
     """How good the predictions are, where the data tells the right answers."""
     task = predictor.task
     names = [task.name] if isinstance(task, Classes) else list(task.names)
-    if rows.table is None or not set(names) <= set(rows.table.column_names):
+    if not names or rows.table is None or not set(names) <= set(rows.table.column_names):
         return ""
     fields = fields_of(rows.table)
     try:
         targets = under(task, [of_field(fields[name]) for name in names])
     except RequestError as problem:
         return f"the target is in the data, but no error can be measured: {problem}"
-    values = measure(task, predictions, targets, None)
+    known = is_labelled(targets, task)  # rows without a target judge nothing
+    values = measure(task, predictions[known], targets[known], None)
     told = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-    return f"against the target in the data: {told} on {len(targets):,} rows."
+    return f"against the target in the data: {told} on {int(known.sum()):,} rows."
 
 
 def run_predict(

@@ -19,6 +19,8 @@ from ..core.adapt import as_criterion
 from ..core.dataset import Dataset
 from ..core.errors import RequestError, WorkError
 from ..core.metric import check_metric
+from ..core.parts import AbstractUnsupervised
+from ..core.recipe import Recipe
 from ..core.record import Fit
 from ..core.study_files import is_study
 from ..data.readers import Request, read
@@ -32,6 +34,14 @@ from .options import DataOptions, FitOptions, merge, read_config
 from .plan import check_network, expected_sizes, make_plan
 from .resolve import Assignment, Resolved, flatten, parse_assignment, resolve
 from .terminal import Progress, one_line, say, show_plan, show_result
+from .unsupervised import (
+    check_layers,
+    expanded,
+    features_recipe,
+    pretrained_recipe,
+    takes_probabilities,
+    train_pretrained,
+)
 
 MODEL = "model.safetensors"
 
@@ -43,17 +53,56 @@ def _read_options(given: dict[str, Any], config: str | None, sets: list[str]) ->
     return merge(given, table, str(config)), assignments
 
 
-def resolve_for(options: DataOptions, assignments: Iterable[Assignment], kind: str, **parts: Any) -> Resolved:
-    """The recommended recipe for this kind of task, with what the options and assignments change."""
+def _recommended(options: DataOptions, kind: str, unit: bool, parts: dict[str, Any]) -> Recipe:
+    """The recipe to begin with; `unit` says that the scaled inputs lie in [0, 1]."""
+    layers = getattr(options, "pretrain", None)
+    if layers is not None:
+        return pretrained_recipe(kind, layers, unit, **parts)
+    if kind == "inputs":
+        return features_recipe(getattr(options, "learner", None), unit, **parts)
     recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
-    recipe = recommended[kind](**parts)
-    if options.metric:
+    return recommended[kind](**parts)
+
+
+def resolve_for(
+    options: DataOptions, assignments: Iterable[Assignment], kind: str, dataset: Dataset | None = None, **parts: Any
+) -> Resolved:
+    """The recommended recipe for this kind of task, with what the options and assignments change.
+
+    Learners of features are chosen by the scaled inputs too, where the data set is given.
+    """
+    assignments = list(assignments)
+    layers = getattr(options, "pretrain", None)
+    unit = takes_probabilities(assignments, dataset) if layers or kind == "inputs" else True
+    recipe = _recommended(options, kind, unit, parts)
+    if layers is not None:
+        assignments = expanded(assignments, len(recipe.model.layers))
+    if options.metric and kind != "inputs":
         recipe = defaults.following(recipe, check_metric(options.metric, kind))
     if options.group:
         recipe = dataclasses.replace(recipe, split=GroupHoldOut())
     if options.time:
         recipe = dataclasses.replace(recipe, split=TimeHoldOut())
     return resolve(recipe, assignments)
+
+
+def _read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Dataset, Resolved]:
+    """The data as they are to be learned from, and the recipe for them; what cannot be learned is refused."""
+    dataset = read(options.data, data_request(options))
+    resolved = resolve_for(options, assignments, dataset.task.kind, dataset)
+    criterion = as_criterion(resolved.recipe.criterion)
+    if isinstance(criterion, AbstractUnsupervised):
+        dataset = dataset.without_targets()
+        check_metric(options.metric, dataset.task.kind, criterion.measured())
+    elif dataset.task.kind == "inputs":
+        raise RequestError(
+            f"`{type(criterion).__name__}` needs a target, and the data have none: name it with --target, or leave "
+            "--set criterion out to learn features."
+        )
+    criterion.check_task(dataset.task)
+    check_network(resolved.recipe, dataset)
+    check_layers(resolved.recipe, dataset)
+    return dataset, resolved
 
 
 def data_request(options: DataOptions) -> Request:
@@ -67,6 +116,7 @@ def data_request(options: DataOptions) -> Request:
         time=options.time,
         weight=options.weight,
         test=options.test,
+        unsupervised=getattr(options, "learns_inputs", False),
     )
 
 
@@ -105,9 +155,7 @@ def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) 
 def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path, progress: Progress) -> Fit:
     """The network of the hold-out split, trained in the folder for checkpoints."""
     recipe = resolved.recipe
-    score = getattr(getattr(recipe.criterion, "loss", None), "score_by", "")
-    length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
-    progress.training("training", length=length, percent=score == "error")
+    percent = getattr(getattr(recipe.criterion, "loss", None), "score_by", "") == "error"
     conduct = Conduct(
         folder=work,
         resume=options.resume,
@@ -115,8 +163,18 @@ def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path
         max_seconds=_share_of_time(options),
         watch=progress.watch,
     )
-    key = keys.from_seed(options.seed)
-    result = fit(recipe, dataset, key=key, metric=options.metric, class_weight=options.class_weight, conduct=conduct)
+    given: dict[str, Any] = {
+        "key": keys.from_seed(options.seed),
+        "metric": options.metric,
+        "class_weight": options.class_weight,
+        "conduct": conduct,
+    }
+    if options.pretrain is not None:
+        result = train_pretrained(recipe, dataset, options.pretrain, progress=progress, percent=percent, **given)
+    else:
+        length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
+        progress.training("training", length=length, percent=percent)
+        result = fit(recipe, dataset, **given)
     return dataclasses.replace(result, data={**result.data, "command": options.command(resolved.changes)})
 
 
@@ -230,10 +288,7 @@ def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
         complete = result is not None and (estimated or not options.folds)
         if options.dry_run or not complete:
             progress.phase(f"reading {options.data}")
-            dataset = read(options.data, data_request(options))
-            resolved = resolve_for(options, assignments, dataset.task.kind)
-            as_criterion(resolved.recipe.criterion).check_task(dataset.task)
-            check_network(resolved.recipe, dataset)
+            dataset, resolved = _read_data(options, assignments)
         if options.dry_run:
             progress.phase("planning")
             plan = make_plan(options, dataset, resolved, folder)

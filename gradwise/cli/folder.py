@@ -24,6 +24,7 @@ from ..core.errors import RequestError
 RESULT = "result.json"  # written last: a folder that has it holds a whole run
 CHECKPOINT = "checkpoint.safetensors"
 JOURNAL = "study.journal"
+LAYER = "layer-*"  # the folders of layers that were pre-trained
 # What is kept while the work goes on, to go on from.
 KEPT = (CHECKPOINT, JOURNAL, "contenders", "nested.json", "batch_size.json")
 _RESULTS = {
@@ -45,9 +46,14 @@ def choose(out: str | None, name: str) -> Path:
     return folder
 
 
+def kept(folder: Path) -> list[str]:
+    """What there is to go on from."""
+    return [name for name in KEPT if (folder / name).exists()] + sorted(path.name for path in folder.glob(LAYER))
+
+
 def working(folder: Path) -> Path:
     """Where an earlier command worked: in `.next` if it was to replace what is there and was cut short."""
-    return folder / _NEXT if any((folder / _NEXT / name).exists() for name in KEPT) else folder
+    return folder / _NEXT if kept(folder / _NEXT) else folder
 
 
 def check(folder: Path, *, resume: bool, overwrite: bool) -> None:
@@ -103,18 +109,18 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
     try:
         yield work
     finally:
-        _remove_empty([next_, *new])
+        _remove_empty([*work.glob(LAYER), next_, *new])
 
 
 def _move(work: Path, folder: Path) -> None:
     """What was kept for going on takes the place of what an earlier run kept."""
-    for name in KEPT:
+    for name in kept(folder):
         old = folder / name
         if old.is_dir():
             shutil.rmtree(old)
         old.unlink(missing_ok=True)
-        if (work / name).exists():
-            os.replace(work / name, old)
+    for name in kept(work):
+        os.replace(work / name, folder / name)
 
 
 def publish(folder: Path, work: Path, write: Callable[[Path], None]) -> None:

@@ -74,6 +74,27 @@ def _fit(
     weight: surface.Weight = None,
     class_weight: surface.ClassWeight = None,
     test: surface.Test = None,
+    unsupervised: Annotated[
+        bool, option("--unsupervised", panel=TRAIN, help="Learn features of the inputs; look at no target.")
+    ] = False,
+    learner: Annotated[
+        str | None,
+        option(
+            "--learner",
+            panel=TRAIN,
+            metavar="KIND:UNITS",
+            help="How to learn features: denoising, plain, rbm, ... Default: denoising:256.",
+        ),
+    ] = None,
+    pretrain: Annotated[
+        str | None,
+        option(
+            "--pretrain",
+            panel=TRAIN,
+            metavar="LAYERS",
+            help="Learn layers first, then train them together: denoising:1000x3, or rbm:500,denoising:250.",
+        ),
+    ] = None,
     metric: surface.Metric = None,
     folds: Annotated[
         str | None, option("--folds", panel=TRAIN, metavar="K", help="Estimate by k-fold cross-validation too.")
@@ -323,7 +344,7 @@ def _failure(problem: BaseException) -> tuple[int, str] | None:
     if hasattr(problem, "format_message"):  # click's errors, wherever typer keeps click
         return 2, _usage(problem)
     if isinstance(problem, KeyboardInterrupt):
-        return 130, "interrupted. What was saved before is still there."
+        return 130, str(problem) or "interrupted. What was saved before is still there."
     if _out_of_memory(problem):
         return 1, "there is not enough memory. Use fewer rows or columns, a smaller network, or another machine."
     if isinstance(problem, RecursionError):

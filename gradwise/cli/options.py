@@ -108,6 +108,35 @@ def _device(value: Any, name: str) -> str:
     return word
 
 
+def _layers(value: Any, name: str) -> str:
+    """Layers to pre-train, as `gradwise.pretraining.layer` reads them."""
+    from ..pretraining.layer import parse
+
+    try:
+        parse(text(value, name))
+    except RequestError as problem:
+        raise RequestError(f"{name}: {problem}") from None
+    return str(value)
+
+
+def _learner(value: Any, name: str) -> str:
+    """One learner of features: `kind:units`, or `kind` alone with the usual number of units."""
+    from ..defaults import FEATURES
+    from ..pretraining.layer import LEARNERS, parse
+
+    given = text(value, name)
+    whole_text = given if ":" in given else f"{given}:{FEATURES[1]}"
+    try:
+        count = len(parse(whole_text))
+    except RequestError:
+        kind = given.partition(":")[0]
+        hint = f" Kinds: {', '.join(LEARNERS)}." if kind in LEARNERS else nearest(kind, LEARNERS)
+        raise RequestError(f"{name} {given}: write kind:units, for example denoising:500.{hint}") from None
+    if count != 1:
+        raise RequestError(f"{name} {given}: that is {count} layers. Several are stacked by --pretrain, with a target.")
+    return whole_text
+
+
 def _kinds(value: Any, name: str) -> dict[str, str]:
     return parse_pairs(value, name, "column=category, column=number or column=date")
 
@@ -188,8 +217,18 @@ class FitOptions(DataOptions):
     exclusive: ClassVar[tuple[tuple[str, str, str], ...]] = (
         *DataOptions.exclusive,
         ("folds", "time", "folds mix past and future"),
+        ("unsupervised", "task", "without a target there is no task"),
+        ("unsupervised", "pretrain", "a pre-trained network is fine-tuned for a target"),
+        ("unsupervised", "class_weight", "without a target there are no classes"),
+        ("learner", "task", "without a target there is no task"),
+        ("learner", "pretrain", "--pretrain names its own learners"),
+        ("learner", "class_weight", "without a target there are no classes"),
+        ("pretrain", "folds", "each fold would need its layers pre-trained anew"),
     )
 
+    unsupervised: bool = option(False, flag)
+    learner: str | None = option(None, _learner)
+    pretrain: str | None = option(None, _layers)
     folds: int = option(0, whole(2, 1000))
     seed: int = option(0, whole(0, 2**32 - 1))
     out: str | None = option(None, text, repeats=False)
@@ -205,6 +244,16 @@ class FitOptions(DataOptions):
 
     def __post_init__(self) -> None:
         self.check()
+        if self.learner is not None and self.target and not self.unsupervised:
+            raise RequestError(
+                f"--learner {self.learner} looks at no target: --pretrain {self.learner} learns features for one; "
+                "--unsupervised leaves the target out."
+            )
+
+    @property
+    def learns_inputs(self) -> bool:
+        """Whether features are asked for, whatever targets the data have."""
+        return self.unsupervised or self.learner is not None
 
 
 def dashed(name: str) -> str:

@@ -8,10 +8,13 @@ import equinox as eqx
 import jax
 
 from ..core import machine
-from ..core.adapt import as_model
+from ..core.adapt import as_criterion, as_model
 from ..core.dataset import Dataset
 from ..core.errors import RequestError
+from ..core.metric import METRICS
+from ..core.parts import AbstractUnsupervised
 from ..core.tree import knobs, parts, trainable
+from ..pretraining.stack import Pretrained
 from ..training.state import with_room
 from .options import FitOptions
 from .resolve import Resolved
@@ -33,11 +36,22 @@ def expected_sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
     return max(1, count - valid - test), valid, test
 
 
+def _as_built(recipe: Any) -> Any:
+    """The network that is trained in the end: that of a pre-trained one is a perceptron of its layers' widths."""
+    return recipe.model.mlp if isinstance(recipe.model, Pretrained) else recipe.model
+
+
+def _metric(recipe: Any, kind: str) -> str:
+    """What the result is told in by default."""
+    criterion = as_criterion(recipe.criterion)
+    return criterion.measured()[0] if isinstance(criterion, AbstractUnsupervised) else METRICS[kind][0]
+
+
 def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int, examples: int) -> tuple[int, int]:
     """The number of parameters and the bytes of all that training keeps, found without making any of it."""
 
     def start(key: Any) -> Any:
-        parameters, _ = trainable(as_model(recipe.model).build(shape, outputs, key=key))
+        parameters, _ = trainable(as_model(_as_built(recipe)).build(shape, outputs, key=key))
         return parameters, with_room(recipe.optimiser, examples).build().init(parameters)
 
     def size(tree: Any, bytes_each: bool) -> int:
@@ -48,6 +62,16 @@ def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int, examples: in
     return size(parameters, False), 3 * size(parameters, True) + size(optimiser, True)
 
 
+def _smaller(recipe: Any) -> str:
+    """How a network is made smaller, where it has a knob for that."""
+    if isinstance(recipe.model, Pretrained):
+        return ": fewer units in --pretrain"
+    known = {path: value for path, _, value in knobs(recipe)}
+    if "model.widths" in known:
+        return f", for instance --set model.widths={','.join('256' for _ in known['model.widths'])}"
+    return ", for instance --set model.units=256" if "model.units" in known else ""
+
+
 def check_network(recipe: Any, dataset: Dataset) -> None:
     """Refuses a network that could not be trained in this machine's memory, before the system ends the process."""
     examples = expected_sizes(recipe, dataset)[0]
@@ -56,7 +80,7 @@ def check_network(recipe: Any, dataset: Dataset) -> None:
     if needed > free:
         raise RequestError(
             f"the network has {parameters:,} parameters and training needs {needed / 2**30:.0f} GiB for them; "
-            f"{free / 2**30:.0f} GiB are free. Make it smaller, for instance --set model.widths=256,256."
+            f"{free / 2**30:.0f} GiB are free. Make it smaller{_smaller(recipe)}."
         )
 
 
@@ -95,7 +119,7 @@ def data_section(dataset: Dataset) -> dict[str, Any]:
     return {
         "data": dataset.name,
         "task": dataset.task.kind,
-        "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "")],
+        "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "none")],
         **({"classes": labels} if labels else {}),
         "rows": len(dataset),
         "inputs": " x ".join(map(str, dataset.shape)),
@@ -126,7 +150,8 @@ def make_plan(options: FitOptions, dataset: Dataset, resolved: Resolved, folder:
             "rows to choose by, about": valid,
             "rows to judge by, about": test,
             **({"folds": options.folds} if options.folds else {}),
-            "metric": options.metric or ("rmse" if dataset.task.kind == "numbers" else "error_rate"),
+            "metric": options.metric or _metric(recipe, dataset.task.kind),
+            **({"pre-training": options.pretrain} if options.pretrain else {}),
             "network inputs": math.prod(width),
             "parameters": parameters,
             "updates per epoch": -(-train // batch),

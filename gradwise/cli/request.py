@@ -117,6 +117,11 @@ def prepare(asked: Asked) -> Prepared:
     """The request, ready to be run."""
     options = extended(asked.options)
     dataset = read(options.data, data_request(options))
+    if dataset.task.kind == "inputs":
+        raise RequestError(
+            "a search judges by a target, and the data have none: name it with --target. gradwise fit learns features "
+            "without one."
+        )
     changes = (*asked.recipe, *asked.sets)
     resolved = resolve_for(options, changes, dataset.task.kind, stopping=defaults.SEARCH_STOPPING)
     turned = [locate(resolved.recipe, item.path.removesuffix(".class"), item.source)[0] for item in asked.sets]

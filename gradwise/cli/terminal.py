@@ -7,7 +7,7 @@ Progress goes to standard error and only to a terminal; results go to standard o
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -189,6 +189,21 @@ def _metrics(record: Fit) -> Any:
     return grid(rows, ("", *(titles[part] for part in parts)), right=True)
 
 
+def _layers(layers: Iterable[Mapping[str, Any]]) -> Any:
+    """How each layer of a pre-trained network was learned."""
+    rows = [
+        (
+            f"layer {layer['layer']}",
+            layer["learner"],
+            words.whole(layer["units"]),
+            f"{words.metric_name(layer['metric'])} {words.number(layer['valid'])}",
+            words.duration(layer["seconds"]),
+        )
+        for layer in layers
+    ]
+    return grid(rows, ("", "learner", "units", "validation", "time"))
+
+
 def show_findings(out: Any, findings: Iterable[Finding]) -> None:
     """Findings, the most serious first, each with what to do next."""
     from rich.text import Text
@@ -213,6 +228,9 @@ def show_result(record: Fit, folder: Path, report: Path | None) -> None:
         if line:
             out.print(Text(line))
     out.print()
+    if layers := record.evidence.get("layers"):
+        out.print(_layers(layers))
+        out.print()
     out.print(_metrics(record))
     out.print()
     show_findings(out, record.findings)

@@ -12,7 +12,7 @@ layers are never trained again: their codes, of clean inputs, are computed once.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ..core import keys
 from ..core.adapt import as_criterion
-from ..core.dataset import Dataset
+from ..core.dataset import Column, Dataset
 from ..core.errors import RequestError
 from ..core.knob import is_off
 from ..core.parts import AbstractModel, AbstractUnsupervised, FittedScaler
@@ -125,9 +125,19 @@ class Pretrained(AbstractModel):
         )
 
 
-def _dataset(below: Any, train: Dataset, recipe: Recipe) -> Dataset:
+def _columns(train: Dataset, width: int, level: int) -> tuple[Column, ...]:
+    """What the inputs of a level are: those of the first are the table's own, scaled; codes have no names."""
+    if level or not train.columns:
+        return ()
+    if len(train.columns) == width:
+        return train.columns
+    return tuple(Column(f"input {number + 1}") for number in range(width))
+
+
+def _dataset(below: Any, train: Dataset, recipe: Recipe, level: int) -> Dataset:
     """The codes of a level as data for the next: with targets only where the layer's criterion looks at them."""
-    codes = dataclasses.replace(train, inputs=np.asarray(below), columns=(), test=None)
+    columns = _columns(train, below.shape[1], level)
+    codes = dataclasses.replace(train, inputs=np.asarray(below), columns=columns, test=None)
     return codes.without_targets() if isinstance(as_criterion(recipe.criterion), AbstractUnsupervised) else codes
 
 
@@ -144,6 +154,13 @@ def check_memory(recipe: Recipe, inputs: int, rows: int) -> None:
         )
 
 
+Begin = Callable[[int, int], None]
+
+
+def silent(level: int, rows: int) -> None:
+    """Is told which layer begins, on how many rows, and says nothing."""
+
+
 def pretrain_layers(
     layers: Sequence[Recipe],
     train: Dataset,
@@ -151,8 +168,13 @@ def pretrain_layers(
     *,
     key: Key[Array, ""],
     conduct: Conduct = Conduct(),
+    begin: Begin = silent,
 ) -> Stack:
-    """Learns layer after layer on the rows given; each layer's recipe splits them again for a validation part."""
+    """Learns layer after layer on the rows given; each layer's recipe splits them again for a validation part.
+
+    Each layer may take `conduct.max_seconds`. Ctrl-C in a layer is passed on as such, its checkpoint kept: nothing can
+    be built on a layer that is half learned.
+    """
     if not layers:
         raise RequestError("there is no layer to pre-train.")
     below: Any = scaler.apply(train.inputs)
@@ -161,12 +183,15 @@ def pretrain_layers(
     for level, recipe in enumerate(layers):
         check_memory(recipe, math.prod(below.shape[1:]), len(train))
         folder = None if conduct.folder is None else _made(conduct.folder / f"layer-{level + 1}")
+        begin(level, len(train))
         record = fit(
             dataclasses.replace(recipe, scaler=Identity()),
-            _dataset(below, train, recipe),
+            _dataset(below, train, recipe, level),
             key=jax.random.fold_in(keys.named(key, "pretraining"), level),
-            conduct=dataclasses.replace(conduct, folder=folder),
+            conduct=dataclasses.replace(conduct, folder=folder, settled=True),
         )
+        if record.outcome.name == "interrupted":
+            raise KeyboardInterrupt
         if record.outcome.failed:
             raise RequestError(
                 f"layer {level + 1} {record.outcome}: the layers above it cannot be learned. "
@@ -193,6 +218,15 @@ def pretrain(layers: Sequence[Recipe], dataset: Dataset, *, key: Key[Array, ""],
     return pretrain_layers(layers, dataset, scaler, key=key, conduct=conduct)
 
 
+def _joined(pieces: Sequence[Any]) -> Any:
+    """Rows under rows, dense or sparse."""
+    if all(isinstance(piece, np.ndarray) for piece in pieces):
+        return np.concatenate(pieces)
+    from scipy.sparse import vstack
+
+    return vstack(pieces, format="csr")
+
+
 def fit_pretrained(
     recipe: Recipe,
     dataset: Dataset,
@@ -203,11 +237,13 @@ def fit_pretrained(
     class_weight: Any = None,
     conduct: Conduct = Conduct(),
     unlabelled: Dataset | None = None,
+    begin: Begin = silent,
 ) -> tuple[Fit, Stack]:
     """Pre-trains on the training part alone, then trains the whole network by `recipe`, whose model is an `Mlp`.
 
     Rows of the data set without a target, and those of `unlabelled`, serve pre-training only. The record's model is a
-    `Pretrained`, which says how its layers were learned.
+    `Pretrained`, which says how its layers were learned. `conduct.max_seconds` is for all of it: no layer takes more
+    than its even share, and the whole network what is left. `begin` is called as each layer begins, and once more.
     """
     if not isinstance(recipe.model, Mlp):
         raise RequestError(f"pre-trained layers make an Mlp; the recipe's model is a {type(recipe.model).__name__}.")
@@ -220,10 +256,13 @@ def fit_pretrained(
     ]
     pool = train
     if spare:
-        inputs = np.concatenate([train.inputs, *spare])
-        pool = Dataset(inputs, np.zeros((len(inputs), 0)), train.without_targets().task, train.columns)
+        inputs = _joined([train.inputs, *spare])
+        pool = Dataset(inputs, np.zeros((inputs.shape[0], 0)), train.without_targets().task, train.columns)
     scaler = recipe.scaler.fit(train.inputs, train.columns)
-    stack = pretrain_layers(layers, pool, scaler, key=key, conduct=conduct)
+    share = dataclasses.replace(conduct, max_seconds=conduct.max_seconds / (len(layers) + 1))
+    stack = pretrain_layers(layers, pool, scaler, key=key, conduct=share, begin=begin)
+    spent = sum(one.seconds for one in stack.records)
+    begin(len(layers), len(train))
     network = stack.network(dataset.task.outputs, recipe.model, key=keys.named(key, "output"))
     record = fit(
         dataclasses.replace(recipe, model=network),
@@ -231,7 +270,7 @@ def fit_pretrained(
         key=key,
         metric=metric,
         class_weight=class_weight,
-        conduct=conduct,
+        conduct=dataclasses.replace(conduct, max_seconds=conduct.max_seconds - spent),
     )
     told = dataclasses.replace(recipe, model=Pretrained(tuple(layers), recipe.model))
-    return dataclasses.replace(record, recipe=told), stack
+    return dataclasses.replace(record, recipe=told, seconds=record.seconds + spent), stack

@@ -15,6 +15,7 @@ from . import words
 from .figure import Block, Cell, Code, Group, Items, Prose, Row, Table
 
 _SHOWN_COLUMNS = 200
+_FLAGS = {"--unsupervised"}  # options of the command that take no value
 _READING = ("task", "group", "time", "weight", "test")  # options of the command that `Request` knows by the same name
 
 
@@ -157,10 +158,14 @@ def _request(command: str) -> tuple[str, dict[str, list[str]]]:
         line = shlex.split(command)
     except ValueError:
         return "", {}
-    if line[:2] != ["gradwise", "fit"] or len(line) < 3 or len(line) % 2 == 0:
+    if line[:2] != ["gradwise", "fit"] or len(line) < 3:
         return "", {}
     options: dict[str, list[str]] = {}
-    for name, value in zip(line[3::2], line[4::2], strict=True):
+    rest = iter(line[3:])
+    for name in rest:
+        value = "" if name in _FLAGS else next(rest, None)
+        if value is None:
+            return "", {}
         options.setdefault(name, []).append(value)
     return line[2], options
 
@@ -182,17 +187,27 @@ def python_lines(command: str, seed: int) -> list[str]:
     if weights := options.get("--class-weight"):
         by_class = {name: float(value) for name, value in _pairs(weights[-1].split(",")).items() if value}
         given.append(f"class_weight={by_class or weights[-1]!r}")
+    asked += ["unsupervised=True"] if {"--unsupervised", "--learner"} & set(options) else []
     source = f"gradwise.read({data!r}, Request({', '.join(asked)}))" if data else "...  # the data set of this run"
+    last = [f"result = gradwise.fit(recipe, dataset, {', '.join(given)})"]
+    layered = "--pretrain" in options
+    if layered:
+        last = [
+            "whole = dataclasses.replace(recipe, model=recipe.model.mlp)",
+            f"result, stack = fit_pretrained(whole, dataset, recipe.model.layers, {', '.join(given)})",
+        ]
     return [
+        *(["import dataclasses"] if layered else []),
         "import jax",
         "import gradwise",
         "from gradwise.core.recipe import from_json",
         *(["from gradwise.data.readers import Request"] if data else []),
+        *(["from gradwise.pretraining.stack import fit_pretrained"] if layered else []),
         "",
         f"dataset = {source}",
         'with open("recipe.json") as file:  # beside this report',
         "    recipe = from_json(file.read())",
-        f"result = gradwise.fit(recipe, dataset, {', '.join(given)})",
+        *last,
     ]
 
 

@@ -91,6 +91,12 @@ def _curve_words(curves: LearningCurves) -> str:
     return f"{said}{beside}." + (unit if curves.kind in ("squared", "absolute") else "")
 
 
+def _score_title(record: Fit) -> str:
+    """What chose the network, where it is no error: without a target, the criterion's own measure."""
+    name = words.metric_name(record.metric) if record.task == "inputs" else "score"
+    return name[:1].upper() + name[1:]
+
+
 def curve_figures(record: Fit) -> Iterator[Figure]:
     """Score and loss against age."""
     for quantity, title in (("score", "Error during training"), ("loss", "Loss during training")):
@@ -98,7 +104,7 @@ def curve_figures(record: Fit) -> Iterator[Figure]:
         if len(curves.train) or len(curves.valid):
             yield Figure(
                 quantity,
-                title if curves.kind != "loss" or quantity == "loss" else "Score during training",
+                title if curves.kind != "loss" or quantity == "loss" else f"{_score_title(record)} during training",
                 _curve_words(curves),
                 partial(draw.learning_curves, curves),
                 _history_table(record, curves),

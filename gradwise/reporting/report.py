@@ -20,7 +20,7 @@ from ..core.record import Fit, read, write_whole
 from ..core.study import Study
 from ..core.study_files import is_study, read_study
 from ..core.tree import knobs
-from . import gallery, words
+from . import feature_gallery, gallery, words
 from .account import chapter_row, data_blocks, recipe_blocks, repeat_blocks
 from .figure import Block, Notice, Page, Prose, Section, Verdict
 from .page import render
@@ -96,6 +96,8 @@ def _advice(record: Fit) -> Iterator[Notice]:
 
 
 def _sections(record: Fit) -> Iterator[Section]:
+    if features := tuple(feature_gallery.feature_figures(record.evidence.get("features") or {})):
+        yield Section("features", "Features", features)
     curves = tuple(gallery.curve_figures(record))
     yield Section("curves", "Learning curves", curves or (Prose("No interval was completed."),), "Curves")
     errors: tuple[Block, ...] = (
@@ -106,7 +108,14 @@ def _sections(record: Fit) -> Iterator[Section]:
     )
     if errors:
         yield Section("errors", "Errors on the test part", errors, "Errors")
-    tables = (gallery.metric_table(record), gallery.residual_table(record), gallery.worst_table(record))
+    if layers := tuple(feature_gallery.layer_figures(record)):
+        yield Section("pretraining", "Pre-training", layers)
+    tables = (
+        feature_gallery.layer_table(record),
+        gallery.metric_table(record),
+        gallery.residual_table(record),
+        gallery.worst_table(record),
+    )
     numbers: tuple[Block, ...] = (
         *gallery.fold_figures(record),
         *(table for table in tables if table is not None and table.rows),

@@ -27,6 +27,7 @@ METRICS = {
     "rmse": "RMSE",
     "mae": "MAE",
     "r2": "R²",
+    "pseudo_likelihood": "negative pseudo-log-likelihood",
 }
 
 SCORES = {
