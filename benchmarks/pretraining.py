@@ -43,6 +43,7 @@ from gradwise.models.activation import Rectifier, Sigmoid
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive import Adam
 from gradwise.optimisers.averaged import MovingAverage
+from gradwise.optimisers.sgd import HeavyBall
 from gradwise.pretraining.layer import learner
 from gradwise.pretraining.stack import pretrain, with_output
 from gradwise.searching.layerwise import Configuration, Training, layerwise
@@ -208,9 +209,16 @@ PUBLISHED = {  # the best of the published columns, and whose
 }
 
 
-def level_settings(kind: str, units: int, epochs: float, level: int) -> list[Any]:
-    """The settings of a level: noise and rate for denoising layers, rate and steps for Boltzmann machines."""
-    stopping = Patience(initial_examples=100_000.0, initial_epochs=10.0, epochs=epochs, spacing=10.0)
+def batch_size(rows: int) -> int:
+    return 20 if rows < 5000 else 50
+
+
+def level_settings(kind: str, units: int, examples: float, rows: int) -> list[Any]:
+    """The settings of a level: noise and rate for denoising layers, rate and chains for Boltzmann machines.
+
+    Small sets are learned from as many examples as large ones, in smaller batches.
+    """
+    stopping = Patience(initial_examples=examples / 4, initial_epochs=1.0, epochs=examples / rows, spacing=10.0)
     found = []
     if kind == "denoising":
         for noise in (0.1, 0.25, 0.4):
@@ -218,16 +226,20 @@ def level_settings(kind: str, units: int, epochs: float, level: int) -> list[Any
                 recipe = learner("denoising", units)
                 recipe = replace(recipe, "criterion.corruption", Masking(noise))
                 recipe = replace(recipe, "optimiser", Adam(learning_rate=rate))
-                found.append(dataclasses.replace(recipe, stopping=stopping))
+                found.append(dataclasses.replace(recipe, stopping=stopping, batches=Reshuffled(size=batch_size(rows))))
         return found
-    for rate in (0.0003, 0.001, 0.003):
-        recipe = replace(learner("rbm", units), "optimiser", Adam(learning_rate=rate))
+    for rate in (0.005, 0.02, 0.08):
+        recipe = replace(learner("rbm", units), "optimiser", HeavyBall(learning_rate=rate, momentum=0.9))
         for criterion in (ContrastiveDivergence(), PersistentDivergence()):
-            found.append(dataclasses.replace(recipe, criterion=criterion, stopping=stopping))
+            found.append(
+                dataclasses.replace(
+                    recipe, criterion=criterion, stopping=stopping, batches=Reshuffled(size=batch_size(rows))
+                )
+            )
     return found
 
 
-def fine_settings(split: Any, epochs: float) -> list[Any]:
+def fine_settings(split: Any, examples: float, rows: int) -> list[Any]:
     """The settings of the fine-tuning: rate, dropout."""
     found = []
     for rate in (0.0001, 0.0005):
@@ -238,9 +250,9 @@ def fine_settings(split: Any, epochs: float) -> list[Any]:
                     scaler=Identity(),
                     model=Mlp(widths=(), dropout=np.float64(dropout) if dropout else 0.0),
                     criterion=Supervised(Softmax(), penalties=(L2(),)),
-                    batches=Reshuffled(size=100),
+                    batches=Reshuffled(size=2 * batch_size(rows)),
                     optimiser=MovingAverage(Adam(learning_rate=rate)),
-                    stopping=Patience(initial_examples=200_000.0, initial_epochs=20.0, epochs=epochs),
+                    stopping=Patience(initial_examples=examples / 4, initial_epochs=1.0, epochs=examples / rows),
                 )
             )
     return found
@@ -281,7 +293,8 @@ def settings_text(one: Configuration, kind: str) -> str:
 def run_set(chosen: argparse.Namespace, name: str, kind: str) -> dict[str, Any]:
     dataset, valid = set_of(chosen.data, name)
     split = split_of(dataset, valid)
-    levels = [level_settings(kind, chosen.units, chosen.epochs, level) for level in range(3)]
+    rows = len(dataset) - valid
+    levels = [level_settings(kind, chosen.units, chosen.examples, rows) for _ in range(3)]
     begun = time.monotonic()
     seen: list[Training] = []
 
@@ -292,7 +305,7 @@ def run_set(chosen: argparse.Namespace, name: str, kind: str) -> dict[str, Any]:
 
     found = layerwise(
         levels,
-        fine_settings(split, chosen.fine_epochs),
+        fine_settings(split, chosen.fine_examples, rows),
         dataset,
         keep=chosen.keep,
         key=keys.from_seed(chosen.seed),
@@ -356,15 +369,15 @@ def arguments() -> argparse.Namespace:
     eight.add_argument("--sets", nargs="+", default=list(PUBLISHED), choices=list(PUBLISHED))
     eight.add_argument("--learners", nargs="+", default=["denoising", "rbm"])
     eight.add_argument("--units", type=int, default=1000)
-    eight.add_argument("--epochs", type=float, default=60.0)
-    eight.add_argument("--fine-epochs", type=float, default=150.0)
+    eight.add_argument("--examples", type=float, default=1_000_000.0, help="that a level sees at the most")
+    eight.add_argument("--fine-examples", type=float, default=1_500_000.0, help="that fine-tuning sees at the most")
     eight.add_argument("--keep", type=int, default=3)
     eight.add_argument("--seed", type=int, default=0)
     for one in (labels, eight):
         one.add_argument("--out", type=Path, help="a JSON file for the result")
     chosen = parser.parse_args()
     if chosen.part == "labels" and chosen.quick:
-        chosen.images, chosen.units, chosen.seeds, chosen.epochs = 10_000, 200, 3, 10.0
+        chosen.images, chosen.units, chosen.seeds, chosen.epochs = 10_000, 200, min(3, chosen.seeds), 10.0
         chosen.labels = [100, 1000]
     return chosen
 

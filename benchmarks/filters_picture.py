@@ -1,0 +1,187 @@
+"""What first layers learn without labels: filters of three learners, on digits and on photographs (rows A2, A5, A6).
+
+    python benchmarks/filters_picture.py train --arrays filters.npz [--quick]
+    python benchmarks/filters_picture.py draw --arrays filters.npz --picture docs/pictures/filters.png
+
+Two rows, digits above and patches below; a denoising auto-encoder, a contractive one and a Boltzmann machine. A tile is
+what a unit listens to: its row of the weights, grey being 0 and each tile at its own full contrast. The first hundred
+units of each are shown, not the fairest. The digits are MNIST's, in [0, 1]: cross-entropy and binary units. Patches,
+12 by 12 pixels, have their mean taken out: squared error and Gaussian units. For the auto-encoders they are whitened
+without being turned (ZCA), so that they and the filters remain pictures. For the Boltzmann machine they are not: it has
+no term that keeps its units quiet, finds no edges in whitened patches, and in plain ones learns blobs and broad bars.
+Data are read from `$GRADWISE_DATA`.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PATCH = 12
+SHOWN = 10  # tiles along and across
+KEPT = 0.9  # of the variance of the patches; whitening would blow up the rest, which is noise of the camera
+TITLES = {"denoising": "denoising auto-encoder", "contractive": "contractive auto-encoder", "rbm": "Boltzmann machine"}
+ROWS = {"digits": "MNIST digits", "patches": "natural images"}
+
+
+def settings(quick: bool) -> dict[tuple[str, str], dict[str, Any]]:
+    """Hidden units, epochs and the learner's own parts for each panel."""
+    from gradwise.criteria.contraction import Contraction
+    from gradwise.criteria.corruption import Gaussian, Masking
+    from gradwise.criteria.divergence import ContrastiveDivergence, PersistentDivergence
+    from gradwise.criteria.reconstruct import CrossEntropy, Reconstruction, SquaredError
+    from gradwise.criteria.sparsity import KlToTarget
+    from gradwise.models.activation import Rectifier
+    from gradwise.models.autoencoder import AutoEncoder
+    from gradwise.models.boltzmann import GaussianVisible, Rbm
+    from gradwise.models.initial import Gaussian as Normal
+    from gradwise.optimisers.adaptive import Adam
+
+    units, epochs = (100, 25.0) if quick else (400, 100.0)
+
+    def panel(model: Any, criterion: Any, rate: float, contrast: float = 1.0, white: bool = True) -> dict[str, Any]:
+        made = {"model": model, "criterion": criterion, "optimiser": Adam(rate), "epochs": epochs}
+        return {**made, "contrast": contrast, "white": white}
+
+    # Small at the start: what training does not move is then not seen, where the usual range would leave its noise.
+    sigmoid = AutoEncoder(widths=(units,), initial=Normal(0.02))
+    rectifier = AutoEncoder(widths=(units,), initial=Normal(0.05), activation=Rectifier())
+    noisy, rough = Masking(0.5), Gaussian(1.0)
+    # Whitened patches have no direction of more variance: only a code of which few units speak finds edges. Rectifiers
+    # fall silent by themselves under noise; sigmoid units are made to, by a target for their means.
+    quiet = (Contraction(1.0), KlToTarget(30.0))
+    machine = Rbm(units=units, visible=GaussianVisible())
+    return {
+        ("digits", "denoising"): panel(sigmoid, Reconstruction(CrossEntropy(), corruption=noisy), 2e-3),
+        ("digits", "contractive"): panel(sigmoid, Reconstruction(CrossEntropy(), on_codes=(Contraction(0.5),)), 2e-3),
+        ("digits", "rbm"): panel(Rbm(units=units), PersistentDivergence(), 1e-3),
+        ("patches", "denoising"): panel(rectifier, Reconstruction(SquaredError(), corruption=rough), 2e-3),
+        ("patches", "contractive"): panel(sigmoid, Reconstruction(SquaredError(), on_codes=quiet), 5e-3, 2.0),
+        ("patches", "rbm"): panel(machine, ContrastiveDivergence(), 1e-3, 2.0, white=False),
+    }
+
+
+def _digits(quick: bool) -> np.ndarray:
+    from gradwise.data import named
+
+    images = np.asarray(named.load("mnist").arrays["X"])
+    return images[: 10_000 if quick else 60_000].reshape(-1, 28 * 28) / np.float32(255)
+
+
+def _patches(quick: bool, white: bool) -> np.ndarray:
+    """Patches at random places, without their means; if whitened, with every kept direction at deviation 1."""
+    random = np.random.default_rng(0)
+    folder = os.environ.get("GRADWISE_DATA")
+    if not folder:
+        raise SystemExit("GRADWISE_DATA does not name the folder of data sets")
+    with np.load(Path(folder) / "natural_images_bsd" / "train400_180x180.npz", allow_pickle=False) as archive:
+        images = archive[archive.files[0]]
+    windows = np.lib.stride_tricks.sliding_window_view(images, (PATCH, PATCH), axis=(1, 2))
+    count = 20_000 if quick else 200_000
+    drawn = windows[tuple(random.integers(0, high, count) for high in windows.shape[:3])]
+    rows = np.log1p(drawn.reshape(count, -1).astype(np.float64))  # light is seen by its ratios
+    rows -= rows.mean(axis=1, keepdims=True)
+    if not white:
+        return (rows / rows.std()).astype(np.float32)
+    values, axes = np.linalg.eigh(np.cov(rows.T))
+    values, axes = values[::-1], axes[:, ::-1]
+    number = int(np.searchsorted(np.cumsum(values) / values.sum(), KEPT)) + 1
+    axes = axes[:, :number]
+    whitened = (rows - rows.mean(axis=0)) @ (axes / np.sqrt(values[:number])) @ axes.T
+    return whitened.astype(np.float32)
+
+
+def train(target: Path, quick: bool, only: list[str]) -> None:
+    """Trains every panel through `fit` and keeps its filters."""
+    import jax
+
+    import gradwise
+    from gradwise.core.dataset import Dataset, Inputs
+    from gradwise.core.recipe import Recipe
+    from gradwise.data.batches import Reshuffled
+    from gradwise.data.scale import Identity
+    from gradwise.data.split import HoldOut
+    from gradwise.training.stopping import Off
+
+    sets = {("patches", white): _patches(quick, white) for white in (False, True)} | {("digits", True): _digits(quick)}
+    filters: dict[str, Any] = {}
+    for (data, kind), panel in settings(quick).items():
+        if only and f"{data}_{kind}" not in only:
+            continue
+        inputs = sets[data, panel["white"]] * np.float32(panel["contrast"])
+        recipe = Recipe(
+            split=HoldOut(valid=0.05, test=0.0),
+            scaler=Identity(),
+            batches=Reshuffled(100),
+            model=panel["model"],
+            criterion=panel["criterion"],
+            optimiser=panel["optimiser"],
+            stopping=Off(epochs=panel["epochs"]),
+        )
+        started = time.perf_counter()
+        dataset = Dataset(inputs, np.zeros((len(inputs), 0)), Inputs())
+        record = gradwise.fit(recipe, dataset, key=jax.random.key(0))
+        filters[f"{data}_{kind}"] = np.asarray(record.predictor.network.hidden_layers[0].weight)
+        told = ", ".join(f"{name} {value:.2f}" for name, value in record.metrics["valid"].items())
+        print(f"{data:8} {kind:12} {time.perf_counter() - started:6.1f} s   {told}", flush=True)
+    np.savez_compressed(target, **filters)
+
+
+def mosaic(filters: np.ndarray) -> np.ndarray:
+    """The first filters as tiles of one image in [-1, 1], with a seam of not-a-number between."""
+    side = round(filters.shape[1] ** 0.5)
+    out = np.full((SHOWN * (side + 1) - 1,) * 2, np.nan)
+    for number, tile in enumerate(filters[: SHOWN * SHOWN]):
+        row, column = (place * (side + 1) for place in divmod(number, SHOWN))
+        out[row : row + side, column : column + side] = (tile / np.abs(tile).max()).reshape(side, side)
+    return out
+
+
+def draw(source: Path, target: Path) -> None:
+    """One picture of all panels."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    with np.load(source, allow_pickle=False) as archive:
+        filters = {name: archive[name] for name in archive.files}
+    figure, axes = plt.subplots(2, 3, figsize=(10.5, 7.3), layout="constrained")
+    for row, (data, about) in zip(axes, ROWS.items(), strict=True):
+        for ax, (kind, title) in zip(row, TITLES.items(), strict=True):
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(False)
+            if f"{data}_{kind}" in filters:
+                shades = plt.get_cmap("gray").with_extremes(bad="white")
+                ax.imshow(mosaic(filters[f"{data}_{kind}"]), cmap=shades, vmin=-1, vmax=1, interpolation="nearest")
+            if data == "digits":
+                ax.set_title(title, fontsize=11)
+            if kind == "denoising":
+                ax.set_ylabel(about, fontsize=11)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, dpi=110)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    training = commands.add_parser("train", help="learn the filters and keep them as arrays")
+    training.add_argument("--quick", action="store_true", help="fewer rows, units and epochs, for two cores")
+    training.add_argument("--only", nargs="+", default=[], help="some panels, such as patches_rbm")
+    drawing = commands.add_parser("draw", help="draw what was kept")
+    drawing.add_argument("--picture", type=Path, default=Path("docs/pictures/filters.png"))
+    for command in (training, drawing):
+        command.add_argument("--arrays", type=Path, required=True)
+    given = parser.parse_args()
+    if given.command == "train":
+        train(given.arrays, given.quick, given.only)
+    else:
+        draw(given.arrays, given.picture)
+
+
+if __name__ == "__main__":
+    main()
