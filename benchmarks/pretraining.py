@@ -279,7 +279,7 @@ def settings_text(one: Configuration, kind: str) -> str:
     words = []
     for recipe in one.settings:
         rate = float(recipe.optimiser.learning_rate)
-        criterion = recipe.criterion.criterion
+        criterion = recipe.criterion
         what = f"noise {float(criterion.corruption.level):g}" if kind == "denoising" else type(criterion).__name__
         words.append(f"{what}, rate {rate:g}")
     assert one.fine_tuning is not None

@@ -106,8 +106,7 @@ class UnitRange(AbstractScaler):
             low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
         spread = _divisor(high - low)
         shape = inputs.shape[1:]
-        parts = (low, spread, (middle - low) / spread)
-        return Bounded(*(part.reshape(shape) for part in parts), note)
+        return Bounded(low.reshape(shape), spread.reshape(shape), ((middle - low) / spread).reshape(shape), note)
 
 
 class Pixels(AbstractScaler):

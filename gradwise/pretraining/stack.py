@@ -129,8 +129,8 @@ def _columns(train: Dataset, width: int, level: int) -> tuple[Column, ...]:
     """What the inputs of a level are: those of the first are the table's own, scaled; codes have no names."""
     if level or not train.columns:
         return ()
-    if len(train.columns) == width:
-        return train.columns
+    if len(train.columns) == width:  # scaled: a category is a number now
+        return tuple(Column(one.name, "pixel" if one.kind == "pixel" else "number") for one in train.columns)
     return tuple(Column(f"input {number + 1}") for number in range(width))
 
 

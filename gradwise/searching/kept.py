@@ -31,6 +31,7 @@ class Kept:
     reason: str = ""
     network: Any = None
     scores: np.ndarray | None = None
+    curve: dict[str, list[float]] = dataclasses.field(default_factory=dict)
 
 
 class Shelf:
@@ -72,4 +73,5 @@ class Shelf:
         own = {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith("network/")}
         network = None if head["network"] is None else from_plain(head["network"], own)
         score = math.nan if head["score"] is None else head["score"]
-        return Kept(**{**head, "network": network, "score": score, "scores": arrays.get("scores")})
+        curve = {name: [math.nan if v is None else v for v in column] for name, column in head["curve"].items()}
+        return Kept(**{**head, "network": network, "score": score, "scores": arrays.get("scores"), "curve": curve})

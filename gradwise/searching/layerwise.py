@@ -1,8 +1,9 @@
 """Algorithm 1 of the chapter: the hyper-parameters of a deep architecture, chosen greedily, layer by layer (row E8).
 
-    levels = [settings_of("denoising", count=8, key=key)] * 3
+    levels = [drawn(space_of(learner("denoising", 500)), 8, key=key)] * 3
     found = layerwise(levels, fine_tuning, dataset, keep=4, key=key)
-    found.best.score, found.best.settings, found.fits[0].test
+    found.best.score, found.best.settings, found.best.probes
+    record_of(found, dataset, key=key).test            # measured once, when all is chosen
 
 For each level and each of its settings, and for each of the K best configurations of the level below, the level is
 pre-trained on that configuration's codes and judged by a linear probe. The K best of the level go on. Then each of them
@@ -67,6 +68,7 @@ class Configuration:
     network: Any = None
     fine_tuning: Recipe | None = None
     scores: np.ndarray | None = None
+    ended: Kept | None = None
 
     @property
     def depth(self) -> int:
@@ -95,7 +97,7 @@ class Layerwise:
     by_level: tuple[tuple[Configuration, ...], ...]
     trainings: tuple[Training, ...]
     scaler: FittedScaler
-    test: Dataset | None
+    parts: dict[str, Dataset | None]
     metric: str
     seconds: float
 
@@ -133,7 +135,9 @@ class _Ground:
     classes: int
 
 
-def _grounded(recipe: Recipe, dataset: Dataset, key: Key[Array, ""]) -> tuple[_Ground, FittedScaler, Dataset | None]:
+def _grounded(
+    recipe: Recipe, dataset: Dataset, key: Key[Array, ""]
+) -> tuple[_Ground, FittedScaler, dict[str, Dataset | None]]:
     known = dataset.labelled
     some = dataset if known.all() else dataclasses.replace(dataset.take(np.flatnonzero(known)), test=dataset.test)
     train, valid, test = split_labelled(
@@ -149,7 +153,7 @@ def _grounded(recipe: Recipe, dataset: Dataset, key: Key[Array, ""]) -> tuple[_G
         placed = Examples(jnp.concatenate([placed.inputs, spare]), jnp.concatenate([placed.targets, rest]))
     classes = dataset.task.outputs if dataset.task.kind == "classes" else 0
     ground = _Ground(placed, place(valid, scaler, units, None), len(train), dataset.task.outputs, classes)
-    return ground, scaler, test
+    return ground, scaler, {"train": train, "valid": valid, "test": test}
 
 
 @eqx.filter_jit
@@ -193,6 +197,7 @@ class _Run:
                 done.reason,
                 done.network,
                 done.scores,
+                done.curve,
             )
             self.shelf.put(kept)
             yield kept
@@ -214,6 +219,7 @@ def _train_level(
 ) -> list[Configuration]:
     """Pre-trains every setting on every configuration below, judged by the probe."""
     ground = run.ground
+    judged = [_level_recipe(recipe, run.probe, ground.classes, ground.labelled) for recipe in settings]
     numbers = {(c, h): run.next + c * len(below) + h for c in range(len(settings)) for h in range(len(below))}
     run.next += len(numbers)
     found: dict[int, Configuration] = {}
@@ -223,7 +229,7 @@ def _train_level(
         codes = [encode(layers, part.inputs) if layers else part.inputs for part in (ground.train, ground.valid)]
         train = Examples(codes[0], ground.train.targets)
         valid = Examples(codes[1], ground.valid.targets)
-        jobs = [Job(numbers[c, h], settings[c], randomness=numbers[c, h]) for c in range(len(settings))]
+        jobs = [Job(numbers[c, h], judged[c], randomness=numbers[c, h]) for c in range(len(settings))]
         which = {numbers[c, h]: c for c in range(len(settings))}
         for done in run.results(jobs, train, valid, ground.outputs):
             c = which[done.number]
@@ -280,7 +286,13 @@ def _fine_tune(
         run.trainings.append(training)
         watch(training, total)
         found[done.number] = dataclasses.replace(
-            lower, numbers=numbers, score=score, network=done.network, fine_tuning=settings[c], scores=done.scores
+            lower,
+            numbers=numbers,
+            score=score,
+            network=done.network,
+            fine_tuning=settings[c],
+            scores=done.scores,
+            ended=done,
         )
     return [found[number] for number in sorted(found)]
 
@@ -323,14 +335,13 @@ def layerwise(
     begun = time.monotonic()
     as_criterion(fine_tuning[0].criterion).check_task(dataset.task)
     metric = check_metric(metric, dataset.task.kind)
-    ground, scaler, test = _grounded(fine_tuning[0], dataset, key)
+    ground, scaler, parts = _grounded(fine_tuning[0], dataset, key)
     run = _Run(ground, probe, key, slots, Shelf(folder))
     total = trainings_of(levels, len(fine_tuning), keep, shallower=shallower)
     below: tuple[Any, ...] = (None,)
     by_level: list[tuple[Configuration, ...]] = []
     for level, settings in enumerate(levels, start=1):
-        judged = [_level_recipe(recipe, probe, ground.classes, ground.labelled) for recipe in settings]
-        tried = _train_level(run, level, judged, below, total, watch)
+        tried = _train_level(run, level, settings, below, total, watch)
         below = best_of(tried, keep)  # a snapshot: the next level reads this one and fills its own
         if not below:
             reasons = {one.reason or one.outcome for one in run.trainings if one.level == level}
@@ -341,4 +352,4 @@ def layerwise(
     kept = best_of(tuned, keep)
     if not kept:
         raise RequestError("no fine-tuning could be done: every one diverged or failed.")
-    return Layerwise(kept, tuple(by_level), tuple(run.trainings), scaler, test, metric, time.monotonic() - begun)
+    return Layerwise(kept, tuple(by_level), tuple(run.trainings), scaler, parts, metric, time.monotonic() - begun)

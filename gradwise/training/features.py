@@ -21,8 +21,8 @@ from ..core.dataset import Column
 from ..core.finding import Finding
 from ..core.metric import interval_of_mean
 from ..core.parts import AbstractUnsupervised
+from .measuring import Measured
 from .predictor import Predictor, outputs_of
-from .state import Problem
 
 _CHUNK = 512
 _SHOWN_FILTERS = 100
@@ -34,8 +34,6 @@ _QUIET = (
     0.05  # of a unit's full answer: one that never gives more is dead, one that never gives less than 0.95 always on
 )
 _MANY = 0.2
-
-Measured = tuple[dict[str, dict[str, float]], dict[str, Any], tuple[float, float]]
 
 
 @eqx.filter_jit
@@ -219,10 +217,10 @@ def find_features(evidence: dict[str, Any]) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def measure_features(predictor: Predictor, problem: Problem, parts: dict[str, Any], metric: str) -> Measured:
+def measure_features(predictor: Predictor, scaled: dict[str, Any], parts: dict[str, Any], metric: str) -> Measured:
     """Every measure of every part, what the pictures need, and the interval of the chosen one on the test part."""
-    criterion = problem.recipe.criterion
-    scaled: dict[str, Any] = {"train": problem.train.inputs, "valid": problem.valid.inputs}
+    criterion: Any = predictor.criterion
+    scaled = dict(scaled)
     metrics: dict[str, dict[str, float]] = {}
     ends = (np.nan, np.nan)
     for name, part in parts.items():

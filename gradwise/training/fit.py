@@ -10,7 +10,6 @@ them, then measure the best network on every part, the test part for the first a
 
 import dataclasses
 import json
-import math
 from typing import Any
 
 import equinox as eqx
@@ -24,14 +23,14 @@ from ..core import keys, machine
 from ..core.adapt import as_criterion
 from ..core.dataset import Dataset
 from ..core.errors import RequestError
-from ..core.metric import check_metric, interval, measure
+from ..core.metric import check_metric
 from ..core.parts import AbstractUnsupervised, FittedScaler
 from ..core.recipe import Recipe, to_plain
 from ..core.record import Fit
 from . import checkpoint
-from .evidence import gather_evidence
 from .features import find_features, measure_features
 from .loop import Conduct, run
+from .measuring import measure_parts
 from .placing import CLASS_WEIGHTS, place, refuse_unlabelled, split_labelled, target_units, weights_of_classes
 from .predictor import Predictor, fit_temperature, outputs_of
 from .state import Problem, State, init
@@ -68,33 +67,6 @@ def _predictor(
     return Predictor(scaler, network, criterion, temperature, *units, dataset.task, dataset.columns, dataset.shape)
 
 
-def _measured(
-    predictor: Predictor, problem: Problem, parts: dict[str, Dataset | None], metric: str
-) -> tuple[dict[str, dict[str, float]], dict[str, Any], tuple[float, float]]:
-    """Every metric of every part; of the test part also what the pictures need, and the interval."""
-    scaled = {"train": problem.train.inputs, "valid": problem.valid.inputs}
-    metrics: dict[str, dict[str, float]] = {}
-    evidence: dict[str, Any] = {}
-    ends = (math.nan, math.nan)
-    for name, part in parts.items():
-        if part is None:
-            metrics[name] = dict.fromkeys(metrics["train"], math.nan)
-            continue
-        inputs = scaled[name] if name in scaled else predictor.scaler.apply(part.inputs)
-        outputs = outputs_of(predictor.network, inputs)
-        predictions = predictor.from_outputs(outputs)
-        known = part.labelled
-        weights = None if part.weights is None else part.weights[known]
-        metrics[name] = measure(part.task, predictions[known], part.targets[known], weights)
-        if name == "test":
-            raw = dataclasses.replace(predictor, temperature=1.0).from_outputs(outputs)
-            evidence = gather_evidence(part.task, raw, predictions, part.targets, part.rows)
-            if part.task.kind == "classes":
-                evidence["temperature"] = predictor.temperature
-            ends = interval(metric, part.task, predictions, part.targets, part.weights)
-    return metrics, evidence, ends
-
-
 def fit(
     recipe: Recipe,
     dataset: Dataset,
@@ -113,10 +85,11 @@ def fit(
     machine.use_compilation_cache()
     criterion = as_criterion(recipe.criterion)
     unsupervised = isinstance(criterion, AbstractUnsupervised)
+    names = criterion.measured() if isinstance(criterion, AbstractUnsupervised) else ()
     dataset = dataset.without_targets() if unsupervised else dataset
     refuse_unlabelled(criterion, dataset)
     criterion.check_task(dataset.task)
-    metric = check_metric(metric, dataset.task.kind, criterion.measured() if unsupervised else ())
+    metric = check_metric(metric, dataset.task.kind, names)
 
     train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
     scaler = warm.predictor.scaler if warm else recipe.scaler.fit(train.inputs, train.columns)
@@ -140,8 +113,9 @@ def fit(
     state, history, outcome, seconds = run(problem, state, conduct, fingerprint)
 
     predictor = _predictor(problem, state, scaler, units, dataset)
-    measured = measure_features if unsupervised else _measured
-    metrics, evidence, ends = measured(predictor, problem, {"train": train, "valid": valid, "test": test}, metric)
+    measured = measure_features if unsupervised else measure_parts
+    scaled = {"train": problem.train.inputs, "valid": problem.valid.inputs}
+    metrics, evidence, ends = measured(predictor, scaled, {"train": train, "valid": valid, "test": test}, metric)
     sizes = {"train": len(train), "valid": len(valid), "test": 0 if test is None else len(test)}
     return Fit(
         recipe=recipe,

@@ -39,7 +39,8 @@ def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> 
         raise RequestError("the target is missing in every row. Name another, or learn features: --unsupervised.")
     if not isinstance(criterion, AbstractSemiSupervised):
         raise RequestError(
-            f"the target is missing in {(~known).sum()} of {len(known)} rows, first in data row {np.argmin(known) + 1}: "
+            f"the target is missing in {(~known).sum()} of {len(known)} rows, first in data row "
+            f"{np.argmin(known) + 1}: "
             f"{name} needs one for each. Leave those rows out, or learn from them too: criterion `SemiSupervised`."
         )
 
