@@ -129,6 +129,32 @@ def search_space(recipe: Recipe) -> Space:
     return Space(recipe, tuple(found))
 
 
+def level_space(recipe: Recipe) -> Space:
+    """What Algorithm 1 varies of a layer (row E8): its rate, and what holds its code back."""
+    known = {path for path, _, _ in knobs(recipe)}
+    wanted: list[tuple[str, AbstractPrior]] = [
+        ("optimiser.learning_rate", _around(recipe, "optimiser.learning_rate", 5.0)),
+        ("criterion.corruption.level", Uniform(0.1, 0.5)),
+        ("criterion.corruption.deviation", LogUniform(0.1, 0.6)),
+        ("criterion.on_codes.0.coefficient", _around(recipe, "criterion.on_codes.0.coefficient", 5.0)),
+    ]
+    return Space(recipe, tuple(dimension(recipe, path, prior) for path, prior in wanted if path in known))
+
+
+def fine_tuning_space(recipe: Recipe) -> Space:
+    """What Algorithm 1 varies of the fine-tuning: the rate, and dropout."""
+    known = [path for path, _, _ in knobs(recipe)]
+    rate = next(path for path in known if path.rpartition(".")[2] == "learning_rate")
+    wanted = [(rate, LogUniform(1e-4, 3e-3)), ("model.dropout", ZeroOr(Uniform(0.1, 0.5), zero=0.5))]
+    return Space(recipe, tuple(dimension(recipe, path, prior) for path, prior in wanted if path in known))
+
+
+def _around(recipe: Recipe, path: str, factor: float) -> AbstractPrior:
+    """A range around the present value, where there is one."""
+    present = {name: value for name, _, value in knobs(recipe)}.get(path)
+    return LogUniform(float(present) / factor, float(present) * factor) if present else LogUniform(1e-4, 1.0)
+
+
 def _rate(recipe: Recipe, path: str) -> AbstractPrior | None:
     """A decade and a half around the recommended rate; its whole prior where nothing is recommended."""
     declared = {name: (declaration, value) for name, declaration, value in knobs(recipe)}

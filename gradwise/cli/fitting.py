@@ -215,7 +215,7 @@ def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: Prog
     return dataclasses.replace(result, evidence={**result.evidence, "estimate": estimate.plain()})
 
 
-def _publish(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
+def publish(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
     """Writes the run's files, all or none."""
 
     def write(staging: Path) -> None:
@@ -230,7 +230,7 @@ def _publish(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
     folders.publish(folder, work, write)
 
 
-def _tell(result: Fit, folder: Path, options: FitOptions) -> int:
+def tell(result: Fit, folder: Path, options: Any) -> int:
     """Says what came out, and how: the exit code."""
     report = folder / "report.html" if (folder / "report.html").is_file() else None
     if options.json:
@@ -257,7 +257,7 @@ def _work(
 
     def write(result: Fit, work: Path, *, last: bool = True) -> None:
         progress.phase("writing the report" if report and last else "writing")
-        _publish(result, folder, work, report=report and last)
+        publish(result, folder, work, report=report and last)
 
     with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
         if result is None:
@@ -302,4 +302,4 @@ def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
     if options.dry_run:
         return 0
     assert result is not None
-    return _tell(result, folder, options)
+    return tell(result, folder, options)

@@ -79,7 +79,7 @@ def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
     """A strategy by its word, perhaps with settings: random, grid(values=3), tpe, or an Optuna sampler's class."""
     found = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", str(value))
     word = found[1].lower() if found else str(value)
-    known = (*STRATEGIES, *SAMPLERS)
+    known = (*STRATEGIES, *SAMPLERS, "layerwise")
     if found and (word in SAMPLERS or word.endswith("sampler")):
         kind: type[AbstractStrategy] = Bridge
         given: dict[str, Any] = {"sampler": word if word in SAMPLERS else found[1]}
@@ -93,8 +93,18 @@ def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
     return made
 
 
+def is_layerwise(value: Any) -> bool:
+    """Whether a strategy is Algorithm 1, whose trials are layers: a journey of its own (`cli.layering`)."""
+    return str(value).strip().lower().startswith("layerwise")
+
+
 def _strategy(value: Any, name: str) -> str:
-    parse_strategy(value, name)
+    if is_layerwise(value):
+        from .layering import parse_layerwise
+
+        parse_layerwise(value, name)
+    else:
+        parse_strategy(value, name)
     return str(value).strip()
 
 

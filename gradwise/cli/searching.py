@@ -28,7 +28,7 @@ from ..training.predictor import save_predictor
 from . import folder as folders
 from .fitting import MODEL, start_device
 from .request import Prepared, prepare
-from .search_options import STUDY_FILE, Asked, SearchOptions, read_request
+from .search_options import STUDY_FILE, Asked, SearchOptions, is_layerwise, read_request
 from .search_plan import make_search_plan
 from .study_terminal import answers, show_study
 from .terminal import Progress, one_line, say, show_plan
@@ -253,6 +253,10 @@ def run_search(given: dict[str, Any], study: str | None, sets: list[str], ranges
     """The command; returns its exit code."""
     asked = read_request(given, study, sets, ranges)
     options = asked.options
+    if is_layerwise(options.strategy):
+        from .layering import run_layerwise
+
+        return run_layerwise(asked)
     if options.aside and not options.dry_run:
         from .asides import run_aside
 

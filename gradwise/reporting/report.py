@@ -20,7 +20,7 @@ from ..core.record import Fit, read, write_whole
 from ..core.study import Study
 from ..core.study_files import is_study, read_study
 from ..core.tree import knobs
-from . import feature_gallery, gallery, words
+from . import feature_gallery, gallery, layerwise_gallery, words
 from .account import chapter_row, data_blocks, recipe_blocks, repeat_blocks
 from .figure import Block, Notice, Page, Prose, Section, Verdict
 from .page import render
@@ -108,6 +108,9 @@ def _sections(record: Fit) -> Iterator[Section]:
     )
     if errors:
         yield Section("errors", "Errors on the test part", errors, "Errors")
+    chosen = record.evidence.get("layerwise") or {}
+    if steps := tuple(layerwise_gallery.layerwise_figures(chosen, percent=record.task == "classes")):
+        yield Section("layerwise", "Layer by layer", steps)
     if layers := tuple(feature_gallery.layer_figures(record)):
         yield Section("pretraining", "Pre-training", layers)
     tables = (

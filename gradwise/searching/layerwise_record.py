@@ -97,7 +97,7 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         history=history,
         evidence=evidence,
         data=describe(dataset, sizes, found.scaler, recipe) | {"notes": list(train.notes)},
-        findings=find(recipe, history, outcome, train),
+        findings=find(dataclasses.replace(recipe, model=network), history, outcome, train),
         seconds=found.seconds,
         seed=keys.seed_of(key),
         version=__version__,
