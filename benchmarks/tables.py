@@ -8,6 +8,7 @@ import argparse
 import json
 import math
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,93 @@ def break_even(result: dict[str, Any]) -> str:
     return title + "\n".join(lines) + "\n" + _source(result)
 
 
+def _half_width(differences: list[float]) -> float:
+    """Half of a 95 % interval of a mean, by Student's t."""
+    from scipy.stats import t
+
+    count = len(differences)
+    return float(t.ppf(0.975, count - 1)) * statistics.stdev(differences) / count**0.5
+
+
+def pretraining_labels(result: dict[str, Any]) -> str:
+    """Mean test errors, and the paired difference from the network that was not pre-trained."""
+    errors = result["errors"]
+    names = {
+        "recommended": "not pre-trained: rectifiers with dropout",
+        "same layers": "not pre-trained: the same sigmoid layers",
+        "DAE-3": "three denoising layers",
+        "CAE-2": "two contractive layers",
+        "DBN-3": "deep belief net of three layers",
+    }
+    lines = ["| start | " + " | ".join(f"{int(n):,} labels" for n in errors) + " |", "|---" * (1 + len(errors)) + "|"]
+    for key, name in names.items():
+        cells = []
+        for by_start in errors.values():
+            mean = 100 * statistics.mean(by_start[key])
+            gains = [100 * (one - other) for one, other in zip(by_start[key], by_start["recommended"], strict=True)]
+            beside = f" ({statistics.mean(gains):+.2f} ± {_half_width(gains):.2f})" if key != "recommended" else ""
+            cells.append(f"{mean:.2f} %{beside}")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    seeds = len(next(iter(errors.values()))["recommended"])
+    title = (
+        f"Test error on MNIST, mean over {seeds} seeds; in brackets the paired difference from the first row with its "
+        "95 % interval. Layers of 1 000 units, pre-trained for 30 epochs on all 60 000 images; 1 000 further labels "
+        "choose when to stop.\n\n"
+    )
+    return title + "\n".join(lines) + "\n" + _source(result)
+
+
+def larochelle(result: dict[str, Any]) -> str:
+    """The eight sets: how hard ours are, and what Algorithm 1 found."""
+    machines = {
+        one["set"]: one for one in json.loads((HERE / "results" / "larochelle_svm.json").read_text())["results"]
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for one in result["sets"]:
+        found.setdefault(one["set"], {})[one["learner"]] = one
+    lines = [
+        "| set | RBF SVM here, published | SDAE-3 | DBN-3 | best published | reached by | chosen on validation |",
+        "|---" * 7 + "|",
+    ]
+    either = chosen = 0
+    for name, machine in machines.items():
+        by = found[name]
+        best = min(by.values(), key=lambda one: one["valid"])
+        reached = [learner for learner in ("SDAE-3", "DBN-3") if by[learner]["reached"]]
+        either += bool(reached)
+        chosen += best["reached"]
+        tests = " | ".join(f"{by[learner]['test']:.2f}" for learner in ("SDAE-3", "DBN-3"))
+        published = f"{best['published']:.2f} ± {best['half']:.2f} ({best['whose']})"
+        lines.append(
+            f"| {name} | {machine['ours']:.2f}, {machine['published']:.2f} | {tests} | {published} | "
+            f"{', '.join(reached) or 'none'} | {best['learner']}: {'reached' if best['reached'] else 'missed'} |"
+        )
+    seconds = sum(one["seconds"] for one in result["sets"])
+    title = (
+        "Test error in % on 50 000 images, three layers of 1 000 units, every layer's settings and the fine-tuning's "
+        "by Algorithm 1 with the 3 best kept. Published as commonly quoted. Reached: inside or below the published interval.\n\n"
+    )
+    tail = (
+        f"\nReached on {either} of 8 by one of the two learners, on {chosen} of 8 by the learner that validation would "
+        f"choose. The convex images made here are easier than the published ones, as the support vector machine shows: "
+        f"leave them out of both counts. {seconds:.0f} s of work in all.\n"
+    )
+    return title + "\n".join(lines) + "\n" + tail + _source(result)
+
+
+def speed(result: dict[str, Any]) -> str:
+    """One epoch, ours and the peers'."""
+    lines = ["| | seconds an epoch |", "|---|---|"]
+    lines += [f"| {name} | {seconds:.3f} |" for name, seconds in result["seconds"].items()]
+    return f"{result['data']}:\n\n" + "\n".join(lines) + f"\n\nRatio: **{result['ratio']:.1f}×**.\n" + _source(result)
+
+
 TABLES = {
+    "pretraining_labels": pretraining_labels,
+    "larochelle": larochelle,
+    "dae_speed_cpu": speed,
+    "dae_speed_gpu": speed,
+    "rbm_speed": speed,
     "demo": demo,
     "optimiser_peers": optimiser_peers,
     "break_even": break_even,
@@ -251,7 +338,7 @@ def main() -> None:
     chosen = parser.parse_args()
     for document in (
         HERE.parent / "README.md",
-        *(HERE.parent / "docs" / f"{name}.md" for name in ("design", "optimisers")),
+        *(HERE.parent / "docs" / f"{name}.md" for name in ("design", "optimisers", "features")),
     ):
         before = document.read_text()
         after = filled(before)

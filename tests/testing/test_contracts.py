@@ -20,8 +20,14 @@ from gradwise.core.prior import LogUniform, Uniform
 from gradwise.criteria.compose import Supervised
 from gradwise.criteria.loss import AbstractLoss, Softmax
 from gradwise.criteria.penalty import L1, L2, AbstractPenalty
+from gradwise.criteria.probe import Probed
+from gradwise.criteria.reconstruct import Reconstruction
 from gradwise.models.activation import AbstractActivation
+from gradwise.models.autoencoder import AutoEncoder
+from gradwise.models.boltzmann import Rbm
+from gradwise.models.deepboltzmann import DeepBoltzmann
 from gradwise.models.mlp import Mlp, PaddedMlp
+from gradwise.models.sparsecoding import PredictiveSparse, SparseCoding
 from gradwise.optimisers.averaged import MovingAverage, PolyakAverage, TailAverage
 from gradwise.optimisers.effective import EffectiveDecay
 from gradwise.optimisers.grouped import Group, Grouped
@@ -55,6 +61,13 @@ NEEDED = {
         "groups": (Group("layers.0.*", Sgd(0.05, smoothing=0.5)), Group("*.bias", MovingAverage(HeavyBall()))),
     },
     Mlp: {"widths": (5, 4), "dropout": 0.2},
+    # A model of features has as many outputs as it has features.
+    AutoEncoder: {"widths": (3,)},
+    Rbm: {"units": 3},
+    SparseCoding: {"units": 3},
+    PredictiveSparse: {"units": 3},
+    DeepBoltzmann: {"widths": (4, 3)},
+    Probed: {"criterion": Reconstruction()},
     WidthTransfer: {"optimiser": Sgd(0.1), "base_width": 2},
     TailAverage: {"optimiser": Sgd(0.1)},
     Proximal: {"optimiser": Sgd(0.1)},
