@@ -273,7 +273,8 @@ def larochelle(result: dict[str, Any]) -> str:
     seconds = sum(one["seconds"] for one in result["sets"])
     title = (
         "Test error in % on 50 000 images, three layers of 1 000 units, every layer's settings and the fine-tuning's "
-        "by Algorithm 1 with the 3 best kept. Published as commonly quoted. Reached: inside or below the published interval.\n\n"
+        "by Algorithm 1 with the 3 best kept. Published as commonly quoted. Reached: inside or below the published "
+        "interval.\n\n"
     )
     tail = (
         f"\nReached on {either} of 8 by one of the two learners, on {chosen} of 8 by the learner that validation would "
