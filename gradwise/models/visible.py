@@ -147,6 +147,14 @@ class BinaryVisible(AbstractVisible):
             )
 
 
+def normal_of(uniform: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Normal numbers from uniform ones in [0, 1), multiples of 2^-24 in 32 bits.
+
+    Only 0 must be kept away: it would be minus infinity. Adding half a step instead would round the largest up to 1.
+    """
+    return math.sqrt(2.0) * jax.lax.erf_inv(2.0 * jnp.maximum(uniform, 2.0**-25) - 1.0)
+
+
 class GaussianVisible(AbstractVisible):
     """Real units of deviation 1 around b + W'h: scale the inputs to deviation 1 first.
 
@@ -166,8 +174,7 @@ class GaussianVisible(AbstractVisible):
         return activation
 
     def draw(self, activation: Float[Array, "... d"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
-        uniform = _uniform(key, activation.shape, activation.dtype) + 2.0**-25  # never 0
-        return activation + math.sqrt(2.0) * jax.lax.erf_inv(2.0 * uniform - 1.0)
+        return activation + normal_of(_uniform(key, activation.shape, activation.dtype))
 
     def bias(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
         return mean

@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from gradwise.core.errors import RequestError
-from gradwise.models.visible import BinaryVisible, GaussianVisible, LabelledVisible, bernoulli
+from gradwise.models.visible import BinaryVisible, GaussianVisible, LabelledVisible, bernoulli, normal_of
 from gradwise.testing.contracts import check_part
 
 
@@ -67,3 +67,12 @@ def test_states_of_gaussian_units_are_not_counted():
 )
 def test_contracts(part):
     check_part(part)
+
+
+def test_normal_numbers_are_finite_at_both_ends_and_normal_between() -> None:
+    steps = np.array([0.0, 2.0**-24, 0.25, 0.5, 0.9, 1.0 - 2.0**-24], np.float32)
+    drawn = np.asarray(normal_of(jnp.asarray(steps)))
+    assert np.isfinite(drawn).all()
+    np.testing.assert_allclose(drawn[1:-1], stats.norm.ppf(steps[1:-1].astype(float)), rtol=2e-5, atol=1e-6)
+    assert drawn[0] < -5.0
+    assert drawn[-1] > 5.0
