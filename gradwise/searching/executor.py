@@ -34,6 +34,7 @@ from .worker import pack
 _START_SECONDS = 120.0
 _CUT_SECONDS = 60.0
 _DEATHS = 3
+_DEEP = 60  # letters of a folder beyond which a socket's path would be too long
 
 
 def depth(*, looks_back: bool, accelerated: bool) -> int:
@@ -206,6 +207,12 @@ class Line:
         return list(given.items())
 
 
+def _short_folder() -> str | None:
+    """Where sockets can be made: their paths may have a hundred letters, and some temporary folders lie deep."""
+    deep = len(tempfile.gettempdir()) > _DEEP
+    return "/tmp" if deep and os.access("/tmp", os.W_OK) else None
+
+
 class _Worker:
     """A process with a crew, seen from here."""
 
@@ -260,7 +267,7 @@ class Workers(AbstractExecutor):
         if count < 1:
             raise RequestError(f"the number of workers must be at least 1; got {count}.")
         self._setting = pickle.dumps((ground, slots or BySize(), tuple(varying)))
-        self._folder = tempfile.TemporaryDirectory(prefix="gradwise-")
+        self._folder = tempfile.TemporaryDirectory(prefix="gradwise-", dir=_short_folder())
         self._made = 0
         self._line = Line()
         self._ended: list[Done] = []
