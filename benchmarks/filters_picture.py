@@ -21,7 +21,11 @@ import numpy as np
 PATCH = 12
 SHOWN = 10  # tiles along and across
 KEPT = 0.9  # of the variance of the patches; whitening would blow up the rest, which is noise of the camera
-TITLES = {"denoising": "denoising auto-encoder", "contractive": "contractive (and sparse, below)", "rbm": "Boltzmann machine"}
+TITLES = {
+    "denoising": "denoising auto-encoder",
+    "contractive": "contractive (sparse too, below)",
+    "rbm": "Boltzmann machine",
+}
 ROWS = {"digits": "MNIST digits", "patches": "natural images"}
 
 

@@ -1,18 +1,25 @@
 """scikit-learn's own checks of all estimators. Two of them are excused, and why is said.
 
-`Classifier` and `Regressor` have their default parts. The two that search have little to search: what they do with
-rows, targets and parameters does not depend on it, and each is fitted dozens of times.
+Each is fitted hundreds of times, so `Classifier` and `Regressor` are less patient than by default, and the two that
+search have little to search: what they do with rows, targets and parameters does not depend on it. That the defaults
+learn what scikit-learn asks of a classifier and a regressor is checked apart.
 """
 
 from unittest import SkipTest
 
+import jax
 import pytest
-from sklearn.utils.estimator_checks import check_classifier_multioutput, parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_classifier_multioutput,
+    check_classifiers_train,
+    check_regressors_train,
+    parametrize_with_checks,
+)
 
 from gradwise.core.prior import Choice
 from gradwise.estimators import AutoClassifier, AutoRegressor, Classifier, Regressor
 from gradwise.optimisers.sgd import Sgd
-from gradwise.training.stopping import Off
+from gradwise.training.stopping import Off, Patience
 
 _WHY = "which rows are held out, and 32-bit rounding, differ between a row of weight 2 and the same row twice"
 EXCUSED = {
@@ -36,7 +43,22 @@ LITTLE = {
     "finalists": 1,
     "seeds": 1,
 }
-ESTIMATORS = [Classifier(), Regressor(), AutoClassifier(**LITTLE), AutoRegressor(**LITTLE)]
+HASTY = Patience(initial_examples=10_000.0, initial_epochs=5.0)
+ESTIMATORS = [
+    Classifier(stopping=HASTY),
+    Regressor(stopping=HASTY),
+    AutoClassifier(**LITTLE),
+    AutoRegressor(**LITTLE),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quickly_compiled():
+    """Hundreds of programs that each run for a blink: what is saved in making them is not lost in running them."""
+    before = jax.config.jax_disable_most_optimizations
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.mark.slow
@@ -50,8 +72,14 @@ def test_scikit_learns_contract_holds(estimator, check):
 
 
 @pytest.mark.slow
+def test_the_defaults_learn_what_is_asked_of_them():
+    check_classifiers_train("Classifier", Classifier())
+    check_regressors_train("Regressor", Regressor())
+
+
+@pytest.mark.slow
 def test_labels_pass_the_check_that_is_meant_for_several_outputs():
-    check_classifier_multioutput("Classifier", Classifier())
+    check_classifier_multioutput("Classifier", Classifier(stopping=HASTY))
     check_classifier_multioutput("AutoClassifier", AutoClassifier(**LITTLE))
 
 
