@@ -27,8 +27,7 @@ def levels(data: list[Level], ax: "Axes", *, percent: bool) -> None:
         spread = np.linspace(-0.18, 0.18, max(2, len(tried)))[: len(tried)]
         ax.scatter(place + spread, sorted(tried), s=22, facecolors="none", edgecolors=_QUIET, linewidths=0.9)
         ordered = sorted(tried)
-        filled = [(place + spread[n], score) for n, score in enumerate(ordered[: len(kept)])]
-        ax.scatter(*zip(*filled, strict=True), s=26, color=_FIRST)
+        ax.scatter(place + spread[: len(kept)], ordered[: len(kept)], s=26, color=_FIRST)
     best = [min(kept) for _, _, kept in data]
     ax.plot(np.arange(len(data)) - 0.18, best, color=_FIRST, linewidth=1.2, alpha=0.6)
     _frame(ax, "", "validation error" if percent else "validation score")
