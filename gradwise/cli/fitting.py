@@ -36,6 +36,7 @@ from .resolve import Assignment, Resolved, flatten, parse_assignment, resolve
 from .terminal import Progress, one_line, say, show_plan, show_result
 from .unsupervised import (
     check_layers,
+    check_varied,
     expanded,
     features_recipe,
     pretrained_recipe,
@@ -91,6 +92,8 @@ def _read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Data
     dataset = read(options.data, data_request(options))
     resolved = resolve_for(options, assignments, dataset.task.kind, dataset)
     criterion = as_criterion(resolved.recipe.criterion)
+    if isinstance(criterion, AbstractUnsupervised) or options.pretrain is not None:
+        check_varied(dataset)
     if isinstance(criterion, AbstractUnsupervised):
         dataset = dataset.without_targets()
         check_metric(options.metric, dataset.task.kind, criterion.measured())

@@ -103,6 +103,19 @@ def expanded(assignments: Iterable[Assignment], depth: int) -> list[Assignment]:
     return found
 
 
+def check_varied(dataset: Dataset) -> None:
+    """Refuses inputs that are the same in every row: there is nothing to learn of them."""
+    inputs, first = dataset.inputs, dataset.inputs[:1]
+    if hasattr(inputs, "toarray"):
+        varied = inputs.nnz > 0 and abs(inputs.max(axis=0) - inputs.min(axis=0)).nnz > 0
+    else:
+        varied = bool(np.any((inputs != first) & ~((inputs != inputs) & (first != first))))
+    if not varied:
+        raise RequestError(
+            f"all {len(dataset)} rows have the same inputs: there is nothing to learn of them. Look at the file."
+        )
+
+
 def check_layers(recipe: Recipe, dataset: Dataset) -> None:
     """Refuses layers that memory cannot hold, before any is trained."""
     if isinstance(recipe.model, Pretrained):

@@ -288,3 +288,14 @@ def test_options_can_stand_in_a_file(here):
     options = merge({}, {"data": "x.npy", "unsupervised": True, "learner": "plain"}, "run.toml")
     assert (options.learns_inputs, options.learner) == (True, "plain:256")
     assert dataclasses.replace(options, learner=None).learns_inputs
+
+
+def test_inputs_that_are_all_alike_are_refused(here, gradwise):
+    np.savez("same.npz", X=np.full((30, 4), 7, np.uint8), y=np.arange(30) % 2)
+    for words in (("--unsupervised",), ("--pretrain", "denoising:4")):
+        answer = gradwise("fit", "same.npz", *words)
+        assert answer.code == 2
+        assert (
+            answer.err
+            == "error: all 30 rows have the same inputs: there is nothing to learn of them. Look at the file.\n"
+        )
