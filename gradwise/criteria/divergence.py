@@ -12,7 +12,7 @@ optimiser's: `HeavyBall`.
 """
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -150,6 +150,9 @@ def _enhanced(plain: Parameters, v: Array, weights: Array, phases: Phases) -> Pa
 
 class AbstractDivergence(AbstractUnsupervised, AbstractRecalling):
     """Divergences differ in where the machine's own states come from, and in what they remember."""
+
+    needs: ClassVar[tuple[str, ...]] = ("free_energy", "draw_visible")
+    suits: ClassVar[str] = "Rbm"
 
     enhanced: bool
     penalties: tuple[AbstractPenalty, ...]
@@ -344,6 +347,9 @@ class JointDivergence(AbstractRecalling):
     The criterion is the divergence plus `discriminative` times -log p(y | x), which for a `LabelRbm` has a closed form
     (the hybrid of Larochelle and Bengio 2008). It is judged by how it classifies.
     """
+
+    needs: ClassVar[tuple[str, ...]] = ("joined",)
+    suits: ClassVar[str] = "LabelRbm"
 
     divergence: AbstractDivergence = ContrastiveDivergence()
     discriminative: float = knob(

@@ -8,6 +8,8 @@ The network has `mean_field(v, sweeps)`, `energy(states)`, `bound(states)`, `beg
 tuples of layers.
 """
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -51,6 +53,9 @@ class MeanFieldDivergence(AbstractUnsupervised, AbstractRecalling):
     `asked` of the inputs are looked at, always the same ones, and the sum is scaled up. (To let mean field fill in many
     missing inputs at once would not do: where two agree it settles on one mode, and better models look worse.)
     """
+
+    needs: ClassVar[tuple[str, ...]] = ("mean_field",)
+    suits: ClassVar[str] = "DeepBoltzmann"
 
     steps: int = switch(5, allowed="[1, inf)", prior=Choice((1, 5, 10)), row="A11", about="Gibbs steps an update")
     chains: int = switch(100, allowed="[1, inf)", prior=Choice((100,)), row="A11", about="persistent Markov chains")

@@ -137,6 +137,14 @@ class Probed(AbstractUnsupervised, AbstractRecalling, AbstractJudging):
     classes: int = switch(0, allowed="[0, inf)", row="E8", about="the number of classes; 0 where targets are numbers")
     rows: int = switch(10_000, allowed="[1, inf)", row="E8", about="training examples that the probe is fitted on")
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return getattr(self.criterion, "needs", ())
+
+    @property
+    def suits(self) -> str:
+        return getattr(self.criterion, "suits", "")
+
     def __call__(
         self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
     ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:

@@ -12,7 +12,7 @@ kind is *judged* by how well it repairs inputs spoilt in one fixed way, `judged_
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -131,6 +131,9 @@ class Reconstruction(AbstractUnsupervised):
     With a corruption, `on_touched` and `on_clean` weigh the inputs it touched and those it left: (1, 0.5) is the double
     and (1, 0) the full emphasis of Vincent et al. 2010.
     """
+
+    needs: ClassVar[tuple[str, ...]] = ("decode",)
+    suits: ClassVar[str] = "AutoEncoder"
 
     loss: AbstractReconstructionLoss = CrossEntropy()
     corruption: AbstractCorruption = Clean()

@@ -19,7 +19,7 @@ so that batch by batch, over one epoch, it adds up to T/B times J exactly.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -52,6 +52,9 @@ class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
     The network has outputs and, as `features`, the learner that the unsupervised criterion trains (`models.joint`).
     Larochelle and Bengio (2008) train a Boltzmann machine so, Ranzato and Szummer (2008) an auto-encoder.
     """
+
+    needs: ClassVar[tuple[str, ...]] = ("code", "decode")
+    suits: ClassVar[str] = "Joint"
 
     supervised: Supervised = Supervised(Softmax())
     unsupervised: AbstractUnsupervised = Reconstruction(corruption=Masking(0.25))

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from ..core import keys
 from ..core.adapt import as_criterion, as_model
+from ..core.errors import RequestError
 from ..core.objective import Examples as Examples
 from ..core.objective import Objective, gather
 from ..core.parts import (
@@ -93,12 +94,23 @@ class State(eqx.Module):
     memory: PyTree = None
 
 
+def refuse_misfit(criterion: Any, network: Any) -> None:
+    """Refuses a network that lacks what the criterion `needs`, which says by `suits` which model has it."""
+    lacking = [name for name in getattr(criterion, "needs", ()) if not hasattr(network, name)]
+    if lacking:
+        raise RequestError(
+            f"{type(criterion).__name__} asks a network for `{lacking[0]}`, and a {type(network).__name__} has none. "
+            f"Use the model {criterion.suits}, or another criterion."
+        )
+
+
 @eqx.filter_jit
 def start(
     recipe: Recipe, inputs: Float[Array, "n ..."], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
 ) -> tuple[State, Any]:
     """The state before the first update, and the network it belongs to."""
     network = recipe.model.build(inputs.shape[1:], outputs, key=keys.named(key, "model"))
+    refuse_misfit(recipe.criterion, network)
     if isinstance(recipe.model, AbstractStarting):
         network = recipe.model.started(network, inputs)
     memory = None

@@ -11,13 +11,19 @@ import numpy as np
 import optax
 import pytest
 
+from gradwise import defaults
 from gradwise.core import keys
 from gradwise.core.errors import RequestError
 from gradwise.core.knob import switch
 from gradwise.core.parts import AbstractRemembering
 from gradwise.core.recipe import Recipe
 from gradwise.criteria.compose import Supervised
+from gradwise.criteria.divergence import JointDivergence, PersistentDivergence
 from gradwise.criteria.loss import Softmax
+from gradwise.criteria.meanfield import MeanFieldDivergence
+from gradwise.criteria.probe import Probed
+from gradwise.criteria.reconstruct import Reconstruction
+from gradwise.criteria.semisupervised import SemiSupervised
 from gradwise.data.batches import Fixed, Reshuffled, Stream
 from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.adaptive import Adam
@@ -27,7 +33,7 @@ from gradwise.optimisers.schedule import SelfTimed
 from gradwise.optimisers.sgd import Sgd
 from gradwise.training import interval as module
 from gradwise.training.population import enter
-from gradwise.training.state import Examples, State, asks, with_room
+from gradwise.training.state import Examples, State, asks, init, with_room
 from gradwise.training.stopping import Off, Patience
 
 Start = Callable[..., tuple[Any, State]]
@@ -220,3 +226,21 @@ def test_an_unfit_model_or_loss_is_refused_before_training(
     chosen = dataclasses.replace(recipe, optimiser=Table(), **parts)
     with pytest.raises(RequestError, match=words):
         enter(chosen, problem.train, problem.valid, outputs=3, key=keys.from_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("criterion", "said"),
+    [
+        (Reconstruction(), "Reconstruction asks a network for `decode`, and a MlpNetwork has none. Use the model Auto"),
+        (PersistentDivergence(), "PersistentDivergence asks a network for `free_energy`"),
+        (MeanFieldDivergence(), "Use the model DeepBoltzmann"),
+        (SemiSupervised(), "SemiSupervised asks a network for `code`"),
+        (JointDivergence(), "Use the model LabelRbm"),
+        (Probed(Reconstruction()), "asks a network for `decode`"),
+    ],
+)
+def test_a_network_that_lacks_what_the_criterion_asks_for_is_refused(criterion, said):
+    recipe = defaults.classification(model=Mlp(widths=(3,)), criterion=criterion)
+    rows = Examples(jnp.zeros((4, 2)), jnp.zeros(4, jnp.int32))
+    with pytest.raises(RequestError, match=said):
+        init(recipe, rows, rows, outputs=2, key=jax.random.key(0))
