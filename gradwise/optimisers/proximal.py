@@ -12,13 +12,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PyTree, Scalar
+from jaxtyping import PyTree, Scalar
 
 from ..core.errors import RequestError, nearest
 from ..core.finding import Finding
 from ..core.knob import is_off, knob, switch
 from ..core.parts import AbstractAsking, AbstractOptimiser, Batch
 from ..core.prior import LogUniform, ZeroOr
+from ..core.shrinkage import soft_threshold
 from ..core.tree import matching, named_leaves, parts
 from .adaptive import Adagrad, Adam, AdamW, RmsProp
 from .averaged import refuse_averages
@@ -40,11 +41,6 @@ def marked(parameters: PyTree, where: str, asker: str) -> PyTree:
 def prior_share(batch: Batch) -> Scalar:
     """(1/B) (B'/T): what of a prior beside the summed loss belongs to one update, whose losses are divided by B."""
     return jnp.sum(batch.present) / (batch.present.shape[0] * batch.total)
-
-
-def soft_threshold(values: Float[Array, "..."], amount: Scalar) -> Float[Array, "..."]:
-    """sign(w) max(|w| - amount, 0): the w that minimises (w - value)^2 / 2 + amount |w|."""
-    return jnp.sign(values) * jnp.maximum(jnp.abs(values) - amount, 0.0)
 
 
 class Proximal(AbstractAsking):
