@@ -55,7 +55,7 @@ ESTIMATORS = [
 @pytest.fixture(autouse=True, scope="module")
 def _quickly_compiled():
     """Hundreds of programs that each run for a blink: what is saved in making them is not lost in running them."""
-    before = jax.config.jax_disable_most_optimizations
+    before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
