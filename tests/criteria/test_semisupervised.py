@@ -224,7 +224,7 @@ def test_a_search_deals_the_labelled_rows_and_learns_from_all() -> None:
 @pytest.mark.parametrize(
     ("parts", "dataset", "words"),
     [
-        ({"model": Mlp(widths=(4,))}, digits(50, 5, 0), "MlpNetwork has none to share.*Joint"),
+        ({"model": Mlp(widths=(4,))}, digits(50, 5, 0), "MlpNetwork has none.*Joint"),
         ({"scaler": defaults.classification().scaler}, digits(50, 5, 0), r"inputs in \[0, 1\].*UnitRange"),
         ({"criterion": Supervised(Softmax())}, digits(50, 5, 0), "missing in 5 of 55 rows, first in data row 51.*Semi"),
         ({}, Dataset(X, X[:, :1], Numbers()), "learns classes, but the target holds numbers"),
