@@ -28,7 +28,6 @@ from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers import hessianfree
 from gradwise.optimisers.hessianfree import HessianFree, conjugate_gradients, kept_at
 from gradwise.optimisers.sgd import Nesterov, Sgd
-from gradwise.testing.contracts import check_part
 from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
@@ -535,7 +534,3 @@ def test_on_an_accelerator_all_products_keep_32_bits(monkeypatch: pytest.MonkeyP
     found = precisions(the_program("highest").jaxpr)
     assert found.pop(None) == 3 + 5  # those of the gradient that is handed in, forward and back; nobody reads them
     assert found.keys() == {(jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)}
-
-
-def test_the_contract() -> None:
-    check_part(HessianFree())

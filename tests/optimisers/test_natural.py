@@ -27,7 +27,7 @@ X = RNG.normal(size=(T, 4)).astype(np.float32)
 CLASSES = RNG.integers(0, 3, T)
 
 
-@pytest.mark.parametrize("spec", [DiagonalNatural(), Tonga(rank=2, block=3), Tonga(rank=2, block=3, smoothing=0.3)])
+@pytest.mark.parametrize("spec", [Tonga(rank=2, block=3), Tonga(rank=2, block=3, smoothing=0.3)])
 def test_contract(spec) -> None:
     check_part(spec)
 
