@@ -138,7 +138,7 @@ def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progr
     levels, tunings = _recipes(asked, plan, dataset)
     start_device(options.on if options.on in {"cpu", "gpu"} else None)
     key = keys.from_seed(options.seed)
-    about = {"plan": dataclasses.asdict(plan), "seed": options.seed, "data": digest(dataset), "sets": _words(asked)}
+    about = _about(asked, plan, dataset)
     with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
         _check_shelf(work / SHELF, about)
         found = layerwise(
@@ -158,6 +158,12 @@ def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progr
     return result
 
 
+def _about(asked: Any, plan: LayerwisePlan, dataset: Dataset) -> dict[str, Any]:
+    """What must be equal for trainings of an earlier run to serve."""
+    seed = asked.options.seed
+    return {"plan": dataclasses.asdict(plan), "seed": seed, "data": digest(dataset), "sets": _words(asked)}
+
+
 def _words(asked: Any) -> list[str]:
     return [f"{item.path}={item.value}" for item in (*asked.recipe, *asked.sets)]
 
@@ -173,8 +179,6 @@ def run_layerwise(asked: Any) -> int:
     folders.check(folder, resume=options.resume, overwrite=options.overwrite)
     finished = options.resume and (folder / folders.RESULT).is_file()
     with Progress(not options.quiet) as progress:
-        if finished and not options.dry_run:
-            return tell(record.read(folder), folder, options)
         progress.phase(f"reading {options.data}")
         dataset = read(options.data, data_request(options))
         if dataset.task.kind == "inputs":
@@ -182,7 +186,11 @@ def run_layerwise(asked: Any) -> int:
         if options.dry_run:
             levels, tunings = _recipes(asked, plan, dataset)
             count = trainings_of(levels, len(tunings), plan.keep)
-            print(f"{len(levels)} levels of {plan.settings} settings, the {plan.keep} best kept: {count} trainings.")
+            words = f"{len(levels)} levels of {plan.settings} settings, the {plan.keep} best kept: {count} trainings."
+            print(json.dumps({**dataclasses.asdict(plan), "trainings": count}) if options.json else words)
             return 0
+        if finished:
+            _check_shelf(folder / SHELF, _about(asked, plan, dataset))
+            return tell(record.read(folder), folder, options)
         result = _work(asked, plan, dataset, folder, progress)
     return tell(result, folder, options)

@@ -19,7 +19,7 @@ so that batch by batch, over one epoch, it adds up to T/B times J exactly.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -37,15 +37,6 @@ from .loss import Softmax
 from .reconstruct import Reconstruction
 
 
-def _features(model: Any) -> Any:
-    if not hasattr(model, "features"):
-        raise RequestError(
-            f"`SemiSupervised` shares features between its two terms, and {type(model).__name__} has none to share. "
-            "Use a model with features and outputs: `Joint(AutoEncoder(widths=(256,)))`."
-        )
-    return model.features
-
-
 class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
     """J = supervised loss on labelled examples + `weight` * unsupervised criterion on all.
 
@@ -53,7 +44,7 @@ class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
     Larochelle and Bengio (2008) train a Boltzmann machine so, Ranzato and Szummer (2008) an auto-encoder.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("code", "decode")
+    needs: ClassVar[tuple[str, ...]] = ("features",)
     suits: ClassVar[str] = "Joint"
 
     supervised: Supervised = Supervised(Softmax())
@@ -85,7 +76,7 @@ class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
             terms["memory"] = batch.memory
         if not is_off(self.weight):
             blind = dataclasses.replace(batch, targets=jnp.zeros((batch.weights.shape[0], 0)))
-            value, told = self.unsupervised(_features(model), blind, key=theirs)
+            value, told = self.unsupervised(model.features, blind, key=theirs)
             total += self.weight * value
             terms |= {"memory": told["memory"]} if "memory" in told else {}
         return total, terms
@@ -106,7 +97,7 @@ class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
     def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
         if not isinstance(self.unsupervised, AbstractRecalling):
             return None
-        return self.unsupervised.begin(_features(model), inputs, key=key)
+        return self.unsupervised.begin(model.features, inputs, key=key)
 
     def examples(
         self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array

@@ -67,6 +67,8 @@ def test_a_run_leaves_one_network_and_how_it_was_chosen_and_goes_on_when_killed(
     assert half.metrics["test"]["log_loss"] == pytest.approx(found.metrics["test"]["log_loss"], rel=1e-4)
     again = gradwise(*SEARCH, "--out", "whole", "--resume", "--json")
     assert json.loads(again.out)["test"] == found.test
+    changed = gradwise(*SEARCH, "--out", "whole", "--resume", "--seed", "5")  # finished, but not what is asked for
+    assert (changed.code, "begun with other data" in changed.err) == (2, True)
     (here / "half" / "result.json").unlink()
     other = gradwise(*SEARCH, "--out", "half", "--resume", "--seed", "5")
     assert other.code == 2
@@ -95,3 +97,4 @@ def test_a_dry_run_counts_the_trainings(here, gradwise) -> None:
     answer = gradwise(*SEARCH, "--dry-run")
     assert answer.code == 0
     assert "10 trainings" in answer.out
+    assert json.loads(gradwise(*SEARCH, "--dry-run", "--json").out)["trainings"] == 10

@@ -234,7 +234,7 @@ def test_an_unfit_model_or_loss_is_refused_before_training(
         (Reconstruction(), "Reconstruction asks a network for `decode`, and a MlpNetwork has none. Use the model Auto"),
         (PersistentDivergence(), "PersistentDivergence asks a network for `free_energy`"),
         (MeanFieldDivergence(), "Use the model DeepBoltzmann"),
-        (SemiSupervised(), "SemiSupervised asks a network for `code`"),
+        (SemiSupervised(), "SemiSupervised asks a network for `features`"),
         (JointDivergence(), "Use the model LabelRbm"),
         (Probed(Reconstruction()), "asks a network for `decode`"),
     ],
