@@ -14,6 +14,8 @@ from gradwise.core.dataset import UNLABELLED, Classes, Column, Dataset
 from gradwise.core.errors import RequestError
 from gradwise.core.recipe import from_json, to_json
 from gradwise.data.batches import Reshuffled
+from gradwise.data.scale import UnitRange
+from gradwise.data.split import HoldOut
 from gradwise.models.activation import Sigmoid
 from gradwise.models.mlp import Mlp
 from gradwise.pretraining.layer import learner
@@ -145,3 +147,22 @@ def test_what_cannot_be_stacked_is_refused(monkeypatch):
         check_memory(LAYERS[0], 4, 60)
     monkeypatch.setattr("gradwise.core.machine.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5))
     check_memory(LAYERS[0], 4, 60)
+
+
+def test_layers_can_be_learned_greedily_with_the_labels():
+    """Row A1's other half: each layer is the hidden one of a network trained on the targets, its output thrown away."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    data = Dataset(digits.data[:200], digits.target[:200], Classes(np.arange(10)))
+    parts = {"split": HoldOut(valid=0.1, test=0.0), "scaler": UnitRange(together=True), "stopping": Off(epochs=3.0)}
+    mlps = [Mlp(widths=(units,), activation=Sigmoid(), dropout=0.0) for units in (6, 4)]
+    layers = [defaults.classification(model=mlp, **parts) for mlp in mlps]
+    learned = pretrain(layers, data, key=jax.random.key(0))
+    assert [record.task for record in learned.records] == ["classes", "classes"]
+    scaled = learned.scaler.apply(data.inputs)
+    for network in learned.networks:
+        layer = network.layers[0]
+        scaled = 1.0 / (1.0 + np.exp(-(scaled @ np.asarray(layer.weight).T + np.asarray(layer.bias))))
+    np.testing.assert_allclose(learned.encode(data.inputs), scaled, atol=1e-5)
+    assert [layer.weight.shape for layer in learned.layers] == [(6, 64), (4, 6)]
