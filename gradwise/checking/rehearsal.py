@@ -1,0 +1,107 @@
+"""A short rehearsal of the user's own training: their loss, their optimiser, their batches, a hundred updates.
+
+    seen = rehearse(subject, key=key)
+    seen.losses, seen.ratios                 the loss, and |update| / |weights| of each parameter, at each update
+
+Without an optimiser Adam stands in (`seen.stand_in`), and nothing is said about rates. Without successive batches the
+training set is shuffled, and without a training set the one batch is repeated.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Key, PyTree
+
+from ..core import keys
+from .subject import Subject, count_of, take
+
+UPDATES = 100
+_STAND_IN = 1e-3
+_LEAST = 1e-30
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a hundred updates showed. Columns of the matrices are the parameters `names`; rows are updates."""
+
+    names: tuple[str, ...]
+    losses: Float[np.ndarray, " n"]
+    weights: Float[np.ndarray, "n p"]  # root mean square of each parameter before the update
+    gradients: Float[np.ndarray, "n p"]  # of its gradient
+    updates: Float[np.ndarray, "n p"]  # of its change
+    moved: Float[np.ndarray, " p"]  # the largest change of any entry from beginning to end
+    start: PyTree
+    end: PyTree
+    stand_in: bool
+
+    @property
+    def ratios(self) -> Float[np.ndarray, "n p"]:
+        """The size of each update against that of the weights it changes."""
+        return self.updates / np.maximum(self.weights, _LEAST)
+
+
+def order_of(subject: Subject, updates: int, *, key: Key[Array, ""]) -> tuple[Any, np.ndarray]:
+    """A pool of batches, stacked, and which of them each update takes."""
+    if subject.batches:
+        usable = [batch for batch in subject.batches if count_of(batch) == count_of(subject.batches[0])]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *usable)
+        return stacked, np.arange(updates) % len(usable)
+    if subject.train is not None and count_of(subject.train) >= 2 * subject.count:
+        count, size = count_of(subject.train), subject.count
+        rounds = -(-updates // (count // size))
+        generator = keys.generator(keys.named(key, "order"))
+        rows = np.concatenate(
+            [generator.permutation(count)[: count // size * size].reshape(-1, size) for _ in range(rounds)]
+        )[:updates]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[take(subject.train, one) for one in rows])
+        return stacked, np.arange(len(rows))
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], subject.batch), np.zeros(updates, int)
+
+
+def _size(leaf: Array) -> Array:
+    return jnp.sqrt(jnp.mean(jnp.square(leaf.astype(jnp.float32)))) if leaf.size else jnp.zeros(())
+
+
+def rehearse(subject: Subject, *, updates: int = UPDATES, key: Key[Array, ""]) -> Rehearsal:
+    """So many updates as one compiled scan."""
+    optimiser = optax.adam(_STAND_IN) if subject.optimiser is None else subject.optimiser
+    update_with = optax.with_extra_args_support(optimiser).update
+    pool, order = order_of(subject, updates, key=key)
+    noise = keys.named(key, "rehearsal")
+
+    def body(carry: tuple[PyTree, PyTree], inputs: tuple[Array, Array]) -> Any:
+        parameters, state = carry
+        number, chosen = inputs
+        batch = jax.tree.map(lambda leaf: leaf[chosen], pool)
+        this = jr.fold_in(noise, number)
+        loss, gradient = jax.value_and_grad(subject.value)(parameters, batch, this)
+        extra = {"value": loss, "grad": gradient, "value_fn": lambda p: subject.value(p, batch, this)}
+        extra |= {} if subject.extra is None else subject.extra(parameters, batch, this)
+        moves, state = update_with(gradient, state, parameters, **extra)
+        sizes = [jnp.stack([_size(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (parameters, gradient, moves)]
+        return (optax.apply_updates(parameters, moves), state), (loss, *sizes)
+
+    @jax.jit
+    def run(parameters: PyTree) -> Any:
+        numbers = (jnp.arange(updates), jnp.asarray(order))
+        return jax.lax.scan(body, (parameters, optimiser.init(parameters)), numbers)
+
+    start = jax.tree.map(jnp.asarray, subject.parameters)
+    (end, _), (losses, weights, gradients, changes) = run(start)
+    moved = [jnp.max(jnp.abs(a - b), initial=0.0) for a, b in zip(*map(jax.tree.leaves, (start, end)), strict=True)]
+    return Rehearsal(
+        names=subject.names,
+        losses=np.asarray(losses, np.float64),
+        weights=np.asarray(weights, np.float64),
+        gradients=np.asarray(gradients, np.float64),
+        updates=np.asarray(changes, np.float64),
+        moved=np.asarray([float(value) for value in moved]),
+        start=start,
+        end=end,
+        stand_in=subject.optimiser is None,
+    )

@@ -1,0 +1,355 @@
+"""What is checked: a loss, a model and a batch, whatever library they were written with, in one form.
+
+    subject = Subject.of(loss, model, batch)                     an Equinox module, a Flax NNX module, any pytree
+    subject.value(subject.parameters, subject.batch, key)        the loss
+    subject.outputs(subject.parameters, inputs, key)             the network's outputs, as in training
+    subject.evaluated(subject.parameters, inputs)                the same as when it is judged: without noise
+
+`loss(model, batch, key)` may leave out the key, may take the parts of a batch one by one, and may return
+`(value, anything)`. A batch is a pytree of arrays with the examples first: `(x, y)`, a dictionary, a `gradwise` batch.
+What else is known makes more checks possible: the optimiser, the whole training set, how the model is evaluated.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree, Scalar
+
+from ..core.errors import RequestError
+from ..core.parts import Batch, apply_batch
+from ..core.tree import matching, named_leaves, trainable
+
+_KEYS = ("key", "rng", "rngs", "prng", "prng_key", "rng_key", "seed")
+_INPUTS = ("inputs", "x", "X", "image", "images", "features", "input", "data", "tokens")
+_TARGETS = ("targets", "y", "Y", "label", "labels", "target", "output", "outputs")
+
+
+def _arguments(function: Callable[..., Any]) -> list[str]:
+    """The names of the arguments a function takes by position or as `key=`."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # no Python function
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in found if p.kind in kinds or (p.kind == p.KEYWORD_ONLY and p.name in _KEYS)]
+
+
+def _takes_key(names: Sequence[str]) -> bool:
+    return bool(names) and names[-1].lower() in _KEYS
+
+
+def _call(function: Callable[..., Any], names: Sequence[str], given: Sequence[Any], key: Any) -> Any:
+    """Calls with the key, by name where it has to be."""
+    if not names:
+        return function(*given, key)
+    named = inspect.signature(function).parameters[names[-1]].kind == inspect.Parameter.KEYWORD_ONLY
+    return function(*given, **{names[-1]: key}) if named else function(*given, key)
+
+
+def count_of(batch: PyTree) -> int:
+    """How many examples a batch has: the common first axis of its arrays."""
+    sizes = [np.shape(leaf)[0] for leaf in jax.tree.leaves(batch) if np.ndim(leaf) > 0]
+    if not sizes:
+        raise RequestError("the batch holds no array whose first axis counts the examples.")
+    return max(set(sizes), key=lambda size: (sizes.count(size), size))
+
+
+def take(batch: PyTree, rows: Any) -> PyTree:
+    """Some examples of a batch; what is not of one example each (a total, a mask of another size) stays."""
+    count = count_of(batch)
+    rows = np.asarray(rows)
+
+    def chosen(leaf: Any) -> Any:
+        return leaf[rows] if np.ndim(leaf) > 0 and np.shape(leaf)[0] == count else leaf
+
+    return jax.tree.map(chosen, batch)
+
+
+def _part(batch: Any, names: Sequence[str], place: int) -> Any:
+    if isinstance(batch, Batch):
+        return getattr(batch, names[0])
+    if isinstance(batch, dict):
+        return next((batch[name] for name in names if name in batch), None)
+    if isinstance(batch, (tuple, list)) and len(batch) >= 2:
+        return batch[place]
+    return None
+
+
+def inputs_of(batch: Any) -> Any:
+    """The inputs in a batch; the batch itself where it has no parts. None where they cannot be told."""
+    found = _part(batch, _INPUTS, 0)
+    return batch if found is None and hasattr(batch, "shape") else found
+
+
+def targets_of(batch: Any) -> Any:
+    """The targets in a batch, or None."""
+    return _part(batch, _TARGETS, 1)
+
+
+def with_inputs(batch: Any, inputs: Any) -> Any:
+    """The batch with other inputs."""
+    if isinstance(batch, Batch):
+        return dataclasses.replace(batch, inputs=inputs)
+    if isinstance(batch, dict):
+        name = next(name for name in _INPUTS if name in batch)
+        return {**batch, name: inputs}
+    if isinstance(batch, (tuple, list)):
+        return type(batch)((inputs, *batch[1:]))
+    return inputs
+
+
+def _is_nnx(model: Any) -> bool:
+    return any(kind.__module__.startswith("flax.nnx") for kind in type(model).__mro__)
+
+
+def _parted(model: Any) -> tuple[PyTree, Callable[[PyTree], Any]]:
+    """What gradient descent moves, as a pytree with readable paths, and the model of such parameters."""
+    if not _is_nnx(model):
+        parameters, rest = trainable(model)
+        return parameters, lambda moved: eqx.combine(moved, rest)
+    from flax import nnx  # it is there, or the model would not be
+
+    graph, state, rest = nnx.split(model, nnx.Param, ...)
+    pure = nnx.to_pure_dict(state)
+
+    def merged(moved: PyTree) -> Any:
+        restored = jax.tree.map(lambda leaf: leaf, state)
+        nnx.replace_by_pure_dict(restored, moved)
+        return nnx.merge(graph, restored, rest, copy=True)  # or a forward pass would write into the original
+
+    return pure, merged
+
+
+def _quiet(model: Any) -> Any:
+    """A model in the mode in which it is judged."""
+    if _is_nnx(model):
+        model.eval()
+        return model
+    nodes = jax.tree.leaves(model, is_leaf=lambda node: hasattr(node, "inference"))
+    return eqx.nn.inference_mode(model) if any(hasattr(node, "inference") for node in nodes) else model
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A loss, its parameters and a batch in one form; make one with `Subject.of`.
+
+    `train`, `valid` and `test` are whole sets in the form of the batch; `batches` are successive batches in the very
+    order in which training sees them; `optimiser` is an Optax transformation, `extra(parameters, batch, key)` what its
+    update takes beside the gradient. `frozen` is a pattern of parameters that are not meant to learn (`encoder.*`).
+    `task` is "classes", "numbers" or "" where it is not known.
+    """
+
+    value: Callable[[PyTree, Any, Any], Scalar]
+    parameters: PyTree
+    batch: Any
+    model_of: Callable[[PyTree], Any]
+    outputs: Callable[[PyTree, Any, Any], Array] | None = None
+    evaluated: Callable[[PyTree, Any], Array] | None = None
+    own_evaluation: bool = False  # the user's own `evaluate`, not what is made from `apply`
+    train: Any = None
+    valid: Any = None
+    test: Any = None
+    batches: tuple[Any, ...] = ()
+    optimiser: Any = None
+    extra: Callable[[PyTree, Any, Any], dict[str, Any]] | None = None
+    frozen: str = ""
+    task: str = ""
+    columns: tuple[str, ...] = ()
+    name: str = "problem"
+    place: str = ""  # file and line of the user's loss
+
+    @classmethod
+    def of(
+        cls,
+        loss: Callable[..., Any],
+        model: Any,
+        batch: Any,
+        *,
+        apply: Callable[..., Any] | None = None,
+        evaluate: Callable[..., Any] | None = None,
+        train: Any = None,
+        valid: Any = None,
+        test: Any = None,
+        batches: Iterable[Any] = (),
+        optimiser: Any = None,
+        frozen: str = "",
+        task: str = "",
+        columns: Sequence[str] = (),
+        name: str = "",
+    ) -> "Subject":
+        """`apply(model, inputs, key)` gives a batch's outputs, `evaluate(model, inputs)` those by which it is judged.
+
+        Without `apply` the model itself is called: an Equinox module on each example, any other callable on all.
+        """
+        if not callable(loss):
+            raise RequestError(f"`loss` must be a function loss(model, batch, key); got a {type(loss).__name__}.")
+        parameters, model_of = _parted(model)
+        if not jax.tree.leaves(parameters):
+            raise RequestError(f"the model ({type(model).__name__}) has no trainable array: there is nothing to check.")
+        count_of(batch)
+        value = _value_of(loss, model_of, parameters, batch)
+        apply = _default_apply(model) if apply is None and callable(model) else apply
+        subject = cls(
+            value=value,
+            parameters=parameters,
+            batch=batch,
+            model_of=model_of,
+            outputs=None if apply is None else _outputs_of(apply, model_of),
+            evaluated=_evaluated_of(apply, evaluate, model_of),
+            own_evaluation=evaluate is not None,
+            train=train,
+            valid=valid,
+            test=test,
+            batches=tuple(batches),
+            optimiser=optimiser,
+            frozen=frozen,
+            task=task or _task_of(batch),
+            columns=tuple(columns),
+            name=name or getattr(loss, "__name__", "problem"),
+            place=_place_of(loss),
+        )
+        subject.check()
+        return subject
+
+    def check(self) -> None:
+        """Refuses a loss that cannot be called on the batch, or that gives no single number, in one line."""
+        key = jax.random.key(0)
+        try:
+            given = jax.eval_shape(self.value, self.parameters, self.batch, key)
+        except RequestError:
+            raise
+        except Exception as problem:
+            told = str(problem).strip().splitlines()
+            raise RequestError(
+                f"the loss cannot be computed on this batch: {type(problem).__name__}: {told[0] if told else ''}"
+            ) from problem
+        if given.shape != () or not jnp.issubdtype(given.dtype, jnp.floating):
+            raise RequestError(
+                f"the loss must be one number; it is {given.dtype} of shape {given.shape}. Take its mean over the batch."
+            )
+
+    @property
+    def count(self) -> int:
+        return count_of(self.batch)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The paths of the parameters, in the order of their leaves."""
+        return tuple(name for name, _ in named_leaves(self.parameters))
+
+    @property
+    def frozen_names(self) -> frozenset[str]:
+        """The parameters that are not meant to learn."""
+        if not self.frozen:
+            return frozenset()
+        marks = named_leaves(matching(self.parameters, self.frozen))
+        return frozenset(name for name, mark in marks if mark)
+
+    @property
+    def size(self) -> int:
+        """How many numbers the parameters are."""
+        return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(self.parameters))
+
+    def gradient(self, parameters: PyTree, batch: Any, key: Any) -> PyTree:
+        return jax.grad(self.value)(parameters, batch, key)
+
+    def smaller(self, count: int) -> "Subject":
+        """The same subject on the first so many examples of its batch."""
+        rows = np.arange(min(count, self.count))
+        return dataclasses.replace(self, batch=take(self.batch, rows))
+
+
+def _forms(loss: Callable[..., Any], batch: Any) -> list[tuple[bool, bool]]:
+    """The ways in which a loss may want its arguments, likeliest first: batch spread out or not, with a key or not."""
+    names = _arguments(loss)
+    parts = len(batch) if isinstance(batch, (tuple, list)) and len(batch) > 1 else 0
+    keyed = _takes_key(names)
+    given = len(names) - 1 - keyed
+    if not names:
+        return [(False, True), (False, False)]
+    if given == 1:
+        return [(False, keyed)]
+    spread = [(True, keyed)] if parts and given == parts else []
+    spread += [(True, True)] if parts and given == parts + 1 and not keyed else []
+    return [*spread, *([(False, True)] if given == 2 and not keyed else [])] or [(False, keyed)]
+
+
+def _value_of(
+    loss: Callable[..., Any], model_of: Callable[[PyTree], Any], parameters: PyTree, batch: Any
+) -> Callable[..., Scalar]:
+    """The loss as a function of parameters, batch and key: in the first form of its arguments that works."""
+    names = _arguments(loss)
+
+    def form(spread: bool, keyed: bool) -> Callable[..., Scalar]:
+        def value(parameters: PyTree, given: Any, key: Any) -> Scalar:
+            arguments = (model_of(parameters), *given) if spread else (model_of(parameters), given)
+            found = _call(loss, names, arguments, key) if keyed else loss(*arguments)
+            return jnp.asarray(found[0] if isinstance(found, tuple) else found)
+
+        return value
+
+    forms = [form(*one) for one in _forms(loss, batch)]
+    for value in forms[:-1]:
+        try:
+            jax.eval_shape(value, parameters, batch, jax.random.key(0))
+        except Exception:  # noqa: S112  another form may fit; the last one's problem is told by `check`
+            continue
+        return value
+    return forms[-1]
+
+
+def _default_apply(model: Any) -> Callable[..., Any]:
+    if isinstance(model, eqx.Module):
+        return lambda network, inputs, key: apply_batch(network, inputs, key)
+    return lambda network, inputs: network(inputs)
+
+
+def _applied(apply: Callable[..., Any], model: Any, inputs: Any, key: Any) -> Array:
+    """`apply(model, inputs)`, with the key where it takes one."""
+    names = _arguments(apply)
+    return _call(apply, names, (model, inputs), key) if len(names) > 2 else apply(model, inputs)
+
+
+def _outputs_of(apply: Callable[..., Any], model_of: Callable[[PyTree], Any]) -> Callable[..., Array]:
+    return lambda parameters, inputs, key: _applied(apply, model_of(parameters), inputs, key)
+
+
+def _evaluated_of(
+    apply: Callable[..., Any] | None, evaluate: Callable[..., Any] | None, model_of: Callable[[PyTree], Any]
+) -> Callable[..., Array] | None:
+    if evaluate is not None:
+        return lambda parameters, inputs: _applied(evaluate, model_of(parameters), inputs, None)
+    if apply is None:
+        return None
+    return lambda parameters, inputs: _applied(apply, _quiet(model_of(parameters)), inputs, None)
+
+
+def _task_of(batch: Any) -> str:
+    """Whole numbers in one column are classes, real ones are numbers."""
+    targets = targets_of(batch)
+    if targets is None or not hasattr(targets, "dtype"):
+        return ""
+    whole = jnp.issubdtype(targets.dtype, jnp.integer)
+    return "classes" if whole and np.ndim(targets) == 1 else "numbers" if not whole else ""
+
+
+def _place_of(loss: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(loss), "__code__", None)
+    return "" if code is None else f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno} in {code.co_name}"
+
+
+def in_64_bits(tree: PyTree) -> PyTree:
+    """The same numbers in 64 bits; to be called, and used, inside `jax.enable_x64(True)`."""
+
+    def wider(leaf: Any) -> Any:
+        if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating):
+            return jnp.asarray(np.asarray(leaf), jnp.float64)
+        return leaf
+
+    return jax.tree.map(wider, tree)
