@@ -1,1 +1,1 @@
-"""Is anything wrong, where, and what next: checks of a loss and its gradient, of data, wiring, learning, rates, flow."""
+"""Is anything wrong, where, and what next: checks of gradients, data, wiring, learning, rates, flow, choices."""

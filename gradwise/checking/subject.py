@@ -115,7 +115,8 @@ def _parted(model: Any) -> tuple[PyTree, Callable[[PyTree], Any]]:
         return parameters, lambda moved: eqx.combine(moved, rest)
     from flax import nnx  # it is there, or the model would not be
 
-    graph, state, rest = nnx.split(model, nnx.Param, ...)
+    parted: Any = nnx.split(model, nnx.Param, ...)
+    graph, state, rest = parted
     pure = nnx.to_pure_dict(state)
 
     def merged(moved: PyTree) -> Any:
@@ -231,7 +232,8 @@ class Subject:
             ) from problem
         if given.shape != () or not jnp.issubdtype(given.dtype, jnp.floating):
             raise RequestError(
-                f"the loss must be one number; it is {given.dtype} of shape {given.shape}. Take its mean over the batch."
+                f"the loss must be one number; it is {given.dtype} of shape {given.shape}. "
+                "Take its mean over the batch."
             )
 
     @property
@@ -298,7 +300,7 @@ def _value_of(
     for value in forms[:-1]:
         try:
             jax.eval_shape(value, parameters, batch, jax.random.key(0))
-        except Exception:  # noqa: S112  another form may fit; the last one's problem is told by `check`
+        except Exception:  # whatever it was: another form may fit, and what the last one lacks is told by `check`
             continue
         return value
     return forms[-1]

@@ -87,10 +87,10 @@ def read_checked(folder: Path) -> Checked:
         raise RequestError(f"{folder} holds no check: it has no {FILE}.")
     try:
         plain = json.loads(path.read_text())
-        return Checked(
-            findings=tuple(Finding(**one) for one in plain["findings"]),
-            ran=tuple(Ran(**one) for one in plain["ran"]),
-            **{name: tuple(plain[name]) if name == "remedies" else plain[name] for name in _PLAIN},
-        )
+        known: dict[str, Any] = {name: plain[name] for name in _PLAIN}
+        known |= {"remedies": tuple(plain["remedies"])}
+        known |= {"findings": tuple(Finding(**one) for one in plain["findings"])}
+        known |= {"ran": tuple(Ran(**one) for one in plain["ran"])}
+        return Checked(**known)
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise RequestError(f"{path} is damaged: {type(problem).__name__}: {problem}.") from None

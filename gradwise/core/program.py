@@ -30,6 +30,7 @@ BENT = (
     *("tanh", "logistic", "erf", "max", "clamp", "sin", "cos", "exp", "log1p", "abs", "select_n", "sign"),
     *("round", "floor", "ceil"),
 )
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "flax", "jaxtyping", "beartype")
 
 
@@ -99,9 +100,10 @@ def inner(equation: Any) -> tuple[Any, Any] | None:
 def _is_ours(file: str) -> bool:
     """Whether a file belongs to a library rather than to the user: their own line is what they can change."""
     words = file.replace(os.sep, "/").split("/")
-    if "site-packages" in words or "dist-packages" in words:
-        return any(library in words for library in _LIBRARIES)
-    return words[-1].startswith("<") or "gradwise" in words[:-1] and "tests" not in words
+    if file.startswith(_PACKAGE) or words[-1].startswith("<"):
+        return True
+    installed = "site-packages" in words or "dist-packages" in words
+    return installed and any(library in words for library in _LIBRARIES)
 
 
 def _line(equation: Any) -> str:

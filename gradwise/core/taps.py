@@ -23,8 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
 from .objective import Objective
-
-_CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "remat2")
+from .program import bind, inner, is_literal
 
 # Where an equation stands: its number in the program, after those of the calls it stands in. The equation itself would
 # not do: two calls of one compiled function share their equations.
@@ -40,32 +39,6 @@ class _Use(NamedTuple):
     turned: bool
 
 
-class _Program(NamedTuple):
-    """What stands inside a call."""
-
-    jaxpr: Any
-    consts: Any
-
-
-def _inner(equation: Any) -> _Program | None:
-    """The program inside a call, if this is a call that can be opened."""
-    if equation.primitive.name not in _CALLS:
-        return None
-    found = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-    return _Program(getattr(found, "jaxpr", found), getattr(found, "consts", ()))
-
-
-def _bind(equation: Any, values: list[Any]) -> list[Any]:
-    told = equation.primitive.get_bind_params(equation.params)
-    functions, settings = told if isinstance(told, tuple) else ((), told)  # before JAX 0.10 the two came apart
-    found = equation.primitive.bind(*functions, *values, **settings)
-    return list(found) if equation.primitive.multiple_results else [found]
-
-
-def _is_literal(variable: Any) -> bool:
-    return hasattr(variable, "val")
-
-
 def _uses(
     jaxpr: Any, given: list[tuple[int, bool] | None], found: dict[int, list[_Use]], within: _Place = ()
 ) -> list[tuple[int, bool] | None]:
@@ -73,14 +46,14 @@ def _uses(
     marks = {variable: mark for variable, mark in zip(jaxpr.invars, given, strict=True) if mark is not None}
 
     def mark_of(variable: Any) -> tuple[int, bool] | None:
-        return None if _is_literal(variable) else marks.get(variable)
+        return None if is_literal(variable) else marks.get(variable)
 
     for number, equation in enumerate(jaxpr.eqns):
         place = (*within, number)
         read = [mark_of(variable) for variable in equation.invars]
-        inner = _inner(equation)
-        if inner is not None:
-            passed = _uses(inner.jaxpr, read, found, place)  # a call may hand a parameter back
+        opened = inner(equation)
+        if opened is not None:
+            passed = _uses(opened[0], read, found, place)  # a call may hand a parameter back
             marks.update((v, mark) for v, mark in zip(equation.outvars, passed, strict=True) if mark is not None)
         elif equation.primitive.name == "transpose" and equation.params["permutation"] == (1, 0) and read[0]:
             marks[equation.outvars[0]] = (read[0][0], not read[0][1])  # `x @ W.T` reads W through its transpose
@@ -113,18 +86,18 @@ class _Reader:
         values.update(zip(jaxpr.invars, arguments, strict=True))
         for number, equation in enumerate(jaxpr.eqns):
             place = (*within, number)
-            given = [v.val if _is_literal(v) else values[v] for v in equation.invars]
-            inner = _inner(equation)
-            if inner is not None and any(tap[: len(place)] == place for tap in self.taps):
-                results = self.run(*inner, given, place)  # calls without a tap inside are left whole
+            given = [v.val if is_literal(v) else values[v] for v in equation.invars]
+            opened = inner(equation)
+            if opened is not None and any(tap[: len(place)] == place for tap in self.taps):
+                results = self.run(*opened, given, place)  # calls without a tap inside are left whole
             else:
-                results = _bind(equation, given)
+                results = bind(equation, given)
             if place in self.taps:
                 parameter = self.taps[place]
                 self.inputs[parameter] = next(value for value in given if jnp.ndim(value) == 1)
                 results = [results[0] + self.nudges[parameter]]
             values.update(zip(equation.outvars, results, strict=True))
-        return [v.val if _is_literal(v) else values[v] for v in jaxpr.outvars]
+        return [v.val if is_literal(v) else values[v] for v in jaxpr.outvars]
 
 
 class Terms(eqx.Module):
@@ -264,12 +237,12 @@ def _marked(jaxpr: Any, given: list[bool]) -> list[bool]:
     marks = {variable for variable, mark in zip(jaxpr.invars, given, strict=True) if mark}
 
     def among(variable: Any) -> bool:
-        return not _is_literal(variable) and variable in marks
+        return not is_literal(variable) and variable in marks
 
     for equation in jaxpr.eqns:
-        inner = _inner(equation)
+        opened = inner(equation)
         inside = [among(variable) for variable in equation.invars]
-        results = [any(inside)] * len(equation.outvars) if inner is None else _marked(inner.jaxpr, inside)
+        results = [any(inside)] * len(equation.outvars) if opened is None else _marked(opened[0], inside)
         marks.update(variable for variable, mark in zip(equation.outvars, results, strict=True) if mark)
     return [among(variable) for variable in jaxpr.outvars]
 

@@ -2,7 +2,9 @@
 
 import dataclasses
 
-from gradwise.core.finding import Finding
+import pytest
+
+from gradwise.core.finding import Finding, worst_first
 
 
 def test_a_finding_survives_being_written() -> None:
@@ -12,3 +14,13 @@ def test_a_finding_survives_being_written() -> None:
 
 def test_row_and_next_step_may_be_left_out() -> None:
     assert Finding("note", "something.") == Finding("note", "something.", "", "")
+
+
+def test_the_worst_come_first_and_keep_their_order() -> None:
+    given = [Finding("note", "a."), Finding("error", "b."), Finding("warning", "c."), Finding("error", "d.")]
+    assert [finding.what for finding in worst_first(given)] == ["b.", "d.", "c.", "a."]
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(ValueError, match="one of error, warning, note; got 'fatal'"):
+        Finding("fatal", "something.")

@@ -1,0 +1,207 @@
+"""`check`: is anything wrong, where, and what next.
+
+    gradwise.check(loss, model, batch)                    any loss of yours: Equinox, Flax NNX, plain pytrees
+    gradwise.check(recipe, dataset)                       what `fit` would train
+    gradwise.check(record)                                what `fit` has trained: from its record alone
+
+The journey: one area after another measures and finds; what only follows from another finding is said quietly; the
+verdict is one sentence with its evidence and what to do next. An area that cannot be run on this problem says why and
+costs nothing but itself. With a folder each finished area is kept there, and a check that was killed goes on.
+"""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jaxtyping import Array, Key
+
+from .. import __version__
+from ..core import keys, machine
+from ..core.checked import Checked, Ran
+from ..core.dataset import Dataset
+from ..core.errors import RequestError, WorkError, nearest
+from ..core.finding import Finding
+from ..core.recipe import Recipe
+from ..core.record import Fit, finite, write_whole
+from .areas import OF_RECIPE, OF_SUBJECT, Area, Course
+from .causes import settled
+from .diagnose import diagnose
+from .recipes import prepare
+from .subject import Subject
+from .verdict import Judgement, judge
+
+PARTIAL = "check.partial.json"
+
+
+def silent(name: str) -> None:
+    """Watches nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Keeping:
+    """How to run, as opposed to what to check: `folder` keeps each finished area, `watch` is told of each begun one."""
+
+    folder: Path | None = None
+    resume: bool = False
+    watch: Callable[[str], None] = silent
+
+
+Result = tuple[Ran, tuple[Finding, ...], dict[str, Any]]
+
+
+def _chosen(areas: dict[str, Area], only: Sequence[str]) -> dict[str, Area]:
+    for name in only:
+        if name not in areas:
+            raise RequestError(f"there is no check {name!r} here.{nearest(name, areas)}")
+    return {name: area for name, area in areas.items() if not only or name in only}
+
+
+def _kept(keeping: Keeping, about: list[Any]) -> dict[str, Result]:
+    """The areas that an earlier check of the same thing finished."""
+    path = None if keeping.folder is None else keeping.folder / PARTIAL
+    if path is None or not keeping.resume or not path.is_file():
+        return {}
+    try:
+        plain = json.loads(path.read_text())
+        same = plain["about"] == finite(about)
+        areas = plain["areas"] if same else {}
+        return {
+            name: (Ran(**one["ran"]), tuple(Finding(**finding) for finding in one["findings"]), one["evidence"])
+            for name, one in areas.items()
+        }
+    except (ValueError, KeyError, TypeError) as problem:
+        raise WorkError(f"{path} is damaged ({type(problem).__name__}): leave --resume out to begin again.") from None
+
+
+def _keep(keeping: Keeping, about: list[Any], results: dict[str, Result]) -> None:
+    if keeping.folder is None:
+        return
+    areas = {
+        name: {
+            "ran": dataclasses.asdict(ran),
+            "findings": [dataclasses.asdict(finding) for finding in found],
+            "evidence": evidence,
+        }
+        for name, (ran, found, evidence) in results.items()
+    }
+    write_whole(keeping.folder / PARTIAL, json.dumps(finite({"about": about, "areas": areas})).encode())
+
+
+def _run(name: str, area: Area, course: Course) -> Result:
+    """One area. What the problem makes impossible is told, and the other areas are run all the same."""
+    begun = time.monotonic()
+    try:
+        found, evidence = area(course)
+    except Exception as problem:
+        first = (str(problem).strip().splitlines() or [""])[0]
+        why = f"{type(problem).__name__}: {first}"
+        return Ran(name, "left out", time.monotonic() - begun, why), (), {}
+    found = tuple(found)
+    outcome = "found" if any(one.level != "note" for one in found) else "passed"
+    return Ran(name, outcome, time.monotonic() - begun), found, dict(finite(evidence))
+
+
+def _checked(
+    name: str, course: Course, areas: dict[str, Area], keeping: Keeping, about: list[Any], seed: int
+) -> Checked:
+    machine.use_compilation_cache()
+    begun = time.monotonic()
+    results = _kept(keeping, about)
+    for area_name, area in areas.items():
+        if area_name not in results:
+            keeping.watch(area_name)
+            results[area_name] = _run(area_name, area, course)
+            _keep(keeping, about, results)
+        course.known[area_name] = results[area_name][2]
+    findings = settled(finding for _, found, _ in results.values() for finding in found)
+    said = judge(course.numbers(), findings)
+    seconds = sum(ran.seconds for ran, _, _ in results.values()) if keeping.resume else time.monotonic() - begun
+    return _record(name, said, findings, results, seconds, seed)
+
+
+def _record(
+    name: str, said: Judgement, findings: tuple[Finding, ...], results: dict[str, Result], seconds: float, seed: int
+) -> Checked:
+    evidence = {area: found for area, (_, _, found) in results.items() if found}
+    return Checked(
+        subject=name,
+        verdict=said.sentence,
+        findings=(*findings, *said.findings),
+        remedies=said.remedies,
+        ran=tuple(ran for ran, _, _ in results.values()),
+        evidence={**evidence, "verdict": dict(finite({"kind": said.kind, **said.evidence}))},
+        seconds=seconds,
+        seed=seed,
+        version=__version__,
+        machine=machine.describe(),
+    )
+
+
+def check_subject(
+    subject: Subject, *, key: Key[Array, ""], only: Sequence[str] = (), keeping: Keeping = Keeping()
+) -> Checked:
+    """All checks of a loss, a model and a batch."""
+    areas = _chosen(OF_SUBJECT, only)
+    seed = keys.seed_of(key)
+    about = ["subject", subject.name, subject.place, list(subject.names), subject.size, subject.count, seed, __version__]
+    return _checked(subject.name, Course(subject, key), areas, keeping, about, seed)
+
+
+def check_recipe(
+    recipe: Recipe,
+    dataset: Dataset,
+    *,
+    key: Key[Array, ""],
+    only: Sequence[str] = (),
+    keeping: Keeping = Keeping(),
+    about: Sequence[Any] = (),
+) -> Checked:
+    """All checks of what `fit` would train with this key, then a training, for the verdict."""
+    areas = _chosen(OF_RECIPE, only)
+    keeping.watch("preparing")
+    prepared = prepare(recipe, dataset, key=key)
+    seed = keys.seed_of(key)
+    course = Course(prepared.subject, key, prepared, dataset)
+    named = ["recipe", dataset.name, len(dataset), list(prepared.subject.names), seed, __version__, *about]
+    return _checked(dataset.name, course, areas, keeping, named, seed)
+
+
+def check_record(record: Fit) -> Checked:
+    """What the record of a finished run shows: nothing is run."""
+    begun = time.monotonic()
+    said, found = diagnose(record)
+    findings = settled((*record.findings, *found))
+    ran = Ran("record", "found" if any(one.level != "note" for one in findings) else "passed")
+    results: dict[str, Result] = {"record": (ran, findings, {})}
+    name = str(record.data.get("name") or "run")
+    return _record(name, said, findings, results, time.monotonic() - begun, record.seed)
+
+
+def check(
+    what: Any,
+    model: Any = None,
+    batch: Any = None,
+    *,
+    key: Key[Array, ""] | None = None,
+    only: Sequence[str] = (),
+    keeping: Keeping = Keeping(),
+    **more: Any,
+) -> Checked:
+    """Checks a loss with its model and a batch, a recipe with its data set, or the record of a run.
+
+    `only` names the checks to run. For a loss, `more` is what else is known of the training (see `Subject.of`): `apply`,
+    `evaluate`, `train`, `valid`, `test`, `batches`, `optimiser`, `frozen`, `task`, `columns`.
+    """
+    key = jax.random.key(0) if key is None else key
+    if isinstance(what, Fit):
+        return check_record(what)
+    if isinstance(what, Recipe):
+        if not isinstance(model, Dataset):
+            raise RequestError(f"a recipe is checked with its data: check(recipe, dataset); got {type(model).__name__}.")
+        return check_recipe(what, model, key=key, only=only, keeping=keeping)
+    subject = what if isinstance(what, Subject) else Subject.of(what, model, batch, **more)
+    return check_subject(subject, key=key, only=only, keeping=keeping)

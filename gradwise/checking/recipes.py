@@ -1,0 +1,124 @@
+"""A recipe and its data as a subject: what `fit` would train, ready to be checked before it does.
+
+    prepared = prepare(recipe, dataset, key=key)
+    prepared.subject.value(prepared.subject.parameters, prepared.subject.batch, key)
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key, PyTree
+
+from ..core import keys
+from ..core.adapt import as_criterion
+from ..core.dataset import Dataset
+from ..core.objective import gather
+from ..core.parts import AbstractUnsupervised, Batch, FittedScaler, apply_batch
+from ..core.recipe import Recipe
+from ..training.placing import place, refuse_unlabelled, split_labelled, target_units
+from ..training.state import Examples, Problem, State, init
+from .subject import Subject
+
+_CALIBRATION_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The parts of the data, the network before its first update, and both as a subject."""
+
+    subject: Subject
+    recipe: Recipe
+    parts: tuple[Dataset, Dataset, Dataset | None]
+    scaler: FittedScaler
+    problem: Problem
+    state: State
+
+
+def _whole(examples: Examples, memory: PyTree) -> Batch:
+    """All examples of a part in the form of a batch."""
+    rows = jnp.arange(len(examples), dtype=jnp.int32)
+    return gather(examples, rows, jnp.ones(len(examples)), memory)
+
+
+def _named_columns(train: Dataset, width: int) -> tuple[str, ...]:
+    """The names of the network's inputs, where scaling kept them one by one."""
+    names = tuple(column.name for column in train.columns)
+    return names if len(names) == width else ()
+
+
+def prepare(recipe: Recipe, dataset: Dataset, *, key: Key[Array, ""]) -> Prepared:
+    """Splits, scales and builds as `fit` does with the same key, and trains nothing."""
+    criterion = as_criterion(recipe.criterion)
+    dataset = dataset.without_targets() if isinstance(criterion, AbstractUnsupervised) else dataset
+    refuse_unlabelled(criterion, dataset)
+    criterion.check_task(dataset.task)
+    train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
+    scaler = recipe.scaler.fit(train.inputs, train.columns)
+    units = target_units(train)
+    placed = [None if part is None else place(part, scaler, units, None) for part in (train, valid, test)]
+    assert placed[0] is not None
+    assert placed[1] is not None
+    problem, state = init(
+        recipe,
+        placed[0],
+        placed[1],
+        outputs=dataset.task.outputs,
+        classes=dataset.task.outputs if dataset.task.kind == "classes" else 0,
+        key=key,
+    )
+    batches = _first_batches(problem, state.memory)
+
+    def value(parameters: PyTree, batch: Batch, noise: Any) -> Array:
+        return problem.recipe.criterion(problem.model(parameters), batch, key=noise)[0]
+
+    def outputs(parameters: PyTree, inputs: Any, noise: Any) -> Array:
+        return apply_batch(problem.model(parameters), inputs, noise)
+
+    def evaluated(parameters: PyTree, inputs: Any) -> Array:
+        network = problem.model(parameters)
+        if getattr(network, "needs_calibration", False):
+            network = network.calibrate(problem.train.inputs[:_CALIBRATION_ROWS])
+        return apply_batch(network, inputs, None)
+
+    def extra(parameters: PyTree, batch: Batch, noise: Any) -> dict[str, Any]:
+        return {"objective": problem.objective(batch, jnp.zeros((), jnp.int32))}
+
+    subject = Subject(
+        value=value,
+        parameters=state.parameters,
+        batch=batches[0],
+        model_of=problem.model,
+        outputs=outputs,
+        evaluated=evaluated,
+        train=_whole(placed[0], state.memory),
+        valid=_whole(placed[1], state.memory),
+        test=None if placed[2] is None else _whole(placed[2], state.memory),
+        batches=batches,
+        optimiser=problem.recipe.optimiser.build(),
+        extra=extra,
+        task=dataset.task.kind,
+        columns=_named_columns(train, int(np.prod(placed[0].inputs.shape[1:]))),
+        name=dataset.name,
+    )
+    subject.check()
+    return Prepared(subject, recipe, (train, valid, test), scaler, problem, state)
+
+
+def _first_batches(problem: Problem, memory: PyTree, count: int = 50) -> tuple[Batch, ...]:
+    """The batches of the first updates, in the order in which training will see them; whole ones alone."""
+    numbers = jnp.arange(count, dtype=jnp.int32)
+    rows, present, _ = problem.recipe.batches.indices(numbers, len(problem.train), key=problem.key)
+    full = np.flatnonzero(np.asarray(present).all(axis=1))
+    chosen = full if len(full) else np.arange(1)
+    return tuple(gather(problem.train, rows[number], present[number], memory) for number in chosen)
+
+
+def with_batch(prepared: Prepared, count: int) -> Subject:
+    """The subject with a batch of so many examples: enough of them for statistics of units."""
+    train = prepared.subject.train
+    rows = np.arange(min(count, len(prepared.problem.train)))
+    batch = jax.tree.map(lambda leaf: leaf, gather(prepared.problem.train, jnp.asarray(rows), jnp.ones(len(rows))))
+    return replace(prepared.subject, batch=replace(batch, memory=train.memory))

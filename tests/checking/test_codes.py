@@ -1,0 +1,48 @@
+"""Every code has a page and a row that has words; every page belongs to a code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gradwise.checking import codes
+from gradwise.checking.codes import CODES, found, page
+from gradwise.core.chapter import ROWS
+from gradwise.core.errors import RequestError
+from gradwise.core.finding import LEVELS
+
+PAGES = Path(codes.__file__).parent / "pages"
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_has_a_page_that_says_what_to_do(code: str) -> None:
+    text = page(code)
+    assert text.startswith(f"# {code}: {CODES[code].title}\n")
+    for heading in ("What it means", "How it is measured", "What to do", "When it is a false alarm"):
+        assert f"\n## {heading}\n" in text
+    assert re.search(rf"Chapter: rows? .*\b{CODES[code].row}\b", text.strip().splitlines()[-1])
+    assert CODES[code].row in ROWS
+    assert CODES[code].level in LEVELS
+
+
+def test_every_page_belongs_to_a_code() -> None:
+    assert {path.stem for path in PAGES.glob("*.md")} == set(CODES)
+
+
+def test_a_finding_takes_row_and_level_from_its_code() -> None:
+    finding = found("GW101", "the sign is wrong.", where="layers.0.weight", next="turn it.", ratio=-1.0)
+    assert (finding.level, finding.row, finding.code) == ("error", "F1", "GW101")
+    assert finding.evidence == {"ratio": -1.0}
+    assert found("GW101", "perhaps.", level="note").level == "note"
+
+
+def test_an_unknown_code_is_refused_with_the_nearest() -> None:
+    assert page("gw101").startswith("# GW101")
+    with pytest.raises(RequestError, match="there is no finding 'GW100'. Did you mean 'GW10"):
+        page("GW100")
+
+
+def test_every_code_used_in_the_house_is_known() -> None:
+    house = Path(codes.__file__).parents[1]
+    used = {code for path in house.rglob("*.py") for code in re.findall(r"GW\d{3}", path.read_text())}
+    assert used <= set(CODES)
