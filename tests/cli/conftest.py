@@ -76,13 +76,18 @@ def gradwise() -> Callable[..., Said]:
 
 @pytest.fixture
 def program() -> Callable[..., "subprocess.Popen[str]"]:
-    """The command line, started as a process of its own."""
+    """The command line, started as a process of its own.
+
+    A shell lets what it runs in the background ignore Ctrl-C, and so would all that these tests start from there.
+    """
+    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    begin = listening + "import sys; from gradwise.cli.main import run; sys.exit(run())"
 
     def start(*words: str, **options: object) -> "subprocess.Popen[str]":
         root = Path(__file__).parents[2]
         environment = {**os.environ, "PYTHONPATH": str(root), **options.pop("env", {})}  # type: ignore[dict-item]
         return subprocess.Popen(
-            [sys.executable, "-m", "gradwise.cli.main", *words],
+            [sys.executable, "-c", begin, *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

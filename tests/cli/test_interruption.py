@@ -84,7 +84,7 @@ def test_ctrl_c_before_training_leaves_nothing(table, program):
     os.mkfifo(table.with_name("pipe"))
     process = program("fit", "pipe", "--target", "kind", "--out", "mine", cwd=table.parent)
     with open(table.with_name("pipe"), "w"):  # opens when the program does, which then waits for rows
-        time.sleep(0.5)  # a signal in the very moment of opening can be lost between two lines of Python
+        time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
