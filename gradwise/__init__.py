@@ -2,6 +2,7 @@
 
     import gradwise
     result = gradwise.fit(gradwise.defaults.classification(), dataset, key=jax.random.key(0))
+    gradwise.check(loss, model, batch)
     gradwise.Classifier().fit(X, y).score(X, y)
     gradwise.AutoClassifier("10min").fit(X, y).study_
     gradwise.DenoisingAutoEncoder().fit(X).transform(X)
@@ -30,6 +31,9 @@ _HOMES = {
     "Plan": "gradwise.searching.search",
     "Study": "gradwise.core.study",
     "Space": "gradwise.core.space",
+    "check": "gradwise.checking.check",
+    "Subject": "gradwise.checking.subject",
+    "Checked": "gradwise.core.checked",
     "report": "gradwise.reporting.report",
     "Recipe": "gradwise.core.recipe",
     "Dataset": "gradwise.core.dataset",

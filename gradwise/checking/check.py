@@ -27,7 +27,7 @@ from ..core.errors import RequestError, WorkError, nearest
 from ..core.finding import Finding
 from ..core.recipe import Recipe
 from ..core.record import Fit, finite, write_whole
-from .areas import OF_RECIPE, OF_SUBJECT, Area, Course
+from .areas import OF_RECIPE, OF_SUBJECT, Area, Case
 from .causes import settled
 from .diagnose import diagnose
 from .recipes import prepare
@@ -91,11 +91,11 @@ def _keep(keeping: Keeping, about: list[Any], results: dict[str, Result]) -> Non
     write_whole(keeping.folder / PARTIAL, json.dumps(finite({"about": about, "areas": areas})).encode())
 
 
-def _run(name: str, area: Area, course: Course) -> Result:
+def _run(name: str, area: Area, case: Case) -> Result:
     """One area. What the problem makes impossible is told, and the other areas are run all the same."""
     begun = time.monotonic()
     try:
-        found, evidence = area(course)
+        found, evidence = area(case)
     except Exception as problem:
         first = (str(problem).strip().splitlines() or [""])[0]
         why = f"{type(problem).__name__}: {first}"
@@ -105,20 +105,38 @@ def _run(name: str, area: Area, course: Course) -> Result:
     return Ran(name, outcome, time.monotonic() - begun), found, dict(finite(evidence))
 
 
-def _checked(
-    name: str, course: Course, areas: dict[str, Area], keeping: Keeping, about: list[Any], seed: int
-) -> Checked:
+def _said(case: Case, findings: tuple[Finding, ...], ran: Sequence[Ran]) -> Judgement:
+    """The verdict: from errors of training and test where there are some, else from the findings alone."""
+    numbers = case.numbers
+    errors = [one for one in findings if one.level == "error"]
+    if numbers is not None and not errors:
+        return judge(numbers, findings)
+    warnings = [one for one in findings if one.level == "warning"]
+    worst = (errors or warnings)[:1]
+    remedies = tuple(dict.fromkeys(one.next for one in (*errors, *warnings) if one.next))
+    if not worst:
+        done = sum(one.outcome != "left out" for one in ran)
+        return Judgement(f"Nothing stands out: {done} checks of {case.subject.name} passed.", "fine")
+    count, word = len(errors or warnings), "error" if errors else "warning"
+    several = f"{count} {word}s, first {worst[0].code}" if count > 1 else f"one {word}, {worst[0].code}"
+    opening = "Something is broken" if errors else "No error, but something may hurt"
+    where = f" at {worst[0].where}" if worst[0].where else ""
+    sentence = f"{opening}: {several}{where}: {worst[0].what}"
+    return Judgement(sentence, "broken" if errors else "unsure", {}, remedies)
+
+
+def _checked(name: str, case: Case, areas: dict[str, Area], keeping: Keeping, about: list[Any], seed: int) -> Checked:
     machine.use_compilation_cache()
     begun = time.monotonic()
     results = _kept(keeping, about)
     for area_name, area in areas.items():
         if area_name not in results:
             keeping.watch(area_name)
-            results[area_name] = _run(area_name, area, course)
+            results[area_name] = _run(area_name, area, case)
             _keep(keeping, about, results)
-        course.known[area_name] = results[area_name][2]
+        case.known[area_name] = results[area_name][2]
     findings = settled(finding for _, found, _ in results.values() for finding in found)
-    said = judge(course.numbers(), findings)
+    said = _said(case, findings, [ran for ran, _, _ in results.values()])
     seconds = sum(ran.seconds for ran, _, _ in results.values()) if keeping.resume else time.monotonic() - begun
     return _record(name, said, findings, results, seconds, seed)
 
@@ -147,8 +165,17 @@ def check_subject(
     """All checks of a loss, a model and a batch."""
     areas = _chosen(OF_SUBJECT, only)
     seed = keys.seed_of(key)
-    about = ["subject", subject.name, subject.place, list(subject.names), subject.size, subject.count, seed, __version__]
-    return _checked(subject.name, Course(subject, key), areas, keeping, about, seed)
+    about = [
+        "subject",
+        subject.name,
+        subject.place,
+        list(subject.names),
+        subject.size,
+        subject.count,
+        seed,
+        __version__,
+    ]
+    return _checked(subject.name, Case(subject, key), areas, keeping, about, seed)
 
 
 def check_recipe(
@@ -165,9 +192,9 @@ def check_recipe(
     keeping.watch("preparing")
     prepared = prepare(recipe, dataset, key=key)
     seed = keys.seed_of(key)
-    course = Course(prepared.subject, key, prepared, dataset)
+    case = Case(prepared.subject, key, prepared, dataset)
     named = ["recipe", dataset.name, len(dataset), list(prepared.subject.names), seed, __version__, *about]
-    return _checked(dataset.name, course, areas, keeping, named, seed)
+    return _checked(dataset.name, case, areas, keeping, named, seed)
 
 
 def check_record(record: Fit) -> Checked:
@@ -182,7 +209,7 @@ def check_record(record: Fit) -> Checked:
 
 
 def check(
-    what: Any,
+    loss: Any,
     model: Any = None,
     batch: Any = None,
     *,
@@ -191,17 +218,19 @@ def check(
     keeping: Keeping = Keeping(),
     **more: Any,
 ) -> Checked:
-    """Checks a loss with its model and a batch, a recipe with its data set, or the record of a run.
+    """Checks a loss with its model and a batch; or, in the first places, a recipe and its data set, or a run's record.
 
-    `only` names the checks to run. For a loss, `more` is what else is known of the training (see `Subject.of`): `apply`,
-    `evaluate`, `train`, `valid`, `test`, `batches`, `optimiser`, `frozen`, `task`, `columns`.
+    `only` names the checks to run. For a loss, `more` is what else is known of its training (see `Subject.of`):
+    `apply`, `evaluate`, `train`, `valid`, `test`, `batches`, `optimiser`, `frozen`, `task`, `columns`.
     """
     key = jax.random.key(0) if key is None else key
-    if isinstance(what, Fit):
-        return check_record(what)
-    if isinstance(what, Recipe):
+    if isinstance(loss, Fit):
+        return check_record(loss)
+    if isinstance(loss, Recipe):
         if not isinstance(model, Dataset):
-            raise RequestError(f"a recipe is checked with its data: check(recipe, dataset); got {type(model).__name__}.")
-        return check_recipe(what, model, key=key, only=only, keeping=keeping)
-    subject = what if isinstance(what, Subject) else Subject.of(what, model, batch, **more)
+            raise RequestError(
+                f"a recipe is checked with its data: check(recipe, dataset); got {type(model).__name__}."
+            )
+        return check_recipe(loss, model, key=key, only=only, keeping=keeping)
+    subject = loss if isinstance(loss, Subject) else Subject.of(loss, model, batch, **more)
     return check_subject(subject, key=key, only=only, keeping=keeping)

@@ -87,7 +87,7 @@ def resolve_for(
     return resolve(recipe, assignments)
 
 
-def _read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Dataset, Resolved]:
+def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Dataset, Resolved]:
     """The data as they are to be learned from, and the recipe for them; what cannot be learned is refused."""
     dataset = read(options.data, data_request(options))
     resolved = resolve_for(options, assignments, dataset.task.kind, dataset)
@@ -218,6 +218,20 @@ def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: Prog
     return dataclasses.replace(result, evidence={**result.evidence, "estimate": estimate.plain()})
 
 
+def diagnosed(result: Fit) -> Fit:
+    """The record with the verdict and the findings that it shows by itself; nothing is run for them."""
+    from ..checking.causes import settled
+    from ..checking.diagnose import diagnose
+
+    if result.task == "inputs":  # features have no error that could be called too high
+        return result
+    said, found = diagnose(result)
+    verdict = {"sentence": said.sentence, "kind": said.kind, "remedies": list(said.remedies), **said.evidence}
+    return dataclasses.replace(
+        result, findings=settled((*result.findings, *found)), evidence={**result.evidence, "verdict": verdict}
+    )
+
+
 def publish(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
     """Writes the run's files, all or none."""
 
@@ -264,7 +278,7 @@ def _work(
 
     with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
         if result is None:
-            result = _train(options, dataset, resolved, work, progress)
+            result = diagnosed(_train(options, dataset, resolved, work, progress))
             estimated = bool(options.folds) and result.outcome.name not in {"interrupted", "diverged"}
             write(result, work, last=not estimated)
         else:
@@ -291,7 +305,7 @@ def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
         complete = result is not None and (estimated or not options.folds)
         if options.dry_run or not complete:
             progress.phase(f"reading {options.data}")
-            dataset, resolved = _read_data(options, assignments)
+            dataset, resolved = read_data(options, assignments)
         if options.dry_run:
             progress.phase("planning")
             plan = make_plan(options, dataset, resolved, folder)

@@ -2,6 +2,7 @@
 
     gradwise fit houses.csv --target price
     gradwise search houses.csv --target price --budget 10min
+    gradwise check houses.csv --target price
     gradwise predict runs/houses-20250101-120000 new.csv --out predicted.csv
     gradwise report runs/houses-20250101-120000
 
@@ -262,6 +263,64 @@ def _search(
         from .searching import run_search
 
         return run_search(given, study, sets or [], ranges or [])
+
+    return work
+
+
+@app.command(name="check")
+def _check(
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA|MODULE:FUNCTION|RUN",
+            help="Data as for fit; your own problem (file.py:make_problem or package.module:make_problem); or a run.",
+        ),
+    ] = None,
+    target: surface.Target = None,
+    task: surface.Task = None,
+    drop: surface.Drop = None,
+    kind: surface.Kind = None,
+    group: surface.Group = None,
+    time: surface.Time = None,
+    weight: surface.Weight = None,
+    test: surface.Test = None,
+    seed: surface.Seed = None,
+    sets: surface.Sets = None,
+    only: Annotated[
+        list[str] | None,
+        option("--only", panel=RUN, metavar="CHECK", help="Run this check alone: gradient, data, ...; repeatable."),
+    ] = None,
+    out: surface.Out = None,
+    resume: surface.Resume = False,
+    overwrite: surface.Overwrite = False,
+    on: Annotated[
+        str | None, option("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")
+    ] = None,
+    json: surface.Json = False,
+    quiet: surface.Quiet = False,
+    no_report: surface.NoReport = False,
+) -> Work:
+    """Is anything wrong, where, and what next? Exit code 1 where an error is found."""
+    given = {name: value for name, value in locals().items() if name != "sets"}
+
+    def work() -> int:
+        from .checking import run_check
+
+        return run_check(given, sets or [])
+
+    return work
+
+
+@app.command(name="explain")
+def _explain(
+    code: Annotated[str, typer.Argument(metavar="CODE", help="The code of a finding, such as GW101.")],
+) -> Work:
+    """Explain a finding: what it means, how it is measured, what to do, when it is a false alarm."""
+
+    def work() -> int:
+        from .checking import run_explain
+
+        return run_explain(code)
 
     return work
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..checking.diagnose import diagnose_study
 from ..core import keys
 from ..core.errors import RequestError, WorkError
 from ..core.finding import Finding
@@ -240,6 +241,7 @@ def work_on(prepared: Prepared, folder: Path, progress: Progress) -> Study:
     _check_store(folder, options)
     with workplace(folder, options) as work:
         study = _search(prepared, work, progress)
+        study = dataclasses.replace(study, findings=(*study.findings, *diagnose_study(study)))
         if prepared.fold_budget is not None and study.outcome != "interrupted" and study.predictor is not None:
             # Both are long; the first is not to be lost by what happens in the second.
             half = dataclasses.replace(study, outcome="interrupted")

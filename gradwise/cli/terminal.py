@@ -212,6 +212,9 @@ def show_findings(out: Any, findings: Iterable[Finding]) -> None:
     order = {"error": 0, "warning": 1}
     for finding in sorted(findings, key=lambda one: order.get(one.level, 2)):
         text = Text(finding.level, colours.get(finding.level, "cyan"))
+        code = " ".join(filter(None, (finding.code, words.clean(finding.where))))
+        if code:
+            text.append(f"  {code}", "bold")
         text.append(f"  {words.clean(finding.what)}", "default")
         text.append(f" Next: {words.clean(finding.next)}" if finding.next else "", "dim")
         out.print(text)

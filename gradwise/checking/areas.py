@@ -1,0 +1,225 @@
+"""The areas of a check, in the order in which they are run: each measures, finds, and keeps its numbers.
+
+| area | asks |
+|---|---|
+| data | leaks, order, scale, labels: before any network |
+| gradient | does the gradient belong to the loss? |
+| wiring | what is read, used, changed, and what leaks? |
+| padding | is read what should not be? |
+| start | the loss of the initial weights against chance |
+| overfit | can a handful of examples be learned by heart? |
+| rates | the learning rate, the size of updates, the batch |
+| flow | activations and gradients, layer by layer |
+| choices | outputs, loss, penalties that do not fit one another |
+| graph | the program: its parts, its cost, what compiling made of it |
+| growth | errors against the number of examples |
+| training | for a recipe: a whole training, and its verdict |
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from ..core import keys
+from ..core.dataset import Dataset
+from ..core.finding import Finding
+from ..core.record import Fit
+from ..training.fit import fit
+from .choices import find_choices, find_recipe_choices, measure_choices
+from .data import find_data, from_dataset, measure_data
+from .diagnose import diagnose, numbers_of, read_course
+from .flow import find_flow, measure_flow
+from .gradient import find_gradient, measure_gradient
+from .graph import find_graph, measure_graph
+from .growth import Growth, find_growth, recipe_growth, subject_growth
+from .learning import find_fall, find_overfit, find_start, measure_overfit, measure_start
+from .poison import find_poison, measure_poison
+from .rates import find_rates, measure_rates
+from .recipes import Prepared
+from .rehearsal import Rehearsal, rehearse
+from .subject import Subject, inputs_of, targets_of
+from .verdict import Numbers, Present
+from .wiring import find_wiring, measure_wiring
+
+Found = tuple[Iterable[Finding], dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What the areas work on: the subject, and for a recipe all that `fit` would start from."""
+
+    subject: Subject
+    key: Key[Array, ""]
+    prepared: Prepared | None = None
+    dataset: Dataset | None = None
+    known: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # the evidence of the areas before
+
+    def named(self, name: str) -> Key[Array, ""]:
+        return keys.named(self.key, name)
+
+    @cached_property
+    def rehearsal(self) -> Rehearsal:
+        """A hundred updates, made once and looked at by several areas."""
+        return rehearse(self.subject, key=self.named("rehearsal"))
+
+    @property
+    def numbers(self) -> Numbers | None:
+        """What the verdict rests on: a whole training, or the end of the growth curve; None where there is neither."""
+        growth: dict[str, Any] = self.known.get("growth") or {}
+        told = (self.known.get("training") or {}).get("numbers")
+        gain = math.nan if growth.get("gain") is None else -float(growth["gain"])
+        if told is not None:
+            numbers = _restored(told)
+            same = growth.get("metric") == numbers.metric
+            return dataclasses.replace(numbers, gain_at_twice=gain if same else math.nan)
+        if growth.get("metric") != "error_rate":
+            return None
+        return Numbers(
+            train=float(np.mean(growth["train"][-1])),
+            test=float(np.mean(growth["valid"][-1])),
+            train_count=int(growth["counts"][-1]),
+            gain_at_twice=gain,
+            chance=self.chance,
+            present=Present(command="", rate_path="", data=self.subject.name),
+        )
+
+    @property
+    def chance(self) -> float:
+        """The error of always naming the commonest class."""
+        targets = np.asarray(targets_of(self.subject.batch if self.subject.train is None else self.subject.train))
+        return 1.0 - float(np.bincount(targets).max() / len(targets)) if self.subject.task == "classes" else math.nan
+
+
+def _restored(plain: dict[str, Any]) -> Numbers:
+    """Numbers as they were before they were written: JSON has null for what is not a number, and no tuples."""
+
+    def of(values: dict[str, Any]) -> dict[str, Any]:
+        told = {name: math.nan if value is None else value for name, value in values.items()}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+
+    low, high = (math.nan if end is None else float(end) for end in plain["test_interval"])
+    known = {**of(plain), "test_interval": (low, high), "probes": None, "present": Present(**of(plain["present"]))}
+    return Numbers(**known)
+
+
+Area = Callable[[Case], Found]
+
+
+def _data(case: Case) -> Found:
+    subject = case.subject
+    if case.prepared is not None and case.dataset is not None:
+        given = from_dataset(case.dataset, case.prepared.parts)
+        # The parts as they are read, and the batches as training will see them.
+        batches = [np.asarray(batch.targets) for batch in subject.batches]
+    else:
+        parts = [subject.batch if subject.train is None else subject.train, subject.valid, subject.test]
+        pairs = [None if part is None else (_array(inputs_of(part)), _array(targets_of(part))) for part in parts]
+        if pairs[0] is None or pairs[0][0] is None:
+            return (), {}
+        given = {"train": pairs[0], "valid": pairs[1], "test": pairs[2], "columns": subject.columns}
+        given |= {"outputs": _width(subject), "task": subject.task}
+        batches = [np.asarray(targets_of(batch)) for batch in subject.batches if targets_of(batch) is not None]
+    measured = measure_data(**given, batches=batches, key=case.named("data"))
+    return find_data(measured), measured.plain()
+
+
+def _array(part: Any) -> np.ndarray | None:
+    """A part of a batch as one array; None where it is none."""
+    return np.asarray(part) if hasattr(part, "shape") else None
+
+
+def _width(subject: Subject) -> int | None:
+    """How many outputs there are, for classes."""
+    if subject.evaluated is None or subject.task != "classes":
+        return None
+    shape = jax.eval_shape(subject.evaluated, subject.parameters, inputs_of(subject.batch)).shape
+    return int(shape[-1]) if len(shape) == 2 and shape[-1] > 1 else None
+
+
+def _gradient(case: Case) -> Found:
+    measured = measure_gradient(case.subject, key=case.named("gradient"))
+    return find_gradient(measured), measured.plain()
+
+
+def _wiring(case: Case) -> Found:
+    measured = measure_wiring(case.subject, case.rehearsal, key=case.named("wiring"))
+    return find_wiring(measured), measured.plain()
+
+
+def _padding(case: Case) -> Found:
+    measured = measure_poison(case.subject, key=case.named("padding"))
+    return find_poison(measured), measured.plain()
+
+
+def _start(case: Case) -> Found:
+    measured = measure_start(case.subject, key=case.named("start"))
+    falls = find_fall(case.rehearsal, place=case.subject.place)
+    return (*find_start(measured), *falls), {**measured.plain(), "losses": case.rehearsal.losses.tolist()}
+
+
+def _overfit(case: Case) -> Found:
+    measured = measure_overfit(case.subject, key=case.named("overfit"))
+    return find_overfit(measured), {} if measured is None else measured.plain()
+
+
+def _rates(case: Case) -> Found:
+    measured = measure_rates(case.subject, case.rehearsal, key=case.named("rates"))
+    return find_rates(measured), measured.plain()
+
+
+def _flow(case: Case) -> Found:
+    measured = measure_flow(case.subject, case.rehearsal, key=case.named("flow"))
+    return find_flow(measured), measured.plain()
+
+
+def _choices(case: Case) -> Found:
+    measured = measure_choices(case.subject, key=case.named("choices"))
+    recipe = () if case.prepared is None else find_recipe_choices(case.prepared.recipe, case.subject.task)
+    return (*recipe, *find_choices(measured)), measured.plain()
+
+
+def _graph(case: Case) -> Found:
+    measured = measure_graph(case.subject, key=case.named("graph"))
+    return find_graph(measured), measured.plain()
+
+
+def _growth(case: Case) -> Found:
+    if case.prepared is not None and case.dataset is not None:
+        grown: Growth | None = recipe_growth(case.prepared.recipe, case.dataset, key=case.key)
+    else:
+        grown = subject_growth(case.subject, key=case.named("growth"))
+    return find_growth(grown, place=case.subject.place), {} if grown is None else grown.plain()
+
+
+def _training(case: Case) -> Found:
+    """A whole training as `fit` does it, and what its record tells; the verdict itself waits for all areas."""
+    assert case.prepared is not None
+    assert case.dataset is not None
+    record: Fit = fit(case.prepared.recipe, case.dataset, key=case.key)
+    _, found = diagnose(record)
+    numbers = dataclasses.asdict(numbers_of(record, read_course(record.history)))
+    history = {name: record.history[name] for name in ("age_examples", "train_score", "valid_score")}
+    told = {"numbers": numbers, "history": history, "outcome": str(record.outcome)}
+    return tuple(one for one in (*record.findings, *found) if not one.code.startswith("GW8")), told
+
+
+OF_SUBJECT: dict[str, Area] = {
+    "data": _data,
+    "gradient": _gradient,
+    "wiring": _wiring,
+    "padding": _padding,
+    "start": _start,
+    "overfit": _overfit,
+    "rates": _rates,
+    "flow": _flow,
+    "choices": _choices,
+    "graph": _graph,
+    "growth": _growth,
+}
+OF_RECIPE: dict[str, Area] = {**OF_SUBJECT, "training": _training}

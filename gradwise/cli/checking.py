@@ -1,0 +1,234 @@
+"""`gradwise check`: is anything wrong, where, and what next; and `gradwise explain`, the page of a finding.
+
+    gradwise check digits                            the data, and what `fit` would train on them
+    gradwise check mypackage.module:make_problem     your own loss, model and batch
+    gradwise check runs/digits-20250101-120000       a finished run, from its record
+
+`make_problem()` returns `(loss, model, batch)`, or a dictionary of the arguments of `gradwise.check`, or
+`(recipe, dataset)`. The exit code is 1 where an error was found.
+"""
+
+import dataclasses
+import importlib
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..core import keys
+from ..core.checked import Checked, write_checked
+from ..core.dataset import Dataset
+from ..core.errors import RequestError, nearest
+from ..core.recipe import Recipe
+from ..core.record import read as read_run
+from ..core.study_files import is_study
+from . import folder as folders
+from .fitting import read_data, start_device
+from .options import FitOptions, chosen_of, option, texts
+from .resolve import parse_assignment
+from .terminal import Progress, console, grid, show_findings
+
+_OWN = re.compile(r"(?P<module>[^:]+):(?P<name>\w+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckOptions(FitOptions):
+    """What was asked of `gradwise check`: the data and the recipe as for `fit`, and which checks."""
+
+    verb: ClassVar[str] = "check"
+
+    only: tuple[str, ...] = option((), texts)
+
+
+def _load(text: str) -> Callable[..., Any]:
+    """The function that `module:function` or `file.py:function` names."""
+    found = _OWN.fullmatch(text)
+    assert found is not None
+    name, attribute = found["module"], found["name"]
+    path = Path(name)
+    sys.path.insert(0, str((path.parent if path.suffix == ".py" else Path()).resolve()))
+    try:
+        if path.suffix == ".py":
+            if not path.is_file():
+                raise RequestError(f"{text}: there is no file {path}.")
+            described = importlib.util.spec_from_file_location(path.stem, path)
+            assert described is not None
+            assert described.loader is not None
+            module = importlib.util.module_from_spec(described)
+            sys.modules[path.stem] = module
+            described.loader.exec_module(module)
+        else:
+            module = importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        if problem.name and not name.startswith(problem.name):
+            raise RequestError(f"{text} needs the package `{problem.name}`, which is not installed.") from None
+        raise RequestError(
+            f"{text}: there is no module `{name}` here. Run it from the folder that holds it, or name its file: "
+            f"path/to/file.py:{attribute}."
+        ) from None
+    except RequestError:
+        raise
+    except Exception as problem:
+        raise RequestError(f"{text} could not be imported: {_told(problem)}") from problem
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise RequestError(f"`{name}` has no function `{attribute}`.{nearest(attribute, names)}")
+    return function
+
+
+def _told(problem: BaseException) -> str:
+    """An error of the user's code in a line, with the line of code where it arose."""
+    last = problem.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    where = f" (line {last.tb_lineno} of {Path(last.tb_frame.f_code.co_filename).name})" if last is not None else ""
+    first = (str(problem).strip().splitlines() or [""])[0]
+    return f"{type(problem).__name__}: {first}{where}"
+
+
+def _made(text: str) -> dict[str, Any]:
+    """The problem that the user's function makes, as the arguments of `check`."""
+    function = _load(text)
+    try:
+        made = function()
+    except Exception as problem:
+        raise RequestError(f"{text} failed: {_told(problem)}") from problem
+    if isinstance(made, Mapping):
+        return dict(made)
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Recipe) and isinstance(made[1], Dataset):
+        return {"loss": made[0], "model": made[1]}
+    if isinstance(made, tuple) and len(made) == 3:
+        return dict(zip(("loss", "model", "batch"), made, strict=True))
+    from ..checking.subject import Subject
+
+    if isinstance(made, Subject):
+        return {"loss": made}
+    raise RequestError(
+        f"{text} returned a {type(made).__name__}. It must return (loss, model, batch), a dictionary of the arguments "
+        "of gradwise.check, or (recipe, dataset)."
+    )
+
+
+def _check_own(options: CheckOptions, keeping: Any) -> Checked:
+    from ..checking.check import check
+
+    made = _made(options.data)
+    if "loss" not in made:
+        raise RequestError(f"{options.data}: the dictionary has no `loss`.")
+    try:
+        return check(key=keys.from_seed(options.seed), only=options.only, keeping=keeping, **made)
+    except TypeError as problem:
+        if "unexpected keyword" not in str(problem):
+            raise
+        raise RequestError(f"{options.data}: {problem}. See help(gradwise.check).") from None
+
+
+def _is_run(text: str) -> bool:
+    return (Path(text) / folders.RESULT).is_file()
+
+
+def _is_own(text: str) -> bool:
+    return _OWN.fullmatch(text) is not None and not Path(text).exists()
+
+
+def _name(options: CheckOptions) -> str:
+    if _is_own(options.data):
+        return re.sub(r"\W+", "-", options.data.rpartition(":")[2]) + "-check"
+    return f"{options.name_of_data}-check"
+
+
+def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Progress) -> Checked:
+    from ..checking.check import Keeping, check_recipe, check_record
+
+    if _is_run(options.data):
+        if is_study(Path(options.data)):
+            raise RequestError(f"{options.data} holds a study; its own page says what was found: gradwise report.")
+        return check_record(read_run(Path(options.data)))
+    keeping = Keeping(folder, options.resume, lambda name: progress.phase(f"checking: {name}"))
+    if _is_own(options.data):
+        if sets:
+            raise RequestError("--set turns knobs of a recipe; a problem of your own has none. Leave it out.")
+        start_device(options.on)
+        return _check_own(options, keeping)
+    assignments = [parse_assignment(text) for text in sets]
+    progress.phase(f"reading {options.data}")
+    dataset, resolved = read_data(options, assignments)
+    start_device(options.on)
+    return check_recipe(
+        resolved.recipe,
+        dataset,
+        key=keys.from_seed(options.seed),
+        only=options.only,
+        keeping=keeping,
+        about=[options.command(resolved.changes)],
+    )
+
+
+def show_checked(record: Checked, report: Path | None) -> None:
+    """The verdict, the findings, what was run, and what to do next."""
+    from rich.text import Text
+
+    out = console()
+    out.print(Text(record.verdict, "bold green" if record.passed else "bold red"))
+    out.print()
+    show_findings(out, record.findings)
+    if record.findings:
+        out.print()
+    for number, remedy in enumerate(record.remedies, start=1):
+        out.print(Text(f"{number}. {remedy}"))
+    if record.remedies:
+        out.print()
+    rows = [(ran.name, ran.outcome, f"{ran.seconds:.1f} s", ran.why) for ran in record.ran]
+    out.print(grid(rows, ("check", "outcome", "time", "")))
+    codes = sorted({finding.code for finding in record.findings if finding.code and finding.level != "note"})
+    if codes:
+        out.print(Text(f"explain  gradwise explain {codes[0]}"))
+    if report is not None:
+        out.print(Text(f"report   {report}"), soft_wrap=True)
+
+
+def run_check(given: dict[str, Any], sets: list[str]) -> int:
+    """The command; returns its exit code."""
+    options = CheckOptions(**chosen_of(CheckOptions, given))
+    folder = folders.choose(options.out, _name(options))
+    folders.check(folder, resume=options.resume, overwrite=options.overwrite)
+    with Progress(not options.quiet) as progress:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            record = _work(options, sets, folder, progress)
+        except BaseException:
+            if not any(folder.iterdir()):
+                folder.rmdir()
+            raise
+        write_checked(record, folder)
+        report = None
+        if not options.no_report:
+            from ..reporting.report import write_report
+
+            progress.phase("writing the report")
+            report = write_report(folder, record)
+    if options.json:
+        print(json.dumps({**record.summary(), "out": str(folder), "report": None if report is None else str(report)}))
+    elif options.quiet:
+        print(record.verdict)
+    else:
+        show_checked(record, report)
+    return 0 if record.passed else 1
+
+
+def run_explain(code: str) -> int:
+    """Prints the page of a code."""
+    from ..checking.codes import page
+
+    text = page(code)
+    if sys.stdout.isatty():
+        from rich.markdown import Markdown
+
+        console().print(Markdown(text))
+    else:
+        print(text, end="")
+    return 0
