@@ -42,7 +42,8 @@ class Rehearsal:
     @property
     def ratios(self) -> Float[np.ndarray, "n p"]:
         """The size of each update against that of the weights it changes."""
-        return self.updates / np.maximum(self.weights, _LEAST)
+        with np.errstate(invalid="ignore"):  # infinite weights: training diverged
+            return self.updates / np.maximum(self.weights, _LEAST)
 
 
 def order_of(subject: Subject, updates: int, *, key: Key[Array, ""]) -> tuple[Any, np.ndarray]:

@@ -212,9 +212,14 @@ class Program:
         *,
         nudges: Mapping[int, Array] | None = None,
         keep: Iterable[int] = (),
+        cut: Iterable[int] = (),
     ) -> tuple[Any, dict[int, Array]]:
-        """The function's result, and the values at the sites to keep; nudges are added to the values at theirs."""
-        nudges, wanted = nudges or {}, set(keep)
+        """The function's result, and the values at the sites to keep; nudges are added to the values at theirs.
+
+        What follows a site in `cut` depends on what came before it through its nudge alone: so derivatives from one
+        site to another are taken piece by piece, all in one run. There the value is kept as it was before the nudge.
+        """
+        nudges, wanted, ends = nudges or {}, set(keep), set(cut)
         kept: dict[int, Array] = {}
         counter = iter(range(len(self.sites)))
 
@@ -229,9 +234,13 @@ class Program:
                 else:
                     number = next(counter)
                     results = bind(equation, given)
+                    if number in ends:
+                        if number in wanted:
+                            kept[number] = results[0]
+                        results = [jax.lax.stop_gradient(results[0]), *results[1:]]
                     if number in nudges:
                         results = [results[0] + nudges[number], *results[1:]]
-                    if number in wanted:
+                    if number in wanted and number not in ends:
                         kept[number] = results[0]
                 values.update(zip(equation.outvars, results, strict=True))
             return [v.val if is_literal(v) else values[v] for v in jaxpr.outvars]

@@ -38,8 +38,8 @@ def test_a_finding_takes_row_and_level_from_its_code() -> None:
 
 def test_an_unknown_code_is_refused_with_the_nearest() -> None:
     assert page("gw101").startswith("# GW101")
-    with pytest.raises(RequestError, match=r"there is no finding 'GW100'\. Did you mean 'GW10"):
-        page("GW100")
+    with pytest.raises(RequestError, match=r"there is no finding 'GW1011'\. Did you mean 'GW101'\?"):
+        page("GW1011")
 
 
 def test_every_code_used_in_the_house_is_known() -> None:
