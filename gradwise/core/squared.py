@@ -27,7 +27,8 @@ from jaxtyping import Array, Float, PyTree
 from .errors import RequestError
 from .objective import Objective
 from .products import hessian_vector
-from .taps import _CALLS, _bind, _is_literal, example_terms, root_columns
+from .program import CALLS, bind, is_literal
+from .taps import example_terms, root_columns
 
 _COLUMNS = 64  # as many columns of a curvature's root are held at once for each example
 # Operations whose coefficients are 0 and 1, equal to their squares.
@@ -86,16 +87,16 @@ class _Squarer:
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
         values.update(zip(jaxpr.invars, arguments, strict=True))
         for equation in jaxpr.eqns:
-            given = [v.val if _is_literal(v) else values[v] for v in equation.invars]
+            given = [v.val if is_literal(v) else values[v] for v in equation.invars]
             if not any(isinstance(value, _Linear) for value in given):
-                results = _bind(equation, given)
-            elif equation.primitive.name in _CALLS:
+                results = bind(equation, given)
+            elif equation.primitive.name in CALLS:
                 inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
                 results = self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given)
             else:
                 results = self._apply(equation, given)
             values.update(zip(equation.outvars, results, strict=True))
-        return [v.val if _is_literal(v) else values[v] for v in jaxpr.outvars]
+        return [v.val if is_literal(v) else values[v] for v in jaxpr.outvars]
 
     def _apply(self, equation: Any, given: list[Any]) -> list[Any]:
         """One operation on linear values. A known one beside them where they are added can only be 0."""
@@ -103,9 +104,9 @@ class _Squarer:
         shape, dtype = equation.outvars[0].aval.shape, equation.outvars[0].aval.dtype
         if name in _PRODUCTS:
             factors = [self.squared(v) if isinstance(v, _Linear) else jnp.square(v) for v in given]
-            return [self.base(result) for result in _bind(equation, factors)]
+            return [self.base(result) for result in bind(equation, factors)]
         if name in _PLACING:
-            return [self.base(result) for result in _bind(equation, [self.squared(v) for v in given])]
+            return [self.base(result) for result in bind(equation, [self.squared(v) for v in given])]
         if name == "select_n":
             return [self._selected(given[0], given[1:], shape, dtype)]
         if name in ("add", "add_any"):

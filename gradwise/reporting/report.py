@@ -1,7 +1,7 @@
-"""The report of a run or a study: verdict, pictures, numbers, then what was done and how to do it again.
+"""The report of a run, a study or a check: verdict, pictures, numbers, then what was done and how to do it again.
 
     report(record)                 HTML text
-    write_report(folder)           `report.html` in the folder of a run or of a study
+    write_report(folder)           `report.html` in the folder of a run, of a study or of a check
 
 The order is the reader's: what was reached comes first, what to do about it next, how it was made last.
 """
@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 
 from ..analysis import best_interval, column
+from ..core.checked import FILE as CHECK_FILE
+from ..core.checked import Checked, read_checked
 from ..core.errors import WorkError
 from ..core.record import Fit, read, write_whole
 from ..core.study import Study
 from ..core.study_files import is_study, read_study
 from ..core.tree import knobs
-from . import feature_gallery, gallery, layerwise_gallery, words
+from . import feature_gallery, flow_gallery, gallery, layerwise_gallery, words
 from .account import chapter_row, data_blocks, recipe_blocks, repeat_blocks
+from .check_page import check_text, check_verdict
 from .figure import Block, Notice, Page, Prose, Section, Verdict
 from .page import render
 from .study_page import finding_blocks, study_text, study_verdict
@@ -67,8 +70,10 @@ def _fit_verdict(record: Fit) -> Verdict:
     return Verdict(reached, said[:1].upper() + said[1:] + "." if said else "", story)
 
 
-def verdict(record: Fit | Study) -> Verdict:
-    """What was reached, how sure that is, how the run ended and how long it took."""
+def verdict(record: Fit | Study | Checked) -> Verdict:
+    """What was reached, how sure that is, how the run ended and how long it took; of a check, what is wrong."""
+    if isinstance(record, Checked):
+        return check_verdict(record)
     return study_verdict(record) if isinstance(record, Study) else _fit_verdict(record)
 
 
@@ -129,6 +134,8 @@ def _sections(record: Fit) -> Iterator[Section]:
     yield Section("findings", "Findings", finding_blocks(record.findings), f"Findings{count}")
     if optimiser := tuple(gallery.optimiser_figures(record)):
         yield Section("optimiser", "What the optimiser did", optimiser, "Optimiser")
+    if flow := tuple(flow_gallery.flow_blocks(record.evidence.get("flow") or {})):
+        yield Section("flow", "What flowed through the layers", flow, "Flow")
     yield Section("data", "The data as understood", tuple(data_blocks(record)) or (Prose("Not recorded."),), "Data")
     yield Section("recipe", "The recipe", tuple(recipe_blocks(record)), "Recipe")
     yield Section("repeat", "How to repeat it", tuple(repeat_blocks(record)), "Repeat")
@@ -155,23 +162,35 @@ def _page(record: Fit) -> Page:
     )
 
 
-def read_record(folder: Path | str, classes: tuple[Any, ...] = ()) -> Fit | Study:
-    """The record in a folder, of a run or of a study; `classes` are the user's own parts that its recipes name."""
-    return read_study(folder, classes) if is_study(folder) else read(Path(folder), classes)
+def read_record(folder: Path | str, classes: tuple[Any, ...] = ()) -> Fit | Study | Checked:
+    """The record in a folder, of a run, of a study or of a check.
+
+    `classes` are the user's own parts that its recipes name. A run that was checked as well is read as the run.
+    """
+    place = Path(folder)
+    if is_study(folder):
+        return read_study(folder, classes)
+    if (place / CHECK_FILE).is_file() and not (place / "result.json").is_file():
+        return read_checked(place)
+    return read(place, classes)
 
 
-def report(record_or_folder: Fit | Study | Path | str, *, classes: tuple[Any, ...] = ()) -> str:
-    """The report of a record, or of the run or study in a folder, as the text of one HTML page.
+def report(record_or_folder: Fit | Study | Checked | Path | str, *, classes: tuple[Any, ...] = ()) -> str:
+    """The report of a record, or of the run, study or check in a folder, as the text of one HTML page.
 
     `classes` are the user's own parts that a recipe on disk names (see `core.record.read`).
     """
     given = record_or_folder
-    record = given if isinstance(given, Fit | Study) else read_record(given, classes)
+    record = given if isinstance(given, Fit | Study | Checked) else read_record(given, classes)
+    if isinstance(record, Checked):
+        return check_text(record)
     return study_text(record) if isinstance(record, Study) else render(_page(record))
 
 
-def write_report(folder: Path | str, record: Fit | Study | None = None, *, classes: tuple[Any, ...] = ()) -> Path:
-    """Writes `report.html` into the folder of a run or study and returns its path.
+def write_report(
+    folder: Path | str, record: Fit | Study | Checked | None = None, *, classes: tuple[Any, ...] = ()
+) -> Path:
+    """Writes `report.html` into the folder of a run, study or check and returns its path.
 
     A record at hand spares reading it again.
     """
