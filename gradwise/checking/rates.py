@@ -1,0 +1,387 @@
+"""The learning rate (rows B2, H5, F18) and the mini-batch size (J5): what the user's own first updates say of them.
+
+    measured = measure_rates(subject, rehearse(subject, key=key), key=key)
+    find_rates(measured)
+
+Four questions. Does training diverge, or stand still, and which multiple of the updates trains best? All multiples are
+tried side by side, and one of 0 beside them: what the same batches cost when nothing moves. What is the Hessian's
+largest eigenvalue, and the rate 2 / lambda that it allows? How large are updates against weights? How noisy is the
+gradient of a batch, and which size would be worth its work?
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key, PyTree
+
+from ..core import keys
+from ..core.finding import Finding
+from ..core.spectrum import hessian_range
+from .codes import found
+from .rehearsal import Rehearsal, order_of
+from .subject import Subject, count_of, take
+
+STEP = 3.0
+_RUNGS = tuple(range(-7, 8))
+_RUNGS_BIG = (-6, -4, -2, 0, 2, 4, 6)
+_UPDATES = 40
+_UPDATES_BIG = 20
+_BIG = 1_000_000
+_PRODUCTS = 16
+_GROUPS = 16  # gradients from which the noise scale is estimated; of a big network fewer: all are held
+_GROUPS_BIG = 6
+LARGE_RATIO, SMALL_RATIO = 1e-1, 1e-5
+_OFF = 8.0  # times by which a mini-batch size must miss the noise scale to be spoken of
+
+
+@dataclasses.dataclass(frozen=True)
+class NoiseScale:
+    """B = tr(S) / |G|^2 with its 90 % interval, `size` of the batches it was measured with, and their number."""
+
+    value: float
+    low: float
+    high: float
+    size: int
+    groups: int
+
+
+@dataclasses.dataclass(frozen=True)
+class RatesMeasured:
+    """`factors` by which updates were multiplied, 0 first; `losses[i]` the quarters of the run with factor i.
+
+    `ratios` are |update| / |weights| of each parameter `names`, not-a-number for those that are not judged by it.
+    """
+
+    factors: np.ndarray
+    losses: Float[np.ndarray, "f 4"]
+    rehearsed: tuple[float, float]  # the rehearsal's first and last quarter
+    eigenvalue: float
+    residual: float
+    rate: float  # of plain gradient descent, where the optimiser is that; else not-a-number
+    names: tuple[str, ...]
+    ratios: np.ndarray
+    sparse: np.ndarray  # whether a good part of the parameter never moved
+    warming: bool  # whether updates were still growing
+    noise: NoiseScale | None
+    size: int  # the user's mini-batch size
+    stand_in: bool
+    place: str = ""
+
+    @property
+    def limit(self) -> float:
+        """The largest rate of plain gradient descent."""
+        return 2.0 / self.eigenvalue if self.eigenvalue > 0 else math.inf
+
+    def plain(self) -> dict[str, Any]:
+        arrays = {name: getattr(self, name).tolist() for name in ("factors", "losses", "ratios")}
+        noise = None if self.noise is None else dataclasses.asdict(self.noise)
+        names = ("eigenvalue", "residual", "rate", "limit", "warming", "size", "stand_in")
+        listed = {"names": list(self.names), "rehearsed": list(self.rehearsed), "noise": noise}
+        return {**arrays, **listed, **{name: getattr(self, name) for name in names}}
+
+
+# --- the ladder
+
+
+def climb(subject: Subject, factors: np.ndarray, *, updates: int, key: Key[Array, ""]) -> Float[np.ndarray, "f 4"]:
+    """The loss, by quarters, of training whose updates are multiplied by each factor: same start, batches and noise."""
+    update_with = optax.with_extra_args_support(subject.optimiser).update
+    pool, order = order_of(subject, updates, key=key)
+    noise = keys.named(key, "ladder")
+
+    def one(start: PyTree, factor: Array) -> Array:
+        def body(carry: Any, given: tuple[Array, Array]) -> Any:
+            point, state = carry
+            number, chosen = given
+            batch = jax.tree.map(lambda leaf: leaf[chosen], pool)
+            this = jr.fold_in(noise, number)
+            loss, slope = jax.value_and_grad(subject.value)(point, batch, this)
+            extra = {"value": loss, "grad": slope, "value_fn": lambda there: subject.value(there, batch, this)}
+            extra |= {} if subject.extra is None else subject.extra(point, batch, this)
+            moves, state = update_with(slope, state, point, **extra)
+            moved = jax.tree.map(lambda p, m: (p + factor * m).astype(p.dtype), point, moves)
+            # Infinite moves times nothing would be no number.
+            moved = jax.tree.map(lambda new, old: jnp.where(factor > 0, new, old), moved, point)
+            return (moved, state), loss
+
+        numbers = (jnp.arange(updates), jnp.asarray(order))
+        return jax.lax.scan(body, (start, subject.optimiser.init(start)), numbers)[1]
+
+    @jax.jit
+    def run(start: PyTree, given: Array) -> Array:
+        if subject.size > _BIG:
+            return jax.lax.map(lambda factor: one(start, factor), given)
+        return jax.vmap(one, (None, 0))(start, given)
+
+    start = jax.tree.map(jnp.asarray, subject.parameters)
+    losses = np.asarray(run(start, jnp.asarray(factors, jnp.float32)), np.float64)
+    return losses.reshape(len(factors), 4, -1).mean(axis=2)
+
+
+# --- the noise scale
+
+
+def _groups(subject: Subject, generator: np.random.Generator) -> tuple[Any, int] | None:
+    """Disjoint batches: of the user's own size from the training set where it has enough, else parts of the batch."""
+    pool = subject.batch if subject.train is None else subject.train
+    size = subject.count
+    if subject.train is None or count_of(pool) < 8 * size:
+        size = count_of(pool) // _GROUPS
+    if size < 1:
+        return None
+    groups = min(_GROUPS_BIG if subject.size > _BIG else _GROUPS, count_of(pool) // size)
+    rows = generator.permutation(count_of(pool))[: groups * size].reshape(groups, size)
+    parts = [take(pool, one) for one in rows]
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *parts), size
+
+
+def noise_scale(subject: Subject, parameters: PyTree, *, key: Key[Array, ""]) -> NoiseScale | None:
+    """B = tr(S) / |G|^2, S the covariance of one example's gradient, without the bias of either (jackknife interval).
+
+    From m batches of size b: tr(S) / b is the variance of their gradients, and |mean|^2 exceeds |G|^2 by tr(S) / (m b).
+    """
+    drawn = _groups(subject, keys.generator(keys.named(key, "groups")))
+    if drawn is None:
+        return None
+    pool, size = drawn
+    count = int(jax.tree.leaves(pool)[0].shape[0])
+    noise = keys.named(key, "noise scale")
+
+    @jax.jit
+    def run(point: PyTree) -> tuple[Array, Array, Array]:
+        def slope(given: tuple[Array, Any]) -> Array:
+            number, batch = given
+            return ravel_pytree(jax.grad(subject.value)(point, batch, jr.fold_in(noise, number)))[0]
+
+        slopes = jax.lax.map(slope, (jnp.arange(count), pool))
+        mean = jnp.mean(slopes, axis=0)
+        return jnp.sum(jnp.square(slopes), axis=1), slopes @ mean, mean @ mean
+
+    squares, along, middle = (np.asarray(part, np.float64) for part in run(parameters))
+    return estimate_noise(squares, along, float(middle), size)
+
+
+def estimate_noise(squares: np.ndarray, along: np.ndarray, middle: float, size: int) -> NoiseScale | None:
+    """The noise scale from |g_i|^2, g_i . mean and |mean|^2 of batch gradients g_i."""
+    count = len(squares)
+    if count < 4 or not np.isfinite(squares).all() or middle <= 0:
+        return None
+
+    def both(total_squares: Any, mean_square: Any, groups: int) -> tuple[Any, Any]:
+        variance = (total_squares - groups * mean_square) / (groups - 1)
+        return variance, mean_square - variance / groups
+
+    variance, signal = both(squares.sum(), middle, count)
+    left_mean = (count**2 * middle - 2 * count * along + squares) / (count - 1) ** 2
+    variances, signals = both(squares.sum() - squares, left_mean, count - 1)
+    angle, angles = math.atan2(variance, signal), np.arctan2(variances, signals)
+    # The jackknife of the angle, not of the ratio: it goes on smoothly where the signal is lost in the noise.
+    error = math.sqrt((count - 1) / count * float(np.sum((angles - angles.mean()) ** 2)))
+
+    def ratio(given: float) -> float:
+        return math.inf if given >= math.pi / 2 else size * math.tan(max(0.0, given))
+
+    return NoiseScale(ratio(angle), ratio(angle - 1.75 * error), ratio(angle + 1.75 * error), size, count)
+
+
+# --- measuring
+
+
+def _plain_rate(rehearsal: Rehearsal) -> float:
+    """The rate, where each update is the same multiple of its gradient: plain gradient descent."""
+    usual = (rehearsal.gradients > 1e-12) & (rehearsal.gradients < 1e15)  # larger squares are infinite
+    safe = np.where(usual, rehearsal.gradients, np.nan)
+    with np.errstate(invalid="ignore"):  # where training diverged
+        ratios = rehearsal.updates / safe
+    ratios = ratios[np.isfinite(ratios)]
+    if len(ratios) < 4 or not ratios.mean() > 0 or ratios.std() > 1e-3 * ratios.mean():
+        return math.nan
+    return float(np.median(ratios))
+
+
+def _judged_ratios(subject: Subject, rehearsal: Rehearsal) -> tuple[np.ndarray, np.ndarray]:
+    """The ratio of each weight matrix over the last half; and which of them moved only in part (embeddings)."""
+    half = rehearsal.ratios[len(rehearsal.losses) // 2 :]
+    ratios = np.median(half, axis=0)
+    gradients = rehearsal.gradients[len(rehearsal.losses) // 2 :]
+    sparse, frozen = np.zeros(len(ratios), bool), subject.frozen_names
+    ends = zip(jax.tree.leaves(rehearsal.start), jax.tree.leaves(rehearsal.end), strict=True)
+    for place, (first, last) in enumerate(ends):
+        learns = np.median(gradients[:, place]) > 0 and rehearsal.names[place] not in frozen
+        usual = jnp.ndim(first) >= 2 and rehearsal.weights[0, place] > 1e-8
+        ratios[place] = ratios[place] if learns and usual else math.nan
+        sparse[place] = bool(jnp.mean(first != last) < 0.8)
+    return ratios, sparse
+
+
+def _warming(rehearsal: Rehearsal) -> bool:
+    """Whether updates grew against the gradient: a rate that is warmed up is not yet the rate."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        sizes = [np.sqrt(np.sum(part**2, axis=1)) for part in (rehearsal.updates, rehearsal.weights)]
+        ratio = sizes[0] / np.maximum(sizes[1], 1e-30)
+    tenth = max(1, len(ratio) // 10)
+    return bool(np.median(ratio[-tenth:]) > 2 * np.median(ratio[:tenth]))
+
+
+def _all_finite(tree: PyTree) -> bool:
+    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
+
+
+def measure_rates(subject: Subject, rehearsal: Rehearsal, *, key: Key[Array, ""], ladder: bool = True) -> RatesMeasured:
+    """The ladder of factors, the Hessian's largest eigenvalue, ratios of updates to weights, and the noise scale."""
+    big = subject.size > _BIG
+    factors, losses = np.zeros(0), np.zeros((0, 4))
+    if ladder and not rehearsal.stand_in:
+        factors = np.array([0.0, *(STEP**rung for rung in (_RUNGS_BIG if big else _RUNGS))])
+        losses = climb(subject, factors, updates=_UPDATES_BIG if big else _UPDATES, key=key)
+    batch, noise = jax.tree.map(jnp.asarray, subject.smaller(256).batch), keys.named(key, "curvature")
+    start = jax.tree.map(jnp.asarray, subject.parameters)
+    _, highest = hessian_range(
+        lambda point: subject.value(point, batch, noise),
+        start,
+        key=keys.named(key, "lanczos"),
+        steps=_PRODUCTS // 2 if big else _PRODUCTS,
+    )
+    ratios, sparse = _judged_ratios(subject, rehearsal)
+    quarter = max(1, len(rehearsal.losses) // 4)
+    end = rehearsal.end if _all_finite(rehearsal.end) else start
+    return RatesMeasured(
+        factors=factors,
+        losses=losses,
+        rehearsed=(float(rehearsal.losses[:quarter].mean()), float(rehearsal.losses[-quarter:].mean())),
+        eigenvalue=float(highest.value),
+        residual=float(highest.residual),
+        rate=math.nan if rehearsal.stand_in else _plain_rate(rehearsal),
+        names=rehearsal.names,
+        ratios=ratios,
+        sparse=sparse,
+        warming=_warming(rehearsal),
+        noise=noise_scale(subject, end, key=key),
+        size=subject.count,
+        stand_in=rehearsal.stand_in,
+        place=subject.place,
+    )
+
+
+# --- findings
+
+
+def _times(factor: float) -> str:
+    """A factor of 3^k in round words."""
+    exponent = math.floor(math.log10(factor))
+    return f"{round(factor / 10**exponent) * 10**exponent:.0f}"
+
+
+def _find_ladder(measured: RatesMeasured) -> list[Finding]:
+    """The user's own updates against multiples of them."""
+    if measured.stand_in or len(measured.factors) < 3 or not np.isfinite(measured.losses[0]).all():
+        return []
+    quarters, factors = measured.losses, measured.factors
+    own = int(np.argmin(np.abs(factors - 1.0)))
+    base = float(quarters[0, -1])
+    ends = np.where(np.isfinite(quarters).all(axis=1), quarters[:, -1], np.inf)
+    best = int(np.argmin(ends))
+    gain, gained = base - float(ends[best]), base - float(ends[own])
+    scale = max(abs(base), gain, 1e-30)
+    if gain < 0.02 * scale:
+        return []
+    numbers = {"factors": factors.tolist(), "ends": ends.tolist(), "start": base, "best_factor": float(factors[best])}
+    lost = not math.isfinite(gained)
+    peak = math.inf if lost else float(np.max(quarters[own] - quarters[0]))
+    factor = float(factors[best])
+    trains = gain >= 0.1 * scale
+    stays = not math.isfinite(measured.rehearsed[1]) or measured.rehearsed[1] > base - 0.5 * gain
+    if factor < 1 and (lost or peak > 0.5 * scale) and trains and (lost or (gained < 0.1 * gain and stays)):
+        stable = [float(f) for f, end in zip(factors, ends, strict=True) if 0 < f < 1 and base - end > 0.1 * gain]
+        end_text = "is not a number" if lost else f"is {ends[own]:.3g} and was {base + peak:.3g} between"
+        what = (
+            f"the learning rate is too large: after {measured_updates(measured)} updates the loss {end_text} "
+            f"(unmoved it is {base:.3g}); with updates {_times(1 / factor)} times smaller it falls to {ends[best]:.3g}."
+        )
+        step = f"divide the learning rate by about {_times(1 / factor)}"
+        step += f": optax.sgd({measured.rate * factor:.1g})" if math.isfinite(measured.rate) else ""
+        numbers["largest_stable_factor"] = max(stable, default=math.nan)
+        return [found("GW501", what, where="optimiser", next=step, **numbers)]
+    slow = factor >= STEP**4 and gained < 0.05 * gain and gain >= 0.2 * scale
+    if slow and not measured.warming:
+        what = (
+            f"the learning rate is too small: {measured_updates(measured)} updates took the loss from {base:.4g} to "
+            f"{ends[own]:.4g}; with updates {_times(factor)} times larger it falls to {ends[best]:.3g}."
+        )
+        step = f"multiply the learning rate by about {_times(factor / 3)}"
+        step += f": optax.sgd({measured.rate * factor / 3:.1g})" if math.isfinite(measured.rate) else ""
+        return [found("GW502", what, where="optimiser", next=step, **numbers)]
+    return []
+
+
+def measured_updates(measured: RatesMeasured) -> int:
+    """How many updates each rung of the ladder had."""
+    return _UPDATES_BIG if len(measured.factors) <= len(_RUNGS_BIG) + 1 else _UPDATES
+
+
+def _find_ratios(measured: RatesMeasured) -> list[Finding]:
+    ratios = measured.ratios
+    if measured.stand_in:
+        return []
+    with np.errstate(invalid="ignore"):
+        large, small = ratios > LARGE_RATIO, (ratios < SMALL_RATIO) & ~measured.sparse & (not measured.warming)
+    if not (large | small).any():
+        return []
+    away = np.where(large | small, np.abs(np.log10(np.maximum(ratios, 1e-30)) + 3), -1.0)
+    worst = int(np.argmax(away))
+    others = int((large | small).sum()) - 1
+    beside = f" ({others} more weight matrices likewise)" if others else ""
+    what = (
+        f"an update changes `{measured.names[worst]}` by {ratios[worst]:.1e} of its size, where about 1e-3 is usual"
+        f"{beside}."
+    )
+    turn = "divide" if large[worst] else "multiply"
+    factor = ratios[worst] * 1e3 if large[worst] else 1e-3 / max(ratios[worst], 1e-30)
+    step = f"{turn} the learning rate by about {_times(factor)}, or scale the initial weights of this parameter"
+    numbers = {name: float(ratio) for name, ratio in zip(measured.names, ratios, strict=True) if math.isfinite(ratio)}
+    return [found("GW503", what, where=measured.names[worst], next=step, ratios=numbers)]
+
+
+def _find_noise(measured: RatesMeasured) -> list[Finding]:
+    noise = measured.noise
+    if noise is None or not math.isfinite(noise.value):
+        return []
+    if measured.size * _OFF < noise.low:
+        what = f"batches of {measured.size} are much noisier than need be"
+    elif measured.size > _OFF * noise.high:
+        what = f"batches of {measured.size} average over more examples than the gradient's noise calls for"
+    else:
+        return []
+    wanted = 2 ** max(0, round(math.log2(max(1.0, noise.value))))
+    what += (
+        f": the noise scale is about {noise.value:.2g} ({noise.low:.2g} to {noise.high:.2g}), "
+        "where larger batches stop paying."
+    )
+    step = f"try batches of about {wanted}, and look for the rate again"
+    return [found("GW504", what, where="batch", next=step, **dataclasses.asdict(noise), batch_size=measured.size)]
+
+
+def _find_curvature(measured: RatesMeasured) -> list[Finding]:
+    if not measured.rate > measured.limit:
+        return []
+    what = (
+        f"the Hessian's largest eigenvalue is {measured.eigenvalue:.3g}, so that plain gradient descent diverges "
+        f"above a rate of {measured.limit:.3g}, at least at first; yours is {measured.rate:.3g}."
+    )
+    step = f"optax.sgd({measured.limit / 2:.2g})"
+    numbers: dict[str, Any] = {"eigenvalue": measured.eigenvalue, "residual": measured.residual, "rate": measured.rate}
+    return [found("GW505", what, where="optimiser", next=step, limit=measured.limit, **numbers)]
+
+
+def find_rates(measured: RatesMeasured) -> tuple[Finding, ...]:
+    """One finding a cause: where the rate itself is wrong, the updates' size is not said again."""
+    told = _find_ladder(measured)
+    rest = [] if told else [*_find_ratios(measured), *_find_noise(measured)]
+    return (*told, *_find_curvature(measured), *rest)
