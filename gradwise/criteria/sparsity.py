@@ -96,6 +96,7 @@ def _unfit(name: str, recipe: Any) -> tuple[Finding, ...]:
             "signs, so a low mean or a small code is not a sparse one.",
             row="A4",
             next="use Sigmoid() or Rectifier() for the code.",
+            code="GW704",
         ),
     )
 
@@ -227,5 +228,6 @@ class BiasPenalty(AbstractCodePenalty):
             "a penalty on hidden biases can be undone by weights that grow: look at the mean activation.",
             row="A4",
             next="prefer a penalty on the codes themselves, such as KlToTarget.",
+            code="GW704",
         )
         return (undone, *_unfit("BiasPenalty", recipe))

@@ -239,6 +239,8 @@ class Mlp(AbstractModel):
                     f"sigmoid units in {len(self.widths)} hidden layers, not pre-trained: the top one saturates early.",
                     row="D6",
                     next="use Tanh() or Rectifier(), or pre-train the layers.",
+                    code="GW703",
+                    where="model.activation",
                 )
             )
         if isinstance(self.output_activation, (Rectifier, HardTanh)):
@@ -248,6 +250,8 @@ class Mlp(AbstractModel):
                     "a hard non-linearity on the outputs: where it is flat the gradient is exactly 0.",
                     row="D6",
                     next="leave `output_activation` linear; the loss already bends it where it should.",
+                    code="GW701",
+                    where="model.output_activation",
                 )
             )
         return tuple(found)

@@ -118,6 +118,8 @@ def extended(space: Space, trials: Sequence[Trial]) -> tuple[Space, list[Finding
                     f"{_interval(dimension)}: better ones may lie beyond.",
                     "E4",
                     f"The search goes on in {new}; begin with that if you search again.",
+                    code="GW707",
+                    where=dimension.path,
                 )
             )
     return (space.with_priors(changes) if changes else space), findings
@@ -139,6 +141,8 @@ def too_few_values(space: Space, trials: Sequence[Trial]) -> list[Finding]:
                 "middle one won.",
                 "E4",
                 f"Try at least {wanted}, over {_interval(dimension)}.",
+                code="GW708",
+                where=dimension.path,
             )
         )
     return findings

@@ -1,5 +1,6 @@
 """What a finished run tells besides its numbers: findings, and the data as understood."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,21 @@ from ..core.finding import Finding
 from ..core.outcome import Outcome
 from ..core.parts import FittedScaler
 from ..core.recipe import Recipe
-from ..core.tree import parts
+from ..core.tree import knobs, parts
+
+
+def learning_rate_of(recipe: Recipe) -> tuple[str, float]:
+    """The path and the value of the learning rate; an optimiser that finds its own has none."""
+    for path, _, value in knobs(recipe.optimiser, "optimiser."):
+        if path.endswith(".learning_rate"):
+            return path, float(value)
+    return "", math.nan
+
+
+def _smaller(recipe: Recipe) -> str:
+    path, rate = learning_rate_of(recipe)
+    tried = f", first --set {path}={rate / 3:.2g}" if path else ""
+    return f"divide the learning rate by 3 until it no longer happens{tried}."
 
 
 def find(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train: Dataset) -> tuple[Finding, ...]:
@@ -25,7 +40,9 @@ def find(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train:
                 "error",
                 f"the loss was no longer a number at age {outcome.age_examples:,} examples: the run diverged.",
                 row="C1",
-                next="divide the learning rate by 3 until it no longer happens.",
+                next=_smaller(recipe),
+                code="GW501",
+                where=learning_rate_of(recipe)[0],
             )
         )
     ages = [age for age, best in zip(history["age_examples"], history["best"], strict=True) if best]
@@ -39,6 +56,7 @@ def find(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train:
                 "the best model is the last one: validation was still improving when the run ended.",
                 row="C6",
                 next="give it more time: --resume, a larger --max-time, or a larger `stopping.epochs`.",
+                code="GW706",
             )
         )
     if isinstance(train.task, Classes):
@@ -51,6 +69,7 @@ def find(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train:
                     f"the training part has no example of: {names}.",
                     row="E2",
                     next="add examples, or merge rare classes.",
+                    code="GW212",
                 )
             )
     return tuple(found)
