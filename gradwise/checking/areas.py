@@ -23,13 +23,16 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
 from ..core import keys
 from ..core.dataset import Dataset
 from ..core.finding import Finding
+from ..core.layers import look
 from ..core.record import Fit
+from ..core.tree import trainable
 from ..training.fit import fit
 from .choices import find_choices, find_recipe_choices, measure_choices
 from .data import find_data, from_dataset, measure_data
@@ -43,11 +46,12 @@ from .poison import find_poison, measure_poison
 from .rates import find_rates, measure_rates
 from .recipes import Prepared
 from .rehearsal import Rehearsal, rehearse
-from .subject import Subject, inputs_of, targets_of
-from .verdict import Numbers, Present
+from .subject import Subject, count_of, inputs_of, take, targets_of
+from .verdict import Numbers, Present, Probes, judge, measure_probes
 from .wiring import find_wiring, measure_wiring
 
 Found = tuple[Iterable[Finding], dict[str, Any]]
+_PROBED = 1000  # examples that probes are fitted and judged on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Case:
     key: Key[Array, ""]
     prepared: Prepared | None = None
     dataset: Dataset | None = None
+    command: str = ""  # that would train it, for the remedies
     known: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # the evidence of the areas before
 
     def named(self, name: str) -> Key[Array, ""]:
@@ -76,6 +81,8 @@ class Case:
         gain = math.nan if growth.get("gain") is None else -float(growth["gain"])
         if told is not None:
             numbers = _restored(told)
+            present = dataclasses.replace(numbers.present, command=self.command or numbers.present.command)
+            numbers = dataclasses.replace(numbers, present=present)
             same = growth.get("metric") == numbers.metric
             return dataclasses.replace(numbers, gain_at_twice=gain if same else math.nan)
         if growth.get("metric") != "error_rate":
@@ -84,6 +91,7 @@ class Case:
             train=float(np.mean(growth["train"][-1])),
             test=float(np.mean(growth["valid"][-1])),
             train_count=int(growth["counts"][-1]),
+            test_count=count_of(self.subject.valid),
             gain_at_twice=gain,
             chance=self.chance,
             present=Present(command="", rate_path="", data=self.subject.name),
@@ -104,8 +112,9 @@ def _restored(plain: dict[str, Any]) -> Numbers:
         return {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
 
     low, high = (math.nan if end is None else float(end) for end in plain["test_interval"])
-    known = {**of(plain), "test_interval": (low, high), "probes": None, "present": Present(**of(plain["present"]))}
-    return Numbers(**known)
+    probes = None if plain["probes"] is None else Probes(**of(plain["probes"]))
+    present = Present(**{**of(plain["present"]), "checked": True})
+    return Numbers(**{**of(plain), "test_interval": (low, high), "probes": probes, "present": present})
 
 
 Area = Callable[[Case], Found]
@@ -197,15 +206,36 @@ def _growth(case: Case) -> Found:
     return find_growth(grown, place=case.subject.place), {} if grown is None else grown.plain()
 
 
+def _probed(case: Case, record: Fit) -> Probes:
+    """How well a linear probe reads the classes off each hidden layer, trained and as it began."""
+    rows = np.arange(min(_PROBED, count_of(case.subject.valid)))
+    batch = take(case.subject.valid, rows)
+    trained = trainable(record.predictor.network)[0]
+    program, layers = look(case.subject.value, trained, batch, case.key)
+    hidden = {layer.name: layer for layer in layers if layer.above}
+
+    @jax.jit
+    def outputs(parameters: Any) -> dict[str, Array]:
+        _, kept = program.run(parameters, batch, case.key, keep=[layer.output for layer in hidden.values()])
+        return {name: jnp.moveaxis(kept[layer.output], layer.examples, 0) for name, layer in hidden.items()}
+
+    after, before = (jax.device_get(outputs(point)) for point in (trained, case.subject.parameters))
+    raw = np.asarray(inputs_of(batch))
+    return measure_probes({"inputs": raw, **after}, np.asarray(targets_of(batch)), untrained=before)
+
+
 def _training(case: Case) -> Found:
     """A whole training as `fit` does it, and what its record tells; the verdict itself waits for all areas."""
     assert case.prepared is not None
     assert case.dataset is not None
     record: Fit = fit(case.prepared.recipe, case.dataset, key=case.key)
     _, found = diagnose(record)
-    numbers = dataclasses.asdict(numbers_of(record, read_course(record.history)))
+    numbers = numbers_of(record, read_course(record.history))
+    if case.subject.task == "classes" and judge(numbers).kind == "overfitting":
+        # Perfect on the training set: is it the top layer alone that learned?
+        numbers = dataclasses.replace(numbers, probes=_probed(case, record))
     history = {name: record.history[name] for name in ("age_examples", "train_score", "valid_score")}
-    told = {"numbers": numbers, "history": history, "outcome": str(record.outcome)}
+    told = {"numbers": dataclasses.asdict(numbers), "history": history, "outcome": str(record.outcome)}
     return tuple(one for one in (*record.findings, *found) if not one.code.startswith("GW8")), told
 
 

@@ -185,15 +185,18 @@ def check_recipe(
     key: Key[Array, ""],
     only: Sequence[str] = (),
     keeping: Keeping = Keeping(),
-    about: Sequence[Any] = (),
+    command: str = "",
 ) -> Checked:
-    """All checks of what `fit` would train with this key, then a training, for the verdict."""
+    """All checks of what `fit` would train with this key, then a training, for the verdict.
+
+    `command` is how the training is asked for on the command line; the remedies begin with it.
+    """
     areas = _chosen(OF_RECIPE, only)
     keeping.watch("preparing")
     prepared = prepare(recipe, dataset, key=key)
     seed = keys.seed_of(key)
-    case = Case(prepared.subject, key, prepared, dataset)
-    named = ["recipe", dataset.name, len(dataset), list(prepared.subject.names), seed, __version__, *about]
+    case = Case(prepared.subject, key, prepared, dataset, command)
+    named = ["recipe", dataset.name, len(dataset), list(prepared.subject.names), seed, __version__, command]
     return _checked(dataset.name, case, areas, keeping, named, seed)
 
 

@@ -1,7 +1,7 @@
 """A recipe and its data as a subject: what `fit` would train, ready to be checked before it does.
 
-    prepared = prepare(recipe, dataset, key=key)
-    prepared.subject.value(prepared.subject.parameters, prepared.subject.batch, key)
+prepared = prepare(recipe, dataset, key=key)
+prepared.subject.value(prepared.subject.parameters, prepared.subject.batch, key)
 """
 
 from dataclasses import dataclass, replace

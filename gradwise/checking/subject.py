@@ -195,7 +195,9 @@ class Subject:
             raise RequestError(f"the model ({type(model).__name__}) has no trainable array: there is nothing to check.")
         count_of(batch)
         value = _value_of(loss, model_of, parameters, batch)
-        apply = _default_apply(model) if apply is None and callable(model) else apply
+        if apply is None and callable(model):
+            default = _default_apply(model)
+            apply = default if _answers(_outputs_of(default, model_of), parameters, batch) else None
         subject = cls(
             value=value,
             parameters=parameters,
@@ -320,6 +322,15 @@ def _applied(apply: Callable[..., Any], model: Any, inputs: Any, key: Any) -> Ar
 
 def _outputs_of(apply: Callable[..., Any], model_of: Callable[[PyTree], Any]) -> Callable[..., Array]:
     return lambda parameters, inputs, key: _applied(apply, model_of(parameters), inputs, key)
+
+
+def _answers(outputs: Callable[..., Array], parameters: PyTree, batch: Any) -> bool:
+    """Whether the model alone can be called on the inputs: one that also wants a mask cannot."""
+    try:
+        jax.eval_shape(outputs, parameters, inputs_of(batch), jax.random.key(0))
+    except Exception:
+        return False
+    return True
 
 
 def _evaluated_of(

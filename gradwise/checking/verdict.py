@@ -37,6 +37,7 @@ MOST = 2 / 3  # of the error belongs to one part
 PERFECT = 0.02  # of the chance level, in training
 _CODE = {"optimisation": "GW801", "overfitting": "GW802", "both": "GW803", "unsure": "GW804", "fine": "GW805"}
 _NAN = math.nan
+_TOLD_APART = 0.25  # of a probe's error: a difference as large as this must be visible
 _FACTS = ("gain_at_twice", "gap_opening", "train_falling", "train_noisy", "still_improving", "best_share")
 
 
@@ -172,7 +173,8 @@ def _unsaid_below(numbers: Numbers, parts: _Parts) -> bool:
     marks = [probes.errors[0], *([min(probes.untrained)] if probes.untrained else [])]
     best = min(marks)
     noise = 1.96 * math.sqrt(max(best * (1 - best), 0.0) / probes.count) if best < 1 else 0.05 * best
-    return lower > best - noise
+    told_apart = noise <= _TOLD_APART * best  # few examples could not show what the layers learned
+    return told_apart and lower > best - noise
 
 
 def _kind(numbers: Numbers, parts: _Parts, errors: int) -> str:

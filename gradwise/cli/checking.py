@@ -141,6 +141,12 @@ def _name(options: CheckOptions) -> str:
     return f"{options.name_of_data}-check"
 
 
+def _training_command(options: CheckOptions, changes: tuple[str, ...]) -> str:
+    """The `gradwise fit` that trains what was checked."""
+    told = dataclasses.replace(options, only=()).command(changes)
+    return told.replace("gradwise check", "gradwise fit", 1).replace(" --seed 0", "")
+
+
 def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Progress) -> Checked:
     from ..checking.check import Keeping, check_recipe, check_record
 
@@ -164,7 +170,7 @@ def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Progre
         key=keys.from_seed(options.seed),
         only=options.only,
         keeping=keeping,
-        about=[options.command(resolved.changes)],
+        command=_training_command(options, resolved.changes),
     )
 
 
@@ -175,8 +181,9 @@ def show_checked(record: Checked, report: Path | None) -> None:
     out = console()
     out.print(Text(record.verdict, "bold green" if record.passed else "bold red"))
     out.print()
-    show_findings(out, record.findings)
-    if record.findings:
+    told = [finding for finding in record.findings if finding.what != record.verdict]  # that is said already
+    show_findings(out, told)
+    if told:
         out.print()
     for number, remedy in enumerate(record.remedies, start=1):
         out.print(Text(f"{number}. {remedy}"))

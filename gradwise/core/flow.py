@@ -120,7 +120,7 @@ def values_of(program: Program, layers: Sequence[Layer], parameters: PyTree, bat
     """Runs a program, backwards too. The slope is that of the non-linearity at each entry of its input."""
     inputs = {layer.input for layer in layers}
     wanted = inputs | {site for layer in layers for site in (layer.output, layer.bend)}
-    bent = [layer for layer in layers if layer.kind in ("hard", "other")]
+    bent = [layer for layer in layers if layer.kind in ("hard", "step", "other")]
 
     def value(there: PyTree, nudges: dict[int, Array]) -> tuple[Array, dict[int, Array]]:
         result, kept = program.run(there, batch, key, nudges=nudges, keep=wanted)

@@ -29,6 +29,7 @@ _ELEMENTWISE = frozenset(
     )
 )
 _MATRIX = ("dot_general", "conv_general_dilated")
+_STEPS = ("round", "floor", "ceil", "sign")
 SMOOTH = ("tanh", "logistic", "erf")
 
 
@@ -37,9 +38,9 @@ class Layer:
     """A layer of a program, by its sites: `input` is what its non-linearity reads, `output` what it gives.
 
     Without a non-linearity the two are one and `kind` is "linear". Else it is "tanh", "logistic" or "erf" where that
-    function stands alone at `bend`, "hard" where it is flat on both sides, "other" for all others (rectifiers).
-    `examples` and `units` are axes of the values there; other axes are places, as in a convolution. `above` are the
-    layers it leads to, by their places in the list.
+    function stands alone at `bend`, "hard" where it is flat on both sides, "step" for a jump, "other" for all
+    others (rectifiers). `examples` and `units` are axes of the values there; other axes are places, as in a
+    convolution. `above` are the layers it leads to, by their places in the list.
     """
 
     name: str
@@ -151,6 +152,8 @@ class _Map:
         smooth = [number for number in bends if self.sites[number].primitive in SMOOTH]
         if len(bends) == 1 and smooth and not self._passes(root, output, smooth[0], chain):
             return self.sites[smooth[0]].primitive, smooth[0]
+        if words & {*_STEPS}:
+            return "step", bends[0]
         selects = sum(self.sites[number].primitive == "select_n" for number in chain)
         hard = "clamp" in words or {"max", "min"} <= words or (words <= {*_COMPARES} and selects >= 2)
         return ("hard" if hard else "other"), bends[0]
