@@ -25,6 +25,7 @@ from ..core.record import Fit
 from ..core.study_files import is_study
 from ..data.readers import Request, read
 from ..data.split import Fold, GroupHoldOut, TimeHoldOut
+from ..optimisers.watched import Watched
 from ..training.fit import fit
 from ..training.folds import cross_validate
 from ..training.loop import Conduct
@@ -84,7 +85,12 @@ def resolve_for(
         recipe = dataclasses.replace(recipe, split=GroupHoldOut())
     if options.time:
         recipe = dataclasses.replace(recipe, split=TimeHoldOut())
-    return resolve(recipe, assignments)
+    resolved = resolve(recipe, assignments)
+    every = getattr(options, "watch", 0)
+    if every:
+        watched = Watched(resolved.recipe.optimiser, every=every)
+        resolved = dataclasses.replace(resolved, recipe=dataclasses.replace(resolved.recipe, optimiser=watched))
+    return resolved
 
 
 def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Dataset, Resolved]:

@@ -100,6 +100,15 @@ def _fit(
     folds: Annotated[
         str | None, option("--folds", panel=TRAIN, metavar="K", help="Estimate by k-fold cross-validation too.")
     ] = None,
+    watch: Annotated[
+        str | None,
+        option(
+            "--watch",
+            panel=TRAIN,
+            metavar="UPDATES",
+            help="Record what flows through the layers every so many updates, for the report: 100.",
+        ),
+    ] = None,
     seed: surface.Seed = None,
     sets: surface.Sets = None,
     config: Annotated[

@@ -230,6 +230,7 @@ class FitOptions(DataOptions):
     learner: str | None = option(None, _learner)
     pretrain: str | None = option(None, _layers)
     folds: int = option(0, whole(2, 1000))
+    watch: int = option(0, whole(1, 10**9))
     seed: int = option(0, whole(0, 2**32 - 1))
     out: str | None = option(None, text, repeats=False)
     resume: bool = option(False, flag, repeats=False)

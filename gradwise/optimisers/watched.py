@@ -148,6 +148,10 @@ class Watched(AbstractOptimiser):
     def rate(self, state: PyTree) -> Scalar:
         return self.optimiser.rate(state.inner)
 
+    def evidence(self, state: PyTree) -> dict[str, Any]:
+        """What goes into the record of a run."""
+        return {"flow": flow_of(state)}
+
 
 def _finite(values: Float[np.ndarray, "..."]) -> Any:
     """Nested lists; what is no number is None, as JSON wants it."""

@@ -24,9 +24,10 @@ from ..core.adapt import as_criterion
 from ..core.dataset import Dataset
 from ..core.errors import RequestError
 from ..core.metric import check_metric
-from ..core.parts import AbstractUnsupervised, FittedScaler
+from ..core.parts import AbstractOptimiser, AbstractUnsupervised, FittedScaler
 from ..core.recipe import Recipe, to_plain
 from ..core.record import Fit
+from ..core.tree import parts
 from . import checkpoint
 from .features import find_features, measure_features
 from .loop import Conduct, run
@@ -65,6 +66,14 @@ def _predictor(
         outputs = outputs_of(network, problem.valid.inputs)
         temperature = fit_temperature(criterion, outputs, np.asarray(problem.valid.targets))
     return Predictor(scaler, network, criterion, temperature, *units, dataset.task, dataset.columns, dataset.shape)
+
+
+def _told(optimiser: AbstractOptimiser, state: Any) -> dict[str, Any]:
+    """What an optimiser, or one within it, wrote down for the record."""
+    told: dict[str, Any] = {}
+    for part in (optimiser, *(part for _, part in parts(optimiser))):
+        told |= part.evidence(state) if hasattr(part, "evidence") else {}
+    return told
 
 
 def fit(
@@ -116,6 +125,7 @@ def fit(
     measured = measure_features if unsupervised else measure_parts
     scaled = {"train": problem.train.inputs, "valid": problem.valid.inputs}
     metrics, evidence, ends = measured(predictor, scaled, {"train": train, "valid": valid, "test": test}, metric)
+    evidence |= _told(recipe.optimiser, state.optimiser)
     sizes = {"train": len(train), "valid": len(valid), "test": 0 if test is None else len(test)}
     return Fit(
         recipe=recipe,
