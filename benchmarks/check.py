@@ -87,7 +87,7 @@ def bugs() -> list[dict[str, Any]]:
             {
                 "name": bug.name,
                 "kind": "bug",
-                "codes": sorted(bug.codes),
+                "told": sorted({one.code for one in record.findings if one.code in bug.codes and one.level != "note"}),
                 "found": bug.found_in(record.findings) is not None,
                 "false": sorted({error.code for error in bug.astray(record.findings)}),
                 "seconds": time.monotonic() - begun,

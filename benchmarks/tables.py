@@ -313,8 +313,78 @@ TABLES = {
 }
 
 
+def check_times(result: dict[str, Any]) -> str:
+    lines = ["| a full check | seconds |", "|---|---|"]
+    lines += [f"| {name} | {value:.0f} |" for name, value in result["seconds"].items()]
+    return "\n".join(lines) + "\n" + _source(result)
+
+
+PEERS = {
+    "check_grads": "check_grads",
+    "gradcheck": "gradcheck",
+    "overfit_batches": "overfit_batches",
+    "skore": "skore",
+}
+
+
+def peer_rows(peers: dict[str, Any], name: str) -> dict[str, Any]:
+    """What a peer reported, by bug."""
+    return dict(peers.get("parts", {}).get(name, {}).get("bugs", {}))
+
+
+def _peer_words(row: dict[str, Any] | None) -> str:
+    """What a peer said of a bug: found, missed, or that it could not be asked."""
+    if row is None:
+        return ""
+    return {True: "found", False: "missed", None: "failed"}[row.get("found")]
+
+
+def check_problems(result: dict[str, Any]) -> str:
+    """Planted bugs with what was found, beside the peers; then the sound problems."""
+    path = HERE / "results" / "check_peers.json"
+    peers = json.loads(path.read_text()) if path.is_file() else {}
+    said = {name: peer_rows(peers, name) for name in PEERS}
+    planted = [row for row in result["problems"] if row["kind"] == "bug"]
+    sound = [row for row in result["problems"] if row["kind"] == "sound"]
+    found = sum(row["found"] for row in planted)
+    alarms = [row["name"] for row in sound if row["false"]]
+    text = f"gradwise names {found} of {len(planted)} planted bugs at their place; "
+    text += f"{len(alarms)} of {len(sound)} sound problems raise an error. "
+    text += "An empty cell: the tool does not speak of such things.\n\n"
+    lines = ["| planted bug | gradwise | " + " | ".join(PEERS.values()) + " |", "|" + "---|" * (2 + len(PEERS))]
+    for row in planted:
+        ours = ", ".join(row["told"]) if row["found"] else "**missed**"
+        ours += f" (and {', '.join(row['false'])})" if row["false"] else ""
+        theirs = " | ".join(_peer_words(said[name].get(row["name"])) for name in PEERS)
+        lines.append(f"| {row['name'].replace('_', ' ')} | {ours} | {theirs} |")
+    lines += ["", "| sound problem | errors | warnings |", "|---|---|---|"]
+    for row in sound:
+        lines.append(
+            f"| {row['name'].replace('_', ' ')} | {', '.join(row['false']) or 'none'} | {', '.join(row['warned'])} |"
+        )
+    return text + "\n".join(lines) + "\n" + _source(result)
+
+
+def check_codes() -> str:
+    """Every code with its title, level and row."""
+    sys.path.insert(0, str(HERE.parent))
+    from gradwise.checking.codes import CODES
+
+    lines = ["| code | title | level | row |", "|---|---|---|---|"]
+    for name, code in CODES.items():
+        page = f"[{name}](../gradwise/checking/pages/{name}.md)"
+        lines.append(f"| {page} | {code.title} | {code.level} | {code.row} |")
+    return "\n".join(lines) + "\n"
+
+
 def filled(text: str) -> str:
     """The document with every table whose result exists."""
+    text = _put(text, "check_codes", check_codes())
+    path = HERE / "results" / "check.json"
+    if path.is_file():
+        result = json.loads(path.read_text())
+        text = _put(text, "check_times", check_times(result)) if "seconds" in result else text
+        text = _put(text, "check_problems", check_problems(result)) if "problems" in result else text
     for name, table in TABLES.items():
         path = HERE / "results" / f"{name}.json"
         if not path.exists():
@@ -339,7 +409,7 @@ def main() -> None:
     chosen = parser.parse_args()
     for document in (
         HERE.parent / "README.md",
-        *(HERE.parent / "docs" / f"{name}.md" for name in ("design", "optimisers", "features")),
+        *(HERE.parent / "docs" / f"{name}.md" for name in ("design", "optimisers", "features", "check")),
     ):
         before = document.read_text()
         after = filled(before)

@@ -19,13 +19,10 @@ from jaxtyping import Array, Key, PyTree
 
 from ..core import keys
 from ..core.parts import Batch
+from .compiling import options_for
 from .subject import _TARGETS, Subject, _is_nnx, _quiet, in_64_bits, take, targets_of
 
 _PRIMES = (7, 5, 11, 13, 3)
-_SMALL = 300_000
-_QUICK: dict[str, Any] = {
-    "xla_backend_optimization_level": 0
-}  # halves the time of compiling, which is most of it for a small net
 _STILL = 0.1  # how far parameters that are all 0 are moved
 
 
@@ -138,8 +135,8 @@ def attempt(question: Callable[..., Any], *given: Any, bits: int = 64) -> Any:
             lowered = jax.jit(question).lower(*wide)
         except Exception:  # any kind of error may come out of a user's program
             return None
-        small = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(wide)) < _SMALL and jax.default_backend() == "cpu"
-        compiled = lowered.compile(compiler_options=_QUICK if small else None)
+        size = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(wide))
+        compiled = lowered.compile(compiler_options=options_for(size))
         return jax.tree.map(np.asarray, compiled(*wide))
 
 

@@ -35,6 +35,7 @@ from ..core.record import Fit
 from ..core.tree import trainable
 from ..training.fit import fit
 from .choices import find_choices, find_recipe_choices, measure_choices
+from .compiling import quickly
 from .data import find_data, from_dataset, measure_data
 from .diagnose import diagnose, numbers_of, read_course
 from .flow import find_flow, measure_flow
@@ -132,7 +133,7 @@ def _data(case: Case) -> Found:
         if pairs[0] is None or pairs[0][0] is None:
             return (), {}
         given = {"train": pairs[0], "valid": pairs[1], "test": pairs[2], "columns": subject.columns}
-        given |= {"outputs": _width(subject), "task": subject.task}
+        given |= {"outputs": _width(subject), "task": subject.task, "scores": _has_no_value(case)}
         batches = [np.asarray(targets_of(batch)) for batch in subject.batches if targets_of(batch) is not None]
     measured = measure_data(**given, batches=batches, key=case.named("data"))
     return find_data(measured), measured.plain()
@@ -149,6 +150,12 @@ def _width(subject: Subject) -> int | None:
         return None
     shape = jax.eval_shape(subject.evaluated, subject.parameters, inputs_of(subject.batch)).shape
     return int(shape[-1]) if len(shape) == 2 and shape[-1] > 1 else None
+
+
+def _has_no_value(case: Case) -> bool:
+    """Whether the loss is no number: what a label without an output makes of a cross-entropy."""
+    value = quickly(case.subject.value, case.subject.size)(case.subject.parameters, case.subject.batch, case.key)
+    return not math.isfinite(float(value))
 
 
 def _gradient(case: Case) -> Found:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from ..core.finding import LEVELS, Finding, worst_first
 
 _LEARNING = frozenset({"GW401", "GW402", "GW403", "GW404", "GW405"})
+_LATER = _LEARNING - {"GW404"}  # what is seen once training has begun
 _RATES = frozenset({"GW501", "GW502", "GW503"})
 _FLOW = frozenset({"GW601", "GW602", "GW603", "GW604", "GW605", "GW606"})
 _GRADIENT = frozenset({"GW101", "GW102", "GW103", "GW104", "GW105"})
@@ -28,9 +29,10 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "GW103": _LEARNING | _RATES | _FLOW | _VERDICT | {"GW302", "GW303"},
     "GW102": _LEARNING | _RATES | _FLOW | _VERDICT,
     "GW105": _LEARNING | _VERDICT | {"GW302", "GW303", "GW304"},
-    "GW603": _LEARNING | _VERDICT | {"GW302", "GW304", "GW604", "GW606", "GW503", "GW502"},
-    "GW602": _LEARNING | _VERDICT | {"GW302", "GW303", "GW304", "GW604", "GW606", "GW502"},
-    "GW601": _LEARNING | _VERDICT | {"GW604", "GW606", "GW502"},
+    "GW404": frozenset({"GW405", "GW503", "GW601", "GW602", "GW606"}),
+    "GW603": _LATER | _VERDICT | {"GW302", "GW304", "GW604", "GW606", "GW503", "GW502"},
+    "GW602": _LATER | _VERDICT | {"GW302", "GW303", "GW304", "GW604", "GW606", "GW502"},
+    "GW601": _LATER | _VERDICT | {"GW604", "GW606", "GW502"},
     "GW605": _LEARNING | _RATES | {"GW601", "GW606"},
     "GW604": _LEARNING | {"GW502", "GW503", "GW606"},
     "GW311": _LEARNING | _VERDICT | {"GW305"},
@@ -38,7 +40,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "GW306": frozenset({"GW307"}),
     "GW304": _LEARNING | _VERDICT | {"GW210"},
     "GW303": _LEARNING | _VERDICT | {"GW503"},
-    "GW709": _LEARNING | _VERDICT | {"GW302", "GW604"},
+    "GW709": _LEARNING | _VERDICT | {"GW302", "GW304", "GW604"},
     "GW702": _LEARNING | _VERDICT | {"GW604"},
     "GW705": _LEARNING | _VERDICT,
     "GW501": frozenset({"GW405", "GW503", "GW601", "GW602", "GW604", "GW605"}) | _VERDICT,

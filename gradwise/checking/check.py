@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jaxtyping import Array, Key
 
 from .. import __version__
@@ -95,7 +96,8 @@ def _run(name: str, area: Area, case: Case) -> Result:
     """One area. What the problem makes impossible is told, and the other areas are run all the same."""
     begun = time.monotonic()
     try:
-        found, evidence = area(case)
+        with np.errstate(all="ignore"):  # values that are no numbers are findings here, not warnings
+            found, evidence = area(case)
     except Exception as problem:
         first = (str(problem).strip().splitlines() or [""])[0]
         why = f"{type(problem).__name__}: {first}"

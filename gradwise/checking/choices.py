@@ -11,6 +11,7 @@ penalties taken away. Penalties are the scalars that depend on parameters alone 
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -28,6 +29,7 @@ from ..core.recipe import Recipe
 from ..core.tree import knobs, parts
 from ..criteria.sparsity import KlToTarget, code_activation, code_range
 from .codes import found
+from .compiling import quickly
 from .links import HARD, STEPS, bounds_of, end_of, links_twice, penalties_of
 from .subject import Subject, inputs_of, targets_of
 
@@ -85,14 +87,14 @@ def _weighed(subject: Subject, program: Program, key: Key[Array, ""]) -> tuple[f
     """The loss, its penalties, the rest of it, the penalties' gradient against the rest's, and the largest's line."""
     sites = penalties_of(program)
     if not sites:
-        loss = float(jax.jit(subject.value)(subject.parameters, subject.batch, key))
+        loss = float(quickly(subject.value, subject.size)(subject.parameters, subject.batch, key))
         return loss, 0.0, loss, 0.0, ""
     numbers = [site.number for site in sites]
 
     def size(tree: Any) -> Array:
         return jnp.sqrt(sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(())))
 
-    @jax.jit
+    @partial(quickly, size=subject.size)
     def measure(parameters: Any, batch: Any) -> Any:
         def loss(moved: Any, nudges: Any) -> Any:
             return program.run(moved, batch, key, nudges=nudges, keep=numbers)
@@ -180,7 +182,7 @@ def _outputs(subject: Subject, key: Key[Array, ""]) -> np.ndarray | None:
         jax.eval_shape(lambda p, x: apply(p, x, key), subject.parameters, inputs)
     except Exception:  # the model wants more than its inputs (a mask, a state): its outputs cannot be looked at
         return None
-    outputs = np.asarray(jax.jit(lambda p, x: apply(p, x, key))(subject.parameters, inputs))
+    outputs = np.asarray(quickly(lambda p, x: apply(p, x, key), subject.size)(subject.parameters, inputs))
     return outputs if outputs.dtype.kind == "f" and outputs.ndim and len(outputs) == subject.count else None
 
 
@@ -219,7 +221,7 @@ def _is_blind(subject: Subject, key: Key[Array, ""]) -> bool | None:
 
     draw = keys.generator(keys.named(key, "moved"))
     moved = jax.tree.map(lambda leaf: leaf + 0.3 * draw.normal(size=leaf.shape).astype(leaf.dtype), subject.parameters)
-    value = jax.jit(subject.value)
+    value = quickly(subject.value, subject.size)
     return bool(value(moved, subject.batch, key) == value(moved, other, key))
 
 

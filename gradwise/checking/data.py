@@ -26,6 +26,8 @@ from .order import Order, find_order, measure_order
 from .predictable import Part, Signal, as_part, find_signal, measure_signal, ridge, standardised, widest
 
 _SAMPLE = 1000
+_FEWEST = 10  # rows of a part that say anything about where they come from
+_FAR = 4.0  # deviations of training by which a mean of another part cannot differ by chance
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class DataMeasured:
     names: tuple[str, ...]
     columns: Columns
     outputs: int | None = None
+    scores: bool = True
     counts: Mapping[str, Mapping[int, int]] | None = None
     marked: int = 0  # examples whose class is not known, where that is allowed
     overlaps: tuple[Overlap, ...] = ()
@@ -109,12 +112,15 @@ def _guessed_task(targets: Any) -> str:
 def _measure_elsewhere(train: Part, part: Part, random: np.random.Generator) -> Elsewhere | None:
     """Ridge regression on values and squares tells the parts apart on rows it did not learn from."""
     size = min(len(train), len(part), _SAMPLE)
-    if size < 50 or len(train) + len(part) < 200:
+    if size < _FEWEST:
         return None
     columns = widest(train)
     ours, theirs = (each.table(random.permutation(len(each))[:size], columns) for each in (train, part))
     one, two = standardised(ours), standardised(theirs, ours)
     means = two.mean(0) - one.mean(0)
+    worst = int(np.abs(means).argmax())
+    if size < 50 or len(train) + len(part) < 200:  # too few to learn from: only what is far off can be told
+        return Elsewhere(part.name, math.nan, math.nan, int(columns[worst]), float(means[worst]))
     half = size // 2
     features = [np.concatenate([each, each**2 - 1], 1) for each in (one, two)]
     learned = np.concatenate([each[:half] for each in features])
@@ -124,7 +130,6 @@ def _measure_elsewhere(train: Part, part: Part, random: np.random.Generator) -> 
     ranks = np.argsort(np.argsort(guess, kind="stable"), kind="stable") + 1.0
     area = float((ranks[rest:].sum() - rest * (rest + 1) / 2) / rest**2)
     deviation = math.sqrt((2 * rest + 1) / (12 * rest**2))  # of the area, if both came from one source
-    worst = int(np.abs(means).argmax())
     return Elsewhere(part.name, area, (area - 0.5) / deviation, int(columns[worst]), float(means[worst]))
 
 
@@ -178,12 +183,14 @@ def measure_data(
     task: str = "",
     missing_allowed: bool = False,
     scaled: bool = True,
+    scores: bool = True,
     key: Key[Array, ""],
 ) -> DataMeasured:
     """Measures the parts, each a pair (inputs, targets or None) with the examples first.
 
     `groups` holds the groups of training, validation and test rows; `batches` the targets of successive training
-    batches. `scaled` says that these inputs are what the network sees, `missing_allowed` that NaN means missing.
+    batches. `scaled` says that these inputs are what the network sees, `missing_allowed` that NaN means missing,
+    `scores` that the outputs are known to be one for each class (else they may be places, as in metric learning).
     """
     task = task or _guessed_task(train[1])
     beside = [*(groups or ()), None, None, None]
@@ -211,6 +218,7 @@ def measure_data(
             tuple(parts), randoms["columns"], names=names, seen=scaled, missing_allowed=missing_allowed, dates=dates
         ),
         outputs=outputs,
+        scores=scores,
         counts=counts,
         marked=marked,
         overlaps=tuple(measure_overlap(first, part, randoms["overlap"]) for part in parts[1:]),
@@ -222,7 +230,7 @@ def measure_data(
     )
 
 
-def _find_range(counts: Mapping[str, Mapping[int, int]], outputs: int | None) -> tuple[Finding, ...]:
+def _find_range(counts: Mapping[str, Mapping[int, int]], outputs: int | None, scores: bool) -> tuple[Finding, ...]:
     """GW211: classes that no output stands for."""
     labels = sorted({label for part in counts.values() for label in part})
     if outputs is None or outputs < 2 or not labels:
@@ -241,7 +249,8 @@ def _find_range(counts: Mapping[str, Mapping[int, int]], outputs: int | None) ->
         what = f"{many:,} examples have labels outside 0 to {outputs - 1} ({', '.join(map(str, outside[:5]))})"
         what += ": is this a mark for examples to leave out, and does the loss do so?" if mark else "."
         step = f"give the network {labels[-1] + 1} outputs, or mend the labels: np.unique(targets, return_counts=True)"
-        return (found("GW211", what, where="targets", next=step, level="warning" if mark else "error", **told),)
+        level = "error" if scores and not mark else "warning"
+        return (found("GW211", what, where="targets", next=step, level=level, **told),)
     if labels[0] > 0 and outputs == labels[-1] + 1 and len(labels) == labels[-1]:
         what = f"labels start at {labels[0]}: output 0 never has an example."
         return (found("GW211", what, where="targets", next="targets = targets - 1", level="note", **told),)
@@ -286,12 +295,12 @@ def _find_parts(measured: DataMeasured) -> tuple[Finding, ...]:
             step = "split by whole groups: gradwise.data.split.GroupHoldOut()"
             findings.append(found("GW203", what, where=part, next=step, groups=groups, share=share))
     for each in measured.elsewhere:
-        if each.area > 0.75 and each.deviations > 6:
+        far = abs(each.difference) > _FAR
+        if far or (each.area > 0.75 and each.deviations > 6):
             name = measured.names[each.column] if each.column < len(measured.names) else f"column {each.column}"
-            what = (
-                f"training and {each.part} rows can be told apart (area under the curve {each.area:.2f}, 0.5 if both "
-            )
-            what += f"came from one source); `{name}` differs most, by {each.difference:+.2f} deviations."
+            told = f" (area under the curve {each.area:.2f}, 0.5 if both came from one source)"
+            what = f"training and {each.part} rows can be told apart{'' if math.isnan(each.area) else told}: "
+            what += f"`{name}` differs most, by {each.difference:+.2f} deviations in the mean."
             step = (
                 "shuffle before splitting, scale both by the training part's numbers, or expect another error in use."
             )
@@ -312,5 +321,5 @@ def find_data(measured: DataMeasured) -> tuple[Finding, ...]:
     findings += find_signal(measured.signal)
     findings += _find_classes(counts)
     findings += find_order(measured.order)
-    findings += _find_range(counts, measured.outputs)
+    findings += _find_range(counts, measured.outputs, measured.scores)
     return worst_first(findings)

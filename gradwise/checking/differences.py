@@ -22,7 +22,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key
 
 from ..core.program import Program, bind, trace
-from .places import Operand, Place, as_arrays, evaluate, inside, quickly, reaching, read
+from .compiling import quickly
+from .places import Operand, Place, as_arrays, evaluate, inside, reaching, read
 from .subject import Subject, in_64_bits, take
 
 RIGHT, WRONG, UNKNOWN = 0, 1, 2

@@ -19,7 +19,8 @@ import numpy as np
 from jaxtyping import Array
 
 from ..core.program import Program, Site, bind, trace
-from .places import as_arrays, evaluate, quickly
+from .compiling import quickly
+from .places import as_arrays, evaluate
 from .subject import Subject
 
 _BIG = 1_000_000  # parameters for which compiling well pays
@@ -35,6 +36,7 @@ class Seen:
     broken: tuple[str, ...] = ()
     broken_at: str = ""
     bad_batch: bool = False  # the batch itself holds values that are no numbers
+    flat: bool = False  # every gradient is exactly 0, though the loss is not
 
 
 def told(site: Site) -> str:
@@ -95,15 +97,16 @@ def evaluate_twice(subject: Subject, key: Any) -> Seen:
 
     def both(moved: list[Any], rest: list[Any]) -> tuple[Array, list[Array]]:
         value, gradient = jax.value_and_grad(lambda leaves: evaluate(program, [*leaves, *rest]))(moved)
-        return value, [jnp.all(jnp.isfinite(leaf)) for leaf in gradient]
+        return value, [jnp.stack([jnp.all(jnp.isfinite(leaf)), jnp.all(leaf == 0)]) for leaf in gradient]
 
     run = quickly(both) if subject.size < _BIG else jax.jit(both)
     value, fine = jax.device_get(run(arguments[:count], arguments[count:]))
     loss, again = float(value), float(run(arguments[:count], arguments[count:])[0])
     if not _alike(program, second):
         again = float(quickly(lambda leaves: evaluate(second, leaves))(arguments))
-    broken = tuple(name for name, ok in zip(subject.names, fine, strict=True) if not ok)
+    broken = tuple(name for name, ok in zip(subject.names, fine, strict=True) if not ok[0])
+    flat = loss != 0 and all(bool(zero) for _, zero in fine)
     at = _first_broken(program, arguments, loss) if broken or not math.isfinite(loss) else ""
     batch = [np.asarray(leaf) for leaf in jax.tree.leaves(subject.batch) if _is_numbers(leaf)]
     bad = any(leaf.dtype.kind == "f" and not np.all(np.isfinite(leaf)) for leaf in batch)
-    return Seen(loss, again, broken, at, bad)
+    return Seen(loss, again, broken, at, bad, flat)

@@ -9,6 +9,7 @@ The network is looked at twice, before and after the rehearsal: what a hundred u
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ from ..core.flow import BINS, Summary, Values, by_unit, summarise, values_of
 from ..core.layers import Layer, look, maps
 from ..core.program import Program
 from .codes import found
+from .compiling import quickly
 from .rehearsal import Rehearsal
 from .subject import Subject, count_of, take
 
@@ -172,7 +174,7 @@ def _stretches(subject: Subject, batch: Any, key: Key[Array, ""]) -> tuple[Stret
     cut = [layers[place].input for place in {place for pair in pairs for place in pair}]
     wanted = [layers[two].input for _, two in pairs]
 
-    @jax.jit
+    @partial(quickly, size=subject.size)
     def carried(parameters: PyTree, batch: Any, steps: dict[int, Array]) -> list[Array]:
         def values(nudges: dict[int, Array]) -> list[Array]:
             _, kept = program.run(parameters, batch, key, nudges=nudges, cut=cut, keep=wanted)
@@ -230,7 +232,7 @@ def measure_flow(subject: Subject, rehearsal: Rehearsal | None, *, key: Key[Arra
     if not layers:
         return FlowMeasured(rehearsed=rehearsal is not None)
 
-    @jax.jit
+    @partial(quickly, size=subject.size)
     def seen(parameters: PyTree, batch: Any) -> Values:
         return values_of(program, layers, parameters, batch, noise)
 

@@ -260,6 +260,13 @@ def _coarse(measured: GradientMeasured) -> list[Finding]:
     blurred = measured.coarse in ("bfloat16", "float16")
     if not blurred and not unknown:
         return []
+    if blurred and measured.seen.flat:
+        small = ", where what is below 6e-8 becomes 0" if measured.coarse == "float16" else ""
+        what = f"every gradient is exactly 0 while the loss is {measured.seen.loss:.3g}: part of it is computed in "
+        what += f"{measured.coarse}{small}."
+        step = "scale the loss up before differentiating and the gradient down after, or keep the last steps in 32 bits"
+        where = f"{measured.coarse}, {measured.coarse_line}" if measured.coarse_line else measured.coarse
+        return [found("GW103", what, where=where, next=step, loss=measured.seen.loss)]
     reason = f"it is computed partly in {measured.coarse}" if measured.coarse else "differences settle at no epsilon"
     what = f"the gradient could not be checked closely: {reason}"
     what += f" ({measured.coarse_line})" if measured.coarse_line else ""

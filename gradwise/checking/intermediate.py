@@ -22,7 +22,8 @@ import numpy as np
 from jaxtyping import Array
 
 from ..core.program import Program, bind
-from .places import Place, evaluate, quickly
+from .compiling import quickly
+from .places import Place, evaluate
 
 EPSILONS = (1e-4, 1e-6)
 DIRECTIONS = 2

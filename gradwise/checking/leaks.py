@@ -204,6 +204,7 @@ class Giving:
     rows: int
     width: int
     table: bool  # columns of a table; in an image or a sequence no single place has a meaning of its own
+    ordered: bool = False  # sorted by it, each of three or more classes stands in one piece
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -282,7 +283,10 @@ def measure_giving(part: Part, task: str, random: np.random.Generator) -> Giving
     together = _together(values[:, others], target, task) if scores[best] > 0.98 or same else 0.0
     table = len(part.shape) < 2 and not (part.inputs.dtype.kind in "iu" and task == "classes" and _tokens(values))
     score = float(scores[best])
-    return Giving(int(columns[best]), score, bool(same), together, len(rows), len(columns), table)
+    sorted_classes = target[np.argsort(values[:, best], kind="stable")]
+    pieces, kinds = 1 + int(np.sum(sorted_classes[1:] != sorted_classes[:-1])), len(np.unique(target))
+    ordered = task == "classes" and pieces == kinds >= 3
+    return Giving(int(columns[best]), score, bool(same), together, len(rows), len(columns), table, ordered)
 
 
 def _tokens(values: np.ndarray) -> bool:
@@ -293,18 +297,24 @@ def _tokens(values: np.ndarray) -> bool:
 
 def find_giving(giving: Giving | None, names: tuple[str, ...]) -> tuple[Finding, ...]:
     """GW202."""
-    if giving is None or not (giving.exact or (giving.score > 0.99 and giving.others < 0.97)):
+    if giving is None:
+        return ()
+    if not (giving.exact or giving.ordered or (giving.score > 0.99 and giving.others < 0.97)):
         return ()
     name = names[giving.column] if giving.column < len(names) else f"column {giving.column}"
     told = (
         f"`{name}` and the target determine each other in all {giving.rows:,} rows looked at"
         if giving.exact
+        else f"sorted by `{name}`, the classes stand one after the other"
+        if giving.ordered
         else f"`{name}` alone predicts the target at {giving.score:.2%}"
     )
     return (
         found(
             "GW202",
-            f"{told}; the other {giving.width - 1} columns together reach {giving.others:.1%}.",
+            f"{told}; the other {giving.width - 1} columns together reach {giving.others:.1%}."
+            if giving.others
+            else f"{told}.",
             where=name,
             next=f"would `{name}` be known before the target is? If not, leave it out of the inputs.",
             level="error" if giving.exact and giving.table else "warning",

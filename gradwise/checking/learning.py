@@ -13,6 +13,7 @@ recognised is judged by its fall alone, and more carefully.
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -28,6 +29,7 @@ from ..core.finding import Finding
 from ..core.tree import named_leaves
 from .chance import Recognised, orders, recognise, with_targets
 from .codes import found
+from .compiling import quickly
 from .growth import Growth as Growth
 from .growth import find_growth as find_growth
 from .growth import measure_growth as measure_growth
@@ -176,7 +178,7 @@ def _second_try(value: Callable[[Array], Array], starts: Array, mask: Array, upd
         return best
 
     rates = jnp.asarray(_ADAM_RATES)
-    several = jax.jit(lambda points: jax.lax.map(lambda given: one(*given), points))
+    several = quickly(lambda points: jax.lax.map(lambda given: one(*given), points), starts.size)
     pairs = (jnp.repeat(starts, len(rates), axis=0), jnp.tile(rates, starts.shape[0]))
     return float(np.nanmin(np.asarray(several(pairs), np.float64)))
 
@@ -237,7 +239,7 @@ def measure_overfit(
     def value(point: Array, given: Any = batch) -> Array:
         return subject.value(tree_of(point), given, noise)
 
-    @jax.jit
+    @partial(quickly, size=subject.size)
     def run(flat: Array) -> Any:
         def one(start: Array) -> Any:
             end, loss, slope, curve = _descend(value, start, (sizes > 0).astype(start.dtype), updates, memory)
@@ -350,10 +352,10 @@ def measure_start(subject: Subject, *, key: Key[Array, ""]) -> StartMeasured:
     targets, noise = targets_of(batch), keys.named(key, "start")
     others = None if subject.outputs is None else orders(targets, count_of(batch), key=key)
     if others is None:
-        loss = float(jax.jit(subject.value)(subject.parameters, batch, noise))
+        loss = float(quickly(subject.value, subject.size)(subject.parameters, batch, noise))
         return StartMeasured(loss, Recognised(), place=subject.place)
 
-    @jax.jit
+    @partial(quickly, size=subject.size)
     def run(parameters: PyTree) -> Any:
         outputs = subject.outputs(parameters, inputs_of(batch), noise)  # type: ignore[misc]
         return outputs, jax.lax.map(

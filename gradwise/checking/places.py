@@ -189,12 +189,6 @@ def as_arrays(tree: Any) -> list[Any]:
     return [jnp.asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else leaf for leaf in jax.tree.leaves(tree)]
 
 
-def quickly(function: Callable[..., Any]) -> Any:
-    """Compiled with little optimisation: a check is run once, so that compiling is most of its time."""
-    options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-    return jax.jit(function, compiler_options=options)
-
-
 def evaluate(
     program: Program,
     arguments: Sequence[Any],

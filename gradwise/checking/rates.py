@@ -11,6 +11,7 @@ gradient of a batch, and which size would be worth its work?
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,8 +24,8 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ..core import keys
 from ..core.finding import Finding
-from ..core.spectrum import hessian_range
 from .codes import found
+from .compiling import quickly
 from .rehearsal import Rehearsal, order_of
 from .subject import Subject, count_of, take
 
@@ -34,6 +35,7 @@ _RUNGS_BIG = (-6, -4, -2, 0, 2, 4, 6)
 _UPDATES = 40
 _UPDATES_BIG = 20
 _BIG = 1_000_000
+_DENSE = 8  # parameters whose Hessian is written out
 _PRODUCTS = 16
 _GROUPS = 16  # gradients from which the noise scale is estimated; of a big network fewer: all are held
 _GROUPS_BIG = 6
@@ -114,7 +116,7 @@ def climb(subject: Subject, factors: np.ndarray, *, updates: int, key: Key[Array
         numbers = (jnp.arange(updates), jnp.asarray(order))
         return jax.lax.scan(body, (start, subject.optimiser.init(start)), numbers)[1]
 
-    @jax.jit
+    @partial(quickly, size=subject.size)
     def run(start: PyTree, given: Array) -> Array:
         if subject.size > _BIG:
             return jax.lax.map(lambda factor: one(start, factor), given)
@@ -154,7 +156,7 @@ def noise_scale(subject: Subject, parameters: PyTree, *, key: Key[Array, ""]) ->
     count = int(jax.tree.leaves(pool)[0].shape[0])
     noise = keys.named(key, "noise scale")
 
-    @jax.jit
+    @partial(quickly, size=subject.size)
     def run(point: PyTree) -> tuple[Array, Array, Array]:
         def slope(given: tuple[Array, Any]) -> Array:
             number, batch = given
@@ -230,6 +232,42 @@ def _warming(rehearsal: Rehearsal) -> bool:
     return bool(np.median(ratio[-tenth:]) > 2 * np.median(ratio[:tenth]))
 
 
+def _largest_eigenvalue(subject: Subject, start: PyTree, batch: Any, noise: Any) -> tuple[float, float]:
+    """Of the Hessian on this batch, by Lanczos on the host, and the length of its residual.
+
+    Only the product with a vector is compiled: the whole of `core.spectrum` would take ten times as long to compile.
+    """
+    flat, tree_of = ravel_pytree(start)
+
+    def product(point: Array, vector: Array) -> Array:
+        return jax.jvp(jax.grad(lambda there: subject.value(tree_of(there), batch, noise)), (point,), (vector,))[1]
+
+    compiled = quickly(product, subject.size)
+
+    def times(vector: np.ndarray) -> np.ndarray:
+        return np.asarray(compiled(flat, np.asarray(vector, flat.dtype).reshape(flat.shape)), np.float64)
+
+    first = np.random.default_rng(0).normal(size=flat.size)
+    if not np.isfinite(times(first)).all():
+        return math.nan, math.nan
+    if flat.size <= _DENSE:
+        values, vectors = np.linalg.eigh(np.stack([times(unit) for unit in np.eye(flat.size)]))
+        value, vector = float(values[-1]), vectors[:, -1]
+    else:
+        from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+        operator = LinearOperator((flat.size, flat.size), matvec=times, dtype=np.float64)
+        basis = min(flat.size - 1, _PRODUCTS // 2 if subject.size > _BIG else _PRODUCTS)
+        try:
+            values, vectors = eigsh(operator, k=1, which="LA", v0=first, ncv=basis, maxiter=3, tol=1e-2)
+        except ArpackNoConvergence as problem:
+            values, vectors = problem.eigenvalues, problem.eigenvectors
+        if not len(values):
+            return math.nan, math.nan
+        value, vector = float(values[-1]), vectors[:, -1]
+    return value, float(np.linalg.norm(times(vector) - value * vector))
+
+
 def _all_finite(tree: PyTree) -> bool:
     return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
 
@@ -243,12 +281,7 @@ def measure_rates(subject: Subject, rehearsal: Rehearsal, *, key: Key[Array, ""]
         losses = climb(subject, factors, updates=_UPDATES_BIG if big else _UPDATES, key=key)
     batch, noise = jax.tree.map(jnp.asarray, subject.smaller(256).batch), keys.named(key, "curvature")
     start = jax.tree.map(jnp.asarray, subject.parameters)
-    _, highest = hessian_range(
-        lambda point: subject.value(point, batch, noise),
-        start,
-        key=keys.named(key, "lanczos"),
-        steps=_PRODUCTS // 2 if big else _PRODUCTS,
-    )
+    eigenvalue, residual = _largest_eigenvalue(subject, start, batch, noise)
     ratios, sparse = _judged_ratios(subject, rehearsal)
     quarter = max(1, len(rehearsal.losses) // 4)
     end = rehearsal.end if _all_finite(rehearsal.end) else start
@@ -256,8 +289,8 @@ def measure_rates(subject: Subject, rehearsal: Rehearsal, *, key: Key[Array, ""]
         factors=factors,
         losses=losses,
         rehearsed=(float(rehearsal.losses[:quarter].mean()), float(rehearsal.losses[-quarter:].mean())),
-        eigenvalue=float(highest.value),
-        residual=float(highest.residual),
+        eigenvalue=eigenvalue,
+        residual=residual,
         rate=math.nan if rehearsal.stand_in else _plain_rate(rehearsal),
         names=rehearsal.names,
         ratios=ratios,

@@ -8,6 +8,7 @@ training set is shuffled, and without a training set the one batch is repeated.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ import optax
 from jaxtyping import Array, Float, Key, PyTree
 
 from ..core import keys
+from .compiling import quickly
 from .subject import Subject, count_of, take
 
 UPDATES = 100
@@ -87,7 +89,7 @@ def rehearse(subject: Subject, *, updates: int = UPDATES, key: Key[Array, ""]) -
         sizes = [jnp.stack([_size(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (parameters, gradient, moves)]
         return (optax.apply_updates(parameters, moves), state), (loss, *sizes)
 
-    @jax.jit
+    @partial(quickly, size=subject.size)
     def run(parameters: PyTree) -> Any:
         numbers = (jnp.arange(updates), jnp.asarray(order))
         return jax.lax.scan(body, (parameters, optimiser.init(parameters)), numbers)

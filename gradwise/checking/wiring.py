@@ -25,7 +25,7 @@ from .marks import used_rows
 from .mixing import MixingMeasured, find_mixing, measure_mixing
 from .modes import ModesMeasured, find_modes, measure_modes
 from .rehearsal import Rehearsal
-from .subject import Subject, inputs_of, take
+from .subject import Subject, inputs_of, take, with_inputs
 
 _ROWS, _MORE_ROWS = 16, 64
 _SIZES = (0.0, 1.0, 1.0)  # how far from the given parameters the points are at which effects are looked for
@@ -137,7 +137,10 @@ def _forward(subject: Subject, key: Key[Array, ""]) -> Any:
     outputs, evaluated = subject.outputs, subject.evaluated
     if outputs is not None:
         return lambda parameters, inputs: outputs(quiet(subject, parameters), inputs, key)
-    return evaluated
+    if evaluated is not None or inputs_of(subject.batch) is None:
+        return evaluated
+    # A model that wants more than its inputs: the loss itself must tell whether they matter.
+    return lambda parameters, inputs: subject.value(parameters, with_inputs(subject.batch, inputs), key)
 
 
 def _flat(inputs: np.ndarray) -> np.ndarray:

@@ -114,6 +114,7 @@ def test_a_column_with_class_noise_is_scored_by_its_purity() -> None:
         (Giving(1, 0.995, False, 0.6, 100, 5, True), "warning"),
         (Giving(1, 0.995, False, 0.99, 100, 5, True), ""),  # an easy problem
         (Giving(1, 0.96, False, 0.6, 100, 5, True), ""),
+        (Giving(1, 0.96, False, 0.99, 100, 5, True, ordered=True), "warning"),  # a row number of sorted files
     ],
 )
 def test_giving_is_judged_beside_the_other_columns(giving: Giving, level: str) -> None:

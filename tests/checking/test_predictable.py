@@ -78,7 +78,7 @@ def test_rows_that_follow_in_time_are_not_taken_for_targets_out_of_step() -> Non
 
 def test_few_rows_and_targets_of_many_parts_are_left_alone() -> None:
     random = np.random.default_rng(0)
-    assert find_signal(_signal(random.normal(size=(100, 3)), random.integers(0, 2, 100), "classes")) == ()
+    assert find_signal(_signal(random.normal(size=(90, 3)), random.integers(0, 2, 90), "classes")) == ()
     part = as_part("training", (np.zeros((300, 2)), np.zeros((300, 40))), task="numbers")
     assert part is not None
     assert measure_signal(part, "numbers", random) is None

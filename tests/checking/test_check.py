@@ -1,0 +1,101 @@
+"""The journey of a check: what is run, what is left out, what is kept, and what is said at the end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import gradwise
+from gradwise.checking.areas import OF_RECIPE, OF_SUBJECT
+from gradwise.checking.check import PARTIAL, Keeping, check_recipe
+from gradwise.core.errors import RequestError
+from gradwise.models.mlp import Mlp
+
+X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+Y = (X[:, 0] - X[:, 1]).astype(np.float32)
+MODEL = {"w": jr.normal(jr.key(0), (3, 6)), "v": jr.normal(jr.key(1), (6,))}
+
+
+def _loss(model: Any, x: Any, y: Any) -> Any:
+    return jnp.mean((jnp.tanh(x @ model["w"]) @ model["v"] - y) ** 2)
+
+
+def test_areas_run_in_their_order_and_only_those_that_are_asked_for() -> None:
+    begun: list[str] = []
+    record = gradwise.check(
+        _loss, MODEL, (X, Y), only=["graph", "start", "gradient"], keeping=Keeping(watch=begun.append)
+    )
+    assert begun == ["gradient", "start", "graph"]
+    assert [ran.name for ran in record.ran] == begun
+    assert record.passed
+    assert set(record.evidence) == {"gradient", "start", "graph", "verdict"}
+    assert list(OF_RECIPE) == [*OF_SUBJECT, "training"]
+    with pytest.raises(RequestError, match=r"no check 'flw' here. Did you mean 'flow'\?"):
+        gradwise.check(_loss, MODEL, (X, Y), only=["flw"])
+
+
+def test_an_area_that_cannot_be_run_says_why_and_costs_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def impossible(case: Any) -> Any:
+        raise TypeError("the loss insists on 40 rows\nand more")
+
+    monkeypatch.setitem(OF_SUBJECT, "padding", impossible)
+    record = gradwise.check(_loss, MODEL, (X, Y), only=["gradient", "padding", "start"])
+    assert {ran.name: ran.outcome for ran in record.ran} == {
+        "gradient": "passed",
+        "padding": "left out",
+        "start": "passed",
+    }
+    assert record.ran[1].why == "TypeError: the loss insists on 40 rows"
+
+
+def test_one_seed_gives_one_record() -> None:
+    first, second = (
+        gradwise.check(_loss, MODEL, (X, Y), key=jr.key(5), only=["gradient", "overfit"]) for _ in range(2)
+    )
+    assert first.findings == second.findings
+    assert first.evidence == second.evidence
+
+
+def test_finished_areas_are_kept_and_another_problem_does_not_get_them(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path, resume=True)
+    gradwise.check(_loss, MODEL, (X, Y), only=["start"], keeping=keeping)
+    assert set(json.loads((tmp_path / PARTIAL).read_text())["areas"]) == {"start"}
+    begun: list[str] = []
+    again = Keeping(tmp_path, resume=True, watch=begun.append)
+    gradwise.check(_loss, MODEL, (X, Y), only=["start", "graph"], keeping=again)
+    assert begun == ["graph"]
+    begun.clear()
+    gradwise.check(_loss, MODEL, (X[:30], Y[:30]), only=["start"], keeping=again)
+    assert begun == ["start"]
+
+
+def test_a_recipe_needs_its_data() -> None:
+    with pytest.raises(RequestError, match=r"check\(recipe, dataset\); got NoneType"):
+        gradwise.check(gradwise.defaults.classification())
+
+
+def test_a_small_rate_is_called_a_difficulty_of_optimisation_and_the_remedy_is_the_command() -> None:
+    from gradwise.optimisers.sgd import Sgd
+
+    recipe = gradwise.defaults.classification(model=Mlp(widths=(8,)), optimiser=Sgd(learning_rate=1e-6))
+    record = check_recipe(
+        recipe, gradwise.read("iris"), key=jr.key(0), only=["training"], command="gradwise fit iris --set x=1"
+    )
+    assert record.verdict.startswith("Optimisation is the difficulty")
+    assert record.passed
+    assert any("gradwise fit iris --set x=1 --set optimiser.learning_rate=" in remedy for remedy in record.remedies)
+    assert record.evidence["verdict"]["kind"] == "optimisation"
+
+
+def test_the_record_of_a_run_is_judged_without_running_anything() -> None:
+    record = gradwise.fit(
+        gradwise.defaults.classification(model=Mlp(widths=(8,))), gradwise.read("iris"), key=jr.key(0)
+    )
+    said = gradwise.check(record)
+    assert said.verdict
+    assert [ran.name for ran in said.ran] == ["record"]
+    assert all(finding.code for finding in said.findings)
