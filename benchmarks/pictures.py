@@ -1,6 +1,6 @@
-"""Makes what the README shows: what `fit` and `search` say of the digits, and pictures of their reports in a browser.
+"""Makes what the README shows: what the commands say, and pictures of their reports in a browser.
 
-python benchmarks/pictures.py          needs Chromium on the path
+python benchmarks/pictures.py [NAME ...]          needs Chromium on the path
 """
 
 import datetime
@@ -30,7 +30,9 @@ DESK, PHONE = ["--window-size=1100,1500"], ["--window-size=500,1500", "--blink-s
 SHOWN = {
     "demo": (["fit", "digits", "--out", "runs/digits"], "report"),
     "search_demo": (["search", "digits", "--budget", "60s", "--out", "runs/digits"], "study"),
+    "check_demo": (["check", "problem.py:make_problem", "--out", "runs/digits"], "check"),
 }
+OWN = HERE.parent / "examples" / "check.py"  # the problem with the bug
 
 
 def show(name: str, arguments: list[str], picture: str, command: str, browser: str) -> None:
@@ -38,10 +40,12 @@ def show(name: str, arguments: list[str], picture: str, command: str, browser: s
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "COLUMNS": "80"}
         run = [command, *arguments]
-        if arguments[0] == "fit":  # warms the cache; a search has its time given
-            subprocess.run(run, cwd=folder, check=True, capture_output=True, env=environment)
+        shutil.copy(OWN, Path(folder) / "problem.py")
+        finds = arguments[0] == "check"  # an error, and says so by its exit code
+        if arguments[0] != "search":  # warms the cache; a search has its time given
+            subprocess.run(run, cwd=folder, check=not finds, capture_output=True, env=environment)
             shutil.rmtree(Path(folder) / "runs")
-        told = subprocess.run(run, cwd=folder, check=True, capture_output=True, text=True, env=environment).stdout
+        told = subprocess.run(run, cwd=folder, check=not finds, capture_output=True, text=True, env=environment).stdout
         page = Path(folder) / "runs" / "digits" / "report.html"
         for form, options in (("desk", DESK), ("phone", PHONE)):
             target = HERE.parent / "docs" / "pictures" / f"{picture}-{form}.png"
@@ -66,7 +70,8 @@ def show(name: str, arguments: list[str], picture: str, command: str, browser: s
 def main() -> None:
     command = shutil.which("gradwise", path=str(Path(sys.executable).parent)) or "gradwise"
     browser = shutil.which("chromium") or sys.exit("there is no chromium on the path")
-    for name, (arguments, picture) in SHOWN.items():
+    for name in sys.argv[1:] or SHOWN:
+        arguments, picture = SHOWN[name]
         show(name, arguments, picture, command, browser)
 
 

@@ -258,6 +258,20 @@ class AbstractRemembering(AbstractAsking):
         """The same optimiser with room for this many training examples."""
 
 
+class AbstractWatching(AbstractOptimiser):
+    """An optimiser that looks at the network now and then, between updates: training changes nothing by it.
+
+    A condition at every update would cost more than the update on an accelerator, so the loop asks at most every
+    `every` updates.
+    """
+
+    every: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def look(self, state: PyTree, parameters: PyTree, objective: Any) -> PyTree:
+        """The optimiser's whole state after a look, if one is due; `objective` is that of the coming update."""
+
+
 class AbstractStopping(Spec):
     @abc.abstractmethod
     def init(self, count: int, validation: int) -> PyTree:

@@ -22,7 +22,7 @@ from ..core.flow import BINS, Flow, Summary, statistics
 from ..core.knob import switch
 from ..core.layers import look
 from ..core.objective import Objective
-from ..core.parts import AbstractOptimiser
+from ..core.parts import AbstractOptimiser, AbstractWatching
 from ..core.tree import named_leaves
 from .adaptive import Adam
 
@@ -100,10 +100,10 @@ def _written(looks: Looks, row: Array, order: Array, update: Int[Array, ""]) -> 
     return Looks(table, updates, count, interval, order, looks.layers, looks.names)
 
 
-class Watched(AbstractOptimiser):
-    """Another optimiser, watched: nothing of its training changes, and the look is at the batch of the update.
+class Watched(AbstractWatching):
+    """Another optimiser, watched: nothing of its training changes, and the look is at the batch of the coming update.
 
-    It is no asking optimiser, though it looks at the objective now and then: what is rare needs no loop of its own.
+    Looks are at least `every` updates apart; an interval that ends earlier than that puts off the next one.
     """
 
     optimiser: AbstractOptimiser = Adam()
@@ -122,25 +122,29 @@ class Watched(AbstractOptimiser):
             return _WatchedState(inner.init(parameters), _no_looks(parameters, self.rows, self.every))
 
         def update(updates: PyTree, state: _WatchedState, parameters: PyTree = None, **extra: Any) -> Any:
-            objective: Objective | None = extra.get("objective")
             moves, inner_state = inner.update(updates, state.inner, parameters, **extra)
-            if not isinstance(objective, Objective):  # driven by hand, without a criterion to look at
-                return moves, _WatchedState(inner_state, state.looks)
-
-            def watch(looks: Looks) -> Looks:
-                # Its gradient is computed anew, so that the update's own program stays as it is without the look.
-                def loss(there: PyTree, batch: PyTree, key: Array) -> Scalar:
-                    return objective.criterion(objective.model(there), batch, key=key)[0]
-
-                given = (parameters, objective.batch, objective.noise)
-                program, layers = look(loss, *given)
-                row, order = _row(statistics(program, layers, *given), looks.layers)
-                return _written(looks, row, order, objective.update)
-
-            due = objective.update % state.looks.interval == 0
-            return moves, _WatchedState(inner_state, when(due, watch, state.looks))
+            return moves, _WatchedState(inner_state, state.looks)
 
         return optax.GradientTransformationExtraArgs(init, update)
+
+    def look(self, state: PyTree, parameters: PyTree, objective: Objective) -> PyTree:
+        def loss(there: PyTree, batch: PyTree, key: Array) -> Scalar:
+            return objective.criterion(objective.model(there), batch, key=key)[0]
+
+        def watch(looks: Looks) -> Looks:
+            # Its gradient is computed anew, so that the update's own program stays as it is without the look.
+            given = (parameters, objective.batch, objective.noise)
+            program, layers = look(loss, *given)
+            row, order = _row(statistics(program, layers, *given), looks.layers)
+            return _written(looks, row, order, objective.update)
+
+        def renewed(node: Any) -> Any:
+            if not isinstance(node, Looks):
+                return node
+            last = node.updates[jnp.maximum(node.count - 1, 0)]
+            return when((node.count == 0) | (objective.update - last >= node.interval), watch, node)
+
+        return jax.tree.map(renewed, state, is_leaf=lambda node: isinstance(node, Looks))
 
     def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
         return self.optimiser.judged(parameters, state.inner)

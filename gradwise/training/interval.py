@@ -4,6 +4,7 @@ Everything between two intervals (progress, checkpoints, interruption) is ordina
 donated, so a run of any length allocates nothing anew (row F5).
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +14,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..core.control import stalled
 from ..core.objective import labelled
-from ..core.parts import AbstractJudging, Scores
+from ..core.parts import AbstractJudging, AbstractWatching, Scores
+from ..core.tree import parts
 from .state import Examples, Problem, State, asks
 from .step import gather, step
 
@@ -50,6 +52,36 @@ def _by_class(weighted: Array, targets: Array, weights: Array, classes: int) -> 
     return jax.ops.segment_sum(weighted, targets, classes) / jax.ops.segment_sum(weights, targets, classes)
 
 
+def _watching(problem: Problem) -> AbstractWatching | None:
+    """The optimiser, or one within it, that looks at the network between updates."""
+    optimiser = problem.recipe.optimiser
+    several = (optimiser, *(part for _, part in parts(optimiser)))
+    return next((part for part in several if isinstance(part, AbstractWatching)), None)
+
+
+def _with_looks(
+    problem: Problem, watching: AbstractWatching, body: Any, carry: Any, inputs: tuple[Array, Array], unroll: int
+) -> tuple[Any, Array]:
+    """The scan over updates in pieces, with a look before each: the same updates, and hardly any conditions."""
+    updates = inputs[0].shape[0]
+    piece = min(watching.every, updates)
+    whole = updates // piece
+
+    def turn(carry: Any, inputs: tuple[Array, Array]) -> Any:
+        parameters, optimiser, update, memory = carry
+        batch = dataclasses.replace(gather(problem, inputs[0][0], inputs[1][0]), memory=memory)
+        optimiser = watching.look(optimiser, parameters, problem.objective(batch, update))
+        return jax.lax.scan(body, (parameters, optimiser, update, memory), inputs, unroll=min(unroll, len(inputs[0])))
+
+    pieces = jax.tree.map(lambda leaf: leaf[: whole * piece].reshape(whole, piece, *leaf.shape[1:]), inputs)
+    carry, seen = jax.lax.scan(turn, carry, pieces)
+    seen = seen.reshape(whole * piece, *seen.shape[2:])
+    if whole * piece < updates:
+        carry, rest = turn(carry, jax.tree.map(lambda leaf: leaf[whole * piece :], inputs))
+        seen = jnp.concatenate([seen, rest])
+    return carry, seen
+
+
 def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[str, Array]]:
     """N updates as one scan; training loss and score are those seen before each update, so they cost nothing."""
     numbers = state.update + jnp.arange(updates, dtype=jnp.int32)
@@ -77,7 +109,12 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     # An update that asks much is a program of its own: repeating it gains nothing and takes long to compile.
     heavy = jax.default_backend() == "cpu" or asks(problem.recipe.optimiser)
     unroll = 1 if heavy else _UNROLL_FEW if several else _UNROLL
-    (parameters, optimiser, update, memory), seen = jax.lax.scan(body, carry, (rows, present), unroll=unroll)
+    watching = _watching(problem)
+    if watching is None:
+        carry, seen = jax.lax.scan(body, carry, (rows, present), unroll=unroll)
+    else:
+        carry, seen = _with_looks(problem, watching, body, carry, (rows, present), unroll)
+    parameters, optimiser, update, memory = carry
     losses, scores = seen[:, 0], seen[:, 1]
     state = State(parameters, optimiser, state.stopping, state.best, update, memory)
     bad = ~jnp.all(jnp.isfinite(losses) | (present == 0), axis=1)
