@@ -31,6 +31,7 @@ EXAMPLES = 256  # looked at, where there are so many
 _JACOBIAN_EXAMPLES = 4
 _DIRECTIONS = 256  # a wider layer's stretch is measured along so many random directions
 _COLUMNS = (256, 512)  # rows and units that are compared to find copies
+_LOST = 1e-6  # of the largest singular value
 _SAME = 1e-5  # of the largest value: two units that agree so far, before and after, are copies
 
 SATURATED, SATURATED_WHOLLY = 0.5, 0.99
@@ -73,6 +74,11 @@ class Stretch:
     singular: Float[np.ndarray, " n"]
     last: bool = False  # the outputs: their scale is the loss's affair
 
+    @property
+    def carrying(self) -> Float[np.ndarray, " m"]:
+        """The singular values of directions that are carried on at all: rectifiers switch the others off."""
+        return self.singular[self.singular > _LOST * self.singular.max(initial=0.0)]
+
 
 @dataclass(frozen=True)
 class FlowMeasured:
@@ -91,8 +97,9 @@ class FlowMeasured:
                 "target": one.target,
                 "forwards": _plain(one.forwards),
                 "backwards": _plain(one.backwards),
-                "singular": _plain(one.singular),
-                "median": _plain(np.median(one.singular)) if one.singular.size else None,
+                "singular": _plain(one.carrying),
+                "lost": _plain(1.0 - one.carrying.size / one.singular.size) if one.singular.size else None,
+                "median": _plain(np.median(one.carrying)) if one.carrying.size else None,
             }
             for one in self.stretches
         ]

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..core.chapter import ROWS
+from ..core.finding import Finding
 from ..core.knob import Declaration
 from ..core.record import Fit
 from ..core.tree import knobs, parts
 from . import words
-from .figure import Block, Cell, Code, Group, Items, Prose, Row, Table
+from .figure import Block, Cell, Code, Group, Items, Notice, Prose, Row, Table
 
 _SHOWN_COLUMNS = 200
 _FLAGS = {"--unsupervised"}  # options of the command that take no value
@@ -223,3 +224,12 @@ def repeat_blocks(record: Fit) -> Iterator[Block]:
         facts += [form.format(machine[name])] if name in machine else []
     facts += [words.device(machine["device"])] if "device" in machine else []
     yield Prose("With " + ", ".join(facts) + ". The same versions on the same machine give the same numbers.")
+
+
+def finding_notice(finding: Finding) -> Notice:
+    """What, where, what next; the code of a finding leads to the page that explains it."""
+    what = finding.what
+    if finding.where and finding.where not in what:
+        what = f"{what.rstrip()} Where: `{finding.where}`."
+    source = ", ".join(filter(None, (finding.code, chapter_row(finding.row) if finding.row else "")))
+    return Notice(finding.level, what, finding.next, source)

@@ -14,11 +14,10 @@ import numpy as np
 
 from ..analysis import Curve, LearningCurves
 from ..core.checked import Checked
-from ..core.finding import Finding
 from . import check_gallery, draw, flow_gallery, graph_gallery, words
-from .account import chapter_row
+from .account import finding_notice
 from .check_gallery import part_of
-from .figure import Block, Code, Figure, Items, Notice, Page, Prose, Row, Section, Table, Verdict
+from .figure import Block, Code, Figure, Items, Page, Prose, Row, Section, Table, Verdict
 from .page import render
 
 _OUTCOMES = {"passed": "passed", "found": "found something", "left out": "left out"}
@@ -27,15 +26,6 @@ _OUTCOMES = {"passed": "passed", "found": "found something", "left out": "left o
 def _sentence(text: str) -> str:
     said = text.strip()
     return said[:1].upper() + said[1:]
-
-
-def finding_notice(finding: Finding) -> Notice:
-    """A finding of a check: what, where, what next; its code leads to the page that explains it."""
-    what = finding.what
-    if finding.where and finding.where not in what:
-        what = f"{what.rstrip()} Where: `{finding.where}`."
-    source = ", ".join(filter(None, (finding.code, chapter_row(finding.row) if finding.row else "")))
-    return Notice(finding.level, what, finding.next, source)
 
 
 def check_verdict(record: Checked) -> Verdict:

@@ -25,7 +25,7 @@ from ..core.tree import knobs
 from . import feature_gallery, flow_gallery, gallery, layerwise_gallery, words
 from .account import chapter_row, data_blocks, recipe_blocks, repeat_blocks
 from .check_page import check_text, check_verdict
-from .figure import Block, Notice, Page, Prose, Section, Verdict
+from .figure import Block, Items, Notice, Page, Prose, Section, Verdict
 from .page import render
 from .study_page import finding_blocks, study_text, study_verdict
 
@@ -132,6 +132,10 @@ def _sections(record: Fit) -> Iterator[Section]:
         yield Section("numbers", "Numbers", numbers)
     count = f" ({len(record.findings)})" if record.findings else ""
     yield Section("findings", "Findings", finding_blocks(record.findings), f"Findings{count}")
+    told = record.evidence.get("verdict") or {}
+    if remedies := [str(one) for one in told.get("remedies") or ()]:
+        sentences = tuple(one[:1].upper() + one[1:] for one in remedies)
+        yield Section("next", "What to try next", (Prose(str(told.get("sentence") or "")), Items(sentences)), "Next")
     if optimiser := tuple(gallery.optimiser_figures(record)):
         yield Section("optimiser", "What the optimiser did", optimiser, "Optimiser")
     if flow := tuple(flow_gallery.flow_blocks(record.evidence.get("flow") or {})):

@@ -14,7 +14,7 @@ from ..analysis import Marginal, Relevance
 from ..core.finding import Finding
 from ..core.study import Study
 from . import knob_gallery, study_gallery, words
-from .account import chapter_row, data_blocks, recipe_blocks
+from .account import chapter_row, data_blocks, finding_notice, recipe_blocks
 from .figure import Block, Code, Items, Notice, Page, Prose, Row, Section, Table, Verdict
 from .page import render
 from .study_table import space_table, trial_table, with_script
@@ -28,7 +28,7 @@ def finding_blocks(findings: Sequence[Finding]) -> tuple[Block, ...]:
     found = sorted(findings, key=lambda finding: order.get(finding.level, 2))
     if not found:
         return (Prose("Nothing stood out."),)
-    return tuple(Notice(f.level, f.what, f.next, chapter_row(f.row)) for f in found)
+    return tuple(map(finding_notice, found))
 
 
 def _counted(count: int, word: str) -> str:
