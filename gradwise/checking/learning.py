@@ -121,12 +121,13 @@ def _jittered(flat: Array, sizes: Array, key: Any, restarts: int) -> Array:
 def _sizes(parameters: PyTree, frozen: frozenset[str]) -> Array:
     """How far each parameter is moved before a restart: a fifth of its kind, 0 where it is not meant to learn."""
 
-    def size(name: str, leaf: Any) -> Array:
-        usual = 0.2 * jnp.sqrt(jnp.mean(jnp.square(leaf))) if leaf.size else jnp.zeros(())
-        least = 0.1 / math.sqrt(max(1, leaf.shape[-1])) if leaf.ndim > 1 else 0.01
-        return jnp.full(leaf.shape, 0.0 if name in frozen else 1.0) * jnp.maximum(usual, least)
+    def size(name: str, leaf: Any) -> np.ndarray:
+        values = np.asarray(leaf, np.float32)
+        usual = 0.2 * math.sqrt(float(np.mean(np.square(values)))) if values.size else 0.0
+        least = 0.1 / math.sqrt(max(1, values.shape[-1])) if values.ndim > 1 else 0.01
+        return np.full(values.size, 0.0 if name in frozen else max(usual, least), np.float32)
 
-    return jnp.concatenate([size(name, leaf).ravel() for name, leaf in named_leaves(parameters)])
+    return jnp.asarray(np.concatenate([size(name, leaf) for name, leaf in named_leaves(parameters)]))
 
 
 def _descend(value: Callable[[Array], Array], start: Array, mask: Array, updates: int, memory: int) -> Any:

@@ -141,7 +141,7 @@ def _groups(subject: Subject, generator: np.random.Generator) -> tuple[Any, int]
     groups = min(_GROUPS_BIG if subject.size > _BIG else _GROUPS, count_of(pool) // size)
     rows = generator.permutation(count_of(pool))[: groups * size].reshape(groups, size)
     parts = [take(pool, one) for one in rows]
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *parts), size
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *parts), size
 
 
 def noise_scale(subject: Subject, parameters: PyTree, *, key: Key[Array, ""]) -> NoiseScale | None:
@@ -219,7 +219,7 @@ def _judged_ratios(subject: Subject, rehearsal: Rehearsal) -> tuple[np.ndarray, 
         learns = np.median(gradients[:, place]) > 0 and rehearsal.names[place] not in frozen
         usual = jnp.ndim(first) >= 2 and rehearsal.weights[0, place] > 1e-8
         ratios[place] = ratios[place] if learns and usual else math.nan
-        sparse[place] = bool(jnp.mean(first != last) < 0.8)
+        sparse[place] = bool(np.mean(np.asarray(first) != np.asarray(last)) < 0.8)
     return ratios, sparse
 
 
@@ -269,7 +269,7 @@ def _largest_eigenvalue(subject: Subject, start: PyTree, batch: Any, noise: Any)
 
 
 def _all_finite(tree: PyTree) -> bool:
-    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
+    return all(bool(np.isfinite(np.asarray(leaf)).all()) for leaf in jax.tree.leaves(tree))
 
 
 def measure_rates(subject: Subject, rehearsal: Rehearsal, *, key: Key[Array, ""], ladder: bool = True) -> RatesMeasured:

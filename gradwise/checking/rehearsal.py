@@ -7,6 +7,7 @@ Without an optimiser Adam stands in (`seen.stand_in`), and nothing is said about
 training set is shuffled, and without a training set the one batch is repeated.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -48,12 +49,16 @@ class Rehearsal:
             return self.updates / np.maximum(self.weights, _LEAST)
 
 
+def _stacked(batches: Sequence[Any]) -> Any:
+    """Batches as one, by NumPy: as operations of JAX a hundred small programs would be compiled."""
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *batches)
+
+
 def order_of(subject: Subject, updates: int, *, key: Key[Array, ""]) -> tuple[Any, np.ndarray]:
     """A pool of batches, stacked, and which of them each update takes."""
     if subject.batches:
         usable = [batch for batch in subject.batches if count_of(batch) == count_of(subject.batches[0])]
-        stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *usable)
-        return stacked, np.arange(updates) % len(usable)
+        return _stacked(usable), np.arange(updates) % len(usable)
     if subject.train is not None and count_of(subject.train) >= 2 * subject.count:
         count, size = count_of(subject.train), subject.count
         rounds = -(-updates // (count // size))
@@ -61,9 +66,8 @@ def order_of(subject: Subject, updates: int, *, key: Key[Array, ""]) -> tuple[An
         rows = np.concatenate(
             [generator.permutation(count)[: count // size * size].reshape(-1, size) for _ in range(rounds)]
         )[:updates]
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[take(subject.train, one) for one in rows])
-        return stacked, np.arange(len(rows))
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], subject.batch), np.zeros(updates, int)
+        return _stacked([take(subject.train, one) for one in rows]), np.arange(len(rows))
+    return _stacked([subject.batch]), np.zeros(updates, int)
 
 
 def _size(leaf: Array) -> Array:

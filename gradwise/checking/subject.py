@@ -60,13 +60,20 @@ def count_of(batch: PyTree) -> int:
     return max(set(sizes), key=lambda size: (sizes.count(size), size))
 
 
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def take(batch: PyTree, rows: Any) -> PyTree:
     """Some examples of a batch; what is not of one example each (a total, a mask of another size) stays."""
     count = count_of(batch)
     rows = np.asarray(rows)
 
     def chosen(leaf: Any) -> Any:
-        return leaf[rows] if np.ndim(leaf) > 0 and np.shape(leaf)[0] == count else leaf
+        if np.ndim(leaf) == 0 or np.shape(leaf)[0] != count:
+            return leaf
+        # By NumPy: as an operation of JAX each shape would be compiled.
+        return leaf[rows] if isinstance(leaf, jax.core.Tracer) or _is_key(leaf) else np.asarray(leaf)[rows]
 
     return jax.tree.map(chosen, batch)
 
