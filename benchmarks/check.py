@@ -49,7 +49,7 @@ print(found)
 
 
 def _machine() -> str:
-    return f"{os.cpu_count()} cores, {platform.machine()}"
+    return f"{len(os.sched_getaffinity(0))} cores, {platform.machine()}"
 
 
 def times(rounds: int) -> dict[str, float]:

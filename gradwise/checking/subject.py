@@ -72,8 +72,10 @@ def take(batch: PyTree, rows: Any) -> PyTree:
     def chosen(leaf: Any) -> Any:
         if np.ndim(leaf) == 0 or np.shape(leaf)[0] != count:
             return leaf
-        # By NumPy: as an operation of JAX each shape would be compiled.
-        return leaf[rows] if isinstance(leaf, jax.core.Tracer) or _is_key(leaf) else np.asarray(leaf)[rows]
+        if isinstance(leaf, jax.core.Tracer) or _is_key(leaf):
+            return leaf[rows]
+        found = np.asarray(leaf)[rows]  # by NumPy: as an operation of JAX each shape would be compiled
+        return jnp.asarray(found) if isinstance(leaf, jax.Array) else found
 
     return jax.tree.map(chosen, batch)
 
