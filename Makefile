@@ -45,6 +45,8 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/fit_vs_peers.py
 	$(BIN)/python benchmarks/search_overhead.py
 	$(BIN)/python benchmarks/hyperlearner.py
+	$(BIN)/python benchmarks/check.py
+	$(BIN)/python benchmarks/watched.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

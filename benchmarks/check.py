@@ -124,6 +124,10 @@ def main() -> None:
     planted = [row for row in result.get("problems", []) if row["kind"] == "bug"]
     sound = [row for row in result.get("problems", []) if row["kind"] == "sound"]
     if planted:
+        sys.path.insert(0, str(HERE))
+        from tables import check_problems
+
+        print(check_problems(result))
         alarms = sum(bool(row["false"]) for row in sound)
         print(f"found {sum(row['found'] for row in planted)} of {len(planted)} planted bugs; ", end="")
         print(f"{alarms} of {len(sound)} sound problems raised an error")

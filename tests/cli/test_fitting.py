@@ -44,6 +44,22 @@ def test_the_default_folder_is_named_after_data_and_time(table, gradwise):
     assert {path.name for path in folder.iterdir()} == FILES - {"report.html"}
 
 
+def test_a_run_is_watched_and_judged(table, gradwise):
+    said = gradwise(*FIT, "--watch", "2", "--out", "mine", "--json")
+    result = json.loads(said.out)
+    flow = result["evidence"]["flow"]
+    assert flow["updates"][0] == 0
+    assert min(np.diff(flow["updates"])) >= 2
+    assert {group["layer"] for group in flow["groups"] if group["kind"] == "activation"} == {"layers.0", "output"}
+    page = Path("mine/report.html").read_text()
+    assert "What flowed through the layers" in page
+    verdict = result["evidence"]["verdict"]
+    assert verdict["kind"] in {"optimisation", "overfitting", "both", "fine", "unsure"}
+    assert verdict["sentence"] in [finding["what"] for finding in result["findings"]]
+    assert "--watch 2" in result["data"]["command"]
+    assert gradwise(*FIT, "--watch", "0", "--out", "other").code == 2
+
+
 def test_json_is_one_object_and_nothing_else(table, gradwise):
     said = gradwise(*FIT, "--out", "mine", "--json")
     assert said.err == ""
