@@ -7,9 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-# Most programs of the tests are run once on a few numbers: compiled with little effort they take a third less time.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
-
 import jax
 import pytest
 
@@ -34,6 +31,20 @@ def data_folder() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("GRADWISE_DATA does not name a folder of data sets")
     return Path(folder)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled_with_little_effort(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Most programs of the tests are run once on a few numbers: so they take a third less time.
+
+    A module that compares bits, or follows a training at the edge of stability, says `COMPILED_WELL = True`.
+    """
+    well = getattr(request.module, "COMPILED_WELL", False)
+    if well:
+        jax.clear_caches()  # of what other modules compiled
+    jax.config.update("jax_disable_most_optimizations", not well)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 _TESTS = itertools.count(1)

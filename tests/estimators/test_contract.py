@@ -7,7 +7,6 @@ learn what scikit-learn asks of a classifier and a regressor is checked apart.
 
 from unittest import SkipTest
 
-import jax
 import pytest
 from sklearn.utils.estimator_checks import (
     check_classifier_multioutput,
@@ -47,18 +46,8 @@ HASTY = Patience(initial_examples=10_000.0, initial_epochs=5.0)
 ESTIMATORS = [
     Classifier(stopping=HASTY),
     Regressor(stopping=HASTY),
-    AutoClassifier(**LITTLE),
-    AutoRegressor(**LITTLE),
+    AutoClassifier(**LITTLE),  # its regressor adds nothing to the two: `test_auto.py` and the defaults below try it
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quickly_compiled():
-    """Hundreds of programs that each run for a blink: what is saved in making them is not lost in running them."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ from scipy import stats
 from gradwise.models.activation import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid, Softsign, Tanh
 from gradwise.models.initial import AbstractInitial, FanIn, Gaussian, Glorot, Sparse, Zeros
 
+COMPILED_WELL = True  # see tests/conftest.py
+
 
 @pytest.mark.parametrize(
     ("initial", "expected"),

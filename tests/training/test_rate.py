@@ -25,6 +25,8 @@ from gradwise.training.interval import advance
 from gradwise.training.rate import FACTOR, RateFound, Tried, largest_rate, try_rates
 from gradwise.training.state import Examples, init
 
+COMPILED_WELL = True  # see tests/conftest.py
+
 KEY = keys.from_seed(0)
 
 
