@@ -240,7 +240,14 @@ def _largest_eigenvalue(subject: Subject, start: PyTree, batch: Any, noise: Any)
     flat, tree_of = ravel_pytree(start)
 
     def product(point: Array, vector: Array) -> Array:
-        return jax.jvp(jax.grad(lambda there: subject.value(tree_of(there), batch, noise)), (point,), (vector,))[1]
+        # Backwards twice: a function with a backward pass of its own has no other derivative.
+        slope = jax.grad(lambda there: subject.value(tree_of(there), batch, noise))
+        return jax.grad(lambda there: jnp.vdot(slope(there), vector))(point)
+
+    try:
+        jax.eval_shape(product, flat, flat)
+    except Exception:  # a backward pass that cannot be differentiated again: nothing is known of the curvature
+        return math.nan, math.nan
 
     compiled = quickly(product, subject.size)
 
@@ -248,8 +255,11 @@ def _largest_eigenvalue(subject: Subject, start: PyTree, batch: Any, noise: Any)
         return np.asarray(compiled(flat, np.asarray(vector, flat.dtype).reshape(flat.shape)), np.float64)
 
     first = np.random.default_rng(0).normal(size=flat.size)
-    if not np.isfinite(times(first)).all():
+    image = times(first)
+    if not np.isfinite(image).all():
         return math.nan, math.nan
+    if not image.any():  # flat: Lanczos would have nowhere to go
+        return 0.0, 0.0
     if flat.size <= _DENSE:
         values, vectors = np.linalg.eigh(np.stack([times(unit) for unit in np.eye(flat.size)]))
         value, vector = float(values[-1]), vectors[:, -1]
