@@ -88,7 +88,7 @@ def resolve_for(
     resolved = resolve(recipe, assignments)
     every = getattr(options, "watch", 0)
     if every:
-        watched = Watched(resolved.recipe.optimiser, every=every)
+        watched = Watched(optimiser=resolved.recipe.optimiser, every=every)
         resolved = dataclasses.replace(resolved, recipe=dataclasses.replace(resolved.recipe, optimiser=watched))
     return resolved
 
