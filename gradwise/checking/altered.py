@@ -18,21 +18,11 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from ..core import keys
-from ..core.parts import Batch
 from .compiling import options_for
-from .subject import _TARGETS, Subject, _is_nnx, _quiet, in_64_bits, take, targets_of
+from .subject import Subject, as_judged, in_64_bits, is_nnx, take, targets_of
 
 _PRIMES = (7, 5, 11, 13, 3)
 _STILL = 0.1  # how far parameters that are all 0 are moved
-
-
-def with_targets(batch: Any, targets: Any) -> Any:
-    """The batch with other targets, where `targets_of` finds some."""
-    if isinstance(batch, Batch):
-        return dataclasses.replace(batch, targets=targets)
-    if isinstance(batch, dict):
-        return {**batch, next(name for name in _TARGETS if name in batch): targets}
-    return type(batch)((batch[0], targets, *batch[2:]))
 
 
 def points(parameters: PyTree, sizes: Sequence[float], *, key: Key[Array, ""]) -> PyTree:
@@ -71,7 +61,7 @@ def prime_rows(subject: Subject, among: np.ndarray | None = None) -> np.ndarray:
 
 def without_noise(model: Any) -> PyTree:
     """What has to be laid over a model's parameters to switch its noise off: True wherever a layer has `inference`."""
-    return eqx.filter(_quiet(model), lambda leaf: leaf is True)
+    return eqx.filter(as_judged(model), lambda leaf: leaf is True)
 
 
 def quiet(subject: Subject, parameters: PyTree) -> PyTree:
@@ -101,7 +91,7 @@ def dropouts(model: Any) -> dict[str, float]:
         return hasattr(node, "inference") or hasattr(node, "deterministic")
 
     found = {}
-    if _is_nnx(model):
+    if is_nnx(model):
         from flax import nnx  # it is there, or the model would not be
 
         nodes = [(".".join(map(str, path)), node) for path, node in nnx.iter_graph(model) if switched(node)]

@@ -16,8 +16,6 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ..core import keys
-from ..core.parts import Batch
-from .subject import _TARGETS
 
 _ORDERS = 8
 _MISFIT = 0.02  # of the values' own variation; noise that the loss draws otherwise than the outputs leaves as much
@@ -44,15 +42,6 @@ class Recognised:
         """The share of the loss that does not depend on the targets."""
         whole = abs(self.scale * self.criterion) + abs(self.rest)
         return abs(self.rest) / whole if whole > 0 else math.nan
-
-
-def with_targets(batch: Any, targets: Any) -> Any:
-    """The batch with other targets."""
-    if isinstance(batch, Batch):
-        return dataclasses.replace(batch, targets=targets)
-    if isinstance(batch, dict):
-        return {**batch, next(name for name in _TARGETS if name in batch): targets}
-    return type(batch)((batch[0], targets, *batch[2:]))
 
 
 def orders(targets: Any, count: int, *, key: Key[Array, ""]) -> np.ndarray | None:

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from ..core.program import Program, bind, trace
 from .compiling import quickly
-from .places import Operand, Place, as_arrays, evaluate, inside, reaching, read
+from .places import Operand, Place, as_arrays, inside, reaching, read
 from .subject import Subject, in_64_bits, take
 
 RIGHT, WRONG, UNKNOWN = 0, 1, 2
@@ -84,7 +84,7 @@ def _reduced(subject: Subject) -> Subject:
     smaller = dataclasses.replace(subject, batch=take(subject.batch, rows))
     try:
         jax.eval_shape(smaller.value, smaller.parameters, smaller.batch, jax.random.key(0))
-    except Exception:
+    except Exception:  # the loss insists on its number of examples, each in its own way
         return subject
     return smaller
 
@@ -170,7 +170,7 @@ class Differences:
     @cached_property
     def _gradient(self) -> tuple[float, np.ndarray, int]:
         with jax.enable_x64(self.wide):
-            of = jax.value_and_grad(lambda flat: evaluate(self.program, self.arguments(flat)))
+            of = jax.value_and_grad(lambda flat: self.program.evaluate(self.arguments(flat))[0])
             compiled = self._jit(of).lower(self.flat).compile()
             value, gradient = jax.device_get(compiled(self.flat))
         told = compiled.cost_analysis() or {}
@@ -195,7 +195,7 @@ class Differences:
     @cached_property
     def _moved(self) -> Any:
         def moved(flat: Array, entries: Array, steps: Array) -> Array:
-            one = lambda pair: evaluate(self.program, self.arguments(flat.at[pair[0]].add(pair[1])))  # noqa: E731
+            one = lambda pair: self.program.evaluate(self.arguments(flat.at[pair[0]].add(pair[1])))[0]  # noqa: E731
             return jax.lax.map(one, (entries, steps))
 
         return self._jit(moved)
@@ -228,7 +228,7 @@ class Differences:
             return given if number in stops else bind(equation, given)
 
         with jax.enable_x64(self.wide):
-            of = self._jit(jax.grad(lambda flat: evaluate(self.program, self.arguments(flat), visit)))
+            of = self._jit(jax.grad(lambda flat: self.program.evaluate(self.arguments(flat), visit)[0]))
             return np.asarray(of(self.flat))
 
 

@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from ..core.program import Program, Site, bind, trace
 from .compiling import quickly
-from .places import as_arrays, evaluate
+from .places import as_arrays
 from .subject import Subject
 
 _BIG = 1_000_000  # parameters for which compiling well pays
@@ -70,7 +70,7 @@ def _first_broken(program: Program, arguments: Sequence[Any], loss: float) -> st
                 kept[number] = jnp.stack([jnp.any(jnp.isnan(results[0])), jnp.any(jnp.isinf(results[0]))])
             return results
 
-        return evaluate(program, arguments, visit), kept
+        return program.evaluate(arguments, visit)[0], kept
 
     def summary(nudges: dict[int, Array]) -> tuple[dict[int, Array], dict[int, Array]]:
         gradient, kept = jax.grad(value_of, has_aux=True)(nudges)
@@ -96,14 +96,14 @@ def evaluate_twice(subject: Subject, key: Any) -> Seen:
     count = len(jax.tree.leaves(subject.parameters))
 
     def both(moved: list[Any], rest: list[Any]) -> tuple[Array, list[Array]]:
-        value, gradient = jax.value_and_grad(lambda leaves: evaluate(program, [*leaves, *rest]))(moved)
+        value, gradient = jax.value_and_grad(lambda leaves: program.evaluate([*leaves, *rest])[0])(moved)
         return value, [jnp.stack([jnp.all(jnp.isfinite(leaf)), jnp.all(leaf == 0)]) for leaf in gradient]
 
     run = quickly(both) if subject.size < _BIG else jax.jit(both)
     value, fine = jax.device_get(run(arguments[:count], arguments[count:]))
     loss, again = float(value), float(run(arguments[:count], arguments[count:])[0])
     if not _alike(program, second):
-        again = float(quickly(lambda leaves: evaluate(second, leaves))(arguments))
+        again = float(quickly(lambda leaves: second.evaluate(leaves)[0])(arguments))
     broken = tuple(name for name, ok in zip(subject.names, fine, strict=True) if not ok[0])
     flat = loss != 0 and all(bool(zero) for _, zero in fine)
     at = _first_broken(program, arguments, loss) if broken or not math.isfinite(loss) else ""

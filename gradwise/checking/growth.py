@@ -31,7 +31,7 @@ from ..training.state import Examples, Problem, State, asks
 from ..training.step import step
 from .codes import found
 from .recipes import prepare
-from .rehearsal import _STAND_IN
+from .rehearsal import trainer
 from .subject import Subject, count_of, inputs_of, take, targets_of
 
 FRACTIONS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
@@ -333,7 +333,7 @@ def subject_growth(
     mixed = keys.generator(keys.named(key, "growth")).permutation(count_of(train))
     train = take(train, mixed)
     counts = counts_of(count_of(train), fractions)
-    optimiser = optax.with_extra_args_support(optax.adam(_STAND_IN) if subject.optimiser is None else subject.optimiser)
+    optimiser, move = trainer(subject)
     noise = keys.named(key, "judging")
     (metric, train_error), (_, valid_error) = (_judge_of(subject, part, noise) for part in (train, valid))
     judged = jnp.arange(min(count_of(valid), 2 * _JUDGED))
@@ -344,10 +344,7 @@ def subject_growth(
             point, state = carry
             this = jr.fold_in(own, number)
             batch = _gathered(train, jr.randint(this, (size,), 0, count))
-            loss, slope = jax.value_and_grad(subject.value)(point, batch, this)
-            extra = {"value": loss, "grad": slope, "value_fn": lambda there: subject.value(there, batch, this)}
-            extra |= {} if subject.extra is None else subject.extra(point, batch, this)
-            moves, state = optimiser.update(slope, state, point, **extra)
+            _, _, moves, state = move(point, state, batch, this)
             return (optax.apply_updates(point, moves), state), None
 
         def look(carry: Any, number: Array) -> Any:

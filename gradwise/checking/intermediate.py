@@ -23,7 +23,7 @@ from jaxtyping import Array
 
 from ..core.program import Program, bind
 from .compiling import quickly
-from .places import Place, evaluate
+from .places import Place
 
 EPSILONS = (1e-4, 1e-6)
 DIRECTIONS = 2
@@ -175,7 +175,7 @@ def measure_sites(
                     results[0] = results[0] + nudges[pieces[number]].reshape(results[0].shape)
                 return results
 
-            return evaluate(program, arguments, visit)
+            return program.evaluate(arguments, visit)[0]
 
         def summed(values: Array) -> Array:
             return jax.ops.segment_sum(values, owner, len(sites))

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from ..core import keys
 from ..core.finding import Finding
 from ..core.tree import named_leaves
-from .chance import Recognised, orders, recognise, with_targets
+from .chance import Recognised, orders, recognise
 from .codes import found
 from .compiling import quickly
 from .growth import Growth as Growth
@@ -36,7 +36,7 @@ from .growth import measure_growth as measure_growth
 from .growth import recipe_growth as recipe_growth
 from .growth import subject_growth as subject_growth
 from .rehearsal import Rehearsal
-from .subject import Subject, count_of, inputs_of, take, targets_of
+from .subject import Subject, count_of, inputs_of, take, targets_of, with_targets
 
 RESTARTS = 3
 LEARNED_LOSS = 0.01  # of the loss at the start

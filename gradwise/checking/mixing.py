@@ -20,10 +20,10 @@ from jaxtyping import Array, Float, Key
 from ..core import keys
 from ..core.finding import Finding
 from ..core.program import Program, Site, trace
-from .altered import attempt, bits_of, change_of, few_rows, points, prime_rows, scale_of, tolerance, with_targets
+from .altered import attempt, bits_of, change_of, few_rows, points, prime_rows, scale_of, tolerance
 from .codes import found
 from .marks import used_rows
-from .subject import Subject, in_64_bits, inputs_of, targets_of, with_inputs
+from .subject import Subject, in_64_bits, inputs_of, targets_of, with_inputs, with_targets
 
 _ELEMENTWISE = ("sub", "add", "add_any", "mul", "div", "max", "min", "pow", "atan2", "eq", "ne", "select_n")
 _MOST = 20_000  # numbers in an example, above which fewer pairs are asked about

@@ -36,7 +36,7 @@ from .altered import (
 from .codes import found
 from .marks import used_rows
 from .mixing import exchanged
-from .subject import Subject, _is_nnx, in_64_bits, inputs_of
+from .subject import Subject, in_64_bits, inputs_of, is_nnx
 
 _DRAWS = ("random_bits", "threefry2x32")
 
@@ -119,7 +119,7 @@ def linked(judged: np.ndarray, reference: np.ndarray) -> bool:
 
 def _reference(subject: Subject) -> Any:
     """The network of training in its mode without noise, as a function of parameters, inputs and key."""
-    if _is_nnx(subject.model_of(subject.parameters)):
+    if is_nnx(subject.model_of(subject.parameters)):
 
         def evaluating(parameters: Any, inputs: Any, key: Any) -> Any:
             model = subject.model_of(parameters)
@@ -231,7 +231,7 @@ def measure_modes(subject: Subject, *, key: Key[Array, ""], bits: int | None = N
     model = subject.model_of(subject.parameters)
     layers = dropouts(model)
     said = _evaluation(few, bits, keys.named(key, "modes"))
-    if layers and not _is_nnx(model):  # a Flax model draws from streams of its own: the key says nothing
+    if layers and not is_nnx(model):  # a Flax model draws from streams of its own: the key says nothing
         noises = jr.split(keys.named(key, "loss"), 4)
         values = attempt(
             lambda p, b: jax.lax.map(lambda k: few.value(p, b, k), noises), few.parameters, few.batch, bits=bits

@@ -3,26 +3,23 @@
     places, result = read(program, parameters)                     each equation with what it reads
     reaching(places, result)                                       those that the loss depends on
     walk(places, status, wrong_parameters)                         right in its result, wrong in what it reads
-    evaluate(program, arguments, visit)                            run, with each equation computed by `visit`
 
 Derivatives by JAX are right; what can be wrong is a derivative that somebody wrote, a `stop_gradient`, a step.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from ..core.program import OWN_DERIVATIVE, Program, Site, bind, inner, is_literal
+from ..core.program import OWN_DERIVATIVE, Program, Site, inner, is_library, is_literal
 from ..core.tree import named_leaves
 
 STEPS = ("round", "floor", "ceil", "sign", "argmax", "argmin")
-_LIBRARIES = ("/jax/", "/optax/", "/flax/", "/equinox/", "/gradwise/", "/jaxopt/", "/optimistix/")
 
 
 @dataclass(frozen=True)
@@ -51,12 +48,6 @@ class Place:
     smoothly: frozenset[str]
 
 
-def _is_library(file: str) -> bool:
-    if "-packages/" in file:
-        return any(library in file for library in _LIBRARIES)
-    return "/gradwise/" in file and "/tests/" not in file
-
-
 def inside(equation: Any) -> Iterable[Any]:
     """The equations of the programs within one, however deep."""
     for value in equation.params.values():
@@ -77,12 +68,12 @@ def _source(equation: Any) -> tuple[str, str]:
 def _kind_alone(equation: Any) -> tuple[str, bool]:
     name = equation.primitive.name
     if name in OWN_DERIVATIVE:
-        return "own", not _is_library(_source(equation)[1])
+        return "own", not is_library(_source(equation)[1])
     if name == "stop_gradient":
         frames = list(equation.source_info.traceback.frames) if equation.source_info.traceback else []
         asked = [i for i, frame in enumerate(frames) if frame.function_name.rpartition(".")[2] == "stop_gradient"]
         later = [f for f in frames[asked[-1] + 1 :] if "reraise" not in f.function_name] if asked else frames
-        return "stop", bool(later) and not _is_library(later[0].file_name)
+        return "stop", bool(later) and not is_library(later[0].file_name)
     return ("step", True) if name in STEPS else ("", False)
 
 
@@ -187,25 +178,3 @@ def walk(places: Sequence[Place], status: dict[int, bool], wrong_parameters: Ite
 def as_arrays(tree: Any) -> list[Any]:
     """The leaves of a tree on the device, NumPy's in the precision that JAX has at the time."""
     return [jnp.asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else leaf for leaf in jax.tree.leaves(tree)]
-
-
-def evaluate(
-    program: Program,
-    arguments: Sequence[Any],
-    visit: Callable[[int, Any, list[Any]], list[Any]] = lambda number, equation, given: bind(equation, given),
-) -> Array:
-    """The program's first result, with each equation computed by `visit(number, equation, operands)`."""
-    counter = iter(range(len(program.sites)))
-
-    def through(jaxpr: Any, constants: Any, given: list[Any]) -> list[Any]:
-        values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
-        values.update(zip(jaxpr.invars, given, strict=True))
-        for equation in jaxpr.eqns:
-            operands = [v.val if is_literal(v) else values[v] for v in equation.invars]
-            opened = inner(equation)
-            results = through(*opened, operands) if opened else visit(next(counter), equation, operands)
-            values.update(zip(equation.outvars, results, strict=True))
-        return [v.val if is_literal(v) else values[v] for v in jaxpr.outvars]
-
-    result: Array = through(program.closed.jaxpr, program.closed.consts, list(arguments))[0]
-    return result

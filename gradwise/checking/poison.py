@@ -20,10 +20,10 @@ from ..core.finding import Finding
 from ..core.parts import Batch
 from ..core.program import Program, trace
 from ..core.tree import Buffer, named_leaves
-from .altered import attempt, bits_of, change_of, few_rows, scale_of, tolerance, with_targets
+from .altered import attempt, bits_of, change_of, few_rows, scale_of, tolerance
 from .codes import found
 from .marks import Mark, mark_of, other_mark, padded
-from .subject import Subject, _is_nnx, inputs_of, targets_of, with_inputs
+from .subject import Subject, inputs_of, is_nnx, targets_of, with_inputs, with_targets
 
 _STATISTICS = ("mean", "var", "moment", "running", "statistic", "batch_stat")
 _ROWS = 16
@@ -120,7 +120,7 @@ def _ask(subject: Subject, given: dict[str, Any], bits: int, key: Key[Array, ""]
 def _buffers_read(subject: Subject, key: Key[Array, ""]) -> tuple[str, ...]:
     """The statistics kept in the model that the training loss reads: poisoned by NaN, they make it NaN."""
     model = subject.model_of(subject.parameters)
-    if _is_nnx(model):
+    if is_nnx(model):
         from flax import nnx
 
         kept = named_leaves(nnx.to_pure_dict(nnx.state(model, nnx.BatchStat)))

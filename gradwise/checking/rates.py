@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
@@ -26,7 +25,7 @@ from ..core import keys
 from ..core.finding import Finding
 from .codes import found
 from .compiling import quickly
-from .rehearsal import Rehearsal, order_of
+from .rehearsal import Rehearsal, order_of, trainer
 from .subject import Subject, count_of, take
 
 STEP = 3.0
@@ -94,7 +93,7 @@ class RatesMeasured:
 
 def climb(subject: Subject, factors: np.ndarray, *, updates: int, key: Key[Array, ""]) -> Float[np.ndarray, "f 4"]:
     """The loss, by quarters, of training whose updates are multiplied by each factor: same start, batches and noise."""
-    update_with = optax.with_extra_args_support(subject.optimiser).update
+    optimiser, update = trainer(subject)
     pool, order = order_of(subject, updates, key=key)
     noise = keys.named(key, "ladder")
 
@@ -103,18 +102,14 @@ def climb(subject: Subject, factors: np.ndarray, *, updates: int, key: Key[Array
             point, state = carry
             number, chosen = given
             batch = jax.tree.map(lambda leaf: leaf[chosen], pool)
-            this = jr.fold_in(noise, number)
-            loss, slope = jax.value_and_grad(subject.value)(point, batch, this)
-            extra = {"value": loss, "grad": slope, "value_fn": lambda there: subject.value(there, batch, this)}
-            extra |= {} if subject.extra is None else subject.extra(point, batch, this)
-            moves, state = update_with(slope, state, point, **extra)
+            loss, _, moves, state = update(point, state, batch, jr.fold_in(noise, number))
             moved = jax.tree.map(lambda p, m: (p + factor * m).astype(p.dtype), point, moves)
             # Infinite moves times nothing would be no number.
             moved = jax.tree.map(lambda new, old: jnp.where(factor > 0, new, old), moved, point)
             return (moved, state), loss
 
         numbers = (jnp.arange(updates), jnp.asarray(order))
-        return jax.lax.scan(body, (start, subject.optimiser.init(start)), numbers)[1]
+        return jax.lax.scan(body, (start, optimiser.init(start)), numbers)[1]
 
     @partial(quickly, size=subject.size)
     def run(start: PyTree, given: Array) -> Array:

@@ -4,10 +4,9 @@ prepared = prepare(recipe, dataset, key=key)
 prepared.subject.value(prepared.subject.parameters, prepared.subject.batch, key)
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
@@ -18,11 +17,10 @@ from ..core.dataset import Dataset
 from ..core.objective import gather
 from ..core.parts import AbstractUnsupervised, Batch, FittedScaler, apply_batch
 from ..core.recipe import Recipe
+from ..training.interval import calibrated
 from ..training.placing import place, refuse_unlabelled, split_labelled, target_units
 from ..training.state import Examples, Problem, State, init
 from .subject import Subject
-
-_CALIBRATION_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,7 @@ def prepare(recipe: Recipe, dataset: Dataset, *, key: Key[Array, ""]) -> Prepare
         return apply_batch(problem.model(parameters), inputs, noise)
 
     def evaluated(parameters: PyTree, inputs: Any) -> Array:
-        network = problem.model(parameters)
-        if getattr(network, "needs_calibration", False):
-            network = network.calibrate(problem.train.inputs[:_CALIBRATION_ROWS])
-        return apply_batch(network, inputs, None)
+        return apply_batch(calibrated(problem, problem.model(parameters)), inputs, None)
 
     def extra(parameters: PyTree, batch: Batch, noise: Any) -> dict[str, Any]:
         return {"objective": problem.objective(batch, jnp.zeros((), jnp.int32))}
@@ -114,11 +109,3 @@ def _first_batches(problem: Problem, memory: PyTree, count: int = 50) -> tuple[B
     full = np.flatnonzero(np.asarray(present).all(axis=1))
     chosen = full if len(full) else np.arange(1)
     return tuple(gather(problem.train, rows[number], present[number], memory) for number in chosen)
-
-
-def with_batch(prepared: Prepared, count: int) -> Subject:
-    """The subject with a batch of so many examples: enough of them for statistics of units."""
-    train = prepared.subject.train
-    rows = np.arange(min(count, len(prepared.problem.train)))
-    batch = jax.tree.map(lambda leaf: leaf, gather(prepared.problem.train, jnp.asarray(rows), jnp.ones(len(rows))))
-    return replace(prepared.subject, batch=replace(batch, memory=train.memory))

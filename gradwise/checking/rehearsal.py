@@ -7,7 +7,7 @@ Without an optimiser Adam stands in (`seen.stand_in`), and nothing is said about
 training set is shuffled, and without a training set the one batch is repeated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -74,10 +74,26 @@ def _size(leaf: Array) -> Array:
     return jnp.sqrt(jnp.mean(jnp.square(leaf.astype(jnp.float32)))) if leaf.size else jnp.zeros(())
 
 
+def trainer(subject: Subject) -> tuple[Any, Callable[..., tuple[Array, PyTree, PyTree, PyTree]]]:
+    """The user's optimiser, Adam where there is none, and one update of their training with it.
+
+    `update(parameters, state, batch, key)` gives the loss and its gradient, the moves, and the optimiser's new state.
+    """
+    optimiser = optax.with_extra_args_support(optax.adam(_STAND_IN) if subject.optimiser is None else subject.optimiser)
+
+    def update(parameters: PyTree, state: PyTree, batch: Any, key: Any) -> tuple[Array, PyTree, PyTree, PyTree]:
+        loss, gradient = jax.value_and_grad(subject.value)(parameters, batch, key)
+        extra = {"value": loss, "grad": gradient, "value_fn": lambda there: subject.value(there, batch, key)}
+        extra |= {} if subject.extra is None else subject.extra(parameters, batch, key)
+        moves, state = optimiser.update(gradient, state, parameters, **extra)
+        return loss, gradient, moves, state
+
+    return optimiser, update
+
+
 def rehearse(subject: Subject, *, updates: int = UPDATES, key: Key[Array, ""]) -> Rehearsal:
     """So many updates as one compiled scan."""
-    optimiser = optax.adam(_STAND_IN) if subject.optimiser is None else subject.optimiser
-    update_with = optax.with_extra_args_support(optimiser).update
+    optimiser, update = trainer(subject)
     pool, order = order_of(subject, updates, key=key)
     noise = keys.named(key, "rehearsal")
 
@@ -85,11 +101,7 @@ def rehearse(subject: Subject, *, updates: int = UPDATES, key: Key[Array, ""]) -
         parameters, state = carry
         number, chosen = inputs
         batch = jax.tree.map(lambda leaf: leaf[chosen], pool)
-        this = jr.fold_in(noise, number)
-        loss, gradient = jax.value_and_grad(subject.value)(parameters, batch, this)
-        extra = {"value": loss, "grad": gradient, "value_fn": lambda p: subject.value(p, batch, this)}
-        extra |= {} if subject.extra is None else subject.extra(parameters, batch, this)
-        moves, state = update_with(gradient, state, parameters, **extra)
+        loss, gradient, moves, state = update(parameters, state, batch, jr.fold_in(noise, number))
         sizes = [jnp.stack([_size(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (parameters, gradient, moves)]
         return (optax.apply_updates(parameters, moves), state), (loss, *sizes)
 

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, PyTree, Scalar
 
 from ..core.errors import RequestError
-from ..core.parts import Batch, apply_batch
+from ..core.parts import Batch, apply_batch, deterministic
 from ..core.tree import matching, named_leaves, trainable
 
 _KEYS = ("key", "rng", "rngs", "prng", "prng_key", "rng_key", "seed")
@@ -113,13 +113,22 @@ def with_inputs(batch: Any, inputs: Any) -> Any:
     return inputs
 
 
-def _is_nnx(model: Any) -> bool:
+def with_targets(batch: Any, targets: Any) -> Any:
+    """The batch with other targets, where `targets_of` finds some."""
+    if isinstance(batch, Batch):
+        return dataclasses.replace(batch, targets=targets)
+    if isinstance(batch, dict):
+        return {**batch, next(name for name in _TARGETS if name in batch): targets}
+    return type(batch)((batch[0], targets, *batch[2:]))
+
+
+def is_nnx(model: Any) -> bool:
     return any(kind.__module__.startswith("flax.nnx") for kind in type(model).__mro__)
 
 
 def _parted(model: Any) -> tuple[PyTree, Callable[[PyTree], Any]]:
     """What gradient descent moves, as a pytree with readable paths, and the model of such parameters."""
-    if not _is_nnx(model):
+    if not is_nnx(model):
         parameters, rest = trainable(model)
         return parameters, lambda moved: eqx.combine(moved, rest)
     from flax import nnx  # it is there, or the model would not be
@@ -136,13 +145,12 @@ def _parted(model: Any) -> tuple[PyTree, Callable[[PyTree], Any]]:
     return pure, merged
 
 
-def _quiet(model: Any) -> Any:
+def as_judged(model: Any) -> Any:
     """A model in the mode in which it is judged."""
-    if _is_nnx(model):
+    if is_nnx(model):
         model.eval()
         return model
-    nodes = jax.tree.leaves(model, is_leaf=lambda node: hasattr(node, "inference"))
-    return eqx.nn.inference_mode(model) if any(hasattr(node, "inference") for node in nodes) else model
+    return deterministic(model)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,7 +345,7 @@ def _answers(outputs: Callable[..., Array], parameters: PyTree, batch: Any) -> b
     """Whether the model alone can be called on the inputs: one that also wants a mask cannot."""
     try:
         jax.eval_shape(outputs, parameters, inputs_of(batch), jax.random.key(0))
-    except Exception:
+    except Exception:  # whatever a model says that wants more than its inputs
         return False
     return True
 
@@ -349,7 +357,7 @@ def _evaluated_of(
         return lambda parameters, inputs: _applied(evaluate, model_of(parameters), inputs, None)
     if apply is None:
         return None
-    return lambda parameters, inputs: _applied(apply, _quiet(model_of(parameters)), inputs, None)
+    return lambda parameters, inputs: _applied(apply, as_judged(model_of(parameters)), inputs, None)
 
 
 def _task_of(batch: Any) -> str:

@@ -13,7 +13,7 @@ The second form makes an intermediate value an argument: the gradient at a neuro
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,11 @@ BENT = (
     *("round", "floor", "ceil"),
 )
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "flax", "jaxtyping", "beartype")
+_LIBRARIES = (
+    *("jax", "jaxlib", "equinox", "optax", "flax", "jaxtyping", "beartype"),
+    *("jaxopt", "optimistix", "lineax", "diffrax"),
+)
+Visit = Callable[[int, Any, list[Any]], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,10 @@ def inner(equation: Any) -> tuple[Any, Any] | None:
 
 
 @functools.cache
-def _is_ours(file: str) -> bool:
+def is_library(file: str) -> bool:
     """Whether a file belongs to a library rather than to the user: their own line is what they can change."""
     words = file.replace(os.sep, "/").split("/")
-    if file.startswith(_PACKAGE) or words[-1].startswith("<"):
+    if file.startswith(_PACKAGE) or words[-1].startswith(("<frozen", "<@")):  # what Python and beartype make up
         return True
     installed = "site-packages" in words or "dist-packages" in words
     return installed and any(library in words for library in _LIBRARIES)
@@ -110,7 +114,7 @@ def _line(equation: Any) -> str:
     """`model.py:12 in __call__`: the innermost frame that belongs to no library."""
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
-        if not _is_ours(frame.file_name):
+        if not is_library(frame.file_name):
             function = frame.function_name.rpartition(".")[2]
             return f"{os.path.basename(frame.file_name)}:{frame.line_num} in {function}"
     return ""
@@ -196,6 +200,10 @@ class _Reading:
         return [_Known(number, kept, layer, depends)] * len(equation.outvars)
 
 
+def _plainly(number: int, equation: Any, given: list[Any]) -> list[Any]:
+    return bind(equation, given)
+
+
 class Program:
     """A function of parameters, a batch and a key, traced for arguments of these shapes."""
 
@@ -221,33 +229,37 @@ class Program:
         """
         nudges, wanted, ends = nudges or {}, set(keep), set(cut)
         kept: dict[int, Array] = {}
+
+        def visit(number: int, equation: Any, given: list[Any]) -> list[Any]:
+            results = bind(equation, given)
+            if number in ends:
+                if number in wanted:
+                    kept[number] = results[0]
+                results = [jax.lax.stop_gradient(results[0]), *results[1:]]
+            if number in nudges:
+                results = [results[0] + nudges[number], *results[1:]]
+            if number in wanted and number not in ends:
+                kept[number] = results[0]
+            return results
+
+        results = self.evaluate(jax.tree.leaves((parameters, batch, key)), visit)
+        return jax.tree.unflatten(self.structure, results), kept
+
+    def evaluate(self, arguments: Sequence[Any], visit: Visit = _plainly) -> list[Any]:
+        """The results for these leaves, each equation computed by `visit(number of its site, equation, operands)`."""
         counter = iter(range(len(self.sites)))
 
-        def walk(jaxpr: Any, constants: Any, arguments: list[Any]) -> list[Any]:
+        def walk(jaxpr: Any, constants: Any, given: Sequence[Any]) -> list[Any]:
             values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
-            values.update(zip(jaxpr.invars, arguments, strict=True))
+            values.update(zip(jaxpr.invars, given, strict=True))
             for equation in jaxpr.eqns:
-                given = [v.val if is_literal(v) else values[v] for v in equation.invars]
+                operands = [v.val if is_literal(v) else values[v] for v in equation.invars]
                 opened = inner(equation)
-                if opened is not None:
-                    results = walk(*opened, given)
-                else:
-                    number = next(counter)
-                    results = bind(equation, given)
-                    if number in ends:
-                        if number in wanted:
-                            kept[number] = results[0]
-                        results = [jax.lax.stop_gradient(results[0]), *results[1:]]
-                    if number in nudges:
-                        results = [results[0] + nudges[number], *results[1:]]
-                    if number in wanted and number not in ends:
-                        kept[number] = results[0]
+                results = walk(*opened, operands) if opened else visit(next(counter), equation, operands)
                 values.update(zip(equation.outvars, results, strict=True))
             return [v.val if is_literal(v) else values[v] for v in jaxpr.outvars]
 
-        leaves = jax.tree.leaves((parameters, batch, key))
-        results = walk(self.closed.jaxpr, self.closed.consts, leaves)
-        return jax.tree.unflatten(self.structure, results), kept
+        return walk(self.closed.jaxpr, self.closed.consts, arguments)
 
     def zeros(self, sites: Iterable[int]) -> dict[int, Array]:
         """Nudges that change nothing."""

@@ -135,12 +135,16 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     return state, told
 
 
+def calibrated(problem: Problem, model: Any) -> Any:
+    """The network with its batch statistics measured, where it has some."""
+    if not getattr(model, "needs_calibration", False):
+        return model
+    return model.calibrate(problem.train.inputs[:_CALIBRATION_ROWS])
+
+
 def judged_model(problem: Problem, state: State) -> Any:
     """The network as it is judged: averaged where the optimiser averages, its batch statistics measured."""
-    model = problem.model(problem.recipe.optimiser.judged(state.parameters, state.optimiser))
-    if getattr(model, "needs_calibration", False):
-        model = model.calibrate(problem.train.inputs[:_CALIBRATION_ROWS])
-    return model
+    return calibrated(problem, problem.model(problem.recipe.optimiser.judged(state.parameters, state.optimiser)))
 
 
 def _counted(examples: Examples) -> Float[Array, " n"]:

@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 
 from gradwise.checking import altered
-from gradwise.checking.subject import Subject, inputs_of, take, targets_of
+from gradwise.checking.subject import Subject, inputs_of, take, targets_of, with_targets
 from gradwise.core.parts import Batch
 
 KEY = jr.key(0)
@@ -91,7 +91,7 @@ def test_targets_are_exchanged_in_every_kind_of_batch():
         Batch(ROWS, CLASSES, ones, ones, jnp.asarray(40.0)),
     )
     for batch in kinds:
-        changed = altered.with_targets(batch, other)
+        changed = with_targets(batch, other)
         assert type(changed) is type(batch)
         assert np.array_equal(targets_of(changed), other)
         assert inputs_of(changed) is inputs_of(batch)

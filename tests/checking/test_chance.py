@@ -9,7 +9,7 @@ import optax
 import pytest
 from sklearn.metrics import log_loss
 
-from gradwise.checking.chance import Recognised, orders, recognise, with_targets
+from gradwise.checking.chance import Recognised, orders, recognise
 
 KEY = jax.random.key(0)
 RANDOM = np.random.default_rng(0)
@@ -69,8 +69,3 @@ def test_what_is_none_of_them_is_not_recognised() -> None:
     assert _seen(lambda o, t: np.mean(o**2), OUTPUTS, NUMBERS).kind == ""  # does not depend on the targets
     assert orders(np.zeros(5, int), 5, key=KEY) is None
     assert orders(None, 5, key=KEY) is None
-
-
-def test_targets_are_exchanged_in_every_form_of_a_batch() -> None:
-    assert with_targets((1, 2, 3), 5) == (1, 5, 3)
-    assert with_targets({"x": 1, "label": 2}, 5) == {"x": 1, "label": 5}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gradwise
-from gradwise.checking.recipes import Prepared, prepare, with_batch
+from gradwise.checking.recipes import Prepared, prepare
 from gradwise.checking.rehearsal import rehearse
 from gradwise.data.batches import Reshuffled
 from gradwise.models.mlp import Mlp
@@ -45,12 +45,6 @@ def test_a_rehearsal_is_the_training_itself(prepared: Prepared) -> None:
     for ours, theirs in zip(jax.tree.leaves(seen.end), jax.tree.leaves(state.parameters), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
     assert not seen.stand_in
-
-
-def test_a_larger_batch_is_of_the_training_part(prepared: Prepared) -> None:
-    larger = with_batch(prepared, 60)
-    assert larger.count == 60
-    np.testing.assert_array_equal(larger.batch.inputs, prepared.problem.train.inputs[:60])
 
 
 def test_features_are_prepared_without_targets() -> None:
