@@ -33,18 +33,21 @@ def data_folder() -> Path:
     return Path(folder)
 
 
+def _compile_with(little_effort: bool) -> None:
+    """In this process and in those that tests start: a program is compiled alike in both, to the same bits."""
+    if jax.config.read("jax_disable_most_optimizations") != little_effort:
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", little_effort)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(little_effort)
+
+
 @pytest.fixture(autouse=True, scope="module")
-def _compiled_with_little_effort(request: pytest.FixtureRequest) -> Iterator[None]:
+def _compiled_with_little_effort(request: pytest.FixtureRequest) -> None:
     """Most programs of the tests are run once on a few numbers: so they take a third less time.
 
-    A module that compares bits, or follows a training at the edge of stability, says `COMPILED_WELL = True`.
+    A module that follows a training at the edge of stability says `COMPILED_WELL = True`.
     """
-    well = getattr(request.module, "COMPILED_WELL", False)
-    if well:
-        jax.clear_caches()  # of what other modules compiled
-    jax.config.update("jax_disable_most_optimizations", not well)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    _compile_with(little_effort=not getattr(request.module, "COMPILED_WELL", False))
 
 
 _TESTS = itertools.count(1)
