@@ -26,14 +26,16 @@ from ..core.checked import Checked, Ran
 from ..core.dataset import Dataset
 from ..core.errors import RequestError, WorkError, nearest
 from ..core.finding import Finding
-from ..core.recipe import Recipe
+from ..core.recipe import Recipe, to_plain
 from ..core.record import Fit, finite, write_whole
+from ..training.checkpoint import digest
 from .areas import OF_RECIPE, OF_SUBJECT, Area, Case
 from .causes import settled
 from .diagnose import diagnose
+from .fingerprint import fingerprint
 from .recipes import prepare
 from .subject import Subject
-from .verdict import Judgement, judge
+from .verdict import Judgement, judge, judge_findings
 
 PARTIAL = "check.partial.json"
 
@@ -61,14 +63,14 @@ def _chosen(areas: dict[str, Area], only: Sequence[str]) -> dict[str, Area]:
     return {name: area for name, area in areas.items() if not only or name in only}
 
 
-def _kept(keeping: Keeping, about: list[Any]) -> dict[str, Result]:
+def _kept(keeping: Keeping, about: str) -> dict[str, Result]:
     """The areas that an earlier check of the same thing finished."""
     path = None if keeping.folder is None else keeping.folder / PARTIAL
     if path is None or not keeping.resume or not path.is_file():
         return {}
     try:
         plain = json.loads(path.read_text())
-        same = plain["about"] == finite(about)
+        same = plain["about"] == about
         areas = plain["areas"] if same else {}
         return {
             name: (Ran(**one["ran"]), tuple(Finding(**finding) for finding in one["findings"]), one["evidence"])
@@ -78,7 +80,7 @@ def _kept(keeping: Keeping, about: list[Any]) -> dict[str, Result]:
         raise WorkError(f"{path} is damaged ({type(problem).__name__}): leave --resume out to begin again.") from None
 
 
-def _keep(keeping: Keeping, about: list[Any], results: dict[str, Result]) -> None:
+def _keep(keeping: Keeping, about: str, results: dict[str, Result]) -> None:
     if keeping.folder is None:
         return
     areas = {
@@ -108,35 +110,30 @@ def _run(name: str, area: Area, case: Case) -> Result:
 
 
 def _said(case: Case, findings: tuple[Finding, ...], ran: Sequence[Ran]) -> Judgement:
-    """The verdict: from errors of training and test where there are some, else from the findings alone."""
-    numbers = case.numbers
-    errors = [one for one in findings if one.level == "error"]
-    if numbers is not None and not errors:
-        return judge(numbers, findings)
-    warnings = [one for one in findings if one.level == "warning"]
-    worst = (errors or warnings)[:1]
-    remedies = tuple(dict.fromkeys(one.next for one in (*errors, *warnings) if one.next))
-    if not worst:
-        done = sum(one.outcome != "left out" for one in ran)
-        return Judgement(f"Nothing stands out: {done} checks of {case.subject.name} passed.", "fine")
-    count, word = len(errors or warnings), "error" if errors else "warning"
-    several = f"{count} {word}s, first {worst[0].code}" if count > 1 else f"one {word}, {worst[0].code}"
-    opening = "Something is broken" if errors else "No error, but something may hurt"
-    where = f" at {worst[0].where}" if worst[0].where else ""
-    sentence = f"{opening}: {several}{where}: {worst[0].what}"
-    return Judgement(sentence, "broken" if errors else "unsure", {}, remedies)
+    """The verdict, and which checks it had to do without."""
+    left_out = [one.name for one in ran if one.outcome == "left out"]
+    if case.numbers is not None and not any(one.level == "error" for one in findings):
+        said = judge(case.numbers, findings)
+    else:
+        said = judge_findings(findings, case.subject.name, len(ran) - len(left_out))
+    without = f" Not run: {', '.join(left_out)}." if left_out else ""
+    return dataclasses.replace(said, sentence=said.sentence + without)
 
 
-def _checked(name: str, case: Case, areas: dict[str, Area], keeping: Keeping, about: list[Any], seed: int) -> Checked:
+def _checked(
+    name: str, case: Case, areas: dict[str, Area], keeping: Keeping, fingerprint: Callable[[], str], seed: int
+) -> Checked:
     machine.use_compilation_cache()
     begun = time.monotonic()
-    results = _kept(keeping, about)
+    about = fingerprint() if keeping.folder else ""
+    kept = _kept(keeping, about)
     for area_name, area in areas.items():
-        if area_name not in results:
+        if area_name not in kept:
             keeping.watch(area_name)
-            results[area_name] = _run(area_name, area, case)
-            _keep(keeping, about, results)
-        case.known[area_name] = results[area_name][2]
+            kept[area_name] = _run(area_name, area, case)
+            _keep(keeping, about, kept)
+        case.known[area_name] = kept[area_name][2]
+    results = {area_name: kept[area_name] for area_name in areas}
     findings = settled(finding for _, found, _ in results.values() for finding in found)
     said = _said(case, findings, [ran for ran, _, _ in results.values()])
     seconds = sum(ran.seconds for ran, _, _ in results.values()) if keeping.resume else time.monotonic() - begun
@@ -167,17 +164,7 @@ def check_subject(
     """All checks of a loss, a model and a batch."""
     areas = _chosen(OF_SUBJECT, only)
     seed = keys.seed_of(key)
-    about = [
-        "subject",
-        subject.name,
-        subject.place,
-        list(subject.names),
-        subject.size,
-        subject.count,
-        seed,
-        __version__,
-    ]
-    return _checked(subject.name, Case(subject, key), areas, keeping, about, seed)
+    return _checked(subject.name, Case(subject, key), areas, keeping, lambda: fingerprint(subject, seed), seed)
 
 
 def check_recipe(
@@ -198,8 +185,8 @@ def check_recipe(
     prepared = prepare(recipe, dataset, key=key)
     seed = keys.seed_of(key)
     case = Case(prepared.subject, key, prepared, dataset, command)
-    named = ["recipe", dataset.name, len(dataset), list(prepared.subject.names), seed, __version__, command]
-    return _checked(dataset.name, case, areas, keeping, named, seed)
+    told = (seed, command, to_plain(recipe), digest(dataset))
+    return _checked(dataset.name, case, areas, keeping, lambda: fingerprint(prepared.subject, *told), seed)
 
 
 def check_record(record: Fit) -> Checked:

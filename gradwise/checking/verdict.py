@@ -200,6 +200,14 @@ def _kind(numbers: Numbers, parts: _Parts, errors: int) -> str:
     return "both" if parts.gap_low > 0 else "unsure"
 
 
+def _first_of(found: Sequence[Finding], word: str) -> str:
+    """How many there are, and the first of them in full."""
+    first = found[0]
+    name = first.code or word
+    several = f"{len(found)} {word}s, first {name}" if len(found) > 1 else f"one {word}, {name}" if first.code else word
+    return f"{several}{f' at {first.where}' if first.where else ''}: {first.what}"
+
+
 def _sentence(kind: str, numbers: Numbers, parts: _Parts, errors: Sequence[Finding]) -> str:
     metric = numbers.metric
     train, test = shown(numbers.train, metric), shown(numbers.test, metric)
@@ -210,14 +218,8 @@ def _sentence(kind: str, numbers: Numbers, parts: _Parts, errors: Sequence[Findi
     level = f", a constant prediction {shown(numbers.chance, metric)}" if math.isfinite(numbers.chance) else ""
     both = f"the training {'error' if metric not in HIGHER_IS_BETTER else metric} is {train}, on test {test}{between}"
     if kind == "broken":
-        if errors:
-            count = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
-            return f"Something is broken: {count} found, first {errors[0].code or errors[0].what}. Mend that first."
-        return (
-            "Something is broken: the run diverged."
-            if numbers.diverged
-            else "Something is broken: no error is a number."
-        )
+        why = "the run diverged." if numbers.diverged else "no error is a number."
+        return f"Something is broken: {_first_of(errors, 'error') if errors else why}"
     if kind == "fine":
         return f"Nothing stands out: {both}{level}."
     if kind == "unsure":
@@ -282,6 +284,18 @@ def judge(numbers: Numbers, findings: Sequence[Finding] = ()) -> Judgement:
         **({"probes": numbers.probes.plain()} if numbers.probes else {}),
     }
     return Judgement(sentence, kind, evidence, tuple(remedies), _findings(kind, sentence, numbers, parts, remedies))
+
+
+def judge_findings(findings: Sequence[Finding], subject: str, passed: int) -> Judgement:
+    """The verdict where no training was run, or where errors forbid to read anything else: from the findings alone."""
+    errors, warnings = ([one for one in findings if one.level == level] for level in ("error", "warning"))
+    remedies = tuple(dict.fromkeys(one.next for one in (*errors, *warnings) if one.next))
+    if errors:
+        return Judgement(f"Something is broken: {_first_of(errors, 'error')}", "broken", {}, remedies)
+    if warnings:
+        sentence = f"No error, but something may hurt: {_first_of(warnings, 'warning')}"
+        return Judgement(sentence, "unsure", {}, remedies)
+    return Judgement(f"Nothing stands out: {passed} check{'s' * (passed != 1)} of {subject} passed.", "fine")
 
 
 def measure_probes(

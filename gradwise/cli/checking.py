@@ -153,6 +153,12 @@ def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Progre
     if _is_run(options.data):
         if is_study(Path(options.data)):
             raise RequestError(f"{options.data} holds a study; its own page says what was found: gradwise report.")
+        if sets or options.only:
+            unused = "--set" if sets else "--only"
+            raise RequestError(
+                f"{options.data} holds a finished run, which is judged by its record: {unused} has nothing to act on. "
+                "Leave it out, or check the data."
+            )
         return check_record(read_run(Path(options.data)))
     keeping = Keeping(folder, options.resume, lambda name: progress.phase(f"checking: {name}"))
     if _is_own(options.data):
@@ -203,6 +209,8 @@ def run_check(given: dict[str, Any], sets: list[str]) -> int:
     options = CheckOptions(**chosen_of(CheckOptions, given))
     folder = folders.choose(options.out, _name(options))
     folders.check(folder, resume=options.resume, overwrite=options.overwrite)
+    if _is_run(str(folder)):
+        raise RequestError(f"--out {folder} holds a run, which a check would write over. Choose another.")
     with Progress(not options.quiet) as progress:
         folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -30,6 +30,7 @@ KEPT = (CHECKPOINT, JOURNAL, "contenders", "nested.json", "batch_size.json")
 _RESULTS = {
     *("recipe.json", "history.parquet", "model.safetensors", "report.html"),
     *("study.json", "study.toml", "trials.parquet"),
+    *("check.json", "check.partial.json"),
 }
 _NEXT, _STAGING = ".next", ".writing-"
 

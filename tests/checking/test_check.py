@@ -50,6 +50,7 @@ def test_an_area_that_cannot_be_run_says_why_and_costs_nothing_but_itself(monkey
         "start": "passed",
     }
     assert record.ran[1].why == "TypeError: the loss insists on 40 rows"
+    assert record.verdict.endswith("passed. Not run: padding.")
 
 
 def test_one_seed_gives_one_record() -> None:
@@ -69,7 +70,10 @@ def test_finished_areas_are_kept_and_another_problem_does_not_get_them(tmp_path:
     gradwise.check(_loss, MODEL, (X, Y), only=["start", "graph"], keeping=again)
     assert begun == ["graph"]
     begun.clear()
-    gradwise.check(_loss, MODEL, (X[:30], Y[:30]), only=["start"], keeping=again)
+    back = gradwise.check(_loss, MODEL, (X, Y), only=["graph"], keeping=again)
+    assert begun == []
+    assert [ran.name for ran in back.ran] == ["graph"]
+    gradwise.check(_loss, MODEL, (X, -Y), only=["start"], keeping=again)
     assert begun == ["start"]
 
 

@@ -105,3 +105,21 @@ def test_explain_prints_the_page_of_a_code(gradwise):
     wrong = gradwise("explain", "GW999")
     assert wrong.code == 2
     assert "there is no finding 'GW999'" in wrong.err
+
+
+def test_a_problem_that_was_mended_is_checked_anew(here, gradwise):
+    words = ("check", "sound_problem.py:make_problem", *FAST, "--out", "mine")
+    (here / "sound_problem.py").write_text(BROKEN)
+    assert gradwise(*words).code == 1
+    (here / "sound_problem.py").write_text(SOUND)
+    assert gradwise(*words, "--resume").code == 0
+
+
+def test_a_run_is_judged_by_its_record_and_never_written_over(a_run, gradwise):
+    before = (a_run / "report.html").read_bytes()
+    assert gradwise("check", "run", "--out", "judged", "--quiet", "--no-report").code == 0
+    assert "--only has nothing to act on" in gradwise("check", "run", "--only", "rates").err
+    refused = gradwise("check", "flowers.csv", "--target", "kind", *FAST, "--out", "run", "--overwrite")
+    assert refused.code == 2
+    assert "holds a run, which a check would write over" in refused.err
+    assert (a_run / "report.html").read_bytes() == before

@@ -1,0 +1,58 @@
+"""A mark of what is checked, so that a check is never continued on a problem that was changed since.
+
+It is made of the traced programs, not of the source: of the loss with its gradient (a backward pass of its own is
+part of it), of the outputs, of how the model is judged and of an update; and of every number that goes into them.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from .. import __version__
+from .rehearsal import trainer
+from .subject import Subject, inputs_of
+
+_ADDRESSES = re.compile(r" at 0x[0-9a-f]+")  # of functions: no two processes share them
+
+
+def _program(function: Callable[..., Any], *arguments: Any) -> bytes:
+    """A function's program and its constants; what cannot be traced is known by what it says instead."""
+    try:
+        traced = jax.make_jaxpr(function)(*arguments)
+    except Exception as problem:  # of the user's code, whatever it is: the area that needs this program tells of it
+        return repr(problem).encode()
+    return _ADDRESSES.sub("", str(traced)).encode() + b"".join(map(_bytes, traced.consts))
+
+
+def _programs(subject: Subject) -> Iterator[bytes]:
+    parameters, batch, key = subject.parameters, subject.batch, jax.random.key(0)
+    optimiser, update = trainer(subject)
+    yield _program(lambda p: update(p, optimiser.init(p), batch, key), parameters)
+    if subject.outputs is not None:
+        yield _program(subject.outputs, parameters, inputs_of(batch), key)
+    if subject.evaluated is not None:
+        yield _program(subject.evaluated, parameters, inputs_of(batch))
+
+
+def _bytes(leaf: Any) -> bytes:
+    if hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    array = np.ascontiguousarray(leaf)
+    return f"{array.shape}{array.dtype}".encode() + (repr(leaf).encode() if array.dtype == object else array.tobytes())
+
+
+def fingerprint(subject: Subject, *more: Any) -> str:
+    """Of a subject and of what else a check depends on, told by its text."""
+    mark = hashlib.blake2b(digest_size=16)
+    for program in _programs(subject):
+        mark.update(program)
+    parts = (subject.parameters, subject.batch, subject.batches, subject.train, subject.valid, subject.test)
+    for leaf in jax.tree.leaves(parts):
+        mark.update(_bytes(leaf))
+    told = (__version__, subject.name, subject.place, subject.frozen, subject.task, subject.columns, *more)
+    mark.update(repr(told).encode())
+    return mark.hexdigest()
