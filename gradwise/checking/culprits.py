@@ -8,8 +8,10 @@ A stop is put to the test by taking it out: if the gradient then agrees with the
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -87,21 +89,43 @@ def _sites(differences: Differences, most: int, special: Iterable[int]) -> list[
     return sorted(site.number for site in order[:most])
 
 
+def _same(differences: Differences, number: int) -> Any:
+    """What a place has in common with the other turns of its loop; a place in no loop is itself alone."""
+    site = differences.places[number].site
+    return (site.primitive, site.title, site.line) if site.turn else number
+
+
+def _each_first(differences: Differences, numbers: Sequence[int]) -> list[int]:
+    """One of each place first, then its other turns: a long loop must not crowd out the rest."""
+    seen: Counter[Any] = Counter()
+    rank = {}
+    for number in numbers:
+        same = _same(differences, number)
+        rank[number] = seen[same]
+        seen[same] += 1
+    return sorted(numbers, key=rank.__getitem__)
+
+
 def _named(differences: Differences, own: Iterable[OwnChecked], walked: frozenset[int]) -> tuple[Culprit, ...]:
     """The places that are wrong: by themselves, or, where that cannot be told, by the walk back from the loss."""
     alone = {one.number: one for one in own}
     found_at = [number for number, one in alone.items() if one.slope.error > TOLERANCE]
     found_at += [n for n in walked if n not in alone or math.isnan(alone[n].slope.error)]
-    culprits = []
+    culprits: dict[Any, Culprit] = {}
     for number in sorted(set(found_at)):
         place, one = differences.places[number], alone.get(number)
         meant = "" if one is None else "identity" if one.identity else "step" if one.slope.flat else ""
         error, ratio = (math.nan, math.nan) if one is None else (one.slope.error, one.slope.ratio)
         title = place.site.title if place.site.name else within(place.equation, place.kind)
-        above = tuple(sorted(place.above))
-        where = (place.kind, title, place.site.layer, place.site.line)
-        culprits.append(Culprit(*where, error, ratio, meant, place.users, above))
-    return tuple(culprits)
+        same = _same(differences, number)
+        before = culprits.get(same)
+        above = tuple(sorted(place.above.union(() if before is None else before.parameters)))
+        if before is not None and before.error >= np.nan_to_num(error):
+            culprits[same] = dataclasses.replace(before, parameters=above)
+        else:
+            where = (place.kind, title, place.site.layer, place.site.line)
+            culprits[same] = Culprit(*where, error, ratio, meant, place.users, above)
+    return tuple(culprits.values())
 
 
 def culprits_of(
@@ -122,7 +146,8 @@ def culprits_of(
     with jax.enable_x64(True):
         arguments = differences.arguments(differences.flat)
         program, places = differences.program, differences.places
-        sites, own = measure_sites(program, places, arguments, chosen, alone[:_ALONE], generator)
+        asked = _each_first(differences, alone)[:_ALONE]
+        sites, own = measure_sites(program, places, arguments, chosen, asked, generator)
     status = {site.number: site.wrong for site in sites if not math.isnan(site.slope.error)}
     walked = walk(places, status, wrong) & differences.used
     return _named(differences, own, walked), sites

@@ -149,7 +149,7 @@ def summarise(layers: Sequence[Layer], parameters: PyTree, values: Values, libra
         parameter_gradients=summary(jax.tree.leaves(values.parameter_gradients), library),
         saturated=library.asarray([share for share, _ in flatness]),
         dead=library.asarray([share for _, share in flatness]),
-        layers=tuple(layer.name for layer in layers),
+        layers=tuple(layer.title for layer in layers),
         names=tuple(name for name, _ in named_leaves(parameters)),
     )
 

@@ -53,6 +53,12 @@ class Layer:
     examples: int = 0
     units: int | None = None
     above: tuple[int, ...] = ()
+    turn: str = ""  # of the loop it stands in
+
+    @property
+    def title(self) -> str:
+        """How to speak of it."""
+        return f"{self.name}{self.turn}" if self.name else self.line
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
@@ -97,8 +103,10 @@ class _Map:
         self.single = [len(equation.outvars) == 1 for equation in equations]
         self.mixing = [self._mixes(site) for site in self.sites]
         self.leads = [False] * len(self.sites)  # whether a parameter is mixed in later
+        self.readers = [0] * len(self.sites)
         for site in reversed(self.sites):
             for read in site.reads:
+                self.readers[read] += 1
                 self.leads[read] |= self.mixing[site.number] or self.leads[site.number]
 
     def _mixes(self, site: Site) -> bool:
@@ -167,28 +175,36 @@ class _Map:
         return output in reached and output != bend
 
 
-def _sums(chart: _Map) -> tuple[list[Layer], dict[int, int]]:
-    """The weighted sums with their biases, and to which of them a value belongs that is only turned."""
-    found: list[Layer] = []
+def _sums(chart: _Map) -> tuple[dict[int, Layer], dict[int, int]]:
+    """The weighted sums with their biases, by the site each begins at; and to which of them a value belongs.
+
+    Two that are only added to one another (of an input and of a state) are one, known by the later name.
+    """
+    found: dict[int, Layer] = {}
     owner: dict[int, int] = {}
     for site in chart.sites:
-        owners = {owner.get(read) for read in chart.alive(site)}
-        same = owners.pop() if len(owners) == 1 else None
-        if chart.mixing[site.number]:
-            if same is not None and site.primitive in ("add", "add_any", "sub"):
-                found[same] = replace(found[same], input=site.number, output=site.number, bend=site.number)
-                owner[site.number] = same
-                continue
+        at, alive = site.number, chart.alive(site)
+        owners = {owner[read] for read in alive if read in owner}
+        whole = bool(alive) and all(read in owner for read in alive)
+        adds = site.primitive in ("add", "add_any", "sub")
+        if whole and adds and len(owners) == 2 and all(chart.readers[read] == 1 for read in alive):
+            del found[min(owners)]
+            owners = {max(owners)}
+        elif chart.mixing[at] and not (whole and adds and len(owners) == 1):
             name = _parent(site.parameters[-1]) if site.parameters else site.layer
-            at = site.number
-            found.append(Layer(name, at, at, at, "linear", site.primitive in _MATRIX, site.line))
-            owner[at] = len(found) - 1
-        elif same is not None and site.primitive in _TURNS:
-            owner[site.number] = same
+            found[at] = Layer(name, at, at, at, "linear", site.primitive in _MATRIX, site.line, turn=site.turn)
+            owner[at] = at
+            continue
+        elif not (whole and len(owners) == 1 and (chart.mixing[at] or site.primitive in _TURNS)):
+            continue
+        (same,) = owners
+        owner[at] = same
+        if adds:
+            found[same] = replace(found[same], input=at, output=at, bend=at)
     return found, owner
 
 
-def _with_bends(chart: _Map, layers: list[Layer], owner: dict[int, int]) -> list[Layer]:
+def _with_bends(chart: _Map, layers: dict[int, Layer], owner: dict[int, int]) -> list[Layer]:
     """The layers with their non-linearities; one on a value that is no weighted sum (a norm) is a layer too."""
     seen: set[int] = set()
     for site in chart.sites:
@@ -205,10 +221,10 @@ def _with_bends(chart: _Map, layers: list[Layer], owner: dict[int, int]) -> list
         what = {"input": found[0], "output": output, "bend": bend, "kind": kind, "line": site.line}
         place = owner.get(found[0])
         if place is None:
-            layers.append(Layer(name=site.layer, matrix=False, **what))  # type: ignore[arg-type]
+            layers[number] = Layer(name=site.layer, matrix=False, turn=site.turn, **what)  # type: ignore[arg-type]
         elif layers[place].kind == "linear":
             layers[place] = replace(layers[place], **what)  # type: ignore[arg-type]
-    return sorted(layers, key=lambda layer: layer.input)
+    return sorted(layers.values(), key=lambda layer: layer.input)
 
 
 def _unit_axis(shape: tuple[int, ...], examples: int, sizes: Sequence[tuple[int, ...]]) -> int | None:

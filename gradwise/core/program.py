@@ -1,7 +1,8 @@
 """A traced program, read equation by equation: what stands where, and what each value is.
 
-Any function of parameters, a batch and a key has one, whatever library its model was written with. Calls are opened;
-functions with a derivative of their own, loops and conditionals stay whole. Each equation is a *site*:
+Any function of parameters, a batch and a key has one, whatever library its model was written with. Calls and short
+loops are opened; functions with a derivative of their own, long loops and conditionals stay whole. Each equation is a
+*site*:
 
     program = trace(loss, parameters, batch, key)
     for site in program.sites: print(site.layer, site.primitive, site.line, site.shape)
@@ -21,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from .loops import turn_of, unrolled
 from .tree import named_leaves
 
 CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "remat2")
@@ -31,6 +33,7 @@ BENT = (
     *("round", "floor", "ceil"),
 )
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # the standard library, and often what is installed
 _LIBRARIES = (
     *("jax", "jaxlib", "equinox", "optax", "flax", "jaxtyping", "beartype"),
     *("jaxopt", "optimistix", "lineax", "diffrax"),
@@ -45,7 +48,7 @@ class Site:
     `reads` and `parameters` name the earlier sites and the parameters that go into it directly (reshaped or converted
     parameters count as themselves). `layer` is the last parameter mixed in on the way to it, without its last word:
     `layers.0`. `depends` says on what it depends at all, among "parameters", "batch" and "key". `line` is where the
-    user's own code wrote it.
+    user's own code wrote it; `turn` in which turn of a loop ("[3]").
     """
 
     number: int
@@ -59,6 +62,7 @@ class Site:
     reads: tuple[int, ...]
     parameters: tuple[str, ...]
     depends: frozenset[str]
+    turn: str = ""
 
     @property
     def is_float(self) -> bool:
@@ -92,12 +96,19 @@ def is_literal(variable: Any) -> bool:
     return hasattr(variable, "val")
 
 
-def inner(equation: Any) -> tuple[Any, Any] | None:
+def called(equation: Any) -> tuple[Any, Any] | None:
     """The program inside a call and its constants, if this is a call that can be opened."""
     if equation.primitive.name not in CALLS:
         return None
     found = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     return getattr(found, "jaxpr", found), getattr(found, "consts", ())
+
+
+def inner(equation: Any) -> tuple[Any, Any] | None:
+    """The program inside a call, or that of all turns of a short loop, and its constants."""
+    if (loop := unrolled(equation)) is not None:
+        return loop.jaxpr, loop.consts
+    return called(equation)
 
 
 @functools.cache
@@ -106,8 +117,9 @@ def is_library(file: str) -> bool:
     words = file.replace(os.sep, "/").split("/")
     if file.startswith(_PACKAGE) or words[-1].startswith(("<frozen", "<@")):  # what Python and beartype make up
         return True
-    installed = "site-packages" in words or "dist-packages" in words
-    return installed and any(library in words for library in _LIBRARIES)
+    if "site-packages" in words or "dist-packages" in words:
+        return any(library in words for library in _LIBRARIES)
+    return file.startswith(_PYTHON)
 
 
 def _line(equation: Any) -> str:
@@ -143,7 +155,7 @@ class _Known:
 
 _KEEPS = (
     *("transpose", "reshape", "broadcast_in_dim", "squeeze", "convert_element_type", "copy", "expand_dims", "copy_p"),
-    *("stop_gradient",),
+    *("stop_gradient", "slice"),
 )
 
 
@@ -192,9 +204,10 @@ class _Reading:
                 reads=tuple(dict.fromkeys(o.site for o in operands if o.site is not None)),
                 parameters=parameters,
                 depends=depends,
+                turn=turn_of(scope),
             )
         )
-        # A parameter that is only turned, spread or converted is still itself.
+        # A parameter that is only turned, spread, cut or converted is still itself.
         same = parameters[0] if depends == {"parameters"} and len(parameters) == 1 and len(operands) == 1 else None
         kept = same if equation.primitive.name in _KEEPS else None
         return [_Known(number, kept, layer, depends)] * len(equation.outvars)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
 from .objective import Objective
-from .program import bind, inner, is_literal
+from .program import bind, called, is_literal
 
 # Where an equation stands: its number in the program, after those of the calls it stands in. The equation itself would
 # not do: two calls of one compiled function share their equations.
@@ -51,7 +51,7 @@ def _uses(
     for number, equation in enumerate(jaxpr.eqns):
         place = (*within, number)
         read = [mark_of(variable) for variable in equation.invars]
-        opened = inner(equation)
+        opened = called(equation)
         if opened is not None:
             passed = _uses(opened[0], read, found, place)  # a call may hand a parameter back
             marks.update((v, mark) for v, mark in zip(equation.outvars, passed, strict=True) if mark is not None)
@@ -87,7 +87,7 @@ class _Reader:
         for number, equation in enumerate(jaxpr.eqns):
             place = (*within, number)
             given = [v.val if is_literal(v) else values[v] for v in equation.invars]
-            opened = inner(equation)
+            opened = called(equation)
             if opened is not None and any(tap[: len(place)] == place for tap in self.taps):
                 results = self.run(*opened, given, place)  # calls without a tap inside are left whole
             else:
@@ -240,7 +240,7 @@ def _marked(jaxpr: Any, given: list[bool]) -> list[bool]:
         return not is_literal(variable) and variable in marks
 
     for equation in jaxpr.eqns:
-        opened = inner(equation)
+        opened = called(equation)
         inside = [among(variable) for variable in equation.invars]
         results = [any(inside)] * len(equation.outvars) if opened is None else _marked(opened[0], inside)
         marks.update(variable for variable, mark in zip(equation.outvars, results, strict=True) if mark)

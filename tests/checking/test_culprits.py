@@ -53,7 +53,8 @@ def test_an_own_derivative_within_a_loop_is_named():
 
     model = {"again": jnp.eye(3) * 0.5, "out": jnp.asarray([1.0, -2.0, 0.5]), "read": jnp.eye(3) * 0.7}
     leaves, (culprit,), _ = told(loss, model)
-    assert culprit.title == "squash in scan"
+    assert (culprit.title, culprit.layer) == ("squash", "again")
+    assert "test_culprits.py" in culprit.line
     assert culprit.users
     assert culprit.meant == ""
     assert culprit.parameters == ("again", "read")

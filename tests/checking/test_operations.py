@@ -41,9 +41,11 @@ def test_a_loop_costs_its_length():
     def function(w, x, key):
         return jax.lax.scan(lambda carry, row: (jnp.tanh(w @ carry + row), None), jnp.zeros(3), x)[0]
 
-    program, counting, _ = counted(function, jnp.ones((3, 3)), jnp.ones((7, 3)))
+    _, counting, _ = counted(function, jnp.ones((3, 3)), jnp.ones((7, 3)))
+    assert tuple(map(sum, zip(*counting.costs, strict=True))) == (7 * (2 * 9 + 3 + 3), 7 * 2 * 9)
+    program, counting, _ = counted(function, jnp.ones((3, 3)), jnp.ones((700, 3)))  # too long to be opened
     (scan,) = (site.number for site in program.sites if site.primitive == "scan")
-    assert counting.costs[scan] == (7 * (2 * 9 + 3 + 3), 7 * 2 * 9)
+    assert counting.costs[scan] == (700 * (2 * 9 + 3 + 3), 700 * 2 * 9)
 
 
 def test_the_dearer_branch_of_a_choice_counts():

@@ -71,12 +71,17 @@ def test_a_program_runs_as_written_or_otherwise(known):
     np.testing.assert_allclose(plain - other, np.sum(np.round(arguments[3])), atol=1e-5)
 
 
-def test_what_stands_in_a_loop_is_named_with_it():
+def test_what_stands_in_a_loop_that_is_too_long_to_open_is_named_with_it():
     def looped(parameters, batch, key):
         step = lambda carry, x: (doubled(carry * parameters + jax.lax.stop_gradient(x)), None)  # noqa: E731
         return jnp.sum(jax.lax.scan(step, jnp.zeros(3), batch)[0])
 
-    places, _ = read(trace(looped, jnp.ones(3), jnp.ones((2, 3)), jax.random.key(0)), jnp.ones(3))
+    short, _ = read(trace(looped, jnp.ones(3), jnp.ones((2, 3)), jax.random.key(0)), jnp.ones(3))
+    assert [(place.site.title, place.site.turn) for place in short if place.kind == "own"] == [
+        ("doubled", "[0]"),
+        ("doubled", "[1]"),
+    ]
+    places, _ = read(trace(looped, jnp.ones(3), jnp.ones((1000, 3)), jax.random.key(0)), jnp.ones(3))
     (scan,) = [place for place in places if place.site.primitive == "scan"]
     assert (scan.kind, scan.users) == ("own", True)
     assert within(scan.equation, "own") == "doubled in scan"

@@ -1,5 +1,7 @@
 """A traced program says what stands where, and its values can be read and nudged."""
 
+import contextlib
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.core.program import trace
+from gradwise.core import program as module
+from gradwise.core.program import is_library, trace
 from gradwise.core.tree import trainable
 
 
@@ -80,3 +83,12 @@ def test_the_gradient_at_a_nudge_is_the_gradient_at_the_activation() -> None:
     expected = jax.grad(by_hand)(jnp.tanh(jax.vmap(net.first)(batch[0])))
     gradient = jax.jit(jax.grad(lambda nudges: program.run(parameters, batch, jr.key(1), nudges=nudges)[0]))
     np.testing.assert_allclose(gradient(program.zeros([site]))[site], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_lines_of_libraries_and_of_python_itself_are_not_the_users() -> None:
+    assert is_library(contextlib.__file__)  # decorators stand on the way
+    assert is_library(jax.__file__)
+    assert is_library(module.__file__)
+    assert not is_library(__file__)
+    assert not is_library("<stdin>")
+    assert not is_library("/home/me/lib/python3.11/site-packages/somebodys_layers/dense.py")
