@@ -41,13 +41,13 @@ OF_SKORE = {
     "inputs_shuffled_without_labels": ("SKD002", "SKD009"),
     "target_among_the_inputs": ("SKD011",),
     "class_among_the_inputs": ("SKD011",),
-    "test_rows_in_train": (),
-    "rounded_test_rows_in_train": (),
+    "rows_of_test_in_train": (),
+    "rounded_rows_of_test_in_train": (),
     "not_a_number_in_one_row": (),
     "no_shuffling_of_sorted_data": (),
     "inputs_not_scaled": ("SKD002", "SKD009"),
     "class_missing_in_train": ("SKD005",),
-    "test_part_not_scaled": (),
+    "unscaled_test_part": (),
 }
 SOUND_FOR_SKORE = ("tanh_on_iris", "two_in_a_hundred", "parity", "random_labels")
 Said = dict[str, Any]

@@ -23,6 +23,7 @@ from sound import (
     Dropped,
     Net,
     Recurrent,
+    Stacked,
     affine_model,
     batched_cross_entropy,
     classes,
@@ -439,7 +440,7 @@ def class_among_the_inputs() -> dict[str, Any]:
 
 
 @bug("GW201", r"(?i)test", peers="skore")
-def test_rows_in_train() -> dict[str, Any]:
+def rows_of_test_in_train() -> dict[str, Any]:
     """A third of the test rows stand in the training set too.
 
     Rare examples were repeated to balance the classes before the split, not after it.
@@ -452,7 +453,7 @@ def test_rows_in_train() -> dict[str, Any]:
 
 # Rows that are no longer equal, only nearest neighbours beyond doubt, may be told as groups that the split cut apart.
 @bug("GW201 GW203", r"(?i)test", peers="skore")
-def rounded_test_rows_in_train() -> dict[str, Any]:
+def rounded_rows_of_test_in_train() -> dict[str, Any]:
     """Test rows stand in the training set, rounded to two digits.
 
     The two parts were written to text files with different precision, from tables that overlap.
@@ -518,7 +519,7 @@ def class_missing_in_train() -> dict[str, Any]:
 
 
 @bug("GW213", r"(?i)test")
-def test_part_not_scaled() -> dict[str, Any]:
+def unscaled_test_part() -> dict[str, Any]:
     """The training part is scaled, the test part is not.
 
     The scaler was fitted and applied in the cell that makes the training set; the test set came later.
@@ -880,6 +881,66 @@ def summed_instead_of_averaged() -> dict[str, Any]:
         return jnp.sum(optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]))
 
     return problem(loss, Net((13, 12, 3)), classes("wine"))
+
+
+# ---- inside loops
+
+
+@jax.custom_jvp
+def squash(x: Any) -> Any:
+    return x / (1.0 + jnp.abs(x))
+
+
+@squash.defjvp
+def _squash_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    return squash(x), t / (1.0 + jnp.abs(x))  # the square is missing
+
+
+class Squashed(eqx.Module):
+    """A recurrent network with a squashing function of its own."""
+
+    recurrent: Recurrent
+
+    def __call__(self, x: Any, mask: Any) -> Any:
+        def step(state: Any, seen: Any) -> Any:
+            now, present = seen
+            new = squash(self.recurrent.take(now) + self.recurrent.keep(state))
+            return jnp.where(present > 0, new, state), None
+
+        state, _ = jax.lax.scan(step, jnp.zeros(8), (x, mask))
+        return self.recurrent.read(state)
+
+
+@bug("GW102", r"squash", peers="check_grads overfit_batches")
+def wrong_derivative_inside_a_scan() -> dict[str, Any]:
+    """The state of a recurrent network is squashed by a function whose own derivative lacks a square.
+
+    The derivative of x / (1 + |x|), done in the head.
+    """
+    return masked_problem(sequence_loss, Squashed(Recurrent(3, 2)))
+
+
+# A layer whose units are all dead neither moves, nor does what stands below it, nor can anything be learned.
+@bug("GW602", r"hidden\[2\]", also="GW303 GW401", peers="overfit_batches")
+def dead_layer_in_a_scanned_stack() -> dict[str, Any]:
+    """One of four layers that a scan goes through is off for all examples.
+
+    A checkpoint was patched by hand, and the biases of one layer came out of the wrong file.
+    """
+    net = Stacked(jax.nn.relu)
+    bias = net.hidden["bias"].at[2].set(-20.0)
+    return problem(cross_entropy, eqx.tree_at(lambda n: n.hidden["bias"], net, bias), classes("wine"))
+
+
+@bug("GW601", r"keep\[\d+\]")
+def saturated_state_of_a_recurrent_network() -> dict[str, Any]:
+    """The weights from the state to itself are so large that the state is always at its ends.
+
+    They were drawn with a deviation of 30 instead of one over the root of the number of units.
+    """
+    net = reweighted(Recurrent(3, 2), lambda leaf: 30.0 * jr.normal(jr.key(4), leaf.shape), lambda name: "keep" in name)
+    return masked_problem(sequence_loss, net)
 
 
 # ---- beginnings and rates

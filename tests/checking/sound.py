@@ -194,6 +194,28 @@ class Recurrent(eqx.Module):
         return self.read(state)
 
 
+class Stacked(eqx.Module):
+    """Layers of one width in one array, scanned over: compiled once however many there are."""
+
+    enter: eqx.nn.Linear
+    hidden: dict[str, Any]
+    read: eqx.nn.Linear
+    activation: Callable[[Any], Any] = eqx.field(static=True)
+
+    def __init__(self, activation: Callable[[Any], Any], *, seed: int = 0) -> None:
+        one, two, three = jr.split(jr.key(seed), 3)
+        self.enter = eqx.nn.Linear(13, 10, key=one)
+        self.hidden = {"weight": jr.normal(two, (4, 10, 10)) / 10**0.5, "bias": jnp.zeros((4, 10))}
+        self.read = eqx.nn.Linear(10, 3, key=three)
+        self.activation = activation
+
+    def __call__(self, x: Any) -> Any:
+        def layer(x: Any, own: Any) -> Any:
+            return self.activation(own["weight"] @ x + own["bias"]), None
+
+        return self.read(jax.lax.scan(layer, self.activation(self.enter(x)), self.hidden)[0])
+
+
 def sequence_loss(model: Any, batch: Any) -> Any:
     logits = jax.vmap(model)(batch["x"], batch["mask"])
     return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]))
@@ -287,6 +309,12 @@ def convolution_on_digits() -> dict[str, Any]:
 def recurrent_scan_with_masks() -> dict[str, Any]:
     """A scan over padded sequences that looks at the mask as it should."""
     return masked_problem(sequence_loss, Recurrent(3, 2))
+
+
+@sound
+def layers_scanned_over() -> dict[str, Any]:
+    """Four layers in one array, scanned over as large models do."""
+    return problem(cross_entropy, Stacked(jnp.tanh), classes("wine"))
 
 
 @sound
