@@ -214,7 +214,7 @@ def test_importing_gradwise_costs_nothing() -> None:
 
 # Inner rooms: modules that are reached through one door alone, and proved by the tests of that door.
 DOORS = {
-    "checking/flow.py": "checking/test_flow_findings.py",
+    "checking/flow.py": "checking/test_flow_measured.py",
     "cli/plan.py": "cli/test_fitting.py",
     "data/delimited.py": "data/test_readers.py",
     "data/fields.py": "data/test_readers.py",

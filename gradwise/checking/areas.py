@@ -38,15 +38,19 @@ from .choices import find_choices, find_recipe_choices, measure_choices
 from .compiling import quickly
 from .data import find_data, from_dataset, measure_data
 from .diagnose import diagnose, numbers_of, read_course
-from .flow import find_flow, measure_flow
+from .flow import measure_flow
+from .flow_findings import find_flow
 from .gradient import find_gradient, measure_gradient
 from .graph import find_graph, measure_graph
-from .growth import Growth, find_growth, recipe_growth, subject_growth
-from .learning import find_fall, find_overfit, find_start, measure_overfit, measure_start
+from .growth import Growth, recipe_growth, subject_growth
+from .growth_findings import find_growth
+from .overfit import find_overfit, measure_overfit
 from .poison import find_poison, measure_poison
-from .rates import find_rates, measure_rates
+from .rates import measure_rates
+from .rates_findings import find_rates
 from .recipes import Prepared
 from .rehearsal import Rehearsal, rehearse
+from .start import find_fall, find_start, measure_start
 from .subject import Subject, count_of, inputs_of, take, targets_of
 from .verdict import Numbers, Present, Probes, judge, measure_probes
 from .wiring import find_wiring, measure_wiring
@@ -219,7 +223,7 @@ def _probed(case: Case, record: Fit) -> Probes:
     batch = take(case.subject.valid, rows)
     trained = trainable(record.predictor.network)[0]
     program, layers = look(case.subject.value, trained, batch, case.key)
-    hidden = {layer.name: layer for layer in layers if layer.above}
+    hidden = {layer.title: layer for layer in layers if layer.above}
 
     @jax.jit
     def outputs(parameters: Any) -> dict[str, Array]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .. import __version__
@@ -39,7 +40,7 @@ def _programs(subject: Subject) -> Iterator[bytes]:
 
 
 def _bytes(leaf: Any) -> bytes:
-    if hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     array = np.ascontiguousarray(leaf)
     return f"{array.shape}{array.dtype}".encode() + (repr(leaf).encode() if array.dtype == object else array.tobytes())

@@ -1,10 +1,11 @@
 """Do signals get through (rows F16, F18, D8): saturated, dead and copied units, vanishing and exploding gradients.
 
     measured = measure_flow(subject, rehearsal, key=key)
-    find_flow(measured)                                          findings GW601 to GW606
-    measured.plain()                                             the histograms of activations, before and after
+    measured.layers[0].saturated, measured.stretches[0].singular     pairs, before and after; of one layer's map
+    measured.plain()                                                 with histograms of activations and gradients
 
-The network is looked at twice, before and after the rehearsal: what a hundred updates repair is no finding.
+The network is looked at twice, before and after the rehearsal. What follows from the numbers is said by
+`flow_findings.find_flow`.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +19,9 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from ..core import keys
-from ..core.finding import Finding
 from ..core.flow import BINS, Summary, Values, by_unit, summarise, values_of
 from ..core.layers import Layer, look, maps
 from ..core.program import Program
-from .codes import found
 from .compiling import quickly
 from .rehearsal import Rehearsal
 from .subject import Subject, count_of, take
@@ -30,15 +29,9 @@ from .subject import Subject, count_of, take
 EXAMPLES = 256  # looked at, where there are so many
 _JACOBIAN_EXAMPLES = 4
 _DIRECTIONS = 256  # a wider layer's stretch is measured along so many random directions
-_COLUMNS = (256, 512)  # rows and units that are compared to find copies
+COLUMNS = (256, 512)  # rows and units that are compared to find copies
 _LOST = 1e-6  # of the largest singular value
 _SAME = 1e-5  # of the largest value: two units that agree so far, before and after, are copies
-
-SATURATED, SATURATED_WHOLLY = 0.5, 0.99
-DEAD, DEAD_WHOLLY = 0.4, 0.95
-_ROWS = 8  # fewer examples cannot tell that a unit is dead
-VANISHED, NOT_REPAIRED = 1e4, 1e2
-STRETCHED = 3.0
 
 
 @dataclass(frozen=True)
@@ -90,26 +83,26 @@ class FlowMeasured:
     rehearsed: bool = True
 
     def plain(self) -> dict[str, Any]:
-        layers = [{name: _plain(value) for name, value in vars(layer).items()} for layer in self.layers]
+        layers = [{name: plain_value(value) for name, value in vars(layer).items()} for layer in self.layers]
         maps = [
             {
                 "source": one.source,
                 "target": one.target,
-                "forwards": _plain(one.forwards),
-                "backwards": _plain(one.backwards),
-                "singular": _plain(one.carrying),
-                "lost": _plain(1.0 - one.carrying.size / one.singular.size) if one.singular.size else None,
-                "median": _plain(np.median(one.carrying)) if one.carrying.size else None,
+                "forwards": plain_value(one.forwards),
+                "backwards": plain_value(one.backwards),
+                "singular": plain_value(one.carrying),
+                "lost": plain_value(1.0 - one.carrying.size / one.singular.size) if one.singular.size else None,
+                "median": plain_value(np.median(one.carrying)) if one.carrying.size else None,
             }
             for one in self.stretches
         ]
         return {"layers": layers, "maps": maps, "groups": list(self.groups), "rehearsed": self.rehearsed}
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """JSON values; a number that is none becomes None."""
     if isinstance(value, (tuple, list, np.ndarray)):
-        return [_plain(one) for one in value]
+        return [plain_value(one) for one in value]
     if isinstance(value, (float, np.floating)):
         return float(value) if np.isfinite(value) else None
     return value.item() if isinstance(value, np.generic) else value
@@ -119,7 +112,7 @@ def _plain(value: Any) -> Any:
 
 
 def _columns(values: Any, layer: Layer) -> Float[np.ndarray, "rows units"]:
-    return np.asarray(by_unit(values, layer, np)[: _COLUMNS[0], : _COLUMNS[1]], np.float64)
+    return np.asarray(by_unit(values, layer, np)[: COLUMNS[0], : COLUMNS[1]], np.float64)
 
 
 def copies(values: Float[np.ndarray, "rows units"], gradients: Float[np.ndarray, "rows units"]) -> float:
@@ -140,9 +133,9 @@ def _group(name: str, kind: str, summaries: Sequence[Summary], place: int) -> di
     """One group of numbers before and after, as the monitor tells it."""
     told: dict[str, Any] = {"layer": name, "kind": kind}
     for word in ("mean", "deviation", "rms", "norm", "histogram"):
-        told[word] = [_plain(np.asarray(getattr(one, word))[place]) for one in summaries]
+        told[word] = [plain_value(np.asarray(getattr(one, word))[place]) for one in summaries]
     edges = [np.linspace(float(one.low[place]), float(one.high[place]), BINS + 1) for one in summaries]
-    return {**told, "edges": _plain(edges)}
+    return {**told, "edges": plain_value(edges)}
 
 
 def _batch(subject: Subject, key: Key[Array, ""]) -> Any:
@@ -219,7 +212,7 @@ def _measured_layer(
     shape = program.sites[layer.input].shape
     units = 1 if layer.units is None else shape[layer.units]
     return LayerMeasured(
-        name=layer.name or layer.line,
+        name=layer.title,
         kind=layer.kind,
         line=layer.line,
         units=units,
@@ -271,199 +264,3 @@ def measure_flow(subject: Subject, rehearsal: Rehearsal | None, *, key: Key[Arra
     ]
     stretches = _stretches(subject, batch, noise)
     return FlowMeasured(tuple(measured), stretches, tuple(groups), rehearsal is not None)
-
-
-# --- finding
-
-
-def _worst(layers: Sequence[LayerMeasured], of: Callable[[LayerMeasured], float], least: float) -> list[LayerMeasured]:
-    """The layers beyond a threshold, worst first."""
-    return sorted((layer for layer in layers if of(layer) > least), key=of, reverse=True)
-
-
-def _rest(layers: Sequence[LayerMeasured]) -> str:
-    more = len(layers) - 1
-    return f" So it is in {more} more layer{'s' if more > 1 else ''}." if more else ""
-
-
-def _evidence(layers: Sequence[LayerMeasured], word: str) -> dict[str, Any]:
-    return {"layers": [layer.name for layer in layers], word: [_plain(getattr(layer, word)) for layer in layers]}
-
-
-def _copied(measured: FlowMeasured) -> list[Finding]:
-    # What stands on a dead layer sees nothing: its units are alike, but the cause is below.
-    dead = [layer for layer in measured.layers if min(layer.dead) > DEAD_WHOLLY]
-    blind = {place for layer in dead for place in layer.above}
-    units = [layer for place, layer in enumerate(measured.layers) if place not in blind and not layer.frozen]
-    hidden = [layer for layer in units if layer.kind != "linear" and layer.units > 1]
-    several = _worst(hidden, lambda layer: min(layer.copies), 0.0)
-    whole = [layer for layer in several if min(layer.copies) == 1.0]
-    if whole:
-        worst = whole[0]
-        return [
-            found(
-                "GW603",
-                f"all {worst.units} units of `{worst.name}` compute the same and get the same gradient, before and "
-                f"after the rehearsal: the layer is one unit.{_rest(whole)}",
-                where=worst.name,
-                next=f"draw the initial weights of `{worst.name}` at random: "
-                "`jax.nn.initializers.glorot_uniform()(key, weight.shape)`.",
-                **_evidence(whole, "copies"),
-            )
-        ]
-    if not several:
-        return []
-    worst = several[0]
-    count = round(min(worst.copies) * min(worst.units, _COLUMNS[1]))
-    return [
-        found(
-            "GW603",
-            f"{count} of the {worst.units} units of `{worst.name}` are copies of one another, before and after the "
-            f"rehearsal.{_rest(several)}",
-            where=worst.name,
-            level="warning",
-            next=f"draw each unit's initial weights in `{worst.name}` from its own key: `jax.random.split(key, n)`.",
-            **_evidence(several, "copies"),
-        )
-    ]
-
-
-def _saturated(measured: FlowMeasured) -> list[Finding]:
-    several = _worst(measured.layers, lambda layer: layer.saturated[1], SATURATED)
-    if not several:
-        return []
-    worst = several[0]
-    wholly = min(worst.saturated) > SATURATED_WHOLLY
-    factor = 1.0 / max(worst.rms[0], 1.0)
-    return [
-        found(
-            "GW601",
-            f"{worst.saturated[1]:.0%} of what the {worst.kind} units of `{worst.name}` give is flat "
-            f"({worst.saturated[0]:.0%} at the start): hardly any gradient gets through.{_rest(several)}",
-            where=worst.name,
-            level="error" if wholly else "",
-            next=f"start with `weight = {factor:.2g} * weight` in `{worst.name}`, or normalise its inputs."
-            if worst.saturated[0] > SATURATED
-            else "lower the learning rate by 10: the units were driven into saturation by the updates.",
-            **_evidence(several, "saturated"),
-        )
-    ]
-
-
-def _dead(measured: FlowMeasured, skip: set[str]) -> list[Finding]:
-    units = [layer for layer in measured.layers if layer.kind == "other" and layer.rows >= _ROWS]
-    several = _worst([layer for layer in units if layer.name not in skip], lambda layer: layer.dead[1], DEAD)
-    if not several:
-        return []
-    worst = several[0]
-    from_start = worst.dead[0] > DEAD
-    return [
-        found(
-            "GW602",
-            f"{worst.dead[1]:.0%} of the {worst.units} units of `{worst.name}` are off for all {worst.rows} examples "
-            f"({worst.dead[0]:.0%} at the start): they get no gradient and stay so.{_rest(several)}",
-            where=worst.name,
-            level="error" if min(worst.dead) > DEAD_WHOLLY else "",
-            next=f"start the biases of `{worst.name}` at 0 and centre its inputs, or use `jax.nn.leaky_relu`."
-            if from_start
-            else "lower the learning rate by 10: large updates pushed the units below 0 for good.",
-            **_evidence(several, "dead"),
-        )
-    ]
-
-
-def _inverse(value: float) -> float:
-    return 1.0 / value if value > 0.0 else 0.0
-
-
-def _falls(layers: Sequence[LayerMeasured], of: Callable[[LayerMeasured, int], float]) -> tuple[float, float, int, int]:
-    """The largest factor by which something falls from a layer to one below it, that factor after, and the layers."""
-    worst = (0.0, 0.0, 0, 0)
-    for place, layer in enumerate(layers):
-        for above in layer.above:
-            low, high = (of(layer, 0), of(layer, 1)), (of(layers[above], 0), of(layers[above], 1))
-            if min(*low, *high) > 0.0 and high[0] / low[0] > worst[0]:
-                worst = (high[0] / low[0], high[1] / low[1], place, above)
-    return worst
-
-
-def _vanishing(measured: FlowMeasured) -> list[Finding]:
-    layers = measured.layers
-    told = []
-    factor, after, low, high = _falls(layers, lambda layer, when: layer.gradient[when])
-    steps = max(1, high - low)
-    if factor > VANISHED and after > NOT_REPAIRED:
-        told.append(
-            found(
-                "GW604",
-                f"the gradient shrinks by {factor:.1e} from `{layers[high].name}` down to `{layers[low].name}` "
-                f"({after:.1e} after the rehearsal): the lower layers hardly learn.",
-                where=layers[low].name,
-                next=f"start each layer with weights {factor ** (1 / steps):.1f} times as large, add `x + layer(x)`, "
-                "or normalise the activations.",
-                factor=_plain(factor),
-                after=_plain(after),
-                gradients=[_plain(layer.gradient[0]) for layer in layers],
-            )
-        )
-    rise, risen, first, last = _falls(layers, lambda layer, when: _inverse(layer.gradient[when]))
-    grow, grown, below, top = _falls(layers, lambda layer, when: layer.rms[when])
-    word = "gradient"
-    if grow > rise:
-        rise, risen, first, last, word = grow, grown, below, top, "activation"
-    if rise > VANISHED and risen > NOT_REPAIRED:
-        way = (last, first) if word == "gradient" else (first, last)
-        told.append(
-            found(
-                "GW605",
-                f"the {word}s grow by {rise:.1e} from `{layers[way[0]].name}` to `{layers[way[1]].name}` "
-                f"({risen:.1e} after the rehearsal): no learning rate suits both.",
-                where=layers[way[1]].name,
-                next=f"start each layer with weights {rise ** (1 / max(1, last - first)):.1f} times smaller, normalise "
-                "the activations, or clip the gradient: `optax.clip_by_global_norm(1.0)`.",
-                factor=_plain(rise),
-                after=_plain(risen),
-                of=word,
-            )
-        )
-    return told
-
-
-def _stretched(measured: FlowMeasured) -> list[Finding]:
-    def size(one: Stretch) -> float:
-        """How far from 1 it carries both ways: a change of width alone moves one of them only."""
-        least, most = sorted((one.forwards, one.backwards))
-        return max(least, 1.0 / most) if most > 0.0 else 0.0
-
-    several = sorted(
-        (one for one in measured.stretches if not one.last and size(one) > STRETCHED), key=size, reverse=True
-    )
-    if not several:
-        return []
-    worst = several[0]
-    word = "squeezes" if worst.backwards < 1.0 else "stretches"
-    values, factor = worst.singular, 1.0 / max(np.sqrt(worst.forwards * worst.backwards), 1e-30)
-    median = f" (median singular value {np.median(values):.2g}, largest {values[-1]:.2g})" if values.size else ""
-    more = f" So do {len(several) - 1} more." if len(several) > 1 else ""
-    return [
-        found(
-            "GW606",
-            f"the way from `{worst.source}` to `{worst.target}` {word} by {worst.backwards:.2g}{median}; "
-            f"near 1 is best.{more}",
-            where=worst.target,
-            next=f"start with `weight = {factor:.2g} * weight` in `{worst.target}`.",
-            forwards=_plain(worst.forwards),
-            backwards=_plain(worst.backwards),
-            layers=[one.target for one in several],
-        )
-    ]
-
-
-def find_flow(measured: FlowMeasured) -> tuple[Finding, ...]:
-    """What is wrong with the flow. Copies and what stands on them are not called dead as well: it is one cause."""
-    copied = _copied(measured)
-    names = {name for finding in copied if finding.level == "error" for name in finding.evidence["layers"]}
-    places = {place for layer in measured.layers if layer.name in names for place in layer.above}
-    skip = names | {measured.layers[place].name for place in places}
-    findings = [*copied, *_saturated(measured), *_dead(measured, skip), *_vanishing(measured)]
-    return tuple(findings or _stretched(measured))  # how a layer stretches is worth a note where nothing is wrong

@@ -4,12 +4,12 @@
     measured.stages[0].operations, measured.stages[0].backward_operations       of one layer, forward and backward
     find_graph(measured)                                                       constants, lopsided cost, odd precision
 
-A *stage* is a layer, the preparation of the inputs, the loss, or a penalty; a *box* is what is drawn of one: a product,
-a loop, or a run of elementwise equations. Products are counted exactly, 2 operations for each multiplied pair.
+Equations belong to stages (`stages`): a layer, the preparation of the inputs, the loss, or a penalty. What is drawn of
+a stage are its boxes (`boxes`). Products are counted exactly, 2 operations for each multiplied pair.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
@@ -17,32 +17,18 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ..core.finding import Finding
-from ..core.program import BENT, Site, trace
+from ..core.program import Site, trace
 from ..core.tree import named_leaves
+from .boxes import Box, boxes_of
 from .codes import found
-from .operations import MOVES, WHOLE, Compiled, Counting, compiled_program, count
+from .operations import Compiled, Counting, compiled_program, count
+from .stages import AROUND, backward_stages, fewer, forward_stages, in_order, kind_of, live, owners
 from .subject import Subject
 
 LARGE_CONSTANT = 2**20  # bytes
-AROUND = ("inputs", "loss", "penalty")  # the stages that are no layers
 LOPSIDED = 0.8  # the share of operations from which one layer is most of the work
 MOST_COLUMNS = 24
-MOST_IN_STAGE = 3
 _HALF = ("bfloat16", "float16")
-
-
-@dataclass(frozen=True)
-class Box:
-    """A node as drawn. `kind` is "input", "parameter", "internal", "output" or "loss"."""
-
-    name: str
-    kind: str
-    stage: str
-    shape: tuple[int, ...] = ()
-    operations: float = 0.0
-    bytes: float = 0.0
-    sites: int = 0
-    line: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,205 +111,6 @@ class GraphMeasured:
         }
 
 
-def _readers(sites: Sequence[Site]) -> list[list[int]]:
-    readers: list[list[int]] = [[] for _ in sites]
-    for site in sites:
-        for number in site.reads:
-            readers[number].append(site.number)
-    return readers
-
-
-def _live(sites: Sequence[Site], results: Iterable[int | None]) -> set[int]:
-    """The sites on which some result depends."""
-    live = {number for number in results if number is not None}
-    for site in reversed(sites):
-        if site.number in live:
-            live.update(site.reads)
-    return live
-
-
-def _forward_stages(sites: Sequence[Site], names: Sequence[str]) -> list[str]:
-    """The stage of each site of the loss: its layer; "inputs" before, "loss" after the last; "penalty" aside."""
-    mixing = [s.number for s in sites if s.parameters and "batch" in s.depends and s.is_float]
-    last = max(mixing, default=-1)
-    alias: dict[str, str] = {}  # a bias that is a parameter of its own, `b1`, belongs to the layer it is added to
-    stages: list[str] = []
-    for site in sites:
-        both = {"parameters", "batch"} <= site.depends
-        before = next((stages[n] for n in reversed(site.reads) if stages[n] not in ("", "inputs")), "")
-        layer = site.layer or before
-        if site.parameters and layer in names and before and site.primitive in ("add", "sub", "add_any"):
-            alias[layer] = before
-        stages.append("" if not both else "loss" if site.number > last else alias.get(layer, layer))
-    readers = _readers(sites)
-    for site in reversed(sites):
-        if not stages[site.number]:
-            after = next((stages[n] for n in readers[site.number] if stages[n]), "")
-            aside = "penalty" if after == "loss" and site.depends == {"parameters"} else after
-            stages[site.number] = "inputs" if "batch" in site.depends and after not in ("", "loss") else aside
-    return [stage or "loss" for stage in stages]
-
-
-def _in_order(sites: Sequence[Site], stages: Sequence[str]) -> list[str]:
-    """The stages in the order in which the batch reaches them: weights may be prepared long before."""
-    ordered = sorted(sites, key=lambda site: ("batch" not in site.depends, site.number))
-    return list(dict.fromkeys(stages[site.number] for site in ordered))
-
-
-def _owners(sites: Sequence[Site], stages: Sequence[str]) -> dict[str, str]:
-    """The stage that each parameter belongs to: the first that uses it, penalties aside."""
-    owner: dict[str, str] = {}
-    for aside in (False, True):
-        for site in sites:
-            if (stages[site.number] in AROUND) == aside:
-                owner |= {name: stages[site.number] for name in site.parameters if name not in owner}
-    return owner
-
-
-def _backward_stages(
-    sites: Sequence[Site],
-    first: int,
-    results: Sequence[int | None],
-    owner: dict[str, str],
-    names: Sequence[str],
-    order: Sequence[str],
-) -> dict[int, str]:
-    """The stage of each site after the first pass: of the parameter it reads, or of the last layer it leads to.
-
-    What reads a value of the loss, or leads to such a site, is the loss's own.
-    """
-    forward = _forward_stages(sites[: first + 1], names)
-    reach = [-1] * len(sites)
-    for name, number in zip(names, results, strict=True):
-        if number is not None and name in owner:
-            reach[number] = max(reach[number], order.index(owner[name]))
-    readers = _readers(sites)
-    stages: dict[int, str] = {}
-    for site in reversed(sites[first + 1 :]):
-        for number in site.reads:
-            reach[number] = max(reach[number], reach[site.number])
-        direct = [owner[name] for name in site.parameters if name in owner]
-        own = any(number <= first and forward[number] == "loss" for number in site.reads)
-        led = any(stages[number] == "loss" for number in readers[site.number])
-        reached = order[reach[site.number]] if reach[site.number] >= 0 else "loss"
-        stages[site.number] = direct[-1] if direct else "loss" if own or led else reached
-    return stages
-
-
-def _fewer(stages: list[str], most: int) -> list[str]:
-    """Stage names with their last words left out until there are few enough; then neighbours are put together."""
-    most += len(set(stages) & set(AROUND))
-    while len(set(stages)) > most and any("." in stage for stage in stages):
-        longest = max(stage.count(".") for stage in stages)
-        stages = [stage.rpartition(".")[0] if stage.count(".") == longest else stage for stage in stages]
-    if len(set(stages)) <= most:
-        return stages
-    order = list(dict.fromkeys(stage for stage in stages if stage not in AROUND))
-    each = -(-len(order) // most)
-    chunk = {name: order[i // each * each] for i, name in enumerate(order)}
-    named = {chunk[name]: f"{chunk[name]} …" for name in order if chunk[name] != name}
-    return [stage if stage in AROUND else named.get(chunk[stage], chunk[stage]) for stage in stages]
-
-
-def _title(sites: Sequence[Site], counting: Counting) -> str:
-    """The names of what a box computes, in order: of many those that bend, then those that cost most."""
-    costs: dict[str, tuple[bool, float]] = {}
-    for site in sites:
-        if site.primitive not in MOVES:
-            _, before = costs.get(site.title, (False, 0.0))
-            bends = site.primitive in BENT[:5] or bool(site.name)
-            costs[site.title] = (bends, before + counting.costs[site.number][0])
-    kept = sorted(costs, key=lambda name: costs[name], reverse=True)[:3]
-    named = [name for name in costs if name in kept] or ["rearrange"]
-    return ", ".join(named) + (", …" if len(costs) > len(named) else "")
-
-
-def _runs(sites: Sequence[Site], stages: Sequence[str]) -> list[list[Site]]:
-    """The sites of each box: products and loops alone, other neighbours of a stage together."""
-    runs: list[list[Site]] = []
-    for stage in _in_order(sites, stages):
-        mine: list[list[Site]] = []
-        for site in (s for s in sites if stages[s.number] == stage):
-            alone = site.primitive in WHOLE
-            if mine and not alone and mine[-1][0].primitive not in WHOLE:
-                mine[-1].append(site)
-            elif mine and not alone and site.primitive in MOVES:
-                mine[-1].append(site)  # a turned product is still the product
-            else:
-                mine.append([site])
-        # What only rearranges before a product goes with it.
-        joined: list[list[Site]] = []
-        for run in mine:
-            if joined and all(s.primitive in MOVES for s in joined[-1]):
-                joined[-1] = [*joined[-1], *run]
-            else:
-                joined.append(run)
-        if len(joined) > MOST_IN_STAGE:
-            joined = [*joined[: MOST_IN_STAGE - 1], [s for run in joined[MOST_IN_STAGE - 1 :] for s in run]]
-        runs += joined
-    return runs
-
-
-def _kind(stage: str, last: bool) -> str:
-    return (
-        "loss" if stage in ("loss", "penalty") else "input" if stage == "inputs" else "output" if last else "internal"
-    )
-
-
-def _boxes(
-    sites: Sequence[Site], stages: list[str], counting: Counting, sizes: dict[str, int]
-) -> tuple[list[Box], list[tuple[int, int]]]:
-    """The boxes of the loss with its inputs and parameters, and the edges between them."""
-    runs = _runs(sites, stages)
-    layers = [stage for stage in dict.fromkeys(stages) if stage not in AROUND]
-    boxes: list[Box] = []
-    home: dict[int, int] = {}
-    for run in runs:
-        stage, numbers = stages[run[0].number], [site.number for site in run]
-        home |= dict.fromkeys(numbers, len(boxes))
-        heavy = max(run, key=lambda site: counting.costs[site.number][0])
-        final = bool(layers) and stage == layers[-1] and run is [r for r in runs if stages[r[0].number] == stage][-1]
-        boxes.append(
-            Box(
-                _title([s for s in run if s.primitive in WHOLE] or run, counting),
-                _kind(stage, final),
-                stage,
-                max(run, key=lambda site: ("batch" in site.depends, site.number)).shape,
-                sum(counting.costs[n][0] for n in numbers),
-                sum(counting.moved[n] for n in numbers),
-                len(run),
-                heavy.line,
-            )
-        )
-    edges = {(home[read], home[site.number]) for site in sites for read in site.reads}
-    for name, first in _first_readers(sites, counting, home).items():
-        kind, _, rest = name.partition(":")
-        if kind == "parameter":
-            stage = boxes[min(first)].stage
-            known = next((i for i, box in enumerate(boxes) if box.kind == kind and box.stage == stage), None)
-            if known is None:
-                known = len(boxes)
-                boxes.append(Box("", kind, stage))
-            box = boxes[known]
-            boxes[known] = replace(box, sites=box.sites + 1, shape=(sum(box.shape) + sizes.get(rest, 0),))
-        else:
-            known = len(boxes)
-            boxes.append(Box({"0": "inputs", "1": "targets"}.get(rest, rest), "input", "inputs"))
-        edges |= {(known, target) for target in first}
-    return boxes, sorted(edge for edge in edges if edge[0] != edge[1])
-
-
-def _first_readers(sites: Sequence[Site], counting: Counting, home: dict[int, int]) -> dict[str, set[int]]:
-    """For each parameter and part of the batch the boxes that read it."""
-    found: dict[str, set[int]] = {}
-    for site in sites:
-        for name in site.parameters:
-            found.setdefault(f"parameter:{name}", set()).add(home[site.number])
-        for name in counting.batch[site.number]:
-            found.setdefault(f"batch:{name}", set()).add(home[site.number])
-    return found
-
-
 def _constants(counting: Counting, sites: Sequence[Site], subject: Subject) -> tuple[Constant, ...]:
     """The arrays that the loss closed over, largest first. The model's own buffers are no such: it is an argument."""
     own = [leaf for leaf in jax.tree.leaves(subject.model_of(subject.parameters)) if hasattr(leaf, "shape")]
@@ -360,7 +147,7 @@ def _stage_table(
     both: Sequence[Site],
     counted: Counting,
 ) -> tuple[Stage, ...]:
-    seen = dict.fromkeys([*_in_order(sites, stages), *backward.values()])
+    seen = dict.fromkeys([*in_order(sites, stages), *backward.values()])
     order = sorted(seen, key=lambda name: {"inputs": -1, "penalty": 1, "loss": 2}.get(name, 0))
     layers = [stage for stage in order if stage not in AROUND]
     kept: dict[str, float] = dict.fromkeys(order, 0.0)
@@ -374,7 +161,7 @@ def _stage_table(
         found.append(
             Stage(
                 stage,
-                _kind(stage, bool(layers) and stage == layers[-1]),
+                kind_of(stage, bool(layers) and stage == layers[-1]),
                 len(mine),
                 sum(counting.costs[n][0] for n in mine),
                 sum(counting.costs[n][1] for n in mine),
@@ -394,17 +181,18 @@ def measure_graph(subject: Subject, *, key: Key[Array, ""], compile: bool = True
     names = subject.names
     loss = trace(subject.value, *arguments)
     counting, value = count(loss, *arguments)
-    each = _forward_stages(loss.sites, names)
-    stages = _fewer(each, MOST_COLUMNS)
-    used = [site for site in loss.sites if site.number in _live(loss.sites, value)]
+    each = forward_stages(loss.sites, names)
+    stages = fewer(each, MOST_COLUMNS)
+    needed = live(loss.sites, value)
+    used = [site for site in loss.sites if site.number in needed]
     function = jax.value_and_grad(subject.value)
     both = trace(function, *arguments)
     counted, results = count(both, *arguments)
-    owner = _owners(used, stages)
+    owner = owners(used, stages)
     first = len(both.sites) if results[0] is None else results[0]
-    backward = _backward_stages(both.sites, first, results[1:], owner, names, _in_order(used, stages))
+    backward = backward_stages(both.sites, first, results[1:], owner, names, in_order(used, stages))
     shorter = dict(zip(each, stages, strict=True))
-    forward = [shorter.get(stage, stage) for stage in _forward_stages(both.sites[: first + 1], names)]
+    forward = [shorter.get(stage, stage) for stage in forward_stages(both.sites[: first + 1], names)]
     table = _stage_table(used, stages, counting, backward, forward, both.sites, counted)
     place = {stage.name: number for number, stage in enumerate(table)}
     back_edges = {
@@ -414,7 +202,7 @@ def measure_graph(subject: Subject, *, key: Key[Array, ""], compile: bool = True
         if read in backward and backward[read] != stage
     }
     sizes = {name: int(np.size(leaf)) for name, leaf in named_leaves(subject.parameters)}
-    boxes, edges = _boxes(used, stages, counting, sizes)
+    boxes, edges = boxes_of(used, stages, counting, sizes)
     return GraphMeasured(
         stages=table,
         boxes=tuple(boxes),
@@ -422,9 +210,9 @@ def measure_graph(subject: Subject, *, key: Key[Array, ""], compile: bool = True
         back_edges=tuple(sorted(back_edges)),
         counts=Counts(
             loss=len(loss.sites),
-            gradient=len(_live(both.sites, results[1:])),
+            gradient=len(live(both.sites, results[1:])),
             together=len(both.sites),
-            unused=len(both.sites) - len(_live(both.sites, results)),
+            unused=len(both.sites) - len(live(both.sites, results)),
             repeated=len(counted.repeated),
         ),
         compiled=compiled_program(function, *arguments) if compile else Compiled(),

@@ -3,10 +3,10 @@
     growth = recipe_growth(recipe, dataset, key=key)           gradwise's own training at 1/32, 1/16, ..., all of it
     growth = subject_growth(subject, key=key)                  the user's loss and optimiser on parts of `train`
     growth = measure_growth(train_at, (100, 200, 400), 3)      any training: train_at(count, seed) -> both errors
-    find_growth(growth); growth.predicted                      findings; validation error at twice the examples
+    growth.law, growth.predicted, growth.gain                  validation error at twice the examples, and its change
 
 All sizes are trained side by side as one program: an update draws its examples from the first n rows. Validation error
-is extrapolated by the power law a + b n^-c.
+is extrapolated by the power law a + b n^-c (`law`). What the curves mean is said by `growth_findings.find_growth`.
 """
 
 import dataclasses
@@ -24,12 +24,11 @@ from jaxtyping import Array, Key, PyTree
 from ..core import keys
 from ..core.dataset import Dataset
 from ..core.errors import RequestError
-from ..core.finding import Finding
 from ..core.objective import gather
 from ..core.recipe import Recipe
 from ..training.state import Examples, Problem, State, asks
 from ..training.step import step
-from .codes import found
+from .law import extrapolate, power_law
 from .recipes import prepare
 from .rehearsal import trainer
 from .subject import Subject, count_of, inputs_of, take, targets_of
@@ -39,7 +38,6 @@ _LEAST = 8  # examples of the smallest part
 _JUDGED = 1024  # examples on which an error is measured
 _LOOKS = 5  # times at which the networks are judged; the best look counts, as with early stopping
 _BIG = 500_000
-_DRAWS = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Growth:
         """How much validation error twice the examples are predicted to take off; negative is better."""
         if self.law is None:
             return math.nan
-        return self.predicted - float(_law(np.asarray(self.law), self.counts[-1:])[0])
+        return self.predicted - float(power_law(np.asarray(self.law), self.counts[-1:])[0])
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -89,83 +87,6 @@ class Growth:
         }
 
 
-# --- the power law
-
-
-def _law(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    return values[0] + values[1] * shares ** -values[2]
-
-
-_POWERS = np.geomspace(0.02, 2.0, 80)
-
-
-def _on_grid(shares: np.ndarray, errors: np.ndarray, weights: np.ndarray, floor: float) -> np.ndarray:
-    """(a, b, c) for each row of errors, c one of a few: for a given c the best a and b are known in closed form."""
-    best, least = np.zeros((len(errors), 3)), np.full(len(errors), np.inf)
-    share = weights**2 / np.sum(weights**2)
-    for power in _POWERS:
-        across = shares**-power
-        middle, heights = float(share @ across), errors @ share
-        slope = (errors * (across - middle)) @ share / max(float(share @ (across - middle) ** 2), 1e-30)
-        below = heights - slope * middle < floor
-        slope = np.where(below & (floor == 0.0), errors @ (share * across) / float(share @ across**2), slope)
-        slope = np.maximum(slope, 0.0)
-        base = np.maximum(heights - slope * middle, floor)
-        cost = ((base[:, None] + slope[:, None] * across - errors) ** 2) @ share
-        found_better = cost < least
-        least = np.where(found_better, cost, least)
-        here = np.stack([base, slope, np.full(len(errors), power)], axis=1)
-        best = np.where(found_better[:, None], here, best)
-    return best
-
-
-def fit_law(shares: np.ndarray, errors: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """(a, b, c) of errors = a + b shares^-c by least squares; a at least 0 where no error is below it."""
-    from scipy.optimize import least_squares
-
-    spread = max(float(np.ptp(errors)), 1e-12)
-    floor = 0.0 if errors.min() >= 0 else -np.inf
-    weights = 1 / np.maximum(noise, 0.02 * spread)
-    low, high = np.array([floor, 0.0, 0.02]), np.array([np.inf, np.inf, 2.0])
-    start = _on_grid(shares, errors[None], weights, floor)[0]
-    inside = np.clip(start, low + 1e-9 * spread, high - 1e-9)
-    done = least_squares(
-        lambda given: (_law(given, shares) - errors) * weights,
-        inside,
-        bounds=(low, high),
-        x_scale=[spread, spread, 1.0],
-    )
-    return np.asarray(done.x)
-
-
-def extrapolate(growth: Growth, *, seed: int = 0) -> Growth:
-    """The same with the power law, the error it predicts at twice the examples and a bootstrap interval of that.
-
-    Where seeds and examples say nothing of the noise, what the law leaves over does.
-    """
-    errors, shares = growth.valid.mean(axis=1), growth.counts / growth.counts[-1]
-    if len(errors) < 4 or not np.isfinite(errors).all() or np.ptp(errors) == 0:
-        return growth
-    noise = growth.errors[1]
-    law = fit_law(shares, errors, noise)
-    left = math.sqrt(float(np.sum((_law(law, shares) - errors) ** 2)) / max(1, len(errors) - 3))
-    noise = np.where(noise > 0, noise, left)
-    generator = np.random.default_rng(seed)
-    twice = np.array([2.0])
-    smooth = _law(law, shares)
-    least = 0.0 if errors.min() >= 0 else -np.inf
-    several = np.maximum(smooth + noise * generator.normal(size=(_DRAWS, len(noise))), least)
-    weights = 1 / np.maximum(noise, 0.02 * float(np.ptp(errors)))
-    drawn = [float(_law(one, twice)[0]) for one in _on_grid(shares, several, weights, least)]
-    low, high = np.quantile(drawn, (0.05, 0.95))
-    a, b, c = float(law[0]), float(law[1] * growth.counts[-1] ** law[2]), float(law[2])
-    predicted = float(_law(law, twice)[0])
-    return dataclasses.replace(growth, law=(a, b, c), predicted=predicted, interval=(float(low), float(high)))
-
-
-# --- measuring
-
-
 def _of(counts: Any, train: Any, valid: Any, *, metric: str, valid_count: int = 0, deviations: Any = None) -> Growth:
     """A growth from what was measured. Without deviations, errors that are shares have that of a coin."""
     train, valid = np.atleast_2d(np.asarray(train, np.float64)), np.atleast_2d(np.asarray(valid, np.float64))
@@ -175,7 +96,11 @@ def _of(counts: Any, train: Any, valid: Any, *, metric: str, valid_count: int = 
         noise = np.mean(np.atleast_2d(deviations), axis=1) / math.sqrt(valid_count)
     elif valid_count and metric == "error_rate":
         noise = np.sqrt(np.clip(means * (1 - means), 0, None) / valid_count)
-    return extrapolate(Growth(np.asarray(counts, np.float64), train, valid, noise, metric))
+    growth = Growth(np.asarray(counts, np.float64), train, valid, noise, metric)
+    seen = extrapolate(growth.counts, means, growth.errors[1])
+    if seen is None:
+        return growth
+    return dataclasses.replace(growth, law=seen.law, predicted=seen.predicted, interval=seen.interval)
 
 
 def measure_growth(
@@ -361,63 +286,3 @@ def subject_growth(
     errors = _best_looks(told, (len(counts), seeds))
     one_each = len(judged) if metric != "loss" else 0
     return _of(counts, *errors[:2], metric=metric, valid_count=one_each, deviations=errors[2] if one_each else None)
-
-
-# --- findings
-
-
-def expected(growth: Growth) -> str:
-    """What twice the examples would bring, in words: "-1.2 points at 2x"; empty where nothing can be told."""
-    if growth.law is None:
-        return ""
-    factor, unit = (100, " points") if growth.metric == "error_rate" else (1, "")
-    return f"{factor * growth.gain:+.2g}{unit} at 2x"
-
-
-def find_growth(growth: Growth | None, *, place: str = "") -> tuple[Finding, ...]:
-    """Training error should rise gradually with more examples, validation error fall, by more than their noise."""
-    if growth is None or len(growth.counts) < 2 or not np.isfinite([growth.train, growth.valid]).all():
-        return ()
-    train, valid = growth.train.mean(axis=1), growth.valid.mean(axis=1)
-    of_train, of_valid = growth.errors
-    scale = max(float(valid[0]), float(np.max(train)), 1e-30)  # with so few examples: about chance
-    told = [*_find_rise(growth, train, of_train, scale, place)]
-    fall, error = float(valid[0] - valid[-1]), float(np.hypot(of_valid[0], of_valid[-1]))
-    easy = growth.metric == "error_rate" and valid[0] <= 0.05
-    if fall <= max(2 * error, 1e-3 * abs(scale)) and not easy:
-        what = (
-            f"validation error does not fall with more examples: {valid[0]:.3g} with {growth.counts[0]:.0f}, "
-            f"{valid[-1]:.3g} with {growth.counts[-1]:.0f} (standard error {error:.1g})."
-        )
-        step = "shuffle the targets of `train` and check again: no change means that the inputs do not tell the targets"
-        told.append(found("GW403", what, where=place, next=step, **growth.plain()))
-    return tuple(told)
-
-
-def _find_rise(growth: Growth, train: np.ndarray, error: np.ndarray, scale: float, place: str) -> list[Finding]:
-    """A fall of training error beyond noise, or half of chance lost from one count to the next."""
-    counts = growth.counts
-    worst, pair = 0.0, (0, 0)
-    for i in range(len(train)):
-        for j in range(i + 1, len(train)):
-            fall = train[i] - train[j] - 3 * math.hypot(error[i], error[j])
-            worst, pair = (fall, (i, j)) if fall > worst else (worst, pair)
-    step = "train on the added examples alone, one half at a time: some of them do not fit the rest"
-    if worst > 0.1 * scale:
-        i, j = pair
-        what = (
-            f"training error falls with more examples, from {train[i]:.3g} with {counts[i]:.0f} to {train[j]:.3g} with "
-            f"{counts[j]:.0f}: fewer should be easier to learn by heart."
-        )
-        easier = "train longer, or at a larger rate: a few examples must be learned by heart before many are"
-        return [found("GW402", what, where=place, next=easier, **growth.plain())]
-    steps = np.diff(train) - 3 * np.hypot(error[1:], error[:-1])
-    at = int(np.argmax(steps))
-    gradual = float(np.log2(counts[at + 1] / counts[at]))  # a step of many doublings may be a large one
-    if steps[at] > 0.5 * scale * max(1.0, gradual):
-        what = (
-            f"training error jumps from {train[at]:.3g} with {counts[at]:.0f} examples to {train[at + 1]:.3g} with "
-            f"{counts[at + 1]:.0f}; it should rise gradually."
-        )
-        return [found("GW402", what, where=place, next=step, **growth.plain())]
-    return []

@@ -12,8 +12,9 @@ is wrong where this batch hides it is found too.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -135,6 +136,92 @@ def _moving(place: Place) -> list[int]:
     return [i for i, (o, kind) in enumerate(zip(place.operands, kinds, strict=True)) if o.moves and kind == np.float64]
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """The values at all sites as one vector, each site's a piece of it; `owner` tells of each entry whose it is.
+
+    One vector is far fewer operations to compile than a piece at a time.
+    """
+
+    sites: tuple[int, ...]
+    sizes: tuple[int, ...]
+    pieces: dict[int, slice]
+    owner: np.ndarray
+
+
+def _layout(program: Program, sites: Sequence[int]) -> _Layout:
+    sizes = [math.prod(program.sites[number].shape) for number in sites]
+    pieces = {n: slice(end - size, end) for n, end, size in zip(sites, np.cumsum(sizes), sizes, strict=True)}
+    owner = np.repeat(np.arange(len(sites)), sizes).astype(np.int32)
+    return _Layout(tuple(sites), tuple(sizes), pieces, owner)
+
+
+def _watched(
+    program: Program, arguments: Sequence[Any], layout: _Layout, alone: Sequence[int]
+) -> tuple[Array, Array, dict[int, list[Any]]]:
+    """The loss as it is, the values at all sites, and what each function at `alone` is given."""
+    taps: dict[int, list[Any]] = {}
+    kept: dict[int, Array] = {}
+
+    def visit(number: int, equation: Any, given: list[Any]) -> list[Any]:
+        results = bind(equation, given)
+        if number in alone:
+            taps[number] = given
+        if number in layout.pieces:
+            kept[number] = results[0].ravel()
+        return results
+
+    value = program.evaluate(arguments, visit)[0]
+    values = jnp.concatenate([kept[number] for number in layout.sites]) if layout.sites else jnp.zeros(0)
+    return value, values, taps
+
+
+def _nudged(program: Program, arguments: Sequence[Any], layout: _Layout, nudges: Array) -> Array:
+    """The loss when the value at each site is moved by its piece of `nudges`."""
+
+    def visit(number: int, equation: Any, given: list[Any]) -> list[Any]:
+        results = bind(equation, given)
+        if number in layout.pieces:
+            results[0] = results[0] + nudges[layout.pieces[number]].reshape(results[0].shape)
+        return results
+
+    return program.evaluate(arguments, visit)[0]
+
+
+def _at_sites(
+    loss: Callable[[Array], Array], start: Array, noise: Array, owner: Array, sizes: Sequence[int]
+) -> tuple[Array, Array]:
+    """One site at a time along each direction: the slopes by reverse mode, and the values of the differences."""
+    count = len(sizes)
+
+    def summed(values: Array) -> Array:
+        return jax.ops.segment_sum(values, owner, count)
+
+    along = _along(noise, start, jnp.sqrt(summed(start**2) / jnp.asarray(sizes, float))[owner])
+    gradient = jax.grad(loss)(jnp.zeros(len(start)))
+    analytic = jnp.stack([summed(one * gradient) for one in along], axis=1)
+
+    def moved(one: tuple[Array, Array, Array]) -> Array:
+        chosen, direction, step = one
+        return loss(jnp.where(owner == chosen, step * along[direction], 0.0))
+
+    directions, steps = _grid()
+    grid = (np.repeat(np.arange(count), len(steps)), np.tile(directions, count), np.tile(steps, count))
+    values = jax.lax.map(moved, jax.tree.map(jnp.asarray, grid)) if count else jnp.zeros(0)
+    return analytic, values.reshape(count, DIRECTIONS, len(EPSILONS), 2)
+
+
+def _worst_operands(asked: Sequence[tuple[int, int]], own: Sequence[Any]) -> tuple[OwnChecked, ...]:
+    """Of each function the operand whose derivative is furthest off."""
+    worst: dict[int, OwnChecked] = {}
+    for (number, _), (start, slopes, differences, identity) in zip(asked, own, strict=True):
+        slope = slope_of(slopes, differences.reshape(DIRECTIONS, len(EPSILONS), 2), float(start))
+        before = worst.get(number)
+        if before is None or not before.slope.error >= np.nan_to_num(slope.error):
+            worst[number] = OwnChecked(number, slope, bool(identity))
+    return tuple(worst.values())
+
+
 def measure_sites(
     program: Program,
     places: Sequence[Place],
@@ -145,12 +232,8 @@ def measure_sites(
 ) -> tuple[tuple[SiteChecked, ...], tuple[OwnChecked, ...]]:
     """The slopes of the loss at `sites`, and those of the functions at `alone` by themselves; in 64 bits."""
     asked = [(number, operand) for number in alone for operand in _moving(places[number])[:3]]
-    sizes = [math.prod(program.sites[number].shape) for number in sites]
-    # All nudges are one vector, each site's a piece of it: far fewer operations to compile than a piece at a time.
-    ends = np.cumsum(sizes)
-    pieces = {n: slice(end - size, end) for n, end, size in zip(sites, ends, sizes, strict=True)}
-    owner = np.repeat(np.arange(len(sites)), sizes).astype(np.int32)
-    noise = generator.normal(size=(DIRECTIONS, len(owner)))
+    layout = _layout(program, sites)
+    noise = generator.normal(size=(DIRECTIONS, len(layout.owner)))
     local = [
         (
             generator.normal(size=(DIRECTIONS, *places[number].equation.invars[operand].aval.shape)),
@@ -161,55 +244,16 @@ def measure_sites(
 
     @quickly
     def everything(arguments: list[Any], noise: Array, owner: Array, local: list[Any]) -> Any:
-        taps: dict[int, list[Any]] = {}
-        kept: dict[int, Array] = {}
-
-        def loss(nudges: Array, watch: bool = False) -> Array:
-            def visit(number: int, equation: Any, given: list[Any]) -> list[Any]:
-                results = bind(equation, given)
-                if watch and number in alone:
-                    taps[number] = given
-                if watch and number in pieces:
-                    kept[number] = results[0].ravel()
-                if number in pieces and not watch:
-                    results[0] = results[0] + nudges[pieces[number]].reshape(results[0].shape)
-                return results
-
-            return program.evaluate(arguments, visit)[0]
-
-        def summed(values: Array) -> Array:
-            return jax.ops.segment_sum(values, owner, len(sites))
-
-        value = loss(noise[0], watch=True)
-        start = jnp.concatenate([kept[number] for number in sites]) if sites else jnp.zeros(0)
-        along = _along(noise, start, jnp.sqrt(summed(start**2) / jnp.asarray(sizes, float))[owner])
-        gradient = jax.grad(loss)(jnp.zeros(len(start)))
-        analytic = jnp.stack([summed(one * gradient) for one in along], axis=1)
-
-        def nudged(one: tuple[Array, Array, Array]) -> Array:
-            chosen, direction, step = one
-            return loss(jnp.where(owner == chosen, step * along[direction], 0.0))
-
-        directions, steps = _grid()
-        grid = (
-            np.repeat(np.arange(len(sites)), len(steps)),
-            np.tile(directions, len(sites)),
-            np.tile(steps, len(sites)),
-        )
-        values = jax.lax.map(nudged, jax.tree.map(jnp.asarray, grid)) if sites else jnp.zeros(0)
+        value, start, taps = _watched(program, arguments, layout, alone)
+        loss = partial(_nudged, program, arguments, layout)
+        analytic, values = _at_sites(loss, start, noise, owner, layout.sizes)
         own = [_alone(places[n].equation, taps[n], o, *given) for (n, o), given in zip(asked, local, strict=True)]
-        return value, analytic, values.reshape(len(sites), DIRECTIONS, len(EPSILONS), 2), own
+        return value, analytic, values, own
 
-    value, analytic, values, own = jax.device_get(everything(list(arguments), noise, owner, local))
+    value, analytic, values, own = jax.device_get(everything(list(arguments), noise, layout.owner, local))
     checked = []
     for i, number in enumerate(sites):
         site = program.sites[number]
         slope = slope_of(analytic[i], values[i], float(value))
         checked.append(SiteChecked(number, site.title, site.layer, site.line, slope))
-    worst: dict[int, OwnChecked] = {}
-    for (number, _), (start, slopes, differences, identity) in zip(asked, own, strict=True):
-        slope = slope_of(slopes, differences.reshape(DIRECTIONS, len(EPSILONS), 2), float(start))
-        before = worst.get(number)
-        if before is None or not before.slope.error >= np.nan_to_num(slope.error):
-            worst[number] = OwnChecked(number, slope, bool(identity))
-    return tuple(checked), tuple(worst.values())
+    return tuple(checked), _worst_operands(asked, own)

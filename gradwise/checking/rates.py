@@ -1,12 +1,13 @@
 """The learning rate (rows B2, H5, F18) and the mini-batch size (J5): what the user's own first updates say of them.
 
     measured = measure_rates(subject, rehearse(subject, key=key), key=key)
-    find_rates(measured)
+    measured.factors, measured.losses, measured.limit, measured.ratios, measured.noise
 
 Four questions. Does training diverge, or stand still, and which multiple of the updates trains best? All multiples are
 tried side by side, and one of 0 beside them: what the same batches cost when nothing moves. What is the Hessian's
 largest eigenvalue, and the rate 2 / lambda that it allows? How large are updates against weights? How noisy is the
-gradient of a batch, and which size would be worth its work?
+gradient of a batch, and which size would be worth its work? The answers in words are those of
+`rates_findings.find_rates`.
 """
 
 import dataclasses
@@ -22,8 +23,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
 from ..core import keys
-from ..core.finding import Finding
-from .codes import found
 from .compiling import quickly
 from .rehearsal import Rehearsal, order_of, trainer
 from .subject import Subject, count_of, take
@@ -38,8 +37,6 @@ _DENSE = 8  # parameters whose Hessian is written out
 _PRODUCTS = 16
 _GROUPS = 16  # gradients from which the noise scale is estimated; of a big network fewer: all are held
 _GROUPS_BIG = 6
-LARGE_RATIO, SMALL_RATIO = 1e-1, 1e-5
-_OFF = 8.0  # times by which a mini-batch size must miss the noise scale to be spoken of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +117,11 @@ def climb(subject: Subject, factors: np.ndarray, *, updates: int, key: Key[Array
     start = jax.tree.map(jnp.asarray, subject.parameters)
     losses = np.asarray(run(start, jnp.asarray(factors, jnp.float32)), np.float64)
     return losses.reshape(len(factors), 4, -1).mean(axis=2)
+
+
+def measured_updates(measured: RatesMeasured) -> int:
+    """How many updates each rung of the ladder had."""
+    return _UPDATES_BIG if len(measured.factors) <= len(_RUNGS_BIG) + 1 else _UPDATES
 
 
 # --- the noise scale
@@ -306,120 +308,3 @@ def measure_rates(subject: Subject, rehearsal: Rehearsal, *, key: Key[Array, ""]
         stand_in=rehearsal.stand_in,
         place=subject.place,
     )
-
-
-# --- findings
-
-
-def _times(factor: float) -> str:
-    """A factor of 3^k in round words."""
-    exponent = math.floor(math.log10(factor))
-    return f"{round(factor / 10**exponent) * 10**exponent:.0f}"
-
-
-def _find_ladder(measured: RatesMeasured) -> list[Finding]:
-    """The user's own updates against multiples of them."""
-    if measured.stand_in or len(measured.factors) < 3 or not np.isfinite(measured.losses[0]).all():
-        return []
-    quarters, factors = measured.losses, measured.factors
-    own = int(np.argmin(np.abs(factors - 1.0)))
-    base = float(quarters[0, -1])
-    ends = np.where(np.isfinite(quarters).all(axis=1), quarters[:, -1], np.inf)
-    best = int(np.argmin(ends))
-    gain, gained = base - float(ends[best]), base - float(ends[own])
-    scale = max(abs(base), gain, 1e-30)
-    if gain < 0.02 * scale:
-        return []
-    numbers = {"factors": factors.tolist(), "ends": ends.tolist(), "start": base, "best_factor": float(factors[best])}
-    lost = not math.isfinite(gained)
-    peak = math.inf if lost else float(np.max(quarters[own] - quarters[0]))
-    factor = float(factors[best])
-    trains = gain >= 0.1 * scale
-    stays = not math.isfinite(measured.rehearsed[1]) or measured.rehearsed[1] > base - 0.5 * gain
-    if factor < 1 and (lost or peak > 0.5 * scale) and trains and (lost or (gained < 0.1 * gain and stays)):
-        stable = [float(f) for f, end in zip(factors, ends, strict=True) if 0 < f < 1 and base - end > 0.1 * gain]
-        end_text = "is not a number" if lost else f"is {ends[own]:.3g} and was {base + peak:.3g} between"
-        what = (
-            f"the learning rate is too large: after {measured_updates(measured)} updates the loss {end_text} "
-            f"(unmoved it is {base:.3g}); with updates {_times(1 / factor)} times smaller it falls to {ends[best]:.3g}."
-        )
-        step = f"divide the learning rate by about {_times(1 / factor)}"
-        step += f": optax.sgd({measured.rate * factor:.1g})" if math.isfinite(measured.rate) else ""
-        numbers["largest_stable_factor"] = max(stable, default=math.nan)
-        return [found("GW501", what, where="optimiser", next=step, **numbers)]
-    slow = factor >= STEP**4 and gained < 0.05 * gain and gain >= 0.2 * scale
-    if slow and not measured.warming:
-        what = (
-            f"the learning rate is too small: {measured_updates(measured)} updates took the loss from {base:.4g} to "
-            f"{ends[own]:.4g}; with updates {_times(factor)} times larger it falls to {ends[best]:.3g}."
-        )
-        step = f"multiply the learning rate by about {_times(factor / 3)}"
-        step += f": optax.sgd({measured.rate * factor / 3:.1g})" if math.isfinite(measured.rate) else ""
-        return [found("GW502", what, where="optimiser", next=step, **numbers)]
-    return []
-
-
-def measured_updates(measured: RatesMeasured) -> int:
-    """How many updates each rung of the ladder had."""
-    return _UPDATES_BIG if len(measured.factors) <= len(_RUNGS_BIG) + 1 else _UPDATES
-
-
-def _find_ratios(measured: RatesMeasured) -> list[Finding]:
-    ratios = measured.ratios
-    if measured.stand_in:
-        return []
-    with np.errstate(invalid="ignore"):
-        large, small = ratios > LARGE_RATIO, (ratios < SMALL_RATIO) & ~measured.sparse & (not measured.warming)
-    if not (large | small).any():
-        return []
-    away = np.where(large | small, np.abs(np.log10(np.maximum(ratios, 1e-30)) + 3), -1.0)
-    worst = int(np.argmax(away))
-    others = int((large | small).sum()) - 1
-    beside = f" ({others} more weight matrices likewise)" if others else ""
-    what = (
-        f"an update changes `{measured.names[worst]}` by {ratios[worst]:.1e} of its size, where about 1e-3 is usual"
-        f"{beside}."
-    )
-    turn = "divide" if large[worst] else "multiply"
-    factor = ratios[worst] * 1e3 if large[worst] else 1e-3 / max(ratios[worst], 1e-30)
-    step = f"{turn} the learning rate by about {_times(factor)}, or scale the initial weights of this parameter"
-    numbers = {name: float(ratio) for name, ratio in zip(measured.names, ratios, strict=True) if math.isfinite(ratio)}
-    return [found("GW503", what, where=measured.names[worst], next=step, ratios=numbers)]
-
-
-def _find_noise(measured: RatesMeasured) -> list[Finding]:
-    noise = measured.noise
-    if noise is None or not math.isfinite(noise.value):
-        return []
-    if measured.size * _OFF < noise.low:
-        what = f"batches of {measured.size} are much noisier than need be"
-    elif measured.size > _OFF * noise.high:
-        what = f"batches of {measured.size} average over more examples than the gradient's noise calls for"
-    else:
-        return []
-    wanted = 2 ** max(0, round(math.log2(max(1.0, noise.value))))
-    what += (
-        f": the noise scale is about {noise.value:.2g} ({noise.low:.2g} to {noise.high:.2g}), "
-        "where larger batches stop paying."
-    )
-    step = f"try batches of about {wanted}, and look for the rate again"
-    return [found("GW504", what, where="batch", next=step, **dataclasses.asdict(noise), batch_size=measured.size)]
-
-
-def _find_curvature(measured: RatesMeasured) -> list[Finding]:
-    if not measured.rate > measured.limit:
-        return []
-    what = (
-        f"the Hessian's largest eigenvalue is {measured.eigenvalue:.3g}, so that plain gradient descent diverges "
-        f"above a rate of {measured.limit:.3g}, at least at first; yours is {measured.rate:.3g}."
-    )
-    step = f"optax.sgd({measured.limit / 2:.2g})"
-    numbers: dict[str, Any] = {"eigenvalue": measured.eigenvalue, "residual": measured.residual, "rate": measured.rate}
-    return [found("GW505", what, where="optimiser", next=step, limit=measured.limit, **numbers)]
-
-
-def find_rates(measured: RatesMeasured) -> tuple[Finding, ...]:
-    """One finding a cause: where the rate itself is wrong, the updates' size is not said again."""
-    told = _find_ladder(measured)
-    rest = [] if told else [*_find_ratios(measured), *_find_noise(measured)]
-    return (*told, *_find_curvature(measured), *rest)

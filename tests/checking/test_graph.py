@@ -139,62 +139,6 @@ def test_a_models_own_buffer_is_no_constant():
     assert measured.constants == ()
 
 
-def test_a_bias_of_its_own_name_belongs_to_its_layer_and_a_penalty_stands_aside():
-    parameters = {"w1": jnp.ones((WIDE, 4)), "b1": jnp.ones(4), "w2": jnp.ones((4, 1)), "b2": jnp.ones(1)}
-
-    def loss(p, batch):
-        x, y = batch
-        penalty = 1e-3 * jnp.sum(p["w1"] ** 2)
-        outputs = jnp.tanh(x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"]
-        return jnp.mean((outputs[:, 0] - y) ** 2) + penalty
-
-    measured = measure_graph(Subject.of(loss, parameters, BATCH), key=jr.key(1), compile=False)
-    assert [stage.name for stage in measured.stages] == ["w1", "w2", "penalty", "loss"]
-    first, last = measured.stages[:2]
-    assert (first.products, first.backward_products) == (2 * COUNT * WIDE * 4, 2 * COUNT * WIDE * 4)
-    assert (last.products, last.backward_products) == (2 * COUNT * 4, 2 * 2 * COUNT * 4)
-
-
-def test_a_deep_net_is_drawn_with_few_boxes():
-    parameters = [jnp.full((4, 4), 0.1) for _ in range(70)]
-
-    def loss(weights, batch):
-        hidden = batch
-        for weight in weights:
-            hidden = jnp.tanh(hidden @ weight)
-        return jnp.mean(hidden**2)
-
-    measured = measure_graph(Subject.of(loss, parameters, np.ones((3, 4), np.float32)), key=jr.key(1), compile=False)
-    assert sum(box.kind != "parameter" for box in measured.boxes) <= 90
-    assert len(measured.stages) <= 25
-    assert sum(stage.products for stage in measured.stages) == 70 * 2 * 3 * 16
-    assert sum(stage.backward_products for stage in measured.stages) == (2 * 70 - 1) * 2 * 3 * 16
-
-
-def test_layers_stand_in_the_order_of_the_batch_and_loops_count_each_step():
-    class Recurrent(eqx.Module):
-        cell: eqx.nn.GRUCell
-        embedding: eqx.nn.Embedding
-        top: eqx.nn.Linear
-
-        def __call__(self, tokens):
-            step = lambda state, value: (self.cell(value, state), None)  # noqa: E731
-            return self.top(jax.lax.scan(step, jnp.zeros(6), jax.vmap(self.embedding)(tokens))[0])
-
-    keys = jr.split(jr.key(0), 3)
-    parts = (
-        eqx.nn.GRUCell(5, 6, key=keys[0]),
-        eqx.nn.Embedding(20, 5, key=keys[1]),
-        eqx.nn.Linear(6, OUT, key=keys[2]),
-    )
-    batch = (np.ones((COUNT, 9), np.int32), BATCH[1])
-    measured = measure_graph(Subject.of(cross_entropy, Recurrent(*parts), batch), key=jr.key(1), compile=False)
-    assert [stage.name for stage in measured.stages if stage.kind != "input"] == ["embedding", "cell", "top", "loss"]
-    cell = next(stage for stage in measured.stages if stage.name == "cell")
-    assert cell.products == 9 * COUNT * 2 * (3 * 6 * 5 + 3 * 6 * 6)
-    assert cell.backward_products >= 2 * cell.products - 9 * COUNT * 2 * 3 * 6 * 5
-
-
 def test_an_unused_parameter_and_a_frozen_path_do_no_harm():
     def loss(p, batch):
         return jnp.mean((batch[0] @ jax.lax.stop_gradient(p["used"])) ** 2)
