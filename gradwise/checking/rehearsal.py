@@ -112,7 +112,9 @@ def rehearse(subject: Subject, *, updates: int = UPDATES, key: Key[Array, ""]) -
 
     start = jax.tree.map(jnp.asarray, subject.parameters)
     (end, _), (losses, weights, gradients, changes) = run(start)
-    moved = [jnp.max(jnp.abs(a - b), initial=0.0) for a, b in zip(*map(jax.tree.leaves, (start, end)), strict=True)]
+    ends = zip(*(map(np.asarray, jax.tree.leaves(point)) for point in (start, end)), strict=True)
+    with np.errstate(invalid="ignore"):  # infinite weights: training diverged
+        moved = [np.max(np.abs(a - b), initial=0.0) for a, b in ends]
     return Rehearsal(
         names=subject.names,
         losses=np.asarray(losses, np.float64),

@@ -379,7 +379,7 @@ def in_64_bits(tree: PyTree) -> PyTree:
 
     def wider(leaf: Any) -> Any:
         if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating):
-            return jnp.asarray(np.asarray(leaf), jnp.float64)
+            return jnp.asarray(np.asarray(leaf, np.float64))  # by NumPy: as JAX's each shape would be compiled
         return leaf
 
     return jax.tree.map(wider, tree)
