@@ -203,7 +203,7 @@ def _stretch(source: Layer, target: Layer, moved: Float[np.ndarray, "directions 
     if width <= len(moved) and np.isfinite(known).all():
         singular = np.sort(np.linalg.svd(known.transpose(1, 0, 2), compute_uv=False).ravel())
     forwards, backwards = float(np.sqrt(square * width / known.shape[2])), float(np.sqrt(square))
-    return Stretch(source.name, target.name, forwards, backwards, singular, last=not target.above)
+    return Stretch(source.title, target.title, forwards, backwards, singular, last=not target.above)
 
 
 def _measured_layer(

@@ -21,6 +21,7 @@ DEAD, DEAD_WHOLLY = 0.4, 0.95
 _ROWS = 8  # fewer examples cannot tell that a unit is dead
 VANISHED, NOT_REPAIRED = 1e4, 1e2
 STRETCHED = 3.0
+_CARRIED = 0.4  # rectifiers switch half of the directions off
 
 
 def _worst(layers: Sequence[LayerMeasured], of: Callable[[LayerMeasured], float], least: float) -> list[LayerMeasured]:
@@ -186,9 +187,9 @@ def _stretched(measured: FlowMeasured) -> list[Finding]:
         least, most = sorted((one.forwards, one.backwards))
         return max(least, 1.0 / most) if most > 0.0 else 0.0
 
-    several = sorted(
-        (one for one in measured.stretches if not one.last and size(one) > STRETCHED), key=size, reverse=True
-    )
+    # Where most directions end, only a part of the one goes into the other (a gate): the rest goes elsewhere.
+    ways = [one for one in measured.stretches if one.carrying.size >= _CARRIED * one.singular.size]
+    several = sorted((one for one in ways if not one.last and size(one) > STRETCHED), key=size, reverse=True)
     if not several:
         return []
     worst = several[0]

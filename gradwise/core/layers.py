@@ -8,6 +8,7 @@ example (a softmax within attention) or its noise (dropout) a non-linearity.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,12 +54,12 @@ class Layer:
     examples: int = 0
     units: int | None = None
     above: tuple[int, ...] = ()
-    turn: str = ""  # of the loop it stands in
+    which: str = ""  # of several with one name: the turn of its loop "[3]", its place among the others " (2)"
 
     @property
     def title(self) -> str:
-        """How to speak of it."""
-        return f"{self.name}{self.turn}" if self.name else self.line
+        """How to speak of it: no two layers of a program have the same."""
+        return f"{self.name or self.line}{self.which}"
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
@@ -192,7 +193,7 @@ def _sums(chart: _Map) -> tuple[dict[int, Layer], dict[int, int]]:
             owners = {max(owners)}
         elif chart.mixing[at] and not (whole and adds and len(owners) == 1):
             name = _parent(site.parameters[-1]) if site.parameters else site.layer
-            found[at] = Layer(name, at, at, at, "linear", site.primitive in _MATRIX, site.line, turn=site.turn)
+            found[at] = Layer(name, at, at, at, "linear", site.primitive in _MATRIX, site.line, which=site.turn)
             owner[at] = at
             continue
         elif not (whole and len(owners) == 1 and (chart.mixing[at] or site.primitive in _TURNS)):
@@ -221,7 +222,7 @@ def _with_bends(chart: _Map, layers: dict[int, Layer], owner: dict[int, int]) ->
         what = {"input": found[0], "output": output, "bend": bend, "kind": kind, "line": site.line}
         place = owner.get(found[0])
         if place is None:
-            layers[number] = Layer(name=site.layer, matrix=False, turn=site.turn, **what)  # type: ignore[arg-type]
+            layers[number] = Layer(name=site.layer, matrix=False, which=site.turn, **what)  # type: ignore[arg-type]
         elif layers[place].kind == "linear":
             layers[place] = replace(layers[place], **what)  # type: ignore[arg-type]
     return sorted(layers.values(), key=lambda layer: layer.input)
@@ -278,6 +279,11 @@ def layers_of(program: Program, other: Program, parameters: PyTree, count: int) 
         if len(axes) == 1:
             sizes = [size for name, size in shapes.items() if _parent(name) == layer.name]
             found.append(replace(layer, examples=axes[0], units=_unit_axis(shape, axes[0], sizes)))
+    told: Counter[str] = Counter()
+    for place, layer in enumerate(found):
+        told[layer.title] += 1
+        if told[layer.title] > 1:
+            found[place] = replace(layer, which=f"{layer.which} ({told[layer.title]})")
     above = _sources(chart, found, cut=False)
     return tuple(
         replace(layer, above=tuple(place for place, bits in enumerate(above) if bits >> number & 1))

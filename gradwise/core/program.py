@@ -186,7 +186,8 @@ class _Reading:
     def _site(self, equation: Any, operands: list[_Known], line: str, scope: str) -> list[_Known]:
         parameters = tuple(dict.fromkeys(o.parameter for o in operands if o.parameter is not None))
         depends = frozenset[str]().union(*(o.depends for o in operands))
-        latest = max((o for o in operands if o.site is not None), key=lambda o: o.site or 0, default=_Known())
+        named = [o for o in operands if o.site is not None and o.layer]
+        latest = max(named, key=lambda o: o.site or 0, default=_Known())
         mixed = "batch" in depends and bool(parameters)
         layer = parameters[-1].rpartition(".")[0] or parameters[-1] if mixed else latest.layer
         number = len(self.sites)

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from .check_draw import Dot, Ridge, Strip
 from .check_gallery import SHOWN, Plain, array, dots_figure, left_of, number, rows_of, tall_of
 from .figure import Block, Figure, Prose, Row, Table
 
+Shown = TypeVar("Shown")
 FLOW_KINDS = {
     "pre-activation": "inputs of the non-linearities",
     "activation": "outputs of the non-linearities",
@@ -31,17 +32,28 @@ def _slug(kind: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", kind.lower())
 
 
+def _spread(rows: Sequence[Shown]) -> list[Shown]:
+    """As many as can be drawn, evenly from the first to the last: of a loop, turns from its beginning to its end."""
+    places = np.linspace(0, len(rows) - 1, SHOWN).round().astype(int) if len(rows) > SHOWN else range(len(rows))
+    return [rows[place] for place in places]
+
+
+def _drawn(count: int) -> str:
+    return f" {SHOWN} of {count} are drawn." if count > SHOWN else ""
+
+
 def _series(group: Plain, name: str) -> np.ndarray:
     return np.atleast_1d(array(group.get(name)))
 
 
 def _strip_figures(kind: str, groups: Sequence[Plain], updates: np.ndarray, looks: Sequence[str]) -> Iterator[Figure]:
-    strips = [
+    known = [
         Strip(str(group.get("layer")), _series(group, "mean"), _series(group, "deviation"))
         for group in groups
         if len(_series(group, "mean")) == len(_series(group, "deviation")) == len(updates)
         and np.isfinite(_series(group, "mean")).any()
-    ][:SHOWN]
+    ]
+    strips = _spread(known)
     if not strips or len(updates) < 2:
         return
     rows: tuple[Row, ...] = tuple(
@@ -52,7 +64,8 @@ def _strip_figures(kind: str, groups: Sequence[Plain], updates: np.ndarray, look
     yield Figure(
         f"flow-{_slug(kind)}",
         f"Mean and deviation: {title}",
-        "The line is the mean, the band one deviation on each side, each layer on its own scale (at the right).",
+        "The line is the mean, the band one deviation on each side, each layer on its own scale (at the right)."
+        + _drawn(len(known)),
         partial(check_draw.strips, strips, updates=updates, looks=looks),
         Table("Numbers", ("", "mean at first", "deviation", "mean at last", "deviation"), rows, (1, 2, 3, 4)),
         width=430,
@@ -76,7 +89,8 @@ def _first_and_last(group: Plain) -> Ridge | None:
 
 
 def _ridge_figures(kind: str, groups: Sequence[Plain]) -> Iterator[Figure]:
-    ridges = [ridge for ridge in map(_first_and_last, groups) if ridge is not None][:SHOWN]
+    known = [ridge for ridge in map(_first_and_last, groups) if ridge is not None]
+    ridges = _spread(known)
     if not ridges:
         return
     title = FLOW_KINDS.get(kind, kind)
@@ -87,7 +101,7 @@ def _ridge_figures(kind: str, groups: Sequence[Plain]) -> Iterator[Figure]:
     yield Figure(
         f"histograms-{_slug(kind)}",
         f"Histograms: {title}",
-        "Dashed at the first look, filled at the last; each layer on its own scale.",
+        f"Dashed at the first look, filled at the last; each layer on its own scale.{_drawn(len(known))}",
         partial(check_draw.ridges, ridges, across=""),
         Table("Ends of the histograms", ("", "first from", "to", "last from", "to"), rows, (1, 2, 3, 4)),
         width=430,
@@ -134,7 +148,7 @@ def layer_figures(plain: Plain) -> Iterator[Figure]:
     flat = [(_last(layer.get("saturated")), _last(layer.get("dead"))) for layer in layers]
     known = [share for pair in flat for share in pair if math.isfinite(share)]
     if known and max(known) > 0:
-        shown = flat[:SHOWN]
+        shown, drawn = _spread(flat), _spread(names)
         rows: tuple[Row, ...] = tuple(
             (n, words.percent(s), words.percent(d)) for n, (s, d) in zip(names, flat, strict=True)
         )
@@ -142,14 +156,13 @@ def layer_figures(plain: Plain) -> Iterator[Figure]:
         yield Figure(
             "saturation",
             "Saturated entries and dead units",
-            f"Most in {names[worst]}: {words.percent(flat[worst][0])} saturated, {words.percent(flat[worst][1])} dead.",
-            partial(
-                check_draw.shares, shown, names=names[:SHOWN], kinds=("saturated", "dead"), across="share of the layer"
-            ),
+            f"Most in {names[worst]}: {words.percent(flat[worst][0])} saturated, {words.percent(flat[worst][1])} dead."
+            + _drawn(len(names)),
+            partial(check_draw.shares, shown, names=drawn, kinds=("saturated", "dead"), across="share of the layer"),
             Table("Numbers", ("layer", "saturated", "dead"), rows, (1, 2)),
             width=430,
             height=tall_of(len(shown)) + 8,
-            margins=(left_of(names[:SHOWN]), 40, 14, 26),
+            margins=(left_of(drawn), 40, 14, 26),
         )
     yield from _gradient_sizes(layers, names)
     yield from _singular_figures(plain)
@@ -165,8 +178,9 @@ def _gradient_sizes(layers: Sequence[Plain], names: Sequence[str]) -> Iterator[F
     rows: tuple[Row, ...] = tuple((dot.name, words.number(dot.value)) for dot in dots)
     table = Table("Numbers", ("layer", "size"), rows, (1,))
     said = f"From the first layer to the last; the largest is {words.number(spread)} times the smallest."
-    across = "size of the gradient"
-    yield dots_figure("gradient-sizes", "The gradient that arrives at each layer", said, dots, table, across=across)
+    said, across = said + _drawn(len(dots)), "size of the gradient"
+    title = "The gradient that arrives at each layer"
+    yield dots_figure("gradient-sizes", title, said, _spread(dots), table, across=across)
 
 
 def _singular_figures(plain: Plain) -> Iterator[Figure]:
@@ -185,8 +199,8 @@ def _singular_figures(plain: Plain) -> Iterator[Figure]:
     yield dots_figure(
         "singular",
         "How each layer stretches: singular values of its Jacobian",
-        "Dots are medians; eight in ten lie within the bars. Near 1 signals pass unchanged.",
-        dots,
+        f"Dots are medians; eight in ten lie within the bars. Near 1 signals pass unchanged.{_drawn(len(dots))}",
+        _spread(dots),
         Table("Numbers", ("from, to", "10\u202f%", "median", "90\u202f%"), rows, (1, 2, 3)),
         across="singular values",
         line=1.0,

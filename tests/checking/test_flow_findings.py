@@ -61,14 +61,15 @@ def test_findings_follow_from_numbers(changes, expected) -> None:
 
 
 def test_a_change_of_width_is_no_stretch() -> None:
-    def stretched(forwards: float, backwards: float, last: bool = False):
-        return find_flow(FlowMeasured(stretches=(Stretch("a", "b", forwards, backwards, np.zeros(0), last),)))
+    def stretched(forwards: float, backwards: float, last: bool = False, singular: tuple[float, ...] = ()):
+        return find_flow(FlowMeasured(stretches=(Stretch("a", "b", forwards, backwards, np.array(singular), last),)))
 
     assert not stretched(1.0, 6.0)
     assert not stretched(0.1, 1.0)
     assert told(stretched(4.0, 5.0)) == [("GW606", "note", "b")]
     assert told(stretched(0.2, 0.1)) == [("GW606", "note", "b")]
     assert not stretched(0.2, 0.1, last=True)
+    assert not stretched(0.2, 0.1, singular=(0.0, 0.0, 0.2))  # most of it goes elsewhere: a gate
 
 
 @pytest.mark.parametrize("code", [code for code in CODES if code.startswith("GW6")])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -11,6 +12,7 @@ import pytest
 from gradwise.core.layers import look
 from gradwise.core.loops import MOST, turn_of, unrolled
 from gradwise.core.program import Program, trace
+from gradwise.core.tree import trainable
 
 X = np.random.default_rng(0).normal(size=(4, 5, 3)).astype(np.float32)  # examples, times, features
 CELL = {"wx": jr.normal(jr.key(0), (3, 6)), "wh": 0.5 * jr.normal(jr.key(1), (6, 6)), "b": jnp.zeros(6)}
@@ -78,6 +80,21 @@ def test_the_layers_of_a_recurrent_network_are_its_turns() -> None:
     assert [layer.title for layer in layers] == ["wx[0]", "wh[1]", "wh[2]", "wh[3]", "wh[4]"]
     assert [layer.kind for layer in layers] == ["tanh"] * 4 + ["linear"]  # no parameter follows the last tanh
     assert layers[1].above == (2, 3, 4)
+
+
+def test_all_sums_of_a_gated_cell_are_named_and_told_apart() -> None:
+    cell = eqx.nn.GRUCell(3, 4, key=jr.key(0))
+    parameters, rest = trainable(cell)
+
+    def loss(parameters: Any, x: Any, key: Any) -> Any:
+        run = eqx.combine(parameters, rest)
+        last = jax.vmap(lambda rows: jax.lax.scan(lambda h, row: (run(row, h), None), jnp.zeros(4), rows)[0])(x)
+        return jnp.mean(last**2)
+
+    _, layers = look(loss, parameters, X, jr.key(0))
+    titles = [layer.title for layer in layers]
+    assert len(set(titles)) == len(titles) > 15
+    assert all(any(f"[{turn}]" in title for title in titles) for turn in range(5))
 
 
 def test_layers_that_are_stacked_and_scanned_over_are_known_by_their_parameters() -> None:

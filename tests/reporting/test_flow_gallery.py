@@ -46,6 +46,15 @@ def test_a_watched_training_is_drawn_against_its_updates():
             assert picture(block).startswith("<svg")
 
 
+def test_of_many_layers_an_even_choice_is_drawn_and_said():
+    groups = [group(f"keep[{i}]", "activation", 2, 1.0 + i) for i in range(60)]
+    strips, ridges = flow_gallery.flow_figures({"groups": groups})
+    for figure in (strips, ridges):
+        assert figure.description.endswith(" 24 of 60 are drawn.")
+        drawn = [row[0] for row in figure.table.rows]
+        assert (len(drawn), drawn[0], drawn[-1]) == (24, "keep[0]", "keep[59]")
+
+
 def test_nothing_saturated_is_said_in_words():
     plain = flow()
     for layer in plain["layers"]:
