@@ -50,6 +50,7 @@ class LayerMeasured:
     dead: tuple[float, float]
     copies: tuple[float, float]  # share of units that equal another one, in value and in gradient
     above: tuple[int, ...] = ()
+    step_of: str = ""  # the line of the recurrent network whose step it is
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,7 @@ def _measured_layer(
         frozen=any(name == layer.name or name.startswith(f"{layer.name}.") for name in frozen),
         copies=tuple(copies(*pair) for pair in columns),  # type: ignore[arg-type]
         above=layer.above,
+        step_of=(layer.line or layer.name) if layer.shared else "",
         **numbers,
     )
 

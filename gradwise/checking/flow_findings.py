@@ -21,6 +21,10 @@ DEAD, DEAD_WHOLLY = 0.4, 0.95
 _ROWS = 8  # fewer examples cannot tell that a unit is dead
 VANISHED, NOT_REPAIRED = 1e4, 1e2
 STRETCHED = 3.0
+_ORTHOGONAL = (
+    "start the weights from the state to itself orthogonal: "
+    "`jax.nn.initializers.orthogonal()(key, weight.shape)`, or with gates that keep the state."
+)
 _CARRIED = 0.4  # rectifiers switch half of the directions off
 
 
@@ -38,13 +42,20 @@ def _evidence(layers: Sequence[LayerMeasured], word: str) -> dict[str, Any]:
     return {"layers": [layer.name for layer in layers], word: [plain_value(getattr(layer, word)) for layer in layers]}
 
 
+def _at_every_step(layers: Sequence[LayerMeasured], is_bad: Callable[[LayerMeasured], bool]) -> list[LayerMeasured]:
+    """Without steps of recurrent networks that are well at another step: on padding at the beginning all are alike."""
+    well = {layer.step_of for layer in layers if not is_bad(layer)} - {""}
+    return [layer for layer in layers if layer.step_of not in well]
+
+
 def _copied(measured: FlowMeasured) -> list[Finding]:
     # What stands on a dead layer sees nothing: its units are alike, but the cause is below.
-    dead = [layer for layer in measured.layers if min(layer.dead) > DEAD_WHOLLY]
-    blind = {place for layer in dead for place in layer.above}
-    units = [layer for place, layer in enumerate(measured.layers) if place not in blind and not layer.frozen]
-    hidden = [layer for layer in units if layer.kind != "linear" and layer.units > 1]
-    several = _worst(hidden, lambda layer: min(layer.copies), 0.0)
+    dead = _at_every_step(measured.layers, lambda layer: min(layer.dead) > DEAD_WHOLLY)
+    blind = {place for layer in dead if min(layer.dead) > DEAD_WHOLLY for place in layer.above}
+    sighted = [layer for place, layer in enumerate(measured.layers) if place not in blind]
+    units = [layer for layer in sighted if not layer.frozen and layer.kind != "linear" and layer.units > 1]
+    alike = _at_every_step(units, lambda layer: min(layer.copies) > 0.0)
+    several = _worst(alike, lambda layer: min(layer.copies), 0.0)
     whole = [layer for layer in several if min(layer.copies) == 1.0]
     if whole:
         worst = whole[0]
@@ -100,6 +111,7 @@ def _saturated(measured: FlowMeasured) -> list[Finding]:
 
 def _dead(measured: FlowMeasured, skip: set[str]) -> list[Finding]:
     units = [layer for layer in measured.layers if layer.kind == "other" and layer.rows >= _ROWS]
+    units = _at_every_step(units, lambda layer: layer.dead[1] > DEAD)
     several = _worst([layer for layer in units if layer.name not in skip], lambda layer: layer.dead[1], DEAD)
     if not several:
         return []
@@ -147,7 +159,9 @@ def _vanishing(measured: FlowMeasured) -> list[Finding]:
             f"the gradient shrinks by {factor:.1e} from `{layers[high].name}` down to `{layers[low].name}` "
             f"({after:.1e} after the rehearsal): the lower layers hardly learn.",
             where=layers[low].name,
-            next=f"start each layer with weights {factor ** (1 / steps):.1f} times as large, add `x + layer(x)`, "
+            next=_ORTHOGONAL
+            if layers[low].step_of
+            else f"start each layer with weights {factor ** (1 / steps):.1f} times as large, add `x + layer(x)`, "
             "or normalise the activations.",
             factor=plain_value(factor),
             after=plain_value(after),
@@ -172,7 +186,9 @@ def _exploding(measured: FlowMeasured) -> list[Finding]:
             f"the {word}s grow by {rise:.1e} from `{layers[way[0]].name}` to `{layers[way[1]].name}` "
             f"({risen:.1e} after the rehearsal): no learning rate suits both.",
             where=layers[way[1]].name,
-            next=f"start each layer with weights {rise ** (1 / max(1, last - first)):.1f} times smaller, normalise "
+            next=f"{_ORTHOGONAL[:-1]}; clip the gradient: `optax.clip_by_global_norm(1.0)`."
+            if layers[first].step_of
+            else f"start each layer with weights {rise ** (1 / max(1, last - first)):.1f} times smaller, normalise "
             "the activations, or clip the gradient: `optax.clip_by_global_norm(1.0)`.",
             factor=plain_value(rise),
             after=plain_value(risen),

@@ -55,6 +55,7 @@ class Layer:
     units: int | None = None
     above: tuple[int, ...] = ()
     which: str = ""  # of several with one name: the turn of its loop "[3]", its place among the others " (2)"
+    shared: bool = False  # the same weights at every turn: a step of a recurrent network, not one of stacked layers
 
     @property
     def title(self) -> str:
@@ -113,6 +114,11 @@ class _Map:
     def _mixes(self, site: Site) -> bool:
         own = any(self.sites[read].depends == {"parameters"} for read in site.reads)
         return site.is_activation and self.single[site.number] and (bool(site.parameters) or own)
+
+    def cut_out(self, site: Site) -> bool:
+        """Whether a site reads a part of a parameter that was cut out in its own turn of a loop."""
+        own = [self.sites[read] for read in site.reads if self.sites[read].depends == {"parameters"}]
+        return any(one.turn == site.turn and (one.primitive == "slice" or self.cut_out(one)) for one in own)
 
     def alive(self, site: Site) -> list[int]:
         """The values that a site reads and that depend on the batch and the parameters."""
@@ -193,7 +199,8 @@ def _sums(chart: _Map) -> tuple[dict[int, Layer], dict[int, int]]:
             owners = {max(owners)}
         elif chart.mixing[at] and not (whole and adds and len(owners) == 1):
             name = _parent(site.parameters[-1]) if site.parameters else site.layer
-            found[at] = Layer(name, at, at, at, "linear", site.primitive in _MATRIX, site.line, which=site.turn)
+            turn = {"which": site.turn, "shared": bool(site.turn) and not chart.cut_out(site)}
+            found[at] = Layer(name, at, at, at, "linear", site.primitive in _MATRIX, site.line, **turn)  # type: ignore[arg-type]
             owner[at] = at
             continue
         elif not (whole and len(owners) == 1 and (chart.mixing[at] or site.primitive in _TURNS)):
@@ -222,7 +229,8 @@ def _with_bends(chart: _Map, layers: dict[int, Layer], owner: dict[int, int]) ->
         what = {"input": found[0], "output": output, "bend": bend, "kind": kind, "line": site.line}
         place = owner.get(found[0])
         if place is None:
-            layers[number] = Layer(name=site.layer, matrix=False, which=site.turn, **what)  # type: ignore[arg-type]
+            what |= {"which": site.turn, "shared": bool(site.turn)}
+            layers[number] = Layer(name=site.layer, matrix=False, **what)  # type: ignore[arg-type]
         elif layers[place].kind == "linear":
             layers[place] = replace(layers[place], **what)  # type: ignore[arg-type]
     return sorted(layers.values(), key=lambda layer: layer.input)

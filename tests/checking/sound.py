@@ -194,6 +194,26 @@ class Recurrent(eqx.Module):
         return self.read(state)
 
 
+class Rectified(eqx.Module):
+    """A recurrent network of rectifiers that begins as the identity."""
+
+    take: eqx.nn.Linear
+    keep: Any
+    read: eqx.nn.Linear
+
+    def __init__(self, width: int, outputs: int, *, seed: int = 0) -> None:
+        one, two = jr.split(jr.key(seed))
+        self.take = eqx.nn.Linear(width, 8, use_bias=False, key=one)
+        self.keep = jnp.eye(8)
+        self.read = eqx.nn.Linear(8, outputs, key=two)
+
+    def __call__(self, x: Any) -> Any:
+        def step(state: Any, now: Any) -> Any:
+            return jax.nn.relu(self.take(now) + self.keep @ state), None
+
+        return self.read(jax.lax.scan(step, jnp.zeros(8), x)[0])
+
+
 class Stacked(eqx.Module):
     """Layers of one width in one array, scanned over: compiled once however many there are."""
 
@@ -309,6 +329,14 @@ def convolution_on_digits() -> dict[str, Any]:
 def recurrent_scan_with_masks() -> dict[str, Any]:
     """A scan over padded sequences that looks at the mask as it should."""
     return masked_problem(sequence_loss, Recurrent(3, 2))
+
+
+@sound
+def recurrent_rectifiers_after_padding() -> dict[str, Any]:
+    """Sequences that end together, blank before they begin: the first steps have nothing to react to."""
+    data = sequences()
+    whole = (np.concatenate([np.zeros((200, 3, 3), np.float32), data["x"]], axis=1), data["y"])
+    return problem(cross_entropy, Rectified(3, 2), (first(whole, 150), jax.tree.map(lambda a: a[150:], whole)))
 
 
 @sound

@@ -60,6 +60,32 @@ def test_findings_follow_from_numbers(changes, expected) -> None:
     assert of(**changes) == expected
 
 
+def test_steps_of_a_recurrent_layer_are_one_layer_to_what_is_dead_and_have_a_remedy_of_their_own() -> None:
+    def steps(*dead: float, gradient: float = 0.1, copies: tuple[float, ...] = (0.0,) * 3):
+        made = [
+            dataclasses.replace(
+                SOUND,
+                name=f"keep[{i}]",
+                step_of="model.py:7 in step",
+                copies=(copies[i],) * 2,
+                dead=(share, share),
+                gradient=(gradient**i, gradient**i),
+                above=tuple(range(i + 1, len(dead))),
+            )
+            for i, share in enumerate(dead)
+        ]
+        return find_flow(FlowMeasured(tuple(made)))
+
+    assert not steps(1.0, 0.1, 0.0)  # padding comes first
+    assert not steps(0.0, 0.0, 0.0, copies=(1.0, 0.0, 0.0))
+    assert not steps(1.0, 0.1, 0.0, copies=(1.0, 0.0, 0.0))
+    assert told(steps(0.0, 0.0, 0.0, copies=(1.0, 1.0, 1.0))) == [("GW603", "error", "keep[0]")]
+    assert told(steps(1.0, 1.0, 1.0)) == [("GW602", "error", "keep[0]")]
+    (vanishing,) = steps(0.0, 0.0, 0.0, gradient=1e3)
+    assert (vanishing.code, vanishing.where) == ("GW604", "keep[0]")
+    assert "orthogonal" in vanishing.next
+
+
 def test_a_change_of_width_is_no_stretch() -> None:
     def stretched(forwards: float, backwards: float, last: bool = False, singular: tuple[float, ...] = ()):
         return find_flow(FlowMeasured(stretches=(Stretch("a", "b", forwards, backwards, np.array(singular), last),)))

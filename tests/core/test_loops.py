@@ -80,6 +80,7 @@ def test_the_layers_of_a_recurrent_network_are_its_turns() -> None:
     assert [layer.title for layer in layers] == ["wx[0]", "wh[1]", "wh[2]", "wh[3]", "wh[4]"]
     assert [layer.kind for layer in layers] == ["tanh"] * 4 + ["linear"]  # no parameter follows the last tanh
     assert layers[1].above == (2, 3, 4)
+    assert all(layer.shared for layer in layers)
 
 
 def test_all_sums_of_a_gated_cell_are_named_and_told_apart() -> None:
@@ -108,6 +109,7 @@ def test_layers_that_are_stacked_and_scanned_over_are_known_by_their_parameters(
 
     program, layers = look(loss, model, np.ones((7, 4), np.float32), jr.key(0))
     assert [layer.title for layer in layers[:2]] == ["blocks[0]", "blocks[1]"]
+    assert not any(layer.shared for layer in layers)
     products = [site.parameters for site in program.sites if site.primitive == "dot_general"]
     assert products == [("blocks.weight",)] * 3
 
