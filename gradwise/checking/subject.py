@@ -30,14 +30,15 @@ _INPUTS = ("inputs", "x", "X", "image", "images", "features", "input", "data", "
 _TARGETS = ("targets", "y", "Y", "label", "labels", "target", "output", "outputs")
 
 
-def _arguments(function: Callable[..., Any]) -> list[str]:
-    """The names of the arguments a function takes by position or as `key=`."""
+def _arguments(function: Callable[..., Any], optional: bool = False) -> list[str]:
+    """The names of the arguments a function takes by position or as `key=`; those with a default if asked for."""
     try:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # no Python function
         return []
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in found if p.kind in kinds or (p.kind == p.KEYWORD_ONLY and p.name in _KEYS)]
+    wanted = [p for p in found if p.kind in kinds and (optional or p.default is p.empty or p.name in _KEYS)]
+    return [p.name for p in (*wanted, *(p for p in found if p.kind == p.KEYWORD_ONLY and p.name in _KEYS))]
 
 
 def _takes_key(names: Sequence[str]) -> bool:
@@ -45,10 +46,11 @@ def _takes_key(names: Sequence[str]) -> bool:
 
 
 def _call(function: Callable[..., Any], names: Sequence[str], given: Sequence[Any], key: Any) -> Any:
-    """Calls with the key, by name where it has to be."""
+    """Calls with the key, by name where it can be: other arguments with defaults may stand before it."""
     if not names:
         return function(*given, key)
-    named = inspect.signature(function).parameters[names[-1]].kind == inspect.Parameter.KEYWORD_ONLY
+    kind = inspect.signature(function).parameters[names[-1]].kind
+    named = kind == inspect.Parameter.KEYWORD_ONLY or (_takes_key(names) and kind != inspect.Parameter.POSITIONAL_ONLY)
     return function(*given, **{names[-1]: key}) if named else function(*given, key)
 
 
@@ -294,8 +296,9 @@ def _forms(loss: Callable[..., Any], batch: Any) -> list[tuple[bool, bool]]:
     given = len(names) - 1 - keyed
     if not names:
         return [(False, True), (False, False)]
-    if given == 1:
-        return [(False, keyed)]
+    if given == 1:  # loss(model, batch, train=True), or loss(model, x, y=None)
+        spread = parts and parts <= len(_arguments(loss, optional=True)) - 1 - keyed
+        return [(False, keyed), *([(True, keyed)] if spread else [])]
     spread = [(True, keyed)] if parts and given == parts else []
     spread += [(True, True)] if parts and given == parts + 1 and not keyed else []
     return [*spread, *([(False, True)] if given == 2 and not keyed else [])] or [(False, keyed)]

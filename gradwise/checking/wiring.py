@@ -26,6 +26,7 @@ from .mixing import MixingMeasured, find_mixing, measure_mixing
 from .modes import ModesMeasured, find_modes, measure_modes
 from .rehearsal import Rehearsal
 from .subject import Subject, inputs_of, take, with_inputs
+from .unread import Unread, unread
 
 _ROWS, _MORE_ROWS = 16, 64
 _SIZES = (0.0, 1.0, 1.0)  # how far from the given parameters the points are at which effects are looked for
@@ -59,6 +60,7 @@ class WiringMeasured:
     columns_unused: tuple[int, ...] = ()
     columns_untold: int = 0  # further ones without gradient that were not tried one by one
     column_names: tuple[str, ...] = ()
+    unread: tuple[Unread, ...] = ()
     sized: tuple[float, ...] = ()
     sized_noise: float = 0.0
     mixing: MixingMeasured = field(default_factory=MixingMeasured)
@@ -232,6 +234,7 @@ def measure_wiring(subject: Subject, rehearsal: Rehearsal | None = None, *, key:
         columns_unused=without,
         columns_untold=untold,
         column_names=tuple(_column_name(subject, column) for column in without),
+        unread=unread(subject, bits=bits, key=keys.named(key, "arrays")),
         sized=sized,
         sized_noise=noise,
         mixing=measure_mixing(subject, key=keys.named(key, "mixing"), bits=bits),
@@ -297,6 +300,21 @@ def _inputs(m: WiringMeasured) -> Finding | None:
     )
 
 
+def _arrays(m: WiringMeasured) -> Finding | None:
+    if not m.unread:
+        return None
+    names = tuple(one.name for one in m.unread if one.an_input) or tuple(one.name for one in m.unread)
+    an_input = any(one.an_input for one in m.unread)
+    return found(
+        "GW304",
+        f"the loss does not read {_told(names)} of the batch: exchanged between the examples, it changes nothing.",
+        where=names[0],
+        next=f"use it, or leave it out of the batch: grep for {names[0]!r} in the loss and in the model.",
+        level="warning" if an_input else "note",
+        unread=[one.name for one in m.unread],
+    )
+
+
 def _summed(m: WiringMeasured) -> Finding | None:
     if len(m.sized) < 3:
         return None
@@ -326,5 +344,5 @@ def find_wiring(measured: WiringMeasured) -> tuple[Finding, ...]:
     mixing = find_mixing(measured.mixing)
     if any(finding.code == "GW305" and finding.level == "error" for finding in mixing):
         modes = tuple(finding for finding in modes if finding.code != "GW307")  # the leak is why they differ
-    single = [finding for finding in (_inputs(measured), _summed(measured)) if finding is not None]
+    single = [one for one in (_inputs(measured), _arrays(measured), _summed(measured)) if one is not None]
     return (*_parameters(measured), *single, *mixing, *modes)
