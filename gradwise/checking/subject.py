@@ -297,8 +297,8 @@ def _forms(loss: Callable[..., Any], batch: Any) -> list[tuple[bool, bool]]:
     if not names:
         return [(False, True), (False, False)]
     if given == 1:  # loss(model, batch, train=True), or loss(model, x, y=None)
-        spread = parts and parts <= len(_arguments(loss, optional=True)) - 1 - keyed
-        return [(False, keyed), *([(True, keyed)] if spread else [])]
+        room = len(_arguments(loss, optional=True)) - 1 - keyed
+        return [(False, keyed), *([(True, keyed)] if 0 < parts <= room else [])]
     spread = [(True, keyed)] if parts and given == parts else []
     spread += [(True, True)] if parts and given == parts + 1 and not keyed else []
     return [*spread, *([(False, True)] if given == 2 and not keyed else [])] or [(False, keyed)]
