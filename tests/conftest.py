@@ -5,12 +5,14 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 # Most of the tests' time is XLA's: its older way to compile for a CPU takes half as long as its newer one. Before JAX
-# is imported, and for the processes that tests start too.
+# is imported, and for the processes that tests start too. XLA aborts at the name of a flag it does not have any more.
 QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-if QUICK not in os.environ.get("XLA_FLAGS", ""):
+RELEASE = tuple(map(int, version("jaxlib").split(".")[:2]))
+if RELEASE < (0, 11) and QUICK not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
 
 import jax  # noqa: E402

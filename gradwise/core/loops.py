@@ -50,13 +50,20 @@ def _written_out(body: Any, length: int, constants: int, carried: int, reverse: 
     return jax.make_jaxpr(loop)(*shapes)
 
 
+def _parts(equation: Any, body: Any) -> tuple[int, int]:
+    """How many constants a loop has, and how many values it carries: all others have a row for each turn."""
+    inside = getattr(body, "jaxpr", body)
+    whole = sum(v.aval.ndim == own.aval.ndim for v, own in zip(equation.invars, inside.invars, strict=True))
+    carried = sum(v.aval.ndim == own.aval.ndim for v, own in zip(equation.outvars, inside.outvars, strict=True))
+    return whole - carried, carried
+
+
 def unrolled(equation: Any) -> Any | None:
     """The closed program of a scan with all its turns."""
     if equation.primitive.name != "scan" or equation.effects:
         return None
-    told = equation.params
-    body, length = told["jaxpr"], told["length"]
-    if not 0 < length * _size(body.jaxpr) <= MOST:
+    body, length, reverse = (equation.params[name] for name in ("jaxpr", "length", "reverse"))
+    if not 0 < length * _size(getattr(body, "jaxpr", body)) <= MOST:
         return None
     shapes = tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars)
-    return _written_out(body, length, told["num_consts"], told["num_carry"], told["reverse"], shapes)
+    return _written_out(body, length, *_parts(equation, body), reverse, shapes)
