@@ -46,7 +46,8 @@ HASTY = Patience(initial_examples=10_000.0, initial_epochs=5.0)
 ESTIMATORS = [
     Classifier(stopping=HASTY),
     Regressor(stopping=HASTY),
-    AutoClassifier(**LITTLE),  # its regressor adds nothing to the two: `test_auto.py` and the defaults below try it
+    AutoClassifier(**LITTLE),
+    AutoRegressor(**LITTLE),
 ]
 
 

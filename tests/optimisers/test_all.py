@@ -56,21 +56,6 @@ def test_the_chapter_is_there() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_it_is_chosen_by_its_name(kind: type[AbstractOptimiser]) -> None:
-    assert type(_recipe(kind, 1).optimiser) is kind
-
-
-# One of each kind of update. That every one descends is held by its contract; its own tests say how.
-TRAINED = [
-    kind
-    for kind in KINDS
-    if kind.__name__
-    in {"Sgd", "TailAverage", "Grouped", "Reestimated", "GlobalRate", "Vsgd", "Sag", "Kronecker", "Watched"}
-    | {"Recentred", "After", "Lbfgs", "HessianFree", "EffectiveDecay"}
-]
-
-
-@pytest.mark.parametrize("kind", TRAINED, ids=lambda kind: kind.__name__)
 def test_by_its_name_it_trains_through_fit(kind: type[AbstractOptimiser]) -> None:
     recipe = _recipe(kind, 15)
     if kind in (

@@ -17,7 +17,7 @@ from gradwise.core.tree import trainable
 from gradwise.criteria.compose import Supervised
 from gradwise.criteria.loss import Gaussian
 from gradwise.data.batches import Fixed, Reshuffled
-from gradwise.models.activation import Sigmoid
+from gradwise.models.activation import Rectifier, Sigmoid
 from gradwise.models.centred import CentredMlp
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.recentred import Recentred
@@ -64,7 +64,7 @@ def test_a_network_that_cannot_be_centred_is_refused_before_training() -> None:
         init(recipe, digits, digits, outputs=3, classes=3, key=jr.key(0))
 
 
-@pytest.mark.parametrize(("activation", "rates"), [(Sigmoid(), (0.3, 1.0, 3.0))])
+@pytest.mark.parametrize(("activation", "rates"), [(Sigmoid(), (0.3, 1.0, 3.0)), (Rectifier(), (0.1, 0.3))])
 def test_a_deep_net_converges_in_fewer_updates_at_each_ones_best_rate(activation, rates) -> None:  # type: ignore[no-untyped-def]
     inputs, targets = load_digits(return_X_y=True)
     train = Examples(jnp.asarray(inputs[:1200] / 16, jnp.float32), jnp.asarray(targets[:1200]))

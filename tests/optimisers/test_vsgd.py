@@ -17,7 +17,7 @@ from gradwise.core.objective import Examples, Objective, gather
 from gradwise.core.parts import AbstractAsking, AbstractOptimiser
 from gradwise.core.tree import trainable
 from gradwise.data.batches import Fixed, Reshuffled
-from gradwise.models.activation import Rectifier
+from gradwise.models.activation import Rectifier, Tanh
 from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.sgd import Sgd
 from gradwise.optimisers.vsgd import Vsgd, VsgdFd
@@ -122,7 +122,7 @@ def test_it_settles_on_a_noisy_quadratic_where_a_constant_rate_does_not() -> Non
     assert max(excess(Vsgd()), excess(Vsgd(by="parameter"))) < 0.1 * excess(Sgd(0.1))
 
 
-@pytest.mark.parametrize("activation", [Rectifier()], ids=["rectifier"])
+@pytest.mark.parametrize("activation", [Tanh(), Rectifier()], ids=["tanh", "rectifier"])
 def test_untouched_it_is_no_worse_than_the_best_of_five_rates(activation) -> None:  # type: ignore[no-untyped-def]
     inputs, targets = load_digits(return_X_y=True)
     scaled = jnp.asarray((inputs - 8) / 8, jnp.float32)
