@@ -191,8 +191,8 @@ def _sums(chart: _Map) -> tuple[dict[int, Layer], dict[int, int]]:
     owner: dict[int, int] = {}
     for site in chart.sites:
         at, alive = site.number, chart.alive(site)
-        owners = {owner[read] for read in alive if read in owner}
-        whole = bool(alive) and all(read in owner for read in alive)
+        owned = [owner[read] for read in alive if owner.get(read) in found]
+        owners, whole = set(owned), bool(alive) and len(owned) == len(alive)
         adds = site.primitive in ("add", "add_any", "sub")
         if whole and adds and len(owners) == 2 and all(chart.readers[read] == 1 for read in alive):
             del found[min(owners)]
@@ -227,8 +227,8 @@ def _with_bends(chart: _Map, layers: dict[int, Layer], owner: dict[int, int]) ->
         seen |= chain
         kind, bend = chart.kind(found[0], chain, output)
         what = {"input": found[0], "output": output, "bend": bend, "kind": kind, "line": site.line}
-        place = owner.get(found[0])
-        if place is None:
+        place = owner.get(found[0], -1)
+        if place not in layers:
             what |= {"which": site.turn, "shared": bool(site.turn)}
             layers[number] = Layer(name=site.layer, matrix=False, **what)  # type: ignore[arg-type]
         elif layers[place].kind == "linear":

@@ -47,7 +47,9 @@ def _written_out(body: Any, length: int, constants: int, carried: int, reverse: 
         stacked = [jnp.stack([results[number][place] for number in range(length)]) for place in range(len(results[0]))]
         return [*carry, *stacked]
 
-    return jax.make_jaxpr(loop)(*shapes)
+    # In 64 bits if the loop is, wherever this is called from: the same loop must stay the same program.
+    with jax.enable_x64(any(str(shape.dtype).endswith("64") for shape in shapes)):
+        return jax.make_jaxpr(loop)(*shapes)
 
 
 def _parts(equation: Any, body: Any) -> tuple[int, int]:

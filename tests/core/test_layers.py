@@ -152,3 +152,21 @@ def test_flax_nnx_with_batch_normalisation_and_dropout() -> None:
     subject = Subject.of(lambda m, x, y: cross_entropy(m(x), y), Net(nnx.Rngs(0)), (INPUTS, TARGETS))
     expected = [("first", "linear"), ("norm", "other"), ("last", "linear")]
     assert told(found(subject.value, subject.parameters)) == expected
+
+
+def test_sums_that_are_added_are_one_layer_and_one_that_is_read_elsewhere_too_is_lost_to_nobody() -> None:
+    model = {"a": jnp.ones((3, 4)), "b": jnp.ones((3, 4)), "bias": jnp.ones(4), "top": jnp.ones((4, 2))}
+    x = np.ones((5, 3), np.float32)
+
+    def added(model, x, key):  # type: ignore[no-untyped-def]
+        return jnp.sum(jnp.tanh(x @ model["a"] + x @ model["b"] + model["bias"]) @ model["top"])
+
+    def twice(model, x, key):  # type: ignore[no-untyped-def]
+        first = x @ model["a"]
+        both = (first.reshape(5, 2, 2) + (x @ model["b"]).reshape(5, 2, 2)).reshape(5, 4)
+        return jnp.sum((jnp.tanh(both) + jax.nn.relu(first) + jnp.tanh(first + model["bias"])) @ model["top"])
+
+    assert [layer.title for layer in look(added, model, x, jax.random.key(0))[1]] == ["b", "top"]
+    titles = [layer.title for layer in look(twice, model, x, jax.random.key(0))[1]]
+    assert len(set(titles)) == len(titles)
+    assert {"b", "top"} <= set(titles)
