@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ..core import keys
+from ..core.parts import Batch
 from ..core.tree import named_leaves
 from .altered import attempt, few_rows, points, quiet
 from .marks import mark_of, used_rows
@@ -46,7 +47,8 @@ def _asked(batch: Any, count: int) -> dict[int, Unread]:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) or np.all(np.asarray(leaf) == np.asarray(leaf)[:1]):
             continue  # keys are noise; of what is the same for all examples nothing can be said
         asked[place] = Unread(name, any(leaf is one for one in several))
-    return asked
+    # What else stands in a batch of gradwise's own (row numbers, weights) is not the user's to read.
+    return {place: one for place, one in asked.items() if one.an_input or not isinstance(batch, Batch)}
 
 
 def unread(subject: Subject, *, bits: int, key: Key[Array, ""]) -> tuple[Unread, ...]:

@@ -11,6 +11,7 @@ import optax
 import gradwise
 from gradwise.checking.subject import Subject
 from gradwise.checking.unread import Unread, unread
+from gradwise.models.mlp import Mlp
 
 RANDOM = np.random.default_rng(0)
 IMAGE, TABLE = (RANDOM.normal(size=(20, width)).astype(np.float32) for width in (6, 4))
@@ -46,3 +47,8 @@ def test_what_came_along_is_told_apart_and_what_cannot_be_asked_is_not() -> None
     batch = {"x": IMAGE, "y": LABELS, "row": np.arange(20), "keys": jr.split(jr.key(0), 20), "same": np.ones((20, 2))}
     subject = Subject.of(loss, MODEL, batch)
     assert unread(subject, bits=64, key=jr.key(0)) == (Unread("row", an_input=False),)
+
+
+def test_a_batch_of_gradwises_own_holds_more_than_a_loss_reads() -> None:
+    recipe = gradwise.defaults.classification(model=Mlp(widths=(4,)))
+    assert not gradwise.check(recipe, gradwise.read("iris"), only=["wiring"]).coded("GW304")
