@@ -319,6 +319,10 @@ def run_overfit_batches() -> dict[str, Any]:
         for weight in model.parameters():
             weight.fill_(0.1 if weight.ndim == 2 else 0.0)
 
+    def deep() -> Any:
+        hidden = [layer for _ in range(4) for layer in (nn.Linear(10, 10), nn.ReLU())]
+        return nn.Sequential(nn.Linear(4, 10), nn.ReLU(), *hidden, nn.Linear(10, 3))
+
     shuffled = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))]
     numbers = labels.float() - 1
     twice = lambda m, x, y: functional.cross_entropy(m(x).softmax(1), y)  # noqa: E731
@@ -328,6 +332,7 @@ def run_overfit_batches() -> dict[str, Any]:
         "detached_encoder": (net(lambda: Calls(lambda x: torch.tanh(x).detach())), entropy, adam, None),
         "frozen_layer": (net(), entropy, lambda m: torch.optim.Adam(m[2].parameters(), 1e-2), None),
         "dead_rectifiers": (changed(net(nn.ReLU), lambda m: m[0].bias.sub_(20)), entropy, adam, None),
+        "dead_layer_in_a_scanned_stack": (changed(deep, lambda m: m[6].bias.sub_(20)), entropy, adam, None),
         "zero_initial_weights": (changed(net(), zeroed), entropy, adam, None),
         "equal_initial_weights": (changed(net(), equal), entropy, adam, None),
         "rate_a_thousand_times_too_large": (net(), entropy, sgd(200.0), None),

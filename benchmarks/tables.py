@@ -335,7 +335,7 @@ def check_problems(result: dict[str, Any]) -> str:
     alarms = [row["name"] for row in sound if row["false"]]
     text = f"gradwise names {found} of {len(planted)} planted bugs at their place; "
     text += f"{len(alarms)} of {len(sound)} sound problems raise an error. "
-    text += "An empty cell: the tool does not speak of such things.\n\n"
+    text += "An empty cell: the tool does not speak of such things, or no twin of the bug was written for it.\n\n"
     lines = ["| planted bug | gradwise | " + " | ".join(PEERS.values()) + " |", "|" + "---|" * (2 + len(PEERS))]
     for row in planted:
         ours = ", ".join(row["told"]) if row["found"] else "**missed**"

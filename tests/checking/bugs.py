@@ -912,7 +912,7 @@ class Squashed(eqx.Module):
         return self.recurrent.read(state)
 
 
-@bug("GW102", r"squash", peers="check_grads overfit_batches")
+@bug("GW102", r"squash", peers="check_grads")
 def wrong_derivative_inside_a_scan() -> dict[str, Any]:
     """The state of a recurrent network is squashed by a function whose own derivative lacks a square.
 
