@@ -119,11 +119,11 @@ def _constants(counting: Counting, sites: Sequence[Site], subject: Subject) -> t
         like = [leaf for leaf in own if leaf.shape == array.shape and leaf.dtype == array.dtype]
         return any(leaf is array or np.array_equal(np.asarray(leaf), np.asarray(array)) for leaf in like)
 
-    large = sorted(counting.constants.values(), key=lambda one: -one[0].nbytes)
+    known = [(array, np.asarray(array).nbytes, site) for array, site in counting.constants.values()]
     return tuple(
-        Constant(tuple(array.shape), str(array.dtype), int(array.nbytes), sites[site].line if site < len(sites) else "")
-        for array, site in large
-        if array.nbytes >= LARGE_CONSTANT // 64 and not is_own(array)
+        Constant(tuple(array.shape), str(array.dtype), size, sites[site].line if site < len(sites) else "")
+        for array, size, site in sorted(known, key=lambda one: -one[1])
+        if size >= LARGE_CONSTANT // 64 and not is_own(array)
     )
 
 

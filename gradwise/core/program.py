@@ -123,9 +123,14 @@ def is_library(file: str) -> bool:
 
 
 def _line(equation: Any) -> str:
-    """`model.py:12 in __call__`: the innermost frame that belongs to no library."""
+    """`model.py:12 in __call__`: the innermost frame that belongs to no library.
+
+    Beyond where the function was traced stands whoever called it first: JAX keeps what it has traced once.
+    """
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
+        if frame.function_name == "trace_to_jaxpr_dynamic":  # JAX from 0.10 on leaves out the rest by itself
+            break
         if not is_library(frame.file_name):
             function = frame.function_name.rpartition(".")[2]
             return f"{os.path.basename(frame.file_name)}:{frame.line_num} in {function}"

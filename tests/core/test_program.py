@@ -92,3 +92,13 @@ def test_lines_of_libraries_and_of_python_itself_are_not_the_users() -> None:
     assert not is_library(__file__)
     assert not is_library("<stdin>")
     assert not is_library("lib/python3.11/site-packages/somebodys_layers/dense.py")
+
+
+def test_what_was_traced_once_is_told_by_the_line_that_uses_it() -> None:
+    def loss(parameters, batch, key):  # type: ignore[no-untyped-def]
+        first = jax.nn.softplus(batch @ parameters)
+        return jnp.sum(jax.nn.softplus(first))
+
+    program = trace(loss, jnp.ones((3, 3)), jnp.ones((4, 3)), jr.key(0))
+    lines = [site.line for site in program.sites if site.is_bend]
+    assert len(lines) == len(set(lines)) == 2
