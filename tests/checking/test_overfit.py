@@ -8,42 +8,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from sklearn.datasets import load_diabetes, load_digits
+from digit_net import BATCH, KEY, cross_entropy, logits, subject
+from sklearn.datasets import load_diabetes
 
 from gradwise.checking.overfit import OverfitMeasured, chosen_rows, find_overfit, measure_overfit
 from gradwise.checking.subject import Subject
 from gradwise.core.finding import Finding
-
-KEY = jax.random.key(3)
-INPUTS, TARGETS = load_digits(return_X_y=True)
-BATCH = (jnp.asarray(INPUTS[:64] / 8 - 1, jnp.float32), jnp.asarray(TARGETS[:64]))
-
-
-def _mlp(key: int = 0) -> dict[str, jax.Array]:
-    first, second = jax.random.split(jax.random.key(key))
-    return {
-        "w": jax.random.normal(first, (64, 16)) / 8,
-        "b": jnp.zeros(16),
-        "v": jax.random.normal(second, (16, 10)) / 4,
-        "c": jnp.zeros(10),
-    }
-
-
-def _logits(p: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-    return jnp.tanh(x @ p["w"] + p["b"]) @ p["v"] + p["c"]
-
-
-def _cross_entropy(outputs: jax.Array, targets: jax.Array) -> jax.Array:
-    return optax.softmax_cross_entropy_with_integer_labels(outputs, targets).mean()
-
-
-def _subject(
-    apply: Any = _logits, parameters: Any = None, batch: Any = BATCH, loss: Any = None, **more: Any
-) -> Subject:
-    given = loss or (lambda p, batch: _cross_entropy(apply(p, batch[0]), batch[1]))
-    return Subject.of(given, _mlp() if parameters is None else parameters, batch, apply=apply, **more)
 
 
 def _overfit(subject: Subject) -> tuple[OverfitMeasured, tuple[Finding, ...]]:
@@ -54,7 +25,7 @@ def _overfit(subject: Subject) -> tuple[OverfitMeasured, tuple[Finding, ...]]:
 
 def test_a_net_learns_eight_examples_by_heart_whatever_their_labels() -> None:
     shuffled = (BATCH[0], jnp.asarray(np.random.default_rng(0).permutation(np.asarray(BATCH[1]))))
-    measured, findings = _overfit(_subject(batch=shuffled))
+    measured, findings = _overfit(subject(batch=shuffled))
     assert measured.learned
     assert measured.wrong[0] == 0
     assert measured.ends[0] < 1e-3 * measured.starts[0]
@@ -68,7 +39,7 @@ def test_a_linear_model_learns_eight_numbers_by_heart_through_a_sum() -> None:
     numbers = load_diabetes()
     batch = (jnp.asarray(numbers.data[:40] * 20, jnp.float32), jnp.asarray(numbers.target[:40] / 77, jnp.float32))
     measured, findings = _overfit(
-        _subject(
+        subject(
             lambda p, x: x @ p["w"] + p["b"],
             {"w": jnp.zeros(10), "b": jnp.zeros(())},
             batch,
@@ -86,14 +57,14 @@ def test_dropout_and_batch_statistics_raise_nothing() -> None:
         mask = jnp.ones_like(hidden) if key is None else jax.random.bernoulli(key, 0.5, hidden.shape) * 2.0
         return hidden * mask @ p["v"] + p["c"]
 
-    loss = lambda p, batch, key: _cross_entropy(noisy(p, batch[0], jax.random.split(key)[0]), batch[1])  # noqa: E731
-    measured, findings = _overfit(_subject(noisy, loss=loss))
+    loss = lambda p, batch, key: cross_entropy(noisy(p, batch[0], jax.random.split(key)[0]), batch[1])  # noqa: E731
+    measured, findings = _overfit(subject(noisy, loss=loss))
     assert measured.learned
     assert findings == ()
 
 
 def test_an_output_that_ignores_its_inputs_is_an_error() -> None:
-    measured, findings = _overfit(_subject(lambda p, x: _logits(p, x * 0.0)))
+    measured, findings = _overfit(subject(lambda p, x: logits(p, x * 0.0)))
     assert [(one.code, one.level) for one in findings] == [("GW401", "error")]
     assert measured.criterion == pytest.approx(math.log(8), rel=1e-3)  # one example of eight classes each
     assert measured.spread.max() == 0
@@ -102,10 +73,10 @@ def test_an_output_that_ignores_its_inputs_is_an_error() -> None:
 
 def test_a_gradient_uphill_is_an_error_and_one_straight_through_is_not() -> None:
     def uphill(p: Any, batch: Any) -> jax.Array:
-        loss = _cross_entropy(_logits(p, batch[0]), batch[1])
+        loss = cross_entropy(logits(p, batch[0]), batch[1])
         return 2 * jax.lax.stop_gradient(loss) - loss
 
-    _, findings = _overfit(_subject(loss=uphill))
+    _, findings = _overfit(subject(loss=uphill))
     assert [(one.code, one.level) for one in findings] == [("GW401", "error")]
     assert "although the gradient is not 0" in findings[0].what
 
@@ -114,15 +85,15 @@ def test_a_gradient_uphill_is_an_error_and_one_straight_through_is_not() -> None
         hidden = hidden + jax.lax.stop_gradient(jnp.sign(hidden) - hidden)
         return hidden @ p["v"] + p["c"]
 
-    assert _overfit(_subject(signs))[1] == ()
+    assert _overfit(subject(signs))[1] == ()
 
 
 def test_a_penalty_that_outweighs_the_loss_is_only_noted() -> None:
     def loss(p: Any, batch: Any) -> jax.Array:
         squares = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(p))
-        return _cross_entropy(_logits(p, batch[0]), batch[1]) + 5.0 * squares
+        return cross_entropy(logits(p, batch[0]), batch[1]) + 5.0 * squares
 
-    findings = _overfit(_subject(loss=loss))[1]
+    findings = _overfit(subject(loss=loss))[1]
     assert all(one.level == "note" for one in findings)
 
 
@@ -132,7 +103,7 @@ def test_examples_differ_and_come_from_all_classes() -> None:
     rows = chosen_rows((inputs, targets), 6)
     assert sorted(targets[rows].tolist()) == [0, 0, 1, 1, 2, 2]
     assert len(set(inputs[rows, 0])) == 6
-    assert measure_overfit(_subject(batch=(BATCH[0][:1], BATCH[1][:1])), key=KEY) is None
+    assert measure_overfit(subject(batch=(BATCH[0][:1], BATCH[1][:1])), key=KEY) is None
 
 
 def _measured(**changed: Any) -> OverfitMeasured:
@@ -165,7 +136,7 @@ def test_only_what_is_certain_is_an_error() -> None:
 
 def test_an_equinox_net_is_learned_by_heart_with_a_part_of_it_frozen() -> None:
     net = eqx.nn.MLP(64, 10, 16, 1, key=jax.random.key(0))
-    loss = lambda model, x, y: _cross_entropy(jax.vmap(model)(x), y)  # noqa: E731
+    loss = lambda model, x, y: cross_entropy(jax.vmap(model)(x), y)  # noqa: E731
     measured = measure_overfit(Subject.of(loss, net, BATCH, frozen="layers.0.*"), updates=100, key=KEY)
     assert measured is not None
     assert measured.learned
