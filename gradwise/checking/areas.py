@@ -56,6 +56,12 @@ from .verdict import Numbers, Present, Probes, judge, measure_probes
 from .wiring import find_wiring, measure_wiring
 
 Found = tuple[Iterable[Finding], dict[str, Any]]
+
+
+class NotAsked(Exception):
+    """There is nothing to ask in an area, and what would have to be known."""
+
+
 _PROBED = 1000  # examples that probes are fitted and judged on
 
 
@@ -174,6 +180,8 @@ def _wiring(case: Case) -> Found:
 
 def _padding(case: Case) -> Found:
     measured = measure_poison(case.subject, key=case.named("padding"))
+    if not measured.mark and not measured.buffers:
+        raise NotAsked("nothing in the batch marks padding or weights")
     return find_poison(measured), measured.plain()
 
 
@@ -185,7 +193,9 @@ def _start(case: Case) -> Found:
 
 def _overfit(case: Case) -> Found:
     measured = measure_overfit(case.subject, key=case.named("overfit"))
-    return find_overfit(measured), {} if measured is None else measured.plain()
+    if measured is None:
+        raise NotAsked("needs several different examples")
+    return find_overfit(measured), measured.plain()
 
 
 def _rates(case: Case) -> Found:
@@ -214,7 +224,9 @@ def _growth(case: Case) -> Found:
         grown: Growth | None = recipe_growth(case.prepared.recipe, case.dataset, key=case.key)
     else:
         grown = subject_growth(case.subject, key=case.named("growth"))
-    return find_growth(grown, place=case.subject.place), {} if grown is None else grown.plain()
+    if grown is None:
+        raise NotAsked("needs `train` and `valid`")
+    return find_growth(grown, place=case.subject.place), grown.plain()
 
 
 def _probed(case: Case, record: Fit) -> Probes:

@@ -61,11 +61,13 @@ def _cause(finding: Finding, present: set[str]) -> str:
 
 
 def settled(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings, worst first, consequences as notes.
+    """The findings, worst first, consequences as notes; of several with one code at one place the worst alone.
 
     A cause must be at least a warning, and as serious as what it is to explain unless it stands nearer to the root.
     """
-    given = worst_first(findings)
+    given = tuple({(finding.code, finding.where): finding for finding in reversed(worst_first(findings))}.values())[
+        ::-1
+    ]
     present = {finding.code for finding in given if finding.level != "note"}
     told = []
     for finding in given:

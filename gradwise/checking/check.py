@@ -29,12 +29,13 @@ from ..core.finding import Finding
 from ..core.recipe import Recipe, to_plain
 from ..core.record import Fit, finite, write_whole
 from ..training.checkpoint import digest
-from .areas import OF_RECIPE, OF_SUBJECT, Area, Case
+from .areas import OF_RECIPE, OF_SUBJECT, Area, Case, NotAsked
 from .causes import settled
 from .diagnose import diagnose
 from .fingerprint import fingerprint
 from .recipes import prepare
-from .subject import Subject
+from .rehearsal import trainer
+from .subject import ARGUMENTS, Subject, told
 from .verdict import Judgement, judge, judge_findings
 
 PARTIAL = "check.partial.json"
@@ -56,7 +57,8 @@ class Keeping:
 Result = tuple[Ran, tuple[Finding, ...], dict[str, Any]]
 
 
-def _chosen(areas: dict[str, Area], only: Sequence[str]) -> dict[str, Area]:
+def _chosen(areas: dict[str, Area], only: str | Sequence[str]) -> dict[str, Area]:
+    only = [only] if isinstance(only, str) else only
     for name in only:
         if name not in areas:
             raise RequestError(f"there is no check {name!r} here.{nearest(name, areas)}")
@@ -100,7 +102,9 @@ def _run(name: str, area: Area, case: Case) -> Result:
     try:
         with np.errstate(all="ignore"):  # values that are no numbers are findings here, not warnings
             found, evidence = area(case)
-    except Exception as problem:
+    except NotAsked as reason:
+        return Ran(name, "not asked", time.monotonic() - begun, str(reason)), (), {}
+    except Exception as problem:  # of the user's program, whatever it is
         first = (str(problem).strip().splitlines() or [""])[0]
         why = f"{type(problem).__name__}: {first}"
         return Ran(name, "left out", time.monotonic() - begun, why), (), {}
@@ -115,7 +119,8 @@ def _said(case: Case, findings: tuple[Finding, ...], ran: Sequence[Ran]) -> Judg
     if case.numbers is not None and not any(one.level == "error" for one in findings):
         said = judge(case.numbers, findings)
     else:
-        said = judge_findings(findings, case.subject.name, len(ran) - len(left_out))
+        passed = sum(one.outcome in ("passed", "found") for one in ran)
+        said = judge_findings(findings, case.subject.name, passed)
     without = f" Not run: {', '.join(left_out)}." if left_out else ""
     return dataclasses.replace(said, sentence=said.sentence + without)
 
@@ -144,10 +149,11 @@ def _record(
     name: str, said: Judgement, findings: tuple[Finding, ...], results: dict[str, Result], seconds: float, seed: int
 ) -> Checked:
     evidence = {area: found for area, (_, _, found) in results.items() if found}
+    known = {finding.code for finding in findings}
     return Checked(
         subject=name,
         verdict=said.sentence,
-        findings=(*findings, *said.findings),
+        findings=(*findings, *(finding for finding in said.findings if finding.code not in known)),
         remedies=said.remedies,
         ran=tuple(ran for ran, _, _ in results.values()),
         evidence={**evidence, "verdict": dict(finite({"kind": said.kind, **said.evidence}))},
@@ -158,11 +164,23 @@ def _record(
     )
 
 
+def _try_update(subject: Subject) -> None:
+    """Refuses an optimiser that cannot make a single update: no check that trains would say anything."""
+    if subject.optimiser is None:
+        return
+    optimiser, update = trainer(subject)
+    try:
+        jax.eval_shape(lambda p: update(p, optimiser.init(p), subject.batch, jax.random.key(0)), subject.parameters)
+    except Exception as problem:  # of the optimiser, whatever it is
+        raise RequestError(f"the optimiser cannot update these parameters: {told(problem)}") from problem
+
+
 def check_subject(
-    subject: Subject, *, key: Key[Array, ""], only: Sequence[str] = (), keeping: Keeping = Keeping()
+    subject: Subject, *, key: Key[Array, ""], only: str | Sequence[str] = (), keeping: Keeping = Keeping()
 ) -> Checked:
     """All checks of a loss, a model and a batch."""
     areas = _chosen(OF_SUBJECT, only)
+    _try_update(subject)
     seed = keys.seed_of(key)
     return _checked(subject.name, Case(subject, key), areas, keeping, lambda: fingerprint(subject, seed), seed)
 
@@ -172,7 +190,7 @@ def check_recipe(
     dataset: Dataset,
     *,
     key: Key[Array, ""],
-    only: Sequence[str] = (),
+    only: str | Sequence[str] = (),
     keeping: Keeping = Keeping(),
     command: str = "",
 ) -> Checked:
@@ -205,8 +223,8 @@ def check(
     model: Any = None,
     batch: Any = None,
     *,
-    key: Key[Array, ""] | None = None,
-    only: Sequence[str] = (),
+    key: Key[Array, ""] | int | None = None,
+    only: str | Sequence[str] = (),
     keeping: Keeping = Keeping(),
     **more: Any,
 ) -> Checked:
@@ -215,7 +233,10 @@ def check(
     `only` names the checks to run. For a loss, `more` is what else is known of its training (see `Subject.of`):
     `apply`, `evaluate`, `train`, `valid`, `test`, `batches`, `optimiser`, `frozen`, `task`, `columns`.
     """
-    key = jax.random.key(0) if key is None else key
+    key = jax.random.key(key or 0) if key is None or isinstance(key, int) else key
+    for name in more:
+        if name not in ARGUMENTS:
+            raise RequestError(f"check has no argument `{name}`.{nearest(name, ARGUMENTS)}")
     if isinstance(loss, Fit):
         return check_record(loss)
     if isinstance(loss, Recipe):

@@ -8,11 +8,13 @@ the updates themselves drove into saturation or killed.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..core.finding import Finding
+from ..core.loops import turn_of
 from .codes import found
 from .flow import COLUMNS, FlowMeasured, LayerMeasured, Stretch, plain_value
 
@@ -136,6 +138,22 @@ def _inverse(value: float) -> float:
     return 1.0 / value if value > 0.0 else 0.0
 
 
+def _steps_whole(layers: Sequence[LayerMeasured]) -> list[LayerMeasured]:
+    """Steps of recurrent networks with their largest gradient and activation: one gate may well be shut at a step."""
+
+    steps = [(layer.step_of, turn_of(layer.name)) if layer.step_of else place for place, layer in enumerate(layers)]
+    largest: dict[Any, dict[str, tuple[float, float]]] = {}
+    for step, layer in zip(steps, layers, strict=True):
+        of = largest.setdefault(step, {"gradient": (0.0, 0.0), "rms": (0.0, 0.0)})
+        for name, (before, after) in of.items():
+            mine = getattr(layer, name)
+            of[name] = max(before, mine[0]), max(after, mine[1])
+    return [
+        replace(layer, gradient=largest[step]["gradient"], rms=largest[step]["rms"])
+        for step, layer in zip(steps, layers, strict=True)
+    ]
+
+
 def _falls(layers: Sequence[LayerMeasured], of: Callable[[LayerMeasured, int], float]) -> tuple[float, float, int, int]:
     """The largest factor by which something falls from a layer to one below it, that factor after, and the layers."""
     worst = (0.0, 0.0, 0, 0)
@@ -148,7 +166,7 @@ def _falls(layers: Sequence[LayerMeasured], of: Callable[[LayerMeasured, int], f
 
 
 def _vanishing(measured: FlowMeasured) -> list[Finding]:
-    layers = measured.layers
+    layers = _steps_whole(measured.layers)
     factor, after, low, high = _falls(layers, lambda layer, when: layer.gradient[when])
     if not (factor > VANISHED and after > NOT_REPAIRED):
         return []
@@ -171,7 +189,7 @@ def _vanishing(measured: FlowMeasured) -> list[Finding]:
 
 
 def _exploding(measured: FlowMeasured) -> list[Finding]:
-    layers = measured.layers
+    layers = _steps_whole(measured.layers)
     rise, risen, first, last = _falls(layers, lambda layer, when: _inverse(layer.gradient[when]))
     grow, grown, below, top = _falls(layers, lambda layer, when: layer.rms[when])
     word = "gradient"

@@ -310,7 +310,8 @@ def find_overfit(measured: OverfitMeasured | None) -> tuple[Finding, ...]:
     stuck = np.all(measured.starts - measured.ends <= _STUCK * np.abs(measured.starts)) and bool(
         np.all(measured.slopes > 1e-2) and not least - measured.second > _STUCK * abs(least)
     )
-    at_chance = measured.criterion >= _CONSTANT * measured.constant
+    criterion = float(np.fmin(measured.criterion, measured.second))
+    at_chance = criterion >= _CONSTANT * measured.constant
     ignores = at_chance and bool(np.all(measured.spread <= _NO_SPREAD))
     easier = "gradwise.check(..., only=['gradient', 'wiring']): is the gradient right, and every input used?"
     if ignores:
@@ -323,8 +324,8 @@ def find_overfit(measured: OverfitMeasured | None) -> tuple[Finding, ...]:
         tries = f"L-BFGS from {len(measured.ends)} starting points and Adam at {len(ADAM_RATES)} rates"
         what = f"{handful} cannot be learned by heart: {at_most}, although the gradient is not 0 ({tries})."
         level = "error"
-    elif at_chance or measured.criterion > 0.3 * measured.constant:
-        share = measured.criterion / measured.constant
+    elif at_chance or criterion > 0.3 * measured.constant:
+        share = criterion / measured.constant
         what = (
             f"{handful} were not learned by heart by {measured.parameters} parameters: {at_most}, "
             f"{share:.0%} of what the best constant has."

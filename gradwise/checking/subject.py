@@ -23,11 +23,25 @@ from jaxtyping import Array, PyTree, Scalar
 
 from ..core.errors import RequestError
 from ..core.parts import Batch, apply_batch, deterministic
+from ..core.program import is_library
 from ..core.tree import matching, named_leaves, trainable
 
 _KEYS = ("key", "rng", "rngs", "prng", "prng_key", "rng_key", "seed")
 _INPUTS = ("inputs", "x", "X", "image", "images", "features", "input", "data", "tokens")
+_SIGNATURES = "It may be loss(model, batch), loss(model, batch, key), loss(model, x, y) or loss(model, x, y, key)."
 _TARGETS = ("targets", "y", "Y", "label", "labels", "target", "output", "outputs")
+
+
+def told(problem: BaseException) -> str:
+    """An error of the user's program in a line, with the line of theirs that it came from."""
+    where, last = "", problem.__traceback__
+    while last is not None:
+        code = last.tb_frame.f_code
+        if not is_library(code.co_filename):
+            where = f" ({code.co_filename.rpartition('/')[2]}:{last.tb_lineno} in {code.co_name})"
+        last = last.tb_next
+    first = (str(problem).strip().splitlines() or [""])[0]
+    return f"{type(problem).__name__}: {first}{where}"
 
 
 def _arguments(function: Callable[..., Any], optional: bool = False) -> list[str]:
@@ -211,8 +225,15 @@ class Subject:
             raise RequestError(f"`loss` must be a function loss(model, batch, key); got a {type(loss).__name__}.")
         parameters, model_of = _parted(model)
         if not jax.tree.leaves(parameters):
-            raise RequestError(f"the model ({type(model).__name__}) has no trainable array: there is nothing to check.")
-        count_of(batch)
+            whole = any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(model))
+            why = "its arrays are whole numbers; make them `jnp.float32`" if whole else "there is nothing to check"
+            raise RequestError(f"the model ({type(model).__name__}) has no trainable array: {why}.")
+        if not count_of(batch):
+            raise RequestError("the batch has no examples: its arrays begin with an axis of length 0.")
+        if optimiser is not None and not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
+            raise RequestError(
+                f"`optimiser` must be an Optax transformation, as optax.adam(1e-3); got a {type(optimiser).__name__}."
+            )
         value = _value_of(loss, model_of, parameters, batch)
         if apply is None and callable(model):
             default = _default_apply(model)
@@ -247,15 +268,28 @@ class Subject:
         except RequestError:
             raise
         except Exception as problem:
-            told = str(problem).strip().splitlines()
-            raise RequestError(
-                f"the loss cannot be computed on this batch: {type(problem).__name__}: {told[0] if told else ''}"
-            ) from problem
+            how = f" {_SIGNATURES}" if isinstance(problem, TypeError) and "argument" in str(problem) else ""
+            raise RequestError(f"the loss cannot be computed on this batch: {told(problem)}.{how}") from problem
         if given.shape != () or not jnp.issubdtype(given.dtype, jnp.floating):
             raise RequestError(
                 f"the loss must be one number; it is {given.dtype} of shape {given.shape}. "
                 "Take its mean over the batch."
             )
+        if self.frozen and not self.frozen_names:
+            raise RequestError(f"frozen={self.frozen!r} fits no parameter; they are {', '.join(self.names[:6])}, ...")
+        self._check_evaluation()
+
+    def _check_evaluation(self) -> None:
+        if not self.own_evaluation or self.evaluated is None:
+            return
+        inputs = inputs_of(self.batch)
+        try:
+            jax.eval_shape(self.evaluated, self.parameters, inputs)
+        except Exception:  # it need not be a program of JAX's: then it must at least run
+            try:
+                self.evaluated(self.parameters, inputs)
+            except Exception as problem:
+                raise RequestError(f"`evaluate` cannot be called on the inputs: {told(problem)}.") from problem
 
     @property
     def count(self) -> int:
@@ -286,6 +320,9 @@ class Subject:
         """The same subject on the first so many examples of its batch."""
         rows = np.arange(min(count, self.count))
         return dataclasses.replace(self, batch=take(self.batch, rows))
+
+
+ARGUMENTS = tuple(name for name in inspect.signature(Subject.of).parameters if name not in ("loss", "model", "batch"))
 
 
 def _forms(loss: Callable[..., Any], batch: Any) -> list[tuple[bool, bool]]:

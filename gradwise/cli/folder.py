@@ -73,7 +73,7 @@ def check(folder: Path, *, resume: bool, overwrite: bool) -> None:
         )
 
 
-def _make(folder: Path) -> list[Path]:
+def make(folder: Path) -> list[Path]:
     """Makes the folder, with a trial file to see that it can be written; returns the folders that are new."""
     new = [one for one in (folder, *folder.parents) if not os.path.lexists(one)]
     try:
@@ -81,14 +81,15 @@ def _make(folder: Path) -> list[Path]:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as problem:
-        _remove_empty(new)
+        remove_empty(new)
         raise RequestError(f"--out {folder} cannot be written: {problem.strerror}. Choose another.") from None
     return new
 
 
-def _remove_empty(folders: list[Path]) -> None:
+def remove_empty(folders: list[Path]) -> None:
+    """Takes back the folders that `make` made and nothing was written to."""
     for folder in folders:
-        if folder.is_dir() and not any(folder.iterdir()):
+        if os.path.isdir(folder) and not any(folder.iterdir()):  # false, not an error, for a name that is too long
             folder.rmdir()
 
 
@@ -104,13 +105,13 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
         shutil.rmtree(next_, ignore_errors=True)  # a replacement that was never finished
     occupied = overwrite and folder.exists() and any(folder.iterdir())
     work = next_ if occupied else working(folder) if resume else folder
-    new = _make(work)
+    new = make(work)
     for left_over in work.glob(_STAGING + "*"):
         shutil.rmtree(left_over, ignore_errors=True)
     try:
         yield work
     finally:
-        _remove_empty([*work.glob(LAYER), next_, *new])
+        remove_empty([*work.glob(LAYER), next_, *new])
 
 
 def _move(work: Path, folder: Path) -> None:

@@ -294,10 +294,20 @@ def _check(
     weight: surface.Weight = None,
     test: surface.Test = None,
     seed: surface.Seed = None,
-    sets: surface.Sets = None,
+    sets: Annotated[
+        list[str] | None,
+        option(
+            "--set",
+            panel=TRAIN,
+            metavar="PATH=VALUE",
+            help="Turn a knob, as in fit; gradwise fit DATA --dry-run lists them; repeatable.",
+        ),
+    ] = None,
     only: Annotated[
         list[str] | None,
-        option("--only", panel=RUN, metavar="CHECK", help="Run this check alone: gradient, data, ...; repeatable."),
+        option(
+            "--only", panel=RUN, metavar="CHECK", help="Run these checks alone: gradient, or data,gradient; repeatable."
+        ),
     ] = None,
     out: surface.Out = None,
     resume: surface.Resume = False,

@@ -152,6 +152,7 @@ class DataOptions:
     """What is to be learned from, and what counts: the options that every learning command has."""
 
     verb: ClassVar[str] = ""
+    asks: ClassVar[str] = "what is to be learned from? Give DATA: a file, a named set such as iris, or -."
     exclusive: ClassVar[tuple[tuple[str, str, str], ...]] = (
         ("resume", "overwrite", "one goes on with what is there, the other replaces it"),
         ("group", "time", "a split follows one of them"),
@@ -173,7 +174,7 @@ class DataOptions:
         """Refuses options that cannot be meant together."""
         asked: Any = self
         if not self.data:
-            raise RequestError("what is to be learned from? Give DATA: a file, a named set such as iris, or -.")
+            raise RequestError(self.asks)
         if self.data == self.test:
             raise RequestError(f"DATA and --test are both {self.data}: a test set holds other examples.")
         for one, other, why in self.exclusive:

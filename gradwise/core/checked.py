@@ -14,7 +14,10 @@ FILE = "check.json"
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """One check that was run, or was not and why. `outcome` is "passed", "found" or "left out"."""
+    """One check that was run, or was not and why.
+
+    `outcome` is "passed" or "found"; "not asked" where there is nothing to ask; "left out" where it could not be run.
+    """
 
     name: str
     outcome: str

@@ -35,7 +35,7 @@ def check_verdict(record: Checked) -> Verdict:
         for name in ("error", "warning", "note")
         if (count := sum(finding.level == name for finding in record.findings))
     ]
-    ran = sum(one.outcome != "left out" for one in record.ran)
+    ran = sum(one.outcome in ("passed", "found") for one in record.ran)
     story = f"{ran} check{'' if ran == 1 else 's'} in {words.duration(record.seconds)}."
     # A long verdict is not set in the largest type: its first clause is the headline, the rest follows.
     first, mark, rest = record.verdict.partition(": ")

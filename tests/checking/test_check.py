@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 import pytest
 
 import gradwise
@@ -51,6 +52,25 @@ def test_an_area_that_cannot_be_run_says_why_and_costs_nothing_but_itself(monkey
     }
     assert record.ran[1].why == "TypeError: the loss insists on 40 rows"
     assert record.verdict.endswith("passed. Not run: padding.")
+
+
+def test_what_there_is_nothing_to_ask_about_is_not_called_passed() -> None:
+    record = gradwise.check(_loss, MODEL, (X, Y), only=["padding", "start", "growth"])
+    assert {ran.name: (ran.outcome, ran.why) for ran in record.ran if ran.name != "start"} == {
+        "padding": ("not asked", "nothing in the batch marks padding or weights"),
+        "growth": ("not asked", "needs `train` and `valid`"),
+    }
+    assert record.verdict == "Nothing stands out: 1 check of _loss passed."
+
+
+def test_a_wrong_request_is_told_in_a_line() -> None:
+    with pytest.raises(RequestError, match=r"check has no argument `optimizer`. Did you mean 'optimiser'?"):
+        gradwise.check(_loss, MODEL, (X, Y), optimizer=optax.adam(1e-3))
+    labels = {"w": "moved", "v": "lost"}
+    parted = optax.multi_transform({"moved": optax.adam(1e-3)}, labels)
+    with pytest.raises(RequestError, match="the optimiser cannot update these parameters: ValueError"):
+        gradwise.check(_loss, MODEL, (X, Y), optimiser=parted)
+    assert [ran.name for ran in gradwise.check(_loss, MODEL, (X, Y), only="start", key=3).ran] == ["start"]
 
 
 def test_one_seed_gives_one_record() -> None:
@@ -103,3 +123,5 @@ def test_the_record_of_a_run_is_judged_without_running_anything() -> None:
     assert said.verdict
     assert [ran.name for ran in said.ran] == ["record"]
     assert all(finding.code for finding in said.findings)
+    told = [(finding.code, finding.where) for finding in said.findings]
+    assert len(set(told)) == len(told)

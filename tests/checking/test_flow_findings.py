@@ -86,6 +86,16 @@ def test_steps_of_a_recurrent_layer_are_one_layer_to_what_is_dead_and_have_a_rem
     assert "orthogonal" in vanishing.next
 
 
+def test_a_gate_that_is_shut_at_one_step_is_no_vanishing_gradient() -> None:
+    step = dataclasses.replace(SOUND, name="cell[0]", step_of="model.py:7 in step", above=(2,))
+    gate = dataclasses.replace(step, name="cell[0] (2)", gradient=(1e-7, 1e-7))
+    top = dataclasses.replace(SOUND, name="top")
+    assert not find_flow(FlowMeasured((step, gate, top)))
+    assert told(find_flow(FlowMeasured((gate, dataclasses.replace(gate, name="cell[0] (3)"), top)))) == [
+        ("GW604", "warning", "cell[0] (2)")
+    ]
+
+
 def test_a_change_of_width_is_no_stretch() -> None:
     def stretched(forwards: float, backwards: float, last: bool = False, singular: tuple[float, ...] = ()):
         return find_flow(FlowMeasured(stretches=(Stretch("a", "b", forwards, backwards, np.array(singular), last),)))

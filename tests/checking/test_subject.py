@@ -126,8 +126,29 @@ def test_what_cannot_be_checked_is_refused_in_a_line() -> None:
         Subject.of(lambda m, x, y: m["v"], WEIGHTS, (X, Y))
     with pytest.raises(RequestError, match="has no trainable array"):
         Subject.of(lambda m, x, y: 0.0, {"n": 3}, (X, Y))
+    with pytest.raises(RequestError, match=r"KeyError: 'v' \(test_subject.py:\d+ in <lambda>\)"):
+        Subject.of(lambda m, x, y: m["v"], WEIGHTS, (X, Y))
+    with pytest.raises(RequestError, match=r"It may be loss\(model, batch\), loss\(model, batch, key\)"):
+        Subject.of(lambda m, b, key, alpha, beta: 0.0, WEIGHTS, (X, Y))
+    with pytest.raises(RequestError, match=r"its arrays are whole numbers; make them `jnp.float32`"):
+        Subject.of(lambda m, x, y: 0.0, {"n": np.arange(3)}, (X, Y))
+    with pytest.raises(RequestError, match="the batch has no examples"):
+        Subject.of(_mean, WEIGHTS, (X[:0], Y[:0]))
+    with pytest.raises(RequestError, match=r"`optimiser` must be an Optax transformation, .*; got a float"):
+        Subject.of(_mean, WEIGHTS, (X, Y), optimiser=0.1)
+    with pytest.raises(RequestError, match=r"frozen='encoder.*' fits no parameter; they are w"):
+        Subject.of(_mean, WEIGHTS, (X, Y), frozen="encoder.*")
+    with pytest.raises(
+        RequestError, match=r"`evaluate` cannot be called on the inputs: ZeroDivisionError.* in <lambda>"
+    ):
+        Subject.of(_mean, WEIGHTS, (X, Y), evaluate=lambda m, x: 1 / 0)
     with pytest.raises(RequestError, match="no array whose first axis counts the examples"):
         Subject.of(lambda m, b: 0.0, WEIGHTS, {"a": 1.0})
+
+
+def test_an_evaluation_need_not_be_a_program_of_jax() -> None:
+    subject = Subject.of(_mean, WEIGHTS, (X, Y), evaluate=lambda m, x: np.asarray(x) @ np.asarray(m["w"]))
+    assert subject.own_evaluation
 
 
 def test_numbers_become_64_bits_and_whole_numbers_stay() -> None:

@@ -1,9 +1,15 @@
 """`gradwise check` and `gradwise explain`: your own problem, data, a run; what is said, written and exited with."""
 
+import dataclasses
 import json
+import shlex
 from pathlib import Path
 
 import pytest
+
+from gradwise.cli.checking import show_checked
+from gradwise.core.checked import Checked
+from gradwise.core.finding import Finding
 
 OWN = """
 import jax.numpy as jnp, numpy as np
@@ -23,6 +29,15 @@ def raising():
 
 def returning():
     return 3
+
+def needing(width, *, depth, seed=0):
+    return 3
+
+def misspelt():
+    return dict(zip(("loss", "model", "batch"), make_problem()), optimizer=None)
+
+def stopping():
+    raise KeyboardInterrupt
 """
 SOUND, BROKEN = OWN.format(more=""), OWN.format(more="+ jnp.nan * jnp.sum(model['v'])")
 FAST = ("--only", "gradient", "--no-report")
@@ -33,6 +48,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sound_problem.py").write_text(SOUND)
     (tmp_path / "broken_problem.py").write_text(BROKEN)
+    (tmp_path / "torn.py").write_text("x = 1\ndef f(:\n")
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n3,4\n")
+    for name, file in (("checked", "check.json"), ("checked", "report.html"), ("cut", "check.partial.json")):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / file).touch()
+    (tmp_path / "a study").mkdir()
+    (tmp_path / "a study" / "result.json").write_text('{"kind": "study"}')
     return tmp_path
 
 
@@ -68,6 +90,24 @@ def test_an_error_exits_with_1_and_json_is_all_there_is_on_standard_output(here,
         (("sound_problem.py:make_problem", "--only", "gradeint"), "there is no check 'gradeint' here. Did you mean"),
         (("sound_problem.py:make_problem", "--set", "model.widths=3"), "--set turns knobs of a recipe"),
         (("nothing.csv",), "nothing.csv"),
+        (("sound_problem.py",), "sound_problem.py: which function? Name one without arguments, sound_problem.py:FUNC"),
+        (("sound_problem.py:",), "it defines loss, make_problem, raising, returning, needing, misspelt, stopping."),
+        (("sound_problem.py:a.b",), "which function?"),
+        (("missing.py",), "missing.py: there is no file missing.py."),
+        (("torn.py",), "torn.py is not Python that can be read: invalid syntax (line 2)."),
+        (("sound_problem.py:xyz",), "no function `xyz`. It is one of: loss, make_problem, raising, returning, needing"),
+        (("sound_problem.py:needing",), "needing must take no arguments, and needs width, depth: give them defaults"),
+        (
+            ("sound_problem.py:misspelt",),
+            "sound_problem.py:misspelt: check has no argument `optimizer`. Did you mean 'optimiser'?",
+        ),
+        (("sound_problem.py:make_problem", "--target", "y"), "--target says how a file of data is to be read; a probl"),
+        (("sound_problem.py:make_problem", "--drop", "a"), "--drop says how a file of data is to be read"),
+        (("table.csv",), "with --target, or learn features of all with gradwise fit --unsupervised. The columns are"),
+        (("checked",), "checked holds a check already, not a run: open checked/report.html"),
+        (("cut",), "cut holds a check that was cut short: name what was checked, --out cut --resume."),
+        (("a study",), "a study holds a study; its own page says what was found: gradwise report 'a study'"),
+        ((), "file.py:function or package.module:function, or the folder of a finished run."),
     ],
 )
 def test_a_wrong_request_is_told_in_a_line_and_leaves_nothing(words, said, here, gradwise):
@@ -77,6 +117,55 @@ def test_a_wrong_request_is_told_in_a_line_and_leaves_nothing(words, said, here,
     assert said in done.err
     assert done.err.count("\n") == 1
     assert not (here / "mine").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_its_reason_and_nothing_of_it_stays(here, gradwise):
+    done = gradwise("check", "sound_problem.py:make_problem", *FAST, "--out", "new/" + "x" * 300)
+    assert done.code == 2
+    assert "xxx cannot be " in done.err
+    assert "File name too long. Choose another." in done.err
+    assert not (here / "new").exists()
+    (here / "new").write_text("")
+    done = gradwise("check", "sound_problem.py:make_problem", *FAST, "--out", "new/deep")
+    assert done.code == 2
+    assert "--out new/deep cannot be written: Not a directory. Choose another." in done.err
+
+
+def test_several_checks_can_be_named_between_commas(here, gradwise):
+    words = ("check", "sound_problem.py:make_problem", "--only", "data, padding", "--only", "choices", "--no-report")
+    told = json.loads(gradwise(*words, "--json", "--out", "mine").out)
+    assert {one["name"] for one in told["ran"]} == {"data", "padding", "choices"}
+
+
+def test_a_check_that_is_interrupted_says_how_to_go_on(here, gradwise, monkeypatch):
+    done = gradwise("check", "sound_problem.py:stopping", "--out", "mine")
+    assert done.code == 130
+    assert done.err == (
+        "error: interrupted before any check was finished: nothing was kept, so begin again without --resume.\n"
+    )
+    assert not (here / "mine").exists()
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    words = ("check", "sound_problem.py:make_problem", "--only", "padding")
+    with monkeypatch.context() as patched:
+        patched.setattr("gradwise.cli.checking.write_checked", stop)
+        done = gradwise(*words, "--out", "my check", "--on", "cpu")
+    assert done.code == 130
+    told = "gradwise check sound_problem.py:make_problem --only padding --out 'my check' --resume --on cpu"
+    assert done.err == f"error: interrupted. What was finished is kept; go on with: {told}\n"
+    assert gradwise(*shlex.split(told)[1:], "--no-report").code == 0
+
+
+def test_explain_is_recommended_for_the_worst_finding_that_is_no_note(capsys):
+    levels = (("GW302", "warning"), ("GW101", "note"), ("GW304", "error"))
+    found = tuple(Finding(level=level, what="this", code=code) for code, level in levels)
+    record = Checked("mine", "Broken.", found, (), (), {}, 0.0, 0, "", {})
+    show_checked(record, None)
+    assert "explain  gradwise explain GW304" in capsys.readouterr().out
+    show_checked(dataclasses.replace(record, findings=found[1:2]), None)
+    assert "explain" not in capsys.readouterr().out
 
 
 def test_a_folder_that_exists_is_refused(here, gradwise):
@@ -119,6 +208,7 @@ def test_a_run_is_judged_by_its_record_and_never_written_over(a_run, gradwise):
     before = (a_run / "report.html").read_bytes()
     assert gradwise("check", "run", "--out", "judged", "--quiet", "--no-report").code == 0
     assert "--only has nothing to act on" in gradwise("check", "run", "--only", "rates").err
+    assert "--target has nothing to act on" in gradwise("check", "run", "--target", "kind").err
     refused = gradwise("check", "flowers.csv", "--target", "kind", *FAST, "--out", "run", "--overwrite")
     assert refused.code == 2
     assert "holds a run, which a check would write over" in refused.err
