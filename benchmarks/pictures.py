@@ -28,9 +28,9 @@ QUIET = [
 DESK, PHONE = ["--window-size=1100,1500"], ["--window-size=500,1500", "--blink-settings=preferredColorScheme=0"]
 # What is shown, under which name, and the pictures of its report.
 SHOWN = {
-    "demo": (["fit", "digits", "--out", "runs/digits"], "report"),
-    "search_demo": (["search", "digits", "--budget", "60s", "--out", "runs/digits"], "study"),
-    "check_demo": (["check", "problem.py:make_problem", "--out", "runs/digits"], "check"),
+    "demo": (["fit", "digits", "--out", "runs/fit"], "report"),
+    "search_demo": (["search", "digits", "--budget", "60s", "--out", "runs/search"], "study"),
+    "check_demo": (["check", "problem.py:make_problem", "--out", "runs/check"], "check"),
 }
 OWN = HERE.parent / "examples" / "check.py"  # the problem with the bug
 
@@ -46,7 +46,7 @@ def show(name: str, arguments: list[str], picture: str, command: str, browser: s
             subprocess.run(run, cwd=folder, check=not finds, capture_output=True, env=environment)
             shutil.rmtree(Path(folder) / "runs")
         told = subprocess.run(run, cwd=folder, check=not finds, capture_output=True, text=True, env=environment).stdout
-        page = Path(folder) / "runs" / "digits" / "report.html"
+        page = Path(folder) / arguments[-1] / "report.html"
         for form, options in (("desk", DESK), ("phone", PHONE)):
             target = HERE.parent / "docs" / "pictures" / f"{picture}-{form}.png"
             target.parent.mkdir(parents=True, exist_ok=True)

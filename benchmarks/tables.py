@@ -79,11 +79,7 @@ def default_choices(result: dict[str, Any]) -> str:
     return show(result["rows"]) + "\n" + _source(result)
 
 
-def demo(result: dict[str, Any]) -> str:
-    return "```\n$ gradwise fit digits --out runs/digits\n" + result["output"].strip("\n") + "\n```\n" + _source(result)
-
-
-def search_demo(result: dict[str, Any]) -> str:
+def shown(result: dict[str, Any]) -> str:
     return f"```\n$ {result['shown']}\n" + result["output"].strip("\n") + "\n```\n" + _source(result)
 
 
@@ -368,11 +364,11 @@ TABLES = {
     "dae_speed_cpu": speed,
     "dae_speed_gpu": speed,
     "rbm_speed": speed,
-    "demo": demo,
+    "demo": shown,
     "optimiser_peers": optimiser_peers,
     "break_even": break_even,
-    "search_demo": search_demo,
-    "check_demo": search_demo,
+    "search_demo": shown,
+    "check_demo": shown,
     "watched_cpu": watched,
     "watched_gpu": watched,
     "search_vs_optuna": search_vs_optuna,
