@@ -258,6 +258,14 @@ def _together(values: np.ndarray, target: np.ndarray, task: str) -> float:
     return float(max(1 - ((columns[half:] - guess) ** 2).sum() / max(rest, 1e-300) for guess in guesses))
 
 
+def _filled(values: np.ndarray) -> np.ndarray:
+    """Missing values as a value of their own: a little below all others of their column, in its own units."""
+    known = ~np.isnan(values)
+    low, high = np.where(known, values, np.inf).min(0), np.where(known, values, -np.inf).max(0)
+    below = np.where(known.any(0), low - 0.1 * np.where(high > low, high - low, 1.0), 0.0)
+    return np.where(known, values, below)
+
+
 def measure_giving(part: Part, task: str, random: np.random.Generator) -> Giving | None:
     """The column that predicts the target best; None without a single target, or with fewer than 30 rows."""
     targets = part.targets
@@ -270,7 +278,7 @@ def measure_giving(part: Part, task: str, random: np.random.Generator) -> Giving
         return None
     columns = widest(part, _COLUMNS)
     values, target = part.table(rows, columns), target[rows]
-    values = np.where(np.isnan(values), np.nanmin(values, initial=0.0) - 1.0, values)  # missing: a value of its own
+    values = _filled(values)
     if task == "classes":
         target = np.unique(target, return_inverse=True)[1]
         scores = _class_scores(values, target, int(target.max()) + 1)

@@ -38,9 +38,10 @@ def check_verdict(record: Checked) -> Verdict:
     ran = sum(one.outcome in ("passed", "found") for one in record.ran)
     story = f"{ran} check{'' if ran == 1 else 's'} in {words.duration(record.seconds)}."
     # A long verdict is not set in the largest type: its first clause is the headline, the rest follows.
-    first, mark, rest = record.verdict.partition(": ")
-    if len(record.verdict) <= 90 or not mark or len(first) > 90:
-        first, rest = record.verdict, ""
+    verdict = record.verdict.replace("`", "")
+    first, mark, rest = verdict.partition(": ")
+    if len(verdict) <= 90 or not mark or len(first) > 90:
+        first, rest = verdict, ""
     told = ", ".join(counted) if counted else "nothing found"
     return Verdict(_sentence(first), " ".join(filter(None, (_sentence(rest), f"{_sentence(told)}."))), story)
 

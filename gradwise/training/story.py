@@ -27,6 +27,15 @@ def _smaller(recipe: Recipe) -> str:
     return f"divide the learning rate by 3 until it no longer happens{tried}."
 
 
+def _still_improving(history: dict[str, list[Any]]) -> bool:
+    """Whether the best model is the last one, and not by its loss alone: the score fell in the last quarter too."""
+    scores = np.asarray(history["valid_score"], np.float64)
+    if not len(scores) or not history["best"][-1]:
+        return False
+    early = scores[: max(1, 3 * len(scores) // 4)]
+    return len(scores) < 4 or bool(np.fmin.reduce(scores) < np.fmin.reduce(early))
+
+
 def find(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train: Dataset) -> tuple[Finding, ...]:
     """What a reader should know: warnings of the parts, and what the run itself shows."""
     found: list[Finding] = []
@@ -45,11 +54,8 @@ def find(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train:
                 where=learning_rate_of(recipe)[0],
             )
         )
-    ages = [age for age, best in zip(history["age_examples"], history["best"], strict=True) if best]
-    still = (
-        outcome.name in {"finished", "out_of_time", "interrupted"} and ages and ages[-1] == history["age_examples"][-1]
-    )
-    if still and type(recipe.stopping).__name__ != "Off":
+    ended = outcome.name in {"finished", "out_of_time", "interrupted"}
+    if ended and _still_improving(history) and type(recipe.stopping).__name__ != "Off":
         found.append(
             Finding(
                 "warning",

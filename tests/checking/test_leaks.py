@@ -121,3 +121,17 @@ def test_giving_is_judged_beside_the_other_columns(giving: Giving, level: str) -
     assert [(finding.level, finding.where) for finding in find_giving(giving, ("a", "b"))] == (
         [(level, "b")] if level else []
     )
+
+
+def test_a_missing_value_does_not_hide_its_column_behind_the_units_of_another() -> None:
+    random = np.random.default_rng(0)
+    classes = random.integers(0, 2, 300)
+    told = classes + 0.2 * random.normal(size=300)  # in units of 1, beside another column in millions
+    table = np.stack([classes, told, 1e6 * random.normal(size=300)], axis=1)
+    whole = measure_giving(Part("train", table, classes, (3,)), "classes", np.random.default_rng(1))
+    table[7, 1] = np.nan
+    missing = measure_giving(Part("train", table, classes, (3,)), "classes", np.random.default_rng(1))
+    assert whole is not None
+    assert missing is not None
+    assert missing.others > 0.95
+    assert abs(missing.others - whole.others) < 0.02

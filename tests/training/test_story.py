@@ -22,7 +22,13 @@ RECIPE = defaults.classification()
 
 
 def _history(*best: bool) -> dict[str, list[Any]]:
-    return {"age_examples": [10 * (number + 1) for number in range(len(best))], "best": list(best)}
+    """Validations, each better than the one before where it is the best."""
+    scores = [1.0 / (number + 1) if one else 1.0 for number, one in enumerate(best)]
+    return {
+        "age_examples": [10 * (number + 1) for number in range(len(best))],
+        "best": list(best),
+        "valid_score": scores,
+    }
 
 
 def test_a_quiet_run_tells_nothing() -> None:
@@ -46,6 +52,11 @@ def test_a_run_cut_while_it_improved_says_so(name: str, best: tuple[bool, ...], 
     assert any("still improving" in finding.what for finding in found) == told
     off = find(defaults.classification(stopping=Off()), _history(*best), Outcome(name, 10), TRAIN)
     assert not any("still improving" in finding.what for finding in off)
+
+
+def test_a_loss_that_falls_alone_is_no_improvement() -> None:
+    history = {**_history(*[True] * 12), "valid_score": [0.5, *[0.0] * 11]}  # the loss breaks ties for the best
+    assert find(RECIPE, history, Outcome("finished", 120), TRAIN) == ()
 
 
 def test_divergence_is_an_error_with_a_next_step() -> None:
