@@ -60,14 +60,20 @@ def _cause(finding: Finding, present: set[str]) -> str:
     return ""
 
 
+def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The first of each code at each place; what has no code is told by its words."""
+    first: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        first.setdefault((finding.code or finding.what, finding.where), finding)
+    return tuple(first.values())
+
+
 def settled(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings, worst first, consequences as notes; of several with one code at one place the worst alone.
 
     A cause must be at least a warning, and as serious as what it is to explain unless it stands nearer to the root.
     """
-    given = tuple({(finding.code, finding.where): finding for finding in reversed(worst_first(findings))}.values())[
-        ::-1
-    ]
+    given = _once(worst_first(findings))
     present = {finding.code for finding in given if finding.level != "note"}
     told = []
     for finding in given:

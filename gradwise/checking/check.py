@@ -126,11 +126,11 @@ def _said(case: Case, findings: tuple[Finding, ...], ran: Sequence[Ran]) -> Judg
 
 
 def _checked(
-    name: str, case: Case, areas: dict[str, Area], keeping: Keeping, fingerprint: Callable[[], str], seed: int
+    name: str, case: Case, areas: dict[str, Area], keeping: Keeping, mark: Callable[[], str], seed: int
 ) -> Checked:
     machine.use_compilation_cache()
     begun = time.monotonic()
-    about = fingerprint() if keeping.folder else ""
+    about = mark() if keeping.folder else ""
     kept = _kept(keeping, about)
     for area_name, area in areas.items():
         if area_name not in kept:
@@ -203,8 +203,11 @@ def check_recipe(
     prepared = prepare(recipe, dataset, key=key)
     seed = keys.seed_of(key)
     case = Case(prepared.subject, key, prepared, dataset, command)
-    told = (seed, command, to_plain(recipe), digest(dataset))
-    return _checked(dataset.name, case, areas, keeping, lambda: fingerprint(prepared.subject, *told), seed)
+
+    def mark() -> str:
+        return fingerprint(prepared.subject, seed, command, to_plain(recipe), digest(dataset))
+
+    return _checked(dataset.name, case, areas, keeping, mark, seed)
 
 
 def check_record(record: Fit) -> Checked:

@@ -110,24 +110,16 @@ def _load(text: str) -> Callable[..., Any]:
     except RequestError:
         raise
     except Exception as problem:
-        raise RequestError(f"{text} could not be imported: {_told(problem)}") from problem
+        from ..checking.subject import told
+
+        raise RequestError(f"{text} could not be imported: {told(problem)}") from problem
     function = getattr(module, attribute, None)
     if not callable(function):
         callables = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
         own = [key for key, value in callables.items() if getattr(value, "__module__", None) == module.__name__]
-        told = nearest(attribute, own or callables) or f" It defines {_listed(own)}." * bool(own)
-        raise RequestError(f"`{name}` has no function `{attribute}`.{told}")
+        near = nearest(attribute, own or callables) or f" It defines {_listed(own)}." * bool(own)
+        raise RequestError(f"`{name}` has no function `{attribute}`.{near}")
     return function
-
-
-def _told(problem: BaseException) -> str:
-    """An error of the user's code in a line, with the line of code where it arose."""
-    last = problem.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    where = f" (line {last.tb_lineno} of {Path(last.tb_frame.f_code.co_filename).name})" if last is not None else ""
-    first = (str(problem).strip().splitlines() or [""])[0]
-    return f"{type(problem).__name__}: {first}{where}"
 
 
 def _needed(function: Callable[..., Any]) -> list[str]:
@@ -142,6 +134,8 @@ def _needed(function: Callable[..., Any]) -> list[str]:
 
 def _made(text: str) -> dict[str, Any]:
     """The problem that the user's function makes, as the arguments of `check`."""
+    from ..checking.subject import Subject, told
+
     function = _load(text)
     needed = _needed(function)
     if needed:
@@ -152,15 +146,13 @@ def _made(text: str) -> dict[str, Any]:
     try:
         made = function()
     except Exception as problem:
-        raise RequestError(f"{text} failed: {_told(problem)}") from problem
+        raise RequestError(f"{text} failed: {told(problem)}") from problem
     if isinstance(made, Mapping):
         return dict(made)
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Recipe) and isinstance(made[1], Dataset):
         return {"loss": made[0], "model": made[1]}
     if isinstance(made, tuple) and len(made) == 3:
         return dict(zip(("loss", "model", "batch"), made, strict=True))
-    from ..checking.subject import Subject
-
     if isinstance(made, Subject):
         return {"loss": made}
     raise RequestError(f"{text} returned a {type(made).__name__}. It must return {_MAKES.removeprefix('returns ')}.")

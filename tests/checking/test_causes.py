@@ -2,6 +2,7 @@
 
 from gradwise.checking.causes import FOLLOWS, settled
 from gradwise.checking.codes import CODES, found
+from gradwise.core.finding import Finding
 
 
 def test_a_consequence_is_said_quietly() -> None:
@@ -37,3 +38,18 @@ def test_the_table_speaks_of_known_codes_and_has_no_circles() -> None:
         for one in both:  # where either may bring the other, the earlier row is the root
             told = settled([found(cause, "a.", level="error"), found(one, "b.", level="error")])
             assert {finding.code: finding.level for finding in told} == {one: "error", cause: "note"}
+
+
+def test_one_thing_is_told_once_and_what_has_no_code_by_its_words() -> None:
+    worse = found("GW205", "`b` never changes.", where="b", level="warning")
+    same, elsewhere = (
+        found("GW205", "1 column never changes.", where="b"),
+        found("GW205", "`c` never changes.", where="c"),
+    )
+    plain = [Finding("note", "one thing."), Finding("note", "another thing."), Finding("note", "one thing.")]
+    told = settled([same, worse, elsewhere, *plain])
+    assert [(one.level, one.what) for one in told if one.code] == [
+        ("warning", "`b` never changes."),
+        ("note", "`c` never changes."),
+    ]
+    assert [one.what for one in told if not one.code] == ["one thing.", "another thing."]
