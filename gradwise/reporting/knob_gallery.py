@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import analysis
-from ..analysis import Marginal, Relevance
+from ..analysis import Marginal, Relevance, marginal, pair, parallel, places_of, relevance_of
 from ..core.study import Study
 from . import knob_draw, words
 from .figure import Cell, Figure, Table
@@ -19,12 +18,12 @@ _SHOWN_KNOBS = 12
 _SHOWN_AXES = 9
 
 
-def relevance_of(study: Study, refits: int = 10) -> Relevance | None:
+def study_relevance(study: Study, refits: int = 10) -> Relevance | None:
     """Which knobs matter, where enough trials left a model to say so."""
     trials = study.searched
     if sum(trial.ok for trial in trials) < 2 * LEAST_TRIALS or len(study.space.dimensions) < 2:
         return None
-    return analysis.relevance_of(study.space, trials, worst=study.chance, seed=study.seed, refits=refits)
+    return relevance_of(study.space, trials, worst=study.chance, seed=study.seed, refits=refits)
 
 
 def relevance_figures(study: Study, found: Relevance | None) -> Iterator[Figure]:
@@ -71,7 +70,7 @@ def _asked(study: Study, found: Marginal) -> tuple[float, float]:
         return 0.0, 1.0
     asked: Any = study.asked[path].scale
     now: Any = study.space[path].scale
-    low, high = analysis.places_of(study.space[path], (asked.low, asked.high), found.axis)
+    low, high = places_of(study.space[path], (asked.low, asked.high), found.axis)
     return float(low) if asked.low > now.low else 0.0, float(high) if asked.high < now.high else 1.0
 
 
@@ -84,7 +83,7 @@ def marginals_of(study: Study, found: Relevance | None) -> list[Marginal]:
         if len(values) > 1:
             varied.append(path)
     varied.sort(key=lambda path: -weight.get(path, 0.0))
-    return [analysis.marginal(study.space, study.searched, path) for path in varied]
+    return [marginal(study.space, study.searched, path) for path in varied]
 
 
 def _knob_words(found: Marginal, name: str, asked: tuple[float, float], scale: Scale) -> str:
@@ -131,7 +130,7 @@ def pair_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
     if len(usable) < 2:
         return
     first, second = usable[0].axis.path, usable[1].axis.path
-    data, scale, short = analysis.pair(study.space, study.searched, first, second), scale_of(study), names_of(study)
+    data, scale, short = pair(study.space, study.searched, first, second), scale_of(study), names_of(study)
     names = short[first], short[second]
     left = margin([words.short(knob_draw.word(text), 10) for text in data.second.tick_labels])
     for of, title in (("minimum", "at their best"), ("mean", "on average")):
@@ -163,7 +162,7 @@ def parallel_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure
     if sum(trial.ok for trial in trials) < LEAST_TRIALS or not found:
         return
     chosen = [one.axis.path for one in found[:_SHOWN_AXES]]
-    data = analysis.parallel(study.space.only(chosen), trials)
+    data = parallel(study.space.only(chosen), trials)
     short, scale = {path: name for path, name in names_of(study).items() if path in chosen}, scale_of(study)
     names = [short[axis.path] for axis in data.axes]
     shown = len(knob_draw.shown_lines(data))

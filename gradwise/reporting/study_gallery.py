@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import analysis
-from ..analysis import Curve
+from ..analysis import Curve, best_so_far, expected_best, pareto, scores_of
 from ..core.study import Study
 from ..core.trial import Trial
 from . import knob_draw, study_draw, words
@@ -96,9 +95,9 @@ def progress_figures(study: Study) -> Iterator[Figure]:
     trials, scale = study.searched, scale_of(study)
     if not any(trial.ok for trial in trials):
         return
-    scores = analysis.scores_of(trials, study.chance)
-    so_far = analysis.best_so_far(scores)
-    curve = analysis.expected_best(scores, study.chance) if study.independent else None
+    scores = scores_of(trials, study.chance)
+    so_far = best_so_far(scores)
+    curve = expected_best(scores, study.chance) if study.independent else None
     if curve is not None:
         said = (
             "The best of N trials: mean and standard deviation over all choices of N among these. Beside it the best "
@@ -136,7 +135,7 @@ def cost_figures(study: Study) -> Iterator[Figure]:
         usable = [t for t in study.trials if t.ok and getattr(t, cost) > 0]
         if len(usable) < 2 or len({getattr(t, cost) for t in usable}) < 2:
             continue
-        data = analysis.pareto(usable, cost)
+        data = pareto(usable, cost)
         front = [(int(data.numbers[i]), float(data.costs[i]), float(data.scores[i])) for i in data.front]
         write = words.duration if cost == "seconds" else words.whole
         cheap, best = front[0], front[-1]

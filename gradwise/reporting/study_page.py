@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from .. import analysis
-from ..analysis import Marginal, Relevance
+from ..analysis import Marginal, Relevance, failures, why_all_failed
 from ..core.finding import Finding
 from ..core.study import Study
 from . import knob_gallery, study_gallery, words
@@ -96,7 +95,7 @@ def study_verdict(study: Study) -> Verdict:
 def _advice(study: Study) -> Iterator[Notice]:
     """What the reader must know before any picture."""
     if study.trials and study.best is None:
-        why = analysis.why_all_failed(study.space, study.trials)
+        why = why_all_failed(study.space, study.trials)
         if why is not None:
             yield Notice("error", why.sentence, "", chapter_row("C1") if why.path else "")
     if study.outcome == "interrupted":
@@ -175,7 +174,7 @@ def _borders(study: Study) -> Iterator[Block]:
 
 
 def _failures(study: Study, marginals: Sequence[Marginal]) -> Iterator[Block]:
-    found = analysis.failures(study.trials)
+    found = failures(study.trials)
     if all(trial.ok for trial in study.trials):
         return
     yield from knob_gallery.failure_figures(study, marginals)
@@ -222,7 +221,7 @@ def _repeat(study: Study) -> Iterator[Block]:
 
 def _sections(study: Study) -> Iterator[Section]:
     """Every part of the page that has something to say."""
-    relevance = knob_gallery.relevance_of(study)
+    relevance = knob_gallery.study_relevance(study)
     marginals = knob_gallery.marginals_of(study, relevance)
     parts: tuple[tuple[str, str, str, Iterator[Block]], ...] = (
         ("searched", "What was searched", "Searched", _searched(study, marginals)),

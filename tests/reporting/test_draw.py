@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from gradwise import analysis
+from gradwise.analysis import (
+    Confusion,
+    Curve,
+    Folds,
+    Pair,
+    Rate,
+    class_curves,
+    confusion,
+    learning_curves,
+    reliability,
+    residuals,
+)
 from gradwise.reporting import draw
 
 
@@ -20,7 +31,7 @@ def line(ax, label):
 
 
 def test_learning_curves_draw_both_parts_and_mark_the_best_point(classes_record):
-    curves = analysis.learning_curves(classes_record)
+    curves = learning_curves(classes_record)
     ax = axes()
     assert draw.learning_curves(curves, ax=ax) is ax
     np.testing.assert_equal(line(ax, "validation").get_xydata()[:, 1], classes_record.history["valid_score"])
@@ -30,23 +41,23 @@ def test_learning_curves_draw_both_parts_and_mark_the_best_point(classes_record)
 
 
 def test_without_axes_a_drawing_makes_its_own(classes_record):
-    assert draw.confusion(analysis.confusion(classes_record)).figure is not None
+    assert draw.confusion(confusion(classes_record)).figure is not None
 
 
 def test_a_diverged_run_says_so_on_the_picture(classes_record):
-    curves = dataclasses.replace(analysis.learning_curves(classes_record), diverged=True)
+    curves = dataclasses.replace(learning_curves(classes_record), diverged=True)
     assert "diverged" in [text.get_text() for text in draw.learning_curves(curves).texts]
 
 
 def test_one_point_is_a_dot(classes_record):
-    point = analysis.Curve(np.array([10.0]), np.array([0.5]))
-    curves = dataclasses.replace(analysis.learning_curves(classes_record), train=point, valid=point, best=None)
+    point = Curve(np.array([10.0]), np.array([0.5]))
+    curves = dataclasses.replace(learning_curves(classes_record), train=point, valid=point, best=None)
     assert line(draw.learning_curves(curves), "training").get_marker() == "o"
 
 
 def test_words_beside_a_point_keep_clear_of_the_curves():
     age = np.linspace(0, 100, 50)
-    curve = analysis.Curve(age, np.where(age < 50, 1.0, 0.5 + (age - 50) / 100))  # rises to the right of the point
+    curve = Curve(age, np.where(age < 50, 1.0, 0.5 + (age - 50) / 100))  # rises to the right of the point
     ax = axes()
     ax.set_xlim(0, 100)
     ax.set_ylim(0, 2)
@@ -55,7 +66,7 @@ def test_words_beside_a_point_keep_clear_of_the_curves():
 
 
 def test_confusion_colours_grow_with_the_share_and_empty_cells_have_none():
-    data = analysis.Confusion(("a", "b", "c"), np.array([[90.0, 9, 1], [0, 5, 5], [0, 0, 0]]))
+    data = Confusion(("a", "b", "c"), np.array([[90.0, 9, 1], [0, 5, 5], [0, 0, 0]]))
     strength = draw.strength(data)
     assert strength[1, 0] == strength[2, 2] == 0
     assert 0 < strength[0, 2] < strength[0, 1] < strength[1, 2] <= 1
@@ -63,14 +74,14 @@ def test_confusion_colours_grow_with_the_share_and_empty_cells_have_none():
 
 @pytest.mark.parametrize(("size", "numbers"), [(2, True), (30, True), (31, False), (60, False)])
 def test_cells_are_numbered_while_numbers_can_be_read(size, numbers):
-    data = analysis.Confusion(tuple(f"class {k}" for k in range(size)), np.eye(size) * 7)
+    data = Confusion(tuple(f"class {k}" for k in range(size)), np.eye(size) * 7)
     shown = [text for text in draw.confusion(data).texts if text.get_text() == "7"]
     assert len(shown) == (size if numbers else 0)
 
 
 def test_names_with_dollars_are_not_mathematics():
     names = (r"$\frac{", "$$", "a_b^c$")
-    data = analysis.Confusion(names, np.ones((3, 3)))
+    data = Confusion(names, np.ones((3, 3)))
     ax = draw.confusion(data)
     ax.figure.draw_without_rendering()  # matplotlib parses here, and would raise
     assert [label.get_text() for label in ax.get_yticklabels()] == list(names)
@@ -78,8 +89,8 @@ def test_names_with_dollars_are_not_mathematics():
 
 def test_rates_stand_worst_on_top_with_their_intervals():
     rates = [
-        analysis.Rate("bad", 10, 5, 0.5, 0.2, 0.8),
-        analysis.Rate("good", 10, 1, 0.1, math.nan, math.nan),
+        Rate("bad", 10, 5, 0.5, 0.2, 0.8),
+        Rate("good", 10, 1, 0.1, math.nan, math.nan),
     ]
     ax = draw.rates(rates, overall=0.3)
     assert ax.get_yticklabels()[0].get_text() == "bad"
@@ -89,7 +100,7 @@ def test_rates_stand_worst_on_top_with_their_intervals():
 
 
 def test_predictions_share_one_scale_on_both_axes(numbers_record):
-    (data,) = analysis.residuals(numbers_record)
+    (data,) = residuals(numbers_record)
     ax = draw.predicted(data)
     assert ax.get_xlim() == ax.get_ylim()
     dots = ax.get_lines()[-1].get_xydata()
@@ -97,39 +108,39 @@ def test_predictions_share_one_scale_on_both_axes(numbers_record):
 
 
 def test_errors_are_drawn_around_zero(numbers_record):
-    (data,) = analysis.residuals(numbers_record)
+    (data,) = residuals(numbers_record)
     low, high = draw.errors(data).get_ylim()
     assert low < 0 < high
 
 
 def test_a_quantity_over_many_orders_gets_a_logarithmic_axis():
     age = np.arange(1.0, 6.0)
-    assert draw.one_curve(analysis.Curve(age, 10.0**-age), name="rate").get_yscale() == "log"
-    assert draw.one_curve(analysis.Curve(age, age), name="rate").get_yscale() == "linear"
-    assert draw.one_curve(analysis.Curve(age, -age), name="rate").get_yscale() == "linear"
+    assert draw.one_curve(Curve(age, 10.0**-age), name="rate").get_yscale() == "log"
+    assert draw.one_curve(Curve(age, age), name="rate").get_yscale() == "linear"
+    assert draw.one_curve(Curve(age, -age), name="rate").get_yscale() == "linear"
 
 
 def test_folds_show_every_value():
-    data = analysis.Folds((0.1, 0.2, math.nan), 0.15, 0.12, 0.18)
+    data = Folds((0.1, 0.2, math.nan), 0.15, 0.12, 0.18)
     dots = draw.folds(data, metric="error_rate").get_lines()[-1].get_xydata()
     np.testing.assert_allclose(dots[:, 0], [0.1, 0.2])
 
 
 def test_pairs_are_named_true_to_predicted():
-    ax = draw.pairs([analysis.Pair("cat", "dog", 5, 20), analysis.Pair("dog", "cat", 2, 20)])
+    ax = draw.pairs([Pair("cat", "dog", 5, 20), Pair("dog", "cat", 2, 20)])
     assert ax.get_yticklabels()[0].get_text() == "cat → dog"
     assert [bar.get_width() for bar in ax.patches] == [5, 2]
 
 
 def test_reliability_draws_before_and_after(classes_record):
-    data = analysis.reliability(classes_record)
+    data = reliability(classes_record)
     ax = draw.reliability(data)
     np.testing.assert_equal(line(ax, "calibrated").get_xydata()[:, 0], data.after.confidence)
     np.testing.assert_equal(line(ax, "as trained").get_xydata()[:, 1], data.before.accuracy)
 
 
 def test_every_class_has_a_curve_and_the_worst_a_name(classes_record):
-    data = analysis.class_curves(classes_record)
+    data = class_curves(classes_record)
     ax = draw.class_curves(data)
     assert len(ax.get_lines()) == 10
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [data.classes[k] for k in data.worst]

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 from planted import RATE, make_study
 
-from gradwise import analysis
+from gradwise.analysis import Relevance, marginal, pair, parallel
 from gradwise.reporting import knob_draw
 from gradwise.reporting.draw import COLOURS
 
@@ -19,7 +19,7 @@ def study():
 
 
 def of(study, path):
-    return analysis.marginal(study.space, study.searched, path)
+    return marginal(study.space, study.searched, path)
 
 
 def line(ax, label):
@@ -83,7 +83,7 @@ def test_categories_and_an_exact_zero_are_not_joined(study):
 
 @pytest.mark.parametrize("of_what", ["minimum", "mean"])
 def test_the_best_cell_of_two_knobs_is_the_strongest(study, of_what):
-    data = analysis.pair(study.space, study.searched, RATE, "model.widths.each")
+    data = pair(study.space, study.searched, RATE, "model.widths.each")
     ax = knob_draw.two_knobs(data, of=of_what)
     values = getattr(data, of_what)
     assert len(ax.patches) == np.isfinite(values).sum()
@@ -93,7 +93,7 @@ def test_the_best_cell_of_two_knobs_is_the_strongest(study, of_what):
 
 
 def test_relevance_puts_the_largest_share_on_top_in_both_pictures():
-    data = analysis.Relevance(
+    data = Relevance(
         ("a.x", "a.y", "a.z"), np.array([0.5, 2.0, math.nan]), np.full(3, 0.1), np.array([0.1, 0.7, math.nan]), 50
     )
     share, length = knob_draw.relevance(data).child_axes
@@ -104,7 +104,7 @@ def test_relevance_puts_the_largest_share_on_top_in_both_pictures():
 
 
 def test_parallel_coordinates_draw_each_trial_across_all_axes_and_its_rank(study):
-    data = analysis.parallel(study.space, study.searched)
+    data = parallel(study.space, study.searched)
     ax = knob_draw.parallel(data)
     assert len(ax.patches) == len(study.searched)
     best = ax.patches[-1]  # drawn last, so that it lies on top
@@ -119,7 +119,7 @@ def test_parallel_coordinates_draw_each_trial_across_all_axes_and_its_rank(study
 
 
 def test_the_best_tenth_has_a_colour_of_its_own_and_failures_are_dotted(study):
-    data = analysis.parallel(study.space, study.searched)
+    data = parallel(study.space, study.searched)
     patches = knob_draw.parallel(data).patches
     colours = [matplotlib_hex(patch) for patch in patches]
     assert colours.count(COLOURS["second"]) == np.sum(data.ranks <= 0.1)
@@ -133,7 +133,7 @@ def matplotlib_hex(patch):
 
 
 def test_of_many_lines_the_best_and_an_even_choice_are_drawn(study):
-    data = analysis.parallel(study.space, study.searched)
+    data = parallel(study.space, study.searched)
     many = dataclasses.replace(data, ranks=np.linspace(0, 1, 2000), places=np.zeros((2000, 6)))
     shown = knob_draw.shown_lines(many)
     assert len(set(shown)) == knob_draw.SHOWN_LINES
@@ -158,6 +158,6 @@ def test_names_with_dollars_are_not_mathematics(study):
     for draw in (knob_draw.one_knob, lambda one: knob_draw.failures([one])):
         ax = draw(dataclasses.replace(data, axis=odd))
         ax.figure.draw_without_rendering()  # matplotlib parses here, and would raise
-    everything = analysis.parallel(study.space, study.searched)
+    everything = parallel(study.space, study.searched)
     ax = knob_draw.parallel(dataclasses.replace(everything, axes=(odd,) * 6), ax=Canvas().add_subplot())
     ax.figure.draw_without_rendering()

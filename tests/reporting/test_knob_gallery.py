@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from planted import RATE, all_diverged, make_study
 
-from gradwise import analysis
+from gradwise.analysis import Relevance, pair
 from gradwise.reporting import knob_gallery as gallery
 
 
@@ -20,7 +20,7 @@ def relevance(study):
     """As planted: the rate above all, then the activation, then the width; no need to estimate it here."""
     order = dict.fromkeys(study.space.paths, 0.01) | {RATE: 0.8, "model.activation": 0.1, "model.widths.each": 0.05}
     shares = np.array([order[path] for path in study.space.paths])
-    return analysis.Relevance(study.space.paths, 5 * shares, 0.1 * shares, shares, 60)
+    return Relevance(study.space.paths, 5 * shares, 0.1 * shares, shares, 60)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_a_knob_that_never_varied_is_not_drawn(study):
 
 
 def test_relevance_recovers_what_was_planted_and_says_it(study):
-    found = gallery.relevance_of(study, refits=1)
+    found = gallery.study_relevance(study, refits=1)
     (figure,) = gallery.relevance_figures(study, found)
     assert figure.description.startswith("`learning_rate` matters most")
     assert figure.table.rows[0][0].text == RATE
@@ -49,7 +49,7 @@ def test_relevance_recovers_what_was_planted_and_says_it(study):
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_few_trials_say_nothing_of_relevance(count):
     study = make_study(count)
-    assert gallery.relevance_of(study) is None
+    assert gallery.study_relevance(study) is None
     assert list(gallery.relevance_figures(study, None)) == []
 
 
@@ -67,7 +67,7 @@ def test_each_knob_says_where_it_was_best_and_what_was_added(study, marginals):
 def test_the_two_that_matter_most_are_drawn_together(study, marginals):
     minimum, mean = gallery.pair_figures(study, marginals)
     assert minimum.title == "learning_rate and activation, at their best"
-    data = analysis.pair(study.space, study.searched, RATE, "model.activation")
+    data = pair(study.space, study.searched, RATE, "model.activation")
     cells = [text for row in minimum.table.rows for text in row[1:] if text]
     assert len(cells) == np.isfinite(data.minimum).sum()
     assert minimum.table.rows != mean.table.rows

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from gradwise import analysis
+from gradwise.analysis import Curve, Pareto, best_so_far, expected_best
 from gradwise.reporting import study_draw
 from gradwise.reporting.study_draw import Estimate, Scale
 
@@ -34,7 +34,7 @@ def test_a_scale_says_shares_in_percent_and_numbers_as_numbers():
 
 
 def test_expected_best_draws_mean_band_and_best_so_far():
-    data, so_far = analysis.expected_best(ERRORS, 0.9), analysis.best_so_far(ERRORS)
+    data, so_far = expected_best(ERRORS, 0.9), best_so_far(ERRORS)
     ax = axes()
     assert study_draw.expected_best(data, ax=ax, best_so_far=so_far) is ax
     np.testing.assert_allclose(line(ax, "expected best").get_ydata(), data.mean)
@@ -47,7 +47,7 @@ def test_expected_best_draws_mean_band_and_best_so_far():
 
 
 def test_trials_that_look_back_have_no_expected_best():
-    ax = study_draw.expected_best(None, best_so_far=analysis.best_so_far(ERRORS))
+    ax = study_draw.expected_best(None, best_so_far=best_so_far(ERRORS))
     assert [each.get_label() for each in ax.get_lines()] == ["best so far"]
     assert not ax.collections
 
@@ -74,7 +74,7 @@ def test_a_score_axis_is_made_of_anything(values):
 
 
 def test_every_curve_is_drawn_and_the_best_by_name():
-    curves = [analysis.Curve(np.array([1.0, 2.0]), np.array([0.5, level])) for level in (0.4, 0.1, 0.3)]
+    curves = [Curve(np.array([1.0, 2.0]), np.array([0.5, level])) for level in (0.4, 0.1, 0.3)]
     ax = study_draw.trial_curves(curves, best=1)
     assert len(ax.get_lines()) == 3
     np.testing.assert_allclose(line(ax, "best trial").get_ydata(), [0.5, 0.1])
@@ -82,7 +82,7 @@ def test_every_curve_is_drawn_and_the_best_by_name():
 
 
 def test_the_front_is_joined_cheapest_first():
-    data = analysis.Pareto(
+    data = Pareto(
         "seconds", np.arange(4), np.array([1.0, 20.0, 5.0, 6.0]), np.array([0.5, 0.1, 0.2, 0.3]), np.array([0, 2, 1])
     )
     ax = study_draw.pareto(data)

@@ -21,7 +21,7 @@ HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.
 def _quick():
     """One refit of the Gaussian process is enough to have a picture."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(knob_gallery, "relevance_of", functools.partial(knob_gallery.relevance_of, refits=1))
+        patch.setattr(knob_gallery, "study_relevance", functools.partial(knob_gallery.study_relevance, refits=1))
         yield
 
 
