@@ -28,8 +28,12 @@ from ..core.errors import RequestError
 from ..core.finding import Finding
 from ..core.metric import HIGHER_IS_BETTER, wilson
 from .codes import found
-from .remedies import RATES, of_optimisation, of_overfitting
-from .remedies import Present as Present  # a part of `Numbers`
+from .remedies import (
+    RATES,
+    Present,  # a part of `Numbers`
+    of_optimisation,
+    of_overfitting,
+)
 
 KINDS = ("broken", "optimisation", "overfitting", "both", "fine", "unsure")
 FINE = 0.1  # of the chance level

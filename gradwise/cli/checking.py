@@ -27,7 +27,7 @@ from ..core.checked import Checked, write_checked
 from ..core.dataset import Dataset
 from ..core.errors import RequestError, nearest
 from ..core.recipe import Recipe
-from ..core.record import read as read_run
+from ..core.record import read_fit as read_run
 from ..core.study_files import is_study
 from . import folder as folders
 from .fitting import read_data, start_device

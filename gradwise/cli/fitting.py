@@ -14,14 +14,14 @@ from typing import Any
 import jax
 
 from .. import defaults
-from ..core import keys, record
+from ..core import keys
 from ..core.adapt import as_criterion
 from ..core.dataset import Dataset
 from ..core.errors import RequestError, WorkError
 from ..core.metric import check_metric
 from ..core.parts import AbstractUnsupervised
 from ..core.recipe import Recipe
-from ..core.record import Fit
+from ..core.record import Fit, read_fit, write_fit
 from ..core.study_files import is_study
 from ..data.readers import Request, read
 from ..data.split import Fold, GroupHoldOut, TimeHoldOut
@@ -149,7 +149,7 @@ def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) 
         return None
     if is_study(folder):
         raise RequestError(f"--resume: {folder} holds a study. Go on with it by gradwise search, or choose another.")
-    found = record.read(folder)
+    found = read_fit(folder)
     same = found.data.get("command") == options.command(resolve_for(options, assignments, found.task).changes)
     if not same and not (folder / folders.CHECKPOINT).is_file():
         raise RequestError(
@@ -242,7 +242,7 @@ def publish(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
     """Writes the run's files, all or none."""
 
     def write(staging: Path) -> None:
-        record.write(result, staging)
+        write_fit(result, staging)
         # Neither times nor paths: equal runs give equal model files.
         save_predictor(result.predictor, staging / MODEL, about={"metric": result.metric, "version": result.version})
         if report:

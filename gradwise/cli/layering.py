@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import defaults
-from ..core import keys, record
+from ..core import keys
 from ..core.dataset import Dataset
 from ..core.errors import RequestError, nearest
 from ..core.metric import check_metric
-from ..core.record import Fit, write_whole
+from ..core.record import Fit, read_fit, write_whole
 from ..data.readers import read
 from ..data.split import GroupHoldOut, TimeHoldOut
 from ..pretraining.layer import parse
@@ -191,6 +191,6 @@ def run_layerwise(asked: Any) -> int:
             return 0
         if finished:
             _check_shelf(folder / SHELF, _about(asked, plan, dataset))
-            return tell(record.read(folder), folder, options)
+            return tell(read_fit(folder), folder, options)
         result = _work(asked, plan, dataset, folder, progress)
     return tell(result, folder, options)

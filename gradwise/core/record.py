@@ -100,7 +100,7 @@ def write_whole(path: Path, content: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def write(record: Fit, folder: Path) -> None:
+def write_fit(record: Fit, folder: Path) -> None:
     """Writes the record's three files; `result.json` comes last, so a folder that has it is complete."""
     import io
 
@@ -114,7 +114,7 @@ def write(record: Fit, folder: Path) -> None:
     write_whole(folder / "result.json", json.dumps(record.summary(), indent=2).encode())
 
 
-def read(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
+def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
     """The record in a run folder, without its predictor."""
     import pyarrow.parquet as pq
 

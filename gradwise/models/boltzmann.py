@@ -23,11 +23,7 @@ from ..core.prior import LogInteger
 from .activation import Sigmoid
 from .initial import AbstractInitial, Gaussian
 from .mlp import Layer
-from .visible import AbstractVisible as AbstractVisible
-from .visible import BinaryVisible as BinaryVisible
-from .visible import GaussianVisible as GaussianVisible
-from .visible import LabelledVisible as LabelledVisible
-from .visible import bernoulli as bernoulli
+from .visible import AbstractVisible, BinaryVisible, LabelledVisible, bernoulli
 
 _ALL = 2**14  # visible x hidden units up to which a pseudo-likelihood takes every unit in turn
 _SOME = 2**12  # beyond, as many units as fit into this share of them, another choice for each example

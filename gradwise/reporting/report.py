@@ -18,7 +18,7 @@ from ..analysis import best_interval, column
 from ..core.checked import FILE as CHECK_FILE
 from ..core.checked import Checked, read_checked
 from ..core.errors import WorkError
-from ..core.record import Fit, read, write_whole
+from ..core.record import Fit, read_fit, write_whole
 from ..core.study import Study
 from ..core.study_files import is_study, read_study
 from ..core.tree import knobs
@@ -176,7 +176,7 @@ def read_record(folder: Path | str, classes: tuple[Any, ...] = ()) -> Fit | Stud
         return read_study(folder, classes)
     if (place / CHECK_FILE).is_file() and not (place / "result.json").is_file():
         return read_checked(place)
-    return read(place, classes)
+    return read_fit(place, classes)
 
 
 def report(record_or_folder: Fit | Study | Checked | Path | str, *, classes: tuple[Any, ...] = ()) -> str:

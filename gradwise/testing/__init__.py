@@ -10,7 +10,7 @@ assert_gradients(loss, model, batch)
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .gradients import assert_gradients as assert_gradients
+    from .gradients import assert_gradients
 
 __all__ = ["assert_gradients"]
 

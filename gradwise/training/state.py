@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from ..core import keys
 from ..core.adapt import as_criterion, as_model
 from ..core.errors import RequestError
-from ..core.objective import Examples as Examples
-from ..core.objective import Objective, gather
+from ..core.objective import Examples, Objective, gather
 from ..core.parts import (
     AbstractAsking,
     AbstractOptimiser,

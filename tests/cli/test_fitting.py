@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gradwise.core import record
 from gradwise.core.metric import measure
+from gradwise.core.record import read_fit
 from gradwise.core.tree import trainable
 from gradwise.data.readers import read_rows
 from gradwise.optimisers.sgd import Sgd
@@ -125,7 +125,7 @@ def test_a_config_file_and_the_command_line(table, gradwise):
     words = ("fit", "--config", "run.toml", "--out", "mine", "--set", "model.widths=6", "--json")
     result = json.loads(gradwise(*words).out)
     assert (result["seed"], result["out"], result["report"]) == (3, "mine", None)
-    recipe = record.read(Path("mine")).recipe
+    recipe = read_fit(Path("mine")).recipe
     assert recipe.optimiser == Sgd(learning_rate=0.2)
     assert recipe.model.widths == (6,)
     assert recipe.stopping.epochs == 2
@@ -157,7 +157,7 @@ def test_a_metric_of_choice_leads_early_stopping_too(table, gradwise):
     result = json.loads(gradwise(*FIT, "--metric", "log_loss", "--no-report", "--json", "--out", "mine").out)
     assert result["metric"] == "log_loss"
     assert result["test"] == result["metrics"]["test"]["log_loss"]
-    assert record.read(Path("mine")).recipe.criterion.loss.score_by == "loss"
+    assert read_fit(Path("mine")).recipe.criterion.loss.score_by == "loss"
 
 
 def test_standard_input(table, gradwise, monkeypatch):

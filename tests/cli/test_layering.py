@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gradwise.cli.layering import LayerwisePlan, parse_layerwise
-from gradwise.core import record
 from gradwise.core.errors import RequestError
+from gradwise.core.record import read_fit
 from gradwise.pretraining.stack import Pretrained
 
 PLAN = "layerwise(layers=denoising:6x2, keep=2, settings=2, tunings=2)"
@@ -42,7 +42,7 @@ def test_the_words_of_the_plan() -> None:
 def test_a_run_leaves_one_network_and_how_it_was_chosen_and_goes_on_when_killed(here, gradwise) -> None:
     write_data(here)
     assert gradwise(*SEARCH, "--out", "whole", "--quiet").code == 0
-    found = record.read(here / "whole")
+    found = read_fit(here / "whole")
     told = found.evidence["layerwise"]
     assert len(told["trainings"]) == 2 + 2 * 2 + 2 * 2
     assert [len(level) for level in told["kept"]] == [2, 2, 2]
@@ -60,7 +60,7 @@ def test_a_run_leaves_one_network_and_how_it_was_chosen_and_goes_on_when_killed(
     for number in (3, 5, 9):
         (here / "half" / "layerwise" / f"{number:06d}.safetensors").unlink()
     assert gradwise(*SEARCH, "--out", "half", "--resume", "--quiet").code == 0
-    half = record.read(here / "half")
+    half = read_fit(here / "half")
     assert half.evidence["layerwise"]["kept"] == told["kept"]
     # A training beside others and one alone round differently in their last bits.
     np.testing.assert_allclose(half.evidence["layerwise"]["scores"], told["scores"], atol=1e-6)

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from gradwise.cli.terminal import Progress, one_line, show_result
-from gradwise.core import record
 from gradwise.core.finding import Finding
 from gradwise.core.outcome import Outcome
+from gradwise.core.record import Fit, read_fit
 
 TINY = ("--set", "model.widths=8", "--set", "stopping=Off")
 
 
 @pytest.fixture
-def found(finished: Path) -> record.Fit:
-    return record.read(finished)
+def found(finished: Path) -> Fit:
+    return read_fit(finished)
 
 
 def test_the_summary_tells_the_numbers_of_the_record(found, capsys):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gradwise.cli import terminal
-from gradwise.core import record
+from gradwise.core.record import read_fit
 from gradwise.data.readers import read_rows
 from gradwise.models.mlp import MlpNetwork
 from gradwise.pretraining.stack import Pretrained
@@ -82,7 +82,7 @@ def test_an_array_without_a_target_is_learned_from_by_itself(place):
     assert {path.name for path in Path("learned").iterdir()} == names
     page = Path("learned/report.html").read_text()
     assert page.index("What the units look for") < page.index("Inputs, and what the code keeps") < page.index("metric")
-    assert record.read(Path("learned")).recipe.model.widths == (12,)
+    assert read_fit(Path("learned")).recipe.model.widths == (12,)
 
 
 def test_predict_writes_the_features(place, gradwise):
@@ -100,7 +100,7 @@ def test_predict_writes_the_features(place, gradwise):
 
 
 def test_a_pretrained_run_leaves_a_network_that_predicts(place, gradwise):
-    recipe = record.read(Path("pretrained")).recipe
+    recipe = read_fit(Path("pretrained")).recipe
     assert isinstance(recipe.model, Pretrained)
     assert [layer.model.widths for layer in recipe.model.layers] == [(10,), (6,)]
     assert [layer.stopping.epochs for layer in recipe.model.layers] == [4, 4]

@@ -18,7 +18,7 @@ from gradwise.core import record
 from gradwise.core.errors import RequestError
 from gradwise.core.finding import Finding
 from gradwise.core.outcome import Outcome
-from gradwise.core.record import Fit, read, write, write_whole
+from gradwise.core.record import Fit, read_fit, write_fit, write_whole
 
 
 def _fit(**changes: Any) -> Fit:
@@ -53,8 +53,8 @@ def _same(first: Any, second: Any) -> bool:
 
 def test_a_record_comes_back_exactly(tmp_path: Path) -> None:
     before = _fit()
-    write(before, tmp_path)
-    after = read(tmp_path)
+    write_fit(before, tmp_path)
+    after = read_fit(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["history.parquet", "recipe.json", "result.json"]
     assert eqx.tree_equal(after.recipe, before.recipe)
     for field in dataclasses.fields(Fit):
@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
 def test_equal_records_give_equal_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        write(_fit(), tmp_path / name)
+        write_fit(_fit(), tmp_path / name)
     for name in ("recipe.json", "result.json", "history.parquet"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
@@ -89,10 +89,10 @@ def test_the_summary_is_json_with_what_was_promised() -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    write(_fit(), tmp_path)
+    write_fit(_fit(), tmp_path)
     (tmp_path / "result.json").unlink()
     with pytest.raises(RequestError, match=r"not a finished run: it has no result\.json"):
-        read(tmp_path)
+        read_fit(tmp_path)
 
 
 DAMAGE: list[tuple[str, Any]] = [
@@ -118,14 +118,14 @@ DAMAGE: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("name", "content"), DAMAGE)
 def test_a_damaged_run_is_refused_in_one_line(tmp_path: Path, name: str, content: Any) -> None:
-    write(_fit(), tmp_path)
+    write_fit(_fit(), tmp_path)
     if isinstance(content, dict):
         result = {**json.loads((tmp_path / name).read_text()), **content}
         result.pop(result.pop("gone", ""), None)
         content = json.dumps(result).encode()
     (tmp_path / name).write_bytes(content)
     with pytest.raises(RequestError) as caught:
-        read(tmp_path)
+        read_fit(tmp_path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
 
@@ -170,6 +170,6 @@ def test_a_disk_that_fills_half_way_leaves_the_old_file(tmp_path: Path) -> None:
 def test_the_result_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     monkeypatch.setattr(record, "write_whole", lambda path, content: written.append(path.name))
-    write(_fit(), tmp_path)
+    write_fit(_fit(), tmp_path)
     assert written[-1] == "result.json"
     assert sorted(written) == ["history.parquet", "recipe.json", "result.json"]

@@ -11,7 +11,7 @@ import pytest
 
 from gradwise.core.errors import RequestError, WorkError
 from gradwise.core.outcome import Outcome
-from gradwise.core.record import write
+from gradwise.core.record import write_fit
 from gradwise.reporting import report, verdict, write_report
 
 HOSTILE = [
@@ -182,12 +182,12 @@ def test_equal_records_give_equal_pages_in_memory_and_from_disk(classes_record, 
     for name, record in (("a", classes_record), ("b", diverged(classes_record)), ("c", numbers_record)):
         folder = tmp_path / name
         folder.mkdir()
-        write(record, folder)
+        write_fit(record, folder)
         assert report(folder) == report(record)
 
 
 def test_write_report_leaves_one_page_in_the_folder(numbers_record, tmp_path):
-    write(numbers_record, tmp_path)
+    write_fit(numbers_record, tmp_path)
     path = write_report(tmp_path)
     assert path == tmp_path / "report.html"
     assert path.read_text() == report(numbers_record)
@@ -237,7 +237,7 @@ def test_a_page_stays_small_with_many_numbers_and_long_histories(numbers_record)
 
 def test_drawing_starts_no_device_and_takes_little_time(classes_record, tmp_path):
     """In a fresh process, where matplotlib is not imported before it is needed, and never its global state."""
-    write(classes_record, tmp_path)
+    write_fit(classes_record, tmp_path)
     code = (
         "import sys, time\n"
         "from gradwise.reporting import write_report\n"

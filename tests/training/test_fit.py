@@ -16,13 +16,13 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from gradwise import defaults
-from gradwise.core import keys, record
+from gradwise.core import keys
 from gradwise.core.dataset import Classes, Column, Dataset, Labels, Numbers
 from gradwise.core.errors import RequestError
 from gradwise.core.metric import METRICS, measure
 from gradwise.core.parts import Batch
 from gradwise.core.recipe import Recipe
-from gradwise.core.record import Fit
+from gradwise.core.record import Fit, read_fit, write_fit
 from gradwise.criteria.semisupervised import SemiSupervised
 from gradwise.data.batches import Reshuffled
 from gradwise.data.scale import Standardise, UnitRange
@@ -451,8 +451,8 @@ def test_training_on_from_the_last_state_leaves_the_predictor_whole(iris: Datase
 
 
 def test_the_record_of_a_fit_is_written_and_read(fitted: Fit, tmp_path: Path) -> None:
-    record.write(fitted, tmp_path)
-    again = record.read(tmp_path)
+    write_fit(fitted, tmp_path)
+    again = read_fit(tmp_path)
     assert timeless(again) == timeless(fitted)
     assert eqx.tree_equal(again.recipe, fitted.recipe)
 
