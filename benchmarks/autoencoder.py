@@ -26,17 +26,18 @@ from jaxtyping import Array, Float, Key
 
 import gradwise.defaults
 import gradwise.optimisers
-from gradwise.core.parts import AbstractOptimiser
-from gradwise.core.tree import replace
-from gradwise.criteria.compose import Supervised
-from gradwise.criteria.loss import Sigmoid
-from gradwise.criteria.penalty import L2
-from gradwise.data import named
+from gradwise.criteria.losses import Sigmoid
+from gradwise.criteria.penalties import L2
+from gradwise.criteria.supervised import Supervised
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.models.initial import AbstractInitial, Glorot, Sparse
+from gradwise.data.reading import named_sets
+from gradwise.models.initial_weights import AbstractInitial, Glorot, Sparse
+from gradwise.specs.contracts import AbstractOptimiser
+from gradwise.specs.paths import replace
 from gradwise.testing.contracts import public_specs
-from gradwise.training.interval import interval
-from gradwise.training.state import Examples, Problem, State, init
+from gradwise.training import interval
+from gradwise.training.state import Problem, State, init
 from gradwise.training.stopping import Off
 
 WIDTHS = (1000, 500, 250, 30)
@@ -65,7 +66,7 @@ class Autoencoder(eqx.Module):
 
 def digits(count: int) -> tuple[np.ndarray, np.ndarray]:
     """Training and test digits as rows of 784 numbers between 0 and 1."""
-    loaded = named.load("mnist")
+    loaded = named_sets.load("mnist")
     assert loaded.arrays is not None
     assert loaded.test is not None
     assert loaded.test.arrays is not None

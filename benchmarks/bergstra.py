@@ -13,21 +13,21 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from gradwise import defaults
-from gradwise.core.dataset import Classes, Dataset
-from gradwise.core.knob import knob, switch
-from gradwise.core.prior import Choice, LogInteger, LogUniform, Uniform, ZeroOr
-from gradwise.core.space import Space, dimension
-from gradwise.criteria.compose import Supervised
-from gradwise.criteria.loss import Softmax
-from gradwise.criteria.penalty import L2
+from gradwise.criteria.losses import Softmax
+from gradwise.criteria.penalties import L2
+from gradwise.criteria.supervised import Supervised
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scale import Identity
-from gradwise.data.split import GivenParts
-from gradwise.models.activation import Sigmoid, Tanh
-from gradwise.models.initial import AbstractInitial, Zeros, normal, uniform
+from gradwise.data.scaling import Identity
+from gradwise.data.splits import GivenParts
+from gradwise.models.activations import Sigmoid, Tanh
+from gradwise.models.initial_weights import AbstractInitial, Zeros, normal, uniform
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.schedule import InverseTime
-from gradwise.optimisers.sgd import Sgd
+from gradwise.optimisers.first_order.schedules import InverseTime
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.specs.dataset import Classes, Dataset
+from gradwise.specs.knobs import knob, switch
+from gradwise.specs.priors import Choice, LogInteger, LogUniform, Uniform, ZeroOr
+from gradwise.specs.search_space import Space, dimension
 from gradwise.training.stopping import Patience, Times
 
 TRAIN, VALID = 10_000, 2_000

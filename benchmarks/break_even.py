@@ -23,16 +23,16 @@ from optimiser_problems import Problem, digits
 from optimisers import run
 
 from gradwise import defaults
-from gradwise.analysis.breakeven import BreakEven, break_even, time_to
-from gradwise.core.objective import Examples
-from gradwise.criteria.compose import Supervised
-from gradwise.criteria.loss import Softmax
+from gradwise.criteria.losses import Softmax
+from gradwise.criteria.supervised import Supervised
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scale import Identity
-from gradwise.models.activation import Tanh
+from gradwise.data.scaling import Identity
+from gradwise.evaluation.break_even import BreakEven, break_even, time_to
+from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.lbfgs import Lbfgs
-from gradwise.optimisers.sgd import Sgd
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.optimisers.second_order.lbfgs import Lbfgs
 from gradwise.training.stopping import Off
 
 HERE = Path(__file__).parent

@@ -29,13 +29,14 @@ import numpy as np
 
 from gradwise import defaults
 from gradwise.criteria.corruption import Masking
-from gradwise.criteria.reconstruct import Reconstruction
-from gradwise.data import named
+from gradwise.criteria.reconstruction import Reconstruction
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.models.autoencoder import AutoEncoder
-from gradwise.optimisers.sgd import Sgd
-from gradwise.training.interval import interval
-from gradwise.training.state import Examples, init
+from gradwise.data.reading import named_sets
+from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.training import interval
+from gradwise.training.state import init
 from gradwise.training.stopping import Off
 
 ASKED = {"cpu": 1.5, "gpu": 20.0}
@@ -45,7 +46,7 @@ VALID = 100  # what gradwise's interval validates on: an epoch of PyTorch's has 
 def digits(count: int) -> tuple[np.ndarray, str]:
     """Rows of 784 numbers between 0 and 1, and what they are."""
     if os.environ.get("GRADWISE_DATA"):
-        loaded = named.load("mnist")
+        loaded = named_sets.load("mnist")
         assert loaded.arrays is not None
         return np.asarray(loaded.arrays["X"][:count], np.float32).reshape(-1, 784) / 255.0, "MNIST digits"
     return np.random.default_rng(0).random((count, 784), np.float32) ** 4, "rows of noise"

@@ -33,12 +33,12 @@ SETS = (
 def alternatives() -> dict[str, dict[str, Any]]:
     """One changed part, or a few that belong together, by name."""
     from gradwise.data.batches import Reshuffled
-    from gradwise.data.scale import Automatic, NormalScores, Standardise
-    from gradwise.models.activation import Tanh
+    from gradwise.data.scaling import Automatic, NormalScores, Standardise
+    from gradwise.models.activations import Tanh
     from gradwise.models.mlp import LayerNorm, Mlp
-    from gradwise.optimisers.adaptive import Adam
-    from gradwise.optimisers.averaged import MovingAverage
-    from gradwise.optimisers.sgd import Nesterov
+    from gradwise.optimisers.adaptive.adam import Adam
+    from gradwise.optimisers.averaging.parameter_average import MovingAverage
+    from gradwise.optimisers.first_order.sgd import Nesterov
     from gradwise.training.stopping import Patience, Times
 
     return {
@@ -65,7 +65,7 @@ def alternatives() -> dict[str, dict[str, Any]]:
 def run_one(job: tuple[str, str, int]) -> dict[str, Any]:
     import gradwise
     from gradwise import defaults
-    from gradwise.core import keys
+    from gradwise.runtime import keys
 
     name, alternative, seeds = job
     path = Path(os.environ.get("GRADWISE_DATA", ".")) / "tabular" / f"{name}.npz"

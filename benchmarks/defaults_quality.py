@@ -24,8 +24,8 @@ import numpy as np
 
 import gradwise
 from gradwise import defaults
-from gradwise.core import keys
-from gradwise.data.readers import Request, read
+from gradwise.data.reading.read import Request, read
+from gradwise.runtime import keys
 
 ASKED = {
     "digits": ("error_rate", "<", 0.025),

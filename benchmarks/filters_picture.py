@@ -31,17 +31,18 @@ ROWS = {"digits": "MNIST digits", "patches": "natural images"}
 
 def settings(quick: bool) -> dict[tuple[str, str], dict[str, Any]]:
     """Hidden units, epochs and the learner's own parts for each panel."""
+    from gradwise.criteria.code_sparsity import KlToTarget
     from gradwise.criteria.contraction import Contraction
+    from gradwise.criteria.contrastive_divergence import ContrastiveDivergence, PersistentDivergence
     from gradwise.criteria.corruption import Gaussian, Masking
-    from gradwise.criteria.divergence import ContrastiveDivergence, PersistentDivergence
-    from gradwise.criteria.reconstruct import CrossEntropy, Reconstruction, SquaredError
-    from gradwise.criteria.sparsity import KlToTarget
-    from gradwise.models.activation import Rectifier
-    from gradwise.models.autoencoder import AutoEncoder
-    from gradwise.models.boltzmann import GaussianVisible, Rbm
-    from gradwise.models.initial import Gaussian as Normal
-    from gradwise.optimisers.adaptive import Adam
-    from gradwise.optimisers.sgd import HeavyBall
+    from gradwise.criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError
+    from gradwise.models.activations import Rectifier
+    from gradwise.models.auto_encoder import AutoEncoder
+    from gradwise.models.initial_weights import Gaussian as Normal
+    from gradwise.models.restricted_boltzmann import Rbm
+    from gradwise.models.visible_units import GaussianVisible
+    from gradwise.optimisers.adaptive.adam import Adam
+    from gradwise.optimisers.first_order.sgd import HeavyBall
 
     units, epochs = (100, 25.0) if quick else (400, 100.0)
 
@@ -69,9 +70,9 @@ def settings(quick: bool) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def _digits(quick: bool) -> np.ndarray:
-    from gradwise.data import named
+    from gradwise.data.reading import named_sets
 
-    images = np.asarray(named.load("mnist").arrays["X"])
+    images = np.asarray(named_sets.load("mnist").arrays["X"])
     return images[: 10_000 if quick else 60_000].reshape(-1, 28 * 28) / np.float32(255)
 
 
@@ -101,11 +102,11 @@ def train(target: Path, quick: bool, only: list[str]) -> None:
     import jax
 
     import gradwise
-    from gradwise.core.dataset import Dataset, Inputs
-    from gradwise.core.recipe import Recipe
     from gradwise.data.batches import Reshuffled
-    from gradwise.data.scale import Identity
-    from gradwise.data.split import HoldOut
+    from gradwise.data.scaling import Identity
+    from gradwise.data.splits import HoldOut
+    from gradwise.specs.dataset import Dataset, Inputs
+    from gradwise.specs.recipe import Recipe
     from gradwise.training.stopping import Off
 
     sets = {"patches": _patches(quick), "digits": _digits(quick)}

@@ -30,14 +30,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from gradwise import defaults
-from gradwise.core.recipe import Recipe
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Fixed, Reshuffled
-from gradwise.models.activation import Tanh
+from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.sgd import Sgd
-from gradwise.training.interval import interval
-from gradwise.training.monitor import Monitor
-from gradwise.training.state import Examples, init
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.specs.recipe import Recipe
+from gradwise.training import interval
+from gradwise.training.history import Monitor
+from gradwise.training.state import init
 from gradwise.training.stopping import Off
 
 INPUTS, OUTPUTS, RATE = 784, 10, 0.01

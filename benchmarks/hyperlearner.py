@@ -45,7 +45,7 @@ SETS = (
 
 def load(name: str, folder: Path) -> Any:
     """A data set as gradwise reads it."""
-    from gradwise.data.readers import Request, read
+    from gradwise.data.reading.read import Request, read
 
     if name in {"digits", "breast-cancer"}:
         return read(name, Request())
@@ -82,9 +82,10 @@ def error(dataset: Any, predicted: Any) -> float:
 
 def run_gradwise(train: Any, test: Any, seconds: float, seed: int) -> dict[str, Any]:
     from gradwise import defaults
-    from gradwise.core import keys
-    from gradwise.data.split import HoldOut
-    from gradwise.searching.search import Budget, Conduct, search
+    from gradwise.data.splits import HoldOut
+    from gradwise.runtime import keys
+    from gradwise.searching.search import Conduct, search
+    from gradwise.searching.storage.study_file import Budget
 
     recipe = defaults.for_search(train.task, split=HoldOut(test=0.0))
     began = time.perf_counter()

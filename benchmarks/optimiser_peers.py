@@ -48,25 +48,25 @@ import numpy as np
 import optax
 
 from gradwise import defaults
-from gradwise.core.objective import gather
-from gradwise.core.parts import Batch
-from gradwise.core.products import gauss_newton_map, hessian_map
-from gradwise.core.spectrum import lanczos
-from gradwise.criteria.compose import Supervised
-from gradwise.criteria.loss import Sigmoid, Softmax
-from gradwise.criteria.penalty import L2
+from gradwise.criteria.losses import Sigmoid, Softmax
+from gradwise.criteria.penalties import L2
+from gradwise.criteria.supervised import Supervised
+from gradwise.curvature.eigenvalues import lanczos
+from gradwise.curvature.objective import Examples, gather
+from gradwise.curvature.products import gauss_newton_map, hessian_map
 from gradwise.data.batches import Fixed
-from gradwise.models.activation import Tanh
-from gradwise.models.initial import Zeros
+from gradwise.models.activations import Tanh
+from gradwise.models.initial_weights import Zeros
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.conjugate import ConjugateGradient
-from gradwise.optimisers.kronecker import Kronecker
-from gradwise.optimisers.lbfgs import Lbfgs
-from gradwise.optimisers.reestimated import fixed_subset, try_continuing
-from gradwise.optimisers.sag import Sag
-from gradwise.optimisers.sgd import Sgd
+from gradwise.optimisers.adaptive.reestimated_rate import fixed_subset, try_continuing
+from gradwise.optimisers.first_order.sag import Sag
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.optimisers.second_order.conjugate_gradient import ConjugateGradient
+from gradwise.optimisers.second_order.kronecker import Kronecker
+from gradwise.optimisers.second_order.lbfgs import Lbfgs
+from gradwise.specs.contracts import Batch
 from gradwise.training.interval import advance
-from gradwise.training.state import Examples, init
+from gradwise.training.state import init
 
 GAP, SIZES = 1e-4, (784, 500, 300, 10)
 SLICE, LONG = 0.1, 1.0  # seconds

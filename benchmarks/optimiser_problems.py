@@ -16,14 +16,14 @@ from autoencoder import WIDTHS, Autoencoder
 from jaxtyping import Array, Scalar
 
 from gradwise import defaults
-from gradwise.core.objective import Examples
-from gradwise.criteria.compose import Supervised
-from gradwise.criteria.loss import Sigmoid, Softmax
-from gradwise.criteria.penalty import L2
+from gradwise.criteria.losses import Sigmoid, Softmax
+from gradwise.criteria.penalties import L2
+from gradwise.criteria.supervised import Supervised
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scale import Identity
-from gradwise.models.activation import Tanh
-from gradwise.models.initial import Glorot, Sparse, Zeros
+from gradwise.data.scaling import Identity
+from gradwise.models.activations import Tanh
+from gradwise.models.initial_weights import Glorot, Sparse, Zeros
 from gradwise.models.mlp import Mlp
 from gradwise.training.stopping import Off
 

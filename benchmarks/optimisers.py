@@ -31,8 +31,8 @@ import jax.random as jr
 import numpy as np
 from optimiser_problems import Problem, problems
 
-from gradwise.core.objective import gather
-from gradwise.core.tree import replace
+from gradwise.curvature.objective import gather
+from gradwise.specs.paths import replace
 from gradwise.training.interval import advance, judged_model
 from gradwise.training.state import State, init
 
@@ -55,23 +55,23 @@ class Entry:
 
 def entries() -> list[Entry]:
     """The optimisers of the chapter, by family."""
-    from gradwise.optimisers.adapted import GlobalRate, HeldRatio, LocalRates
-    from gradwise.optimisers.adaptive import Adagrad, Adam, RmsProp
-    from gradwise.optimisers.averaged import AveragedSgd, MovingAverage
-    from gradwise.optimisers.conjugate import ConjugateGradient
-    from gradwise.optimisers.diagonal import DiagonalNewton
-    from gradwise.optimisers.dual import DualAveraging
-    from gradwise.optimisers.eigenrate import EigenRate
-    from gradwise.optimisers.hessianfree import HessianFree
-    from gradwise.optimisers.kronecker import Kronecker
-    from gradwise.optimisers.lbfgs import Lbfgs
-    from gradwise.optimisers.natural import DiagonalNatural, Tonga
-    from gradwise.optimisers.quasinewton import SgdQn
-    from gradwise.optimisers.reestimated import Reestimated
-    from gradwise.optimisers.sag import Sag
-    from gradwise.optimisers.schedule import InverseTime
-    from gradwise.optimisers.sgd import HeavyBall, Nesterov, Sgd
-    from gradwise.optimisers.vsgd import Vsgd, VsgdFd
+    from gradwise.optimisers.adaptive.adam import Adagrad, Adam, RmsProp
+    from gradwise.optimisers.adaptive.eigenvalue_rate import EigenRate
+    from gradwise.optimisers.adaptive.gain_adaptation import GlobalRate, HeldRatio, LocalRates
+    from gradwise.optimisers.adaptive.reestimated_rate import Reestimated
+    from gradwise.optimisers.adaptive.sgd_qn import SgdQn
+    from gradwise.optimisers.adaptive.vsgd import Vsgd, VsgdFd
+    from gradwise.optimisers.averaging.dual_averaging import DualAveraging
+    from gradwise.optimisers.averaging.parameter_average import AveragedSgd, MovingAverage
+    from gradwise.optimisers.first_order.sag import Sag
+    from gradwise.optimisers.first_order.schedules import InverseTime
+    from gradwise.optimisers.first_order.sgd import HeavyBall, Nesterov, Sgd
+    from gradwise.optimisers.second_order.conjugate_gradient import ConjugateGradient
+    from gradwise.optimisers.second_order.diagonal_newton import DiagonalNewton
+    from gradwise.optimisers.second_order.hessian_free import HessianFree
+    from gradwise.optimisers.second_order.kronecker import Kronecker
+    from gradwise.optimisers.second_order.lbfgs import Lbfgs
+    from gradwise.optimisers.second_order.natural_gradient import DiagonalNatural, Tonga
 
     rate = "learning_rate"
     convex = ("logistic",)

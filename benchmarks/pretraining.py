@@ -26,27 +26,27 @@ import numpy as np
 
 import gradwise
 from gradwise import defaults
-from gradwise.core import keys
-from gradwise.core.dataset import Classes, Dataset
-from gradwise.core.metric import wilson
-from gradwise.core.tree import replace
-from gradwise.criteria.compose import Supervised
+from gradwise.criteria.contrastive_divergence import ContrastiveDivergence, PersistentDivergence
 from gradwise.criteria.corruption import Masking
-from gradwise.criteria.divergence import ContrastiveDivergence, PersistentDivergence
-from gradwise.criteria.loss import Softmax
-from gradwise.criteria.penalty import L2
-from gradwise.data import named
+from gradwise.criteria.losses import Softmax
+from gradwise.criteria.penalties import L2
+from gradwise.criteria.supervised import Supervised
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scale import Identity
-from gradwise.data.split import GivenParts
-from gradwise.models.activation import Rectifier, Sigmoid
+from gradwise.data.reading import named_sets
+from gradwise.data.scaling import Identity
+from gradwise.data.splits import GivenParts
+from gradwise.evaluation.metrics import wilson
+from gradwise.models.activations import Rectifier, Sigmoid
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.adaptive import Adam
-from gradwise.optimisers.averaged import MovingAverage
-from gradwise.optimisers.sgd import HeavyBall
-from gradwise.pretraining.layer import learner
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.optimisers.averaging.parameter_average import MovingAverage
+from gradwise.optimisers.first_order.sgd import HeavyBall
+from gradwise.pretraining.layer_learners import learner
 from gradwise.pretraining.stack import pretrain, with_output
-from gradwise.searching.layerwise import Configuration, Training, layerwise
+from gradwise.runtime import keys
+from gradwise.searching.layerwise.algorithm import Configuration, Training, layerwise
+from gradwise.specs.dataset import Classes, Dataset
+from gradwise.specs.paths import replace
 from gradwise.training.predictor import outputs_of
 from gradwise.training.stopping import Off, Patience
 
@@ -66,7 +66,7 @@ def about(command: list[str]) -> dict[str, Any]:
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """MNIST's training and test digits, pixels in [0, 1]."""
-    loaded = named.load("mnist")
+    loaded = named_sets.load("mnist")
     assert loaded.arrays is not None
     assert loaded.test is not None
     assert loaded.test.arrays is not None
@@ -150,7 +150,7 @@ def run_labels(chosen: argparse.Namespace) -> None:
     result: dict[str, Any] = {**about(sys.argv), "errors": {}, "seconds": {}, "settings": vars(chosen) | {"out": None}}
     for seed in range(chosen.first, chosen.first + chosen.seeds):
         begun = time.monotonic()
-        everything = Dataset(images, np.zeros((len(images), 0)), gradwise.core.dataset.Inputs(), name="mnist images")
+        everything = Dataset(images, np.zeros((len(images), 0)), gradwise.specs.dataset.Inputs(), name="mnist images")
         stacks = {}
         for name, (kind, depth) in STACKS.items():
             at = time.monotonic()

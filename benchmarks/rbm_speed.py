@@ -30,14 +30,15 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from gradwise.criteria.divergence import PersistentDivergence
-from gradwise.data import named
+from gradwise.criteria.contrastive_divergence import PersistentDivergence
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.models.boltzmann import Rbm, RbmNetwork
-from gradwise.optimisers.sgd import Sgd
-from gradwise.pretraining.layer import learner
-from gradwise.training.interval import interval
-from gradwise.training.state import Examples, init
+from gradwise.data.reading import named_sets
+from gradwise.models.restricted_boltzmann import Rbm, RbmNetwork
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.pretraining.layer_learners import learner
+from gradwise.training import interval
+from gradwise.training.state import init
 
 ASKED = 2.5
 RATE = 0.05
@@ -45,7 +46,7 @@ RATE = 0.05
 
 def digits(count: int, other: int) -> tuple[np.ndarray, np.ndarray]:
     """Digits to learn and others to judge by, as rows of numbers between 0 and 1."""
-    loaded = named.load("mnist")
+    loaded = named_sets.load("mnist")
     assert loaded.arrays is not None
     rows = np.asarray(loaded.arrays["X"][: count + other], np.float32).reshape(-1, 784) / 255.0
     return rows[:count], rows[count:]

@@ -32,10 +32,10 @@ PATHS = (
 
 def make_about() -> Any:
     from gradwise import defaults
-    from gradwise.core.prior import Choice, LogInteger
-    from gradwise.core.space import Space, dimension
-    from gradwise.searching.about import About
-    from gradwise.searching.sampled import Random
+    from gradwise.searching.storage.study_identity import About
+    from gradwise.searching.strategies.random_search import Random
+    from gradwise.specs.priors import Choice, LogInteger
+    from gradwise.specs.search_space import Space, dimension
 
     recipe = defaults.classification()
     priors = {
@@ -48,8 +48,8 @@ def make_about() -> Any:
 
 def ended(number: int, proposal: Any, space: Any) -> Any:
     """A trial that needed no training; one in fifty diverged."""
-    from gradwise.core.space import label
-    from gradwise.core.trial import Trial
+    from gradwise.records.trial import Trial
+    from gradwise.specs.search_space import label
 
     values = {path: label(value) for path, value in space.values(proposal.recipe).items()}
     rate = values["optimiser.optimiser.learning_rate"]
@@ -65,9 +65,9 @@ def ended(number: int, proposal: Any, space: Any) -> Any:
 
 def fill(path: Path, about: Any, trials: int, batch: int) -> dict[str, float]:
     """Asks and stores; the seconds of each."""
-    from gradwise.core.keys import from_seed
-    from gradwise.searching.store import Store
-    from gradwise.searching.strategy import History
+    from gradwise.runtime.keys import from_seed
+    from gradwise.searching.storage.study_store import Store
+    from gradwise.searching.strategies.contract import History
 
     key = from_seed(about.seed)
     spent = {"ask": 0.0, "store": 0.0}
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     chosen = parser.parse_args()
-    from gradwise.searching.store import Store
+    from gradwise.searching.storage.study_store import Store
 
     about = make_about()
     before = time.process_time()

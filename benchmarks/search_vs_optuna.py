@@ -34,7 +34,7 @@ def our_recipe(line: dict[str, Any], space: Any) -> Any:
     """A drawn recipe as one of ours."""
     import bergstra
 
-    from gradwise.models.activation import Sigmoid, Tanh
+    from gradwise.models.activations import Sigmoid, Tanh
 
     return space.recipe_of(
         {
@@ -76,12 +76,12 @@ def write_peer_data(dataset: Any, folder: Path) -> Path:
 
 def run_ours(lines: list[dict[str, Any]], dataset: Any, space: Any, *, workers: int) -> tuple[float, list[Any]]:
     """Seconds and results of these recipes, in worker processes (CPU) or here (an accelerator)."""
-    from gradwise.core import keys
-    from gradwise.searching.cohort import Job
-    from gradwise.searching.executor import Here, Workers
-    from gradwise.searching.ground import Ground
-    from gradwise.searching.jobs import run_jobs
-    from gradwise.searching.slots import BySize
+    from gradwise.runtime import keys
+    from gradwise.searching.running.cohort import Job
+    from gradwise.searching.running.evaluation_data import Ground
+    from gradwise.searching.running.executors import Here, Workers
+    from gradwise.searching.running.jobs import run_jobs
+    from gradwise.searching.running.slots import BySize
 
     key = keys.from_seed(0)
     ground = Ground.of(dataset, space.recipe.split, metric="error_rate", key=key)
@@ -163,7 +163,7 @@ def test_errors(done: list[Any], lines: list[dict[str, Any]], test: Any) -> np.n
     import jax
     import jax.numpy as jnp
 
-    from gradwise.searching.cohort import bucket
+    from gradwise.searching.running.cohort import bucket
 
     inputs, targets = jnp.asarray(test.inputs), jnp.asarray(test.targets)
 
@@ -187,7 +187,7 @@ def test_errors(done: list[Any], lines: list[dict[str, Any]], test: Any) -> np.n
 
 def efficiency(valid: np.ndarray, test: np.ndarray, n_valid: int, n_test: int) -> list[dict[str, Any]]:
     """The efficiency curve: experiments of s trials each, scored by the weighted estimate."""
-    from gradwise.analysis.selection import weighted_estimate
+    from gradwise.evaluation.trials.selection import weighted_estimate
 
     def variance(rate: np.ndarray, count: int) -> np.ndarray:
         return np.maximum(rate * (1 - rate), 1e-9) / (count - 1)
@@ -220,7 +220,7 @@ def efficiency(valid: np.ndarray, test: np.ndarray, n_valid: int, n_test: int) -
 def run_gpu(options: argparse.Namespace, dataset: Any) -> dict[str, Any]:
     import bergstra
 
-    from gradwise.core.dataset import Dataset
+    from gradwise.specs.dataset import Dataset
 
     lines = drawn(options.trials, 1, options.seed)
     space = bergstra.space()

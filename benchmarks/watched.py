@@ -23,11 +23,12 @@ import jax.random as jr  # noqa: E402
 import numpy as np  # noqa: E402
 
 import gradwise  # noqa: E402
+from gradwise.curvature.objective import Examples  # noqa: E402
 from gradwise.data.batches import Reshuffled  # noqa: E402
 from gradwise.models.mlp import Mlp  # noqa: E402
-from gradwise.optimisers.adaptive import Adam  # noqa: E402
-from gradwise.optimisers.watched import Watched  # noqa: E402
-from gradwise.training.state import Examples, init  # noqa: E402
+from gradwise.optimisers.adaptive.adam import Adam  # noqa: E402
+from gradwise.optimisers.wrappers.watched import Watched  # noqa: E402
+from gradwise.training.state import init  # noqa: E402
 
 EVERY = 100
 CELLS = {

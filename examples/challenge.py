@@ -1,12 +1,12 @@
 """To be tried and challenged: is this learning rate really better than others, on these very data?"""
 
 import gradwise
-from gradwise.core import keys
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.sgd import Sgd
-from gradwise.searching.challenge import challenge
-from gradwise.searching.executor import Here
-from gradwise.searching.ground import Ground
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.runtime import keys
+from gradwise.searching.comparison import challenge
+from gradwise.searching.running.evaluation_data import Ground
+from gradwise.searching.running.executors import Here
 from gradwise.training.stopping import Patience
 
 recipe = gradwise.defaults.classification(

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 import gradwise
-from gradwise.core import keys
+from gradwise.runtime import keys
 
 recipe = gradwise.defaults.classification()
 dataset = gradwise.read("wine")

@@ -6,7 +6,7 @@ import jax
 
 import gradwise
 from gradwise import defaults
-from gradwise.pretraining.layer import learner
+from gradwise.pretraining.layer_learners import learner
 from gradwise.pretraining.stack import fit_pretrained
 from gradwise.training.stopping import Patience
 

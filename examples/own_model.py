@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import gradwise
-from gradwise.optimisers.sgd import Nesterov
+from gradwise.optimisers.first_order.sgd import Nesterov
 from gradwise.training.stopping import Patience
 
 draw = np.random.default_rng(0)

@@ -12,12 +12,12 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import gradwise
-from gradwise.core.knob import knob
-from gradwise.core.objective import Objective
-from gradwise.core.parts import AbstractAsking
-from gradwise.core.prior import LogUniform
-from gradwise.core.products import dot, gauss_newton_vector, norm
-from gradwise.optimisers.averaged import MovingAverage
+from gradwise.curvature.objective import Objective
+from gradwise.curvature.products import dot, gauss_newton_vector, norm
+from gradwise.optimisers.averaging.parameter_average import MovingAverage
+from gradwise.specs.contracts import AbstractAsking
+from gradwise.specs.knobs import knob
+from gradwise.specs.priors import LogUniform
 from gradwise.testing.contracts import check_optimiser
 
 

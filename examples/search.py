@@ -7,9 +7,9 @@ from pathlib import Path
 import jax
 
 import gradwise
-from gradwise.core.prior import LogUniform
-from gradwise.core.space import Space, dimension
 from gradwise.models.mlp import Mlp
+from gradwise.specs.priors import LogUniform
+from gradwise.specs.search_space import Space, dimension
 
 # Seconds rather than minutes: a small set, a small network of a fixed size, and one knob to search.
 dataset = gradwise.read("wine")

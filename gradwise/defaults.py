@@ -8,21 +8,21 @@ The reasons, with numbers, are in `docs/design.md`. Any part can be exchanged by
 import dataclasses
 from typing import Any
 
-from .core.dataset import Task
-from .core.prior import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
-from .core.recipe import Recipe
-from .core.space import Space, dimension, read_space
-from .core.tree import knobs, replace
-from .criteria.compose import Supervised
-from .criteria.loss import AbstractLoss, Gaussian, Sigmoid, Softmax
+from .criteria.losses import AbstractLoss, Gaussian, Sigmoid, Softmax
+from .criteria.supervised import Supervised
 from .data.batches import Reshuffled
-from .data.scale import Automatic
-from .data.split import HoldOut
-from .models.activation import Sigmoid as SigmoidUnits
+from .data.scaling import Automatic
+from .data.splits import HoldOut
+from .models.activations import Sigmoid as SigmoidUnits
 from .models.mlp import Mlp
-from .optimisers.adaptive import Adam
-from .optimisers.averaged import MovingAverage
-from .pretraining.layer import LEARNERS, SCALER
+from .optimisers.adaptive.adam import Adam
+from .optimisers.averaging.parameter_average import MovingAverage
+from .pretraining.layer_learners import LEARNERS, SCALER
+from .specs.dataset import Task
+from .specs.paths import knobs, replace
+from .specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
+from .specs.recipe import Recipe
+from .specs.search_space import Space, dimension, read_space
 from .training.stopping import Patience
 
 
@@ -61,7 +61,7 @@ FEATURES = ("denoising", 256)
 def features(learner: str = FEATURES[0], units: int = FEATURES[1], *, unit_range: bool = True, **parts: Any) -> Recipe:
     """Features of the inputs, no target looked at: an auto-encoder that repairs what noise has spoilt.
 
-    `learner` is one of `gradwise.pretraining.layer.LEARNERS`. The scaler brings inputs into [0, 1]; with another one
+    `learner` is one of `LEARNERS` in `gradwise.pretraining`. The scaler brings inputs into [0, 1]; with another one
     that does not, `unit_range` is False, and the error is squared rather than a cross-entropy.
     """
     recipe = LEARNERS[learner](units, unit_range)

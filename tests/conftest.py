@@ -22,12 +22,12 @@ if "GRADWISE_CACHE" not in os.environ:
     # One folder for all runs of the tests: programs compiled once are read by every later run.
     os.environ["GRADWISE_CACHE"] = str(Path(tempfile.gettempdir()) / "gradwise-test-cache")
 
-from gradwise.testing.typed import check_calls  # noqa: E402
+from gradwise.testing.runtime_types import check_calls  # noqa: E402
 
 # The shapes and types that signatures promise are held while the tests run.
 check_calls("gradwise.models", "gradwise.criteria", "gradwise.optimisers", "gradwise.data.batches", "gradwise.training")
 
-from gradwise.core.machine import use_compilation_cache  # noqa: E402
+from gradwise.runtime.machine import use_compilation_cache  # noqa: E402
 
 use_compilation_cache()
 

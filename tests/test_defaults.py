@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.core.dataset import Classes, Labels, Numbers
-from gradwise.core.errors import RequestError
-from gradwise.core.knob import knob
-from gradwise.core.metric import METRICS
-from gradwise.core.parts import AbstractModel, AbstractOptimiser
-from gradwise.core.prior import LogUniform, Uniform
-from gradwise.core.recipe import Recipe
-from gradwise.core.space import read_space
-from gradwise.core.tree import get
-from gradwise.criteria.loss import Gaussian, Sigmoid, Softmax
-from gradwise.optimisers.grouped import Group, Grouped
-from gradwise.optimisers.sgd import Sgd
+from gradwise.criteria.losses import Gaussian, Sigmoid, Softmax
+from gradwise.evaluation.metrics import METRICS
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.contracts import AbstractModel, AbstractOptimiser
+from gradwise.specs.dataset import Classes, Labels, Numbers
+from gradwise.specs.knobs import knob
+from gradwise.specs.paths import get
+from gradwise.specs.priors import LogUniform, Uniform
+from gradwise.specs.recipe import Recipe
+from gradwise.specs.search_space import read_space
 
 
 @pytest.mark.parametrize(

@@ -27,33 +27,34 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from ..core import keys
-from ..core.dataset import Dataset
-from ..core.finding import Finding
-from ..core.layers import look
-from ..core.record import Fit
-from ..core.tree import trainable
+from ..records.finding import Finding
+from ..records.fit import Fit
+from ..runtime import keys
+from ..runtime.compiling import quickly
+from ..specs.dataset import Dataset
+from ..specs.paths import trainable
+from ..tracing.layers import look
 from ..training.fit import fit
-from .choices import find_choices, find_recipe_choices, measure_choices
-from .compiling import quickly
-from .data import find_data, from_dataset, measure_data
-from .diagnose import diagnose, numbers_of, read_course
-from .flow import measure_flow
-from .flow_findings import find_flow
-from .gradient import find_gradient, measure_gradient
-from .graph import find_graph, measure_graph
-from .growth import Growth, recipe_growth, subject_growth
-from .growth_findings import find_growth
-from .overfit import find_overfit, measure_overfit
-from .poison import find_poison, measure_poison
-from .rates import measure_rates
-from .rates_findings import find_rates
-from .recipes import Prepared
+from .data.data import find_data, from_dataset, measure_data
+from .flow.flow_graph import find_graph, measure_graph
+from .flow.signal_flow import measure_flow
+from .flow.signal_flow_findings import find_flow
+from .gradient.gradient import find_gradient, measure_gradient
+from .learning.first_loss import find_fall, find_start, measure_start
+from .learning.learning_curve import Growth, recipe_growth, subject_growth
+from .learning.learning_curve_findings import find_growth
+from .learning.learning_rate import measure_rates
+from .learning.learning_rate_findings import find_rates
+from .learning.overfit import find_overfit, measure_overfit
+from .recipe_subject import Prepared
 from .rehearsal import Rehearsal, rehearse
-from .start import find_fall, find_start, measure_start
 from .subject import Subject, count_of, inputs_of, take, targets_of
-from .verdict import Numbers, Present, Probes, judge, measure_probes
-from .wiring import find_wiring, measure_wiring
+from .verdict.diagnosis import diagnose, numbers_of, read_course
+from .verdict.remedies import Present
+from .verdict.verdict import Numbers, Probes, judge, measure_probes
+from .wiring.loss_and_outputs import find_choices, find_recipe_choices, measure_choices
+from .wiring.poisoned_padding import find_poison, measure_poison
+from .wiring.wiring import find_wiring, measure_wiring
 
 Found = tuple[Iterable[Finding], dict[str, Any]]
 

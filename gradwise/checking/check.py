@@ -21,22 +21,22 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from .. import __version__
-from ..core import keys, machine
-from ..core.checked import Checked, Ran
-from ..core.dataset import Dataset
-from ..core.errors import RequestError, WorkError, nearest
-from ..core.finding import Finding
-from ..core.recipe import Recipe, to_plain
-from ..core.record import Fit, finite, write_whole
+from ..records.check import Checked, Ran
+from ..records.finding import Finding
+from ..records.fit import Fit, finite, write_whole
+from ..runtime import keys, machine
+from ..runtime.errors import RequestError, WorkError, nearest
+from ..specs.dataset import Dataset
+from ..specs.recipe import Recipe, to_plain
 from ..training.checkpoint import digest
 from .areas import OF_RECIPE, OF_SUBJECT, Area, Case, NotAsked
-from .causes import settled
-from .diagnose import diagnose
 from .fingerprint import fingerprint
-from .recipes import prepare
+from .recipe_subject import prepare
 from .rehearsal import trainer
 from .subject import ARGUMENTS, Subject, told
-from .verdict import Judgement, judge, judge_findings
+from .verdict.causes import settled
+from .verdict.diagnosis import diagnose
+from .verdict.verdict import Judgement, judge, judge_findings
 
 PARTIAL = "check.partial.json"
 

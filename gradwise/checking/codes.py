@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import RequestError, nearest
-from ..core.finding import Finding
+from ..records.finding import Finding
+from ..runtime.errors import RequestError, nearest
 
 
 @dataclass(frozen=True)

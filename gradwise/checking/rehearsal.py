@@ -19,8 +19,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key, PyTree
 
-from ..core import keys
-from .compiling import quickly
+from ..runtime import keys
+from ..runtime.compiling import quickly
 from .subject import Subject, count_of, take
 
 UPDATES = 100

@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree, Scalar
 
-from ..core.errors import RequestError
-from ..core.parts import Batch, apply_batch, deterministic
-from ..core.program import is_library
-from ..core.tree import matching, named_leaves, trainable
+from ..runtime.errors import RequestError
+from ..specs.contracts import Batch, apply_batch, deterministic
+from ..specs.paths import matching, named_leaves, trainable
+from ..tracing.program import is_library
 
 _KEYS = ("key", "rng", "rngs", "prng", "prng_key", "rng_key", "seed")
 _INPUTS = ("inputs", "x", "X", "image", "images", "features", "input", "data", "tokens")

@@ -27,9 +27,9 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
-from ..core.errors import RequestError, WorkError, nearest
-from . import surface
-from .surface import ASIDE, RUN, SEARCH, TRAIN, option
+from ..runtime.errors import RequestError, WorkError, nearest
+from .options import shared_options
+from .options.shared_options import ASIDE, RUN, SEARCH, TRAIN, option
 
 Work = Callable[[], int]
 
@@ -66,15 +66,15 @@ def _fit(
             help="A file (.csv .tsv .parquet .npz .npy .svm .idx, .gz too), a named set (digits, iris, ...), or - .",
         ),
     ] = None,
-    target: surface.Target = None,
-    task: surface.Task = None,
-    drop: surface.Drop = None,
-    kind: surface.Kind = None,
-    group: surface.Group = None,
-    time: surface.Time = None,
-    weight: surface.Weight = None,
-    class_weight: surface.ClassWeight = None,
-    test: surface.Test = None,
+    target: shared_options.Target = None,
+    task: shared_options.Task = None,
+    drop: shared_options.Drop = None,
+    kind: shared_options.Kind = None,
+    group: shared_options.Group = None,
+    time: shared_options.Time = None,
+    weight: shared_options.Weight = None,
+    class_weight: shared_options.ClassWeight = None,
+    test: shared_options.Test = None,
     unsupervised: Annotated[
         bool, option("--unsupervised", panel=TRAIN, help="Learn features of the inputs; look at no target.")
     ] = False,
@@ -96,7 +96,7 @@ def _fit(
             help="Learn layers first, then train them together: denoising:1000x3, or rbm:500,denoising:250.",
         ),
     ] = None,
-    metric: surface.Metric = None,
+    metric: shared_options.Metric = None,
     folds: Annotated[
         str | None, option("--folds", panel=TRAIN, metavar="K", help="Estimate by k-fold cross-validation too.")
     ] = None,
@@ -109,8 +109,8 @@ def _fit(
             help="Record what flows through the layers every so many updates, for the report: 100.",
         ),
     ] = None,
-    seed: surface.Seed = None,
-    sets: surface.Sets = None,
+    seed: shared_options.Seed = None,
+    sets: shared_options.Sets = None,
     config: Annotated[
         str | None,
         option(
@@ -120,9 +120,9 @@ def _fit(
     max_time: Annotated[
         str | None, option("--max-time", panel=RUN, metavar="TIME", help="Train no longer than this: 90s, 10min, 2h.")
     ] = None,
-    out: surface.Out = None,
-    resume: surface.Resume = False,
-    overwrite: surface.Overwrite = False,
+    out: shared_options.Out = None,
+    resume: shared_options.Resume = False,
+    overwrite: shared_options.Overwrite = False,
     checkpoint: Annotated[
         str | None,
         option("--checkpoint", panel=RUN, metavar="SECONDS", help="Time between checkpoints. Default: 10."),
@@ -130,16 +130,16 @@ def _fit(
     on: Annotated[
         str | None, option("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")
     ] = None,
-    dry_run: surface.DryRun = False,
-    json: surface.Json = False,
-    quiet: surface.Quiet = False,
-    no_report: surface.NoReport = False,
+    dry_run: shared_options.DryRun = False,
+    json: shared_options.Json = False,
+    quiet: shared_options.Quiet = False,
+    no_report: shared_options.NoReport = False,
 ) -> Work:
     """Train one network well: an honest test error, and a page that shows how it went."""
     given = {name: value for name, value in locals().items() if name not in {"config", "sets"}}
 
     def work() -> int:
-        from .fitting import run_fit
+        from .commands.fit import run_fit
 
         return run_fit(given, config, sets or [])
 
@@ -152,15 +152,15 @@ def _search(
         list[str] | None,
         typer.Argument(metavar="DATA", help="As for fit; with --merge, the folders or stores of studies."),
     ] = None,
-    target: surface.Target = None,
-    task: surface.Task = None,
-    drop: surface.Drop = None,
-    kind: surface.Kind = None,
-    group: surface.Group = None,
-    time: surface.Time = None,
-    weight: surface.Weight = None,
-    class_weight: surface.ClassWeight = None,
-    test: surface.Test = None,
+    target: shared_options.Target = None,
+    task: shared_options.Task = None,
+    drop: shared_options.Drop = None,
+    kind: shared_options.Kind = None,
+    group: shared_options.Group = None,
+    time: shared_options.Time = None,
+    weight: shared_options.Weight = None,
+    class_weight: shared_options.ClassWeight = None,
+    test: shared_options.Test = None,
     budget: Annotated[
         str | None,
         option("--budget", panel=SEARCH, metavar="B", help="A time (60s, 2h) or '32 trials'. Default: 10min."),
@@ -200,8 +200,8 @@ def _search(
             help="A study file (TOML), such as a study's study.toml.",
         ),
     ] = None,
-    metric: surface.Metric = None,
-    seed: surface.Seed = None,
+    metric: shared_options.Metric = None,
+    seed: shared_options.Seed = None,
     folds: Annotated[
         str | None, option("--folds", panel=SEARCH, metavar="K", help="Folds that judge each trial; 1: one part.")
     ] = None,
@@ -246,9 +246,9 @@ def _search(
         str | None,
         option("--distribution", panel=ASIDE, metavar="N", help="One recipe with N seeds: how much is luck?"),
     ] = None,
-    out: surface.Out = None,
-    resume: surface.Resume = False,
-    overwrite: surface.Overwrite = False,
+    out: shared_options.Out = None,
+    resume: shared_options.Resume = False,
+    overwrite: shared_options.Overwrite = False,
     store: Annotated[
         str | None,
         option("--store", panel=RUN, metavar="URL", help="Keep trials in sqlite:///FILE or postgresql://HOST/NAME."),
@@ -260,16 +260,16 @@ def _search(
         str | None,
         option("--on", panel=RUN, metavar="WHO", help="here, cpu, gpu, workers:N, ray or ray://HOST:PORT."),
     ] = None,
-    dry_run: surface.DryRun = False,
-    json: surface.Json = False,
-    quiet: surface.Quiet = False,
-    no_report: surface.NoReport = False,
+    dry_run: shared_options.DryRun = False,
+    json: shared_options.Json = False,
+    quiet: shared_options.Quiet = False,
+    no_report: shared_options.NoReport = False,
 ) -> Work:
     """Search for the best network within a budget: no knob left but that, and an honest error of what was chosen."""
     given = {name_: value for name_, value in locals().items() if name_ not in {"study", "sets", "ranges"}}
 
     def work() -> int:
-        from .searching import run_search
+        from .commands.search import run_search
 
         return run_search(given, study, sets or [], ranges or [])
 
@@ -285,15 +285,15 @@ def _check(
             help="Data as for fit; your own problem (file.py:make_problem or package.module:make_problem); or a run.",
         ),
     ] = None,
-    target: surface.Target = None,
-    task: surface.Task = None,
-    drop: surface.Drop = None,
-    kind: surface.Kind = None,
-    group: surface.Group = None,
-    time: surface.Time = None,
-    weight: surface.Weight = None,
-    test: surface.Test = None,
-    seed: surface.Seed = None,
+    target: shared_options.Target = None,
+    task: shared_options.Task = None,
+    drop: shared_options.Drop = None,
+    kind: shared_options.Kind = None,
+    group: shared_options.Group = None,
+    time: shared_options.Time = None,
+    weight: shared_options.Weight = None,
+    test: shared_options.Test = None,
+    seed: shared_options.Seed = None,
     sets: Annotated[
         list[str] | None,
         option(
@@ -309,21 +309,21 @@ def _check(
             "--only", panel=RUN, metavar="CHECK", help="Run these checks alone: gradient, or data,gradient; repeatable."
         ),
     ] = None,
-    out: surface.Out = None,
-    resume: surface.Resume = False,
-    overwrite: surface.Overwrite = False,
+    out: shared_options.Out = None,
+    resume: shared_options.Resume = False,
+    overwrite: shared_options.Overwrite = False,
     on: Annotated[
         str | None, option("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")
     ] = None,
-    json: surface.Json = False,
-    quiet: surface.Quiet = False,
-    no_report: surface.NoReport = False,
+    json: shared_options.Json = False,
+    quiet: shared_options.Quiet = False,
+    no_report: shared_options.NoReport = False,
 ) -> Work:
     """Is anything wrong, where, and what next? Exit code 1 where an error is found."""
     given = {name: value for name, value in locals().items() if name != "sets"}
 
     def work() -> int:
-        from .checking import run_check
+        from .commands.check import run_check
 
         return run_check(given, sets or [])
 
@@ -337,7 +337,7 @@ def _explain(
     """Explain a finding: what it means, how it is measured, what to do, when it is a false alarm."""
 
     def work() -> int:
-        from .checking import run_explain
+        from .commands.check import run_explain
 
         return run_explain(code)
 
@@ -366,7 +366,7 @@ def _predict(
     """Predict new rows with a trained network."""
 
     def work() -> int:
-        from .finished import run_predict
+        from .commands.predict_and_report import run_predict
 
         return run_predict(run, data, out, form, probabilities, keep or [], quiet)
 
@@ -384,7 +384,7 @@ def _report(
     """Write a run's report again: one self-contained page."""
 
     def work() -> int:
-        from .finished import run_report
+        from .commands.predict_and_report import run_report
 
         return run_report(run, out, json)
 

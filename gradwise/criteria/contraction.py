@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
-from ..core.finding import Finding
-from ..core.knob import knob, switch
-from ..core.parts import apply
-from ..core.prior import LogUniform
-from .reconstruct import AbstractCodePenalty
+from ..records.finding import Finding
+from ..specs.contracts import apply
+from ..specs.knobs import knob, switch
+from ..specs.priors import LogUniform
+from .reconstruction import AbstractCodePenalty
 
 # f'(a) from f(a), for the non-linearities that tell it: no second product with the weights is needed.
 _SLOPES: dict[str, Callable[[Array], Array]] = {

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Key
 
-from ..core.keys import coins
-from ..core.knob import Spec, knob
-from ..core.prior import LogUniform, Uniform
+from ..runtime.keys import coins
+from ..specs.knobs import Spec, knob
+from ..specs.priors import LogUniform, Uniform
 
 
 class AbstractCorruption(Spec):

@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Int, Key, UInt32
 
-from ..core.keys import named, scramble
-from ..core.knob import switch
-from ..core.parts import AbstractBatches
-from ..core.prior import LogInteger
+from ..runtime.keys import named, scramble
+from ..specs.contracts import AbstractBatches
+from ..specs.knobs import switch
+from ..specs.priors import LogInteger
 
 _LEAST_ROUNDS = 6
 # rows ** (rounds / 2) from which on chi-square tests of positions and neighbours see no bias (400 000 values for each T

@@ -17,12 +17,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from ..core.dataset import Dataset
-from ..core.errors import RequestError
-from ..core.keys import named
-from ..core.knob import knob, switch
-from ..core.parts import AbstractBatches
-from ..core.prior import Choice, LogInteger, LogUniform, Uniform
+from ..runtime.errors import RequestError
+from ..runtime.keys import named
+from ..specs.contracts import AbstractBatches
+from ..specs.dataset import Dataset
+from ..specs.knobs import knob, switch
+from ..specs.priors import Choice, LogInteger, LogUniform, Uniform
 from .batches import Reshuffled
 
 

@@ -18,24 +18,24 @@ from typing import Any, Self
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import defaults
-from ..core import keys
-from ..core.dataset import Task
-from ..core.errors import RequestError, nearest
-from ..core.metric import check_metric
-from ..core.parts import AbstractSplit
-from ..core.prior import AbstractPrior
-from ..core.recipe import Recipe
-from ..core.space import Dimension, Space, dimension, exists, write_at
-from ..core.study import Study
-from ..searching.driver import silent
-from ..searching.members import check_kind
-from ..searching.sampled import Random
+from ..evaluation.metrics import check_metric
+from ..records.study import Study
+from ..runtime import keys
+from ..runtime.errors import RequestError, nearest
+from ..searching.running.driver import silent
+from ..searching.running.slots import BySize
 from ..searching.search import Conduct, Plan, search
-from ..searching.slots import BySize
-from ..searching.strategy import AbstractStrategy
-from ..searching.studyfile import Budget, parse_budget, parse_prior
+from ..searching.selection.committee_members import check_kind
+from ..searching.storage.study_file import Budget, parse_budget, parse_prior
+from ..searching.strategies.contract import AbstractStrategy
+from ..searching.strategies.random_search import Random
+from ..specs.contracts import AbstractSplit
+from ..specs.dataset import Task
+from ..specs.priors import AbstractPrior
+from ..specs.recipe import Recipe
+from ..specs.search_space import Dimension, Space, dimension, exists, write_at
 from ..training.predictor import AbstractPredictor
-from . import parameters
+from . import nested_parameters
 from .base import SLOTS, Estimator
 from .classifier import ClassTargets
 from .regressor import NumberTargets
@@ -70,8 +70,8 @@ def _path(recipe: Recipe, name: str) -> str:
         raise RequestError(f"`space`: a recipe has no `{name}`.{nearest(slot, SLOTS)}")
     part, (head, _, word) = getattr(recipe, slot), inner.rpartition(".")
     if head and (word in {"count", "each"} or word.isdigit()):
-        return f"{slot}.{parameters.find(slot, part, head)}.{word}"
-    return f"{slot}.{parameters.find(slot, part, inner)}"
+        return f"{slot}.{nested_parameters.find(slot, part, head)}.{word}"
+    return f"{slot}.{nested_parameters.find(slot, part, inner)}"
 
 
 def _prior(name: str, value: Any) -> AbstractPrior | None:

@@ -24,20 +24,21 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
 from .. import defaults
-from ..core import keys
-from ..core.dataset import Column, Dataset, Task
-from ..core.errors import RequestError, nearest
-from ..core.metric import check_metric
-from ..core.parts import AbstractSemiSupervised, AbstractSplit
-from ..core.recipe import Recipe
-from ..core.record import Fit
-from ..data.split import HoldOut, join_parts
+from ..curvature.objective import Examples
+from ..data.splits import HoldOut, join_parts
+from ..evaluation.metrics import check_metric
+from ..records.fit import Fit
+from ..runtime import keys
+from ..runtime.errors import RequestError, nearest
+from ..specs.contracts import AbstractSemiSupervised, AbstractSplit
+from ..specs.dataset import Column, Dataset, Task
+from ..specs.recipe import Recipe
 from ..training.fit import fit as train_network
 from ..training.loop import Conduct, silent
 from ..training.predictor import AbstractPredictor
-from ..training.state import Examples, init
-from . import parameters
-from .passes import one_pass
+from ..training.state import init
+from . import nested_parameters
+from .partial_fit import one_pass
 
 SLOTS = ("model", "optimiser", "batches", "criterion", "scaler", "stopping")
 FEW_ROWS = 20  # fewer rows than this are too few to spare some: a validation part of 3 rows tells nothing
@@ -139,7 +140,7 @@ class Estimator(BaseEstimator, abc.ABC):
             if hasattr(inputs, "toarray") or not hasattr(self, "feature_names_in_"):
                 return inputs, ()
             return inputs, tuple(Column(name) for name in self.feature_names_in_)
-        from ..data.table import from_frame
+        from ..data.reading.tables import from_frame
 
         validate_data(self, X, reset=first, skip_check_array=True)
         if not hasattr(X, "iloc"):
@@ -234,7 +235,7 @@ class NetworkEstimator(Estimator):
         found = super().get_params(deep=False)
         if deep:
             for slot in self._slots:
-                found.update(parameters.read(slot, self._part(slot)))
+                found.update(nested_parameters.read(slot, self._part(slot)))
         return dict(found)
 
     def set_params(self, **params: Any) -> Self:
@@ -250,7 +251,7 @@ class NetworkEstimator(Estimator):
                 raise RequestError(f"{type(self).__name__} has no parameter `{full}`.{hint}")
             part = chosen.get(slot, getattr(self, slot))
             effective = getattr(self._recommended(), slot) if part is None else part
-            changed = parameters.write(slot, effective, name, value)
+            changed = nested_parameters.write(slot, effective, name, value)
             chosen[slot] = part if changed is effective else changed
         for name, value in chosen.items():
             setattr(self, name, value)

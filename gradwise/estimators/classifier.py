@@ -8,9 +8,9 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_array, column_or_1d
 
 from .. import defaults
-from ..core.dataset import UNLABELLED, Classes, Labels, Task
-from ..core.errors import RequestError
-from ..core.recipe import Recipe
+from ..runtime.errors import RequestError
+from ..specs.dataset import UNLABELLED, Classes, Labels, Task
+from ..specs.recipe import Recipe
 from .base import Estimator, NetworkEstimator
 
 

@@ -19,17 +19,17 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, check_array, check_is_fitted
 
-from ..core import keys
-from ..core.adapt import as_criterion
-from ..core.dataset import Dataset, Inputs, Task
-from ..core.errors import RequestError
-from ..core.parts import AbstractSplit, AbstractUnsupervised, FittedScaler
-from ..core.recipe import Recipe
-from ..criteria.reconstruct import Reconstruction, unit_range
-from ..data.scale import Automatic
-from ..models.boltzmann import RbmNetwork
-from ..pretraining.layer import LEARNERS, SCALER
-from ..training.features import measures_of
+from ..criteria.reconstruction import Reconstruction, unit_range
+from ..data.scaling import Automatic
+from ..models.restricted_boltzmann import RbmNetwork
+from ..pretraining.layer_learners import LEARNERS, SCALER
+from ..runtime import keys
+from ..runtime.errors import RequestError
+from ..specs.adapters import as_criterion
+from ..specs.contracts import AbstractSplit, AbstractUnsupervised, FittedScaler
+from ..specs.dataset import Dataset, Inputs, Task
+from ..specs.recipe import Recipe
+from ..training.feature_evidence import measures_of
 from ..training.predictor import Predictor, outputs_of
 from .base import Estimator, NetworkEstimator
 from .unscale import can_unscale, unscale
@@ -211,7 +211,7 @@ class FeatureLearner(WithoutTargets, NetworkEstimator):
 class AutoEncoder(FeatureLearner):
     """A code from which the input can be built again (row A3): fewer features than inputs, or they may only be copied.
 
-    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.autoencoder.AutoEncoder`.
+    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.auto_encoder.AutoEncoder`.
     """
 
     _kind = "plain"
@@ -238,7 +238,7 @@ class ContractiveAutoEncoder(FeatureLearner):
 class RBM(FeatureLearner):
     """The means of the hidden units of a restricted Boltzmann machine (row A2).
 
-    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.boltzmann.Rbm`, `criterion` a
+    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.Rbm`, `criterion` a
     divergence. Visible units are binary for inputs in [0, 1], else Gaussian: then scale to deviation 1.
     """
 
@@ -248,13 +248,13 @@ class RBM(FeatureLearner):
 class SparseCoding(FeatureLearner):
     """Codes by which few of many atoms explain an input: most features are 0 (row A10).
 
-    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.sparsecoding.SparseCoding`,
+    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.sparse_coding.SparseCoding`,
     whose penalty is `model__penalty`. The recommended scaler centres the columns, as a sum of atoms wants them.
     """
 
     def _learner(self, unit: bool) -> Recipe:
-        from ..criteria.sparsecode import SparseCode
-        from ..models.sparsecoding import SparseCoding as Dictionary
+        from ..criteria.sparse_coding import SparseCode
+        from ..models.sparse_coding import SparseCoding as Dictionary
 
         shared = LEARNERS["plain"](UNITS, unit)
         return dataclasses.replace(shared, model=Dictionary(units=UNITS), criterion=SparseCode(), scaler=Automatic())

@@ -7,9 +7,9 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array
 
 from .. import defaults
-from ..core.dataset import Numbers, Task
-from ..core.errors import RequestError
-from ..core.recipe import Recipe
+from ..runtime.errors import RequestError
+from ..specs.dataset import Numbers, Task
+from ..specs.recipe import Recipe
 from .base import Estimator, NetworkEstimator
 
 

@@ -19,15 +19,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from .. import defaults
-from ..core import keys
-from ..core.dataset import UNLABELLED, Dataset, Task
-from ..core.errors import RequestError
-from ..core.metric import check_metric
-from ..core.parts import AbstractSplit, FittedScaler
-from ..core.recipe import Recipe
-from ..models.activation import Sigmoid
-from ..pretraining.layer import LEARNERS, parse
+from ..evaluation.metrics import check_metric
+from ..models.activations import Sigmoid
+from ..pretraining.layer_learners import LEARNERS, parse
 from ..pretraining.stack import Encoder, fit_pretrained, pretrain_layers
+from ..runtime import keys
+from ..runtime.errors import RequestError
+from ..specs.contracts import AbstractSplit, FittedScaler
+from ..specs.dataset import UNLABELLED, Dataset, Task
+from ..specs.recipe import Recipe
 from ..training.predictor import outputs_of
 from .base import FEW_ROWS, NetworkEstimator, TrainingRows
 from .classifier import ClassTargets

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.parts import FittedScaler
-from ..data.fitted import Affine, Beside, Bounded, Chained, Interpolated, Logarithmic, Projection, Rooted
+from ..data.fitted_scalers import Affine, Beside, Bounded, Chained, Interpolated, Logarithmic, Projection, Rooted
+from ..specs.contracts import FittedScaler
 
 
 def can_unscale(scaler: FittedScaler) -> bool:

@@ -5,7 +5,7 @@
     Joint(Rbm(units=500))                       off the hidden means of a restricted Boltzmann machine
 
 Called on an example the network gives its outputs, linear in the code; `features` is the learner within, whose
-parameters a supervised and an unsupervised term share (`gradwise.criteria.semisupervised`).
+parameters a supervised and an unsupervised term share (`gradwise.criteria.semi_supervised`).
 """
 
 from typing import Any
@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from ..core.parts import AbstractModel, AbstractStarting, apply
-from .activation import Identity
-from .autoencoder import AutoEncoder
-from .initial import AbstractInitial, Glorot
+from ..specs.contracts import AbstractModel, AbstractStarting, apply
+from .activations import Identity
+from .auto_encoder import AutoEncoder
+from .initial_weights import AbstractInitial, Glorot
 from .mlp import Layer, Linear
 
 

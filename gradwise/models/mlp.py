@@ -26,15 +26,15 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from ..core.errors import RequestError
-from ..core.finding import Finding
-from ..core.keys import coins
-from ..core.knob import Spec, is_off, knob, switch
-from ..core.parts import AbstractModel
-from ..core.prior import Choice, Uniform, ZeroOr
-from ..core.tree import Buffer
-from .activation import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid
-from .initial import AbstractInitial, Glorot
+from ..records.finding import Finding
+from ..runtime.errors import RequestError
+from ..runtime.keys import coins
+from ..specs.contracts import AbstractModel
+from ..specs.knobs import Spec, is_off, knob, switch
+from ..specs.paths import Buffer
+from ..specs.priors import Choice, Uniform, ZeroOr
+from .activations import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid
+from .initial_weights import AbstractInitial, Glorot
 
 
 class AbstractNormalisation(Spec):

@@ -22,20 +22,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
-from ..core import keys
-from ..core.adapt import as_criterion
-from ..core.dataset import Column, Dataset
-from ..core.errors import RequestError
-from ..core.knob import is_off
-from ..core.parts import AbstractModel, AbstractUnsupervised, FittedScaler
-from ..core.recipe import Recipe
-from ..core.record import Fit
-from ..core.tree import Buffer
-from ..data.scale import Identity
+from ..data.scaling import Identity
 from ..models.mlp import Layer, Linear, Mlp, MlpNetwork
+from ..records.fit import Fit
+from ..runtime import keys
+from ..runtime.errors import RequestError
+from ..specs.adapters import as_criterion
+from ..specs.contracts import AbstractModel, AbstractUnsupervised, FittedScaler
+from ..specs.dataset import Column, Dataset
+from ..specs.knobs import is_off
+from ..specs.paths import Buffer
+from ..specs.recipe import Recipe
 from ..training.fit import fit
 from ..training.loop import Conduct
-from ..training.placing import split_labelled
+from ..training.prepare import split_labelled
 
 _CHUNK = 4096
 
@@ -143,7 +143,7 @@ def _dataset(below: Any, train: Dataset, recipe: Recipe, level: int) -> Dataset:
 
 def check_memory(recipe: Recipe, inputs: int, rows: int) -> None:
     """Refuses a layer whose weights or codes this machine cannot hold, before hours are spent below it."""
-    from ..core.machine import available_bytes
+    from ..runtime.machine import available_bytes
 
     units = getattr(recipe.model, "units", None) or (getattr(recipe.model, "widths", None) or (0,))[-1]
     needed = 4 * (8 * inputs * int(units) + rows * int(units))  # weights, gradients and an optimiser's means; codes

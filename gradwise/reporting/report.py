@@ -14,20 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis import best_interval, column
-from ..core.checked import FILE as CHECK_FILE
-from ..core.checked import Checked, read_checked
-from ..core.errors import WorkError
-from ..core.record import Fit, read_fit, write_whole
-from ..core.study import Study
-from ..core.study_files import is_study, read_study
-from ..core.tree import knobs
-from . import feature_gallery, flow_gallery, gallery, layerwise_gallery, words
-from .account import chapter_row, data_blocks, recipe_blocks, repeat_blocks
-from .check_page import check_text, check_verdict
-from .figure import Block, Items, Notice, Page, Prose, Section, Verdict
-from .page import render
-from .study_page import finding_blocks, study_text, study_verdict
+from ..evaluation.curves import best_interval, column
+from ..records.check import FILE as CHECK_FILE
+from ..records.check import Checked, read_checked
+from ..records.fit import Fit, read_fit, write_whole
+from ..records.study import Study
+from ..records.study_files import is_study, read_study
+from ..runtime.errors import WorkError
+from ..specs.paths import knobs
+from . import wording
+from .blocks import Block, Items, Notice, Page, Prose, Section, Verdict
+from .figures import feature_figures, flow_figures, layerwise_figures, run_figures
+from .html import render
+from .pages.check_page import check_text, check_verdict
+from .pages.provenance import chapter_row, data_blocks, recipe_blocks, repeat_blocks
+from .pages.study_page import finding_blocks, study_text, study_verdict
 
 
 def _measured(record: Fit) -> tuple[str, float]:
@@ -43,28 +44,28 @@ def _ends(record: Fit) -> str:
     low, high = (math.nan if end is None else end for end in record.test_interval)
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
-    first = words.in_metric(record.metric, low).removesuffix("\u202f%")
-    return f"95\u202f% interval {first} – {words.in_metric(record.metric, high)}"
+    first = wording.in_metric(record.metric, low).removesuffix("\u202f%")
+    return f"95\u202f% interval {first} – {wording.in_metric(record.metric, high)}"
 
 
 def _fit_verdict(record: Fit) -> Verdict:
     part, value = _measured(record)
     name = {"test": "Test", "valid": "Validation", "train": "Training"}.get(part, "")
-    reached = f"{name} {words.metric_name(record.metric)} {words.in_metric(record.metric, value)}"
+    reached = f"{name} {wording.metric_name(record.metric)} {wording.in_metric(record.metric, value)}"
     count = record.data.get("rows", {}).get("test")
     ends = _ends(record) if part == "test" else ""
-    on = f" on {words.whole(count)} test examples" if count and ends else ""
+    on = f" on {wording.whole(count)} test examples" if count and ends else ""
     best = best_interval(record)
     age = column(record.history, "age_examples")
-    kept = f", best at {words.whole(age[best])}" if best is not None else ""
-    story = f"{str(record.outcome).capitalize()}{kept}, {words.duration(record.seconds)}."
+    kept = f", best at {wording.whole(age[best])}" if best is not None else ""
+    story = f"{str(record.outcome).capitalize()}{kept}, {wording.duration(record.seconds)}."
     if record.outcome.failed:
         before = f"The best parameters before that: {reached[0].lower()}{reached[1:]}" if part else ""
         return Verdict("The run diverged", f"{before}{', ' if before and ends else ''}{ends}", story)
     if not part:
         return Verdict("Nothing could be measured", "", story)
     r2 = record.metrics[part].get("r2")
-    beside = f"R² {words.number(r2)}" if record.metric != "r2" and r2 is not None else ""
+    beside = f"R² {wording.number(r2)}" if record.metric != "r2" and r2 is not None else ""
     optimistic = "" if part == "test" else "No test part: this number helped to choose the network, so it flatters it"
     said = "; ".join(filter(None, (ends + on, beside, optimistic)))
     return Verdict(reached, said[:1].upper() + said[1:] + "." if said else "", story)
@@ -101,31 +102,31 @@ def _advice(record: Fit) -> Iterator[Notice]:
 
 
 def _sections(record: Fit) -> Iterator[Section]:
-    if features := tuple(feature_gallery.feature_figures(record.evidence.get("features") or {})):
+    if features := tuple(feature_figures.feature_figures(record.evidence.get("features") or {})):
         yield Section("features", "Features", features)
-    curves = tuple(gallery.curve_figures(record))
+    curves = tuple(run_figures.curve_figures(record))
     yield Section("curves", "Learning curves", curves or (Prose("No interval was completed."),), "Curves")
     errors: tuple[Block, ...] = (
-        *gallery.confusion_figures(record),
-        *gallery.residual_figures(record),
-        *gallery.rate_figures(record),
-        *gallery.reliability_figures(record),
+        *run_figures.confusion_figures(record),
+        *run_figures.residual_figures(record),
+        *run_figures.rate_figures(record),
+        *run_figures.reliability_figures(record),
     )
     if errors:
         yield Section("errors", "Errors on the test part", errors, "Errors")
     chosen = record.evidence.get("layerwise") or {}
-    if steps := tuple(layerwise_gallery.layerwise_figures(chosen, percent=record.task == "classes")):
+    if steps := tuple(layerwise_figures.layerwise_figures(chosen, percent=record.task == "classes")):
         yield Section("layerwise", "Layer by layer", steps)
-    if layers := tuple(feature_gallery.layer_figures(record)):
+    if layers := tuple(feature_figures.layer_figures(record)):
         yield Section("pretraining", "Pre-training", layers)
     tables = (
-        feature_gallery.layer_table(record),
-        gallery.metric_table(record),
-        gallery.residual_table(record),
-        gallery.worst_table(record),
+        feature_figures.layer_table(record),
+        run_figures.metric_table(record),
+        run_figures.residual_table(record),
+        run_figures.worst_table(record),
     )
     numbers: tuple[Block, ...] = (
-        *gallery.fold_figures(record),
+        *run_figures.fold_figures(record),
         *(table for table in tables if table is not None and table.rows),
     )
     if numbers:
@@ -136,9 +137,9 @@ def _sections(record: Fit) -> Iterator[Section]:
     if remedies := [str(one) for one in told.get("remedies") or ()]:
         sentences = tuple(one[:1].upper() + one[1:] for one in remedies)
         yield Section("next", "What to try next", (Prose(str(told.get("sentence") or "")), Items(sentences)), "Next")
-    if optimiser := tuple(gallery.optimiser_figures(record)):
+    if optimiser := tuple(run_figures.optimiser_figures(record)):
         yield Section("optimiser", "What the optimiser did", optimiser, "Optimiser")
-    if flow := tuple(flow_gallery.flow_blocks(record.evidence.get("flow") or {})):
+    if flow := tuple(flow_figures.flow_blocks(record.evidence.get("flow") or {})):
         yield Section("flow", "What flowed through the layers", flow, "Flow")
     yield Section("data", "The data as understood", tuple(data_blocks(record)) or (Prose("Not recorded."),), "Data")
     yield Section("recipe", "The recipe", tuple(recipe_blocks(record)), "Recipe")
@@ -147,14 +148,14 @@ def _sections(record: Fit) -> Iterator[Section]:
 
 def _page(record: Fit) -> Page:
     said = verdict(record)
-    name = words.short(record.data.get("name") or "data", 80)
+    name = wording.short(record.data.get("name") or "data", 80)
     outputs = record.evidence.get("classes") or record.evidence.get("labels") or record.evidence.get("names") or ()
     total = sum(int(count or 0) for count in (record.data.get("rows") or {}).values())
     about = [f"{total:,} examples"] if total else []
     counted = "targets" if record.task == "numbers" else record.task
     about += [f"{len(outputs):,} {counted}"] if len(outputs) > 1 else []
-    date = words.clean(record.machine.get("date") or "")
-    made = f"Made by gradwise {words.clean(record.version)}" + (f" on {date}" if date else "") + "."
+    date = wording.clean(record.machine.get("date") or "")
+    made = f"Made by gradwise {wording.clean(record.version)}" + (f" on {date}" if date else "") + "."
     return Page(
         f"{name}: {said.headline[:1].lower()}{said.headline[1:]}",
         name,

@@ -20,40 +20,40 @@ import equinox as eqx
 from jaxtyping import Array, Key
 
 from .. import __version__
-from ..analysis.trials import advice
-from ..core import keys, machine
-from ..core.adapt import as_criterion
-from ..core.dataset import Dataset
-from ..core.errors import RequestError
-from ..core.finding import Finding
-from ..core.metric import check_metric
-from ..core.recipe import Recipe
-from ..core.record import finite, write_whole
-from ..core.space import Space
-from ..core.study import Study
-from ..core.trial import Proposal, Trial, best_of
+from ..evaluation.metrics import check_metric
+from ..evaluation.trials.expected_best import advice
+from ..records.finding import Finding
+from ..records.fit import finite, write_whole
+from ..records.study import Study
+from ..records.trial import Proposal, Trial, best_of
+from ..runtime import keys, machine
+from ..runtime.errors import RequestError
+from ..specs.adapters import as_criterion
+from ..specs.dataset import Dataset
+from ..specs.recipe import Recipe
+from ..specs.search_space import Space
 from ..training.checkpoint import digest
 from ..training.loop import listening
-from ..training.placing import CLASS_WEIGHTS, refuse_unlabelled, weights_of_classes
 from ..training.population import enter
+from ..training.prepare import CLASS_WEIGHTS, refuse_unlabelled, weights_of_classes
 from ..training.state import asks
-from .about import About
-from .batchsize import batch_sizes
-from .border import too_few_values
-from .contenders import Contenders
-from .driver import Driver, Watch, silent
-from .executor import AbstractExecutor
-from .finals import Conclusion, conclude, finalist_proposals
-from .ground import Ground, Variant
-from .hiring import hire
-from .members import check_kind, setting_of
-from .sampled import Random
-from .slots import AbstractSlots
-from .store import Store
-from .strategy import AbstractStrategy
-from .studyfile import Budget
-from .telling import describe_ground, find, only_one
-from .zoom import AroundBest
+from .running.driver import Driver, Watch, silent
+from .running.evaluation_data import Ground, Variant
+from .running.executor_choice import hire
+from .running.executors import AbstractExecutor
+from .running.slots import AbstractSlots
+from .selection.batch_size import batch_sizes
+from .selection.committee_members import check_kind, setting_of
+from .selection.finalists import Conclusion, conclude, finalist_proposals
+from .selection.study_findings import describe_ground, find, only_one
+from .storage.contenders import Contenders
+from .storage.study_file import Budget
+from .storage.study_identity import About
+from .storage.study_store import Store
+from .strategies.coarse_to_fine import AroundBest
+from .strategies.contract import AbstractStrategy
+from .strategies.random_search import Random
+from .strategies.range_borders import too_few_values
 
 _FOLDED = 1000  # rows up to which a trial is judged on folds: below, one part of them is too few to choose by
 _FOLDS = 5

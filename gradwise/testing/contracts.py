@@ -27,20 +27,20 @@ import numpy as np
 import optax
 from jaxtyping import PyTree
 
-from ..core.chapter import ROWS
-from ..core.errors import RequestError
-from ..core.knob import Allowed, Declaration, Spec, declarations
-from ..core.objective import Examples, Objective, gather
-from ..core.parts import AbstractBatches, AbstractModel, AbstractOptimiser, apply_batch
-from ..core.recipe import from_json, to_json
-from ..core.tree import named_leaves, replace, trainable
-from ..criteria.compose import Supervised
-from ..criteria.loss import AbstractLoss, Gaussian
-from ..criteria.penalty import AbstractPenalty
+from ..criteria.losses import AbstractLoss, Gaussian
+from ..criteria.penalties import AbstractPenalty
+from ..criteria.supervised import Supervised
+from ..curvature.objective import Examples, Objective, gather
 from ..data.batches import Fixed
-from ..models.activation import AbstractActivation, Tanh
+from ..models.activations import AbstractActivation, Tanh
 from ..models.mlp import Mlp
-from ..optimisers.schedule import AbstractSchedule
+from ..optimisers.first_order.schedules import AbstractSchedule
+from ..runtime.errors import RequestError
+from ..specs.chapter_rows import ROWS
+from ..specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser, apply_batch
+from ..specs.knobs import Allowed, Declaration, Spec, declarations
+from ..specs.paths import named_leaves, replace, trainable
+from ..specs.recipe import from_json, to_json
 from ..training.state import asks, with_room
 
 _KINDS = ("optimiser", "model", "capacity")
@@ -426,7 +426,7 @@ def public_specs(*packages: ModuleType) -> list[type[Spec]]:
     """Every public spec class that can be made, of these packages or modules, in the order of their names."""
     modules = []
     for package in packages:
-        inside = pkgutil.iter_modules(getattr(package, "__path__", []), package.__name__ + ".")
+        inside = pkgutil.walk_packages(getattr(package, "__path__", []), package.__name__ + ".")
         modules += [package, *(importlib.import_module(found.name) for found in inside)]
     found = {
         thing

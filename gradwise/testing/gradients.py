@@ -13,10 +13,10 @@ from typing import Any
 
 from jaxtyping import Array, Key
 
-from ..checking.gradient import find_gradient, measure_gradient
+from ..checking.gradient.gradient import find_gradient, measure_gradient
 from ..checking.subject import Subject
-from ..core import keys
-from ..core.finding import worst_first
+from ..records.finding import worst_first
+from ..runtime import keys
 
 
 def assert_gradients(

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.dataset import Dataset
-from ..core.errors import RequestError
-from ..core.outcome import Outcome
-from ..core.record import write_whole
-from ..core.tree import named_leaves
+from ..records.fit import write_whole
+from ..records.outcome import Outcome
+from ..runtime.errors import RequestError
+from ..specs.dataset import Dataset
+from ..specs.paths import named_leaves
 from .state import State
 
 NAME = "checkpoint.safetensors"

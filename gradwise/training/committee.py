@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dataset import Column, Task
-from ..core.errors import RequestError
+from ..runtime.errors import RequestError
+from ..specs.dataset import Column, Task
 from .predictor import AbstractPredictor, Predictor, fit_temperature
 
 _LEAST = 1e-38  # below it a probability has no logarithm in 32 bits

@@ -19,23 +19,23 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from .. import __version__
-from ..core import keys, machine
-from ..core.adapt import as_criterion
-from ..core.dataset import Dataset
-from ..core.errors import RequestError
-from ..core.metric import check_metric
-from ..core.parts import AbstractOptimiser, AbstractUnsupervised, FittedScaler
-from ..core.recipe import Recipe, to_plain
-from ..core.record import Fit
-from ..core.tree import parts
+from ..evaluation.metrics import check_metric
+from ..evaluation.run_findings import describe, find
+from ..records.fit import Fit
+from ..runtime import keys, machine
+from ..runtime.errors import RequestError
+from ..specs.adapters import as_criterion
+from ..specs.contracts import AbstractOptimiser, AbstractUnsupervised, FittedScaler
+from ..specs.dataset import Dataset
+from ..specs.paths import parts
+from ..specs.recipe import Recipe, to_plain
 from . import checkpoint
-from .features import find_features, measure_features
+from .feature_evidence import find_features, measure_features
 from .loop import Conduct, run
-from .measuring import measure_parts
-from .placing import CLASS_WEIGHTS, place, refuse_unlabelled, split_labelled, target_units, weights_of_classes
+from .measurement import measure_parts
 from .predictor import Predictor, fit_temperature, outputs_of
+from .prepare import CLASS_WEIGHTS, place, refuse_unlabelled, split_labelled, target_units, weights_of_classes
 from .state import Problem, State, init
-from .story import describe, find
 
 
 def _written(part: Any) -> Any:

@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..core.control import stalled
-from ..core.objective import labelled
-from ..core.parts import AbstractJudging, AbstractWatching, Scores
-from ..core.tree import parts
-from .state import Examples, Problem, State, asks
-from .step import gather, step
+from ..curvature.objective import Examples, labelled
+from ..runtime.control_flow import stalled
+from ..specs.contracts import AbstractJudging, AbstractWatching, Scores
+from ..specs.paths import parts
+from .state import Problem, State, asks
+from .update import gather, step
 
 _CHUNK = 4096  # rows judged at once: large enough to be fast, small enough for any validation set
 _UNROLL = 16  # updates in one turn of the loop on an accelerator, where a turn costs more than a kernel

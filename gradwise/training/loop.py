@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..core.outcome import Outcome
+from ..records.outcome import Outcome
 from . import checkpoint
+from .history import Monitor
 from .interval import interval
-from .monitor import Monitor
 from .state import Problem, State
 
 Watch = Callable[[dict[str, Any]], None]

@@ -23,11 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key, PyTree
 
-from ..core import keys, machine
-from ..core.recipe import Recipe
-from ..core.tree import trainable
+from ..curvature.objective import Examples
+from ..runtime import keys, machine
+from ..specs.paths import trainable
+from ..specs.recipe import Recipe
 from .interval import Row, advance, evaluate, judge
-from .state import Examples, Problem, State, for_building, for_training, refuse_inputs, refuse_unfit, start
+from .state import Problem, State, for_building, for_training, refuse_inputs, refuse_unfit, start
 
 
 class Member(eqx.Module):

@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..core.dataset import Classes, Column, Inputs, Labels, Numbers, Task
-from ..core.errors import RequestError
-from ..core.parts import AbstractCriterion, FittedScaler, apply_batch
-from ..core.recipe import from_plain, to_plain
-from ..core.record import write_whole
+from ..records.fit import write_whole
+from ..runtime.errors import RequestError
+from ..specs.contracts import AbstractCriterion, FittedScaler, apply_batch
+from ..specs.dataset import Classes, Column, Inputs, Labels, Numbers, Task
+from ..specs.recipe import from_plain, to_plain
 
 _LONGEST_LABEL = 2**16  # bytes
 _MOST_INPUTS = 2**26

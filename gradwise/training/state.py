@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from ..core import keys
-from ..core.adapt import as_criterion, as_model
-from ..core.errors import RequestError
-from ..core.objective import Examples, Objective, gather
-from ..core.parts import (
+from ..curvature.objective import Examples, Objective, gather
+from ..runtime import keys
+from ..runtime.errors import RequestError
+from ..specs.adapters import as_criterion, as_model
+from ..specs.contracts import (
     AbstractAsking,
     AbstractOptimiser,
     AbstractRecalling,
@@ -24,8 +24,8 @@ from ..core.parts import (
     AbstractUnsupervised,
     Batch,
 )
-from ..core.recipe import Recipe
-from ..core.tree import parts, replace, trainable
+from ..specs.paths import parts, replace, trainable
+from ..specs.recipe import Recipe
 
 
 class Problem(eqx.Module):

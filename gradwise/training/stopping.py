@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..core.knob import Spec, is_off, knob, switch
-from ..core.parts import AbstractStopping, Scores
-from ..core.prior import LogUniform, Uniform
+from ..specs.contracts import AbstractStopping, Scores
+from ..specs.knobs import Spec, is_off, knob, switch
+from ..specs.priors import LogUniform, Uniform
 
 LONGEST_EXAMPLES = 2**31 - 2**27  # ages are 32-bit integers, with room for one more interval
 

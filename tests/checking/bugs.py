@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from sound import (
+
+from tests.checking.sound import (
     Attention,
     Dropped,
     Net,

@@ -12,11 +12,12 @@ import pytest
 
 import gradwise
 from gradwise.checking.areas import OF_RECIPE, Case
-from gradwise.checking.recipes import prepare
+from gradwise.checking.recipe_subject import prepare
 from gradwise.checking.subject import Subject
-from gradwise.checking.verdict import Numbers, Present, Probes
-from gradwise.core.record import finite
+from gradwise.checking.verdict.remedies import Present
+from gradwise.checking.verdict.verdict import Numbers, Probes
 from gradwise.models.mlp import Mlp
+from gradwise.records.fit import finite
 
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(np.int32)

@@ -1,8 +1,9 @@
 """Every planted bug is found, at its place, and nothing else is called an error."""
 
 import pytest
-from bugs import BUGS, Bug
-from sound import checked
+
+from tests.checking.bugs import BUGS, Bug
+from tests.checking.sound import checked
 
 
 def test_the_list_is_as_long_as_promised_and_its_names_are_its_own() -> None:

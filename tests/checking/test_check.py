@@ -13,8 +13,8 @@ import pytest
 import gradwise
 from gradwise.checking.areas import OF_RECIPE, OF_SUBJECT
 from gradwise.checking.check import PARTIAL, Keeping, check_recipe
-from gradwise.core.errors import RequestError
 from gradwise.models.mlp import Mlp
+from gradwise.runtime.errors import RequestError
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 Y = (X[:, 0] - X[:, 1]).astype(np.float32)
@@ -103,7 +103,7 @@ def test_a_recipe_needs_its_data() -> None:
 
 
 def test_a_small_rate_is_called_a_difficulty_of_optimisation_and_the_remedy_is_the_command() -> None:
-    from gradwise.optimisers.sgd import Sgd
+    from gradwise.optimisers.first_order.sgd import Sgd
 
     recipe = gradwise.defaults.classification(model=Mlp(widths=(8,)), optimiser=Sgd(learning_rate=1e-6))
     record = check_recipe(

@@ -7,9 +7,9 @@ import pytest
 
 from gradwise.checking import codes
 from gradwise.checking.codes import CODES, found, page
-from gradwise.core.chapter import ROWS
-from gradwise.core.errors import RequestError
-from gradwise.core.finding import LEVELS
+from gradwise.records.finding import LEVELS
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.chapter_rows import ROWS
 
 PAGES = Path(codes.__file__).parent / "pages"
 

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from gradwise.checking.fingerprint import fingerprint
+from gradwise.checking import fingerprint
 from gradwise.checking.subject import Subject
 
 X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
@@ -60,8 +60,8 @@ def test_what_else_is_told_counts_and_so_does_a_program_that_cannot_be_traced() 
 
 
 def test_another_process_finds_the_same_mark() -> None:
-    script = "import sys; sys.path[:0] = sys.argv[1:]; import test_fingerprint as here; "
+    script = "import sys; sys.path[:0] = sys.argv[1:]; from tests.checking import test_fingerprint as here; "
     script += "print(here.fingerprint(here._problem()))"
-    paths = [str(Path(__file__).parent), *filter(None, sys.path)]
+    paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     told = subprocess.run([sys.executable, "-c", script, *paths], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == fingerprint(_problem())

@@ -1,7 +1,8 @@
 """The false-alarm list: nothing that is right is called an error, however unusual it is."""
 
 import pytest
-from sound import SOUND, Sound, checked
+
+from tests.checking.sound import SOUND, Sound, checked
 
 
 def test_the_list_is_as_long_as_promised_and_its_names_are_its_own() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gradwise.checking.subject import Subject, count_of, in_64_bits, inputs_of, take, targets_of, with_inputs
-from gradwise.core.errors import RequestError
-from gradwise.core.parts import Batch
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.contracts import Batch
 
 X = np.asarray(jr.normal(jr.key(0), (6, 3)))
 Y = np.asarray(jr.normal(jr.key(1), (6, 2)))

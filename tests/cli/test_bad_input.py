@@ -287,7 +287,7 @@ CASES = [
         PREDICT,
         ("is not a part",),
         prepare=lambda here: _with_head(
-            here, lambda head: head["network"].update({"class": "gradwise.core.machine:os.system"})
+            here, lambda head: head["network"].update({"class": "gradwise.runtime.machine:os.system"})
         ),
     ),
     Case(
@@ -295,7 +295,7 @@ CASES = [
         PREDICT,
         ("model.safetensors",),
         prepare=lambda here: _with_head(
-            here, lambda head: head.update({"network": {"class": "gradwise.core.errors:__builtins__.__import__"}})
+            here, lambda head: head.update({"network": {"class": "gradwise.runtime.errors:__builtins__.__import__"}})
         ),
     ),
     Case(
@@ -312,7 +312,7 @@ CASES = [
         PREDICT,
         ("model.safetensors",),
         prepare=lambda here: _with_head(
-            here, lambda head: head.update({"network": {"class": "gradwise.optimisers.adaptive:Adam"}})
+            here, lambda head: head.update({"network": {"class": "gradwise.optimisers.adaptive.adam:Adam"}})
         ),
     ),
     Case(

@@ -11,7 +11,7 @@ import pytest
 
 from gradwise import __version__
 from gradwise.cli import main
-from gradwise.core.errors import RequestError, WorkError
+from gradwise.runtime.errors import RequestError, WorkError
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,7 +85,7 @@ def test_the_boundary(problem, code, line, gradwise, monkeypatch):
     def work(*words, **more):
         raise problem
 
-    monkeypatch.setattr("gradwise.cli.fitting.run_fit", work)
+    monkeypatch.setattr("gradwise.cli.commands.fit.run_fit", work)
     said = gradwise("fit", "iris")
     assert said.code == code
     assert said.err.startswith(line)
@@ -96,7 +96,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(gradwise, monkeypatch):
     def work(*words, **more):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gradwise.cli.fitting.run_fit", work)
+    monkeypatch.setattr("gradwise.cli.commands.fit.run_fit", work)
     with pytest.raises(ZeroDivisionError):
         gradwise("fit", "iris")
 

@@ -11,16 +11,16 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.core.dataset import Dataset, Inputs
-from gradwise.core.outcome import Outcome
-from gradwise.core.parts import Batch
 from gradwise.criteria.contraction import Contraction, HigherContraction
-from gradwise.criteria.reconstruct import AbstractCodePenalty, Reconstruction, SquaredError
-from gradwise.models.activation import AbstractActivation, Identity, Rectifier, Sigmoid, Softsign, Tanh
-from gradwise.models.autoencoder import AutoEncoder
-from gradwise.pretraining.layer import learner
+from gradwise.criteria.reconstruction import AbstractCodePenalty, Reconstruction, SquaredError
+from gradwise.evaluation.run_findings import find
+from gradwise.models.activations import AbstractActivation, Identity, Rectifier, Sigmoid, Softsign, Tanh
+from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.pretraining.layer_learners import learner
+from gradwise.records.outcome import Outcome
+from gradwise.specs.contracts import Batch
+from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.testing.contracts import check_part
-from gradwise.training.story import find
 
 KEY = jr.key(5)
 

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gradwise.core.errors import RequestError
 from gradwise.data.batches import Fixed, Reshuffled, ShuffledOnce, Stream, permute, rounds_for
+from gradwise.runtime.errors import RequestError
 
 ORDERS = (Reshuffled, ShuffledOnce, Fixed, Stream)
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import gradwise
-from gradwise.core.dataset import Classes, Dataset
-from gradwise.core.errors import RequestError
 from gradwise.data.batches import Reshuffled
 from gradwise.data.curriculum import Curriculum, easiest_first
 from gradwise.models.mlp import Mlp
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.dataset import Classes, Dataset
 from gradwise.testing.contracts import check_spec
 from gradwise.training.stopping import Off
 

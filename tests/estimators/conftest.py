@@ -6,8 +6,8 @@ from sklearn.datasets import load_iris
 
 from gradwise.data.batches import Reshuffled
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.adaptive import Adam
-from gradwise.optimisers.averaged import MovingAverage
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.training.stopping import Off
 
 

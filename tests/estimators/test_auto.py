@@ -18,18 +18,18 @@ from sklearn.metrics import recall_score
 from sklearn.model_selection import cross_val_score
 
 import gradwise
-from gradwise.core.errors import RequestError
-from gradwise.core.knob import switch
-from gradwise.core.prior import Choice, LogUniform
-from gradwise.core.space import dimension
-from gradwise.core.tree import get
-from gradwise.data.scale import MaxAbs
+from gradwise.data.scaling import MaxAbs
 from gradwise.estimators import AutoClassifier, AutoRegressor
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.sgd import Sgd
-from gradwise.searching.sampled import Random, Sobol
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.runtime.errors import RequestError
 from gradwise.searching.search import Conduct
-from gradwise.searching.studyfile import Budget
+from gradwise.searching.storage.study_file import Budget
+from gradwise.searching.strategies.random_search import Random, Sobol
+from gradwise.specs.knobs import switch
+from gradwise.specs.paths import get
+from gradwise.specs.priors import Choice, LogUniform
+from gradwise.specs.search_space import dimension
 from gradwise.training.stopping import Off
 
 RATE = "optimiser.optimiser.learning_rate"

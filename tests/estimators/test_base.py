@@ -11,10 +11,10 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 
-from gradwise.core.errors import RequestError
-from gradwise.data.scale import MaxAbs
+from gradwise.data.scaling import MaxAbs
 from gradwise.estimators import Classifier, Regressor
 from gradwise.models.mlp import Mlp
+from gradwise.runtime.errors import RequestError
 from gradwise.training.stopping import Off
 
 # Seeds.

@@ -11,14 +11,14 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gradwise.core.errors import RequestError
-from gradwise.core.tree import get
-from gradwise.criteria.semisupervised import SemiSupervised
-from gradwise.data.scale import UnitRange
+from gradwise.criteria.semi_supervised import SemiSupervised
+from gradwise.data.scaling import UnitRange
 from gradwise.defaults import classification
 from gradwise.estimators import Classifier
-from gradwise.models.autoencoder import AutoEncoder
+from gradwise.models.auto_encoder import AutoEncoder
 from gradwise.models.joint import Joint
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.paths import get
 from gradwise.training.stopping import Off
 
 

@@ -15,9 +15,9 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from gradwise.core.prior import Choice
 from gradwise.estimators import AutoClassifier, AutoRegressor, Classifier, Regressor
-from gradwise.optimisers.sgd import Sgd
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.specs.priors import Choice
 from gradwise.training.stopping import Off, Patience
 
 _WHY = "which rows are held out, and 32-bit rounding, differ between a row of weight 2 and the same row twice"

@@ -18,20 +18,20 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils.estimator_checks import check_transformer_general, parametrize_with_checks
 
-from gradwise.core.errors import RequestError
-from gradwise.criteria.compose import Supervised
 from gradwise.criteria.corruption import Gaussian, Masking
-from gradwise.criteria.loss import Softmax
-from gradwise.criteria.reconstruct import CrossEntropy, Reconstruction, SquaredError
+from gradwise.criteria.losses import Softmax
+from gradwise.criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError
+from gradwise.criteria.supervised import Supervised
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scale import Identity as Unscaled
-from gradwise.data.scale import MaxAbs, Standardise, UnitRange
+from gradwise.data.scaling import Identity as Unscaled
+from gradwise.data.scaling import MaxAbs, Standardise, UnitRange
 from gradwise.estimators import RBM, AutoEncoder, ContractiveAutoEncoder, DenoisingAutoEncoder, SparseCoding
-from gradwise.models.activation import Identity
-from gradwise.models.autoencoder import AutoEncoder as Encoder
-from gradwise.models.boltzmann import Rbm
-from gradwise.models.sparsecoding import SparseCoding as Dictionary
-from gradwise.optimisers.adaptive import Adam
+from gradwise.models.activations import Identity
+from gradwise.models.auto_encoder import AutoEncoder as Encoder
+from gradwise.models.restricted_boltzmann import Rbm
+from gradwise.models.sparse_coding import SparseCoding as Dictionary
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.runtime.errors import RequestError
 from gradwise.training.stopping import Off
 
 TINY = {

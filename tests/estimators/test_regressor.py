@@ -5,15 +5,15 @@ import pytest
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
-from gradwise.core.errors import RequestError
-from gradwise.criteria.compose import Supervised
-from gradwise.criteria.loss import Gaussian
-from gradwise.criteria.semisupervised import SemiSupervised
-from gradwise.data.scale import UnitRange
+from gradwise.criteria.losses import Gaussian
+from gradwise.criteria.semi_supervised import SemiSupervised
+from gradwise.criteria.supervised import Supervised
+from gradwise.data.scaling import UnitRange
 from gradwise.estimators import Regressor
-from gradwise.models.activation import Tanh
-from gradwise.models.autoencoder import AutoEncoder
+from gradwise.models.activations import Tanh
+from gradwise.models.auto_encoder import AutoEncoder
 from gradwise.models.joint import Joint
+from gradwise.runtime.errors import RequestError
 
 
 def test_the_default_network_is_as_good_as_a_linear_model_where_that_is_right():

@@ -11,19 +11,19 @@ from scipy import sparse
 from scipy.special import expit, softmax
 from sklearn.utils.estimator_checks import check_classifiers_train, check_regressors_train
 
-from gradwise.core.dataset import Classes, Dataset
-from gradwise.core.errors import RequestError
-from gradwise.core.keys import from_seed
-from gradwise.criteria.reconstruct import CrossEntropy, SquaredError
+from gradwise.criteria.reconstruction import CrossEntropy, SquaredError
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scale import Standardise, UnitRange
+from gradwise.data.scaling import Standardise, UnitRange
 from gradwise.estimators import StackedAutoEncoder, StackedClassifier, StackedRegressor
 from gradwise.estimators.base import TrainingRows
-from gradwise.models.autoencoder import AutoEncoder
+from gradwise.models.auto_encoder import AutoEncoder
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.adaptive import Adam
-from gradwise.pretraining.layer import LEARNERS, learner
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.pretraining.layer_learners import LEARNERS, learner
 from gradwise.pretraining.stack import fit_pretrained
+from gradwise.runtime.errors import RequestError
+from gradwise.runtime.keys import from_seed
+from gradwise.specs.dataset import Classes, Dataset
 from gradwise.training.stopping import Off
 
 LAYER = dataclasses.replace(learner("plain", 4), stopping=Off(epochs=20), batches=Reshuffled(size=40))

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from gradwise.core.dataset import Column
-from gradwise.data.scale import (
+from gradwise.data.scaling import (
     Chain,
     Columns,
     Identity,
@@ -20,6 +19,7 @@ from gradwise.data.scale import (
     UnitRange,
 )
 from gradwise.estimators.unscale import can_unscale, unscale
+from gradwise.specs.dataset import Column
 
 X = np.random.default_rng(0).normal(size=(60, 4)) * [1.0, 100.0, 1e-3, 3.0] + [0.0, 5.0, 1.0, -2.0]
 SCALERS = [

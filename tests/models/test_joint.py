@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gradwise.core import keys
-from gradwise.models.activation import Tanh
-from gradwise.models.autoencoder import AutoEncoder
-from gradwise.models.boltzmann import Rbm
+from gradwise.models.activations import Tanh
+from gradwise.models.auto_encoder import AutoEncoder
 from gradwise.models.joint import Joint
+from gradwise.models.restricted_boltzmann import Rbm
+from gradwise.runtime import keys
 from gradwise.testing.contracts import check_part
 
 INPUTS = np.random.default_rng(0).uniform(size=(5, 2, 3)).astype(np.float32)

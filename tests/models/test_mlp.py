@@ -7,13 +7,13 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.core.errors import RequestError
-from gradwise.core.knob import declarations
-from gradwise.core.parts import apply_batch
-from gradwise.core.tree import Buffer, named_leaves, trainable
-from gradwise.models.activation import HardTanh, Identity, Rectifier, Sigmoid, Tanh
-from gradwise.models.initial import FanIn, Zeros
+from gradwise.models.activations import HardTanh, Identity, Rectifier, Sigmoid, Tanh
+from gradwise.models.initial_weights import FanIn, Zeros
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.contracts import apply_batch
+from gradwise.specs.knobs import declarations
+from gradwise.specs.paths import Buffer, named_leaves, trainable
 from gradwise.testing import oracles
 
 X = np.random.default_rng(0).normal(size=(16, 6)).astype(np.float32)

@@ -9,26 +9,27 @@ import pytest
 import gradwise
 import gradwise.optimisers
 from gradwise import defaults
-from gradwise.cli.resolve import parse_assignment, resolve
-from gradwise.core import keys
-from gradwise.core.dataset import Classes, Column, Dataset
-from gradwise.core.errors import RequestError
-from gradwise.core.parts import AbstractOptimiser
-from gradwise.core.prior import LogUniform
-from gradwise.core.recipe import Recipe
-from gradwise.core.space import Space, dimension
+from gradwise.cli.options.assignments import parse_assignment, resolve
 from gradwise.data.batches import Fixed
-from gradwise.models.centred import CentredMlp
+from gradwise.models.centred_mlp import CentredMlp
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.after import After
-from gradwise.optimisers.conjugate import ConjugateGradient
-from gradwise.optimisers.hessianfree import HessianFree
-from gradwise.optimisers.lbfgs import Lbfgs
-from gradwise.optimisers.recentred import Recentred
-from gradwise.optimisers.sag import Sag
-from gradwise.optimisers.still import Still
-from gradwise.optimisers.vsgd import Vsgd
-from gradwise.searching.search import Budget, Plan, search
+from gradwise.optimisers.adaptive.vsgd import Vsgd
+from gradwise.optimisers.first_order.frozen import Still
+from gradwise.optimisers.first_order.sag import Sag
+from gradwise.optimisers.second_order.conjugate_gradient import ConjugateGradient
+from gradwise.optimisers.second_order.hessian_free import HessianFree
+from gradwise.optimisers.second_order.lbfgs import Lbfgs
+from gradwise.optimisers.wrappers.recentred import Recentred
+from gradwise.optimisers.wrappers.two_stages import After
+from gradwise.runtime import keys
+from gradwise.runtime.errors import RequestError
+from gradwise.searching.search import Plan, search
+from gradwise.searching.storage.study_file import Budget
+from gradwise.specs.contracts import AbstractOptimiser
+from gradwise.specs.dataset import Classes, Column, Dataset
+from gradwise.specs.priors import LogUniform
+from gradwise.specs.recipe import Recipe
+from gradwise.specs.search_space import Space, dimension
 from gradwise.testing.contracts import public_specs
 from gradwise.training.stopping import Off
 

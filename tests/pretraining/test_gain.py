@@ -8,16 +8,16 @@ import pytest
 
 import gradwise
 from gradwise import defaults
-from gradwise.core import keys
-from gradwise.core.dataset import Classes, Dataset, Inputs
-from gradwise.data import named
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scale import Identity
-from gradwise.data.split import GivenParts
-from gradwise.models.activation import Sigmoid
+from gradwise.data.reading import named_sets
+from gradwise.data.scaling import Identity
+from gradwise.data.splits import GivenParts
+from gradwise.models.activations import Sigmoid
 from gradwise.models.mlp import Mlp
-from gradwise.pretraining.layer import learner
+from gradwise.pretraining.layer_learners import learner
 from gradwise.pretraining.stack import pretrain, with_output
+from gradwise.runtime import keys
+from gradwise.specs.dataset import Classes, Dataset, Inputs
 from gradwise.training.stopping import Off
 
 SEEDS = 5
@@ -59,7 +59,7 @@ def _wins(x: np.ndarray, y: np.ndarray, sizes: Sizes) -> None:
 
 @pytest.mark.slow
 def test_pre_training_wins_with_few_labels_paired_over_seeds(data_folder) -> None:
-    loaded = named.load("mnist")
+    loaded = named_sets.load("mnist")
     assert loaded.arrays is not None
     x = np.asarray(loaded.arrays["X"], np.float32).reshape(-1, 784) / 255.0
     _wins(x, np.asarray(loaded.arrays["y"], np.int64), (4000, 100, 2000, (150, 150)))  # measured: 28.1 % to 23.7 %

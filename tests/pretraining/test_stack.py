@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.core import keys
-from gradwise.core.dataset import UNLABELLED, Classes, Column, Dataset
-from gradwise.core.errors import RequestError
-from gradwise.core.recipe import from_json, to_json
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scale import UnitRange
-from gradwise.data.split import HoldOut
-from gradwise.models.activation import Sigmoid
+from gradwise.data.scaling import UnitRange
+from gradwise.data.splits import HoldOut
+from gradwise.models.activations import Sigmoid
 from gradwise.models.mlp import Mlp
-from gradwise.pretraining.layer import learner
+from gradwise.pretraining.layer_learners import learner
 from gradwise.pretraining.stack import Pretrained, check_memory, fit_pretrained, pretrain
+from gradwise.runtime import keys
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.dataset import UNLABELLED, Classes, Column, Dataset
+from gradwise.specs.recipe import from_json, to_json
 from gradwise.training.loop import Conduct
-from gradwise.training.placing import split_labelled
+from gradwise.training.prepare import split_labelled
 from gradwise.training.stopping import Off
 
 KEY = jax.random.key(0)
@@ -142,10 +142,10 @@ def test_what_cannot_be_stacked_is_refused(monkeypatch):
         pretrain((), blobs(), key=KEY)
     with pytest.raises(RequestError, match="Mlp"):
         fit_pretrained(dataclasses.replace(RECIPE, model=LAYERS[0].model), blobs(), LAYERS, key=KEY)
-    monkeypatch.setattr("gradwise.core.machine.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5) - 1)
+    monkeypatch.setattr("gradwise.runtime.machine.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5) - 1)
     with pytest.raises(RequestError, match="fewer units"):
         check_memory(LAYERS[0], 4, 60)
-    monkeypatch.setattr("gradwise.core.machine.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5))
+    monkeypatch.setattr("gradwise.runtime.machine.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5))
     check_memory(LAYERS[0], 4, 60)
 
 

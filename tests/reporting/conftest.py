@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.core.dataset import Classes, Numbers
-from gradwise.core.finding import Finding
-from gradwise.core.metric import interval, measure
-from gradwise.core.outcome import Outcome
-from gradwise.core.record import Fit
+from gradwise.evaluation.metrics import interval, measure
+from gradwise.evaluation.prediction_evidence import gather_evidence
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.adaptive import Adam
-from gradwise.optimisers.averaged import MovingAverage
-from gradwise.training.evidence import gather_evidence
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.optimisers.averaging.parameter_average import MovingAverage
+from gradwise.records.finding import Finding
+from gradwise.records.fit import Fit
+from gradwise.records.outcome import Outcome
+from gradwise.specs.dataset import Classes, Numbers
 
 MACHINE = {"device": "cpu: cpu", "cores": 2, "jax": "0.10.0", "python": "3.11.7", "date": "2025-11-15 09:30 UTC"}
 

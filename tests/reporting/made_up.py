@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from gradwise.core.checked import Checked, Ran
-from gradwise.core.finding import Finding
+from gradwise.records.check import Checked, Ran
+from gradwise.records.finding import Finding
 
 MACHINE = {"device": "cpu: cpu", "cores": 2, "jax": "0.10.0", "python": "3.11.7", "date": "2025-11-15 09:30 UTC"}
 

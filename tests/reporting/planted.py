@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from gradwise import defaults
-from gradwise.core.finding import Finding
-from gradwise.core.prior import Choice, LogInteger, LogUniform, Uniform, ZeroOr
-from gradwise.core.space import Space, dimension, label
-from gradwise.core.study import Study
-from gradwise.core.trial import Trial, best_of
-from gradwise.models.activation import Rectifier, Tanh
+from gradwise.models.activations import Rectifier, Tanh
+from gradwise.records.finding import Finding
+from gradwise.records.study import Study
+from gradwise.records.trial import Trial, best_of
+from gradwise.specs.priors import Choice, LogInteger, LogUniform, Uniform, ZeroOr
+from gradwise.specs.search_space import Space, dimension, label
 
 RATE = "optimiser.optimiser.learning_rate"
 PRIORS: dict[str, Any] = {

@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 
-from gradwise.core.errors import RequestError, WorkError
-from gradwise.core.outcome import Outcome
-from gradwise.core.record import write_fit
+from gradwise.records.fit import write_fit
+from gradwise.records.outcome import Outcome
 from gradwise.reporting import report, verdict, write_report
+from gradwise.runtime.errors import RequestError, WorkError
 
 HOSTILE = [
     "<script>document.title='owned'</script>",

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gradwise import defaults
-from gradwise.core.keys import from_seed
-from gradwise.core.prior import LogInteger, LogUniform, Uniform
-from gradwise.core.space import Space, dimension
-from gradwise.core.trial import Proposal, Trial
-from gradwise.searching.sampled import chosen
-from gradwise.searching.strategy import AbstractStrategy, History
+from gradwise.records.trial import Proposal, Trial
+from gradwise.runtime.keys import from_seed
+from gradwise.searching.strategies.contract import AbstractStrategy, History
+from gradwise.searching.strategies.random_search import chosen
+from gradwise.specs.priors import LogInteger, LogUniform, Uniform
+from gradwise.specs.search_space import Space, dimension
 
 Planted = Callable[[dict[str, Any]], float]
 

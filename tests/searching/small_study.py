@@ -9,21 +9,21 @@ import jax
 import numpy as np
 
 from gradwise import defaults
-from gradwise.core import keys
-from gradwise.core.dataset import Classes, Column, Dataset, Numbers
-from gradwise.core.recipe import Recipe
-from gradwise.core.trial import Trial
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scale import Standardise
-from gradwise.data.split import HoldOut
-from gradwise.models.activation import Tanh
+from gradwise.data.scaling import Standardise
+from gradwise.data.splits import HoldOut
+from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.sgd import Sgd
-from gradwise.searching.cohort import Done, Job
-from gradwise.searching.contenders import Kept, keep
-from gradwise.searching.crew import alone
-from gradwise.searching.ground import WHOLE, Ground, Variant
-from gradwise.searching.jobs import as_trial
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.records.trial import Trial
+from gradwise.runtime import keys
+from gradwise.searching.running.cohort import Done, Job
+from gradwise.searching.running.device_runner import alone
+from gradwise.searching.running.evaluation_data import WHOLE, Ground, Variant
+from gradwise.searching.running.jobs import as_trial
+from gradwise.searching.storage.contenders import Kept, keep
+from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
+from gradwise.specs.recipe import Recipe
 from gradwise.training.stopping import Off
 
 

@@ -9,25 +9,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small_study  # beside this file
 
 import gradwise
-from gradwise.core import keys
-from gradwise.core.dataset import Classes, Column, Dataset
-from gradwise.core.errors import RequestError
-from gradwise.core.prior import LogInteger, LogUniform
-from gradwise.core.space import Space, dimension
-from gradwise.core.study import Study
-from gradwise.models.activation import Rectifier
-from gradwise.optimisers.recentred import Recentred
-from gradwise.optimisers.sgd import Sgd
-from gradwise.searching.contenders import Contenders
-from gradwise.searching.driver import Driver
-from gradwise.searching.grid import Grid
-from gradwise.searching.sampled import Random
-from gradwise.searching.search import Budget, Conduct, Plan, search
-from gradwise.searching.slots import Given
-from gradwise.searching.strategy import AbstractStrategy
+from gradwise.models.activations import Rectifier
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.optimisers.wrappers.recentred import Recentred
+from gradwise.records.study import Study
+from gradwise.runtime import keys
+from gradwise.runtime.errors import RequestError
+from gradwise.searching.running.driver import Driver
+from gradwise.searching.running.slots import Given
+from gradwise.searching.search import Conduct, Plan, search
+from gradwise.searching.storage.contenders import Contenders
+from gradwise.searching.storage.study_file import Budget
+from gradwise.searching.strategies.contract import AbstractStrategy
+from gradwise.searching.strategies.grid import Grid
+from gradwise.searching.strategies.random_search import Random
+from gradwise.specs.dataset import Classes, Column, Dataset
+from gradwise.specs.priors import LogInteger, LogUniform
+from gradwise.specs.search_space import Space, dimension
+from tests.searching import small_study
 
 KEY = keys.from_seed(1)
 RATE = "optimiser.learning_rate"

@@ -8,19 +8,19 @@ import equinox as eqx
 import numpy as np
 
 from gradwise import defaults
-from gradwise.core import keys
-from gradwise.core.dataset import Classes, Column, Dataset
-from gradwise.core.errors import RequestError
-from gradwise.core.knob import switch
-from gradwise.core.parts import AbstractModel
-from gradwise.core.recipe import Recipe
-from gradwise.criteria.loss import AbstractLoss, Softmax
+from gradwise.criteria.losses import AbstractLoss, Softmax
 from gradwise.data.batches import Reshuffled
-from gradwise.models.activation import Tanh
+from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.sgd import Sgd
-from gradwise.searching.cohort import Done, Job
-from gradwise.searching.ground import Ground
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.runtime import keys
+from gradwise.runtime.errors import RequestError
+from gradwise.searching.running.cohort import Done, Job
+from gradwise.searching.running.evaluation_data import Ground
+from gradwise.specs.contracts import AbstractModel
+from gradwise.specs.dataset import Classes, Column, Dataset
+from gradwise.specs.knobs import switch
+from gradwise.specs.recipe import Recipe
 from gradwise.training.stopping import Patience
 
 

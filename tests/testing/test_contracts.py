@@ -14,29 +14,29 @@ import gradwise.criteria
 import gradwise.data.batches
 import gradwise.models
 import gradwise.optimisers
-from gradwise.core.knob import Spec, knob, switch
-from gradwise.core.parts import AbstractBatches, AbstractModel, AbstractOptimiser
-from gradwise.core.prior import LogUniform, Uniform
-from gradwise.criteria.compose import Supervised
-from gradwise.criteria.loss import AbstractLoss, Softmax
-from gradwise.criteria.penalty import L1, L2, AbstractPenalty
-from gradwise.criteria.probe import Probed
-from gradwise.criteria.reconstruct import Reconstruction
-from gradwise.models.activation import AbstractActivation
-from gradwise.models.autoencoder import AutoEncoder
-from gradwise.models.boltzmann import Rbm
-from gradwise.models.deepboltzmann import DeepBoltzmann
+from gradwise.criteria.linear_probe import Probed
+from gradwise.criteria.losses import AbstractLoss, Softmax
+from gradwise.criteria.penalties import L1, L2, AbstractPenalty
+from gradwise.criteria.reconstruction import Reconstruction
+from gradwise.criteria.supervised import Supervised
+from gradwise.models.activations import AbstractActivation
+from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.deep_boltzmann import DeepBoltzmann
 from gradwise.models.mlp import Mlp, PaddedMlp
-from gradwise.models.sparsecoding import PredictiveSparse, SparseCoding
-from gradwise.optimisers.averaged import MovingAverage, PolyakAverage, TailAverage
-from gradwise.optimisers.effective import EffectiveDecay
-from gradwise.optimisers.grouped import Group, Grouped
-from gradwise.optimisers.proximal import Proximal
-from gradwise.optimisers.recentred import Recentred
-from gradwise.optimisers.schedule import AbstractSchedule, SelfTimed
-from gradwise.optimisers.sgd import HeavyBall, Sgd
-from gradwise.optimisers.still import Still
-from gradwise.optimisers.transfer import WidthTransfer
+from gradwise.models.restricted_boltzmann import Rbm
+from gradwise.models.sparse_coding import PredictiveSparse, SparseCoding
+from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage, TailAverage
+from gradwise.optimisers.first_order.frozen import Still
+from gradwise.optimisers.first_order.schedules import AbstractSchedule, SelfTimed
+from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
+from gradwise.optimisers.wrappers.effective_decay import EffectiveDecay
+from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.optimisers.wrappers.proximal import Proximal
+from gradwise.optimisers.wrappers.recentred import Recentred
+from gradwise.optimisers.wrappers.width_transfer import WidthTransfer
+from gradwise.specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser
+from gradwise.specs.knobs import Spec, knob, switch
+from gradwise.specs.priors import LogUniform, Uniform
 from gradwise.testing.contracts import (
     check_activation,
     check_batches,

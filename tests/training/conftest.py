@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.core import keys
-from gradwise.core.dataset import Classes, Column, Dataset, Numbers
-from gradwise.core.recipe import Recipe
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.models.activation import Tanh
+from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.sgd import Sgd
-from gradwise.training.state import Examples, Problem, State, init
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.runtime import keys
+from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
+from gradwise.specs.recipe import Recipe
+from gradwise.training.state import Problem, State, init
 from gradwise.training.stopping import Patience
 
 TRAIN, VALID, WIDTH, CLASSES = 37, 20, 4, 3

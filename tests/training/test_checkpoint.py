@@ -15,13 +15,13 @@ import pytest
 from safetensors import safe_open
 from scipy.sparse import csr_matrix
 
-from gradwise.core import record
-from gradwise.core.dataset import Dataset, Numbers
-from gradwise.core.errors import RequestError
-from gradwise.core.outcome import Outcome
 from gradwise.models.mlp import BatchNorm, Mlp
-from gradwise.optimisers.adaptive import Adam
-from gradwise.optimisers.averaged import MovingAverage
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.optimisers.averaging.parameter_average import MovingAverage
+from gradwise.records import fit
+from gradwise.records.outcome import Outcome
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.dataset import Dataset, Numbers
 from gradwise.training.checkpoint import NAME, Saved, digest, load, save
 from gradwise.training.state import State
 
@@ -133,7 +133,7 @@ def test_a_write_that_fails_leaves_the_last_generation(
     def full(number: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(record.os, "fsync", full)
+    monkeypatch.setattr(fit.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         save(tmp_path, Saved(_noise(state), HISTORY, 2.0), "mark")
     last = load(tmp_path, state, "mark")

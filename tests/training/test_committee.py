@@ -12,13 +12,13 @@ from safetensors import safe_open
 from scipy.special import log_softmax, softmax
 
 import gradwise
-from gradwise.cli.finished import run_predict
-from gradwise.core.dataset import Column, Dataset, Labels, Numbers
-from gradwise.core.errors import RequestError
-from gradwise.core.metric import measure
-from gradwise.core.recipe import Recipe
+from gradwise.cli.commands.predict_and_report import run_predict
+from gradwise.evaluation.metrics import measure
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.dataset import Column, Dataset, Labels, Numbers
+from gradwise.specs.recipe import Recipe
+from gradwise.training import fit
 from gradwise.training.committee import Committee, committee_of, mean_of
-from gradwise.training.fit import fit
 from gradwise.training.predictor import Predictor, load_predictor, save_predictor
 
 

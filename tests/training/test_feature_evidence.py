@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.core.dataset import Column, Dataset, Inputs
-from gradwise.criteria.reconstruct import Reconstruction, SquaredError
+from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.data.batches import Reshuffled
-from gradwise.models.activation import Identity, Rectifier, Sigmoid
-from gradwise.models.autoencoder import AutoEncoder
-from gradwise.training.features import (
+from gradwise.models.activations import Identity, Rectifier, Sigmoid
+from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.specs.dataset import Column, Dataset, Inputs
+from gradwise.training import fit
+from gradwise.training.feature_evidence import (
     _filters,
     _reconstructions,
     _spectrum,
@@ -24,7 +25,6 @@ from gradwise.training.features import (
     measures_of,
     packed,
 )
-from gradwise.training.fit import fit
 from gradwise.training.stopping import Off
 
 

@@ -16,29 +16,29 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from gradwise import defaults
-from gradwise.core import keys
-from gradwise.core.dataset import Classes, Column, Dataset, Labels, Numbers
-from gradwise.core.errors import RequestError
-from gradwise.core.metric import METRICS, measure
-from gradwise.core.parts import Batch
-from gradwise.core.recipe import Recipe
-from gradwise.core.record import Fit, read_fit, write_fit
-from gradwise.criteria.semisupervised import SemiSupervised
+from gradwise.criteria.semi_supervised import SemiSupervised
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scale import Standardise, UnitRange
-from gradwise.data.split import Fold, GivenParts, HoldOut
-from gradwise.models.autoencoder import AutoEncoder
+from gradwise.data.scaling import Standardise, UnitRange
+from gradwise.data.splits import Fold, GivenParts, HoldOut
+from gradwise.evaluation.metrics import METRICS, measure
+from gradwise.models.auto_encoder import AutoEncoder
 from gradwise.models.joint import Joint
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.adaptive import Adam
-from gradwise.optimisers.averaged import MovingAverage
-from gradwise.optimisers.sgd import Sgd
-from gradwise.training.fit import fit
-from gradwise.training.folds import cross_validate
-from gradwise.training.interval import interval
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.optimisers.averaging.parameter_average import MovingAverage
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.records.fit import Fit, read_fit, write_fit
+from gradwise.runtime import keys
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.contracts import Batch
+from gradwise.specs.dataset import Classes, Column, Dataset, Labels, Numbers
+from gradwise.specs.recipe import Recipe
+from gradwise.training import fit, interval
+from gradwise.training.cross_validation import cross_validate
 from gradwise.training.loop import Conduct
-from gradwise.training.placing import split_labelled, weights_of_classes
-from gradwise.training.state import Examples, init
+from gradwise.training.prepare import split_labelled, weights_of_classes
+from gradwise.training.state import init
 from gradwise.training.stopping import Off, Patience
 
 KEY = keys.from_seed(0)
@@ -460,7 +460,7 @@ def test_the_record_of_a_fit_is_written_and_read(fitted: Fit, tmp_path: Path) ->
 def test_data_that_does_not_fit_in_memory_is_refused(
     iris: Dataset, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradwise.core.machine.available_bytes", lambda: 1000)
+    monkeypatch.setattr("gradwise.runtime.machine.available_bytes", lambda: 1000)
     with pytest.raises(RequestError, match="GiB"):
         fit(recipe, iris, key=KEY)
 

@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 
 import gradwise
-from gradwise.core import keys
-from gradwise.core.dataset import Dataset
-from gradwise.core.parts import apply_batch
-from gradwise.core.recipe import Recipe
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Fixed, Reshuffled
 from gradwise.models.mlp import BatchNorm, Mlp
-from gradwise.optimisers.averaged import PolyakAverage
-from gradwise.optimisers.sgd import Sgd
+from gradwise.optimisers.averaging.parameter_average import PolyakAverage
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.runtime import keys
+from gradwise.specs.contracts import apply_batch
+from gradwise.specs.dataset import Dataset
+from gradwise.specs.recipe import Recipe
 from gradwise.training import interval as module
 from gradwise.training.interval import advance, evaluate, interval, judge, judged_model
-from gradwise.training.state import Examples, State, init
-from gradwise.training.step import gather, step
+from gradwise.training.state import State, init
 from gradwise.training.stopping import Off, Patience
+from gradwise.training.update import gather, step
 
 compiled_step = eqx.filter_jit(step)
 

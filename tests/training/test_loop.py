@@ -18,17 +18,16 @@ import optax
 import pytest
 
 import gradwise
-from gradwise.core.control import line_search
-from gradwise.core.dataset import Dataset
-from gradwise.core.knob import knob
-from gradwise.core.parts import AbstractOptimiser
-from gradwise.core.prior import Uniform
 from gradwise.data.batches import Stream
-from gradwise.optimisers.adaptive import Adam
-from gradwise.optimisers.averaged import MovingAverage
-from gradwise.optimisers.sgd import Sgd
-from gradwise.training import checkpoint
-from gradwise.training.interval import interval
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.optimisers.averaging.parameter_average import MovingAverage
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.runtime.control_flow import line_search
+from gradwise.specs.contracts import AbstractOptimiser
+from gradwise.specs.dataset import Dataset
+from gradwise.specs.knobs import knob
+from gradwise.specs.priors import Uniform
+from gradwise.training import checkpoint, interval
 from gradwise.training.loop import Conduct, listening, run
 from gradwise.training.state import State
 from gradwise.training.stopping import Off, Patience

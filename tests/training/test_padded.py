@@ -11,22 +11,23 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.core import keys
-from gradwise.core.parts import apply_batch
-from gradwise.core.recipe import Recipe
-from gradwise.core.tree import Buffer
-from gradwise.criteria.compose import Supervised
-from gradwise.criteria.loss import Softmax
-from gradwise.criteria.penalty import L1, L2
+from gradwise.criteria.losses import Softmax
+from gradwise.criteria.penalties import L1, L2
+from gradwise.criteria.supervised import Supervised
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Fixed
-from gradwise.models.activation import Rectifier, Sigmoid, Tanh
-from gradwise.models.initial import FanIn
+from gradwise.models.activations import Rectifier, Sigmoid, Tanh
+from gradwise.models.initial_weights import FanIn
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork, PaddedMlp, trimmed
-from gradwise.optimisers.adaptive import Adam, AdamW
-from gradwise.optimisers.averaged import MovingAverage
-from gradwise.optimisers.sgd import HeavyBall, Sgd
+from gradwise.optimisers.adaptive.adam import Adam, AdamW
+from gradwise.optimisers.averaging.parameter_average import MovingAverage
+from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
+from gradwise.runtime import keys
+from gradwise.specs.contracts import apply_batch
+from gradwise.specs.paths import Buffer
+from gradwise.specs.recipe import Recipe
 from gradwise.training.interval import interval, judged_model
-from gradwise.training.state import Examples, init
+from gradwise.training.state import init
 from gradwise.training.stopping import Off
 
 INPUTS, CLASSES, UPDATES = 6, 3, 9

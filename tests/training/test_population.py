@@ -16,21 +16,22 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.core import keys, machine
-from gradwise.core.recipe import Recipe
-from gradwise.criteria.compose import Supervised
-from gradwise.criteria.loss import Softmax
-from gradwise.criteria.penalty import L2
+from gradwise.criteria.losses import Softmax
+from gradwise.criteria.penalties import L2
+from gradwise.criteria.supervised import Supervised
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.models.activation import Tanh
+from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp, MlpNetwork, trimmed
-from gradwise.optimisers.averaged import MovingAverage
-from gradwise.optimisers.sgd import HeavyBall
+from gradwise.optimisers.averaging.parameter_average import MovingAverage
+from gradwise.optimisers.first_order.sgd import HeavyBall
+from gradwise.runtime import keys, machine
+from gradwise.specs.recipe import Recipe
 from gradwise.training import loop
 from gradwise.training import population as module
 from gradwise.training.interval import Row
 from gradwise.training.population import Member, Population, enter, free_bytes, signature, slot_bytes
-from gradwise.training.state import Examples, State, init
+from gradwise.training.state import State, init
 from gradwise.training.stopping import Off
 
 CURVES = ("age_examples", "updates", "train_loss", "train_score", "valid_loss", "valid_score")
@@ -337,8 +338,8 @@ def _spread_here() -> dict[str, Any]:
 def test_a_population_spreads_over_all_devices(seven: dict[int, Any]) -> None:
     """Eight devices (of one CPU): a slot on each, the examples on all, and the same numbers."""
     here = Path(__file__).resolve()
-    script = "import json, test_population as t; print(json.dumps(t._spread_here()))"
-    paths = os.pathsep.join([str(here.parent), str(here.parents[2])])
+    script = "import json; from tests.training import test_population as t; print(json.dumps(t._spread_here()))"
+    paths = str(here.parents[2])
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     environment = dict(os.environ, PYTHONPATH=paths, XLA_FLAGS=flags.strip(), JAX_PLATFORMS="cpu")
     done = subprocess.run(

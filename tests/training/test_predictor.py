@@ -16,16 +16,16 @@ import pytest
 from scipy.special import log_softmax
 
 import gradwise
-from gradwise.core.dataset import Classes, Column, Dataset, Numbers
-from gradwise.core.errors import RequestError
-from gradwise.core.recipe import Recipe
-from gradwise.core.record import Fit
-from gradwise.criteria.compose import Supervised
-from gradwise.criteria.loss import Softmax
-from gradwise.models.activation import Rectifier
+from gradwise.criteria.losses import Softmax
+from gradwise.criteria.supervised import Supervised
+from gradwise.models.activations import Rectifier
 from gradwise.models.mlp import BatchNorm, Mlp
-from gradwise.optimisers.adaptive import Adam
-from gradwise.training.fit import fit
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.records.fit import Fit
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
+from gradwise.specs.recipe import Recipe
+from gradwise.training import fit
 from gradwise.training.predictor import Predictor, fit_temperature, load_predictor, outputs_of, save_predictor
 from gradwise.training.stopping import Off
 
@@ -166,7 +166,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
         content, lambda head: head["network"].update({"class": "os:system"})
     ),
     "network that is no network": lambda content: _with_notes(
-        content, lambda head: head.update(network={"class": "gradwise.optimisers.sgd:Sgd"})
+        content, lambda head: head.update(network={"class": "gradwise.optimisers.first_order.sgd:Sgd"})
     ),
     "network that is a number": lambda content: _with_notes(content, lambda head: head.update(network=3)),
     "network with a layer gone": lambda content: _with_notes(content, lambda head: head["network"].update(layers=[])),

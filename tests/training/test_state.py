@@ -12,28 +12,29 @@ import optax
 import pytest
 
 from gradwise import defaults
-from gradwise.core import keys
-from gradwise.core.errors import RequestError
-from gradwise.core.knob import switch
-from gradwise.core.parts import AbstractRemembering
-from gradwise.core.recipe import Recipe
-from gradwise.criteria.compose import Supervised
-from gradwise.criteria.divergence import JointDivergence, PersistentDivergence
-from gradwise.criteria.loss import Softmax
-from gradwise.criteria.meanfield import MeanFieldDivergence
-from gradwise.criteria.probe import Probed
-from gradwise.criteria.reconstruct import Reconstruction
-from gradwise.criteria.semisupervised import SemiSupervised
+from gradwise.criteria.contrastive_divergence import JointDivergence, PersistentDivergence
+from gradwise.criteria.linear_probe import Probed
+from gradwise.criteria.losses import Softmax
+from gradwise.criteria.mean_field import MeanFieldDivergence
+from gradwise.criteria.reconstruction import Reconstruction
+from gradwise.criteria.semi_supervised import SemiSupervised
+from gradwise.criteria.supervised import Supervised
+from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Fixed, Reshuffled, Stream
 from gradwise.models.mlp import BatchNorm, Mlp
-from gradwise.optimisers.adaptive import Adam
-from gradwise.optimisers.averaged import MovingAverage, PolyakAverage
-from gradwise.optimisers.grouped import Group, Grouped
-from gradwise.optimisers.schedule import SelfTimed
-from gradwise.optimisers.sgd import Sgd
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
+from gradwise.optimisers.first_order.schedules import SelfTimed
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.runtime import keys
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.contracts import AbstractRemembering
+from gradwise.specs.knobs import switch
+from gradwise.specs.recipe import Recipe
 from gradwise.training import interval as module
 from gradwise.training.population import enter
-from gradwise.training.state import Examples, State, asks, init, with_room
+from gradwise.training.state import State, asks, init, with_room
 from gradwise.training.stopping import Off, Patience
 
 Start = Callable[..., tuple[Any, State]]

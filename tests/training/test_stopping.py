@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gradwise.core.errors import RequestError
-from gradwise.core.parts import Scores
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.contracts import Scores
 from gradwise.training.stopping import LONGEST_EXAMPLES, Off, Patience, Plus, Times, is_better, is_significant
 
 SPACING = 100

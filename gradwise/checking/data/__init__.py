@@ -1,0 +1,1 @@
+"""Is anything wrong with the data: leakage, units, labels, order."""

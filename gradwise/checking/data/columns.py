@@ -1,0 +1,241 @@
+"""The columns of the inputs one by one: their units, those that never change, and values that are no numbers.
+
+    columns = measure_columns((train, test), missing_allowed=False)
+    find_columns(columns, names)                           GW203 (identifiers), GW204, GW205, GW209
+
+Spread is compared between columns that mostly vary: a pixel of the border or a rare symbol is nearly always 0, which
+is no fault of units.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...records.finding import Finding
+from ..codes import found
+from .predictability import Part
+
+_SAMPLE, _COLUMNS = 2000, 2048
+_RATIO, _OFFSET, _LARGE, _SMALL = 100.0, 20.0, 50.0, 0.005
+_IDENTIFIER = re.compile(
+    r"(^|[_ .-])(id|uuid|guid|rowid|index|user|patient|subject|customer|session|speaker)$", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What each column of training is like, from a sample of rows; and where values are no numbers, from all.
+
+    `varies` marks columns whose commonest value is in fewer than 9 of 10 rows. `broken` holds, for each part with
+    values that are no numbers: its name, "inputs" or "targets", how many rows, the first of them, and a column.
+    """
+
+    mean: np.ndarray
+    spread: np.ndarray
+    varies: np.ndarray
+    constant: np.ndarray
+    seen: bool  # whether these are the numbers that the network sees
+    image: bool
+    identifiers: tuple[tuple[int, int, float], ...] = ()  # column, distinct values, share of test values in training
+    numbered: tuple[int, ...] = ()  # columns that number the rows
+    broken: tuple[tuple[str, str, int, tuple[int, ...], int], ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "mean": self.mean[:200].tolist(),
+            "spread": self.spread[:200].tolist(),
+            "constant": np.flatnonzero(self.constant).tolist(),
+            "seen": self.seen,
+            "image": self.image,
+            "identifiers": [list(each) for each in self.identifiers],
+            "numbered": list(self.numbered),
+            "broken": [[part, kind, rows, list(first), column] for part, kind, rows, first, column in self.broken],
+        }
+
+
+def _broken_rows(values: Any, missing_allowed: bool) -> tuple[np.ndarray, int]:
+    """The rows that hold infinite values (or missing ones, unless they are allowed), and the first such column."""
+    if values is None or values.dtype.kind != "f":
+        return np.zeros(0, int), 0
+    if hasattr(values, "tocsr"):
+        bad = np.isinf(values.data) if missing_allowed else ~np.isfinite(values.data)
+        spots = np.flatnonzero(bad)
+        rows = np.unique(np.searchsorted(values.indptr, spots, side="right") - 1)
+        return rows, int(values.indices[spots[0]]) if len(spots) else 0
+    kept: list[np.ndarray] = []
+    column = 0
+    for start in range(0, len(values), 8192):
+        block = values[start : start + 8192].reshape(min(8192, len(values) - start), -1)
+        bad = np.isinf(block) if missing_allowed else ~np.isfinite(block)
+        rows = np.flatnonzero(bad.any(1))
+        if len(rows):
+            column = column if kept else int(bad[rows[0]].argmax())
+            kept.append(rows + start)
+    return (np.concatenate(kept) if kept else np.zeros(0, int)), column
+
+
+def _identifiers(train: Part, other: Part | None, names: tuple[str, ...]) -> tuple[tuple[int, int, float], ...]:
+    """Columns named like identifiers whose values come back in the other part."""
+    told = []
+    for number, name in enumerate(names[: train.inputs.shape[1]]):
+        if other is None or not _IDENTIFIER.search(name) or hasattr(train.inputs, "tocsr"):
+            continue
+        ours, theirs = np.unique(train.inputs[:, number]), np.unique(other.inputs[:, number])
+        if len(ours) > 5:
+            told.append((number, len(ours), float(np.isin(theirs, ours).mean())))
+    return tuple(told)
+
+
+def _numbered(parts: tuple[Part, ...], dates: Collection[int]) -> tuple[int, ...]:
+    """Columns in which all rows of all parts have a different whole number, without large gaps."""
+    if any(hasattr(part.inputs, "tocsr") or len(part.shape) > 1 for part in parts) or parts[0].inputs.shape[1] < 2:
+        return ()
+    found_ = []
+    total = sum(len(part) for part in parts)
+    for number in range(min(parts[0].inputs.shape[1], 200) if total >= 30 else 0):
+        few = np.asarray(parts[0].inputs[:50, number], np.float64)
+        if (
+            number in dates
+            or not np.isfinite(few).all()
+            or (few != np.round(few)).any()
+            or len(np.unique(few)) < len(few)
+        ):
+            continue
+        values = np.concatenate([np.asarray(part.inputs[:, number], np.float64) for part in parts])
+        if np.isfinite(values).all() and len(np.unique(values)) == total and np.ptp(values) < 1.1 * total:
+            found_.append(number)
+    return tuple(found_)
+
+
+def _commonest(values: np.ndarray) -> np.ndarray:
+    """The share of the commonest value of each column."""
+    ordered = np.sort(values, axis=0)
+    length = max(1, int(np.ceil(0.9 * len(values))))  # a value in 9 of 10 rows fills a window of that length
+    same = ordered[length - 1 :] == ordered[: len(ordered) - length + 1]
+    return np.asarray(same.any(0))
+
+
+def measure_columns(
+    parts: tuple[Part, ...],
+    random: np.random.Generator,
+    *,
+    names: tuple[str, ...] = (),
+    seen: bool = True,
+    missing_allowed: bool = False,
+    dates: Collection[int] = (),
+) -> Columns:
+    """Reads the columns; `parts` begin with the training part."""
+    train = parts[0]
+    rows = np.sort(random.permutation(len(train))[:_SAMPLE])
+    values = train.table(rows, np.arange(min(train.inputs.shape[1], _COLUMNS)))
+    known = ~np.isnan(values)
+    count = np.maximum(known.sum(0), 1)
+    mean = np.where(known, values, 0.0).sum(0) / count
+    spread = np.sqrt(np.where(known, (values - mean) ** 2, 0.0).sum(0) / count)
+    low, high = (np.where(known, values, fill).T for fill in (np.inf, -np.inf))
+    constant = ~(high.max(1) > low.min(1))
+    if constant.any() and len(rows) < len(train):  # a sample may miss the one that differs
+        places = np.flatnonzero(constant)
+        if hasattr(train.inputs, "tocsr"):
+            few = train.inputs[:, places]
+            constant[places] = few.max(0).toarray()[0] == few.min(0).toarray()[0]
+        else:
+            few = np.asarray(train.inputs[:, places], np.float64)
+            constant[places] = ~(np.nanmax(few, 0, initial=-np.inf) > np.nanmin(few, 0, initial=np.inf))
+    tokens = train.inputs.dtype.kind in "biu" and len(train.shape) < 2
+    broken = []
+    for part in parts:
+        for kind, held in (("inputs", part.inputs), ("targets", part.targets)):
+            bad, column = _broken_rows(held, missing_allowed)
+            if len(bad):
+                broken.append((part.name, kind, len(bad), tuple(int(row) for row in bad[:5]), column))
+    return Columns(
+        mean,
+        spread,
+        ~_commonest(values) & ~constant,
+        constant,
+        seen and not tokens,
+        len(train.shape) > 1,
+        _identifiers(train, parts[-1] if len(parts) > 1 else None, names),
+        _numbered(parts, dates),
+        tuple(broken),
+    )
+
+
+def _named(number: int, names: tuple[str, ...]) -> str:
+    return names[number] if number < len(names) else f"column {number}"
+
+
+def _find_units(columns: Columns, names: tuple[str, ...]) -> tuple[Finding, ...]:
+    """GW204: one finding, of the worst fault of units."""
+    kept = np.flatnonzero(columns.varies & (columns.spread > 0))
+    if not columns.seen or len(kept) == 0:
+        return ()
+    spread, mean = columns.spread[kept], columns.mean[kept]
+    wide, narrow = int(kept[spread.argmax()]), int(kept[spread.argmin()])
+    ratio = float(spread.max() / spread.min())
+    offsets = np.abs(mean) / spread
+    offset = float(np.median(offsets) if columns.image else offsets.max())
+    size = float(np.sqrt((mean**2 + spread**2).mean()))
+    mend = "scale by the training part: gradwise.data.scaling.Standardise(), or (x - mean) / deviation of each column."
+    numbers: dict[str, Any] = {"ratio": ratio, "offset": offset, "size": size}
+    if ratio > _RATIO and not columns.image:
+        told = (
+            f"`{_named(wide, names)}` varies by {spread.max():.3g}, `{_named(narrow, names)}` by {spread.min():.3g}: "
+        )
+        what = told + f"{ratio:,.0f} times less, so one learning rate cannot suit both."
+        return (found("GW204", what, where=_named(wide, names), next=mend, **numbers),)
+    if offset > _OFFSET:
+        at = int(kept[offsets.argmax()])
+        what = f"`{_named(at, names)}` has mean {columns.mean[at]:.3g} and deviation {columns.spread[at]:.3g}: "
+        what += "nearly constant as the network sees it, which makes the problem ill-conditioned."
+        return (found("GW204", what, where=_named(at, names), next=mend, **numbers),)
+    if size > _LARGE or size < _SMALL:
+        how = "saturate units and make large rates diverge" if size > 1 else "give tiny gradients"
+        what = f"inputs are of size {size:.3g} (root of the mean square); the usual initial weights expect about 1: "
+        return (found("GW204", what + f"such inputs {how}.", where="inputs", next=mend, **numbers),)
+    return ()
+
+
+def _find_identifiers(columns: Columns, names: tuple[str, ...]) -> tuple[Finding, ...]:
+    """GW203 from the inputs themselves."""
+    shared = [each for each in columns.identifiers if each[2] > 0]
+    number = columns.numbered[0] if columns.numbered else shared[0][0] if shared else -1
+    if number < 0:
+        return ()
+    name = _named(number, names)
+    what = (
+        f"`{name}` numbers the rows: a network can learn the order of the file from it, which says nothing of new rows."
+        if columns.numbered
+        else f"`{name}` looks like an identifier of {shared[0][1]:,} groups, and {shared[0][2]:.0%} of its test values "
+        "occur in training: the network can recognise groups instead of learning."
+    )
+    step = f"leave it out of the inputs; split by it where it names a group: gradwise fit DATA --group '{name}'"
+    return (found("GW203", what, where=name, next=step, column=number),)
+
+
+def find_columns(columns: Columns, names: tuple[str, ...]) -> tuple[Finding, ...]:
+    """GW203 (identifiers), GW204, GW205 and GW209."""
+    findings = [*_find_identifiers(columns, names), *_find_units(columns, names)]
+    if columns.constant.any():
+        numbers = np.flatnonzero(columns.constant)
+        listed = ", ".join(f"`{_named(int(number), names)}`" for number in numbers[:3])
+        what = f"{len(numbers)} of {len(columns.constant)} inputs never change in training ({listed}"
+        what += ", ...)." if len(numbers) > 3 else ")."
+        step = "leave them out: their weights learn nothing, and a new value would meet untrained weights."
+        findings.append(
+            found("GW205", what, where=_named(int(numbers[0]), names), next=step, columns=numbers[:50].tolist())
+        )
+    for part, kind, count, first, column in columns.broken:
+        name = _named(column, names) if kind == "inputs" else "the target"
+        what = f"{count:,} {part} row{'s' if count > 1 else ''} with {kind} that are not numbers, first in {name}: "
+        what += "one such row makes the loss of its batch, and then every parameter, not a number."
+        listed = ", ".join(str(row) for row in first)
+        step = f"np.flatnonzero(~np.isfinite({part}_{kind}).reshape(len({part}_{kind}), -1).all(1)); mend or drop these"
+        findings.append(
+            found("GW209", what, where=f"{part} row {listed}", next=step + " rows.", rows=list(first), count=count)
+        )
+    return tuple(findings)

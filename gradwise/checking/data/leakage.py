@@ -1,0 +1,333 @@
+"""Leaks: what stands on both sides of the split, or on both sides of the question.
+
+    overlap = measure_overlap(train, test, random)         the same rows in both parts, and nearly the same
+    giving = measure_giving(train, "classes", random)      a column that is the target in disguise
+    find_overlap(overlap); find_giving(giving, names)      GW201, GW202
+
+Tables of few distinct values repeat rows by nature. How often a training row has a twin within training says how often
+a fresh test row would have one: only more than that is a leak.
+"""
+
+import itertools
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ...records.finding import Finding
+from ..codes import found
+from .predictability import Part, as_columns, nearest_rows, ridge, standardised, widest
+
+_QUERIES, _BASE = 500, 8000
+_SAMPLE, _COLUMNS = 2000, 2048
+
+
+def marks(inputs: Any, whole: bool) -> np.ndarray:
+    """One number for each row, equal for equal rows; real numbers are rounded to 32 bits."""
+    if hasattr(inputs, "tocsr"):
+        rows = inputs.copy()
+        rows.eliminate_zeros()
+        rows.sort_indices()
+        data, ends = rows.data.astype(np.float32), rows.indptr
+        return np.array([hash((rows.indices[a:b].tobytes(), data[a:b].tobytes())) for a, b in itertools.pairwise(ends)])
+    told = np.empty(len(inputs), np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(inputs), 4096):
+            block: np.ndarray = np.array(inputs[start : start + 4096], np.int64 if whole else np.float32, order="C")
+            if not whole:
+                block += 0.0  # -0 becomes 0
+                block[np.isnan(block)] = np.nan  # one not-a-number for all
+            told[start : start + len(block)] = [hash(row.tobytes()) for row in block]
+    return told
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Rows of a part that stand in training. `copied` have the same target too, where targets are known.
+
+    `expected` is the share of training rows with a twin in training; `near` and `near_expected` are shares of rows that
+    have a nearly equal one, `blocks` of rows far nearer to one training row than to the fiftieth.
+    """
+
+    part: str
+    rows: int
+    exact: int
+    copied: int
+    expected: float
+    continuous: bool
+    first: tuple[tuple[int, int], ...] = ()  # (row of the part, row of training)
+    near_rows: int = 0
+    near: float = 0.0
+    near_expected: float = 0.0
+    blocks: float = 0.0
+
+    def plain(self) -> dict[str, Any]:
+        return {**asdict(self), "first": [list(pair) for pair in self.first]}
+
+
+def _is_continuous(part: Part, random: np.random.Generator) -> bool:
+    """Whether some column hardly ever repeats a value: then equal rows are no coincidence."""
+    if part.inputs.dtype.kind != "f" or hasattr(part.inputs, "tocsr") or len(part) < 20:
+        return False
+    some = part.table(random.permutation(len(part))[:1000], widest(part, 64))
+    broken = (some != np.round(some)) & ~np.isnan(some)
+    distinct = [len(np.unique(column[kept])) for column, kept in zip(some.T, broken.T, strict=True)]
+    return max(distinct, default=0) > 0.5 * len(some)
+
+
+def _distances(queries: np.ndarray, base: np.ndarray, *, same: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The exact distance to the nearest row, and to the fiftieth."""
+    near = nearest_rows(queries, base, 50, same=same)
+    return tuple(np.sqrt(((queries - base[near[:, place]]) ** 2).sum(1)) for place in (0, -1))  # type: ignore[return-value]
+
+
+def _closeness(train: Part, part: Part, random: np.random.Generator) -> tuple[int, float, float, float]:
+    """How many rows were asked, shares with a nearly equal row (in training, and within training), share in blocks."""
+    columns = widest(train)
+    base = train.table(np.sort(random.permutation(len(train))[:_BASE]), columns)
+    rows = random.permutation(len(part))[:_QUERIES]
+    queries = standardised(part.table(rows, columns), base, np.inf)
+    base = standardised(base, base, np.inf)
+    if len(base) < 100 or len(rows) < 20:
+        return 0, 0.0, 0.0, 0.0
+    first, last = _distances(queries, base)
+    own, _ = _distances(base[:_QUERIES], base, same=True) if len(base) > _QUERIES else _distances(base, base, same=True)
+    typical = float(np.median(own))
+    if typical <= 1e-9:
+        return 0, 0.0, 0.0, 0.0
+    tiny = 1e-3 * typical
+    near = float(((first < tiny) & (first > 0)).mean())
+    expected = float(((own < tiny) & (own > 0)).mean())
+    inner = (first > 0) & (first < 0.05 * last)
+    return len(rows), near, expected, float(inner.mean()) if len(columns) > 1 else 0.0
+
+
+def measure_overlap(train: Part, part: Part, random: np.random.Generator) -> Overlap:
+    """Equal and nearly equal rows of training and another part."""
+    whole = train.inputs.dtype.kind in "biu" and part.inputs.dtype.kind in "biu"
+    ours, theirs = marks(train.inputs, whole), marks(part.inputs, whole)
+    _, index, counts = np.unique(ours, return_inverse=True, return_counts=True)
+    place = {int(mark): row for row, mark in enumerate(ours)}
+    pairs = [(row, place[int(mark)]) for row, mark in enumerate(theirs) if int(mark) in place]
+    copied = pairs
+    if train.targets is not None and part.targets is not None:
+        beside = [marks(each.targets.reshape(len(each), -1), False) for each in (train, part)]  # type: ignore[union-attr]
+        both = {(int(a), int(b)) for a, b in zip(ours, beside[0], strict=True)}
+        copied = [pair for pair in pairs if (int(theirs[pair[0]]), int(beside[1][pair[0]])) in both]
+    expected = float((counts[index] > 1).mean())
+    closeness = _closeness(train, part, random)
+    first = tuple((copied or pairs)[:5])
+    continuous = _is_continuous(train, random)
+    return Overlap(part.name, len(part), len(pairs), len(copied), expected, continuous, first, *closeness)
+
+
+def _tail(count: int, rows: int, share: float) -> float:
+    """The chance of so many twins or more, if a row has one with this probability."""
+    from scipy.stats import binom
+
+    return float(binom.sf(count - 1, rows, min(max(share, 0.0), 1.0)))
+
+
+def _level(overlap: Overlap, train_rows: int) -> str:
+    """Error: far more rows copied than chance repeats. Warning: some. Note: as many as the table repeats anyway."""
+    share = overlap.copied / overlap.rows
+    if overlap.copied == 0:  # a fixed design: the same inputs, measured anew
+        return "note"
+    chance = max(overlap.expected, 1.0 / max(train_rows, 1))
+    clear = _tail(overlap.copied, overlap.rows, chance) < 1e-6
+    if clear and overlap.expected < 0.5 and share - overlap.expected > max(0.01, overlap.expected):
+        return "error"
+    if overlap.continuous and share >= 0.5:  # nothing measured repeats itself so often: copied before the split
+        return "error"
+    return "warning" if clear or (overlap.continuous and overlap.exact > 0.005 * overlap.rows) else "note"
+
+
+def find_overlap(overlap: Overlap, train_rows: int) -> tuple[Finding, ...]:
+    """GW201: exact copies, else near ones; GW203 where rows come in blocks that the split cut."""
+    share = overlap.exact / overlap.rows
+    mend = f"remove them from the {overlap.part} part, or split by groups: gradwise fit DATA --group COLUMN"
+    if overlap.exact:
+        pairs = ", ".join(f"{row} = training row {twin}" for row, twin in overlap.first[:3])
+        also = "" if overlap.copied == overlap.exact else f", {overlap.copied:,} of them with the same target"
+        return (
+            found(
+                "GW201",
+                f"{overlap.exact:,} of {overlap.rows:,} {overlap.part} rows ({share:.1%}) have the inputs of a "
+                f"training row{also}; within training {overlap.expected:.1%} of rows have a twin.",
+                where=f"{overlap.part} row {pairs}",
+                next=mend,
+                level=_level(overlap, train_rows),
+                exact=overlap.exact,
+                copied=overlap.copied,
+                rows=overlap.rows,
+                expected=overlap.expected,
+            ),
+        )
+    if overlap.near * overlap.near_rows >= 3 and overlap.near >= max(0.01, 3 * overlap.near_expected):
+        return (
+            found(
+                "GW201",
+                f"{overlap.near:.1%} of {overlap.part} rows lie within a thousandth of the usual distance of a "
+                f"training row; within training {overlap.near_expected:.1%} do: near copies.",
+                where=overlap.part,
+                next=mend,
+                level="warning",
+                near=overlap.near,
+                expected=overlap.near_expected,
+            ),
+        )
+    if overlap.blocks > 0.2:
+        return (
+            found(
+                "GW203",
+                f"{overlap.blocks:.0%} of {overlap.part} rows are 20 times nearer to one training row than to the "
+                "fiftieth: rows come in blocks (one person, one recording) that the split cut apart.",
+                where=overlap.part,
+                next="split by what the rows of a block share: gradwise fit DATA --group COLUMN",
+                blocks=overlap.blocks,
+            ),
+        )
+    return ()
+
+
+@dataclass(frozen=True)
+class Giving:
+    """How well the best single column predicts the target: `score` is accuracy, or the share of variance.
+
+    `exact` where the column is the target up to a one-to-one map; `others` is the score of all other columns together.
+    """
+
+    column: int
+    score: float
+    exact: bool
+    others: float
+    rows: int
+    width: int
+    table: bool  # columns of a table; in an image or a sequence no single place has a meaning of its own
+    ordered: bool = False  # sorted by it, each of three or more classes stands in one piece
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _class_scores(values: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
+    """Accuracy of each column alone: the majority class of each bin of one half, judged on the other."""
+    bins = max(32, 4 * count)
+    half = len(values) // 2
+    scores = np.empty(values.shape[1])
+    for number, column in enumerate(values.T):
+        edges = np.unique(np.quantile(column[:half], np.linspace(0, 1, bins + 1)[1:-1]))
+        cells = np.searchsorted(edges, column)
+        table = np.zeros((len(edges) + 1, count), int)
+        np.add.at(table, (cells[:half], classes[:half]), 1)
+        scores[number] = (table.argmax(1)[cells[half:]] == classes[half:]).mean()
+    return scores
+
+
+def _number_scores(values: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Share of the variance that the neighbours in each column alone explain, each row left out of its own guess."""
+    order = np.argsort(values, axis=0, kind="stable")
+    sorted_ = target[order]
+    padded = np.concatenate([sorted_[2:0:-1], sorted_, sorted_[-2:-4:-1]])
+    count = len(sorted_)
+    guess = sum(padded[place : place + count] for place in (0, 1, 3, 4)) / 4
+    return np.asarray(1 - ((sorted_ - guess) ** 2).sum(0) / max(((target - target.mean()) ** 2).sum(), 1e-300))
+
+
+def _is_same(column: np.ndarray, target: np.ndarray, task: str) -> bool:
+    """Whether a column and the target determine each other: a bijection of classes, an order kept or turned round."""
+    if task == "classes":
+        pairs = len(np.unique(np.stack([column, target.astype(float)]), axis=1).T)
+        return pairs == len(np.unique(column)) == len(np.unique(target))
+    if len(np.unique(target)) < 0.5 * len(target) or len(target) < 100:
+        return False
+    one, two = (np.unique(each, return_inverse=True)[1] for each in (column, target))
+    return bool((one == two).all() or (one == two.max() - two).all())
+
+
+def _together(values: np.ndarray, target: np.ndarray, task: str) -> float:
+    """The score of these columns together, by neighbours and by ridge regression, on the second half."""
+    half = len(values) // 2
+    features = standardised(values)
+    columns = as_columns(target, task)
+    near = nearest_rows(features[half:], features[:half], 5)
+    guesses = (columns[:half][near].mean(1), ridge(features[:half], columns[:half], features[half:]))
+    if task == "classes":
+        return float(max((guess.argmax(1) == columns[half:].argmax(1)).mean() for guess in guesses))
+    rest = ((columns[half:] - columns[half:].mean(0)) ** 2).sum()
+    return float(max(1 - ((columns[half:] - guess) ** 2).sum() / max(rest, 1e-300) for guess in guesses))
+
+
+def _filled(values: np.ndarray) -> np.ndarray:
+    """Missing values as a value of their own: a little below all others of their column, in its own units."""
+    known = ~np.isnan(values)
+    low, high = np.where(known, values, np.inf).min(0), np.where(known, values, -np.inf).max(0)
+    below = np.where(known.any(0), low - 0.1 * np.where(high > low, high - low, 1.0), 0.0)
+    return np.where(known, values, below)
+
+
+def measure_giving(part: Part, task: str, random: np.random.Generator) -> Giving | None:
+    """The column that predicts the target best; None without a single target, or with fewer than 30 rows."""
+    targets = part.targets
+    if targets is None or targets.size > len(targets) or (task != "classes" and targets.dtype.kind != "f"):
+        return None
+    target = targets.reshape(-1)
+    known = target >= 0 if task == "classes" else np.isfinite(target)
+    rows = random.permutation(np.flatnonzero(known))[:_SAMPLE]
+    if len(rows) < 30 or len(np.unique(target[rows])) < 2 or part.inputs.shape[1] < 2:
+        return None
+    columns = widest(part, _COLUMNS)
+    values, target = part.table(rows, columns), target[rows]
+    values = _filled(values)
+    if task == "classes":
+        target = np.unique(target, return_inverse=True)[1]
+        scores = _class_scores(values, target, int(target.max()) + 1)
+    else:
+        scores = _number_scores(values, target)
+    same = [number for number in np.argsort(-scores)[:5] if _is_same(values[:, number], target, task)]
+    best = int(same[0] if same else scores.argmax())
+    others = np.delete(np.arange(len(columns)), best)
+    others = others[np.argsort(-values[:, others].var(0), kind="stable")[:256]]
+    together = _together(values[:, others], target, task) if scores[best] > 0.98 or same else 0.0
+    table = len(part.shape) < 2 and not (part.inputs.dtype.kind in "iu" and task == "classes" and _tokens(values))
+    score = float(scores[best])
+    sorted_classes = target[np.argsort(values[:, best], kind="stable")]
+    pieces, kinds = 1 + int(np.sum(sorted_classes[1:] != sorted_classes[:-1])), len(np.unique(target))
+    ordered = task == "classes" and pieces == kinds >= 3
+    return Giving(int(columns[best]), score, bool(same), together, len(rows), len(columns), table, ordered)
+
+
+def _tokens(values: np.ndarray) -> bool:
+    """Whether all columns draw from one vocabulary, as sequences of symbols do."""
+    tops = values.max(0)
+    return values.shape[1] > 3 and bool(tops.min() > 2 and tops.min() > 0.5 * tops.max())
+
+
+def find_giving(giving: Giving | None, names: tuple[str, ...]) -> tuple[Finding, ...]:
+    """GW202."""
+    if giving is None:
+        return ()
+    if not (giving.exact or giving.ordered or (giving.score > 0.99 and giving.others < 0.97)):
+        return ()
+    name = names[giving.column] if giving.column < len(names) else f"column {giving.column}"
+    told = (
+        f"`{name}` and the target determine each other in all {giving.rows:,} rows looked at"
+        if giving.exact
+        else f"sorted by `{name}`, the classes stand one after the other"
+        if giving.ordered
+        else f"`{name}` alone predicts the target at {giving.score:.2%}"
+    )
+    return (
+        found(
+            "GW202",
+            f"{told}; the other {giving.width - 1} columns together reach {giving.others:.1%}."
+            if giving.others
+            else f"{told}.",
+            where=name,
+            next=f"would `{name}` be known before the target is? If not, leave it out of the inputs.",
+            level="error" if giving.exact and giving.table else "warning",
+            column=giving.column,
+            score=giving.score,
+            others=giving.others,
+        ),
+    )

@@ -1,0 +1,268 @@
+"""Do signals get through (rows F16, F18, D8): saturated, dead and copied units, vanishing and exploding gradients.
+
+    measured = measure_flow(subject, rehearsal, key=key)
+    measured.layers[0].saturated, measured.stretches[0].singular     pairs, before and after; of one layer's map
+    measured.plain()                                                 with histograms of activations and gradients
+
+The network is looked at twice, before and after the rehearsal. What follows from the numbers is said by
+`flow_findings.find_flow`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, PyTree
+
+from ...runtime import keys
+from ...runtime.compiling import quickly
+from ...tracing.layers import Layer, look, maps
+from ...tracing.program import Program
+from ...tracing.signal_flow import BINS, Summary, Values, by_unit, summarise, values_of
+from ..rehearsal import Rehearsal
+from ..subject import Subject, count_of, take
+
+EXAMPLES = 256  # looked at, where there are so many
+_JACOBIAN_EXAMPLES = 4
+_DIRECTIONS = 256  # a wider layer's stretch is measured along so many random directions
+COLUMNS = (256, 512)  # rows and units that are compared to find copies
+_LOST = 1e-6  # of the largest singular value
+_SAME = 1e-5  # of the largest value: two units that agree so far, before and after, are copies
+
+
+@dataclass(frozen=True)
+class LayerMeasured:
+    """One layer, before and after: pairs of numbers. `above` are the layers it leads to."""
+
+    name: str
+    kind: str
+    line: str
+    units: int
+    rows: int
+    frozen: bool
+    rms: tuple[float, float]  # of what its non-linearity reads
+    gradient: tuple[float, float]  # the norm of the loss's gradient there
+    saturated: tuple[float, float]
+    dead: tuple[float, float]
+    copies: tuple[float, float]  # share of units that equal another one, in value and in gradient
+    above: tuple[int, ...] = ()
+    step_of: str = ""  # the line of the recurrent network whose step it is
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Singular values of the map from one weighted sum to the next, over a few examples.
+
+    `forwards` and `backwards` are the root mean squares with which it carries activations and gradients on: for square
+    layers both are that of the singular values. For wide layers `singular` is empty.
+    """
+
+    source: str
+    target: str
+    forwards: float
+    backwards: float
+    singular: Float[np.ndarray, " n"]
+    last: bool = False  # the outputs: their scale is the loss's affair
+
+    @property
+    def carrying(self) -> Float[np.ndarray, " m"]:
+        """The singular values of directions that are carried on at all: rectifiers switch the others off."""
+        return self.singular[self.singular > _LOST * self.singular.max(initial=0.0)]
+
+
+@dataclass(frozen=True)
+class FlowMeasured:
+    """The layers in the order of the flow, the maps between them, and histograms for pictures."""
+
+    layers: tuple[LayerMeasured, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
+    groups: tuple[dict[str, Any], ...] = ()
+    rehearsed: bool = True
+
+    def plain(self) -> dict[str, Any]:
+        layers = [{name: plain_value(value) for name, value in vars(layer).items()} for layer in self.layers]
+        maps = [
+            {
+                "source": one.source,
+                "target": one.target,
+                "forwards": plain_value(one.forwards),
+                "backwards": plain_value(one.backwards),
+                "singular": plain_value(one.carrying),
+                "lost": plain_value(1.0 - one.carrying.size / one.singular.size) if one.singular.size else None,
+                "median": plain_value(np.median(one.carrying)) if one.carrying.size else None,
+            }
+            for one in self.stretches
+        ]
+        return {"layers": layers, "maps": maps, "groups": list(self.groups), "rehearsed": self.rehearsed}
+
+
+def plain_value(value: Any) -> Any:
+    """JSON values; a number that is none becomes None."""
+    if isinstance(value, (tuple, list, np.ndarray)):
+        return [plain_value(one) for one in value]
+    if isinstance(value, (float, np.floating)):
+        return float(value) if np.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+# --- measuring
+
+
+def _columns(values: Any, layer: Layer) -> Float[np.ndarray, "rows units"]:
+    return np.asarray(by_unit(values, layer, np)[: COLUMNS[0], : COLUMNS[1]], np.float64)
+
+
+def copies(values: Float[np.ndarray, "rows units"], gradients: Float[np.ndarray, "rows units"]) -> float:
+    """The share of units that agree with another one in all values and in all gradients.
+
+    Units that agree are neighbours in the order of a random projection, so that no two need be compared twice.
+    """
+    if values.shape[1] < 2 or not (np.isfinite(values).all() and np.isfinite(gradients).all()):
+        return 0.0
+    both = [part / max(np.abs(part).max(), np.finfo(np.float32).tiny) for part in (values, gradients)]
+    told = np.concatenate(both)
+    told = told[:, np.argsort(np.random.default_rng(0).normal(size=told.shape[0]) @ told)]
+    same = np.abs(np.diff(told, axis=1)).max(axis=0) <= _SAME
+    return float(np.mean(np.append(same, False) | np.append(False, same)))
+
+
+def _group(name: str, kind: str, summaries: Sequence[Summary], place: int) -> dict[str, Any]:
+    """One group of numbers before and after, as the monitor tells it."""
+    told: dict[str, Any] = {"layer": name, "kind": kind}
+    for word in ("mean", "deviation", "rms", "norm", "histogram"):
+        told[word] = [plain_value(np.asarray(getattr(one, word))[place]) for one in summaries]
+    edges = [np.linspace(float(one.low[place]), float(one.high[place]), BINS + 1) for one in summaries]
+    return {**told, "edges": plain_value(edges)}
+
+
+def _batch(subject: Subject, key: Key[Array, ""]) -> Any:
+    """Examples of training: more than a small batch where there are more, and not all of a large one."""
+    if subject.train is not None and subject.count < EXAMPLES < count_of(subject.train):
+        rows = keys.generator(keys.named(key, "flow")).choice(count_of(subject.train), EXAMPLES, replace=False)
+        return take(subject.train, rows)
+    return take(subject.batch, np.arange(min(subject.count, EXAMPLES)))
+
+
+def _directions(width: int, count: int, random: np.random.Generator) -> Float[np.ndarray, "count width"]:
+    """All unit vectors, the rest zeros; where there are too many, some random ones at right angles."""
+    if width <= count:
+        return np.eye(count, width, dtype=np.float32)
+    return np.linalg.qr(random.normal(size=(width, count)))[0].T.astype(np.float32)
+
+
+def _stretches(subject: Subject, batch: Any, key: Key[Array, ""]) -> tuple[Stretch, ...]:
+    """The Jacobians of all layers at once: each is cut off from the one before, and moved along each direction."""
+    few = take(batch, np.arange(min(count_of(batch), _JACOBIAN_EXAMPLES)))
+    program, layers = look(subject.value, subject.parameters, few, key)
+    count = count_of(few)
+    shapes = [program.sites[layer.input].shape for layer in layers]
+    fits = [shape[layer.examples] == count for shape, layer in zip(shapes, layers, strict=True)]
+    pairs = [(one, two) for one, two in maps(program, layers) if fits[one] and fits[two]]
+    if not pairs:
+        return ()
+    widths = {one: int(np.prod(shapes[one])) // count for one, _ in pairs}
+    number = min(max(widths.values()), _DIRECTIONS)
+    random = keys.generator(keys.named(key, "directions"))
+    steps = {}
+    for one, width in widths.items():
+        shape, axis = shapes[one], layers[one].examples
+        flat = _directions(width, number, random).reshape(number, *shape[:axis], *shape[axis + 1 :])
+        steps[layers[one].input] = np.repeat(np.expand_dims(flat, axis + 1), count, axis + 1)
+    cut = [layers[place].input for place in {place for pair in pairs for place in pair}]
+    wanted = [layers[two].input for _, two in pairs]
+
+    @partial(quickly, size=subject.size)
+    def carried(parameters: PyTree, batch: Any, steps: dict[int, Array]) -> list[Array]:
+        def values(nudges: dict[int, Array]) -> list[Array]:
+            _, kept = program.run(parameters, batch, key, nudges=nudges, cut=cut, keep=wanted)
+            return [
+                jnp.moveaxis(kept[layers[two].input], layers[two].examples, 0).reshape(count, -1) for _, two in pairs
+            ]
+
+        zeros = program.zeros(steps)
+        return jax.vmap(lambda step: jax.jvp(values, (zeros,), (step,))[1])(steps)
+
+    typed = {site: jnp.asarray(step, program.sites[site].dtype) for site, step in steps.items()}
+    try:
+        results = carried(subject.parameters, few, typed)
+    except TypeError:  # a derivative of the user's own (`custom_vjp`) that goes backwards only
+        return ()
+    return tuple(
+        _stretch(layers[one], layers[two], np.asarray(result, np.float64), widths[one])
+        for (one, two), result in zip(pairs, results, strict=True)
+    )
+
+
+def _stretch(source: Layer, target: Layer, moved: Float[np.ndarray, "directions examples out"], width: int) -> Stretch:
+    known = moved[:width]
+    square = np.mean(np.sum(known**2, axis=2))  # of one direction: the mean square of the singular values
+    singular = np.zeros(0)
+    if width <= len(moved) and np.isfinite(known).all():
+        singular = np.sort(np.linalg.svd(known.transpose(1, 0, 2), compute_uv=False).ravel())
+    forwards, backwards = float(np.sqrt(square * width / known.shape[2])), float(np.sqrt(square))
+    return Stretch(source.title, target.title, forwards, backwards, singular, last=not target.above)
+
+
+def _measured_layer(
+    program: Program, layer: Layer, frozen: frozenset[str], columns: Sequence[Any], numbers: dict[str, Any]
+) -> LayerMeasured:
+    shape = program.sites[layer.input].shape
+    units = 1 if layer.units is None else shape[layer.units]
+    return LayerMeasured(
+        name=layer.title,
+        kind=layer.kind,
+        line=layer.line,
+        units=units,
+        rows=int(np.prod(shape)) // units,
+        frozen=any(name == layer.name or name.startswith(f"{layer.name}.") for name in frozen),
+        copies=tuple(copies(*pair) for pair in columns),  # type: ignore[arg-type]
+        above=layer.above,
+        step_of=(layer.line or layer.name) if layer.shared else "",
+        **numbers,
+    )
+
+
+def measure_flow(subject: Subject, rehearsal: Rehearsal | None, *, key: Key[Array, ""]) -> FlowMeasured:
+    """Looks at the network before and after the rehearsal; without one, twice at the same."""
+    batch = _batch(subject, key)
+    noise = keys.named(key, "noise")
+    program, layers = look(subject.value, subject.parameters, batch, noise)
+    if not layers:
+        return FlowMeasured(rehearsed=rehearsal is not None)
+
+    @partial(quickly, size=subject.size)
+    def seen(parameters: PyTree, batch: Any) -> Values:
+        return values_of(program, layers, parameters, batch, noise)
+
+    # The statistics are NumPy's: to compile them would take longer than all the rest.
+    points = [subject.parameters] * 2 if rehearsal is None else [rehearsal.start, rehearsal.end]
+    looks = [jax.tree.map(np.asarray, seen(point, batch)) for point in points]
+    flows = [
+        summarise(layers, jax.tree.map(np.asarray, point), one, np) for point, one in zip(points, looks, strict=True)
+    ]
+
+    def pair(of: Callable[[Any], Any], place: int) -> tuple[float, float]:
+        return float(of(flows[0])[place]), float(of(flows[1])[place])
+
+    measured = []
+    for place, layer in enumerate(layers):
+        numbers = {
+            "rms": pair(lambda flow: flow.inputs.rms, place),
+            "gradient": pair(lambda flow: flow.gradients.norm, place),
+            "saturated": pair(lambda flow: flow.saturated, place),
+            "dead": pair(lambda flow: flow.dead, place),
+        }
+        columns = [[_columns(part[layer.input], layer) for part in (one.kept, one.gradients)] for one in looks]
+        measured.append(_measured_layer(program, layer, subject.frozen_names, columns, numbers))
+    kinds = (("pre-activation", "inputs"), ("activation", "outputs"), ("activation gradient", "gradients"))
+    groups = [
+        _group(layer.name, kind, [getattr(flow, field) for flow in flows], place)
+        for place, layer in enumerate(measured)
+        for kind, field in kinds
+    ]
+    stretches = _stretches(subject, batch, noise)
+    return FlowMeasured(tuple(measured), stretches, tuple(groups), rehearsal is not None)

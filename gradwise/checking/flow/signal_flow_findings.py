@@ -1,0 +1,255 @@
+"""What the numbers of the flow mean (rows F16, F18, D8): from measurements to findings, no network needed.
+
+    find_flow(measure_flow(subject, rehearsal, key=key))         findings GW601 to GW606
+    find_flow(FlowMeasured((layer,)))                            or from numbers that were made up
+
+What a hundred updates repair is no finding: a fault must be there before and after the rehearsal, except for units that
+the updates themselves drove into saturation or killed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...records.finding import Finding
+from ...tracing.loops import turn_of
+from ..codes import found
+from .signal_flow import COLUMNS, FlowMeasured, LayerMeasured, Stretch, plain_value
+
+SATURATED, SATURATED_WHOLLY = 0.5, 0.99
+DEAD, DEAD_WHOLLY = 0.4, 0.95
+_ROWS = 8  # fewer examples cannot tell that a unit is dead
+VANISHED, NOT_REPAIRED = 1e4, 1e2
+STRETCHED = 3.0
+_ORTHOGONAL = (
+    "start the weights from the state to itself orthogonal: "
+    "`jax.nn.initializers.orthogonal()(key, weight.shape)`, or with gates that keep the state."
+)
+_CARRIED = 0.4  # rectifiers switch half of the directions off
+
+
+def _worst(layers: Sequence[LayerMeasured], of: Callable[[LayerMeasured], float], least: float) -> list[LayerMeasured]:
+    """The layers beyond a threshold, worst first."""
+    return sorted((layer for layer in layers if of(layer) > least), key=of, reverse=True)
+
+
+def _rest(layers: Sequence[LayerMeasured]) -> str:
+    more = len(layers) - 1
+    return f" So it is in {more} more layer{'s' if more > 1 else ''}." if more else ""
+
+
+def _evidence(layers: Sequence[LayerMeasured], word: str) -> dict[str, Any]:
+    return {"layers": [layer.name for layer in layers], word: [plain_value(getattr(layer, word)) for layer in layers]}
+
+
+def _at_every_step(layers: Sequence[LayerMeasured], is_bad: Callable[[LayerMeasured], bool]) -> list[LayerMeasured]:
+    """Without steps of recurrent networks that are well at another step: on padding at the beginning all are alike."""
+    well = {layer.step_of for layer in layers if not is_bad(layer)} - {""}
+    return [layer for layer in layers if layer.step_of not in well]
+
+
+def _copied(measured: FlowMeasured) -> list[Finding]:
+    # What stands on a dead layer sees nothing: its units are alike, but the cause is below.
+    dead = _at_every_step(measured.layers, lambda layer: min(layer.dead) > DEAD_WHOLLY)
+    blind = {place for layer in dead if min(layer.dead) > DEAD_WHOLLY for place in layer.above}
+    sighted = [layer for place, layer in enumerate(measured.layers) if place not in blind]
+    units = [layer for layer in sighted if not layer.frozen and layer.kind != "linear" and layer.units > 1]
+    alike = _at_every_step(units, lambda layer: min(layer.copies) > 0.0)
+    several = _worst(alike, lambda layer: min(layer.copies), 0.0)
+    whole = [layer for layer in several if min(layer.copies) == 1.0]
+    if whole:
+        worst = whole[0]
+        return [
+            found(
+                "GW603",
+                f"all {worst.units} units of `{worst.name}` compute the same and get the same gradient, before and "
+                f"after the rehearsal: the layer is one unit.{_rest(whole)}",
+                where=worst.name,
+                next=f"draw the initial weights of `{worst.name}` at random: "
+                "`jax.nn.initializers.glorot_uniform()(key, weight.shape)`.",
+                **_evidence(whole, "copies"),
+            )
+        ]
+    if not several:
+        return []
+    worst = several[0]
+    count = round(min(worst.copies) * min(worst.units, COLUMNS[1]))
+    return [
+        found(
+            "GW603",
+            f"{count} of the {worst.units} units of `{worst.name}` are copies of one another, before and after the "
+            f"rehearsal.{_rest(several)}",
+            where=worst.name,
+            level="warning",
+            next=f"draw each unit's initial weights in `{worst.name}` from its own key: `jax.random.split(key, n)`.",
+            **_evidence(several, "copies"),
+        )
+    ]
+
+
+def _saturated(measured: FlowMeasured) -> list[Finding]:
+    several = _worst(measured.layers, lambda layer: layer.saturated[1], SATURATED)
+    if not several:
+        return []
+    worst = several[0]
+    wholly = min(worst.saturated) > SATURATED_WHOLLY
+    factor = 1.0 / max(worst.rms[0], 1.0)
+    return [
+        found(
+            "GW601",
+            f"{worst.saturated[1]:.0%} of what the {worst.kind} units of `{worst.name}` give is flat "
+            f"({worst.saturated[0]:.0%} at the start): hardly any gradient gets through.{_rest(several)}",
+            where=worst.name,
+            level="error" if wholly else "",
+            next=f"start with `weight = {factor:.2g} * weight` in `{worst.name}`, or normalise its inputs."
+            if worst.saturated[0] > SATURATED
+            else "lower the learning rate by 10: the units were driven into saturation by the updates.",
+            **_evidence(several, "saturated"),
+        )
+    ]
+
+
+def _dead(measured: FlowMeasured, skip: set[str]) -> list[Finding]:
+    units = [layer for layer in measured.layers if layer.kind == "other" and layer.rows >= _ROWS]
+    units = _at_every_step(units, lambda layer: layer.dead[1] > DEAD)
+    several = _worst([layer for layer in units if layer.name not in skip], lambda layer: layer.dead[1], DEAD)
+    if not several:
+        return []
+    worst = several[0]
+    from_start = worst.dead[0] > DEAD
+    return [
+        found(
+            "GW602",
+            f"{worst.dead[1]:.0%} of the {worst.units} units of `{worst.name}` are off for all {worst.rows} examples "
+            f"({worst.dead[0]:.0%} at the start): they get no gradient and stay so.{_rest(several)}",
+            where=worst.name,
+            level="error" if min(worst.dead) > DEAD_WHOLLY else "",
+            next=f"start the biases of `{worst.name}` at 0 and centre its inputs, or use `jax.nn.leaky_relu`."
+            if from_start
+            else "lower the learning rate by 10: large updates pushed the units below 0 for good.",
+            **_evidence(several, "dead"),
+        )
+    ]
+
+
+def _inverse(value: float) -> float:
+    return 1.0 / value if value > 0.0 else 0.0
+
+
+def _steps_whole(layers: Sequence[LayerMeasured]) -> list[LayerMeasured]:
+    """Steps of recurrent networks with their largest gradient and activation: one gate may well be shut at a step."""
+
+    steps = [(layer.step_of, turn_of(layer.name)) if layer.step_of else place for place, layer in enumerate(layers)]
+    largest: dict[Any, dict[str, tuple[float, float]]] = {}
+    for step, layer in zip(steps, layers, strict=True):
+        of = largest.setdefault(step, {"gradient": (0.0, 0.0), "rms": (0.0, 0.0)})
+        for name, (before, after) in of.items():
+            mine = getattr(layer, name)
+            of[name] = max(before, mine[0]), max(after, mine[1])
+    return [
+        replace(layer, gradient=largest[step]["gradient"], rms=largest[step]["rms"])
+        for step, layer in zip(steps, layers, strict=True)
+    ]
+
+
+def _falls(layers: Sequence[LayerMeasured], of: Callable[[LayerMeasured, int], float]) -> tuple[float, float, int, int]:
+    """The largest factor by which something falls from a layer to one below it, that factor after, and the layers."""
+    worst = (0.0, 0.0, 0, 0)
+    for place, layer in enumerate(layers):
+        for above in layer.above:
+            low, high = (of(layer, 0), of(layer, 1)), (of(layers[above], 0), of(layers[above], 1))
+            if min(*low, *high) > 0.0 and high[0] / low[0] > worst[0]:
+                worst = (high[0] / low[0], high[1] / low[1], place, above)
+    return worst
+
+
+def _vanishing(measured: FlowMeasured) -> list[Finding]:
+    layers = _steps_whole(measured.layers)
+    factor, after, low, high = _falls(layers, lambda layer, when: layer.gradient[when])
+    if not (factor > VANISHED and after > NOT_REPAIRED):
+        return []
+    steps = max(1, high - low)
+    return [
+        found(
+            "GW604",
+            f"the gradient shrinks by {factor:.1e} from `{layers[high].name}` down to `{layers[low].name}` "
+            f"({after:.1e} after the rehearsal): the lower layers hardly learn.",
+            where=layers[low].name,
+            next=_ORTHOGONAL
+            if layers[low].step_of
+            else f"start each layer with weights {factor ** (1 / steps):.1f} times as large, add `x + layer(x)`, "
+            "or normalise the activations.",
+            factor=plain_value(factor),
+            after=plain_value(after),
+            gradients=[plain_value(layer.gradient[0]) for layer in layers],
+        )
+    ]
+
+
+def _exploding(measured: FlowMeasured) -> list[Finding]:
+    layers = _steps_whole(measured.layers)
+    rise, risen, first, last = _falls(layers, lambda layer, when: _inverse(layer.gradient[when]))
+    grow, grown, below, top = _falls(layers, lambda layer, when: layer.rms[when])
+    word = "gradient"
+    if grow > rise:
+        rise, risen, first, last, word = grow, grown, below, top, "activation"
+    if not (rise > VANISHED and risen > NOT_REPAIRED):
+        return []
+    way = (last, first) if word == "gradient" else (first, last)
+    return [
+        found(
+            "GW605",
+            f"the {word}s grow by {rise:.1e} from `{layers[way[0]].name}` to `{layers[way[1]].name}` "
+            f"({risen:.1e} after the rehearsal): no learning rate suits both.",
+            where=layers[way[1]].name,
+            next=f"{_ORTHOGONAL[:-1]}; clip the gradient: `optax.clip_by_global_norm(1.0)`."
+            if layers[first].step_of
+            else f"start each layer with weights {rise ** (1 / max(1, last - first)):.1f} times smaller, normalise "
+            "the activations, or clip the gradient: `optax.clip_by_global_norm(1.0)`.",
+            factor=plain_value(rise),
+            after=plain_value(risen),
+            of=word,
+        )
+    ]
+
+
+def _stretched(measured: FlowMeasured) -> list[Finding]:
+    def size(one: Stretch) -> float:
+        """How far from 1 it carries both ways: a change of width alone moves one of them only."""
+        least, most = sorted((one.forwards, one.backwards))
+        return max(least, 1.0 / most) if most > 0.0 else 0.0
+
+    # Where most directions end, only a part of the one goes into the other (a gate): the rest goes elsewhere.
+    ways = [one for one in measured.stretches if one.carrying.size >= _CARRIED * one.singular.size]
+    several = sorted((one for one in ways if not one.last and size(one) > STRETCHED), key=size, reverse=True)
+    if not several:
+        return []
+    worst = several[0]
+    word = "squeezes" if worst.backwards < 1.0 else "stretches"
+    values, factor = worst.singular, 1.0 / max(np.sqrt(worst.forwards * worst.backwards), 1e-30)
+    median = f" (median singular value {np.median(values):.2g}, largest {values[-1]:.2g})" if values.size else ""
+    more = f" So do {len(several) - 1} more." if len(several) > 1 else ""
+    return [
+        found(
+            "GW606",
+            f"the way from `{worst.source}` to `{worst.target}` {word} by {worst.backwards:.2g}{median}; "
+            f"near 1 is best.{more}",
+            where=worst.target,
+            next=f"start with `weight = {factor:.2g} * weight` in `{worst.target}`.",
+            forwards=plain_value(worst.forwards),
+            backwards=plain_value(worst.backwards),
+            layers=[one.target for one in several],
+        )
+    ]
+
+
+def find_flow(measured: FlowMeasured) -> tuple[Finding, ...]:
+    """What is wrong with the flow. Copies and what stands on them are not called dead as well: it is one cause."""
+    copied = _copied(measured)
+    names = {name for finding in copied if finding.level == "error" for name in finding.evidence["layers"]}
+    places = {place for layer in measured.layers if layer.name in names for place in layer.above}
+    skip = names | {measured.layers[place].name for place in places}
+    findings = [*copied, *_saturated(measured), *_dead(measured, skip), *_vanishing(measured), *_exploding(measured)]
+    return tuple(findings or _stretched(measured))  # how a layer stretches is worth a note where nothing is wrong

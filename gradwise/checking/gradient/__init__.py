@@ -1,0 +1,1 @@
+"""Is the gradient right: finite differences, intermediate values, the line at fault."""

@@ -1,0 +1,1 @@
+"""Can it learn: chance level, overfitting a few examples, learning rates, learning curves."""

@@ -1,0 +1,130 @@
+"""What the numbers of the rates mean (rows B2, B4, H5, F18, J5): from measurements to findings.
+
+    find_rates(measure_rates(subject, rehearsal, key=key))       findings GW501 to GW505
+    find_rates(dataclasses.replace(measured, noise=NoiseScale(4096.0, 2000.0, 8000.0, 64, 16)))
+
+A rate is too large or too small where some multiple of the user's own updates trains much better than they do; how
+large updates are against weights, and how noisy a batch is, is only worth a word where the rate itself is right.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from ...records.finding import Finding
+from ..codes import found
+from .learning_rate import STEP, RatesMeasured, measured_updates
+
+LARGE_RATIO, SMALL_RATIO = 1e-1, 1e-5
+_OFF = 8.0  # times by which a mini-batch size must miss the noise scale to be spoken of
+
+
+def _times(factor: float) -> str:
+    """A factor of 3^k in round words."""
+    exponent = math.floor(math.log10(factor))
+    return f"{round(factor / 10**exponent) * 10**exponent:.0f}"
+
+
+def _find_ladder(measured: RatesMeasured) -> list[Finding]:
+    """The user's own updates against multiples of them."""
+    if measured.stand_in or len(measured.factors) < 3 or not np.isfinite(measured.losses[0]).all():
+        return []
+    quarters, factors = measured.losses, measured.factors
+    own = int(np.argmin(np.abs(factors - 1.0)))
+    base = float(quarters[0, -1])
+    ends = np.where(np.isfinite(quarters).all(axis=1), quarters[:, -1], np.inf)
+    best = int(np.argmin(ends))
+    gain, gained = base - float(ends[best]), base - float(ends[own])
+    scale = max(abs(base), gain, 1e-30)
+    if gain < 0.02 * scale:
+        return []
+    numbers = {"factors": factors.tolist(), "ends": ends.tolist(), "start": base, "best_factor": float(factors[best])}
+    lost = not math.isfinite(gained)
+    peak = math.inf if lost else float(np.max(quarters[own] - quarters[0]))
+    factor = float(factors[best])
+    trains = gain >= 0.1 * scale
+    stays = not math.isfinite(measured.rehearsed[1]) or measured.rehearsed[1] > base - 0.5 * gain
+    if factor < 1 and (lost or peak > 0.5 * scale) and trains and (lost or (gained < 0.1 * gain and stays)):
+        stable = [float(f) for f, end in zip(factors, ends, strict=True) if 0 < f < 1 and base - end > 0.1 * gain]
+        end_text = "is not a number" if lost else f"is {ends[own]:.3g} and was {base + peak:.3g} between"
+        what = (
+            f"the learning rate is too large: after {measured_updates(measured)} updates the loss {end_text} "
+            f"(unmoved it is {base:.3g}); with updates {_times(1 / factor)} times smaller it falls to {ends[best]:.3g}."
+        )
+        step = f"divide the learning rate by about {_times(1 / factor)}"
+        step += f": optax.sgd({measured.rate * factor:.1g})" if math.isfinite(measured.rate) else ""
+        numbers["largest_stable_factor"] = max(stable, default=math.nan)
+        return [found("GW501", what, where="optimiser", next=step, **numbers)]
+    slow = factor >= STEP**4 and gained < 0.05 * gain and gain >= 0.2 * scale
+    if slow and not measured.warming:
+        what = (
+            f"the learning rate is too small: {measured_updates(measured)} updates took the loss from {base:.4g} to "
+            f"{ends[own]:.4g}; with updates {_times(factor)} times larger it falls to {ends[best]:.3g}."
+        )
+        step = f"multiply the learning rate by about {_times(factor / 3)}"
+        step += f": optax.sgd({measured.rate * factor / 3:.1g})" if math.isfinite(measured.rate) else ""
+        return [found("GW502", what, where="optimiser", next=step, **numbers)]
+    return []
+
+
+def _find_ratios(measured: RatesMeasured) -> list[Finding]:
+    ratios = measured.ratios
+    if measured.stand_in:
+        return []
+    with np.errstate(invalid="ignore"):
+        large, small = ratios > LARGE_RATIO, (ratios < SMALL_RATIO) & ~measured.sparse & (not measured.warming)
+    if not (large | small).any():
+        return []
+    away = np.where(large | small, np.abs(np.log10(np.maximum(ratios, 1e-30)) + 3), -1.0)
+    worst = int(np.argmax(away))
+    others = int((large | small).sum()) - 1
+    beside = f" ({others} more weight matrices likewise)" if others else ""
+    what = (
+        f"an update changes `{measured.names[worst]}` by {ratios[worst]:.1e} of its size, where about 1e-3 is usual"
+        f"{beside}."
+    )
+    turn = "divide" if large[worst] else "multiply"
+    factor = ratios[worst] * 1e3 if large[worst] else 1e-3 / max(ratios[worst], 1e-30)
+    step = f"{turn} the learning rate by about {_times(factor)}, or scale the initial weights of this parameter"
+    numbers = {name: float(ratio) for name, ratio in zip(measured.names, ratios, strict=True) if math.isfinite(ratio)}
+    return [found("GW503", what, where=measured.names[worst], next=step, ratios=numbers)]
+
+
+def _find_noise(measured: RatesMeasured) -> list[Finding]:
+    noise = measured.noise
+    if noise is None or not math.isfinite(noise.value):
+        return []
+    if measured.size * _OFF < noise.low:
+        what = f"batches of {measured.size} are much noisier than need be"
+    elif measured.size > _OFF * noise.high:
+        what = f"batches of {measured.size} average over more examples than the gradient's noise calls for"
+    else:
+        return []
+    wanted = 2 ** max(0, round(math.log2(max(1.0, noise.value))))
+    what += (
+        f": the noise scale is about {noise.value:.2g} ({noise.low:.2g} to {noise.high:.2g}), "
+        "where larger batches stop paying."
+    )
+    step = f"try batches of about {wanted}, and look for the rate again"
+    return [found("GW504", what, where="batch", next=step, **dataclasses.asdict(noise), batch_size=measured.size)]
+
+
+def _find_curvature(measured: RatesMeasured) -> list[Finding]:
+    if not measured.rate > measured.limit:
+        return []
+    what = (
+        f"the Hessian's largest eigenvalue is {measured.eigenvalue:.3g}, so that plain gradient descent diverges "
+        f"above a rate of {measured.limit:.3g}, at least at first; yours is {measured.rate:.3g}."
+    )
+    step = f"optax.sgd({measured.limit / 2:.2g})"
+    numbers: dict[str, Any] = {"eigenvalue": measured.eigenvalue, "residual": measured.residual, "rate": measured.rate}
+    return [found("GW505", what, where="optimiser", next=step, limit=measured.limit, **numbers)]
+
+
+def find_rates(measured: RatesMeasured) -> tuple[Finding, ...]:
+    """One finding a cause: where the rate itself is wrong, the updates' size is not said again."""
+    told = _find_ladder(measured)
+    rest = [] if told else [*_find_ratios(measured), *_find_noise(measured)]
+    return (*told, *_find_curvature(measured), *rest)

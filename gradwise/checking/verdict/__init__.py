@@ -1,0 +1,1 @@
+"""What it all means: the verdict, its causes and its remedies."""

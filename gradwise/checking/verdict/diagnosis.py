@@ -1,0 +1,358 @@
+"""What a finished run or search tells about itself: the verdict on it, and what went wrong. Pure: no network is run.
+
+    judgement, findings = diagnose(record)            a `Fit`: its metrics, history, recipe and evidence
+    findings = diagnose_study(study)                  a `Study`: its trials
+
+What the record says already is not said again: a finding is left out where the record has one of its code.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...evaluation.run_findings import learning_rate_of
+from ...records.finding import Finding
+from ...records.fit import Fit
+from ...records.study import Study
+from ...specs.paths import knobs
+from ..codes import found
+from .remedies import Present
+from .verdict import Judgement, Numbers, judge, shown
+
+_QUARTERS = 4  # the least number of intervals in which a trend can be seen
+_FALLING = 0.05  # of the loss, from one quarter of the run to the next
+_TURNED = 0.05  # above the least validation loss
+_NOISE = 0.15  # of the whole fall of the training loss
+_WIDE = 0.2  # of chance: an interval this wide decides little
+_HIGH = 0.3  # of chance: a training error that is worth a word on the rate
+_CHANCE = 0.9  # of chance: nothing was learned
+_RARE = 0.1  # the share of a rare class
+_MANY = 0.3  # of the trials
+
+
+@dataclass(frozen=True)
+class Course:
+    """The facts of a history that a verdict needs."""
+
+    intervals: int = 0
+    train_falling: float = 0.0  # the fall of the loss from the third quarter to the last, relative
+    valid_falling: float = 0.0
+    train_left: float = math.nan  # the last training loss against the first
+    steady: bool = False  # it fell nearly all the time
+    gap_opening: bool = False
+    noisy: bool = False
+    rising: bool = False
+    best_share: float = math.nan  # the age of the best model against that of the end
+    best_is_last: bool = False
+
+
+def _finite(column: Sequence[Any]) -> np.ndarray:
+    values = np.asarray([math.nan if value is None else value for value in column], np.float64)
+    return np.asarray(values[np.isfinite(values)])
+
+
+def _fall(values: np.ndarray) -> float:
+    """How much lower the last quarter is than the one before, relative to it."""
+    quarter = len(values) // _QUARTERS
+    if quarter == 0:
+        return 0.0
+    before, after = values[-2 * quarter : -quarter].mean(), values[-quarter:].mean()
+    if abs(before - after) < 0.01 * (values[0] - values.min()):
+        return 0.0  # next to nothing of what there was to fall
+    return float((before - after) / max(abs(before), 1e-30))
+
+
+def _smooth(values: np.ndarray) -> np.ndarray:
+    width = max(1, len(values) // 8)
+    return np.convolve(values, np.ones(width) / width, mode="valid")
+
+
+def _opened(train: np.ndarray, valid: np.ndarray) -> bool:
+    """Whether validation turned, beyond its noise, while training went on improving."""
+    if min(len(train), len(valid)) < 2 * _QUARTERS or len(train) != len(valid):
+        return False
+    calm, fitted = _smooth(valid), _smooth(train)
+    turn = int(calm.argmin())
+    noise = float(np.std(np.diff(valid))) / math.sqrt(max(1, len(valid) // 8))
+    rise = calm[-1] - calm[turn]
+    return bool(rise > max(_TURNED * abs(calm[turn]), 4 * noise) and fitted[-1] < (1 - _FALLING) * fitted[turn])
+
+
+def read_course(history: dict[str, list[Any]]) -> Course:
+    """The facts of a history; of a short one little is known."""
+    train, valid = (_finite(history.get(name, ())) for name in ("train_loss", "valid_loss"))
+    ages, best = history.get("age_examples", []), history.get("best", [])
+    last_best = max((age for age, one in zip(ages, best, strict=False) if one), default=math.nan)
+    if len(train) < 2:
+        return Course(intervals=len(train))
+    late = train[len(train) // 2 :]
+    fall = float(train[0] - train.min())
+    # Noise is what remains of a curve when its slope is taken away.
+    spread = float(np.std(np.diff(late)) / math.sqrt(2)) if len(late) > 2 else 0.0
+    enough = len(train) >= 2 * _QUARTERS
+    return Course(
+        intervals=len(train),
+        train_falling=_fall(train),
+        valid_falling=_fall(valid),
+        train_left=float(train[-1] / train[0]) if train[0] > 0 else math.nan,
+        steady=bool(np.mean(np.diff(train) < 0) >= 0.75),
+        gap_opening=_opened(train, valid),
+        noisy=bool(enough and fall > 0 and spread > _NOISE * fall),
+        rising=bool(
+            enough and _smooth(train)[-1] > train.min() + 0.5 * max(fall, 1e-30) and train.argmin() < len(train) - 2
+        ),
+        best_share=float(last_best / ages[-1]) if len(ages) and ages[-1] else math.nan,
+        best_is_last=bool(len(best) and best[-1]),
+    )
+
+
+def chance_of(record: Fit) -> float:
+    """The test error of the best constant prediction, as far as the record tells."""
+    evidence, metric = record.evidence, record.metric
+    if record.task == "classes" and evidence.get("confusion"):
+        counts = np.asarray(evidence["confusion"]).sum(1)
+        shares = counts[counts > 0] / max(1, counts.sum())
+        entropy = float(-(shares * np.log(shares)).sum())
+        of = {
+            "error_rate": 1.0 - float(shares.max(initial=0.0)),
+            "balanced_error_rate": 1.0 - 1.0 / max(1, len(shares)),
+        }
+        return {**of, "log_loss": entropy, "auc": 0.5}.get(metric, math.nan)
+    if record.task == "labels" and metric == "error_rate" and evidence.get("per_label"):
+        rows = record.data.get("rows", {}).get("test", 0)
+        shares = np.asarray([one["count"] for one in evidence["per_label"]]) / max(1, rows)
+        return float(np.minimum(shares, 1 - shares).mean())
+    if record.task == "numbers":
+        told = record.metrics.get("test", {})
+        r2, rmse = told.get("r2", math.nan), told.get("rmse", math.nan)
+        if metric == "r2":
+            return 0.0
+        if metric == "rmse" and math.isfinite(r2) and r2 < 1:
+            return rmse / math.sqrt(1.0 - r2)  # 1 - R² is the squared error against the variance
+        if metric == "mae" and evidence.get("targets"):
+            targets = np.asarray(evidence["targets"])
+            return float(np.abs(targets - np.median(targets, axis=0)).mean())
+    return math.nan
+
+
+def present_of(record: Fit) -> Present:
+    """The command and the knobs that remedies start from."""
+    recipe = record.recipe
+    data = str(record.data.get("name") or "DATA")
+    rate_path, rate = learning_rate_of(recipe)
+    known = {path: value for path, _, value in knobs(recipe)}
+    decay = next((f"{path}.coefficient" for path in _penalties(recipe)), "")
+    widths = known.get("model.widths", ())
+    command = str(record.data.get("command") or f"gradwise fit {data}")
+    return Present(
+        command=command,
+        data=data,
+        task=record.task,
+        rate_path=rate_path,
+        rate=rate,
+        widths=tuple(int(width) for width in widths),
+        dropout=float(known.get("model.dropout", known.get("model.mlp.dropout", math.nan))),
+        decay_path=decay,
+        decay=float(known.get(decay, 0.0)),
+        pretrained=type(recipe.model).__name__ == "Pretrained",
+        early_stopping=type(recipe.stopping).__name__ != "Off",
+        unlabelled_term=type(recipe.criterion).__name__ == "SemiSupervised",
+    )
+
+
+def _penalties(recipe: Any) -> list[str]:
+    """The paths of the L2 penalties of a recipe."""
+    listed = getattr(recipe.criterion, "penalties", ())
+    return [f"criterion.penalties.{k}" for k, one in enumerate(listed) if type(one).__name__ == "L2"]
+
+
+def _turned(present: Present, factor: float, what: str, level: str = "") -> list[Finding]:
+    """That the learning rate should be so many times what it is, and the command that does it."""
+    code = "GW502" if factor > 1 else "GW501"
+    next_ = f"{present.command} --set {present.rate_path}={present.rate * factor:.2g}" if present.rate_path else ""
+    return [found(code, what, where=present.rate_path, next=next_, level=level, rate=present.rate, factor=factor)]
+
+
+def _of_rate(record: Fit, course: Course, numbers: Numbers) -> list[Finding]:
+    present, share = numbers.present, judge(numbers).evidence["share_in_training"]
+    if record.outcome.failed:
+        what = f"the loss was no longer a number at age {record.outcome.age_examples:,} examples: the run diverged."
+        return _turned(present, 1 / 3, what)
+    if not (share > _HIGH and math.isfinite(numbers.chance)):
+        return []
+    error, left = shown(numbers.train, record.metric), 100 * course.train_left
+    if course.rising or course.noisy:
+        seen = "rose again after its least value" if course.rising else "jumped up and down to the end"
+        return _turned(
+            present, 1 / 3, f"the training loss {seen}, and the training error stayed at {error}.", "warning"
+        )
+    if share > _CHANCE and course.train_left < 1 / 3:
+        what = f"the training loss fell to {left:.2g} % of its first value, and the training error is still {error}"
+        return _turned(present, 0.1, f"{what}: the first updates threw the network off.", "warning")
+    slow = course.train_falling > 0.01 and (course.train_left > 0.5 or course.best_is_last)
+    slow = slow or (course.steady and course.train_left > _CHANCE)
+    if not slow or course.gap_opening:
+        return []
+    what = f"the training loss was still at {left:.0f} % of its first value and falling at the end"
+    return _turned(present, 10.0 if left > 50 else 3.0, f"{what}, and the training error at {error}.")
+
+
+def numbers_of(record: Fit, course: Course) -> Numbers:
+    """A record as the verdict wants it."""
+    metrics, rows = record.metrics, record.data.get("rows", {})
+    values = {part: metrics.get(part, {}).get(record.metric, math.nan) for part in ("train", "valid", "test")}
+    rated = values["test"] if math.isfinite(values["test"]) else values["valid"]
+    numbers = Numbers(
+        train=values["train"],
+        valid=values["valid"],
+        test=rated,  # without a test part the validation part stands in
+        train_count=int(rows.get("train", 0)),
+        test_count=int(rows.get("test") or rows.get("valid") or 0),
+        test_interval=record.test_interval,
+        metric=record.metric,
+        chance=chance_of(record),
+        train_falling=course.train_falling > _FALLING,
+        train_noisy=course.noisy or course.rising,
+        gap_opening=course.gap_opening,
+        still_improving=course.best_is_last and record.outcome.name != "patience",
+        diverged=record.outcome.failed,
+        best_share=course.best_share,
+        present=present_of(record),
+    )
+    rates = _of_rate(record, course, numbers)
+    return dataclasses.replace(numbers, rate_factor=rates[0].evidence["factor"]) if rates else numbers
+
+
+def _of_patience(record: Fit, course: Course, numbers: Numbers) -> list[Finding]:
+    command = numbers.present.command
+    if record.outcome.name != "patience" or type(record.recipe.stopping).__name__ == "Off":
+        return []
+    short = course.intervals < 2 * _QUARTERS and course.best_is_last
+    falling = course.valid_falling > _FALLING and course.train_falling > _FALLING
+    if not (short or falling):
+        return []
+    seen = (
+        f"by {100 * course.valid_falling:.0f} % in the last quarter"
+        if falling
+        else f"after {course.intervals} validations"
+    )
+    wanted = 3 * max(record.outcome.age_examples, 1000)
+    return [
+        found(
+            "GW706",
+            f"patience ended the run at age {record.outcome.age_examples:,} while the validation loss was still "
+            f"falling, {seen}.",
+            where="stopping.initial_examples",
+            next=f"{command} --set stopping.initial_examples={wanted} --set stopping.growth.factor=3",
+            valid_falling=course.valid_falling,
+            train_falling=course.train_falling,
+        )
+    ]
+
+
+def _of_data(record: Fit, numbers: Numbers) -> list[Finding]:
+    told: list[Finding] = []
+    command = numbers.present.command
+    constant = [one["name"] for one in record.data.get("columns", ()) if one.get("constant")]
+    if constant:
+        what = f"{len(constant)} of {len(record.data['columns'])} columns never change, first `{constant[0]}`."
+        drop = f"{command} --drop {constant[0]}" if len(record.data.get("shape", ())) < 2 else ""
+        told.append(found("GW205", what, where=constant[0], next=drop, columns=constant[:20]))
+    total = sum(one["count"] for one in record.evidence.get("per_class", ()))
+    overall = record.metrics.get("test", {}).get("error_rate", math.nan)
+    rare = [
+        one
+        for one in record.evidence.get("per_class", ())
+        if 0 < one["count"] < _RARE * total and one["low"] > max(overall, 0.3) and one["errors"] >= 3
+    ]
+    # With many classes each is rare: only what is rare among its like is unequal.
+    largest = max((one["count"] for one in record.evidence.get("per_class", ())), default=0)
+    rare = [one for one in rare if one["count"] * 5 < largest]
+    if rare:
+        worst = max(rare, key=lambda one: one["error_rate"])
+        what = (
+            f"class {worst['class']} is {100 * worst['count'] / total:.1f} % of the examples, and {worst['errors']} of "
+            f"its {worst['count']} are wrong where {100 * overall:.1f} % of all are."
+        )
+        told.append(
+            found(
+                "GW207",
+                what,
+                where=str(worst["class"]),
+                next=f"{command} --class-weight balanced --metric balanced_error_rate",
+                classes=[one["class"] for one in rare],
+            )
+        )
+    return told
+
+
+def _of_test(record: Fit, numbers: Numbers) -> list[Finding]:
+    low, high = record.test_interval
+    square = record.metric == "rmse"
+    ends = [value * value if square else value for value in (low, high, numbers.chance)]
+    if not all(math.isfinite(value) for value in ends) or abs(ends[1] - ends[0]) <= _WIDE * abs(ends[2]):
+        return []
+    count = record.data.get("rows", {}).get("test", 0)
+    what = (
+        f"the test part has {count} examples: the {record.metric} is only known to lie between "
+        f"{shown(low, record.metric)} and {shown(high, record.metric)}."
+    )
+    return [found("GW804", what, next=numbers.present.estimate, low=low, high=high, count=count)]
+
+
+def diagnose(record: Fit) -> tuple[Judgement, tuple[Finding, ...]]:
+    """The verdict on a run, and the findings that the record does not have already (the verdict's own among them)."""
+    course = read_course(record.history)
+    numbers = numbers_of(record, course)
+    known = {one.code for one in record.findings if one.code}
+    told = [*_of_rate(record, course, numbers), *_of_patience(record, course, numbers), *_of_data(record, numbers)]
+    told = [one for one in told if one.code not in known]
+    judged = judge(numbers, (*record.findings, *told))
+    if judged.kind != "unsure":
+        told += _of_test(record, numbers)
+    return judged, (*told, *(one for one in judged.findings if one.code not in known))
+
+
+def diagnose_study(study: Study) -> tuple[Finding, ...]:
+    """What the trials of a search tell together; the border and too few values are in its own findings already."""
+    trials = study.searched
+    known = {one.code for one in study.findings if one.code}
+    data = str(study.data.get("name") or "DATA")
+    told = []
+    lost = [trial for trial in trials if trial.outcome == "diverged"]
+    ok = [trial for trial in trials if trial.ok]
+    if len(trials) >= 4 and len(lost) > _MANY * len(trials):
+        path, least = _rates_of(study, lost)
+        safe = max((rate for rate in _rates_of(study, ok)[1] if not least or rate < min(least)), default=math.nan)
+        span = f"'{path}=log({safe / 100:.1g}, {safe:.2g})'"
+        next_ = f"gradwise search {data} --range {span}" if math.isfinite(safe) else ""
+        what = f"{len(lost)} of {len(trials)} trials diverged" + (
+            f", from a rate of {min(least):.2g} on." if least else "."
+        )
+        told.append(
+            found("GW501", what, where=path, next=next_, level="warning", diverged=len(lost), trials=len(trials))
+        )
+    if len(ok) >= 4 and math.isfinite(study.chance) and min(trial.score for trial in ok) >= study.chance:
+        learned = [trial for trial in ok if _learned(trial.curve.get("train_loss", []))]
+        code = "GW210" if len(learned) * 2 > len(ok) else "GW801"
+        why = "though they learned the training set" if code == "GW210" else "and most did not learn the training set"
+        what = (
+            f"none of {len(ok)} trials is better than a constant prediction, "
+            f"{shown(study.shown(study.chance), study.metric)}, {why}."
+        )
+        told.append(found(code, what, next=f"gradwise check {data}", best=min(trial.score for trial in ok)))
+    return tuple(one for one in told if one.code not in known)
+
+
+def _learned(curve: Sequence[float]) -> bool:
+    values = _finite(curve)
+    return bool(len(values) > 1 and values.min() < 0.7 * values[0])
+
+
+def _rates_of(study: Study, trials: Sequence[Any]) -> tuple[str, list[float]]:
+    path = next((one.path for one in study.space.dimensions if one.path.endswith("learning_rate")), "")
+    return path, [float(trial.values[path]) for trial in trials if path in trial.values]

@@ -1,0 +1,143 @@
+"""The chapter's remedies in its order, each as a command that can be run next (row F3). Pure.
+
+    of_optimisation(numbers, errors)      bugs first, then the optimiser's knobs, then capacity
+    of_overfitting(numbers)               data, regularisation, several tasks, pre-training, an unsupervised term, ...
+
+`numbers` is a `verdict.Numbers`; values are derived from the present ones, which its `present` holds.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...records.finding import Finding
+
+_EARLY = 0.05  # of the run
+RATES = ("error_rate", "balanced_error_rate", "subset_error_rate")  # metrics that are told in per cent
+
+
+@dataclass(frozen=True)
+class Present:
+    """What the remedies start from: the command of the run, and its knobs with their paths; empty where unknown.
+
+    Without a command (a training loop of the user's own) remedies are told as code.
+    """
+
+    command: str = "gradwise fit DATA"
+    data: str = "DATA"
+    task: str = "classes"
+    rate_path: str = "optimiser.learning_rate"
+    rate: float = math.nan
+    widths: tuple[int, ...] = ()
+    dropout: float = math.nan
+    decay_path: str = ""
+    decay: float = 0.0
+    pretrained: bool = False
+    unlabelled_term: bool = False
+    early_stopping: bool = True
+    checked: bool = False  # the checks were run already, and found no bug
+
+    @property
+    def estimate(self) -> str:
+        """How to measure the test error better."""
+        if "--folds" in self.command or not self.command:
+            return "collect more examples to judge by"
+        return f"{self.command} --set split.test=0.4" if self.pretrained else f"{self.command} --folds 10"
+
+
+def _set(present: Present, *assignments: str) -> str:
+    return f"`{present.command}{''.join(f' --set {one}' for one in assignments)}`"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2g}"
+
+
+def _rate_remedy(numbers: Any) -> list[str]:
+    present = numbers.present
+    if not math.isfinite(present.rate) or not present.rate_path:
+        return []
+    factors: tuple[float, ...]
+    if math.isfinite(numbers.rate_factor):
+        why = f"a {'larger' if numbers.rate_factor > 1 else 'smaller'} learning rate"
+        factors = (numbers.rate_factor,)
+    elif numbers.diverged or numbers.train_noisy:
+        why, factors = "a smaller learning rate", (1 / 3,)
+    elif numbers.train_falling or numbers.still_improving:
+        why, factors = "a larger learning rate, since the training loss was still falling", (3.0,)
+    else:
+        why, factors = "another learning rate, up and down", (3.0, 1 / 3)
+    tries = " and ".join(_set(present, f"{present.rate_path}={_number(present.rate * factor)}") for factor in factors)
+    return [f"{why}: {tries}"]
+
+
+def of_optimisation(numbers: Any, errors: Sequence[Finding]) -> list[str]:
+    """Bugs first, then the optimiser's knobs, then capacity: the chapter's order."""
+    present = numbers.present
+    told = [f"{one.code or 'error'}{f' at {one.where}' if one.where else ''}: {one.next or one.what}" for one in errors]
+    look = f"look for bugs in the training code first: `gradwise check {present.data}`"
+    first = told or ([] if present.checked or not present.command else [look])
+    tried = [*first, *_rate_remedy(numbers)]
+    if numbers.still_improving and present.command:
+        tried.append(f"more time: {_set(present, 'stopping.epochs=3000')}")
+    if not present.command:
+        tried.append("another learning rate, three times as large and a third, then more hidden units")
+    elif present.widths and not numbers.diverged:
+        wider = ",".join(str(2 * width) for width in present.widths)
+        tried.append(f"more capacity: {_set(present, f'model.widths={wider}')}")
+    return tried
+
+
+def _more_data(numbers: Any) -> str:
+    if not math.isfinite(numbers.gain_at_twice):
+        return "more training data"
+    gain = numbers.gain_at_twice
+    if gain <= 0:
+        return "more training data, though the growth curve predicts no gain at twice as many"
+    size = f"{100 * gain:.1f} points" if numbers.metric in RATES else f"{gain:.3g}"
+    examples = f" ({2 * numbers.train_count:,} examples)" if numbers.train_count else ""
+    return f"more training data: the growth curve predicts -{size} at twice as many{examples}"
+
+
+_AS_CODE = (
+    "weight decay: `optax.adamw(learning_rate, weight_decay=0.01)`",
+    "dropout: `equinox.nn.Dropout(0.3)` after each hidden layer",
+    "several tasks on shared layers, where there are other targets",
+    "unsupervised pre-training of the layers: `gradwise.StackedClassifier().fit(X, y)` shows what it would give",
+    "an unsupervised term: add the error of reconstructing the inputs from the last hidden layer to the loss",
+    "another architecture, to begin with half as many hidden units",
+    "early stopping: keep the parameters with the least validation error",
+)
+
+
+def of_overfitting(numbers: Any) -> list[str]:
+    """Data, regularisation, several tasks, pre-training, an unsupervised term, another family: the chapter's order."""
+    present = numbers.present
+    tried = [_more_data(numbers)]
+    if not present.command:
+        return [*tried, *_AS_CODE]
+    if present.decay_path:
+        decay = _number(3 * present.decay if present.decay > 0 else 1.0)
+        tried.append(f"weight decay: {_set(present, f'{present.decay_path}={decay}')}")
+    if math.isfinite(present.dropout):
+        dropout = _number(min(0.8, present.dropout + 0.3 if present.dropout < 0.3 else (1 + present.dropout) / 2))
+        tried.append(f"dropout: {_set(present, f'model.dropout={dropout}')}")
+    tried.append("several tasks on shared layers, where there are other targets: a second `--target COLUMN`")
+    if present.widths and not present.pretrained and present.task != "inputs":
+        layers = f"denoising:{present.widths[0]}x{len(present.widths)}"
+        tried.append(f"unsupervised pre-training: `{present.command} --pretrain {layers}`")
+    if not present.unlabelled_term and not present.pretrained and present.task in {"classes", "numbers"}:
+        loss = ["criterion.supervised.loss=Gaussian"] if present.task == "numbers" else []
+        tried.append(f"an unsupervised term: {_set(present, 'criterion=SemiSupervised', *loss)}")
+    if present.widths:
+        fewer = ",".join(str(max(1, width // 2)) for width in present.widths)
+        tried.append(f"another architecture, to begin with a smaller one: {_set(present, f'model.widths={fewer}')}")
+    if not present.early_stopping:
+        tried.append(f"early stopping: {_set(present, 'stopping=Patience')}")
+    elif numbers.best_share < _EARLY and present.rate_path:
+        slower = f"{present.rate_path}={_number(present.rate / 3)}"
+        finer = (slower, "stopping.spacing=1", "stopping.least_examples=100")
+        why = f"since the best model came at {100 * numbers.best_share:.1g} % of the run"
+        tried.append(f"smaller steps and validations closer together, {why}: {_set(present, *finer)}")
+    return tried

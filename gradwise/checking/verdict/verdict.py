@@ -1,0 +1,335 @@
+"""Optimisation or overfitting? One sentence, its numbers, and the chapter's remedies in order (row F3). Pure.
+
+    judged = judge(Numbers(train=0.0, test=0.21, train_count=60, test_count=1300, chance=0.9))
+    judged.kind, judged.sentence, judged.remedies           "overfitting", ...
+
+The test error above the level that is wanted (0, unless a `target` is given) has two parts: what the training error
+already has, and the gap between the two. Where two thirds belong to one of them, that is the difficulty.
+
+| what is seen | kind |
+|---|---|
+| errors were found, or there is no number | broken |
+| the test error is a tenth of chance, or at the target | fine |
+| most of it is in the training error already | optimisation |
+| most of it is the gap; or training went on falling after validation had turned | overfitting |
+| neither alone; or the top is perfect and the layers below it tell no more than raw inputs | both |
+| the part that would decide is within the noise of the test | unsure |
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...evaluation.metrics import HIGHER_IS_BETTER, wilson
+from ...records.finding import Finding
+from ...runtime.errors import RequestError
+from ..codes import found
+from .remedies import (
+    RATES,
+    Present,  # a part of `Numbers`
+    of_optimisation,
+    of_overfitting,
+)
+
+KINDS = ("broken", "optimisation", "overfitting", "both", "fine", "unsure")
+FINE = 0.1  # of the chance level
+MOST = 2 / 3  # of the error belongs to one part
+PERFECT = 0.02  # of the chance level, in training
+_CODE = {"optimisation": "GW801", "overfitting": "GW802", "both": "GW803", "unsure": "GW804", "fine": "GW805"}
+_NAN = math.nan
+_TOLD_APART = 0.25  # of a probe's error: a difference as large as this must be visible
+_FACTS = ("gain_at_twice", "gap_opening", "train_falling", "train_noisy", "still_improving", "best_share")
+
+
+@dataclass(frozen=True)
+class Probes:
+    """How well a linear probe reads the target off each layer, on examples it was not fitted on.
+
+    `names[0]` is the raw input; `untrained` are the same layers before training, without the raw input.
+    """
+
+    names: tuple[str, ...]
+    errors: tuple[float, ...]
+    count: int
+    untrained: tuple[float, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What is known of a finished run. Errors are in the metric's own unit; what is not known is not-a-number.
+
+    `chance` is the error of a constant prediction, `target` the one that is wanted or the best known. `gain_at_twice`
+    is the fall of the test error that a growth curve predicts at twice the examples. The facts of the history:
+    `train_falling` (still so at the end), `train_noisy`, `gap_opening` (validation turned while training went on
+    improving), `still_improving` (the best model is the last one), `diverged`, `best_share` (the age of the best model
+    against that of the run), `rate_factor` (by which the learning rate should change, where that is known).
+    """
+
+    train: float
+    test: float
+    valid: float = _NAN
+    train_count: int = 0
+    test_count: int = 0
+    test_interval: tuple[float, float] = (_NAN, _NAN)
+    metric: str = "error_rate"
+    chance: float = _NAN
+    target: float = _NAN
+    gain_at_twice: float = _NAN
+    train_falling: bool = False
+    train_noisy: bool = False
+    gap_opening: bool = False
+    still_improving: bool = False
+    diverged: bool = False
+    best_share: float = _NAN
+    rate_factor: float = _NAN
+    probes: Probes | None = None
+    present: Present = Present()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict: what the difficulty is, in one sentence, the numbers behind it, and what to try, in order."""
+
+    sentence: str
+    kind: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+    remedies: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The errors on a scale where lower is better and parts add up, divided by chance less the level wanted."""
+
+    train: float
+    test: float
+    low: float
+    high: float
+    gap_low: float  # the least and the largest gap that the noise allows
+    gap_high: float
+    chance: bool  # whether the scale is known: else everything is relative to the test error
+
+
+def shown(value: float, metric: str) -> str:
+    """An error as people read it."""
+    return f"{100 * value:.1f} %" if metric in RATES else f"{value:.4g}"
+
+
+def _scaled(value: float, metric: str) -> float:
+    if metric in HIGHER_IS_BETTER:
+        return 1.0 - value
+    return value * value if metric == "rmse" else value  # squares add up to 1 - R²
+
+
+def _interval(value: float, count: int, metric: str, like: tuple[float, float, int, float]) -> tuple[float, float]:
+    """The 95 % interval of an error: Wilson's for a rate; else as wide as another part's, by size and count."""
+    if metric in RATES and count:
+        return wilson(value * count, count)
+    low, high, other, at = like
+    if not (math.isfinite(low) and math.isfinite(high) and count and other and at > 0):
+        return value, value
+    half = (high - low) / 2 * min(1.0, value / at) * math.sqrt(other / count)
+    return max(0.0, value - half), value + half
+
+
+def _parts_of(numbers: Numbers) -> _Parts:
+    metric = numbers.metric
+    train, test, floor = (_scaled(value, metric) for value in (numbers.train, numbers.test, numbers.target))
+    chance = _scaled(numbers.chance, metric)
+    floor = floor if math.isfinite(floor) else 0.0
+    ends = sorted(_scaled(end, metric) for end in numbers.test_interval)
+    if not all(math.isfinite(end) for end in ends):
+        ends = list(_interval(test, numbers.test_count, metric, (_NAN, _NAN, 0, _NAN)))
+    of_train = _interval(train, numbers.train_count, metric, (ends[0], ends[1], numbers.test_count, test))
+    # Newcombe's interval of a difference, from those of its two parts.
+    gap = test - train
+    least, most = (
+        gap - math.hypot(test - ends[0], of_train[1] - train),
+        gap + math.hypot(ends[1] - test, train - of_train[0]),
+    )
+    known = math.isfinite(chance) and chance > floor
+    scale = chance - floor if known else max(abs(test - floor), 1e-30)
+    return _Parts(
+        train=(train - floor) / scale,
+        test=(test - floor) / scale,
+        low=(ends[0] - floor) / scale,
+        high=(ends[1] - floor) / scale,
+        gap_low=least / scale,
+        gap_high=most / scale,
+        chance=known,
+    )
+
+
+def _unsaid_below(numbers: Numbers, parts: _Parts) -> bool:
+    """Whether the training error is nil while the layers below the top tell no more than what goes into them."""
+    probes = numbers.probes
+    if probes is None or len(probes.errors) < 3 or parts.train > PERFECT or not probes.count:
+        return False
+    lower = min(probes.errors[1:-1])
+    # Without untrained layers to compare with, raw inputs are the mark; both must be beaten where both are there.
+    marks = [probes.errors[0], *([min(probes.untrained)] if probes.untrained else [])]
+    best = min(marks)
+    noise = 1.96 * math.sqrt(max(best * (1 - best), 0.0) / probes.count) if best < 1 else 0.05 * best
+    told_apart = noise <= _TOLD_APART * best  # few examples could not show what the layers learned
+    return told_apart and lower > best - noise
+
+
+def _kind(numbers: Numbers, parts: _Parts, errors: int) -> str:
+    if errors or numbers.diverged or not (math.isfinite(parts.train) and math.isfinite(parts.test)):
+        return "broken"
+    targeted = math.isfinite(numbers.target)
+    if parts.chance and parts.test <= (0.0 if targeted else FINE):
+        return "fine"
+    if targeted and parts.low <= 0.0:  # it may have reached the target
+        return "unsure"
+    gap = (parts.test - parts.train) / max(parts.test, 1e-30)
+    if gap >= MOST:
+        told = "overfitting" if parts.gap_low > 0 else "unsure"
+        return "both" if told == "overfitting" and _unsaid_below(numbers, parts) else told
+    if numbers.gap_opening and not targeted:
+        # It could have gone lower on the training set, and validation forbade it: no want of optimisation.
+        return "overfitting"
+    if not parts.chance:
+        return "fine" if gap <= 1 - MOST else "both" if parts.gap_low > 0 else "unsure"
+    largest = parts.gap_high / max(parts.train + parts.gap_high, 1e-30)
+    if gap <= 1 - MOST:
+        return "optimisation" if largest < MOST else "unsure"
+    return "both" if parts.gap_low > 0 else "unsure"
+
+
+def _first_of(found: Sequence[Finding], word: str) -> str:
+    """How many there are, and the first of them in full."""
+    first = found[0]
+    name = first.code or word
+    several = f"{len(found)} {word}s, first {name}" if len(found) > 1 else f"one {word}, {name}" if first.code else word
+    return f"{several}{f' at {first.where}' if first.where else ''}: {first.what}"
+
+
+def _sentence(kind: str, numbers: Numbers, parts: _Parts, errors: Sequence[Finding]) -> str:
+    metric = numbers.metric
+    train, test = shown(numbers.train, metric), shown(numbers.test, metric)
+    low, high = numbers.test_interval
+    if not math.isfinite(low) and metric in RATES and numbers.test_count:
+        low, high = wilson(numbers.test * numbers.test_count, numbers.test_count)
+    between = f" ({shown(low, metric)} to {shown(high, metric)})" if math.isfinite(low) else ""
+    level = f", a constant prediction {shown(numbers.chance, metric)}" if math.isfinite(numbers.chance) else ""
+    both = f"the training {'error' if metric not in HIGHER_IS_BETTER else metric} is {train}, on test {test}{between}"
+    if kind == "broken":
+        why = "the run diverged." if numbers.diverged else "no error is a number."
+        return f"Something is broken: {_first_of(errors, 'error') if errors else why}"
+    if kind == "fine":
+        return f"Nothing stands out: {both}{level}."
+    if kind == "unsure":
+        return f"The test is too small to tell: {both}; the difference that would decide is within its noise."
+    share = max(0.0, min(1.0, (parts.test - parts.train) / max(parts.test, 1e-30)))
+    if kind == "optimisation":
+        return f"Optimisation is the difficulty: {both}{level}: {100 * (1 - share):.0f} % of it is there in training."
+    if kind == "overfitting":
+        turned = numbers.gap_opening and share < MOST
+        why = (
+            "training went on improving after validation had turned"
+            if turned
+            else f"the gap is {100 * share:.0f} % of it"
+        )
+        return f"Overfitting is the difficulty: {both}{level}: {why}."
+    if _unsaid_below(numbers, parts):
+        return f"Both are difficulties: {both}: the top overfits, and the layers below it tell no more than raw inputs."
+    return f"Both optimisation and overfitting are difficulties: {both}{level}: the gap is {100 * share:.0f} % of it."
+
+
+def _findings(
+    kind: str, sentence: str, numbers: Numbers, parts: _Parts, remedies: Sequence[str]
+) -> tuple[Finding, ...]:
+    if kind not in _CODE:
+        return ()
+    told: dict[str, Any] = {"train": numbers.train, "test": numbers.test, "chance": numbers.chance}
+    first = remedies[0] if remedies else ""
+    given = [found(_CODE[kind], sentence, next=first, **told)]
+    if kind == "both" and _unsaid_below(numbers, parts) and numbers.probes is not None:
+        probes = numbers.probes
+        lower = int(np.argmin(probes.errors[1:-1])) + 1
+        what = (
+            f"a linear probe errs on {100 * probes.errors[lower]:.1f} % from `{probes.names[lower]}`, the best of the "
+            f"lower layers, and on {100 * probes.errors[0]:.1f} % from raw inputs: they were hardly trained, and the "
+            "top fits the training set alone."
+        )
+        where, next_ = probes.names[lower], next((one for one in remedies if "--pretrain" in one), first)
+        given.append(found("GW806", what, where=where, next=next_, errors=list(probes.errors)))
+    return tuple(given)
+
+
+def judge(numbers: Numbers, findings: Sequence[Finding] = ()) -> Judgement:
+    """The verdict on a finished run. Errors among the findings come before any other reading."""
+    errors = [one for one in findings if one.level == "error"]
+    parts = _parts_of(numbers)
+    kind = _kind(numbers, parts, len(errors))
+    remedies: list[str] = []
+    if kind in {"broken", "optimisation", "both"}:
+        remedies += of_optimisation(numbers, errors)
+    if kind in {"overfitting", "both"}:
+        remedies += of_overfitting(numbers)
+    if kind == "unsure":
+        remedies.append(f"a better estimate: `{numbers.present.estimate}`")
+    sentence = _sentence(kind, numbers, parts, errors)
+    evidence = {
+        **{name: getattr(numbers, name) for name in ("metric", "train", "valid", "test", "chance", "target")},
+        **{name: getattr(numbers, name) for name in _FACTS},
+        "test_interval": list(numbers.test_interval),
+        "share_in_training": parts.train,
+        "share_of_gap": parts.test - parts.train,
+        "least_gap": parts.gap_low,
+        **({"probes": numbers.probes.plain()} if numbers.probes else {}),
+    }
+    return Judgement(sentence, kind, evidence, tuple(remedies), _findings(kind, sentence, numbers, parts, remedies))
+
+
+def judge_findings(findings: Sequence[Finding], subject: str, passed: int) -> Judgement:
+    """The verdict where no training was run, or where errors forbid to read anything else: from the findings alone."""
+    errors, warnings = ([one for one in findings if one.level == level] for level in ("error", "warning"))
+    remedies = tuple(dict.fromkeys(one.next for one in (*errors, *warnings) if one.next))
+    if errors:
+        return Judgement(f"Something is broken: {_first_of(errors, 'error')}", "broken", {}, remedies)
+    if warnings:
+        sentence = f"No error, but something may hurt: {_first_of(warnings, 'warning')}"
+        return Judgement(sentence, "unsure", {}, remedies)
+    return Judgement(f"Nothing stands out: {passed} check{'s' * (passed != 1)} of {subject} passed.", "fine")
+
+
+def measure_probes(
+    layers: Mapping[str, Any], targets: Any, *, untrained: Mapping[str, Any] | None = None, fitted: float = 0.5
+) -> Probes:
+    """A ridge probe on each layer's outputs, the raw inputs first: {"inputs": x, "layers.0": h1, ...}.
+
+    Whole numbers as targets are classes. The first part of the rows fits the probes, the rest judges them, so the rows
+    must come in no order.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from ...criteria.linear_probe import Ridge, probe_scores
+
+    known = np.asarray(targets)
+    rows = len(known)
+    wrong = next((name for name, codes in layers.items() if len(codes) != rows), "")
+    if wrong or rows < 4 or not layers:
+        raise RequestError(f"a probe needs one row of each layer per target, and four rows; `{wrong}` has others.")
+    classes = int(known.max()) + 1 if known.dtype.kind in "iub" else 0
+    goals = known.astype(np.int32) if classes else known.reshape(rows, -1).astype(np.float32)
+    cut = min(rows - 1, max(1, round(fitted * rows)))
+
+    @jax.jit
+    def error(codes: Any) -> Any:
+        halves = (jnp.asarray(goals[:cut]), jnp.asarray(goals[cut:]))
+        return jnp.mean(probe_scores(Ridge(), (codes[:cut], codes[cut:]), halves, classes)[0])
+
+    def errors(given: Mapping[str, Any]) -> tuple[float, ...]:
+        return tuple(float(error(np.asarray(codes, np.float32).reshape(rows, -1))) for codes in given.values())
+
+    return Probes(tuple(layers), errors(layers), rows - cut, errors(untrained) if untrained else ())

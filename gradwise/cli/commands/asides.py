@@ -1,0 +1,250 @@
+"""What `gradwise search` does instead of a search: joins studies, or asks one question by trials of its own.
+
+    gradwise search --merge runs/a runs/b --out runs/both                    row E9
+    gradwise search iris --challenge optimiser.learning_rate=0.001,0.01      row I1: one knob, nothing else changed
+    gradwise search iris --compare model.widths.count=1,2,3                  row E21: all else searched for each value
+    gradwise search iris --distribution 200                                  row D13: one recipe, many seeds
+
+Each answer is a sentence with an interval, and a study folder with its trials and a report.
+"""
+
+import contextlib
+import dataclasses
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...records.study import Study
+from ...records.trial import Trial
+from ...runtime import keys, machine
+from ...runtime.errors import RequestError
+from ...searching.comparison.challenge import challenge, compare
+from ...searching.comparison.seeds import Reading, seed_distribution
+from ...searching.running.evaluation_data import Ground
+from ...searching.running.executor_choice import hire
+from ...searching.search import folds_of
+from ...searching.selection.study_findings import describe_ground
+from ...searching.storage.backend import is_url
+from ...searching.storage.merge import merge
+from ...searching.storage.study_file import parse_prior, write_study_file
+from ...searching.storage.study_store import Store
+from ...specs.adapters import as_criterion
+from ...specs.priors import Choice
+from ...specs.search_space import Dimension, Space
+from ...training.loop import listening
+from .. import run_folder as folders
+from ..options.assignments import locate, value_of_word
+from ..options.search_options import DEFAULT_BUDGET, STUDY_FILE, Asked, read_request
+from ..terminal.output import Progress
+from .search import begin, publish, tell, work_on, workplace
+from .search_request import Prepared, prepare
+
+_TRIALS_EACH = 16
+_Answer = tuple[tuple[Trial, ...], dict[str, Any]]
+
+
+def _values(prepared: Prepared, words: str, source: str) -> tuple[str, tuple[Any, ...]]:
+    """`path=v1,v2` as the full path and its values; a value of several numbers stands in brackets: [64, 64]."""
+    path, equals, listed = words.partition("=")
+    if not equals or not path.strip() or not listed.strip():
+        raise RequestError(f"{source} {words}: write it as path=value,value, such as optimiser.learning_rate=0.01,0.1.")
+    recipe = prepared.space.recipe
+    full, _ = locate(recipe, path.strip(), source)
+    try:
+        choice = parse_prior(f"choice({listed})", lambda word: value_of_word(recipe, full, word, source))
+    except RequestError as problem:
+        raise RequestError(str(problem) if str(problem).startswith(source) else f"{source} {full}: {problem}") from None
+    assert isinstance(choice, Choice)
+    return full, choice.values
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where the question is asked: the ground, who trains, and when to stop."""
+
+    prepared: Prepared
+    ground: Ground
+    executor: Any
+    stop: Callable[[], bool]
+
+
+def _ask(place: _Place) -> _Answer:
+    """The trials and the answer, as plain values by name."""
+    prepared, options = place.prepared, place.prepared.options
+    recipe = prepared.space.recipe
+    if options.distribution:
+        found: Any = seed_distribution(recipe, place.ground, place.executor, options.distribution, stop=place.stop)
+    elif options.challenge:
+        path, values = _values(prepared, options.challenge, "--challenge")
+        seeds = options.seeds or 10
+        found = challenge(recipe, path, values, place.ground, place.executor, seeds, stop=place.stop)
+    else:
+        path, values = _values(prepared, str(options.compare), "--compare")
+        trials = options.budget.trials
+        each = _TRIALS_EACH if trials is None else max(1, trials // len(values))
+        found = compare(
+            prepared.space,
+            path,
+            values,
+            place.ground,
+            place.executor,
+            each,
+            prepared.strategy,
+            options.seeds or 5,
+            stop=place.stop,
+        )
+    return found.trials, found.plain()
+
+
+def _space(prepared: Prepared) -> Space:
+    """The space as the report shows it: the knob in question, or the whole space that was searched for each value."""
+    options, recipe = prepared.options, prepared.space.recipe
+    if options.challenge:
+        path, values = _values(prepared, options.challenge, "--challenge")
+        return Space(recipe, (Dimension(path, Choice(values), locate(recipe, path, "--challenge")[1]),))
+    if options.compare:
+        path, values = _values(prepared, options.compare, "--compare")
+        others = [one for one in prepared.space.dimensions if one.path != path]
+        return Space(recipe, (Dimension(path, Choice(values), locate(recipe, path, "--compare")[1]), *others))
+    return Space(recipe, ())
+
+
+def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Study:
+    prepared, ground = place.prepared, place.ground
+    space = _space(prepared)
+    reading = Reading.of(space.recipe, ground)
+    settings = {name: value for name, value in prepared.settings.items() if name != "study_file"}
+    return Study(
+        task=ground.train.task.kind,
+        metric=ground.metric,
+        space=space,
+        asked=space,
+        strategy=prepared.options.aside,
+        independent=False,
+        trials=tuple(sorted(answer[0], key=lambda trial: trial.number)),
+        settings={**settings, "strategy": prepared.options.aside, "budget": None},
+        data=describe_ground(ground, space.recipe),
+        seed=prepared.options.seed,
+        seconds=seconds,
+        version=__version__,
+        machine=machine.describe(),
+        outcome=outcome,
+        unit=reading.unit,
+        chance=ground.chance(reading.kind),
+        analysis=answer[1],
+    )
+
+
+@contextlib.contextmanager
+def _place(prepared: Prepared) -> Iterator[tuple[_Place, Any]]:
+    options = prepared.options
+    machine.use_compilation_cache()
+    ground = Ground.of(
+        prepared.dataset,
+        prepared.space.recipe.split,
+        metric=prepared.metric,
+        class_weight=options.class_weight,
+        folds=folds_of(prepared.plan, prepared.dataset),
+        criterion=as_criterion(prepared.space.recipe.criterion),
+        key=keys.from_seed(options.seed),
+    )
+    # Without a word about time there is no limit: the question itself says how many trials it takes.
+    limited = options.budget.seconds is not None and options.budget != DEFAULT_BUDGET
+    with hire(options.on, ground, prepared.space) as executor, listening() as asked:
+        end = time.monotonic() + (options.budget.seconds or 0.0)
+        yield _Place(prepared, ground, executor, lambda: asked.is_set() or (limited and time.monotonic() >= end)), asked
+
+
+def _question(asked: Asked, folder: Path, progress: Progress) -> Study:
+    options = asked.options
+    progress.phase(f"reading {options.data}")
+    prepared = prepare(dataclasses.replace(asked, options=dataclasses.replace(options, nested=False)))
+    _space(prepared)  # refuses a path or value that is none
+    begin(options.on)
+    with workplace(folder, options) as work:
+        progress.phase("starting")
+        with _place(prepared) as (place, event):
+            begun = time.monotonic()
+            progress.phase(
+                {"distribution": "training with many seeds"}.get(options.aside, f"{options.aside}: training")
+            )
+            answer = _ask(place)
+            study = _study(place, answer, time.monotonic() - begun, "interrupted" if event.is_set() else "finished")
+        publish(study, folder, work, options, progress)
+    return study
+
+
+def _store_of(source: str) -> str | Path:
+    """Where the trials of a study are: its folder's journal, a journal, or an address."""
+    if is_url(source):
+        return source
+    path = Path(source)
+    if path.is_dir():
+        if not (path / folders.JOURNAL).is_file():
+            raise RequestError(f"--merge {source}: the folder holds no {folders.JOURNAL}. Name a study's folder.")
+        return path / folders.JOURNAL
+    if not path.is_file():
+        raise RequestError(f"--merge {source}: there is no study. Name a study's folder, its journal, or an address.")
+    return path
+
+
+def _join(sources: tuple[str, ...], folder: Path) -> dict[str, Any]:
+    """The joined study's journal, study file and the first study's networks in a new folder; its settings."""
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(Store.open(_store_of(source), write=False)) for source in sources]
+        folder.mkdir(parents=True)
+        with merge(stores, folder / folders.JOURNAL) as both:
+            settings = dict(both.about.settings)
+    first = Path(sources[0]) / "contenders"
+    if first.is_dir():  # the others' networks learned from other splits: some of these test examples
+        shutil.copytree(first, folder / "contenders")
+    return settings
+
+
+def _count(journal: Path) -> int:
+    with Store.open(journal, write=False) as store:
+        return sum(trial.phase == "search" for trial in store.trials())
+
+
+def _merge(asked: Asked) -> int:
+    """Joins studies, then concludes the joined one: finalists of all of them, a committee, a report."""
+    options = asked.options
+    folder = folders.choose(options.out, "merged")
+    folders.check(folder, resume=False, overwrite=False)
+    for source in asked.sources:
+        _store_of(source)
+    try:
+        settings = _join(asked.sources, folder)
+        if "data" not in settings:
+            raise RequestError(f"--merge {asked.sources[0]}: the study does not say what its data are.")
+        plain = {name: value for name, value in settings.items() if name not in {"command", "study_file"}}
+        trials = _count(folder / folders.JOURNAL)
+        (folder / STUDY_FILE).write_text(write_study_file({**plain, "budget": f"{max(1, trials)} trials"}))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    given = {name: getattr(options, name) for name in ("on", "json", "quiet", "no_report", "finalists")}
+    with Progress(not options.quiet) as progress:
+        again = read_request({**given, "out": str(folder), "resume": True, "nested": False}, None, [], [])
+        progress.phase(f"reading {again.options.data}")
+        prepared = prepare(again)
+        plan = dataclasses.replace(prepared.plan, refine=False, borders=False)
+        study = work_on(dataclasses.replace(prepared, plan=plan), folder, progress)
+    return tell(study, folder, again.options)
+
+
+def run_aside(asked: Asked) -> int:
+    """The command; returns its exit code."""
+    options = asked.options
+    if options.merge:
+        return _merge(asked)
+    if options.store:
+        raise RequestError(f"--store and --{options.aside} exclude each other: it is written when it ends.")
+    folder = folders.choose(options.out, options.name_of_data)
+    folders.check(folder, resume=False, overwrite=options.overwrite)
+    with Progress(not options.quiet) as progress:
+        study = _question(asked, folder, progress)
+    return tell(study, folder, options, needs_model=True)

@@ -1,0 +1,344 @@
+"""`gradwise check`: is anything wrong, where, and what next; and `gradwise explain`, the page of a finding.
+
+    gradwise check digits                            the data, and what `fit` would train on them
+    gradwise check mypackage.module:make_problem     your own loss, model and batch
+    gradwise check runs/digits-20250101-120000       a finished run, from its record
+
+`make_problem()` returns `(loss, model, batch)`, or a dictionary of the arguments of `gradwise.check`, or
+`(recipe, dataset)`. The exit code is 1 where an error was found.
+"""
+
+import ast
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...records.check import FILE as CHECK
+from ...records.check import Checked, write_checked
+from ...records.fit import read_fit as read_run
+from ...records.study_files import is_study
+from ...runtime import keys
+from ...runtime.errors import RequestError, nearest
+from ...specs.dataset import Dataset
+from ...specs.recipe import Recipe
+from .. import run_folder as folders
+from ..options.assignments import parse_assignment
+from ..options.fit_options import DataOptions, FitOptions, chosen_of, dashed, option, texts
+from ..terminal.output import Progress, console, grid, show_findings
+from .fit import read_data, start_device
+
+_OWN = re.compile(r"(?P<module>[^:]+):(?P<name>\w+)")
+_FILE = re.compile(r"(?P<file>.+\.py)(:.*)?")  # a file of Python, whatever stands behind it
+_LISTED = 12  # names in a line
+_MAKES = "returns (loss, model, batch), a dictionary of the arguments of gradwise.check, or (recipe, dataset)"
+
+
+def _names(value: Any, name: str) -> tuple[str, ...]:
+    """Names of checks, one an option or several between commas."""
+    return tuple(part.strip() for item in texts(value, name) for part in item.split(",") if part.strip())
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckOptions(FitOptions):
+    """What was asked of `gradwise check`: the data and the recipe as for `fit`, and which checks."""
+
+    verb: ClassVar[str] = "check"
+    asks: ClassVar[str] = (
+        "what is to be checked? Give DATA (a file, a named set such as iris, or -), your own problem as "
+        "file.py:function or package.module:function, or the folder of a finished run."
+    )
+
+    only: tuple[str, ...] = option((), _names)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
+
+
+def _check_named(text: str) -> None:
+    """Refuses a file of Python without the name of one function; the file is read, not run."""
+    found = _FILE.fullmatch(text)
+    if found is None or _OWN.fullmatch(text):
+        return
+    path = Path(found["file"])
+    if not path.is_file():
+        raise RequestError(f"{text}: there is no file {path}.")
+    try:
+        body = ast.parse(path.read_bytes(), str(path)).body
+    except (SyntaxError, ValueError) as problem:
+        where = f" (line {problem.lineno})" if isinstance(problem, SyntaxError) and problem.lineno else ""
+        raise RequestError(f"{path} is not Python that can be read: {problem.args[0]}{where}.") from None
+    names = [one.name for one in body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")]
+    told = f"it defines {_listed(names)}" if names else "it defines none; write one"
+    raise RequestError(f"{text}: which function? Name one without arguments, {path}:FUNCTION, that {_MAKES}; {told}.")
+
+
+def _load(text: str) -> Callable[..., Any]:
+    """The function that `module:function` or `file.py:function` names."""
+    found = _OWN.fullmatch(text)
+    assert found is not None
+    name, attribute = found["module"], found["name"]
+    path = Path(name)
+    sys.path.insert(0, str((path.parent if path.suffix == ".py" else Path()).resolve()))
+    try:
+        if path.suffix == ".py":
+            if not path.is_file():
+                raise RequestError(f"{text}: there is no file {path}.")
+            described = importlib.util.spec_from_file_location(path.stem, path)
+            assert described is not None
+            assert described.loader is not None
+            module = importlib.util.module_from_spec(described)
+            sys.modules[path.stem] = module
+            described.loader.exec_module(module)
+        else:
+            module = importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        if problem.name and not name.startswith(problem.name):
+            raise RequestError(f"{text} needs the package `{problem.name}`, which is not installed.") from None
+        raise RequestError(
+            f"{text}: there is no module `{name}` here. Run it from the folder that holds it, or name its file: "
+            f"path/to/file.py:{attribute}."
+        ) from None
+    except RequestError:
+        raise
+    except Exception as problem:
+        from ...checking.subject import told
+
+        raise RequestError(f"{text} could not be imported: {told(problem)}") from problem
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        callables = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
+        own = [key for key, value in callables.items() if getattr(value, "__module__", None) == module.__name__]
+        near = nearest(attribute, own or callables) or f" It defines {_listed(own)}." * bool(own)
+        raise RequestError(f"`{name}` has no function `{attribute}`.{near}")
+    return function
+
+
+def _needed(function: Callable[..., Any]) -> list[str]:
+    """The arguments without which the function cannot be called."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C: calling it will tell
+        return []
+    optional = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    return [one.name for one in parameters if one.default is one.empty and one.kind not in optional]
+
+
+def _made(text: str) -> dict[str, Any]:
+    """The problem that the user's function makes, as the arguments of `check`."""
+    from ...checking.subject import Subject, told
+
+    function = _load(text)
+    needed = _needed(function)
+    if needed:
+        raise RequestError(
+            f"{text} must take no arguments, and needs {_listed(needed)}: give them defaults, or name a function that "
+            f"{_MAKES}."
+        )
+    try:
+        made = function()
+    except Exception as problem:
+        raise RequestError(f"{text} failed: {told(problem)}") from problem
+    if isinstance(made, Mapping):
+        return dict(made)
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Recipe) and isinstance(made[1], Dataset):
+        return {"loss": made[0], "model": made[1]}
+    if isinstance(made, tuple) and len(made) == 3:
+        return dict(zip(("loss", "model", "batch"), made, strict=True))
+    if isinstance(made, Subject):
+        return {"loss": made}
+    raise RequestError(f"{text} returned a {type(made).__name__}. It must return {_MAKES.removeprefix('returns ')}.")
+
+
+def _check_own(options: CheckOptions, keeping: Any) -> Checked:
+    from ...checking.check import check
+
+    made = _made(options.data)
+    if "loss" not in made:
+        raise RequestError(f"{options.data}: the dictionary has no `loss`.")
+    arguments = {"key": keys.from_seed(options.seed), **made, "keeping": keeping}
+    if options.only:
+        arguments["only"] = options.only
+    try:
+        return check(**arguments)
+    except RequestError as problem:
+        raise RequestError(f"{options.data}: {problem}") from None
+
+
+def _is_run(text: str) -> bool:
+    return (Path(text) / folders.RESULT).is_file()
+
+
+def _is_own(text: str) -> bool:
+    return _OWN.fullmatch(text) is not None and not Path(text).exists()
+
+
+def _name(options: CheckOptions) -> str:
+    if _is_own(options.data):
+        return re.sub(r"\W+", "-", options.data.rpartition(":")[2]) + "-check"
+    return f"{options.name_of_data}-check"
+
+
+def _training_command(options: CheckOptions, changes: tuple[str, ...]) -> str:
+    """The `gradwise fit` that trains what was checked."""
+    told = dataclasses.replace(options, only=()).command(changes)
+    return told.replace("gradwise check", "gradwise fit", 1).replace(" --seed 0", "")
+
+
+def _about_data(options: CheckOptions) -> list[str]:
+    """The options given that say how data are to be read."""
+    fields = (field for field in dataclasses.fields(DataOptions) if field.name != "data")
+    return [dashed(field.name) for field in fields if getattr(options, field.name)]
+
+
+def _check_folder(text: str) -> None:
+    """Refuses the folder of a check or a study, and says where it can be seen."""
+    from ...checking.check import PARTIAL
+
+    folder = Path(text)
+    if is_study(folder):
+        raise RequestError(f"{text} holds a study; its own page says what was found: {_report_command(text)}")
+    if _is_run(text):
+        return
+    if (folder / CHECK).is_file():
+        page = folder / "report.html"
+        see = f"open {page}" if page.is_file() else f"write its page with {_report_command(text)}"
+        raise RequestError(f"{text} holds a check already, not a run: {see}, or name what is to be checked.")
+    if (folder / PARTIAL).is_file():
+        raise RequestError(f"{text} holds a check that was cut short: name what was checked, --out {text} --resume.")
+
+
+def _report_command(text: str) -> str:
+    return shlex.join(["gradwise", "report", text])
+
+
+def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Progress) -> Checked:
+    from ...checking.check import Keeping, check_recipe, check_record
+
+    _check_named(options.data)
+    _check_folder(options.data)
+    given = ["--set"] * bool(sets) + _about_data(options)
+    if _is_run(options.data):
+        unused = given + ["--only"] * bool(options.only)
+        if unused:
+            raise RequestError(
+                f"{options.data} holds a finished run, which is judged by its record: {unused[0]} has nothing to act "
+                "on. Leave it out, or check the data."
+            )
+        return check_record(read_run(Path(options.data)))
+    keeping = Keeping(folder, options.resume, lambda name: progress.phase(f"checking: {name}"))
+    if _is_own(options.data):
+        if given:
+            does = "turns knobs of a recipe" if sets else "says how a file of data is to be read"
+            raise RequestError(f"{given[0]} {does}; a problem of your own has none. Leave it out.")
+        start_device(options.on)
+        return _check_own(options, keeping)
+    assignments = [parse_assignment(text) for text in sets]
+    progress.phase(f"reading {options.data}")
+    try:
+        dataset, resolved = read_data(options, assignments)
+    except RequestError as problem:  # it may recommend what only `fit` has
+        raise RequestError(str(problem).replace("--unsupervised", "gradwise fit --unsupervised")) from None
+    start_device(options.on)
+    return check_recipe(
+        resolved.recipe,
+        dataset,
+        key=keys.from_seed(options.seed),
+        only=options.only,
+        keeping=keeping,
+        command=_training_command(options, resolved.changes),
+    )
+
+
+def show_checked(record: Checked, report: Path | None) -> None:
+    """The verdict, the findings, what was run, and what to do next."""
+    from rich.text import Text
+
+    out = console()
+    out.print(Text(record.verdict, "bold green" if record.passed else "bold red"))
+    out.print()
+    told = [finding for finding in record.findings if finding.what != record.verdict]  # that is said already
+    show_findings(out, told)
+    if told:
+        out.print()
+    for number, remedy in enumerate(record.remedies, start=1):
+        out.print(Text(f"{number}. {remedy}"))
+    if record.remedies:
+        out.print()
+    rows = [(ran.name, ran.outcome, f"{ran.seconds:.1f} s", ran.why) for ran in record.ran]
+    out.print(grid(rows, ("check", "outcome", "time", "")))
+    worst = next((finding.code for finding in record.findings if finding.code and finding.level != "note"), None)
+    if worst is not None:
+        out.print(Text(f"explain  gradwise explain {worst}"))
+    if report is not None:
+        out.print(Text(f"report   {report}"), soft_wrap=True)
+
+
+def _interrupted(options: CheckOptions, sets: list[str], folder: Path) -> str:
+    """What Ctrl-C left, and how to go on."""
+    from ...checking.check import PARTIAL
+
+    if not (folder / PARTIAL).is_file():
+        return "interrupted before any check was finished: nothing was kept, so begin again without --resume."
+    told = options.command(tuple(sets)).replace(" --seed 0", "")
+    more = ["--out", str(folder), "--resume", *(["--on", options.on] if options.on else [])]
+    return f"interrupted. What was finished is kept; go on with: {told} {shlex.join(more)}"
+
+
+def _written(options: CheckOptions, sets: list[str], folder: Path) -> tuple[Checked, Path | None]:
+    """The check, done and written to its folder, and its page where one is asked for."""
+    with Progress(not options.quiet) as progress:
+        new = folders.make(folder)
+        try:
+            record = _work(options, sets, folder, progress)
+            write_checked(record, folder)
+        finally:
+            folders.remove_empty(new)
+        if options.no_report:
+            return record, None
+        from ...reporting.report import write_report
+
+        progress.phase("writing the report")
+        return record, write_report(folder, record)
+
+
+def run_check(given: dict[str, Any], sets: list[str]) -> int:
+    """The command; returns its exit code."""
+    options = CheckOptions(**chosen_of(CheckOptions, given))
+    folder = folders.choose(options.out, _name(options))
+    folders.check(folder, resume=options.resume, overwrite=options.overwrite)
+    if _is_run(str(folder)):
+        raise RequestError(f"--out {folder} holds a run, which a check would write over. Choose another.")
+    try:
+        record, report = _written(options, sets, folder)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_interrupted(options, sets, folder)) from None
+    if options.json:
+        print(json.dumps({**record.summary(), "out": str(folder), "report": None if report is None else str(report)}))
+    elif options.quiet:
+        print(record.verdict)
+    else:
+        show_checked(record, report)
+    return 0 if record.passed else 1
+
+
+def run_explain(code: str) -> int:
+    """Prints the page of a code."""
+    from ...checking.codes import page
+
+    text = page(code)
+    if sys.stdout.isatty():
+        from rich.markdown import Markdown
+
+        console().print(Markdown(text))
+    else:
+        print(text, end="")
+    return 0

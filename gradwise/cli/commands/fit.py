@@ -1,0 +1,328 @@
+"""`gradwise fit`: read, decide, train, write, tell. All work is done by the verbs of the library.
+
+What can be refused is refused first, before anything is made: options, then the folder, then the data, then the recipe,
+then the device. A dry run ends before the device.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ... import defaults
+from ...data.reading.read import Request, read
+from ...data.splits import Fold, GroupHoldOut, TimeHoldOut
+from ...evaluation.metrics import check_metric
+from ...optimisers.wrappers.watched import Watched
+from ...records.fit import Fit, read_fit, write_fit
+from ...records.study_files import is_study
+from ...runtime import keys
+from ...runtime.errors import RequestError, WorkError
+from ...specs.adapters import as_criterion
+from ...specs.contracts import AbstractUnsupervised
+from ...specs.dataset import Dataset
+from ...specs.recipe import Recipe
+from ...training.cross_validation import cross_validate
+from ...training.fit import fit
+from ...training.loop import Conduct
+from ...training.predictor import load_predictor, save_predictor
+from .. import run_folder as folders
+from ..options.assignments import Assignment, Resolved, flatten, parse_assignment, resolve
+from ..options.fit_options import DataOptions, FitOptions, merge, read_config
+from ..terminal.output import Progress, one_line, say, show_plan, show_result
+from .fit_plan import check_network, expected_sizes, make_plan
+from .pretraining import (
+    check_layers,
+    check_varied,
+    expanded,
+    features_recipe,
+    pretrained_recipe,
+    takes_probabilities,
+    train_pretrained,
+)
+
+MODEL = "model.safetensors"
+
+
+def _read_options(given: dict[str, Any], config: str | None, sets: list[str]) -> tuple[FitOptions, list[Assignment]]:
+    """The options and the assignments to knobs; those of the command line come last, so that they win."""
+    table, tables = read_config(config) if config else ({}, {})
+    assignments = [*flatten(tables, str(config)), *(parse_assignment(text) for text in sets)]
+    return merge(given, table, str(config)), assignments
+
+
+def _recommended(options: DataOptions, kind: str, unit: bool, parts: dict[str, Any]) -> Recipe:
+    """The recipe to begin with; `unit` says that the scaled inputs lie in [0, 1]."""
+    layers = getattr(options, "pretrain", None)
+    if layers is not None:
+        return pretrained_recipe(kind, layers, unit, **parts)
+    if kind == "inputs":
+        return features_recipe(getattr(options, "learner", None), unit, **parts)
+    recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
+    return recommended[kind](**parts)
+
+
+def resolve_for(
+    options: DataOptions, assignments: Iterable[Assignment], kind: str, dataset: Dataset | None = None, **parts: Any
+) -> Resolved:
+    """The recommended recipe for this kind of task, with what the options and assignments change.
+
+    Learners of features are chosen by the scaled inputs too, where the data set is given.
+    """
+    assignments = list(assignments)
+    layers = getattr(options, "pretrain", None)
+    unit = takes_probabilities(assignments, dataset) if layers or kind == "inputs" else True
+    recipe = _recommended(options, kind, unit, parts)
+    if layers is not None:
+        assignments = expanded(assignments, len(recipe.model.layers))
+    if options.metric and kind != "inputs":
+        recipe = defaults.following(recipe, check_metric(options.metric, kind))
+    if options.group:
+        recipe = dataclasses.replace(recipe, split=GroupHoldOut())
+    if options.time:
+        recipe = dataclasses.replace(recipe, split=TimeHoldOut())
+    resolved = resolve(recipe, assignments)
+    every = getattr(options, "watch", 0)
+    if every:
+        watched = Watched(optimiser=resolved.recipe.optimiser, every=every)
+        resolved = dataclasses.replace(resolved, recipe=dataclasses.replace(resolved.recipe, optimiser=watched))
+    return resolved
+
+
+def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Dataset, Resolved]:
+    """The data as they are to be learned from, and the recipe for them; what cannot be learned is refused."""
+    dataset = read(options.data, data_request(options))
+    resolved = resolve_for(options, assignments, dataset.task.kind, dataset)
+    criterion = as_criterion(resolved.recipe.criterion)
+    if isinstance(criterion, AbstractUnsupervised) or options.pretrain is not None:
+        check_varied(dataset)
+    if isinstance(criterion, AbstractUnsupervised):
+        dataset = dataset.without_targets()
+        check_metric(options.metric, dataset.task.kind, criterion.measured())
+    elif dataset.task.kind == "inputs":
+        raise RequestError(
+            f"`{type(criterion).__name__}` needs a target, and the data have none: name it with --target, or leave "
+            "--set criterion out to learn features."
+        )
+    criterion.check_task(dataset.task)
+    check_network(resolved.recipe, dataset)
+    check_layers(resolved.recipe, dataset)
+    return dataset, resolved
+
+
+def data_request(options: DataOptions) -> Request:
+    """How the data are to be read."""
+    return Request(
+        targets=options.target,
+        drop=options.drop,
+        kinds=options.kind,
+        task=options.task,
+        group=options.group,
+        time=options.time,
+        weight=options.weight,
+        test=options.test,
+        unsupervised=getattr(options, "learns_inputs", False),
+    )
+
+
+def start_device(on: str | None) -> None:
+    """Starts the device that was asked for, or names those that exist."""
+    if on == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    try:
+        devices = jax.devices()
+    except RuntimeError as problem:
+        reason = str(problem).splitlines()[0]
+        raise RequestError(f"JAX cannot start a device ({reason}). Try --on cpu, or unset JAX_PLATFORMS.") from None
+    if on == "gpu" and devices[0].platform != "gpu":
+        names = ", ".join(sorted({f"{device.platform} ({device.device_kind})" for device in devices}))
+        raise RequestError(f"--on gpu: there is no GPU that JAX can use, only {names}. Leave --on out to use that.")
+
+
+def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) -> Fit | None:
+    """The record in the folder, if this very request has nothing left to do there."""
+    if not (folder / folders.RESULT).is_file():
+        return None
+    if is_study(folder):
+        raise RequestError(f"--resume: {folder} holds a study. Go on with it by gradwise search, or choose another.")
+    found = read_fit(folder)
+    same = found.data.get("command") == options.command(resolve_for(options, assignments, found.task).changes)
+    if not same and not (folder / folders.CHECKPOINT).is_file():
+        raise RequestError(
+            f"--resume: {folder} holds another run, begun with: {found.data.get('command')}. Repeat that, or replace "
+            "the run with --overwrite."
+        )
+    used_up = options.max_time is not None and found.seconds >= options.max_time
+    more = found.outcome.name == "interrupted" or (found.outcome.name == "out_of_time" and not used_up)
+    return found if same and not more else None
+
+
+def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path, progress: Progress) -> Fit:
+    """The network of the hold-out split, trained in the folder for checkpoints."""
+    recipe = resolved.recipe
+    percent = getattr(getattr(recipe.criterion, "loss", None), "score_by", "") == "error"
+    conduct = Conduct(
+        folder=work,
+        resume=options.resume,
+        checkpoint_seconds=options.checkpoint,
+        max_seconds=_share_of_time(options),
+        watch=progress.watch,
+    )
+    given: dict[str, Any] = {
+        "key": keys.from_seed(options.seed),
+        "metric": options.metric,
+        "class_weight": options.class_weight,
+        "conduct": conduct,
+    }
+    if options.pretrain is not None:
+        result = train_pretrained(recipe, dataset, options.pretrain, progress=progress, percent=percent, **given)
+    else:
+        length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
+        progress.training("training", length=length, percent=percent)
+        result = fit(recipe, dataset, **given)
+    return dataclasses.replace(result, data={**result.data, "command": options.command(resolved.changes)})
+
+
+def _share_of_time(options: FitOptions) -> float:
+    """With folds, `--max-time` is shared out evenly between them and the network that is kept."""
+    return math.inf if options.max_time is None else options.max_time / (options.folds + 1)
+
+
+def _folds(options: FitOptions, recipe: Any) -> list[Fold]:
+    return [Fold(number, options.folds, getattr(recipe.split, "valid", 0.2)) for number in range(options.folds)]
+
+
+def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: Progress) -> Fit:
+    """The record with the k-fold estimate."""
+    recipe = result.recipe
+
+    def begin(number: int) -> None:
+        length = recipe.stopping.limit_examples(len(dataset))
+        progress.training(f"fold {number + 1} of {options.folds}", length=length, percent=result.task == "classes")
+
+    def watch(number: int, fold: Fit) -> None:
+        if fold.outcome.name == "interrupted":
+            raise KeyboardInterrupt
+        if number + 1 < options.folds:
+            begin(number + 1)
+
+    begin(0)
+    estimate = cross_validate(
+        recipe,
+        dataset,
+        _folds(options, recipe),
+        key=keys.from_seed(options.seed),
+        watch=watch,
+        metric=options.metric,
+        class_weight=options.class_weight,
+        conduct=Conduct(max_seconds=_share_of_time(options), watch=progress.watch),
+    )
+    return dataclasses.replace(result, evidence={**result.evidence, "estimate": estimate.plain()})
+
+
+def diagnosed(result: Fit) -> Fit:
+    """The record with the verdict and the findings that it shows by itself; nothing is run for them."""
+    from ...checking.verdict.causes import settled
+    from ...checking.verdict.diagnosis import diagnose
+
+    if result.task == "inputs":  # features have no error that could be called too high
+        return result
+    said, found = diagnose(result)
+    verdict = {"sentence": said.sentence, "kind": said.kind, "remedies": list(said.remedies), **said.evidence}
+    return dataclasses.replace(
+        result, findings=settled((*result.findings, *found)), evidence={**result.evidence, "verdict": verdict}
+    )
+
+
+def publish(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
+    """Writes the run's files, all or none."""
+
+    def write(staging: Path) -> None:
+        write_fit(result, staging)
+        # Neither times nor paths: equal runs give equal model files.
+        save_predictor(result.predictor, staging / MODEL, about={"metric": result.metric, "version": result.version})
+        if report:
+            from ...reporting.report import write_report
+
+            write_report(staging, result)
+
+    folders.publish(folder, work, write)
+
+
+def tell(result: Fit, folder: Path, options: Any) -> int:
+    """Says what came out, and how: the exit code."""
+    report = folder / "report.html" if (folder / "report.html").is_file() else None
+    if options.json:
+        print(json.dumps({**result.summary(), "out": str(folder), "report": None if report is None else str(report)}))
+    elif options.quiet:
+        print(one_line(result))
+    else:
+        show_result(result, folder, report)
+    if result.outcome.failed:
+        raise WorkError(f"the run {result.outcome}; {folder} holds what there was before. Lower the learning rate.")
+    if result.outcome.name == "interrupted":
+        say(f"error: {result.outcome}; the best model so far is in {folder}. Go on with --out {folder} --resume.")
+        return 130
+    return 0
+
+
+def _work(
+    options: FitOptions, dataset: Dataset, resolved: Resolved, folder: Path, result: Fit | None, progress: Progress
+) -> Fit:
+    """Trains what is not trained yet, estimates what is not estimated yet, and writes both."""
+    for fold in _folds(options, resolved.recipe)[:1]:
+        fold(dataset, key=keys.from_seed(options.seed))  # refused now rather than after the training
+    report = not options.no_report
+
+    def write(result: Fit, work: Path, *, last: bool = True) -> None:
+        progress.phase("writing the report" if report and last else "writing")
+        publish(result, folder, work, report=report and last)
+
+    with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
+        if result is None:
+            result = diagnosed(_train(options, dataset, resolved, work, progress))
+            estimated = bool(options.folds) and result.outcome.name not in {"interrupted", "diverged"}
+            write(result, work, last=not estimated)
+        else:
+            result = dataclasses.replace(result, predictor=load_predictor(folder / MODEL)[0])
+            estimated = True
+        if estimated:
+            try:
+                result = _estimate(options, dataset, result, progress)
+            except KeyboardInterrupt:
+                write(result, folder)  # the folds are lost, the network is not
+                raise
+            write(result, folder)
+        return result
+
+
+def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
+    """The command; returns its exit code."""
+    options, assignments = _read_options(given, config, sets)
+    folder = folders.choose(options.out, options.name_of_data)
+    folders.check(folder, resume=options.resume, overwrite=options.overwrite)
+    with Progress(not options.quiet) as progress:
+        result = _finished(folder, options, assignments) if options.resume else None
+        estimated = result is not None and ("estimate" in result.evidence or result.outcome.failed)
+        complete = result is not None and (estimated or not options.folds)
+        if options.dry_run or not complete:
+            progress.phase(f"reading {options.data}")
+            dataset, resolved = read_data(options, assignments)
+        if options.dry_run:
+            progress.phase("planning")
+            plan = make_plan(options, dataset, resolved, folder)
+        elif not complete:
+            start_device(options.on)
+            result = _work(options, dataset, resolved, folder, result, progress)
+    if options.dry_run and options.json:
+        print(json.dumps(plan, default=str))
+    elif options.dry_run:
+        show_plan(plan)
+    if options.dry_run:
+        return 0
+    assert result is not None
+    return tell(result, folder, options)

@@ -1,0 +1,166 @@
+"""A dry run: what `gradwise fit` would do, as plain values. No device is started, nothing is trained or written."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from ...evaluation.metrics import METRICS
+from ...pretraining.stack import Pretrained
+from ...runtime import machine
+from ...runtime.errors import RequestError
+from ...specs.adapters import as_criterion, as_model
+from ...specs.contracts import AbstractUnsupervised
+from ...specs.dataset import Dataset
+from ...specs.paths import knobs, parts, trainable
+from ...training.state import with_room
+from ..options.assignments import Resolved
+from ..options.fit_options import FitOptions
+
+_SHOWN_COLUMNS = 30
+
+
+def expected_sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
+    """About how many examples each part gets. The split itself draws from a random key, which needs a device."""
+    count = len(dataset)
+
+    def size(share: float) -> int:
+        return round(count * share) if share < 1 else int(share)
+
+    valid = size(getattr(recipe.split, "valid", 0.0))
+    if dataset.test is not None:
+        return max(1, count - valid), valid, len(dataset.test)
+    test = size(getattr(recipe.split, "test", 0.0))
+    return max(1, count - valid - test), valid, test
+
+
+def _as_built(recipe: Any) -> Any:
+    """The network that is trained in the end: that of a pre-trained one is a perceptron of its layers' widths."""
+    return recipe.model.mlp if isinstance(recipe.model, Pretrained) else recipe.model
+
+
+def _metric(recipe: Any, kind: str) -> str:
+    """What the result is told in by default."""
+    criterion = as_criterion(recipe.criterion)
+    return criterion.measured()[0] if isinstance(criterion, AbstractUnsupervised) else METRICS[kind][0]
+
+
+def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int, examples: int) -> tuple[int, int]:
+    """The number of parameters and the bytes of all that training keeps, found without making any of it."""
+
+    def start(key: Any) -> Any:
+        parameters, _ = trainable(as_model(_as_built(recipe)).build(shape, outputs, key=key))
+        return parameters, with_room(recipe.optimiser, examples).build().init(parameters)
+
+    def size(tree: Any, bytes_each: bool) -> int:
+        return sum(math.prod(a.shape) * (a.dtype.itemsize if bytes_each else 1) for a in jax.tree.leaves(tree))
+
+    parameters, optimiser = eqx.filter_eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
+    # Parameters, their gradient and the best ones so far, and what the optimiser remembers.
+    return size(parameters, False), 3 * size(parameters, True) + size(optimiser, True)
+
+
+def _smaller(recipe: Any) -> str:
+    """How a network is made smaller, where it has a knob for that."""
+    if isinstance(recipe.model, Pretrained):
+        return ": fewer units in --pretrain"
+    known = {path: value for path, _, value in knobs(recipe)}
+    if "model.widths" in known:
+        return f", for instance --set model.widths={','.join('256' for _ in known['model.widths'])}"
+    return ", for instance --set model.units=256" if "model.units" in known else ""
+
+
+def check_network(recipe: Any, dataset: Dataset) -> None:
+    """Refuses a network that could not be trained in this machine's memory, before the system ends the process."""
+    examples = expected_sizes(recipe, dataset)[0]
+    parameters, needed = _count_state(recipe, dataset.shape, dataset.task.outputs, examples)
+    free = machine.available_bytes()
+    if needed > free:
+        raise RequestError(
+            f"the network has {parameters:,} parameters and training needs {needed / 2**30:.0f} GiB for them; "
+            f"{free / 2**30:.0f} GiB are free. Make it smaller{_smaller(recipe)}."
+        )
+
+
+def _columns(dataset: Dataset) -> list[dict[str, Any]]:
+    described = []
+    for number, column in enumerate(dataset.columns[:_SHOWN_COLUMNS]):
+        values = dataset.inputs[:, number]
+        missing = int((values != values).sum())
+        described.append(
+            {"name": column.name, "kind": column.kind, "missing": missing, "categories": len(column.categories) or ""}
+        )
+    return described
+
+
+def _same(value: Any, default: Any) -> bool:
+    return bool(value == default) if not isinstance(value, (tuple, list)) else tuple(value) == tuple(default)
+
+
+def choices(recipe: Any) -> list[dict[str, Any]]:
+    """Every part of a recipe, each followed by its knobs: all that `--set` can reach."""
+    by_owner: dict[str, list[dict[str, Any]]] = {}
+    for path, declaration, value in knobs(recipe):
+        default = declaration.default
+        knob = {"path": path, "value": value, "default": default, "changed": not _same(value, default)}
+        by_owner.setdefault(path.rpartition(".")[0], []).append({**knob, "about": declaration.about})
+    listed = []
+    for path, part in parts(recipe):
+        listed += [{"path": path, "value": type(part).__name__}, *by_owner.get(path, [])]
+    return listed
+
+
+def data_section(dataset: Dataset) -> dict[str, Any]:
+    """The data as understood."""
+    labels = [str(label) for label in getattr(dataset.task, "labels", [])[:20]]
+    more = max(0, len(dataset.columns) - _SHOWN_COLUMNS)
+    return {
+        "data": dataset.name,
+        "task": dataset.task.kind,
+        "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "none")],
+        **({"classes": labels} if labels else {}),
+        "rows": len(dataset),
+        "inputs": " x ".join(map(str, dataset.shape)),
+        "columns": _columns(dataset),
+        "notes": [*dataset.notes, *([f"and {more} more columns"] if more else [])],
+    }
+
+
+def folder_word(folder: Path, resume: bool) -> str:
+    exists = "goes on with the run there" if resume else "replaces the run there"
+    return exists if folder.exists() else "new"
+
+
+def make_plan(options: FitOptions, dataset: Dataset, resolved: Resolved, folder: Path) -> dict[str, Any]:
+    """What would be done, as plain values. Starts no device."""
+    recipe = resolved.recipe
+    train, valid, test = expected_sizes(recipe, dataset)
+    scaler: Any = recipe.scaler.fit(dataset.inputs, dataset.columns)  # for the width alone: nothing else is kept of it
+    width = scaler.apply(dataset.inputs[:1]).shape[1:]
+    parameters, state = _count_state(recipe, width, dataset.task.outputs, train)
+    memory = 4 * (train + valid) * math.prod(width) + state
+    batch = min(recipe.batches.size, train)
+    return {
+        "data": data_section(dataset),
+        "training": {
+            "split": type(recipe.split).__name__,
+            "rows to learn from, about": train,
+            "rows to choose by, about": valid,
+            "rows to judge by, about": test,
+            **({"folds": options.folds} if options.folds else {}),
+            "metric": options.metric or _metric(recipe, dataset.task.kind),
+            **({"pre-training": options.pretrain} if options.pretrain else {}),
+            "network inputs": math.prod(width),
+            "parameters": parameters,
+            "updates per epoch": -(-train // batch),
+            "examples between validations": recipe.stopping.interval_examples(train, valid),
+            "examples at most": recipe.stopping.limit_examples(train),
+            "memory": f"about {memory / 2**20:.1f} MiB",
+        },
+        "recipe": choices(recipe),
+        "command": options.command(resolved.changes),
+        "out": str(folder),
+        "folder": folder_word(folder, options.resume),
+    }

@@ -1,0 +1,196 @@
+"""`gradwise search DATA --strategy layerwise`: Algorithm 1 of the chapter, from the command line (row E8).
+
+    --strategy layerwise                                                     three denoising layers of 256 units
+    --strategy "layerwise(layers=rbm:500x2, keep=4, settings=8, tunings=8)"  K = 4, eight settings of each step
+
+The settings of a level, and those of the fine-tuning, are drawn from priors around what is recommended. `--set
+layers.stopping.epochs=10` sets a knob of every layer, any other `--set` one of the fine-tuning. The folder is that of
+a fit, since the result is one network; how it was chosen is in its report. Every training is written down when it ends,
+so a run that was killed goes on with --resume.
+"""
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from ... import defaults
+from ...data.reading.read import read
+from ...data.splits import GroupHoldOut, TimeHoldOut
+from ...evaluation.metrics import check_metric
+from ...pretraining.layer_learners import parse
+from ...records.fit import Fit, read_fit, write_whole
+from ...runtime import keys
+from ...runtime.errors import RequestError, nearest
+from ...searching.layerwise.algorithm import Training, drawn, layerwise, trainings_of
+from ...searching.layerwise.record import record_of
+from ...specs.dataset import Dataset
+from ...training.checkpoint import digest
+from .. import run_folder as folders
+from ..options.assignments import resolve
+from ..terminal.output import Progress
+from .fit import data_request, publish, start_device, tell
+from .pretraining import expanded, pretrained_recipe, takes_probabilities
+
+SHELF = "layerwise"
+_ABOUT = "about.json"
+_WORD = re.compile(r"\s*layerwise\s*(?:\((.*)\))?\s*", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerwisePlan:
+    """What `--strategy layerwise(...)` says: the layers, K, and how many settings of a level and of the fine-tuning."""
+
+    layers: str = "denoising:256x3"
+    keep: int = 3
+    settings: int = 6
+    tunings: int = 6
+
+
+def parse_layerwise(text: Any, name: str = "--strategy") -> LayerwisePlan:
+    """The plan that the words say."""
+    found = _WORD.fullmatch(str(text))
+    if found is None:
+        raise RequestError(f"{name} {text}: write it as layerwise, or layerwise(keep=3, settings=6).")
+    given: dict[str, Any] = {}
+    known = [field.name for field in dataclasses.fields(LayerwisePlan)]
+    for pair in filter(str.strip, (found[1] or "").split(",")):
+        key, _, value = (part.strip() for part in pair.partition("="))
+        if key not in known:
+            raise RequestError(f"{name} {text}: layerwise has no setting `{key}`.{nearest(key, known)}")
+        if key == "layers":
+            parse(value)
+            given[key] = value
+        elif re.fullmatch(r"[1-9]\d{0,4}", value):
+            given[key] = int(value)
+        else:
+            raise RequestError(f"{name} {text}: `{key}` needs a whole number of at least 1; got {value!r}.")
+    return LayerwisePlan(**given)
+
+
+def _refuse_others(options: Any) -> None:
+    """Options of other strategies mean nothing here, and are better refused than forgotten."""
+    usual = type(options)(data=options.data)
+    alike = ("budget", "folds", "finalists", "seeds", "committee", "nested", "batch_size", "store", "name")
+    odd = next((name for name in alike if getattr(options, name) != getattr(usual, name)), None)
+    if odd is None and options.on not in (None, "here", "cpu", "gpu"):
+        odd = "on"
+    if odd is not None:
+        words = "--trials or --budget" if odd == "budget" else f"--{odd.replace('_', '-')}"
+        raise RequestError(
+            f"{words}: layerwise takes its size from its own settings, as in --strategy 'layerwise(keep=3, "
+            "settings=6)', and trains on this machine. Leave it out."
+        )
+
+
+def _recipes(asked: Any, plan: LayerwisePlan, dataset: Dataset) -> tuple[list[list[Any]], list[Any]]:
+    """The settings of every level, and those of the fine-tuning."""
+    options = asked.options
+    assignments = [*asked.recipe, *asked.sets]
+    unit = takes_probabilities(assignments, dataset)
+    recipe = pretrained_recipe(dataset.task.kind, plan.layers, unit)
+    if options.metric:
+        recipe = defaults.following(recipe, check_metric(options.metric, dataset.task.kind))
+    if options.group:
+        recipe = dataclasses.replace(recipe, split=GroupHoldOut())
+    if options.time:
+        recipe = dataclasses.replace(recipe, split=TimeHoldOut())
+    recipe = resolve(recipe, expanded(assignments, len(parse(plan.layers)))).recipe
+    model: Any = recipe.model
+    key = keys.from_seed(options.seed)
+    levels = [
+        drawn(defaults.level_space(layer), plan.settings, key=keys.named(key, f"level {number}"))
+        for number, layer in enumerate(model.layers)
+    ]
+    whole = dataclasses.replace(recipe, model=model.mlp)
+    return levels, drawn(defaults.fine_tuning_space(whole), plan.tunings, key=keys.named(key, "fine-tuning"))
+
+
+def _check_shelf(shelf: Path, about: dict[str, Any]) -> None:
+    """Trainings of an earlier run serve this one only if it asks for the same."""
+    file = shelf / _ABOUT
+    text = json.dumps(about, sort_keys=True)
+    if file.is_file() and file.read_text() != text:
+        raise RequestError(
+            f"--resume: {shelf.parent} was begun with other data, settings or another seed. Use another --out, or "
+            "--overwrite."
+        )
+    shelf.mkdir(parents=True, exist_ok=True)
+    write_whole(file, text.encode())
+
+
+def _watch(progress: Progress, percent: bool) -> Any:
+    best: dict[int, float] = {}
+
+    def watch(training: Training, total: int) -> None:
+        best[training.level] = min(best.get(training.level, math.inf), training.score)
+        score = f"{100 * best[training.level]:.2f} %" if percent else f"{best[training.level]:.4g}"
+        done = training.number + 1
+        progress.phase(f"level {training.level}: {done} of {total} trainings done, best {score}")
+
+    return watch
+
+
+def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progress: Progress) -> Fit:
+    options = asked.options
+    levels, tunings = _recipes(asked, plan, dataset)
+    start_device(options.on if options.on in {"cpu", "gpu"} else None)
+    key = keys.from_seed(options.seed)
+    about = _about(asked, plan, dataset)
+    with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
+        _check_shelf(work / SHELF, about)
+        found = layerwise(
+            levels,
+            tunings,
+            dataset,
+            keep=plan.keep,
+            key=key,
+            metric=options.metric,
+            folder=work / SHELF,
+            watch=_watch(progress, dataset.task.kind == "classes"),
+        )
+        result = record_of(found, dataset, key=key)
+        result = dataclasses.replace(result, data={**result.data, "command": options.command(tuple(_words(asked)))})
+        progress.phase("writing the report" if not options.no_report else "writing")
+        publish(result, folder, work, report=not options.no_report)
+    return result
+
+
+def _about(asked: Any, plan: LayerwisePlan, dataset: Dataset) -> dict[str, Any]:
+    """What must be equal for trainings of an earlier run to serve."""
+    seed = asked.options.seed
+    return {"plan": dataclasses.asdict(plan), "seed": seed, "data": digest(dataset), "sets": _words(asked)}
+
+
+def _words(asked: Any) -> list[str]:
+    return [f"{item.path}={item.value}" for item in (*asked.recipe, *asked.sets)]
+
+
+def run_layerwise(asked: Any) -> int:
+    """The command; returns its exit code."""
+    options = asked.options
+    plan = parse_layerwise(options.strategy)
+    _refuse_others(options)
+    if asked.ranges or asked.more_ranges:
+        raise RequestError("--range: layerwise draws around the recommended recipes. Set knobs with --set instead.")
+    folder = folders.choose(options.out, options.name_of_data)
+    folders.check(folder, resume=options.resume, overwrite=options.overwrite)
+    finished = options.resume and (folder / folders.RESULT).is_file()
+    with Progress(not options.quiet) as progress:
+        progress.phase(f"reading {options.data}")
+        dataset = read(options.data, data_request(options))
+        if dataset.task.kind == "inputs":
+            raise RequestError("layerwise judges layers by a target, and the data have none: name it with --target.")
+        if options.dry_run:
+            levels, tunings = _recipes(asked, plan, dataset)
+            count = trainings_of(levels, len(tunings), plan.keep)
+            words = f"{len(levels)} levels of {plan.settings} settings, the {plan.keep} best kept: {count} trainings."
+            print(json.dumps({**dataclasses.asdict(plan), "trainings": count}) if options.json else words)
+            return 0
+        if finished:
+            _check_shelf(folder / SHELF, _about(asked, plan, dataset))
+            return tell(read_fit(folder), folder, options)
+        result = _work(asked, plan, dataset, folder, progress)
+    return tell(result, folder, options)

@@ -1,0 +1,203 @@
+"""Learning features, and pre-training, from the command line: which recipes the words mean, and how they are run.
+
+    --learner rbm:500                      one learner of features, as recommended by `layer_learners`
+    --pretrain denoising:1000x3            layers, then the whole network
+    --set layers.stopping.epochs=10        a knob of every layer; of one: model.layers.0.stopping.epochs
+
+Inputs that the scaler leaves within [0, 1] are taken for probabilities; others get squared errors and Gaussian units.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from ... import defaults
+from ...models.activations import Sigmoid
+from ...models.mlp import Mlp
+from ...pretraining.layer_learners import LEARNERS, SCALER, parse
+from ...pretraining.stack import Pretrained, Stack, check_memory, fit_pretrained
+from ...records.finding import Finding
+from ...records.fit import Fit
+from ...runtime.errors import RequestError
+from ...specs.dataset import Dataset
+from ...specs.recipe import Recipe
+from ...training.feature_evidence import find_features
+from ...training.loop import Conduct
+from ..options.assignments import Assignment, resolve
+from ..terminal.output import Progress
+
+_CHUNK = 4096
+_SHOWN_POINTS = 200
+_EVERY = "layers."
+
+
+def _is_within_unit(scaler: Any, dataset: Dataset) -> bool:
+    """Whether scaled inputs lie in [0, 1]. Only their range is looked at, and no device is started."""
+    fitted = scaler.fit(dataset.inputs, dataset.columns)
+    for start in range(0, len(dataset), _CHUNK):
+        rows = np.asarray(fitted.apply(dataset.inputs[start : start + _CHUNK]))
+        if rows.min() < 0.0 or rows.max() > 1.0:
+            return False
+    return True
+
+
+def takes_probabilities(assignments: Iterable[Assignment], dataset: Dataset | None) -> bool:
+    """Whether the inputs, scaled as asked for, can be taken for probabilities; without data, as the usual ones can."""
+    if dataset is None:
+        return True
+    asked = [item for item in assignments if item.path.partition(".")[0] == "scaler"]
+    return _is_within_unit(resolve(defaults.features(scaler=SCALER), asked).recipe.scaler, dataset)
+
+
+def features_recipe(text: str | None, unit: bool, **parts: Any) -> Recipe:
+    """The recipe of a learner, as `--learner` names it."""
+    kind, units = parse(text)[0] if text else defaults.FEATURES
+    return defaults.features(kind, units, unit_range=unit, **parts)
+
+
+def _codes_within_unit(model: Any) -> bool:
+    """Whether a layer's codes lie in [0, 1]: those of sigmoid units do, and a Boltzmann machine has no others."""
+    activation = getattr(model, "code_activation", None) or getattr(model, "activation", None)
+    return activation is None or isinstance(activation, Sigmoid)
+
+
+def layer_recipes(text: str, unit: bool) -> tuple[Recipe, ...]:
+    """The recipes of layers, bottom up; each takes the codes of the one below as they are."""
+    recipes: list[Recipe] = []
+    for kind, units in parse(text):
+        within = _codes_within_unit(recipes[-1].model) if recipes else unit
+        recipes.append(LEARNERS[kind](units, within))
+    return tuple(recipes)
+
+
+def pretrained_recipe(kind: str, text: str, unit: bool, **parts: Any) -> Recipe:
+    """The recipe of a network whose layers are pre-trained."""
+    if kind == "inputs":
+        raise RequestError(
+            f"--pretrain {text}: layers are fine-tuned for a target, and there is none. Name it with --target, or "
+            "learn features alone with --unsupervised."
+        )
+    layers = layer_recipes(text, unit)
+    recipe = defaults.fine_tuning(kind, tuple(units for _, units in parse(text)), **parts)
+    return dataclasses.replace(recipe, model=Pretrained(layers, recipe.model))
+
+
+def expanded(assignments: Iterable[Assignment], depth: int) -> list[Assignment]:
+    """Assignments for a pre-trained network: `layers.x` is x of every layer, `model.x` is x of the network on top."""
+    found: list[Assignment] = []
+    for item in assignments:
+        path = item.path
+        if path in {"model", "model.class"} or path.startswith(("model.widths", "model.mlp.widths")):
+            raise item.refuse("the network's layers are those of --pretrain. Leave it out.")
+        if path.startswith(_EVERY):
+            rest = path.removeprefix(_EVERY)
+            found += [dataclasses.replace(item, path=f"model.layers.{level}.{rest}") for level in range(depth)]
+        elif path.startswith("model.") and path.split(".")[1] not in {"layers", "mlp"}:
+            found.append(dataclasses.replace(item, path=f"model.mlp.{path.removeprefix('model.')}"))
+        else:
+            found.append(item)
+    return found
+
+
+def check_varied(dataset: Dataset) -> None:
+    """Refuses inputs that are the same in every row: there is nothing to learn of them."""
+    inputs, first = dataset.inputs, dataset.inputs[:1]
+    if hasattr(inputs, "toarray"):
+        varied = inputs.nnz > 0 and abs(inputs.max(axis=0) - inputs.min(axis=0)).nnz > 0
+    else:
+        varied = bool(np.any((inputs != first) & ~((inputs != inputs) & (first != first))))
+    if not varied:
+        raise RequestError(
+            f"all {len(dataset)} rows have the same inputs: there is nothing to learn of them. Look at the file."
+        )
+
+
+def check_layers(recipe: Recipe, dataset: Dataset) -> None:
+    """Refuses layers that memory cannot hold, before any is trained."""
+    if isinstance(recipe.model, Pretrained):
+        inputs = math.prod(dataset.shape)
+        for layer, width in zip(recipe.model.layers, recipe.model.mlp.widths, strict=True):
+            check_memory(layer, inputs, len(dataset))
+            inputs = width
+
+
+def _thinned(values: list[Any], steps: np.ndarray) -> list[float | None]:
+    return [None if values[step] is None else round(float(values[step]), 6) for step in steps]
+
+
+def layer_evidence(stack: Stack, text: str) -> list[dict[str, Any]]:
+    """How each layer was learned, small enough for `result.json`; the first also shows its features."""
+    found = []
+    for level, (record, (kind, units)) in enumerate(zip(stack.records, parse(text), strict=True)):
+        history = record.history
+        last = len(history["age_examples"]) - 1
+        best = max((step for step, is_best in enumerate(history["best"]) if is_best), default=last)
+        steps = np.unique([*np.linspace(0, last, min(last + 1, _SHOWN_POINTS)).astype(int), best])
+        features = record.evidence.get("features", {})
+        found.append(
+            {
+                "layer": level + 1,
+                "learner": kind,
+                "units": units,
+                "metric": record.metric,
+                "valid": record.metrics["valid"][record.metric],
+                "outcome": str(record.outcome),
+                "seconds": record.seconds,
+                "best_age": history["age_examples"][best],
+                "age": [history["age_examples"][step] for step in steps],
+                "curve": _thinned(history["valid_score"], steps),
+                "features": features
+                if level == 0
+                else {k: features[k] for k in ("units", "spectrum") if k in features},
+            }
+        )
+    return found
+
+
+def _layer_findings(stack: Stack) -> Iterator[Finding]:
+    for level, record in enumerate(stack.records):
+        for finding in find_features(record.evidence):
+            yield dataclasses.replace(finding, what=f"layer {level + 1}: {finding.what}")
+
+
+def train_pretrained(
+    recipe: Recipe,
+    dataset: Dataset,
+    text: str,
+    *,
+    key: jax.Array,
+    conduct: Conduct,
+    progress: Progress,
+    percent: bool,
+    **options: Any,
+) -> Fit:
+    """Layers one after the other, then all of them: the record, with each layer's story in its evidence."""
+    model: Any = recipe.model
+    layers = model.layers
+    at = 0
+
+    def begin(level: int, rows: int) -> None:
+        nonlocal at
+        at = level
+        last = level == len(layers)
+        stopping = recipe.stopping if last else layers[level].stopping
+        prefix = "fine-tuning" if last else f"layer {level + 1} of {len(layers)}"
+        progress.training(prefix, length=stopping.limit_examples(rows), percent=percent and last)
+
+    bare = dataclasses.replace(recipe, model=model.mlp)
+    assert isinstance(bare.model, Mlp)
+    try:
+        result, stack = fit_pretrained(bare, dataset, layers, key=key, conduct=conduct, begin=begin, **options)
+    except KeyboardInterrupt:
+        if at == len(layers):
+            raise
+        raise KeyboardInterrupt(
+            f"interrupted in layer {at + 1} of {len(layers)}. What was learned is kept: go on with --resume."
+        ) from None
+    evidence = {**result.evidence, "layers": layer_evidence(stack, text)}
+    findings = (*result.findings, *_layer_findings(stack))
+    return dataclasses.replace(result, evidence=evidence, findings=findings)

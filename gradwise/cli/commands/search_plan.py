@@ -1,0 +1,47 @@
+"""A dry run of `gradwise search`: what it would do, as plain values. No device is started, nothing is trained."""
+
+from pathlib import Path
+from typing import Any
+
+from ...searching.search import folds_of
+from ...searching.selection.doubly import FOLDS
+from ...searching.storage.study_file import prior_text
+from .fit_plan import choices, data_section, expected_sizes, folder_word
+from .search_request import Prepared
+
+
+def make_search_plan(prepared: Prepared, folder: Path) -> dict[str, Any]:
+    """What a search would do, as plain values. Starts no device."""
+    options, dataset, recipe = prepared.options, prepared.dataset, prepared.space.recipe
+    train, valid, test = expected_sizes(recipe, dataset)
+    folds = folds_of(prepared.plan, dataset)
+    outer = prepared.fold_budget
+    return {
+        "data": data_section(dataset),
+        "training": {
+            "split": type(recipe.split).__name__,
+            "rows to learn from, about": train,
+            "rows to choose by, about": f"{train + valid}, in {folds} folds" if folds > 1 else valid,
+            "rows to judge by, about": test,
+            "metric": prepared.metric,
+            "strategy": options.strategy,
+            "budget": str(prepared.budget),
+            "finalists": f"{prepared.plan.finalists} settings, {prepared.plan.seeds} seeds each",
+            "committee": prepared.plan.committee,
+            "double cross-validation": f"{FOLDS} folds, {outer} each" if outer is not None else "no",
+            "on": options.on or "whatever is best here",
+        },
+        "ranges": [
+            {
+                "path": one.path,
+                "range": prior_text(one.prior),
+                "about": one.declaration.about if one.declaration else "",
+            }
+            for one in prepared.space.dimensions
+        ],
+        "recipe": choices(recipe),
+        "command": prepared.settings["command"],
+        "study_file": prepared.study_file,
+        "out": str(folder),
+        "folder": folder_word(folder, options.resume),
+    }

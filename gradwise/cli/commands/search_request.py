@@ -1,0 +1,153 @@
+"""A request for a search, made ready: data read, recipe and space built, the study's settings written out.
+
+Everything that can be refused without a device is refused here.
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+from ... import defaults
+from ...data.reading.read import read
+from ...evaluation.metrics import check_metric
+from ...runtime.errors import RequestError
+from ...searching.search import Plan
+from ...searching.selection.doubly import is_worth_it, share
+from ...searching.storage.study_file import Budget, write_study_file
+from ...searching.storage.study_store import Store
+from ...searching.strategies.contract import AbstractStrategy
+from ...specs.adapters import as_criterion
+from ...specs.dataset import Dataset
+from ...specs.paths import get
+from ...specs.search_space import Space
+from .. import run_folder as folders
+from ..options.assignments import Resolved, locate, words_of
+from ..options.ranges import build_space, written_ranges
+from ..options.search_options import Asked, SearchOptions, parse_strategy
+from .fit import data_request, resolve_for
+from .fit_plan import check_network
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """All that a search needs. `budget` is the study's own share, `fold_budget` that of each outer fold, if any."""
+
+    options: SearchOptions
+    dataset: Dataset
+    resolved: Resolved
+    space: Space
+    strategy: AbstractStrategy
+    plan: Plan
+    budget: Budget
+    fold_budget: Budget | None
+    metric: str
+    settings: dict[str, Any]
+
+    @property
+    def study_file(self) -> str:
+        return str(self.settings["study_file"])
+
+
+def _typed(words: str) -> Any:
+    """A value of a recipe as TOML has it."""
+    if re.fullmatch(r"[+-]?\d{1,18}", words):
+        return int(words)
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", words):
+        return float(words)
+    return {"true": True, "false": False}.get(words, words)
+
+
+def _command(options: SearchOptions, resolved: Resolved, space: Space) -> str:
+    """The shell line: what differs from the recommended space, as ranges, and as settings where it is not searched."""
+    ranges, recommended = written_ranges(space), written_ranges(defaults.search_space(space.recipe))
+    told = {path: words for path, words in ranges.items() if recommended.get(path) != words}
+    set_already = {change.partition("=")[0] for change in resolved.changes}
+    still = []
+    for path in recommended:
+        within = path.rpartition(".")[2] in {"count", "each"}
+        knob = path.rpartition(".")[0] if within else path
+        if path not in ranges and knob not in set_already and not any(one.startswith(f"{knob}.") for one in ranges):
+            set_already.add(knob)
+            still.append(f"{knob}={words_of(get(space.recipe, knob))}")
+    return options.command((*resolved.changes, *still), told)
+
+
+def settings_of(options: SearchOptions, resolved: Resolved, space: Space) -> dict[str, Any]:
+    """What a study file holds, and the shell line and the file themselves, for the report."""
+    ranges = written_ranges(space)
+    changes = [change.partition("=") for change in resolved.changes]
+    plain = {**options.settings(), "ranges": ranges, "recipe": {path: _typed(value) for path, _, value in changes}}
+    return {**plain, "command": _command(options, resolved, space), "study_file": write_study_file(plain)}
+
+
+def extended(options: SearchOptions) -> SearchOptions:
+    """`+50 trials` as a number: so many beyond those that the study has."""
+    if not options.budget.more:
+        return options
+    assert options.out is not None
+    where = options.store or folders.working(Path(options.out)) / folders.JOURNAL
+    with Store.open(where, options.name, write=False) as store:
+        there = sum(trial.phase == "search" for trial in store.trials())
+    return dataclasses.replace(options, budget=Budget(trials=there + (options.budget.trials or 0)))
+
+
+def _check_possible(space: Space, dataset: Dataset) -> None:
+    """Refuses a space of which not even the smallest network can be trained."""
+    smallest = space.recipe_at(dict.fromkeys(space.paths, 0.0))
+    try:
+        as_criterion(smallest.criterion).check_task(dataset.task)
+        check_network(smallest, dataset)
+    except RequestError as problem:
+        raise RequestError(f"no trial is possible: {problem}") from None
+
+
+def _plan(options: SearchOptions) -> Plan:
+    together = options.committee in {"bagging", "inputs"}  # of one split: folds make a committee of their own
+    return Plan(
+        folds=1 if together else options.folds,
+        finalists=options.finalists,
+        seeds=options.seeds or Plan.seeds,
+        committee=options.committee,
+        batch_size=options.batch_size,
+    )
+
+
+def prepare(asked: Asked) -> Prepared:
+    """The request, ready to be run."""
+    options = extended(asked.options)
+    dataset = read(options.data, data_request(options))
+    if dataset.task.kind == "inputs":
+        raise RequestError(
+            "a search judges by a target, and the data have none: name it with --target. gradwise fit learns features "
+            "without one."
+        )
+    changes = (*asked.recipe, *asked.sets)
+    resolved = resolve_for(options, changes, dataset.task.kind, stopping=defaults.SEARCH_STOPPING)
+    turned = [locate(resolved.recipe, item.path.removesuffix(".class"), item.source)[0] for item in asked.sets]
+    space = build_space(
+        resolved.recipe,
+        written=asked.ranges,
+        asked=asked.more_ranges,
+        fixed=[change.partition("=")[0] for change in resolved.changes],
+        turned=turned,
+        source=asked.source,
+    )
+    _check_possible(space, dataset)
+    wanted = is_worth_it(dataset, options.budget) if options.nested is None else options.nested
+    if wanted and dataset.times is not None:
+        raise RequestError("--nested and --time exclude each other: folds mix past and future. Leave one out.")
+    budget, fold_budget = share(options.budget) if wanted else (options.budget, None)
+    metric = check_metric(options.metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
+    return Prepared(
+        options=options,
+        dataset=dataset,
+        resolved=resolved,
+        space=space,
+        strategy=parse_strategy(options.strategy),
+        plan=_plan(options),
+        budget=budget,
+        fold_budget=fold_budget,
+        metric=metric,
+        settings=settings_of(options, resolved, space),
+    )

@@ -1,0 +1,270 @@
+"""Words become choices: `--set` and TOML tables reach every knob of a recipe by its path.
+
+    --set optimiser.learning_rate=0.03            a knob, read by its declared type
+    --set model.widths=256,256                    one number for each layer
+    --set optimiser=Sgd --set optimiser.learning_rate=0.1      another part, then a knob of it
+
+Order does not matter: parts are exchanged first, from the outside in, then the knobs of each part are set together, so
+that two knobs which only fit each other never meet half way. Of two values for one path the later one holds.
+
+A path is written as the recipe is nested. Where an optimiser wraps another (`optimiser.optimiser.learning_rate`) the
+repeated name may be left out, as long as that names one thing; a penalty may be called by its class instead of its
+number (`criterion.penalties.l2.coefficient`).
+"""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ...runtime.errors import RequestError, nearest
+from ...specs.knobs import Declaration, Spec
+from ...specs.paths import get, knobs, parts, replace
+from ...specs.recipe import Recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """One path and its new value: text from the command line, or a value from a TOML file, named by `source`."""
+
+    path: str
+    value: Any
+    source: str = "--set"
+
+    def refuse(self, why: str) -> RequestError:
+        return RequestError(f"{self.source} {self.path}: {why}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+    """A recipe, and the `path=value` texts that make it from the recommended one."""
+
+    recipe: Recipe
+    changes: tuple[str, ...]
+
+
+def parse_assignment(text: str) -> Assignment:
+    """`key=value` as an assignment."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise RequestError(f"--set {text}: write it as path=value, for instance optimiser.learning_rate=0.03.")
+    return Assignment(path.strip(), value.strip())
+
+
+def flatten(table: dict[str, Any], source: str, prefix: str = "") -> Iterator[Assignment]:
+    """The assignments in a TOML table; a part is exchanged by its key `class`."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flatten(value, source, f"{prefix}{key}.")
+        else:
+            yield Assignment(prefix + key, value, source)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name).lower()
+
+
+def _abstract(part: Any) -> type:
+    """The contract that a part fulfils: the last of its ancestors before `Spec`."""
+    line = type(part).__mro__
+    return line[line.index(Spec) - 1]
+
+
+def _classes(part: Any) -> dict[str, type]:
+    """The parts of gradwise that could stand in this one's place, by name."""
+    contract = _abstract(part)
+    package = importlib.import_module(".".join(type(part).__module__.split(".")[:2]))
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+    found: dict[str, type] = {}
+    waiting = [contract]
+    while waiting:
+        kind = waiting.pop()
+        waiting.extend(kind.__subclasses__())
+        public = not kind.__name__.startswith("_") and kind.__module__.startswith(package.__name__ + ".")
+        if public and not inspect.isabstract(kind):
+            found[kind.__name__] = kind
+    return dict(sorted(found.items()))
+
+
+def _make(kind: type, present: Any, assignment: Assignment) -> Any:
+    """A part of this class with its defaults.
+
+    What has no default is taken over from the present part, or is the present part itself: so a wrapper wraps what
+    stood there, and another wrapper in its place wraps the same.
+    """
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING:
+            continue
+        if hasattr(present, field.name):
+            given[field.name] = getattr(present, field.name)
+        elif isinstance(field.type, type) and isinstance(present, field.type):
+            given[field.name] = present
+        else:
+            raise assignment.refuse(f"{kind.__name__} needs `{field.name}`, which only Python code can give it.")
+    return kind(**given)
+
+
+def _part(assignment: Assignment, present: Any) -> Any:
+    """The part that an assignment asks for in the place of the present one."""
+    if not isinstance(assignment.value, str):
+        raise assignment.refuse(f"needs the name of a class; got {assignment.value!r}.")
+    known = _classes(present)
+    by_name = {_normal(name): kind for name, kind in known.items()}
+    kind = by_name.get(_normal(assignment.value))
+    if kind is None:
+        raise assignment.refuse(f"there is no {assignment.value!r}.{nearest(assignment.value, known)}")
+    return _make(kind, present, assignment)
+
+
+def _number(value: Any, whole: bool) -> float | int | None:
+    """The number that this is, or None; 1e4 is whole, 1.5 is not."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    if not whole:
+        return number
+    return int(number) if number.is_integer() else None
+
+
+def _several(assignment: Assignment) -> tuple[Any, ...]:
+    """Whole numbers separated by commas."""
+    value = assignment.value
+    items = value if isinstance(value, list) else [value]
+    if isinstance(value, str):
+        bare = value.strip("()[] ")
+        items = [] if bare.lower() in {"", "none"} else [item for item in bare.split(",") if item.strip()]
+    numbers = tuple(_number(item, whole=True) for item in items)
+    if None in numbers:
+        raise assignment.refuse(f"needs whole numbers separated by commas, such as 256,256; got {value!r}.")
+    return numbers
+
+
+_TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+
+
+def _value(assignment: Assignment, declaration: Declaration) -> Any:
+    """The value of a knob or switch, by the type of its default. Whether it is allowed, the spec itself checks."""
+    default, value = declaration.default, assignment.value
+    if declaration.static and isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        word = str(value).lower()
+        if word not in _TRUE | _FALSE:
+            raise assignment.refuse(f"needs true or false; got {value!r}.")
+        return word in _TRUE
+    if declaration.static and isinstance(default, tuple):
+        return _several(assignment)
+    if declaration.static and isinstance(default, str):
+        if not isinstance(value, str):
+            raise assignment.refuse(f"needs text; got {value!r}.")
+        return value
+    whole = declaration.static and isinstance(default, int)
+    number = _number(value, whole)
+    if number is None:
+        raise assignment.refuse(f"needs a {'whole ' if whole else ''}number; got {value!r}. Default: {default}.")
+    return number
+
+
+def words_of(value: Any) -> str:
+    """A value as one types it after `--set path=`."""
+    if isinstance(value, Spec):
+        return type(value).__name__
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def _spellings(recipe: Recipe, path: str) -> Iterator[str]:
+    """The ways in which a path may be written beside its full one."""
+    names = path.split(".")
+    called = [
+        type(get(recipe, ".".join(names[: at + 1]))).__name__.lower() if name.isdigit() else name
+        for at, name in enumerate(names)
+    ]
+    for variant in (names, called):
+        yield ".".join(variant)
+        yield ".".join(name for at, name in enumerate(variant) if at == 0 or name != variant[at - 1])
+
+
+def _find(recipe: Recipe, assignment: Assignment) -> tuple[str, Declaration | None] | None:
+    """The full path that is meant, with its declaration (None for a part), if there is exactly one."""
+    known: dict[str, Declaration | None] = dict(parts(recipe))
+    known = dict.fromkeys(known, None) | {path: declaration for path, declaration, _ in knobs(recipe)}
+    asked = assignment.path.removesuffix(".class")
+    if asked in known:
+        return asked, known[asked]
+    meant = [path for path in known if asked.lower() in {text.lower() for text in _spellings(recipe, path)}]
+    if len(meant) > 1:
+        raise assignment.refuse(f"could be {' or '.join(meant)}: write the whole path.")
+    return (meant[0], known[meant[0]]) if meant else None
+
+
+def _unknown(recipe: Recipe, assignment: Assignment) -> RequestError:
+    paths = [path for path, _, _ in knobs(recipe)] + [path for path, _ in parts(recipe)]
+    short = [min(_spellings(recipe, path), key=len) for path in paths]
+    hint = nearest(assignment.path, dict.fromkeys([*short, *paths]))
+    return RequestError(f"{assignment.source}: there is no knob `{assignment.path}`.{hint}")
+
+
+def locate(recipe: Recipe, path: str, source: str) -> tuple[str, Declaration | None]:
+    """The full path that is meant, and the declaration there (None for a part); also within a switch, such as
+    `model.widths.count`."""
+    asked = Assignment(path, None, source)
+    found = _find(recipe, asked)
+    head, _, word = path.rpartition(".")
+    if found is None and (word in {"count", "each"} or word.isdigit()):
+        switch = _find(recipe, Assignment(head, None, source))
+        if switch is not None and switch[1] is not None and isinstance(switch[1].default, tuple):
+            found = (f"{switch[0]}.{word}", switch[1])
+    if found is None:
+        raise _unknown(recipe, asked)
+    return found
+
+
+def value_of_word(recipe: Recipe, path: str, word: str, source: str) -> Any:
+    """What a word means at a (full) path: a part by its name, or the value of a knob or switch."""
+    asked = Assignment(path, word, source)
+    _, declaration = locate(recipe, path, source)
+    return _part(asked, get(recipe, path)) if declaration is None else _value(asked, declaration)
+
+
+def _next_part(recipe: Recipe, waiting: list[Assignment]) -> tuple[Assignment, str] | None:
+    """The outermost assignment that exchanges a part of the recipe as it is now."""
+    found = [(item, _find(recipe, item)) for item in waiting]
+    exchanges = [(item, place[0]) for item, place in found if place is not None and place[1] is None]
+    return min(exchanges, key=lambda exchange: exchange[1].count("."), default=None)
+
+
+def resolve(recipe: Recipe, assignments: Iterable[Assignment]) -> Resolved:
+    """The recipe with these assignments made."""
+    waiting = list({item.path.removesuffix(".class"): item for item in assignments}.values())
+    changes: dict[str, str] = {}
+    while (exchange := _next_part(recipe, waiting)) is not None:
+        item, path = exchange
+        waiting.remove(item)
+        part = _part(item, get(recipe, path))
+        recipe = replace(recipe, path, part)
+        changes[path] = words_of(part)
+    by_owner: dict[str, dict[str, Any]] = {}
+    for item in waiting:
+        place = _find(recipe, item)
+        if place is None:
+            raise _unknown(recipe, item)
+        path, declaration = place
+        assert declaration is not None  # every part has been exchanged by now
+        owner, _, name = path.rpartition(".")
+        by_owner.setdefault(owner, {})[name] = value = _value(item, declaration)
+        changes[path] = words_of(value)
+    for owner, values in by_owner.items():
+        recipe = replace(recipe, owner, dataclasses.replace(get(recipe, owner), **values))
+    return Resolved(recipe, tuple(f"{path}={text}" for path, text in changes.items()))

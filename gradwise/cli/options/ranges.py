@@ -1,0 +1,139 @@
+"""Where to search, from words: the recommended space, or a study file's, changed by `--range` and `--set`.
+
+    --range "optimiser.learning_rate=log(1e-4, 1e-1)"
+    --range "optimiser=choice(Sgd, Adam)" --range "optimiser.momentum=uniform(0, 0.99)"      active with Sgd alone
+
+A space with no trial possible is refused here, before anything is begun.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import equinox as eqx
+
+from ... import defaults
+from ...runtime.errors import RequestError
+from ...searching.storage.study_file import parse_prior, prior_text
+from ...specs.paths import knobs, parts
+from ...specs.priors import AbstractPrior, Choice, LogUniform, Uniform
+from ...specs.recipe import Recipe
+from ...specs.search_space import Dimension, Space, dimension, read_at, write_at
+from .assignments import locate, value_of_word
+
+
+def _values(prior: AbstractPrior) -> tuple[Any, ...]:
+    return prior.values if isinstance(prior, Choice) else ()
+
+
+def _check_values(recipe: Recipe, found: Dimension, source: str) -> None:
+    """Refuses a range with values that the knob does not take."""
+    values = _values(found.scale)
+    default = found.declaration.default if found.declaration else None
+    if found.declaration is None and not all(isinstance(value, eqx.Module) for value in values or (None,)):
+        raise RequestError(
+            f"{source} {found.path}: is a part. Write the names of its kind, as choice(Tanh, Rectifier)."
+        )
+    several = isinstance(default, tuple) and isinstance(read_at(recipe, found.path)[1], tuple)
+    if several and not all(isinstance(value, tuple) for value in values or (None,)):
+        hint = f"{found.path}.each=integers(32, 256), or {found.path}=choice([64], [64, 64])"
+        raise RequestError(f"{source} {found.path}: holds several numbers. Write {hint}.")
+    whole = isinstance(default, (int, tuple)) and found.declaration is not None and found.declaration.static
+    if whole and isinstance(found.scale, (Uniform, LogUniform)):
+        raise RequestError(f"{source} {found.path}: takes whole numbers. Write integers(...) or choice(...).")
+    for value in values or (found.at(0.0), found.at(0.999)):
+        try:
+            write_at(recipe, found.path, value)
+        except (ValueError, TypeError) as problem:
+            said = " ".join(str(problem).split())
+            raise RequestError(f"{source} {found.path}: {value!r} is no value of it: {said}") from None
+
+
+def _variants(recipe: Recipe, dimensions: Iterable[Dimension]) -> list[Recipe]:
+    """The recipe, and the recipe with each part that may stand in it: a knob is looked for in all of them."""
+    found = [recipe]
+    for one in dimensions:
+        items = [value for value in _values(one.scale) if isinstance(value, eqx.Module)]
+        found += [write_at(recipe, one.path, item) for item in items]
+    return found
+
+
+def _dimension(recipes: list[Recipe], path: str, words: str, source: str) -> Dimension:
+    """The dimension that a range asks for, in the first of the recipes that has the path."""
+    problem: RequestError | None = None
+    for recipe in recipes:
+        try:
+            full, _ = locate(recipe, path, source)
+        except RequestError as refused:
+            problem = problem or refused
+            continue
+        try:
+            prior = parse_prior(words, lambda word: value_of_word(recipe, full, word, source))  # noqa: B023
+            found = dimension(recipe, full, prior)
+        except RequestError as refused:
+            said = str(refused)
+            raise RequestError(said if said.startswith(source) else f"{source} {path}: {said}") from None
+        _check_values(recipe, found, source)
+        return found
+    assert problem is not None
+    raise problem
+
+
+def _ordered(recipe: Recipe, dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
+    """Parts and counts before what lies within them, then as in the recommended space: equal requests, in whatever
+    order they are made, are equal spaces."""
+    whole = {path for path, _ in parts(recipe)}
+    recommended = list(defaults.search_space(recipe).paths)
+
+    def rank(one: Dimension) -> tuple[int, int, str]:
+        place = 0 if one.path in whole else 1 if one.path.endswith(".count") else 2
+        known = recommended.index(one.path) if one.path in recommended else len(recommended)
+        return place, known, one.path
+
+    return tuple(sorted(dimensions, key=rank))
+
+
+def _with_ranges(
+    recipe: Recipe, dimensions: Iterable[Dimension], ranges: Mapping[str, str], source: str
+) -> tuple[Dimension, ...]:
+    """The dimensions, changed and increased by these ranges. Choices of parts come first: others may need them."""
+    found = {one.path: one for one in dimensions}
+    whole = {path for path, _ in parts(recipe)}
+    for path, words in sorted(ranges.items(), key=lambda item: item[0] not in whole):
+        one = _dimension(_variants(recipe, found.values()), path, words, source)
+        found[one.path] = one
+    return _ordered(recipe, found.values())
+
+
+def _without(recipe: Recipe, dimensions: Iterable[Dimension], paths: Iterable[str]) -> list[Dimension]:
+    """The dimensions but for knobs that were set; a part that was exchanged keeps its own knobs in the space."""
+    still = {path for path, _, _ in knobs(recipe)} & set(paths)
+    return [d for d in dimensions if not any(d.path == path or d.path.startswith(f"{path}.") for path in still)]
+
+
+def build_space(
+    recipe: Recipe,
+    *,
+    written: Mapping[str, str],
+    asked: Mapping[str, str],
+    fixed: Iterable[str],
+    turned: Iterable[str],
+    source: str = "",
+) -> Space:
+    """The space of a request.
+
+    `written` are the ranges of a study file, which are the whole space where there are any; `asked` those of the
+    command line. `fixed` are the paths that were set at all, `turned` those that the command line set.
+    """
+    if written:
+        space = _without(recipe, _with_ranges(recipe, (), written, f"{source}: [ranges]"), turned)
+    else:
+        space = _without(recipe, defaults.search_space(recipe).dimensions, fixed)
+    found = _with_ranges(recipe, space, asked, "--range")
+    if not found:
+        raise RequestError("no trial is possible: every knob is set and none is searched. Give a --range, or use fit.")
+    return Space(recipe, found)
+
+
+def written_ranges(space: Space) -> dict[str, str]:
+    """The ranges of a space as a study file holds them."""
+    return {one.path: prior_text(one.prior) for one in space.dimensions}

@@ -1,0 +1,273 @@
+"""The options of `gradwise search`: from the command line, and from a study file.
+
+    gradwise search houses.csv --target price --budget 10min
+    gradwise search --study study.toml                    a study again
+    gradwise search --out runs/houses --resume            goes on: the folder's own study.toml says with what
+
+The command line wins over the file, option by option. A study file's [ranges] are the whole space; `--range` adds to it
+or changes it, and `--set` takes a knob out of it.
+"""
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...runtime.errors import RequestError, nearest
+from ...searching.storage.study_file import Budget, parse_budget, read_study_file
+from ...searching.strategies.coarse_to_fine import Zoom
+from ...searching.strategies.contract import AbstractStrategy
+from ...searching.strategies.coordinate_descent import CoordinateDescent
+from ...searching.strategies.grid import Grid, GridSequence
+from ...searching.strategies.optuna_sampler import Bridge
+from ...searching.strategies.random_search import Random, Sobol
+from ...searching.strategies.successive_halving import Halving
+from ...specs.knobs import declarations
+from .. import run_folder as folders
+from .assignments import Assignment, parse_assignment
+from .fit_options import DataOptions, chosen_of, flag, option, text, whole
+
+STUDY_FILE = "study.toml"
+STRATEGIES: dict[str, type[AbstractStrategy]] = {
+    "random": Random,
+    "sobol": Sobol,
+    "grid": Grid,
+    "grids": GridSequence,
+    "coordinate": CoordinateDescent,
+    "zoom": Zoom,
+    "halving": Halving,
+}
+SAMPLERS = ("tpe", "gp", "cmaes")
+COMMITTEES = ("seeds", "bagging", "inputs", "contenders")
+DEFAULT_BUDGET = Budget(seconds=600.0)
+_ASIDE = ("merge", "challenge", "compare", "distribution")
+
+
+def _budget(value: Any, name: str) -> Budget:
+    try:
+        return parse_budget(value)
+    except RequestError as problem:
+        raise RequestError(f"{name}: {problem}") from None
+
+
+def _trials(value: Any) -> Budget:
+    words = str(value).strip()
+    if not re.fullmatch(r"\+?\d{1,12}", words):
+        raise RequestError(f"--trials {value}: needs a whole number, such as 32, or +50 for so many more.")
+    return _budget(f"{words} trials", "--trials")
+
+
+def _setting(kind: type[AbstractStrategy], pair: str, name: str) -> tuple[str, int | float | bool]:
+    """One `values=3` of a strategy."""
+    key, _, value = (part.strip() for part in pair.partition("="))
+    known = {field: d.default for field, d in declarations(kind) if isinstance(d.default, (int, float))}
+    if key not in known:
+        raise RequestError(f"{name}: {kind.__name__} has no setting `{key}`.{nearest(key, known)}")
+    default = known[key]
+    if isinstance(default, bool) and value in {"true", "false"}:
+        return key, value == "true"
+    try:
+        number = float(value)
+    except ValueError:
+        raise RequestError(f"{name}: `{key}` needs a number; got {value!r}.") from None
+    return key, int(number) if isinstance(default, int) and number.is_integer() else number
+
+
+def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
+    """A strategy by its word, perhaps with settings: random, grid(values=3), tpe, or an Optuna sampler's class."""
+    found = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", str(value))
+    word = found[1].lower() if found else str(value)
+    known = (*STRATEGIES, *SAMPLERS, "layerwise")
+    if found and (word in SAMPLERS or word.endswith("sampler")):
+        kind: type[AbstractStrategy] = Bridge
+        given: dict[str, Any] = {"sampler": word if word in SAMPLERS else found[1]}
+    elif found and word in STRATEGIES:
+        kind, given = STRATEGIES[word], {}
+    else:
+        raise RequestError(f"{name} {value}: there is no such strategy.{nearest(word, known)}")
+    pairs = [pair for pair in (found[2] or "").split(",") if pair.strip()]
+    given |= dict(_setting(kind, pair, f"{name} {value}") for pair in pairs)
+    made: AbstractStrategy = kind(**given)
+    return made
+
+
+def is_layerwise(value: Any) -> bool:
+    """Whether a strategy is Algorithm 1, whose trials are layers: a journey of its own (`cli.layering`)."""
+    return str(value).strip().lower().startswith("layerwise")
+
+
+def _strategy(value: Any, name: str) -> str:
+    if is_layerwise(value):
+        from ..commands.layerwise import parse_layerwise
+
+        parse_layerwise(value, name)
+    else:
+        parse_strategy(value, name)
+    return str(value).strip()
+
+
+def _committee(value: Any, name: str) -> str:
+    if value not in COMMITTEES:
+        raise RequestError(f"{name} {value}: there is no such committee.{nearest(str(value), COMMITTEES)}")
+    return str(value)
+
+
+def _who(value: Any, name: str) -> str:
+    word = str(value).strip()
+    if not re.fullmatch(r"here|cpu|gpu|workers(:[1-9]\d{0,3})?|ray(://.+)?", word.lower()):
+        raise RequestError(
+            f"{name} {value}: nobody there trains. Use here, cpu, gpu, workers:N, ray or ray://HOST:PORT."
+        )
+    return word if "://" in word else word.lower()
+
+
+def _yes(value: Any, name: str) -> bool:
+    return flag({"yes": True, "no": False}.get(value, value) if isinstance(value, str) else value, name)
+
+
+def _merged(value: Any, name: str) -> tuple[dict[str, int], ...]:
+    """Where the numbers of a merged study come from."""
+    items = value if isinstance(value, (list, tuple)) else [None]
+    if not all(isinstance(item, dict) and set(item) == {"seed", "offset"} for item in items):
+        raise RequestError(f"{name}: is written by --merge, as pairs of seed and offset.")
+    return tuple(items)
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchOptions(DataOptions):
+    """What was asked of `gradwise search`, read and checked, ranges and knobs apart."""
+
+    verb: ClassVar[str] = "search"
+    exclusive: ClassVar[tuple[tuple[str, str, str], ...]] = (
+        *DataOptions.exclusive,
+        *((one, other, "each is a study of its own") for n, one in enumerate(_ASIDE) for other in _ASIDE[n + 1 :]),
+        *(("resume", other, "it is done in one go") for other in _ASIDE),
+        ("time", "nested", "folds mix past and future"),
+    )
+
+    budget: Budget = option(DEFAULT_BUDGET, _budget)
+    strategy: str = option("random", _strategy)
+    folds: int | None = option(None, whole(1, 50))
+    finalists: int = option(3, whole(0, 50))
+    seeds: int | None = option(None, whole(1, 1000))
+    committee: str = option("seeds", _committee)
+    nested: bool | None = option(None, _yes)
+    batch_size: bool = option(False, flag)
+    seed: int = option(0, whole(0, 2**32 - 1))
+    merged: tuple[dict[str, int], ...] = option((), _merged, repeats=False)
+    challenge: str | None = option(None, text)
+    compare: str | None = option(None, text)
+    distribution: int | None = option(None, whole(1, 100_000))
+    merge: bool = option(False, flag, repeats=False)
+    out: str | None = option(None, text, repeats=False)
+    resume: bool = option(False, flag, repeats=False)
+    overwrite: bool = option(False, flag, repeats=False)
+    store: str | None = option(None, text, repeats=False)
+    name: str | None = option(None, text, repeats=False)
+    on: str | None = option(None, _who, repeats=False)
+    dry_run: bool = option(False, flag, repeats=False)
+    json: bool = option(False, flag, repeats=False)
+    quiet: bool = option(False, flag, repeats=False)
+    no_report: bool = option(False, flag, repeats=False)
+
+    def __post_init__(self) -> None:
+        self.check()
+        if self.budget.more and not self.resume:
+            raise RequestError(f"{self.budget} extends a study: give --out DIR and --resume too.")
+        if self.folds and self.folds > 1 and self.time:
+            raise RequestError("--folds and --time exclude each other: folds mix past and future. Leave one out.")
+        if self.folds and self.folds > 1 and self.committee in {"bagging", "inputs"}:
+            raise RequestError(
+                f"--committee {self.committee} and --folds {self.folds} exclude each other: folds make a committee "
+                "of their own. Use --folds 1."
+            )
+
+    @property
+    def aside(self) -> str:
+        """What is to be done instead of a search, if anything."""
+        return next((name for name in _ASIDE if getattr(self, name)), "")
+
+    def settings(self) -> dict[str, Any]:
+        """What a study file holds, but for ranges and recipe: all that was chosen, as plain values."""
+        always = {"data", "budget", "strategy", "seed"}
+        found: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            default = field.default if field.default is not dataclasses.MISSING else {}
+            if not (field.metadata["repeats"] or field.name == "merged"):
+                continue
+            if field.name in always or value != default:
+                plain = list(value) if isinstance(value, tuple) else value
+                found[field.name] = str(value) if isinstance(value, Budget) else plain
+        return found
+
+    def command(self, changes: tuple[str, ...], ranges: Mapping[str, str] | None = None) -> str:
+        """The shell line that repeats the study."""
+        more = [word for path, words in (ranges or {}).items() for word in ("--range", f"{path}={words}")]
+        return shlex.join([*shlex.split(DataOptions.command(self, changes)), *more])
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A request as it was made: options; assignments of the file and of the command line; ranges of both."""
+
+    options: SearchOptions
+    recipe: tuple[Assignment, ...]
+    sets: tuple[Assignment, ...]
+    ranges: dict[str, str]
+    more_ranges: dict[str, str]
+    source: str = ""
+    sources: tuple[str, ...] = ()
+
+
+def parse_range(words: str) -> tuple[str, str]:
+    """`path=range`, the range as text."""
+    path, equals, prior = words.partition("=")
+    if not equals or not path.strip() or not prior.strip():
+        raise RequestError(f"--range {words}: write it as path=range, such as optimiser.learning_rate=log(1e-4, 1e-1).")
+    return path.strip(), prior.strip()
+
+
+def _one_data(given: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
+    """DATA, or the studies that are to be joined."""
+    words = tuple(given.get("data") or ())
+    if given.get("merge"):
+        if len(words) < 2:
+            raise RequestError("--merge joins at least two studies: give their folders, and --out for the new one.")
+        return None, words
+    if len(words) > 1:
+        raise RequestError(f"there is one DATA, and {words[1]} is one too many. See gradwise search --help.")
+    return (words[0] if words else None), ()
+
+
+def read_request(given: Mapping[str, Any], study: str | None, sets: list[str], ranges: list[str]) -> Asked:
+    """The request: the command line's words, then those of the study file, or of the folder that is to go on."""
+    given = dict(given)
+    data, sources = _one_data(given)
+    trials = given.pop("trials", None)
+    if trials is not None and given.get("budget") is not None:
+        raise RequestError("--trials and --budget exclude each other: both say how much. Leave one out.")
+    nested = given.get("nested")
+    given |= {"data": data, "nested": None if nested is None else "yes" if nested else "no"}
+    if study is None and given.get("resume") and given.get("out"):
+        kept = folders.working(Path(given["out"])) / STUDY_FILE
+        study = str(kept) if kept.is_file() else None
+    known = tuple(field.name for field in dataclasses.fields(SearchOptions))
+    file: dict[str, Any] = {}
+    if study is not None:
+        file = read_study_file(study, known)
+    recipe = [Assignment(path, value, str(study)) for path, value in (file.pop("recipe", None) or {}).items()]
+    written = dict(file.pop("ranges", None) or {})
+    chosen = chosen_of(SearchOptions, given, file, str(study))
+    if trials is not None:
+        chosen["budget"] = _trials(trials)
+    if sources:
+        chosen["data"] = sources[0]  # of the first study; its own study file says which data
+    more = dict(parse_range(words) for words in ranges)
+    turned = tuple(parse_assignment(words) for words in sets)
+    twice = next((item.path for item in turned if item.path in more), None)
+    if twice:
+        raise RequestError(f"`{twice}` is given to --set and to --range: it stands still or it is searched.")
+    return Asked(SearchOptions(**chosen), tuple(recipe), turned, written, more, str(study or ""), sources)

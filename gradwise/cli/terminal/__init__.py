@@ -1,0 +1,1 @@
+"""What the person at the terminal sees."""

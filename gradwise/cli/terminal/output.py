@@ -1,0 +1,282 @@
+"""What the person at the terminal sees: progress while it runs, a short summary when it is done.
+
+Progress goes to standard error and only to a terminal; results go to standard output. Text that comes from outside
+(names of files, columns and classes) is never read as markup and never moves the cursor.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ...records.finding import Finding
+from ...records.fit import Fit
+from ...records.study import Study
+from ...reporting import verdict, wording
+from ...specs.dataset import Dataset
+from ...specs.search_space import Space
+
+if TYPE_CHECKING:
+    from ...searching.storage.study_file import Budget
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+def score_words(space: Space, dataset: Dataset) -> Callable[[float], str]:
+    """How a trial's score is told: an error rate in percent, a squared error as an error in the target's unit."""
+    kind = getattr(getattr(space.recipe.criterion, "loss", None), "score_by", "loss")
+    if kind == "error":
+        return wording.percent
+    unit = float(np.std(dataset.targets, axis=0).mean()) if dataset.task.kind == "numbers" else 1.0
+    if kind == "squared":
+        return lambda score: wording.number(unit * math.sqrt(score)) if score >= 0 else wording.NOTHING
+    return lambda score: wording.number(unit * score)
+
+
+class Progress:
+    """A line that says what is going on: a phase, and in training the age, the errors and the time left."""
+
+    def __init__(self, shown: bool) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._begun: tuple[float, int] | None = None
+        self._best = math.inf
+        self._length = math.inf
+        self._percent = False
+        self._prefix = ""
+        if shown and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, SpinnerColumn, TextColumn
+            from rich.progress import Progress as Bar
+
+            texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[note]"))
+            columns = (SpinnerColumn(), next(texts), BarColumn(10), next(texts))
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=None, note="")
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def phase(self, text: str) -> None:
+        """Something begins whose length nobody knows."""
+        if self._bar is not None:
+            self._bar.update(self._task, description=wording.clean(text), note="", total=None, completed=0)
+
+    def training(self, prefix: str, *, length: float, percent: bool) -> None:
+        """Training begins: at most `length` examples, with scores that are shares if `percent`."""
+        self._begun, self._best, self._length = None, math.inf, length
+        self._prefix, self._percent = prefix, percent
+        self.phase(f"{prefix}: compiling")
+
+    def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "") -> Watch:
+        """A search begins; what is returned watches it."""
+        self.phase(f"{prefix}search: starting")
+        show = score_words(space, dataset)
+
+        def watch(line: dict[str, Any]) -> None:
+            if self._bar is None:
+                return
+            spent, total = float(line["seconds"]), float(line["total"])
+            by_time = budget.seconds is not None and not math.isfinite(total)
+            whole = f" of {total:.0f}" if math.isfinite(total) else ""
+            pieces = [
+                f"{line['done']}{whole} done",
+                f"{line['running']} running",
+                f"{line['failed']} failed" if line["failed"] else "",
+                f"best {show(line['best'])}",
+                "" if budget.seconds is None else f"{wording.duration(max(0.0, budget.seconds - spent))} left",
+            ]
+            self._bar.update(
+                self._task,
+                description=f"{prefix}{line['phase']}",
+                completed=spent if by_time else line["done"],
+                total=budget.seconds if by_time else max(total, 1) if math.isfinite(total) else None,
+                note="  ".join(filter(None, pieces)),
+            )
+
+        return watch
+
+    def watch(self, line: dict[str, Any]) -> None:
+        """One interval is over; the bar's end is where patience ends unless something better is seen."""
+        if self._bar is None:
+            return
+        age, now = int(line["age_examples"]), time.monotonic()
+        begun, start = self._begun = self._begun or (now, age)
+        end = min(float(line["patience_examples"]), self._length)
+        speed = (age - start) / (now - begun) if now > begun and age > start else math.nan
+        if line["best"]:
+            self._best = line["valid_score"]
+        show = wording.percent if self._percent else wording.number
+        pieces = [  # together with the bar they must fit into 80 columns
+            f"age {wording.age(age)}",
+            f"loss {line['train_loss']:.2g}",
+            f"valid {show(line['valid_score'])}",
+            f"best {show(self._best)}",
+            f"{wording.duration(max(0.0, end - age) / speed)} left" if math.isfinite(speed) else "",
+        ]
+        note = "  ".join(filter(None, pieces))
+        self._bar.update(self._task, description=self._prefix, completed=age, total=max(end, age), note=note)
+
+
+def say(text: str) -> None:
+    """A remark beside the result, on standard error."""
+    print(wording.clean(text), file=sys.stderr)
+
+
+def console() -> Any:
+    from rich.console import Console
+
+    return Console(file=sys.stdout, highlight=False, emoji=False)
+
+
+def grid(rows: Iterable[tuple[Any, ...]], header: tuple[str, ...] = (), right: bool = False) -> Any:
+    """Aligned columns without lines; the first column names, the others tell."""
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = list(rows)
+    width = len(header) or max((len(row) for row in rows), default=1)
+    table = Table(box=None, pad_edge=False, show_header=bool(header), header_style="dim", padding=(0, 2, 0, 0))
+    for number in range(width):
+        table.add_column(
+            header[number] if header else "", justify="right" if right and number else "left", no_wrap=number == 0
+        )
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return table
+
+
+def estimate(record: Fit | Study) -> str:
+    """The cross-validated estimate, where there is one."""
+    study = isinstance(record, Study)
+    plain = record.estimates.get("nested") if isinstance(record, Study) else record.evidence.get("estimate")
+    if not plain:
+        return ""
+    low, high = (wording.in_metric(record.metric, end) for end in plain["interval"])
+    mean = wording.in_metric(record.metric, plain["mean"])
+    count = len(plain["folds"])
+    how = f"{count}-fold double cross-validation: " if study else f"{count}-fold "
+    return f"{how}{wording.metric_name(record.metric)} {mean}, 95 % interval {low} – {high}."
+
+
+def one_line(record: Fit | Study) -> str:
+    """The verdict in one line."""
+    said = verdict(record)
+    return " ".join(filter(None, (f"{said.headline}.", said.interval, estimate(record), said.story)))
+
+
+def _metrics(record: Fit) -> Any:
+    """Every metric of every part that was measured."""
+    from rich.text import Text
+
+    titles = {"train": "training", "valid": "validation", "test": "test"}
+    parts = [part for part in titles if any(math.isfinite(value) for value in record.metrics[part].values())]
+    rows = []
+    for name in dict.fromkeys(name for part in parts for name in record.metrics[part]):
+        style = "bold" if name == record.metric else ""
+        values = [wording.in_metric(name, record.metrics[part].get(name)) for part in parts]
+        rows.append(tuple(Text(text, style) for text in (wording.metric_name(name), *values)))
+    return grid(rows, ("", *(titles[part] for part in parts)), right=True)
+
+
+def _layers(layers: Iterable[Mapping[str, Any]]) -> Any:
+    """How each layer of a pre-trained network was learned."""
+    rows = [
+        (
+            f"layer {layer['layer']}",
+            layer["learner"],
+            wording.whole(layer["units"]),
+            f"{wording.metric_name(layer['metric'])} {wording.number(layer['valid'])}",
+            wording.duration(layer["seconds"]),
+        )
+        for layer in layers
+    ]
+    return grid(rows, ("", "learner", "units", "validation", "time"))
+
+
+def show_findings(out: Any, findings: Iterable[Finding]) -> None:
+    """Findings, the most serious first, each with what to do next."""
+    from rich.text import Text
+
+    colours = {"error": "red", "warning": "yellow"}
+    order = {"error": 0, "warning": 1}
+    for finding in sorted(findings, key=lambda one: order.get(one.level, 2)):
+        text = Text(finding.level, colours.get(finding.level, "cyan"))
+        code = " ".join(filter(None, (finding.code, wording.clean(finding.where))))
+        if code:
+            text.append(f"  {code}", "bold")
+        text.append(f"  {wording.clean(finding.what)}", "default")
+        text.append(f" Next: {wording.clean(finding.next)}" if finding.next else "", "dim")
+        out.print(text)
+
+
+def show_result(record: Fit, folder: Path, report: Path | None) -> None:
+    """The summary of a run: verdict, numbers, findings, and where everything is."""
+    from rich.text import Text
+
+    out = console()
+    said = verdict(record)
+    out.print(Text(said.headline, "bold red" if record.outcome.failed else "bold green"))
+    for line in (said.interval, estimate(record), said.story):
+        if line:
+            out.print(Text(line))
+    out.print()
+    if layers := record.evidence.get("layers"):
+        out.print(_layers(layers))
+        out.print()
+    out.print(_metrics(record))
+    out.print()
+    show_findings(out, record.findings)
+    if report is not None:
+        out.print(Text(f"report   {report}"), soft_wrap=True)
+    out.print(Text(f"predict  gradwise predict {folder} NEW_DATA"), soft_wrap=True)
+
+
+def _readable(value: Any) -> str:
+    return ", ".join(map(_readable, value)) if isinstance(value, list) else wording.setting(value)
+
+
+def show_plan(plan: dict[str, Any]) -> None:
+    """What a run would do, said and not done."""
+    from rich.text import Text
+
+    out = console()
+    out.print(Text("Nothing was trained or written. This is what would be done.", "bold"))
+    columns = plan["data"]["columns"]
+    data = {name: value for name, value in plan["data"].items() if name not in {"columns", "notes"}}
+    out.print()
+    out.print(grid((Text(name, "dim"), _readable(value)) for name, value in data.items()))
+    if columns:
+        out.print()
+        header = ("column", "kind", "missing", "categories")
+        out.print(grid([tuple(wording.clean(value) for value in column.values()) for column in columns], header))
+    for note in plan["data"]["notes"]:
+        out.print(Text(f"  {wording.clean(note)}"))
+    out.print()
+    out.print(grid((Text(name, "dim"), _readable(value)) for name, value in plan["training"].items()))
+    out.print()
+    rows: list[tuple[Any, ...]] = []
+    for choice in plan["recipe"]:
+        path, value = choice["path"], _readable(choice["value"])
+        if "default" not in choice:
+            rows.append((Text(path, "cyan"), Text(value, "cyan"), ""))
+            continue
+        changed = f"default {_readable(choice['default'])}; " if choice["changed"] else ""
+        rows.append((f"  {path}", Text(value, "bold" if changed else ""), Text(changed + choice["about"], "dim")))
+    out.print(grid(rows))
+    out.print()
+    if plan.get("ranges"):
+        out.print(grid(((d["path"], d["range"], d["about"]) for d in plan["ranges"]), ("searched", "range", "")))
+        out.print()
+    out.print(Text(f"repeat   {plan['command']}"), soft_wrap=True)
+    out.print(Text(f"out      {plan['out']} ({plan['folder']})"), soft_wrap=True)

@@ -1,0 +1,105 @@
+"""The summary of a study at the terminal: what won, what its score is worth, the honest error, and what next."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from ...records.study import Study
+from ...reporting import verdict, wording
+from ...reporting.figures.study_figures import names_of, scale_of
+from ...searching.selection.finalists import chosen_from
+from .output import console, estimate, grid, show_findings
+
+_SAID = ("challenge", "comparison", "seeds", "batch_size")
+
+
+def _finite(value: Any) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _validation(study: Study) -> str:
+    """The winner's validation score as it was chosen, and as it would be on fresh examples."""
+    winner, scale = study.winner, scale_of(study)
+    if not _finite(winner.get("score")):
+        return ""
+    if not _finite(winner.get("corrected")):
+        return scale.say(winner["score"])
+    chosen, corrected = scale.say(winner["score"]), scale.say(winner["corrected"])
+    return f"{chosen} as chosen, the best of {len(chosen_from(study.trials))} → {corrected} corrected for that"
+
+
+def _committee(study: Study) -> str:
+    """The committee against its mean member, on the test part."""
+    found = study.committee
+    members = found.get("members") or 0
+    if members < 2:
+        return ""
+    said = f"{members} networks ({found.get('kind')})"
+    alone, together = found.get("mean_member_test"), found.get("test")
+    if _finite(alone) and _finite(together):
+        metric = study.metric
+        said += f": {wording.in_metric(metric, together)} together, {wording.in_metric(metric, alone)} alone on average"
+    return said
+
+
+def _weighted(study: Study) -> str:
+    found = study.estimates.get("weighted") or {}
+    if not _finite(found.get("mean")) or not found.get("contenders"):
+        return ""
+    scale = scale_of(study)
+    spread = (
+        f" ± {scale.say(found['deviation'])}" if _finite(found.get("deviation")) and study.task != "numbers" else ""
+    )
+    return f"{scale.say(found['mean'])}{spread}, weighted over {found['contenders']} contenders"
+
+
+def _values(study: Study) -> list[tuple[str, str]]:
+    short = names_of(study)
+    return [(short.get(path, path), wording.setting(value)) for path, value in study.winner.get("values", {}).items()]
+
+
+def answers(study: Study) -> list[str]:
+    """What was asked instead of a search, or beside it, and answered in a sentence."""
+    said = [(study.analysis.get(name) or {}).get("sentence") for name in _SAID]
+    return [line[:1].upper() + line[1:] for line in said if line]
+
+
+def show_study(study: Study, folder: Path, report: Path | None) -> None:
+    """The summary of a study: verdict, winner, estimates, advice, findings, and where everything is."""
+    from rich.text import Text
+
+    out = console()
+    said = verdict(study)
+    aside = answers(study)
+    failed = study.best is None
+    if study.winner or failed:
+        out.print(Text(said.headline, "bold red" if failed else "bold green"))
+        for line in (said.interval, estimate(study), said.story):
+            if line:
+                out.print(Text(line))
+    for line in aside:
+        out.print(Text(line, "" if study.winner or failed else "bold green"))
+    rows = [
+        *([("winner", f"trial {study.winner['number']}")] if study.winner else []),
+        *((f"  {name}", value) for name, value in _values(study)),
+        ("validation", _validation(study)),
+        ("committee", _committee(study)),
+        ("test", _weighted(study)),
+    ]
+    told = [(Text(name, "dim"), value) for name, value in rows if value]
+    if told:
+        out.print()
+        out.print(grid(told))
+    out.print()
+    advice = (study.analysis.get("advice") or {}).get("sentence")
+    if advice and study.winner:
+        out.print(Text(advice[:1].upper() + advice[1:]))
+    # The advice and the correction are said above; as findings they would be said twice.
+    above = {advice, *(f.what for f in study.findings if f.row == "E2" and f.what.startswith("the winner's"))}
+    show_findings(out, [finding for finding in study.findings if finding.what not in above])
+    if report is not None:
+        out.print(Text(f"report   {report}"), soft_wrap=True)
+    if study.predictor is not None or (folder / "model.safetensors").is_file():
+        out.print(Text(f"predict  gradwise predict {folder} NEW_DATA"), soft_wrap=True)
+    if study.winner:
+        out.print(Text(f"go on    gradwise search --out {folder} --resume --trials +50"), soft_wrap=True)

@@ -1,0 +1,233 @@
+"""Terms that keep most units of a code quiet (row A4): each example uses few features.
+
+    Reconstruction(on_codes=(KlToTarget(3.0),))             the mean activation of each unit near 0.05; codes in (0, 1)
+    Reconstruction(SquaredError(), on_codes=(L1Codes(),))   values at or near 0; for rectifiers and linear codes
+    Reconstruction(on_codes=(StudentT(0.1), BiasPenalty(0.01)))
+
+| name | one example or one batch | for codes |
+|---|---|---|
+| L1Codes | sum_j abs h_j | any; 0 is the resting value |
+| StudentT | sum_j log(1 + h_j^2) | any; 0 is the resting value |
+| SquaredToTarget | sum_j (rho - mean h_j)^2 | any that can have the mean rho |
+| KlToTarget | sum_j KL(rho, mean h_j) | in (0, 1) alone |
+| BiasPenalty | sum_j log(1 + exp b_j) | any, but weights can compensate |
+
+"Quiet" must mean something: a tanh unit rests at 0 but is silent, for a penalty of means, at any balance of +1 and -1.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key, PyTree, Scalar
+
+from ..records.finding import Finding
+from ..runtime.errors import RequestError
+from ..specs.knobs import knob
+from ..specs.priors import LogUniform, Uniform
+from .reconstruction import AbstractCodePenalty
+
+_FAR = 1e4
+_LEAST = 1e-6  # of a mean activation within a logarithm: its slope stays finite in 32 bits
+
+
+def _coefficient(default: float, low: float, high: float) -> Any:
+    return knob(
+        default,
+        allowed="[0, inf)",
+        prior=LogUniform(low, high),
+        row="A4",
+        kind="capacity",
+        off=0.0,
+        about="how much sparsity counts beside the reconstruction of an example",
+    )
+
+
+def _target() -> Any:
+    return knob(
+        0.05,
+        allowed="(0, 1)",
+        prior=Uniform(0.02, 0.2),
+        row="A4",
+        kind="capacity",
+        about="rho, the mean activation that each unit should have",
+    )
+
+
+def _by_example(values: Float[Array, "B h"], weights: Float[Array, " B"]) -> Scalar:
+    """The mean over the slots of sums over the units."""
+    return jnp.sum(weights * jnp.sum(values, axis=1)) / weights.shape[0]
+
+
+def _by_batch(codes: Float[Array, "B h"], weights: Float[Array, " B"]) -> tuple[Float[Array, " h"], Float[Array, ""]]:
+    """The mean of each unit over the examples that are there, and how much of the batch they are."""
+    there = jnp.sum(weights)
+    mean = weights @ codes / jnp.maximum(there, 1e-12)  # a batch of nothing has share 0: no NaN beside it
+    return mean, there / weights.shape[0]
+
+
+def code_activation(model: PyTree) -> Any:
+    """The non-linearity of the code: of a network its last hidden layer's, of a spec the one it declares."""
+    layers = getattr(model, "hidden_layers", ())
+    if layers:
+        return getattr(layers[-1], "activation", None)
+    return getattr(model, "code_activation", None) or getattr(model, "activation", None)
+
+
+def code_range(activation: Any) -> tuple[float, float]:
+    """The least and the largest value of a monotone non-linearity (those at -1e4 and 1e4)."""
+    with jax.ensure_compile_time_eval():
+        low, high = activation(jnp.asarray([-_FAR, _FAR], jnp.float32))
+        return float(low), float(high)
+
+
+def _unfit(name: str, recipe: Any) -> tuple[Finding, ...]:
+    """A warning where the code's units take both signs and level off there: they have no quiet end (tanh)."""
+    activation = code_activation(recipe.model)
+    if activation is None:
+        return ()
+    low, high = code_range(activation)
+    if low >= 0.0 or high >= _FAR / 2:
+        return ()
+    return (
+        Finding(
+            "warning",
+            f"{name} on units of range [{low:.3g}, {high:.3g}] ({type(activation).__name__}): they saturate at both "
+            "signs, so a low mean or a small code is not a sparse one.",
+            row="A4",
+            next="use Sigmoid() or Rectifier() for the code.",
+            code="GW704",
+        ),
+    )
+
+
+class L1Codes(AbstractCodePenalty):
+    """sum_j abs(h_j): the prior of a Laplace density (Olshausen & Field 1996; Bengio 2012, 2.4)."""
+
+    coefficient: float = _coefficient(0.1, 1e-4, 10.0)
+
+    def __call__(
+        self,
+        model: PyTree,
+        inputs: Float[Array, "B ..."],
+        codes: Float[Array, "B h"],
+        weights: Float[Array, " B"],
+        *,
+        key: Key[Array, ""],
+    ) -> Scalar:
+        # The subgradient 0 at 0: a rectifier that is off must not be pushed.
+        return _by_example(jnp.where(codes == 0, 0.0, jnp.abs(codes)), weights)
+
+    def findings_in(self, recipe: Any) -> tuple[Finding, ...]:
+        """A warning where sparsity does not fit the non-linearity."""
+        return _unfit("L1Codes", recipe)
+
+
+class StudentT(AbstractCodePenalty):
+    """sum_j log(1 + h_j^2): the prior of a Student-t density; large values are hardly pushed (Ranzato et al. 2008)."""
+
+    coefficient: float = _coefficient(0.1, 1e-4, 10.0)
+
+    def __call__(
+        self,
+        model: PyTree,
+        inputs: Float[Array, "B ..."],
+        codes: Float[Array, "B h"],
+        weights: Float[Array, " B"],
+        *,
+        key: Key[Array, ""],
+    ) -> Scalar:
+        return _by_example(jnp.log1p(codes**2), weights)
+
+    def findings_in(self, recipe: Any) -> tuple[Finding, ...]:
+        """A warning where sparsity does not fit the non-linearity."""
+        return _unfit("StudentT", recipe)
+
+
+class SquaredToTarget(AbstractCodePenalty):
+    """sum_j (rho - mean_j)^2, mean_j being unit j's mean activation over the mini-batch (Lee, Ekanadham & Ng 2008)."""
+
+    coefficient: float = _coefficient(10.0, 0.1, 1000.0)
+    target: float = _target()
+
+    def __call__(
+        self,
+        model: PyTree,
+        inputs: Float[Array, "B ..."],
+        codes: Float[Array, "B h"],
+        weights: Float[Array, " B"],
+        *,
+        key: Key[Array, ""],
+    ) -> Scalar:
+        mean, share = _by_batch(codes, weights)
+        return share * jnp.sum((self.target - mean) ** 2)
+
+    def findings_in(self, recipe: Any) -> tuple[Finding, ...]:
+        """A warning where sparsity does not fit the non-linearity."""
+        return _unfit("SquaredToTarget", recipe)
+
+
+class KlToTarget(AbstractCodePenalty):
+    """sum_j rho log(rho / mean_j) + (1 - rho) log((1 - rho) / (1 - mean_j)), 0 where every mean is rho (Larochelle &
+    Bengio 2008; Bengio 2012, 2.4, which leaves the constant out). mean_j is unit j's mean over the mini-batch.
+    """
+
+    coefficient: float = _coefficient(3.0, 0.01, 100.0)
+    target: float = _target()
+
+    def __call__(
+        self,
+        model: PyTree,
+        inputs: Float[Array, "B ..."],
+        codes: Float[Array, "B h"],
+        weights: Float[Array, " B"],
+        *,
+        key: Key[Array, ""],
+    ) -> Scalar:
+        activation = code_activation(model)
+        if activation is not None:
+            low, high = code_range(activation)
+            if low < 0.0 or high > 1.0:
+                raise RequestError(
+                    f"KlToTarget takes codes for probabilities, but {type(activation).__name__} units lie in "
+                    f"[{low:.3g}, {high:.3g}]. Use Sigmoid() for the code, or L1Codes or StudentT."
+                )
+        mean, share = _by_batch(codes, weights)
+        # Blended rather than clipped: where every unit is off the slope still points back towards the target.
+        mean = _LEAST + (1.0 - 2.0 * _LEAST) * mean
+        rho = jnp.asarray(self.target)
+        each = rho * (jnp.log(rho) - jnp.log(mean)) + (1.0 - rho) * (jnp.log1p(-rho) - jnp.log1p(-mean))
+        return share * jnp.sum(each)
+
+
+class BiasPenalty(AbstractCodePenalty):
+    """sum_j log(1 + exp b_j) over the code layer's biases: pushes them down until units are off by default, and then no
+    longer (the bias trick of Ranzato et al. 2007, bounded below by 0). Larger weights can compensate.
+    """
+
+    coefficient: float = _coefficient(0.1, 1e-3, 10.0)
+
+    def __call__(
+        self,
+        model: PyTree,
+        inputs: Float[Array, "B ..."],
+        codes: Float[Array, "B h"],
+        weights: Float[Array, " B"],
+        *,
+        key: Key[Array, ""],
+    ) -> Scalar:
+        layers = getattr(model, "hidden_layers", ())
+        if not layers:
+            raise RequestError("BiasPenalty needs a network with `hidden_layers`; this one has none. Use L1Codes.")
+        return jnp.sum(weights) / weights.shape[0] * jnp.sum(jax.nn.softplus(layers[-1].bias))
+
+    def findings_in(self, recipe: Any) -> tuple[Finding, ...]:
+        """That weights can undo it, always; and where it does not fit the non-linearity."""
+        undone = Finding(
+            "note",
+            "a penalty on hidden biases can be undone by weights that grow: look at the mean activation.",
+            row="A4",
+            next="prefer a penalty on the codes themselves, such as KlToTarget.",
+            code="GW704",
+        )
+        return (undone, *_unfit("BiasPenalty", recipe))

@@ -1,0 +1,397 @@
+"""How a Boltzmann machine learns (row A2): examples are made likelier, the machine's own states less likely.
+
+    ContrastiveDivergence(steps=1)             its states begin at the examples (Hinton 2002)
+    PersistentDivergence(chains=100)           its states go on from update to update (Tieleman 2008)
+    FastPersistentDivergence(chains=100)       and are driven about by fast weights (Tieleman and Hinton 2009)
+    JointDivergence(PersistentDivergence())    inputs and classes together, for `LabelRbm`
+
+The gradient of -log p(v) is dF(v) - E[dF(v')] with v' drawn from the machine: a difference of statistics <h v'>, which
+is what is computed here. The scalar returned, mean F(v) - mean F(v'), has this estimate for its gradient; going down it
+is learning, but its value tells nothing. So machines are judged by the pseudo-likelihood (row E20). Momentum is the
+optimiser's: `HeavyBall`.
+"""
+
+import abc
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key, PyTree, Scalar
+
+from ..runtime.errors import RequestError
+from ..runtime.keys import coins
+from ..specs.contracts import AbstractRecalling, AbstractUnsupervised, Batch
+from ..specs.dataset import Task
+from ..specs.knobs import is_off, knob, switch
+from ..specs.priors import Choice, LogUniform, ZeroOr
+from .losses import AbstractLoss, Softmax
+from .penalties import L2, AbstractPenalty
+
+_STEPS: dict[str, Any] = {
+    "allowed": "[1, inf)",
+    "prior": Choice((1, 5, 10)),
+    "row": "A2",
+    "kind": "optimiser",
+    "about": "turns of Gibbs sampling at each update",
+}
+_CHAINS: dict[str, Any] = {
+    "allowed": "[1, inf)",
+    "prior": Choice((20, 100)),
+    "row": "A2",
+    "kind": "optimiser",
+    "about": "states of the machine that are kept from update to update",
+}
+_ENHANCED: dict[str, Any] = {
+    "allowed": (False, True),
+    "prior": Choice((False, True)),
+    "row": "A2",
+    "kind": "optimiser",
+    "about": "the gradient that does not change when the meaning of 0 and 1 is exchanged (Cho et al. 2011)",
+}
+
+
+class Parameters(NamedTuple):
+    """Those of a machine, or a gradient in them."""
+
+    weight: Float[Array, "hidden visible"]
+    hidden_bias: Float[Array, " hidden"]
+    visible_bias: Float[Array, " visible"]
+
+
+class Phases(NamedTuple):
+    """Visible states and the activations of the hidden units: of the examples, then of the machine's own states.
+
+    `weights` are how much each of the latter counts.
+    """
+
+    activation: Float[Array, "n hidden"]
+    own: Float[Array, "m visible"]
+    own_activation: Float[Array, "m hidden"]
+    weights: Float[Array, " m"]
+
+
+@jax.custom_jvp
+def with_gradient(parameters: Parameters, value: Scalar, gradient: Parameters) -> Scalar:
+    """`value`, whose derivative in the parameters is taken to be `gradient`: nothing is differentiated twice."""
+    return value
+
+
+@with_gradient.defjvp
+def _with_gradient_jvp(primals: Any, tangents: Any) -> tuple[Scalar, Scalar]:
+    _, value, gradient = primals
+    slopes = jax.tree.map(lambda slope, move: jnp.sum(slope * move), gradient, tangents[0])
+    return value, sum(slopes, start=jnp.zeros_like(value))
+
+
+def parameters_of(network: PyTree) -> Parameters:
+    return Parameters(network.weight, network.hidden_bias, network.visible_bias)
+
+
+def with_parameters(network: PyTree, parameters: Parameters) -> PyTree:
+    """The network with other parameters."""
+    return eqx.tree_at(lambda one: tuple(parameters_of(one)), network, tuple(parameters))
+
+
+def _held(network: PyTree) -> PyTree:
+    """The network, of which nothing is differentiated."""
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if isinstance(leaf, jax.Array) else leaf, network)
+
+
+def draw_hidden(activation: Float[Array, "n hidden"], key: Key[Array, ""]) -> Float[Array, "n hidden"]:
+    """Hidden states given their activations."""
+    chances = jnp.ravel(jax.nn.sigmoid(activation))
+    return coins(key, chances, chances.shape[0]).reshape(activation.shape).astype(activation.dtype)
+
+
+def walk(network: PyTree, hidden: Float[Array, "n hidden"], steps: int, key: Key[Array, ""]) -> Float[Array, "n d"]:
+    """The visible states that `steps` turns of Gibbs sampling lead to from hidden ones."""
+    last, rest = jr.split(key)
+
+    def turn(hidden: Array, key: Array) -> tuple[Array, None]:
+        down, up = jr.split(key)
+        v = network.draw_visible(hidden, key=down)
+        return draw_hidden(network.hidden_activation(v), up), None
+
+    if steps > 1:
+        hidden, _ = jax.lax.scan(turn, hidden, jr.split(rest, steps - 1))
+    return network.draw_visible(hidden, key=last)
+
+
+def differences(v: Float[Array, "n visible"], weights: Float[Array, " n"], phases: Phases) -> Parameters:
+    """The gradient: statistics of the machine's own states less those of the examples, in one product."""
+    visible = jnp.concatenate([v, phases.own])
+    signs = jnp.concatenate([-weights, phases.weights])
+    hidden = jax.nn.sigmoid(jnp.concatenate([phases.activation, phases.own_activation])) * signs[:, None]
+    return Parameters(hidden.T @ visible, jnp.sum(hidden, axis=0), signs @ visible)
+
+
+def enhanced_gradient(
+    plain: Parameters, visible: Float[Array, " visible"], hidden: Float[Array, " hidden"]
+) -> Parameters:
+    """The enhanced gradient of Cho et al. 2011, from the plain one and the units' means, averaged over both phases.
+
+    dW <- dW - dc v' - h db',   dc <- dc - dW v,   db <- db - h'dW (with the new dW): the first is a difference of
+    covariances, so it does not hear of the biases, and which state of a unit is called 1 does not matter.
+    """
+    weight = plain.weight - jnp.outer(plain.hidden_bias, visible) - jnp.outer(hidden, plain.visible_bias)
+    return Parameters(weight, plain.hidden_bias - weight @ visible, plain.visible_bias - hidden @ weight)
+
+
+def _enhanced(plain: Parameters, v: Array, weights: Array, phases: Phases) -> Parameters:
+    def mean(here: Array, there: Array) -> Array:
+        share = jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny)  # a batch may be empty
+        return 0.5 * (weights @ here + phases.weights @ there) / share
+
+    hidden = mean(jax.nn.sigmoid(phases.activation), jax.nn.sigmoid(phases.own_activation))
+    return enhanced_gradient(plain, mean(v, phases.own), hidden)
+
+
+class AbstractDivergence(AbstractUnsupervised, AbstractRecalling):
+    """Divergences differ in where the machine's own states come from, and in what they remember."""
+
+    needs: ClassVar[tuple[str, ...]] = ("free_energy", "draw_visible")
+    suits: ClassVar[str] = "Rbm"
+
+    enhanced: bool
+    penalties: tuple[AbstractPenalty, ...]
+
+    @abc.abstractmethod
+    def phases(
+        self, network: PyTree, v: Float[Array, "n visible"], weights: Float[Array, " n"], memory: PyTree, key: Array
+    ) -> tuple[Phases, PyTree]:
+        """Both phases for these examples, whose weights sum to their share of the batch, and the memory after them."""
+
+    @abc.abstractmethod
+    def remembered(self, memory: PyTree, gradient: Parameters) -> PyTree:
+        """The memory, once the plain gradient of this update is known."""
+
+    @abc.abstractmethod
+    def begun(self, network: PyTree, v: Float[Array, "n visible"], *, key: Key[Array, ""]) -> PyTree:
+        """The memory before the first update, for a machine and examples of its visible units."""
+
+    def estimate(
+        self, network: PyTree, v: Float[Array, "B visible"], batch: Batch, *, key: Key[Array, ""]
+    ) -> tuple[Scalar, Phases, PyTree]:
+        """The scalar whose gradient is the estimate, for these visible states in place of the batch's inputs."""
+        held = _held(network)
+        weights = batch.weights / batch.weights.shape[0]
+        phases, memory = self.phases(held, v, weights, batch.memory, key)
+        gradient = differences(v, weights, phases)
+        memory = self.remembered(memory, gradient)
+        if self.enhanced:
+            gradient = _enhanced(gradient, v, weights, phases)
+        # An optimiser that does not look at the value does not pay for it: what is not used is not computed.
+        energy = jax.vmap(held.free_energy)
+        value = weights @ energy(v) - phases.weights @ energy(phases.own)
+        return with_gradient(parameters_of(network), value, gradient), phases, memory
+
+    def penalty(self, model: PyTree, batch: Batch) -> Scalar:
+        """(1/B)(B'/T) sum of lambda Omega."""
+        total = jnp.zeros(())
+        share = jnp.sum(batch.present) / (batch.weights.shape[0] * batch.total)
+        for penalty in self.penalties:
+            if not is_off(penalty.coefficient):
+                total += share * penalty.coefficient * penalty(model)
+        return total
+
+    def __call__(
+        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
+    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+        v = batch.inputs.reshape(batch.inputs.shape[0], -1)
+        total, phases, memory = self.estimate(model, v, batch, key=key)
+        turn = jr.key_data(key)[-1]  # one unit an example: enough for a curve
+        losses = _held(model).pseudo_loss(v, units=1, turn=turn, activation=phases.activation)
+        return total + self.penalty(model, batch), {"loss": losses, "score": losses, "memory": memory}
+
+    def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
+        return self.begun(model, inputs.reshape(inputs.shape[0], -1), key=key)
+
+    def examples(
+        self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        told = model.pseudo_loss(inputs.reshape(inputs.shape[0], -1))
+        return told, told
+
+    def measured(self) -> tuple[str, ...]:
+        return ("pseudo_likelihood", "reconstruction_error")
+
+    def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
+        """-log of the pseudo-likelihood; and the squared error of going up and down once by means."""
+        v = inputs.reshape(inputs.shape[0], -1)
+        errors = jnp.sum((model.visible_mean(model.hidden_mean(v)) - v) ** 2, axis=1)
+        return dict(zip(self.measured(), (model.pseudo_loss(v), errors), strict=True))
+
+    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+        pass  # the model's visible units say which inputs they can mean
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return output
+
+    def check_task(self, task: Task) -> None:
+        pass  # whatever the targets are, they are not looked at
+
+
+class ContrastiveDivergence(AbstractDivergence):
+    """CD-k (Hinton 2002): the machine's states are k turns of Gibbs sampling away from the examples.
+
+    Biased, the less the more steps; it lowers -log p(v) without ever visiting states far from the examples.
+    """
+
+    steps: int = switch(1, **_STEPS)
+    enhanced: bool = switch(False, **_ENHANCED)
+    penalties: tuple[AbstractPenalty, ...] = (L2(where="*weight"),)
+
+    def phases(
+        self, network: PyTree, v: Float[Array, "n visible"], weights: Float[Array, " n"], memory: PyTree, key: Array
+    ) -> tuple[Phases, PyTree]:
+        up, rest = jr.split(key)
+        activation = network.hidden_activation(v)
+        own = walk(network, draw_hidden(activation, up), self.steps, rest)
+        return Phases(activation, own, network.hidden_activation(own), weights), None
+
+    def remembered(self, memory: PyTree, gradient: Parameters) -> PyTree:
+        return None
+
+    def begun(self, network: PyTree, v: Float[Array, "n visible"], *, key: Key[Array, ""]) -> PyTree:
+        return None
+
+
+def _begun(network: PyTree, v: Float[Array, "n visible"], chains: int, key: Key[Array, ""]) -> Array:
+    """Hidden states of examples drawn at random: chains begin where there are examples."""
+    which, up = jr.split(key)
+    rows = v[jr.randint(which, (chains,), 0, v.shape[0])]
+    return draw_hidden(network.hidden_activation(rows), up)
+
+
+def _evenly(weights: Float[Array, " n"], chains: int) -> Float[Array, " chains"]:
+    return jnp.broadcast_to(jnp.sum(weights) / chains, (chains,))
+
+
+class PersistentDivergence(AbstractDivergence):
+    """PCD (Tieleman 2008): the machine's states are Markov chains that go on while it learns.
+
+    What is kept is the chains' hidden states, so that an update needs no more products than the statistics do.
+    """
+
+    steps: int = switch(1, **_STEPS)
+    chains: int = switch(100, **_CHAINS)
+    enhanced: bool = switch(False, **_ENHANCED)
+    penalties: tuple[AbstractPenalty, ...] = (L2(where="*weight"),)
+
+    def phases(
+        self, network: PyTree, v: Float[Array, "n visible"], weights: Float[Array, " n"], memory: PyTree, key: Array
+    ) -> tuple[Phases, PyTree]:
+        up, rest = jr.split(key)
+        own = walk(network, memory, self.steps, rest)
+        both = network.hidden_activation(jnp.concatenate([v, own]))
+        activation, own_activation = both[: v.shape[0]], both[v.shape[0] :]
+        phases = Phases(activation, own, own_activation, _evenly(weights, self.chains))
+        return phases, draw_hidden(own_activation, up)
+
+    def remembered(self, memory: PyTree, gradient: Parameters) -> PyTree:
+        return memory
+
+    def begun(self, network: PyTree, v: Float[Array, "n visible"], *, key: Key[Array, ""]) -> PyTree:
+        return _begun(network, v, self.chains, key)
+
+
+class FastPersistentDivergence(AbstractDivergence):
+    """FPCD (Tieleman and Hinton 2009): chains run under W + W_fast, and W_fast <- decay W_fast - fast_rate g.
+
+    The fast weights push chains away from where they have just been, at a constant rate, so that they mix however
+    slowly the machine itself still learns. They have biases alike, and begin at 0.
+    """
+
+    steps: int = switch(1, **_STEPS)
+    chains: int = switch(100, **_CHAINS)
+    fast_rate: float = knob(
+        0.01,
+        allowed="[0, inf)",
+        prior=LogUniform(1e-3, 0.1),
+        row="A2",
+        about="the learning rate of the fast weights, which does not decay",
+    )
+    decay: float = knob(
+        0.95, allowed="[0, 1)", prior=Choice((0.95,)), row="A2", about="what an update leaves of the fast weights"
+    )
+    enhanced: bool = switch(False, **_ENHANCED)
+    penalties: tuple[AbstractPenalty, ...] = (L2(where="*weight"),)
+
+    def phases(
+        self, network: PyTree, v: Float[Array, "n visible"], weights: Float[Array, " n"], memory: PyTree, key: Array
+    ) -> tuple[Phases, PyTree]:
+        up, rest = jr.split(key)
+        hidden, fast = memory
+        driven = with_parameters(network, jax.tree.map(jnp.add, parameters_of(network), fast))
+        own = walk(driven, hidden, self.steps, rest)
+        own_activation = driven.hidden_activation(own)
+        phases = Phases(network.hidden_activation(v), own, own_activation, _evenly(weights, self.chains))
+        return phases, (draw_hidden(own_activation, up), fast)
+
+    def remembered(self, memory: PyTree, gradient: Parameters) -> PyTree:
+        hidden, fast = memory
+        renewed = jax.tree.map(
+            lambda old, slope: (self.decay * old - self.fast_rate * slope).astype(old.dtype), fast, gradient
+        )
+        return hidden, renewed
+
+    def begun(self, network: PyTree, v: Float[Array, "n visible"], *, key: Key[Array, ""]) -> PyTree:
+        return _begun(network, v, self.chains, key), jax.tree.map(jnp.zeros_like, parameters_of(network))
+
+
+class JointDivergence(AbstractRecalling):
+    """Learns p(x, y), inputs and class together, by any divergence; with `discriminative`, p(y | x) beside it.
+
+    The criterion is the divergence plus `discriminative` times -log p(y | x), which for a `LabelRbm` has a closed form
+    (the hybrid of Larochelle and Bengio 2008). It is judged by how it classifies.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("joined",)
+    suits: ClassVar[str] = "LabelRbm"
+
+    divergence: AbstractDivergence = ContrastiveDivergence()
+    discriminative: float = knob(
+        0.0,
+        allowed="[0, inf)",
+        prior=ZeroOr(LogUniform(0.1, 100.0)),
+        row="A2",
+        kind="model",
+        off=0.0,
+        about="the weight of -log p(class | inputs) beside the divergence",
+    )
+    loss: AbstractLoss = Softmax()
+
+    def __call__(
+        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
+    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+        joined = model.joined(batch.inputs, batch.targets)
+        total, _, memory = self.divergence.estimate(model.joint, joined, batch, key=key)
+        outputs = jax.vmap(model)(batch.inputs)
+        losses = jax.vmap(self.loss.loss)(outputs, batch.targets)
+        if not is_off(self.discriminative):
+            total += self.discriminative * jnp.sum(batch.weights * losses) / batch.weights.shape[0]
+        scores = jax.vmap(self.loss.score)(outputs, batch.targets)
+        terms = {"loss": losses, "score": scores, "memory": memory}
+        return total + self.divergence.penalty(model, batch), terms
+
+    def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
+        unknown = model.joined(inputs, jnp.full(inputs.shape[0], -1))
+        return self.divergence.begun(model.joint, unknown, key=key)
+
+    def examples(
+        self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        outputs = jax.vmap(model)(inputs)
+        return jax.vmap(self.loss.score)(outputs, targets), jax.vmap(self.loss.loss)(outputs, targets)
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return self.loss.link(output)
+
+    def check_task(self, task: Task) -> None:
+        if task.kind != "classes" or self.loss.task() != "classes":
+            raise RequestError(
+                f"JointDivergence learns inputs and classes together, but the target holds {task.kind}. "
+                "Use a divergence of the inputs alone, as PersistentDivergence, or --task classes."
+            )

@@ -1,0 +1,154 @@
+"""Losses are negative log-likelihoods of the output model (row D7), computed in the log domain (row B7).
+
+| loss | output model | target of one example |
+|---|---|---|
+| Softmax | multinomial | the index of a class |
+| Sigmoid | independent binomials | k labels, each 0 or 1 |
+| Gaussian | normal, linear outputs | k numbers |
+"""
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+from ..specs.knobs import Spec, is_off, knob, switch
+from ..specs.priors import Choice, Uniform, ZeroOr
+
+_SMOOTHING: dict[str, Any] = {
+    "allowed": "[0, 1)",
+    "prior": ZeroOr(Uniform(0.01, 0.2)),
+    "row": "J9",
+    "kind": "model",
+    "off": 0.0,
+    "about": "the share of each target's probability that is spread evenly",
+}
+
+
+class AbstractLoss(Spec):
+    @abc.abstractmethod
+    def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        """The negative log-likelihood of one example."""
+
+    @abc.abstractmethod
+    def score(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        """What early stopping looks at: 0 or 1 for a class, the squared error for numbers."""
+
+    @abc.abstractmethod
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The prediction."""
+
+    @abc.abstractmethod
+    def task(self) -> str:
+        """The kind of task it learns."""
+
+
+class AbstractRooted(AbstractLoss):
+    """A loss that knows a root of its curvature, so that Gauss-Newton methods need no k x k matrix."""
+
+    @abc.abstractmethod
+    def root(self, output: Float[Array, " k"], target: Array, noise: Float[Array, " k"]) -> Float[Array, " k"]:
+        """S noise, where S S' is the second derivative of the loss in the output."""
+
+
+class Softmax(AbstractRooted):
+    """-log P(class), P = softmax(output)."""
+
+    label_smoothing: float = knob(0.0, **_SMOOTHING)
+    score_by: str = switch(
+        "error",
+        allowed=("error", "loss"),
+        prior=Choice(("error", "loss")),
+        row="C6",
+        kind="optimiser",
+        about="what early stopping looks at; the loss breaks the ties of the error",
+    )
+
+    def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        logs = jax.nn.log_softmax(output)
+        exact = -jnp.sum(jnp.where(jnp.arange(output.shape[0]) == target, logs, 0.0))
+        if is_off(self.label_smoothing):
+            return exact
+        return (1.0 - self.label_smoothing) * exact - self.label_smoothing * jnp.mean(logs)
+
+    def score(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        if self.score_by == "loss":
+            return -jax.nn.log_softmax(output)[target]
+        return (jnp.argmax(output) != target).astype(jnp.float32)
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return jax.nn.softmax(output)
+
+    def root(self, output: Float[Array, " k"], target: Array, noise: Float[Array, " k"]) -> Float[Array, " k"]:
+        chances = jax.nn.softmax(output)  # S = (I - p 1') diag(sqrt p), so that S S' = diag(p) - p p'
+        spread = jnp.sqrt(chances) * noise
+        return spread - chances * jnp.sum(spread)
+
+    def task(self) -> str:
+        return "classes"
+
+
+class Sigmoid(AbstractRooted):
+    """-sum over the labels of log P(label), P = sigmoid(output)."""
+
+    label_smoothing: float = knob(0.0, **_SMOOTHING)
+    score_by: str = switch(
+        "error",
+        allowed=("error", "loss"),
+        prior=Choice(("error", "loss")),
+        row="C6",
+        kind="optimiser",
+        about="what early stopping looks at; the loss breaks the ties of the error",
+    )
+
+    def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        if not is_off(self.label_smoothing):
+            target = target * (1.0 - self.label_smoothing) + 0.5 * self.label_smoothing
+        # log(1 + e^a) - t a, where softplus does not overflow
+        return jnp.sum(jax.nn.softplus(output) - target * output)
+
+    def score(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        if self.score_by == "loss":
+            return jnp.mean(jax.nn.softplus(output) - target * output)
+        return jnp.mean(((output > 0) != (target > 0.5)).astype(jnp.float32))
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return jax.nn.sigmoid(output)
+
+    def root(self, output: Float[Array, " k"], target: Array, noise: Float[Array, " k"]) -> Float[Array, " k"]:
+        chances = jax.nn.sigmoid(output)
+        return jnp.sqrt(chances * (1.0 - chances)) * noise
+
+    def task(self) -> str:
+        return "labels"
+
+
+class Gaussian(AbstractRooted):
+    """Half the squared error, summed over the outputs: normal densities of unit variance, without their constant."""
+
+    score_by: str = switch(
+        "squared",
+        allowed=("squared", "absolute"),
+        prior=Choice(("squared", "absolute")),
+        row="C6",
+        kind="optimiser",
+        about="what early stopping looks at",
+    )
+
+    def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        return 0.5 * jnp.sum((output - target) ** 2)
+
+    def score(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        error = output - target
+        return jnp.mean(jnp.abs(error)) if self.score_by == "absolute" else jnp.mean(error**2)
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return output
+
+    def root(self, output: Float[Array, " k"], target: Array, noise: Float[Array, " k"]) -> Float[Array, " k"]:
+        return noise
+
+    def task(self) -> str:
+        return "numbers"

@@ -1,0 +1,80 @@
+"""Weight decay as a prior (row D2): L2 is a Gaussian one of variance 1/(2 lambda), L1 a Laplace one of scale 1/lambda.
+
+    L2(coefficient=1.0)                          all weights, no biases
+    L1(coefficient=0.1, where="output.weight")   output weights only
+    (L2(0.1, where="layers.0.*"), L2(1.0, where="output.weight"))   a coefficient of its own for each layer
+
+A penalty's coefficient belongs to the *sum* of the losses over the training set, so its meaning does not change with
+the mini-batch size; the criterion divides by T beside its averaged loss.
+"""
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree, Scalar
+
+from ..runtime.errors import RequestError, nearest
+from ..specs.knobs import Spec, knob, switch
+from ..specs.paths import matching, named_leaves, trainable
+from ..specs.priors import LogUniform, ZeroOr
+
+_COEFFICIENT: dict[str, Any] = {
+    "allowed": "[0, inf)",
+    "prior": ZeroOr(LogUniform(1e-4, 100.0)),
+    "row": "D2",
+    "kind": "capacity",
+    "off": 0.0,
+    "about": "lambda beside the summed loss; 0 by default, since early stopping does its work",
+}
+_WHERE: dict[str, Any] = {
+    "row": "D2",
+    "kind": "model",
+    "about": "which parameters, by path: weights only unless said otherwise",
+}
+
+
+class AbstractPenalty(Spec):
+    coefficient: float
+
+    @abc.abstractmethod
+    def __call__(self, model: PyTree) -> Scalar:
+        """The penalty Omega, without its coefficient."""
+
+
+def chosen(model: PyTree, where: str) -> list[jax.Array]:
+    """The trainable parameters whose paths match."""
+    parameters, _ = trainable(model)
+    named = named_leaves(parameters)
+    marks = jax.tree.leaves(matching(parameters, where))
+    found = [leaf for (_, leaf), mark in zip(named, marks, strict=True) if mark]
+    if not found:
+        names = [name for name, _ in named]
+        raise RequestError(f"no parameter matches the penalty's `where={where!r}`.{nearest(where, names)}")
+    return found
+
+
+def _absolute(values: jax.Array) -> jax.Array:
+    """|w| with the subgradient 0 at 0: a weight that is not there (a padded one) must not be pushed away from 0."""
+    return jnp.where(values == 0, 0.0, jnp.abs(values))
+
+
+class L2(AbstractPenalty):
+    """The sum of squares."""
+
+    coefficient: float = knob(0.0, **_COEFFICIENT)
+    where: str = switch("*.weight", **_WHERE)
+
+    def __call__(self, model: PyTree) -> Scalar:
+        return sum((jnp.sum(leaf**2) for leaf in chosen(model, self.where)), start=jnp.zeros(()))
+
+
+class L1(AbstractPenalty):
+    """The sum of absolute values, by its subgradient: values hover around 0 rather than reach it."""
+
+    coefficient: float = knob(0.0, **_COEFFICIENT)
+    where: str = switch("*.weight", **_WHERE)
+
+    def __call__(self, model: PyTree) -> Scalar:
+        return sum((jnp.sum(_absolute(leaf)) for leaf in chosen(model, self.where)), start=jnp.zeros(()))

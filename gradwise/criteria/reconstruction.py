@@ -1,0 +1,222 @@
+"""What an auto-encoder minimises: how far the reconstruction is from the input, and what holds its code back.
+
+    Reconstruction()                                             plain, inputs in [0, 1]
+    Reconstruction(corruption=Masking(0.25))                     denoising (row A5)
+    Reconstruction(on_codes=(Contraction(0.1),))                 contractive (row A6)
+    Reconstruction(SquaredError(), on_codes=(KlToTarget(3.0),))  sparse (row A4), any real inputs
+
+The loss is summed over the inputs of an example, as the chapter writes it, and averaged over examples.
+
+A code can copy a clean input without knowing anything of it, and a larger one copies better. So an auto-encoder of any
+kind is *judged* by how well it repairs inputs spoilt in one fixed way, `judged_by` (row E20): one question for all.
+"""
+
+import abc
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key, PyTree, Scalar
+
+from ..runtime.errors import RequestError
+from ..specs.contracts import AbstractUnsupervised, Batch, apply_batch
+from ..specs.dataset import Task
+from ..specs.knobs import Spec, is_off, knob
+from ..specs.priors import Choice
+from .corruption import AbstractCorruption, Clean, Masking
+from .penalties import L2, AbstractPenalty
+
+
+class AbstractReconstructionLoss(Spec):
+    """The distance between an input and what the decoder made, input by input, and the decoder's non-linearity."""
+
+    @abc.abstractmethod
+    def elements(self, output: Float[Array, " d"], target: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The loss of each input."""
+
+    @abc.abstractmethod
+    def link(self, output: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The reconstruction that a decoder's output stands for."""
+
+    @abc.abstractmethod
+    def check_range(self, low: float, high: float) -> None:
+        """Refuses inputs of this range that it cannot mean, in one line."""
+
+
+def refuse_outside_unit(what: str, low: float, high: float) -> None:
+    """Refuses inputs outside [0, 1] for something that takes them for probabilities."""
+    if low < 0.0 or high > 1.0:
+        raise RequestError(
+            f"{what} takes inputs in [0, 1], but the scaled ones lie in [{low:.4g}, {high:.4g}]. "
+            "Scale with `--set scaler=UnitRange`, or use a squared error and Gaussian units."
+        )
+
+
+@jax.custom_jvp
+def _softplus(a: Array) -> Array:
+    """log(1 + e^a), finite for every a. With its slope told it costs one exponential each way: 4 % of an update."""
+    return jnp.maximum(a, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(a)))
+
+
+@_softplus.defjvp
+def _softplus_slope(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _softplus(primals[0]), jax.nn.sigmoid(primals[0]) * tangents[0]
+
+
+class CrossEntropy(AbstractReconstructionLoss):
+    """Each input in [0, 1] as a probability, the output as its log-odds: exact where the sigmoid is saturated."""
+
+    def elements(self, output: Float[Array, " d"], target: Float[Array, " d"]) -> Float[Array, " d"]:
+        return _softplus(output) - target * output
+
+    def link(self, output: Float[Array, " d"]) -> Float[Array, " d"]:
+        return jax.nn.sigmoid(output)
+
+    def check_range(self, low: float, high: float) -> None:
+        refuse_outside_unit("the cross-entropy of a reconstruction", low, high)
+
+
+class SquaredError(AbstractReconstructionLoss):
+    """(r - x)^2 with linear outputs: for inputs of any range."""
+
+    def elements(self, output: Float[Array, " d"], target: Float[Array, " d"]) -> Float[Array, " d"]:
+        return (output - target) ** 2
+
+    def link(self, output: Float[Array, " d"]) -> Float[Array, " d"]:
+        return output
+
+    def check_range(self, low: float, high: float) -> None:
+        pass  # any number will do
+
+
+class SquaredSigmoid(AbstractReconstructionLoss):
+    """(r - x)^2 with sigmoid outputs: for inputs in [0, 1] whose squared error is what counts."""
+
+    def elements(self, output: Float[Array, " d"], target: Float[Array, " d"]) -> Float[Array, " d"]:
+        return (jax.nn.sigmoid(output) - target) ** 2
+
+    def link(self, output: Float[Array, " d"]) -> Float[Array, " d"]:
+        return jax.nn.sigmoid(output)
+
+    def check_range(self, low: float, high: float) -> None:
+        refuse_outside_unit("a reconstruction by sigmoid units", low, high)
+
+
+class AbstractCodePenalty(Spec):
+    """A term on the codes of a batch, or on how they answer to the input."""
+
+    coefficient: float
+
+    @abc.abstractmethod
+    def __call__(
+        self,
+        model: PyTree,
+        inputs: Float[Array, "B ..."],
+        codes: Float[Array, "B h"],
+        weights: Float[Array, " B"],
+        *,
+        key: Key[Array, ""],
+    ) -> Scalar:
+        """The mean over the batch's slots, each example by its weight, without the coefficient.
+
+        `codes` are those of the inputs as they were encoded, spoilt or not; unused slots have weight 0. A penalty that
+        knows which models it does not suit says so in `findings_in(recipe)`.
+        """
+
+
+class Reconstruction(AbstractUnsupervised):
+    """The loss of the reconstruction, the terms on codes, and penalties on parameters.
+
+    With a corruption, `on_touched` and `on_clean` weigh the inputs it touched and those it left: (1, 0.5) is the double
+    and (1, 0) the full emphasis of Vincent et al. 2010.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("decode",)
+    suits: ClassVar[str] = "AutoEncoder"
+
+    loss: AbstractReconstructionLoss = CrossEntropy()
+    corruption: AbstractCorruption = Clean()
+    on_codes: tuple[AbstractCodePenalty, ...] = ()
+    penalties: tuple[AbstractPenalty, ...] = (L2(),)
+    on_touched: float = knob(
+        1.0,
+        allowed="[0, inf)",
+        prior=Choice((1.0,)),
+        row="A5",
+        kind="model",
+        off=1.0,
+        about="the weight of the inputs that the corruption touched",
+    )
+    on_clean: float = knob(
+        1.0,
+        allowed="[0, inf)",
+        prior=Choice((1.0, 0.5, 0.0)),
+        row="A5",
+        kind="model",
+        off=1.0,
+        about="the weight of the inputs that the corruption left as they were",
+    )
+    judged_by: AbstractCorruption = Masking(0.25)
+
+    def __call__(
+        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
+    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+        noise, inner, term_key = jr.split(key, 3)
+        spoilt, touched = self.corruption(batch.inputs, key=noise)
+        codes = apply_batch(model, spoilt, inner)
+        elements = self._elements(model, codes, batch.inputs)
+        if not isinstance(self.corruption, Clean) and not (is_off(self.on_touched) and is_off(self.on_clean)):
+            emphasis = jnp.where(touched, self.on_touched, self.on_clean)
+            elements = emphasis.reshape(elements.shape) * elements
+        losses = jnp.sum(elements, axis=1)
+        slots = batch.weights.shape[0]
+        total = jnp.sum(batch.weights * losses) / slots
+        for number, term in enumerate(self.on_codes):
+            if not is_off(term.coefficient):
+                drawn = jr.fold_in(term_key, number)
+                total += term.coefficient * term(model, spoilt, codes, batch.weights, key=drawn)
+        share = jnp.sum(batch.present) / (slots * batch.total)
+        for penalty in self.penalties:
+            if not is_off(penalty.coefficient):
+                total += share * penalty.coefficient * penalty(model)
+        return total, {"loss": losses, "score": losses}
+
+    def _elements(self, model: PyTree, codes: Float[Array, "n h"], inputs: Float[Array, "n ..."]) -> Array:
+        outputs = jax.vmap(model.decode)(codes)
+        return jax.vmap(self.loss.elements)(outputs, inputs.reshape(inputs.shape[0], -1))
+
+    def examples(
+        self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        found = self.measures(model, inputs)
+        return found["denoising_error"], found["reconstruction_error"]
+
+    def measured(self) -> tuple[str, ...]:
+        return ("denoising_error", "reconstruction_error")
+
+    def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
+        spoilt, _ = self.judged_by(inputs, key=jr.key(0))  # one noise for all: scores differ by the model alone
+        errors = (
+            jnp.sum(self._elements(model, apply_batch(model, given, None), inputs), axis=1)
+            for given in (spoilt, inputs)
+        )
+        return dict(zip(self.measured(), errors, strict=True))
+
+    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+        self.loss.check_range(float(jnp.min(inputs)), float(jnp.max(inputs)))
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return output
+
+    def check_task(self, task: Task) -> None:
+        pass  # whatever the targets are, they are not looked at
+
+    def reconstruct(self, model: PyTree, inputs: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+        """The reconstructions of clean inputs."""
+        return jax.vmap(lambda x: self.loss.link(model.decode(model(x))))(inputs)
+
+
+def unit_range(inputs: Any) -> bool:
+    """Whether all inputs lie in [0, 1], so that they can be taken for probabilities."""
+    return bool(jnp.min(inputs) >= 0.0) and bool(jnp.max(inputs) <= 1.0)

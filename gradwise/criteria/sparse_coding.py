@@ -1,0 +1,99 @@
+"""What sparse coding minimises: the energy of each example at its own best code (row A10).
+
+    Recipe(model=SparseCoding(units=256), criterion=SparseCode(), ...)
+    Recipe(model=PredictiveSparse(units=256), criterion=SparseCode(), ...)
+
+The network says what the energy is: `codes(inputs)` minimises `energy(inputs, codes)`. At the least energy its
+derivative in the code is 0, so the gradient of the least energy in the parameters is the gradient with the code held
+still (the envelope theorem): nothing is differentiated through the iterations.
+
+More atoms and a smaller penalty always lower that energy on new examples too, as they copy better. So a dictionary is
+*judged*, as auto-encoders are, by how well it repairs inputs spoilt in one fixed way (row E20).
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key, PyTree, Scalar
+
+from ..runtime.errors import RequestError
+from ..specs.contracts import AbstractUnsupervised, Batch, apply_batch
+from ..specs.dataset import Task
+from ..specs.knobs import is_off
+from .corruption import AbstractCorruption, Masking
+from .penalties import AbstractPenalty
+
+
+def _held(model: PyTree) -> PyTree:
+    """The model as numbers: stopped here and not behind the codes, no tangent is carried through the iterations."""
+    arrays, rest = eqx.partition(model, eqx.is_inexact_array)
+    return eqx.combine(jax.lax.stop_gradient(arrays), rest)
+
+
+def _flat(inputs: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+    return inputs.reshape(inputs.shape[0], -1)
+
+
+class SparseCode(AbstractUnsupervised):
+    """The mean of min over z of energy(x, z), and penalties on parameters.
+
+    `denoising_error` is the squared error, summed over inputs, of an input repaired by the network's own features;
+    `energy` is what is minimised; `active_share` is the share of the code that is not 0.
+    """
+
+    penalties: tuple[AbstractPenalty, ...] = ()
+    judged_by: AbstractCorruption = Masking(0.25)
+
+    def __call__(
+        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
+    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+        _check_model(model)
+        inputs = _flat(batch.inputs)
+        losses = model.energy(inputs, _held(model).codes(inputs))
+        slots = batch.weights.shape[0]
+        total = jnp.sum(batch.weights * losses) / slots
+        share = jnp.sum(batch.present) / (slots * batch.total)
+        for penalty in self.penalties:
+            if not is_off(penalty.coefficient):
+                total += share * penalty.coefficient * penalty(model)
+        return total, {"loss": losses, "score": losses}
+
+    def measured(self) -> tuple[str, ...]:
+        return ("denoising_error", "energy", "active_share")
+
+    def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
+        _check_model(model)
+        clean = _flat(inputs)
+        spoilt, _ = self.judged_by(inputs, key=jr.key(0))  # one noise for all: scores differ by the model alone
+        repaired = model.decode(apply_batch(model, spoilt, None))
+        codes = model.codes(clean)
+        found = (
+            jnp.sum((repaired - clean) ** 2, axis=1),
+            model.energy(clean, codes),
+            jnp.mean(codes != 0, axis=1, dtype=clean.dtype),
+        )
+        return dict(zip(self.measured(), found, strict=True))
+
+    def examples(
+        self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        found = self.measures(model, inputs)
+        return found["denoising_error"], found["energy"]
+
+    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+        pass  # any numbers will do
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return output
+
+    def check_task(self, task: Task) -> None:
+        pass  # whatever the targets are, they are not looked at
+
+
+def _check_model(model: PyTree) -> None:
+    if not (hasattr(model, "codes") and hasattr(model, "energy")):
+        raise RequestError(
+            f"`SparseCode` trains `SparseCoding` or `PredictiveSparse`; the model is {type(model).__name__}. "
+            "For an auto-encoder use `Reconstruction`."
+        )

@@ -1,0 +1,98 @@
+"""The criterion: a loss on targets, and penalties on parameters.
+
+    Supervised(Softmax())
+    Supervised(Softmax(label_smoothing=0.1), penalties=(L2(1.0), L1(0.1, where="layers.0.weight")), mixup=0.2)
+
+For a mini-batch with B slots, B' of them in use, out of T training examples it is
+
+    (1/B) [ sum of the B' losses + (B'/T) sum of lambda Omega ],
+
+so that over one epoch every example and every penalty counts exactly as in the whole criterion, divided by B, and
+the optimum does not move with B (row D2).
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key, PyTree, Scalar
+
+from ..runtime.errors import RequestError
+from ..specs.contracts import AbstractSummed, Batch, apply_batch
+from ..specs.dataset import Task
+from ..specs.knobs import is_off, knob
+from ..specs.priors import Uniform, ZeroOr
+from .losses import AbstractLoss, AbstractRooted
+from .penalties import L1, L2, AbstractPenalty
+
+
+class Supervised(AbstractSummed):
+    """Loss on targets plus penalties. With `mixup`, alpha of Beta(alpha, alpha), examples are blended in pairs."""
+
+    loss: AbstractLoss
+    penalties: tuple[AbstractPenalty, ...] = (L2(), L1())
+    mixup: float = knob(
+        0.0,
+        allowed="[0, inf)",
+        prior=ZeroOr(Uniform(0.05, 1.0)),
+        row="J9",
+        kind="model",
+        off=0.0,
+        about="alpha of the Beta distribution from which blends of two examples are drawn",
+    )
+
+    def __call__(
+        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
+    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+        if is_off(self.mixup):
+            outputs = apply_batch(model, batch.inputs, key)
+            losses = jax.vmap(self.loss.loss)(outputs, batch.targets)
+        else:
+            outputs, losses = self._blended(model, batch, key)
+        slots = batch.weights.shape[0]
+        terms = {"loss": losses, "score": jax.vmap(self.loss.score)(outputs, batch.targets)}
+        share = jnp.sum(batch.present) / (slots * batch.total)
+        return jnp.sum(batch.weights * losses) / slots + share * self.of_parameters(model), terms
+
+    def of_output(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        return self.loss.loss(output, target)
+
+    def of_parameters(self, model: PyTree) -> Scalar:
+        total = jnp.zeros(())
+        for penalty in self.penalties:
+            if not is_off(penalty.coefficient):
+                total += penalty.coefficient * penalty(model)
+        return total
+
+    def not_summed(self) -> str:
+        return "" if is_off(self.mixup) else "mixup blends examples in pairs. Set `criterion.mixup` to 0."
+
+    def curvature_root(self) -> Callable[..., Float[Array, " k"]] | None:
+        return self.loss.root if isinstance(self.loss, AbstractRooted) else None
+
+    def _blended(self, model: PyTree, batch: Batch, key: Key[Array, ""]) -> tuple[Array, Array]:
+        """Outputs and losses where each example is blended with the one that stands before it in the batch."""
+        amount, network = jr.split(key)
+        blend = jr.beta(amount, self.mixup, self.mixup)
+        inputs = blend * batch.inputs + (1.0 - blend) * jnp.roll(batch.inputs, 1, axis=0)
+        outputs = apply_batch(model, inputs, network)
+        own = jax.vmap(self.loss.loss)(outputs, batch.targets)
+        other = jax.vmap(self.loss.loss)(outputs, jnp.roll(batch.targets, 1, axis=0))
+        return outputs, blend * own + (1.0 - blend) * other
+
+    def examples(
+        self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        outputs = apply_batch(model, inputs, None)
+        return jax.vmap(self.loss.score)(outputs, targets), jax.vmap(self.loss.loss)(outputs, targets)
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return self.loss.link(output)
+
+    def check_task(self, task: Task) -> None:
+        if self.loss.task() != task.kind:
+            raise RequestError(
+                f"the loss {type(self.loss).__name__} learns {self.loss.task()}, but the target holds {task.kind}. "
+                f"Use the default recipe for {task.kind}, or --task {self.loss.task()}."
+            )

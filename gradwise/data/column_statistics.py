@@ -1,0 +1,193 @@
+"""Statistics of columns in bounded memory, dense or sparse, with missing values: what scalers are fitted by.
+
+They are NumPy's own: a line or two each, and importing scikit-learn would take longer than most fits here.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..runtime.errors import RequestError
+from ..specs.dataset import Column
+
+BLOCK = 2**22  # numbers worked on at once: 32 MB
+EXACT = 2048  # principal components of more rows and columns than this are found iteratively
+
+
+def is_sparse(inputs: Any) -> bool:
+    return hasattr(inputs, "toarray")
+
+
+def names_of(columns: Sequence[Column], picked: Sequence[int]) -> str:
+    """A few columns by name, or as they are indexed where they have none."""
+    named = [f"`{columns[j].name}`" if columns else f"X[:, {j}]" for j in picked[:5]]
+    return ", ".join(named) + (f" and {len(picked) - 5} more" if len(picked) > 5 else "")
+
+
+def constant_note(constant: np.ndarray, columns: Sequence[Column]) -> tuple[str, ...]:
+    picked = np.flatnonzero(constant).tolist()
+    if not picked:
+        return ()
+    words = ("is", "becomes") if len(picked) == 1 else ("are", "become")
+    return (f"{names_of(columns, picked)} {words[0]} constant in the training part and {words[1]} 0",)
+
+
+def refuse_infinite(infinite: np.ndarray, columns: Sequence[Column], start: int = 0) -> None:
+    """Says which columns, the first of them being `start`, hold what no scale can hold."""
+    if infinite.any():
+        names = names_of(columns, (start + np.flatnonzero(infinite)).tolist())
+        raise RequestError(f"{names} holds infinite values. Replace them, or leave them empty to be taken as missing.")
+
+
+def blocks(inputs: Any, columns: Sequence[Column]) -> Iterator[np.ndarray]:
+    """All rows of a few columns at a time, in 64 bits: memory stays bounded for any shape, dense or sparse."""
+    categories = [j for j, column in enumerate(columns) if column.kind == "category"]
+    if categories:
+        raise RequestError(
+            f"{names_of(columns, categories)} holds categories, which have no scale. "
+            "Wrap the scaler: `Columns(numbers=...)`, or use `Automatic()`."
+        )
+    sparse = is_sparse(inputs)
+    table = inputs.tocsc() if sparse else inputs.reshape(inputs.shape[0], -1)
+    width = max(1, BLOCK // inputs.shape[0])
+    for start in range(0, table.shape[1], width):
+        block = table[:, start : start + width]
+        block = np.asarray(block.toarray() if sparse else block, np.float64)
+        refuse_infinite(np.isinf(block).any(0), columns, start)
+        yield block
+
+
+def measure(
+    inputs: Any, columns: Sequence[Column], statistic: Callable[[np.ndarray], tuple[np.ndarray, ...]]
+) -> list[np.ndarray]:
+    """Statistics by column, each of shape (..., columns)."""
+    pieces = [statistic(block) for block in blocks(inputs, columns)]
+    return [np.concatenate(piece, axis=-1) for piece in zip(*pieces, strict=True)]
+
+
+def range_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest value of each column, 0 and 0 if all are missing."""
+    return np.nan_to_num(np.fmin.reduce(block, axis=0)), np.nan_to_num(np.fmax.reduce(block, axis=0))
+
+
+def mean_of(block: np.ndarray) -> np.ndarray:
+    """The mean of each column over the values that are there, 0 if none is."""
+    total = block.sum(0)
+    if not np.isnan(total).any():
+        return total / block.shape[0]
+    present = ~np.isnan(block)
+    return np.where(present, block, 0.0).sum(0) / np.maximum(present.sum(0), 1)
+
+
+def middle_of(block: np.ndarray) -> np.ndarray:
+    """The mean again, but within the range to the last bit: a gap filled with it leaves a constant column constant."""
+    return np.clip(mean_of(block), *range_of(block))
+
+
+def spread_of(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and half-width of a range; the latter is 0 where the ends differ by rounding alone."""
+    centre, half = low / 2 + high / 2, high / 2 - low / 2
+    return centre, np.where(half > 8 * np.finfo(float).eps * np.abs(centre), half, 0.0)
+
+
+def moments_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each column; the deviation of a constant column is 0, not nearly so.
+
+    Columns are first brought into [-1, 1], so that neither 1e200 nor 1e9 + 1e-3 loses its digits.
+    """
+    centre, half = spread_of(*range_of(block))
+    unit = (block - centre) / np.where(half > 0, half, 1.0)
+    mean = mean_of(unit)
+    return centre + half * mean, half * np.sqrt(mean_of(np.square(unit - mean)))
+
+
+def knots_of(block: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Quantiles of each column at `count` even steps, and twice the mid-rank of each: ties share the middle of theirs.
+
+    Ten rows a quantile suffice: of more rows evenly spaced ones are sorted, and the ends are those of all rows.
+    """
+    low, high = range_of(block)
+    sample = np.sort(block[:: max(1, block.shape[0] // (10 * count))], axis=0)  # missing values come last
+    present = np.maximum((~np.isnan(sample)).sum(0), 1)
+    index = np.arange(count)[:, None]
+    place, remainder = np.divmod(index * (present - 1), count - 1)  # whole numbers, so that ties stay ties
+    lower = np.take_along_axis(sample, place, 0)
+    upper = np.take_along_axis(sample, np.minimum(place + 1, present - 1), 0)
+    knots = lower + remainder / (count - 1) * (upper - lower)
+    knots = np.where(np.isnan(knots), low, knots)
+    knots[0], knots[-1] = low, high
+    knots = np.maximum.accumulate(knots, axis=0)
+    new = np.vstack([np.ones((1, knots.shape[1]), bool), knots[1:] > knots[:-1]])
+    ends = np.vstack([new[1:], np.ones((1, knots.shape[1]), bool)])
+    first = np.maximum.accumulate(np.where(new, index, 0), axis=0)
+    last = np.minimum.accumulate(np.where(ends, index, count)[::-1], axis=0)[::-1]
+    return knots, first + last
+
+
+def _centred_blocks(inputs: Any, columns: Sequence[Column]) -> Iterator[np.ndarray]:
+    for block in blocks(inputs, columns):
+        centred = block - middle_of(block)
+        yield np.where(np.isnan(centred), 0.0, centred)
+
+
+def _centred_rows(inputs: Any, mean: np.ndarray) -> Iterator[np.ndarray]:
+    size = max(1, BLOCK // len(mean))
+    for start in range(0, inputs.shape[0], size):
+        rows = inputs[start : start + size]
+        centred = np.asarray(rows.toarray() if is_sparse(rows) else rows, np.float64).reshape(-1, len(mean)) - mean
+        yield np.where(np.isnan(centred), 0.0, centred)
+
+
+def _largest(matrix: np.ndarray, kept: int) -> tuple[np.ndarray, np.ndarray]:
+    values, vectors = np.linalg.eigh(matrix)
+    return values[::-1][:kept], vectors[:, ::-1][:, :kept]
+
+
+def _by_rows(inputs: Any, columns: Sequence[Column], kept: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """From the products of rows with rows: for fewer rows than columns."""
+    products = sum((block @ block.T for block in _centred_blocks(inputs, columns)), np.zeros((inputs.shape[0],) * 2))
+    values, vectors = _largest(products, kept)
+    lengths = np.sqrt(np.maximum(values, 0.0))
+    axes = np.concatenate([block.T @ vectors for block in _centred_blocks(inputs, columns)])
+    return values, axes / np.where(lengths > 0, lengths, 1.0), float(np.trace(products))
+
+
+def _by_columns(inputs: Any, mean: np.ndarray, kept: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """From the products of columns with columns: for fewer columns than rows."""
+    products = sum((rows.T @ rows for rows in _centred_rows(inputs, mean)), np.zeros((len(mean),) * 2))
+    return *_largest(products, kept), float(np.trace(products))
+
+
+def _by_lanczos(inputs: Any, mean: np.ndarray, kept: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """The largest components alone, by products with vectors: for many rows and many columns."""
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    size = len(mean)
+
+    def product(vector: np.ndarray) -> np.ndarray:
+        return sum((rows.T @ (rows @ vector) for rows in _centred_rows(inputs, mean)), np.zeros(vector.shape))
+
+    total = sum(float((rows**2).sum()) for rows in _centred_rows(inputs, mean))
+    operator: Any = LinearOperator((size, size), matvec=product, dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(size)  # any start will do; the same one gives the same axes
+    values, vectors = eigsh(operator, k=min(kept, 512, size - 1), v0=start)
+    return values[::-1], vectors[:, ::-1], total
+
+
+def principal_axes(
+    inputs: Any, columns: Sequence[Column], kept: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Mean of the columns, sums of squares along the first axes, the axes themselves as columns, and the sum of all.
+
+    No matrix of all columns by all columns is formed unless there are few of them.
+    """
+    (mean,) = measure(inputs, columns, lambda block: (middle_of(block),))
+    if inputs.shape[0] < len(mean) and inputs.shape[0] <= EXACT:
+        values, axes, total = _by_rows(inputs, columns, kept)
+    elif len(mean) <= EXACT:
+        values, axes, total = _by_columns(inputs, mean, kept)
+    else:
+        values, axes, total = _by_lanczos(inputs, mean, kept)
+    # The largest entry of an axis is positive, so that the sign does not depend on the way it was found.
+    return mean, values, axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]), total

@@ -1,0 +1,170 @@
+"""What scalers learn: maps from raw examples to the network's inputs, as data that can be saved.
+
+Each `map` is written once for NumPy and for JAX (`library`), on examples with any leading axes. No field is a
+function, so a fitted scaler is written with the network and read back to the last bit.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from ..specs.contracts import FittedScaler
+
+
+class Affine(FittedScaler):
+    """(x - shift) / scale."""
+
+    shift: np.ndarray
+    scale: np.ndarray
+    middle: np.ndarray
+    notes: tuple[str, ...] = eqx.field(static=True)
+
+    def map(self, examples: Any, library: Any) -> Any:
+        scaled = (examples - self.shift) / self.scale
+        return library.where(library.isnan(scaled), self.middle, scaled)
+
+    def describe(self) -> list[str]:
+        return list(self.notes)
+
+
+class Bounded(FittedScaler):
+    """(x - low) / (high - low), held within [0, 1]."""
+
+    low: np.ndarray
+    spread: np.ndarray
+    middle: np.ndarray
+    notes: tuple[str, ...] = eqx.field(static=True)
+
+    def map(self, examples: Any, library: Any) -> Any:
+        scaled = library.clip((examples - self.low) / self.spread, 0.0, 1.0)
+        return library.where(library.isnan(scaled), self.middle, scaled)
+
+    def describe(self) -> list[str]:
+        return list(self.notes)
+
+
+class Logarithmic(FittedScaler):
+    """sign(x) log(1 + |x|)."""
+
+    middle: np.ndarray
+
+    def map(self, examples: Any, library: Any) -> Any:
+        scaled = library.sign(examples) * library.log1p(library.abs(examples))
+        return library.where(library.isnan(scaled), self.middle, scaled)
+
+    def describe(self) -> list[str]:
+        return []
+
+
+class Rooted(FittedScaler):
+    """sign(x) sqrt(|x|)."""
+
+    middle: np.ndarray
+
+    def map(self, examples: Any, library: Any) -> Any:
+        scaled = library.sign(examples) * library.sqrt(library.abs(examples))
+        return library.where(library.isnan(scaled), self.middle, scaled)
+
+    def describe(self) -> list[str]:
+        return []
+
+
+class Interpolated(FittedScaler):
+    """Each column through its own broken line of `knots` (Q, columns) and `scores`, straight on with `slope`."""
+
+    knots: np.ndarray
+    scores: np.ndarray
+    slope: np.ndarray
+    middle: np.ndarray
+    notes: tuple[str, ...] = eqx.field(static=True)
+
+    def map(self, examples: Any, library: Any) -> Any:
+        count, width = self.knots.shape
+        x = examples.reshape(-1, width)
+        knots, scores = library.asarray(self.knots).ravel(), library.asarray(self.scores).ravel()
+        # The last knot that is not above x, for all columns at once: a binary search by halving steps, which in
+        # NumPy is as fast as `interp` column by column, and needs no second version for JAX.
+        columns = np.arange(width)
+        place, last = library.zeros(x.shape, int) + columns, (count - 2) * width + columns
+        step = 1 << max(0, (count - 2).bit_length() - 1)
+        while step:
+            ahead = library.minimum(place + step * width, last)
+            place = library.where(library.take(knots, ahead) <= x, ahead, place)
+            step //= 2
+        left, right = library.take(knots, place), library.take(knots, place + width)
+        low, high = library.take(scores, place), library.take(scores, place + width)
+        part = library.clip((x - left) / library.where(right > left, right - left, 1.0), 0.0, 1.0)
+        beyond = x - library.clip(x, self.knots[0], self.knots[-1])
+        scaled = low + part * (high - low) + self.slope * beyond
+        return library.where(library.isnan(x), self.middle, scaled).reshape(examples.shape)
+
+    def describe(self) -> list[str]:
+        return list(self.notes)
+
+
+class Projection(FittedScaler):
+    """(x - mean) @ axes, of examples laid out as one row of this `shape`."""
+
+    mean: np.ndarray
+    axes: np.ndarray
+    shape: tuple[int, ...] = eqx.field(static=True)
+    notes: tuple[str, ...] = eqx.field(static=True)
+
+    def map(self, examples: Any, library: Any) -> Any:
+        lead = examples.shape[: examples.ndim - len(self.shape)]
+        centred = examples.reshape(*lead, len(self.mean)) - self.mean
+        return library.where(library.isnan(centred), 0.0, centred) @ self.axes
+
+    def describe(self) -> list[str]:
+        return list(self.notes)
+
+
+class OneOfSeveral(FittedScaler):
+    """Slot s is 1 if column `column[s]` holds `code[s]`; the code NaN stands for a missing value."""
+
+    column: np.ndarray
+    code: np.ndarray
+    notes: tuple[str, ...] = eqx.field(static=True)
+
+    def map(self, examples: Any, library: Any) -> Any:
+        values = examples[..., self.column]
+        same = (values == self.code) | (library.isnan(values) & library.isnan(self.code))
+        return same.astype(examples.dtype)
+
+    def describe(self) -> list[str]:
+        return list(self.notes)
+
+
+class Chained(FittedScaler):
+    """One after the other."""
+
+    steps: tuple[FittedScaler, ...]
+
+    def map(self, examples: Any, library: Any) -> Any:
+        for step in self.steps:
+            examples = step.map(examples, library)
+        return examples
+
+    def describe(self) -> list[str]:
+        return list(dict.fromkeys(note for step in self.steps for note in step.describe()))
+
+
+class Beside(FittedScaler):
+    """Some columns through each scaler, then 1 where the `indicated` columns are missing, side by side."""
+
+    columns: tuple[np.ndarray, ...]
+    scalers: tuple[FittedScaler, ...]
+    indicated: np.ndarray
+    notes: tuple[str, ...] = eqx.field(static=True)
+
+    def map(self, examples: Any, library: Any) -> Any:
+        pieces = [
+            scaler.map(examples[..., picked], library)
+            for picked, scaler in zip(self.columns, self.scalers, strict=True)
+        ]
+        missing = library.isnan(examples[..., self.indicated]).astype(examples.dtype)
+        return library.concatenate([*pieces, missing], axis=-1)
+
+    def describe(self) -> list[str]:
+        return [*self.notes, *(note for scaler in self.scalers for note in scaler.describe())]

@@ -1,0 +1,1 @@
+"""Reading: named sets and files of every format become a `Dataset`."""

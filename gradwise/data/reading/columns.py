@@ -1,0 +1,234 @@
+"""One column of a table as it came, and the three ways to look at it: as numbers, as words, as moments.
+
+    Field("age", array).numbers()        float64, NaN where missing
+    Field("colour", array).words         which word each row holds, and the words
+    Field("when", array).moments         datetime64, NaT where missing; None when these are no dates
+
+Arrow's types are the common ground: delimited text, Parquet and pandas frames all come as Arrow arrays.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from ...runtime.errors import RequestError
+from .delimited import MISSING
+
+DATE_PARTS = ("year", "month", "day", "weekday", "hour")
+_DATE_LIKE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}\D|\d{4}[-/]\d{1,2}[-/]\d{1,2}$|\d{1,2}[./]\d{1,2}[./]\d{4}")
+_TIMES = ("", " %H:%M", " %H:%M:%S")
+_DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
+
+
+def word(value: Any) -> str:
+    """A value as the text that names its category; whole floats drop their point, so that 1 and 1.0 agree."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def _iso(text: str) -> datetime.datetime | None:
+    try:
+        moment = datetime.datetime.fromisoformat(text.replace("/", "-"))
+    except ValueError:
+        parts = re.fullmatch(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(.*)", text)
+        if parts is None:
+            return None
+        year, month, day, rest = parts.groups()
+        try:
+            moment = datetime.datetime.fromisoformat(f"{year}-{month:0>2}-{day:0>2}{rest}")
+        except ValueError:
+            return None
+    return moment if moment.tzinfo is None else moment.astimezone(datetime.UTC).replace(tzinfo=None)
+
+
+def _by_format(day: str, text: str) -> datetime.datetime | None:
+    for time in _TIMES:
+        try:
+            return datetime.datetime.strptime(text, day + time)
+        except ValueError:
+            continue
+    return None
+
+
+def parse_dates(texts: list[str]) -> list[datetime.datetime] | None:
+    """These texts as dates: ISO 8601, or 31.1.2024, or 31/1/2024 where day and month cannot be confused."""
+    readings = []
+    readers: list[Callable[[str], datetime.datetime | None]] = [_iso, *(partial(_by_format, day) for day in _DAYS)]
+    for read in readers:
+        moments = []
+        for text in texts:
+            moment = read(text)
+            if moment is None:
+                break
+            moments.append(moment)
+        else:
+            readings.append(moments)
+            if read is _iso:
+                break
+    return readings[0] if len(readings) == 1 else None
+
+
+def date_part(moments: np.ndarray, part: str) -> np.ndarray:
+    """Year, month (1 to 12), day (1 to 31), weekday (Monday 0) or hour of each moment; NaN where it is missing."""
+    days = moments.astype("datetime64[D]")
+    months = moments.astype("datetime64[M]")
+    if part == "year":
+        values = moments.astype("datetime64[Y]").astype(np.int64) + 1970
+    elif part == "month":
+        values = months.astype(np.int64) % 12 + 1
+    elif part == "day":
+        values = (days - months.astype("datetime64[D]")).astype(np.int64) + 1
+    elif part == "weekday":
+        values = (days.astype(np.int64) + 3) % 7
+    else:
+        values = moments.astype("datetime64[h]").astype(np.int64) % 24
+    return np.where(np.isnat(moments), np.nan, values.astype(np.float64))
+
+
+class Field:
+    """One column of a table; `array` is a chunked Arrow array."""
+
+    def __init__(self, name: str, array: Any) -> None:
+        self.name = name
+        self.array = array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @cached_property
+    def nature(self) -> str:
+        """What the values are: "integer", "real", "boolean", "text", "date", "declared" (as categories) or "other"."""
+        import pyarrow.types as types
+
+        kind = self.array.type
+        tests = (
+            ("integer", types.is_integer),
+            ("real", types.is_floating),
+            ("real", types.is_null),  # nothing but missing values
+            ("boolean", types.is_boolean),
+            ("text", types.is_string),
+            ("text", types.is_large_string),
+            ("text", types.is_string_view),
+            ("declared", types.is_dictionary),
+            ("date", types.is_date),
+            ("date", types.is_timestamp),
+            ("real", types.is_decimal),
+            ("real", types.is_time),
+            ("real", types.is_duration),
+        )
+        return next((nature for nature, test in tests if test(kind)), "other")
+
+    def plain(self) -> Field:
+        """The same values without their declaration as categories."""
+        return Field(self.name, self.array.cast(self.array.type.value_type)) if self.nature == "declared" else self
+
+    @cached_property
+    def words(self) -> tuple[np.ndarray, list[str]]:
+        """For each row the index of its word (-1 where missing), and the distinct words in order."""
+        if self.nature == "other":
+            raise RequestError(f"column `{self.name}` holds {self.array.type} values, which are no categories.")
+        encoded = self.array
+        if self.nature != "declared":
+            encoded = encoded.dictionary_encode()
+        chunks = encoded.unify_dictionaries().chunks
+        if not chunks:
+            return np.zeros(0, np.int64), []
+        # Widened first: a Parquet file may hold its codes in an unsigned type, which has no -1.
+        codes = np.concatenate([chunk.indices.cast("int64").fill_null(-1).to_numpy() for chunk in chunks])
+        raw = [None if value is None else word(value) for value in chunks[0].dictionary.to_pylist()]
+        distinct = sorted({text for text in raw if text is not None and text not in MISSING})
+        place = {text: index for index, text in enumerate(distinct)}
+        moved = np.array([*(place.get(text, -1) if text is not None else -1 for text in raw), -1], np.int64)
+        return moved[codes], distinct  # code -1 reads the last entry, -1 again
+
+    @cached_property
+    def moments(self) -> np.ndarray | None:
+        """The values as moments in seconds (UTC where they have a zone), or None when they are no dates."""
+        import pyarrow as pa
+
+        if self.nature == "date":
+            return np.asarray(self.array.cast(pa.timestamp("s"), safe=False).to_numpy(), "datetime64[s]")
+        codes, distinct = self.words
+        parsed = parse_dates(distinct)
+        if parsed is None or not distinct:
+            return None
+        known = np.append(np.array(parsed, "datetime64[s]"), np.datetime64("NaT", "s"))
+        return np.asarray(known[codes])
+
+    def looks_dated(self) -> bool:
+        """Whether text is a date by its looks, in all of its values."""
+        _, distinct = self.words
+        return bool(distinct) and all(map(_DATE_LIKE.match, distinct)) and self.moments is not None
+
+    def first(self, code: int) -> int:
+        """The number of the first row, counted from 1, that holds the word of this index."""
+        return int(np.argmax(self.words[0] == code)) + 1
+
+    def natural(self) -> np.ndarray:
+        """Numbers in the type they came in; integers with missing values become floats with NaN."""
+        import pyarrow as pa
+        import pyarrow.types as types
+
+        array = self.array
+        if types.is_null(array.type):
+            return np.full(len(array), np.nan)
+        if types.is_decimal(array.type):
+            array = array.cast(pa.float64())
+        elif types.is_time(array.type) or types.is_duration(array.type):
+            per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[array.type.unit]
+            whole = array.cast(pa.int32() if array.type.bit_width == 32 else pa.int64())
+            return np.asarray(whole.to_numpy(), np.float64) / per_second
+        return np.asarray(array.to_numpy())
+
+    def numbers(self, remedy: str = "") -> np.ndarray:
+        """The values as float64, NaN where missing; refuses a value that is no number."""
+        if self.nature in ("integer", "real"):
+            return np.asarray(self.natural(), np.float64)
+        if self.nature == "date":
+            assert self.moments is not None
+            seconds = self.moments.astype(np.int64).astype(np.float64)
+            return np.where(np.isnat(self.moments), np.nan, seconds)
+        codes, distinct = self.words
+        values = np.full(len(distinct) + 1, np.nan)
+        for index, text in enumerate(distinct):
+            if self.nature == "boolean":
+                values[index] = float(text == "True")
+                continue
+            try:
+                values[index] = float(text)
+            except ValueError:
+                raise RequestError(
+                    f"column `{self.name}`: {text[:40]!r} in data row {self.first(index)} is not a number.{remedy}"
+                ) from None
+        return np.asarray(values[codes])
+
+
+def fields_of(table: Any) -> dict[str, Field]:
+    """The columns of an Arrow table by name."""
+    return {str(name): Field(str(name), table.column(index)) for index, name in enumerate(table.column_names)}
+
+
+def fields_of_frame(frame: Any) -> dict[str, Field]:
+    """The columns of a pandas frame by name."""
+    import pyarrow as pa
+
+    fields = {}
+    for index, name in enumerate(map(str, frame.columns)):
+        series = frame.iloc[:, index]
+        if name in fields:
+            raise RequestError(f"the column name `{name}` appears twice: give each column its own name.")
+        try:
+            array = pa.array(series, from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # values of several kinds in one column: all become text
+            array = pa.array(
+                [None if missing else str(value) for value, missing in zip(series, series.isna(), strict=True)]
+            )
+        fields[name] = Field(name, array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array]))
+    return fields

@@ -1,0 +1,313 @@
+"""Files of every form become one thing, `Loaded`: either a table with named columns or arrays by name.
+
+    load("rows.csv.gz")  ->  a table              load("digits.npz")       ->  arrays X and y
+    load("rows.parquet") ->  a table              load("train.svm")        ->  arrays X (sparse) and y
+    load("rows.npy")     ->  a table x1, x2, ...  load("train-images.idx") ->  arrays X and y, and the official test set
+                                                  load("images.npy")       ->  an array X without a target
+
+Nothing is ever unpickled. Images keep the integers that they are stored as.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import sys
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...runtime.errors import RequestError, nearest
+from . import delimited
+
+FORMATS = ".csv, .tsv, .txt (or .gz of these), .parquet, .npz, .npy, .svm, .libsvm, .idx"
+_IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a file holds: an Arrow table, or arrays by name with the inputs under "X".
+
+    `targets` are those to predict unless the user names others; `others` are arrays in the file that nobody asked
+    for; `headless` says that the table's columns are named by position only, `targetless` that without a word from the
+    user it has no target.
+    """
+
+    name: str
+    table: Any = None
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    targets: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    headless: bool = False
+    targetless: bool = False
+    integers_are_classes: bool = False
+    test: Loaded | None = None
+    notes: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def label(self) -> str:
+        """What messages call it: the path that the user gave, or the name."""
+        return self.source or self.name
+
+
+def form_of(name: str) -> str:
+    """The form that a file's name promises: "text", "parquet", "npz", "npy", "svm", "idx", or nothing known."""
+    bare = name.lower().removesuffix(".gz")
+    if bare.endswith(("-ubyte", ".idx")) or re.search(r"idx\d-ubyte$", bare):
+        return "idx"
+    endings = {"csv": "text", "tsv": "text", "txt": "text", "svm": "svm", "libsvm": "svm", "svmlight": "svm"}
+    packed = {"parquet": "parquet", "npz": "npz", "npy": "npy"}
+    ending = bare.rpartition(".")[2] if "." in bare else ""
+    return endings.get(ending, "") or (packed.get(ending, "") if bare == name.lower() else "")
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's content, decompressed if need be."""
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise RequestError(f"{path} cannot be read: {problem.strerror or problem}.") from None
+    if data[:2] != b"\x1f\x8b":
+        return data
+    try:
+        return gzip.decompress(data)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise RequestError(f"{path} is a damaged gzip file (cut short, perhaps): fetch or write it again.") from None
+
+
+def check_file(path: Path) -> None:
+    """Refuses a path that leads to no file and names the nearest that does."""
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder: name one file in it.")
+    if not path.exists():
+        folder = path.parent
+        if not folder.is_dir():
+            raise RequestError(f"there is no file {path}: the folder {folder} does not exist.")
+        files = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and form_of(entry.name))
+        raise RequestError(f"there is no file {path}.{nearest(path.name, files)}")
+
+
+def _text(data: bytes, label: str, name: str, text: Collection[str], counted: bool) -> Loaded:
+    parsed = delimited.parse(data, label, text, counted)
+    return Loaded(name, parsed.table, headless=parsed.headless, notes=parsed.notes)
+
+
+def _parquet(path: Path) -> Loaded:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            table = file.read()
+    except (pa.ArrowException, OSError) as problem:
+        reason = " ".join(str(problem).split())[:120]
+        raise RequestError(f"{path} is not a sound Parquet file ({reason}): write it again.") from None
+    twice = [name for name, count in Counter(table.column_names).items() if count > 1]
+    if twice:
+        raise RequestError(f"{path}: the column name `{twice[0]}` appears twice. Give each column its own name.")
+    index = [name for name in table.column_names if re.fullmatch(r"__index_level_\d+__", name)]
+    return Loaded(path.stem, table.drop_columns(index) if index else table)
+
+
+def native(array: np.ndarray) -> np.ndarray:
+    """The same numbers in the byte order and the precision that this machine computes in."""
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        return array.astype(np.float64)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+_DAMAGED = (ValueError, OSError, EOFError, MemoryError, RuntimeError, zlib.error, zipfile.BadZipFile)
+
+
+def _numpy_file(file: Any, path: Path) -> Any:
+    try:
+        return np.load(file, allow_pickle=False)
+    except _DAMAGED as problem:
+        if "Object" in str(problem):
+            raise RequestError(
+                f"{path} holds Python objects, which gradwise never unpickles: save numbers or text."
+            ) from None
+        raise RequestError(
+            f"{path} is not a sound NumPy file: write it again with numpy.savez or numpy.save."
+        ) from None
+
+
+def _npz(file: Any, path: Path, wanted: Collection[str]) -> Loaded:
+    archive = _numpy_file(file, path)
+    if isinstance(archive, np.ndarray):
+        raise RequestError(f"{path} holds one array without a name: call it .npy, or save X and y with numpy.savez.")
+    arrays = {}
+    with archive:
+        names = tuple(archive.files)
+        if "X" not in names:
+            raise RequestError(f"{path} has no array `X`; it holds {', '.join(names) or 'nothing'}.")
+        for name in dict.fromkeys(["X", *wanted]):
+            if name not in names:
+                continue
+            try:
+                arrays[name] = native(archive[name])
+            except _DAMAGED as problem:
+                if "Object" in str(problem):
+                    raise RequestError(
+                        f"{path}: the array `{name}` holds Python objects, which gradwise never unpickles. Save "
+                        f"numbers or text, for instance {name}.astype(float) or {name}.astype(str)."
+                    ) from None
+                raise RequestError(f"{path}: the array `{name}` is damaged: write the file again.") from None
+    others = tuple(name for name in names if name not in arrays)
+    # X alone has no target; another array beside it may be the one, and the user must say so.
+    targets = ("y",) if "y" in arrays or len(names) > 1 else ()
+    return Loaded(path.stem, arrays=arrays, targets=targets, others=others, integers_are_classes=True)
+
+
+def _npy(file: Any, path: Path) -> Loaded:
+    import pyarrow as pa
+
+    array = _numpy_file(file, path)
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise RequestError(f"{path} is an archive of arrays: call it .npz.")
+    if not 2 <= array.ndim <= 4 or array.dtype.kind not in "biuf":
+        raise RequestError(
+            f"{path} holds {array.dtype} of shape {array.shape}: an .npy file is a table of numbers with two "
+            "dimensions, with columns x1, x2, ..., or images without a target; save inputs and targets apart as X and "
+            "y in an .npz."
+        )
+    if array.ndim > 2:
+        return Loaded(path.stem, arrays={"X": native(array)})
+    columns = np.ascontiguousarray(native(array).T)
+    names = [f"x{index + 1}" for index in range(len(columns))]
+    note = f"the columns are called x1 to x{len(names)}"
+    return Loaded(path.stem, pa.table(list(columns), names=names), headless=True, targetless=True, notes=(note,))
+
+
+def _numpy(path: Path, wanted: Collection[str]) -> Loaded:
+    """An `.npz` or an `.npy`; the file is opened here because NumPy leaves it open when it is damaged."""
+    try:
+        file = path.open("rb")
+    except OSError as problem:
+        raise RequestError(f"{path} cannot be read: {problem.strerror}.") from None
+    with file:
+        return _npy(file, path) if form_of(path.name) == "npy" else _npz(file, path, wanted)
+
+
+def _svm(paths: list[Path]) -> Loaded:
+    """A sparse file, read together with its test file so that both agree where the numbering of columns starts."""
+    from sklearn.datasets import load_svmlight_files
+
+    data = [read_bytes(one) for one in paths]
+    for one, content in zip(paths, data, strict=True):
+        if not content.strip():
+            raise RequestError(f"{one} is empty: each line is a target and then index:value pairs.")
+    try:
+        parts = load_svmlight_files([io.BytesIO(content) for content in data])
+    except (ValueError, OverflowError, UnicodeDecodeError) as problem:
+        reason = " ".join(str(problem).split())[:120]
+        raise RequestError(
+            f"{paths[0]} is not in svmlight form ({reason}): each line is a target and then index:value pairs."
+        ) from None
+    loaded: Loaded | None = None
+    for index in range(len(paths) - 1, -1, -1):
+        inputs, targets = parts[2 * index], parts[2 * index + 1]
+        if np.all(targets % 1 == 0):
+            targets = targets.astype(np.int64)
+        name = paths[index].name.partition(".")[0]
+        loaded = Loaded(name, arrays={"X": inputs, "y": targets}, targets=("y",), test=loaded)
+    assert loaded is not None
+    return loaded
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """The array in an IDX file."""
+    data = read_bytes(path)
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES or not 1 <= data[3] <= 4:
+        raise RequestError(f"{path} is not an IDX file: it does not start with 0, 0, type, dimensions.")
+    start = 4 + 4 * data[3]
+    shape = tuple(int.from_bytes(data[at : at + 4], "big") for at in range(4, start, 4))
+    kind = np.dtype(_IDX_TYPES[data[2]])
+    need = start + int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    if len(data) != need:
+        raise RequestError(f"{path} is damaged: its header promises {need} bytes and it has {len(data)}.")
+    values = np.frombuffer(data, kind, offset=start).reshape(shape)
+    return native(values)
+
+
+def _either(path: Path) -> Path | None:
+    """The file, compressed or not."""
+    bare = path.name.removesuffix(".gz")
+    return next((one for one in (path, path.with_name(bare), path.with_name(bare + ".gz")) if one.is_file()), None)
+
+
+def _idx_pair(path: Path, labelled: bool) -> Loaded:
+    images = read_idx(path)
+    name = path.name.partition(".")[0]
+    if not labelled:
+        return Loaded(name, arrays={"X": images})
+    if images.ndim < 2:
+        raise RequestError(f"{path} holds labels: name the images file, and its labels are found beside it.")
+    if "images" not in path.name:
+        raise RequestError(
+            f"{path}: an images file has `images` in its name, so that its labels can be found beside it."
+        )
+    beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1"))
+    labels = _either(beside)
+    if labels is None:
+        raise RequestError(
+            f"{path} has no labels: there is no file {beside.name} beside it. Learn features without: --unsupervised."
+        )
+    arrays = {"X": images, "y": read_idx(labels)}
+    return Loaded(name, arrays=arrays, targets=("y",), integers_are_classes=True)
+
+
+def load_idx(path: Path, labelled: bool = True) -> Loaded:
+    """Images with the labels beside them, and the official test set when this is a training file that has one."""
+    loaded = _idx_pair(path, labelled)
+    if labelled and "train" in path.name:
+        test = _either(path.with_name(path.name.replace("train", "t10k")))
+        if test is not None:
+            return replace(loaded, test=_idx_pair(test, True), notes=(f"the official test set is {test.name}",))
+    return loaded
+
+
+def _load_path(path: Path, wanted: Collection[str], text: Collection[str], counted: bool) -> Loaded:
+    check_file(path)
+    form = form_of(path.name) if path.is_file() else "text"  # a pipe has no ending: it carries text
+    if form == "text":
+        return _text(read_bytes(path), str(path), path.name.partition(".")[0], text, counted)
+    if form == "parquet":
+        return _parquet(path)
+    if form in ("npz", "npy"):
+        return _numpy(path, wanted)
+    if form == "svm":
+        return _svm([path])
+    if form == "idx":
+        return load_idx(path, labelled=bool(wanted))
+    raise RequestError(f"{path} is not a file that gradwise reads, by its ending: it reads {FORMATS}.")
+
+
+def load(source: str, wanted: Collection[str] = ("y",), text: Collection[str] = (), counted: bool = False) -> Loaded:
+    """What a file or standard input ("-") holds.
+
+    `wanted` are the arrays to read beside X, `text` the columns of delimited files to keep as text; `counted` says that
+    its columns are named by position.
+    """
+    if source == "-":
+        loaded = _text(sys.stdin.buffer.read(), "standard input", "stdin", text, counted)
+        return replace(loaded, source="standard input")
+    return replace(_load_path(Path(source), wanted, text, counted), source=source)
+
+
+def load_pair(source: str, test: str, wanted: Collection[str] = ("y",), text: Collection[str] = ()) -> Loaded:
+    """A training file and its test file."""
+    if form_of(source) == form_of(test) == "svm":
+        check_file(Path(source))
+        check_file(Path(test))
+        return _svm([Path(source), Path(test)])
+    return replace(load(source, wanted, text), test=load(test, wanted, text))

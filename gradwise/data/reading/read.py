@@ -1,0 +1,379 @@
+"""Reading: a named set, a file or standard input becomes a `Dataset`; new rows become inputs under a saved schema.
+
+    read("houses.csv", Request(targets=("price",), drop=("id",)))
+    read("digits", Request())
+    read("faces.npy", Request())                                     no target: the inputs themselves are learned
+    read("houses.csv", Request(unsupervised=True))                   all columns are inputs
+    read_rows("new.csv", dataset.columns, dataset.shape)
+
+A column given as `group`, `time` or `weight` serves the split or the loss and is no input. In particular a time that
+orders the split is none: every value in the test part would lie beyond what training saw.
+In an array file these names, and `targets`, are names of arrays.
+
+An array file without a target sets the task `Inputs` by itself; in a table without one the target was more likely
+forgotten, so `unsupervised` must be asked for. With it a target that is named or known is left out altogether.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...runtime.errors import RequestError, nearest
+from ...specs.dataset import Column, Dataset, Inputs, Task
+from . import files, named_sets
+from .columns import Field, fields_of
+from .files import Loaded
+from .tables import Encoded, check_kinds, check_names, encode, from_frame, infer, listed, missing_notes, source_of
+from .targets import Target, of_array, of_field, under, understand
+
+__all__ = ["Encoded", "Request", "Rows", "from_frame", "read", "read_rows"]
+
+FEWEST_ROWS = 5  # one to validate, one to test and three to train
+
+
+@dataclass(frozen=True)
+class Request:
+    """How to read, as the user asked."""
+
+    targets: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    task: str | None = None
+    group: str | None = None
+    time: str | None = None
+    weight: str | None = None
+    test: str | None = None
+    unsupervised: bool = False
+
+    @property
+    def helpers(self) -> dict[str, str]:
+        """The columns that are neither inputs nor targets, by the option that names them."""
+        given = {"--group": self.group, "--time": self.time, "--weight": self.weight}
+        return {option: name for option, name in given.items() if name is not None}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """New rows under a saved schema. `unseen` counts, by column, the categories that training never saw."""
+
+    inputs: Any
+    unseen: Mapping[str, int]
+    table: Any = None
+
+    @cached_property
+    def frame(self) -> Any:
+        """The rows as they came, as a pandas frame, or None for arrays."""
+        return None if self.table is None else self.table.to_pandas()
+
+
+def _load(
+    source: str, wanted: Sequence[str], text: Sequence[str], test: str | None = None, counted: bool = False
+) -> Loaded:
+    """The source by its name: a named set, or a file with its test file."""
+    path = Path(source)
+    try:
+        exists = path.exists()
+    except OSError as problem:
+        raise RequestError(f"`{source[:60]}...` is no name of a file: {problem.strerror}.") from None
+    if source in named_sets.NAMES and not path.is_file():
+        loaded = named_sets.load(source)
+        return loaded if test is None else replace(loaded, test=files.load(test, wanted, text))
+    if source != "-" and not exists and not files.form_of(path.name) and path.name == source:
+        hint = nearest(source, [*named_sets.NAMES, *(entry.name for entry in Path().iterdir() if entry.is_file())])
+        suggestion = hint if "Did you" in hint else ""
+        names = ", ".join(named_sets.NAMES)
+        raise RequestError(f"there is neither a file nor a named set `{source}`.{suggestion} Named sets: {names}.")
+    if test is not None:
+        return files.load_pair(source, test, wanted, text)
+    return files.load(source, wanted, text, counted)
+
+
+def _check_roles(request: Request, targets: Sequence[str]) -> None:
+    """Refuses a column with two roles that exclude each other."""
+    roles: dict[str, str] = {}
+    for option, names in (
+        ("--target", targets),
+        ("--drop", request.drop),
+        *((option, (name,)) for option, name in request.helpers.items()),
+    ):
+        for name in names:
+            if roles.get(name) == option:
+                raise RequestError(f"`{name}` is given to {option} twice.")
+            if name in roles and {option, roles[name]} != {"--group", "--time"}:
+                raise RequestError(f"`{name}` is given to {roles[name]} and to {option}: it can be only one of them.")
+            roles[name] = option
+
+
+def _weights(values: np.ndarray, name: str) -> np.ndarray:
+    bad = ~np.isfinite(values) | (values < 0)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise RequestError(f"--weight {name}: {values[row]} in data row {row + 1}; a weight is a number, 0 or more.")
+    if not values.any():
+        raise RequestError(f"--weight {name}: every weight is 0.")
+    return np.asarray(values, np.float64)
+
+
+def _moments(field: Field) -> np.ndarray:
+    """What orders rows in time: a number, or the seconds of a date."""
+    if field.nature in ("text", "declared"):
+        if field.moments is None:
+            raise RequestError(f"--time {field.name}: neither numbers nor dates such as 2024-01-31 13:05.")
+        return np.where(np.isnat(field.moments), np.nan, field.moments.astype(np.int64).astype(np.float64))
+    return field.numbers()
+
+
+def _whole(values: np.ndarray, missing: np.ndarray, option: str, name: str) -> np.ndarray:
+    if missing.any():
+        raise RequestError(
+            f"{option} {name}: {int(missing.sum())} values are missing, first in data row "
+            f"{int(np.argmax(missing)) + 1}."
+        )
+    return values
+
+
+def _check_count(count: int, label: str) -> None:
+    if count < FEWEST_ROWS:
+        raise RequestError(
+            f"{label} has {count} row{'s' if count != 1 else ''}: at least {FEWEST_ROWS} are needed to train, validate "
+            "and test."
+        )
+
+
+def _no_targets(count: int, apart: Sequence[str]) -> tuple[Task, np.ndarray, tuple[str, ...]]:
+    """The task without a target; a target that is known but not wanted is said to be left out."""
+    left = (f"learned from without the target {listed(apart)}",) if apart else ("no target: the inputs are learned",)
+    return Inputs(), np.zeros((count, 0)), left
+
+
+def _table_targets(fields: Mapping[str, Field], names: Sequence[str], kinds: Mapping[str, str]) -> list[Target]:
+    return [of_field(fields[name], kinds.get(name)) for name in names]
+
+
+def _of_table(loaded: Loaded, request: Request) -> Dataset:
+    """A data set from a table with named columns."""
+    fields = fields_of(loaded.table)
+    names = list(fields)
+    if len(names) == 1:
+        raise RequestError(
+            f"{loaded.label} has only one column, `{names[0][:60]}`: a table has inputs and a target, separated by "
+            "commas, tabs, semicolons or bars."
+        )
+    targets = request.targets or loaded.targets
+    blind = request.unsupervised or (not targets and loaded.targetless)
+    if not targets and not blind:
+        raise RequestError(
+            "which column is to be predicted? Name it with --target, or learn features of all with --unsupervised. "
+            f"The columns are {listed(names, 30)}."
+        )
+    check_names(targets, names, "--target")
+    check_names(request.drop, names, "--drop")
+    for option, name in request.helpers.items():
+        check_names([name], names, option)
+    check_kinds(request.kinds, names)
+    _check_roles(request, targets)
+    _check_count(loaded.table.num_rows, loaded.label)
+    task, values, target_notes = _no_targets(loaded.table.num_rows, targets)
+    if not blind:
+        task, values, target_notes = understand(_table_targets(fields, targets, request.kinds), request.task)
+    apart = {*targets, *request.drop, *request.helpers.values()}
+    inputs = {name: item for name, item in fields.items() if name not in apart}
+    columns, notes = infer(inputs, request.kinds)
+    if not columns:
+        raise RequestError(f"{loaded.label} has no inputs left beside the target and the columns left out.")
+    encoded = encode(inputs, columns)
+    groups = times = weights = None
+    if request.group is not None:
+        codes, _ = fields[request.group].words
+        groups = _whole(codes, codes < 0, "--group", request.group)
+    if request.time is not None:
+        order = _moments(fields[request.time])
+        times = _whole(order, np.isnan(order), "--time", request.time)
+    if request.weight is not None:
+        weights = _weights(fields[request.weight].numbers(), request.weight)
+    dropped = [f"left out as asked: {listed(request.drop)}"] if request.drop else []
+    dropped += [f"column `{name}` serves as {option} and is no input" for option, name in request.helpers.items()]
+    dataset = Dataset(
+        encoded.inputs,
+        values,
+        task,
+        columns=columns,
+        weights=weights,
+        groups=groups,
+        times=times,
+        name=loaded.name,
+        notes=(*loaded.notes, *target_notes, *dropped, *notes, *missing_notes(encoded.missing, len(values))),
+    )
+    return dataset if loaded.test is None else _with_table_test(dataset, loaded.test, targets, request)
+
+
+def _with_table_test(dataset: Dataset, test: Loaded, targets: Sequence[str], request: Request) -> Dataset:
+    """The data set with its official test set, encoded under the schema of the training rows."""
+    if test.table is None:
+        raise RequestError(
+            f"the test set {test.label} holds arrays and the training set is a table: use the same form."
+        )
+    fields = fields_of(test.table)
+    if not isinstance(dataset.task, Inputs):
+        check_names(targets, list(fields), f"the test set {test.label}")
+    encoded = encode(fields, dataset.columns)
+    values = np.zeros((test.table.num_rows, 0))
+    if not isinstance(dataset.task, Inputs):
+        values = under(dataset.task, _table_targets(fields, targets, request.kinds))
+    unseen = tuple(
+        f"test set, column `{name}`: {count} values are of categories that training never saw"
+        for name, count in encoded.unseen.items()
+    )
+    weights = None
+    if request.weight is not None and request.weight in fields:
+        weights = _weights(fields[request.weight].numbers(), request.weight)
+    official = Dataset(encoded.inputs, values, dataset.task, dataset.columns, weights=weights, name=test.name)
+    return replace(dataset, test=official, notes=(*dataset.notes, *unseen))
+
+
+def _check_inputs(inputs: Any, label: str) -> Any:
+    """Inputs of an array file: numbers in 2 to 4 dimensions, none infinite."""
+    if not 2 <= inputs.ndim <= 4:
+        remedy = " One column of inputs is X.reshape(-1, 1)." if inputs.ndim == 1 else ""
+        raise RequestError(
+            f"{label}: `X` has shape {inputs.shape}; it takes 2 to 4 dimensions, examples first.{remedy}"
+        )
+    if inputs.dtype.kind not in "biuf":
+        raise RequestError(f"{label}: `X` holds {inputs.dtype} values: it takes numbers.")
+    if 0 in inputs.shape[1:]:
+        raise RequestError(f"{label}: `X` has shape {inputs.shape}, so there are no inputs.")
+    stored = inputs if isinstance(inputs, np.ndarray) else inputs.data
+    if stored.dtype.kind == "f" and np.isinf(stored).any():
+        if stored is inputs:
+            place = tuple(int(axis[0]) for axis in np.nonzero(np.isinf(inputs)))
+            raise RequestError(f"{label}: `X` is infinite at index {place}: replace the value, or use NaN for missing.")
+        raise RequestError(f"{label}: `X` holds infinite values: replace them.")
+    return inputs.view(np.uint8) if inputs.dtype.kind == "b" else inputs
+
+
+def _array(loaded: Loaded, name: str, option: str, count: int) -> np.ndarray:
+    """One array by the name that the user gave, one entry a row."""
+    if name not in loaded.arrays:
+        present = [*loaded.arrays, *loaded.others]
+        hint = " Name the one to predict with --target, or use --unsupervised." if option == "--target" else ""
+        raise RequestError(f"{loaded.label} has no array `{name}`; it holds {', '.join(present)}.{hint}")
+    array = np.asarray(loaded.arrays[name])
+    if array.ndim not in (1, 2) or len(array) != count:
+        raise RequestError(f"{loaded.label}: `{name}` has shape {array.shape}, but `X` has {count} rows.")
+    return array
+
+
+def _array_targets(loaded: Loaded, names: Sequence[str], count: int) -> list[Target]:
+    targets = []
+    for name in names:
+        array = _array(loaded, name, "--target", count)
+        if array.ndim == 1 or array.shape[1] == 1:
+            targets.append(of_array(name, array.reshape(-1)))
+        else:
+            targets.extend(of_array(f"{name}{index + 1}", array[:, index]) for index in range(array.shape[1]))
+    return targets
+
+
+def _of_arrays(loaded: Loaded, request: Request) -> Dataset:
+    """A data set from arrays; they have no column names, so none can be dropped or given a kind."""
+    for option, given in (("--drop", list(request.drop)), ("--kind", list(request.kinds))):
+        if given:
+            raise RequestError(f"{option} {given[0]}: {loaded.label} holds arrays, whose columns have no names.")
+    names = request.targets or loaded.targets
+    _check_roles(request, names)
+    inputs = _check_inputs(loaded.arrays["X"], loaded.label)
+    count = inputs.shape[0]
+    _check_count(count, loaded.label)
+    blind = request.unsupervised or not names
+    task, values, notes = _no_targets(count, names)
+    if not blind:
+        targets = _array_targets(loaded, names, count)
+        task, values, notes = understand(targets, request.task, loaded.integers_are_classes)
+    helpers = {option: _array(loaded, name, option, count).reshape(-1) for option, name in request.helpers.items()}
+    groups, times, weights = (helpers.get(option) for option in ("--group", "--time", "--weight"))
+    if groups is not None:
+        groups = np.unique(groups, return_inverse=True)[1].reshape(-1)
+    if times is not None:
+        if times.dtype.kind not in "iufM":
+            raise RequestError(f"--time {request.time}: neither numbers nor dates.")
+        missing = np.isnat(times) if times.dtype.kind == "M" else np.isnan(times)
+        seconds = times.astype("datetime64[s]").astype(np.int64) if times.dtype.kind == "M" else times
+        times = _whole(seconds.astype(np.float64), missing, "--time", str(request.time))
+    if weights is not None:
+        if weights.dtype.kind not in "biuf":
+            raise RequestError(f"--weight {request.weight}: a weight is a number, 0 or more.")
+        weights = _weights(weights.astype(np.float64), str(request.weight))
+    dataset = Dataset(
+        inputs, values, task, weights=weights, groups=groups, times=times, name=loaded.name, notes=loaded.notes + notes
+    )
+    if loaded.test is None:
+        return dataset
+    if loaded.test.table is not None:
+        raise RequestError(
+            f"the test set {loaded.test.label} is a table and the training set arrays: use the same form."
+        )
+    others = _check_inputs(loaded.test.arrays["X"], loaded.test.label)
+    if others.shape[1:] != inputs.shape[1:]:
+        raise RequestError(
+            f"the test set {loaded.test.label} has examples of shape {others.shape[1:]}, the training set "
+            f"{dataset.shape}."
+        )
+    official = np.zeros((others.shape[0], 0))
+    if not blind:
+        official = under(task, _array_targets(loaded.test, names, others.shape[0]))
+    return replace(dataset, test=Dataset(others, official, task, name=loaded.test.name))
+
+
+def read(source: str, request: Request = Request()) -> Dataset:
+    """The data set in a named set, a file or standard input ("-", delimited text), read as asked."""
+    text = [name for name, kind in request.kinds.items() if kind == "category"]
+    wanted = [*(() if request.unsupervised else request.targets or ("y",)), *request.helpers.values()]
+    loaded = _load(source, wanted, text, request.test)
+    return _of_arrays(loaded, request) if loaded.table is None else _of_table(loaded, request)
+
+
+def _shaped(inputs: Any, shape: tuple[int, ...], label: str) -> Any:
+    """Inputs with examples of the shape that the network reads; a sparse matrix may lack its last columns."""
+    if isinstance(inputs, np.ndarray):
+        if inputs.shape[1:] != shape and inputs.ndim == 2 and inputs.shape[1] == np.prod(shape):
+            return inputs.reshape(len(inputs), *shape)
+    elif len(shape) == 1 and inputs.shape[1] < shape[0]:
+        inputs.resize((inputs.shape[0], shape[0]))
+    if tuple(inputs.shape[1:]) != shape:
+        wants = " x ".join(map(str, shape))
+        got = " x ".join(map(str, inputs.shape[1:]))
+        raise RequestError(f"{label} has examples of {got} values; the network reads {wants}.")
+    return inputs
+
+
+def read_rows(source: str, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
+    """New rows, encoded as the network's training rows were; columns that it does not read are ignored.
+
+    Rows without column names are taken by position when they have as many columns as the network reads.
+    """
+    text = [column.name for column in columns if column.kind == "category"]
+    counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
+    loaded = _load(source, (), text, counted=counted)
+    if loaded.table is None:
+        inputs = _check_inputs(loaded.arrays["X"], loaded.label)
+        if any(column.kind != "number" for column in columns):
+            needs = listed([column.name for column in columns])
+            raise RequestError(f"{loaded.label} holds arrays; the network reads a table with {needs}.")
+        inputs = _shaped(inputs, shape, loaded.label)
+        return Rows(inputs.astype(np.float64) if columns else inputs, {})
+    fields = fields_of(loaded.table)
+    if not columns:
+        plain = {name: item for name, item in fields.items() if name not in loaded.targets}
+        inputs = encode(plain, [Column(name) for name in plain]).inputs
+        return Rows(_shaped(inputs, shape, loaded.label), {}, loaded.table)
+    if loaded.headless and len(fields) == len(columns) and all(column.kind != "date" for column in columns):
+        fields = dict(zip((column.name for column in columns), fields.values(), strict=True))
+    encoded = encode(fields, columns)
+    return Rows(encoded.inputs, encoded.unseen, loaded.table)

@@ -1,0 +1,267 @@
+"""A table becomes a matrix in two steps: `infer` decides what each column is, `encode` writes it down as numbers.
+
+    columns, notes = infer(fields, kinds={"zip": "category"})
+    encoded = encode(fields, columns)         # float64; NaN for missing values and for categories never seen before
+
+Training infers and encodes; `predict`, a test file and a fitted estimator only encode, under the schema that was saved.
+Numbers stay as they are; a category becomes its index in `Column.categories`; a date becomes one column for each part
+(year, month, day, weekday, hour) that varies, called `when:year` and so on. Booleans are categories, because "True" in
+a text file and True in a Parquet file are the same answer. Text that cannot be a category is refused with a hint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...runtime.errors import RequestError, nearest
+from ...specs.dataset import Column
+from .columns import DATE_PARTS, Field, date_part, fields_of, fields_of_frame
+
+KINDS = ("number", "category", "date")
+FEW_WORDS = 20  # a column with at most so many distinct words is a category whatever they look like
+MANY_CATEGORIES = 1000  # each becomes an input of its own, so more of them must be asked for
+_NOTES_SHOWN = 10
+_SIGNS = re.compile(r"[\s$€£¥%,]")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A table in numbers. `missing` and `unseen` count values by column; columns without any are left out."""
+
+    inputs: np.ndarray
+    columns: tuple[Column, ...]
+    missing: Mapping[str, int]
+    unseen: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+
+
+def listed(names: Sequence[str], shown: int = 12) -> str:
+    """Names for a message, not too many."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(f"`{name}`" for name in names[:shown]) + more
+
+
+def check_names(asked: Sequence[str], known: Sequence[str], what: str) -> None:
+    """Refuses a column that is not there and names the nearest that is."""
+    present = set(known)
+    for name in asked:
+        if name not in present:
+            hint = nearest(name, known) or f" The columns are {listed(known)}."
+            raise RequestError(f"{what}: there is no column `{name}`.{hint}")
+
+
+def check_kinds(kinds: Mapping[str, str], known: Sequence[str]) -> None:
+    """Refuses a kind that does not exist, or one given to a column that does not."""
+    check_names(list(kinds), known, "--kind")
+    for name, kind in kinds.items():
+        if kind not in KINDS:
+            raise RequestError(f"--kind {name}={kind}: a kind is one of {', '.join(KINDS)}.")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _objection(field: Field) -> str:
+    """Why a column of words is no category, or nothing when it is one."""
+    codes, distinct = field.words
+    present = int(np.count_nonzero(codes >= 0))
+    seldom_twice = len(distinct) > present / 2 and len(distinct) > FEW_WORDS
+    if not (seldom_twice or len(distinct) > max(4, 0.9 * present) or len(distinct) > MANY_CATEGORIES):
+        return ""
+    odd = [index for index, text in enumerate(distinct) if not _is_number(text)]
+    if not odd:
+        return "holds numbers written as text (--kind {name}=number reads them)"
+    if all(_is_number(_SIGNS.sub("", text)) for text in distinct):
+        return f"holds numbers with signs, such as {distinct[0][:40]!r} (write them plain)"
+    if len(odd) < len(distinct) / 2:
+        first = min(odd[:100], key=field.first)
+        return f"holds numbers, but {distinct[first][:40]!r} in data row {field.first(first)} is none (mend it)"
+    words = sum(len(text.split()) for text in distinct) / len(distinct)
+    if words >= 3:
+        return f"holds free text ({words:.0f} words a row), which a network for tables cannot read"
+    if len(distinct) > present / 2:
+        return f"has {len(distinct)} different values in {present} rows, so it looks like an identifier"
+    return f"has {len(distinct)} categories, more than {MANY_CATEGORIES}"
+
+
+def _kind_of(field: Field) -> str:
+    """The kind that a column shows; text may still be refused as a category."""
+    if field.nature in ("integer", "real"):
+        return "number"
+    if field.nature == "date" or (field.nature == "text" and field.looks_dated()):
+        return "date"
+    if field.nature == "other":
+        raise RequestError(
+            f"column `{field.name}` holds {field.array.type} values, which have no place in a table of numbers: "
+            f"leave it out (--drop {field.name})."
+        )
+    return "category"
+
+
+def _date_columns(field: Field) -> list[Column]:
+    moments = field.moments
+    if moments is None:
+        raise RequestError(
+            f"column `{field.name}` cannot be read as dates: write them as 2024-01-31 or 2024-01-31 13:05."
+        )
+    known = moments[~np.isnat(moments)]
+    return [
+        Column(f"{field.name}:{part}", "date")
+        for part in DATE_PARTS
+        if len(known) and np.ptp(date_part(known, part)) > 0
+    ]
+
+
+def _refuse(objections: dict[str, str]) -> None:
+    names = list(objections)
+    also = f" (likewise {listed(names[1:], 5)})" if len(names) > 1 else ""
+    drops = " ".join(f"--drop {name}" for name in names[:6]) + (" ..." if len(names) > 6 else "")
+    why = objections[names[0]].replace("{name}", names[0])
+    raise RequestError(
+        f"column `{names[0]}` {why}{also}: leave it out ({drops}), or insist that it is a category "
+        f"(--kind {names[0]}=category)."
+    )
+
+
+def infer(fields: Mapping[str, Field], kinds: Mapping[str, str]) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """The schema of these columns, and notes on what is not obvious; `kinds` overrules what they look like."""
+    columns: list[Column] = []
+    objections: dict[str, str] = {}
+    notes: list[str] = []
+    for name, field in fields.items():
+        kind = kinds.get(name) or _kind_of(field)
+        if kind == "number":
+            columns.append(Column(name))
+            if len(field) > FEW_WORDS and field.nature == "integer" and _counts(field):
+                notes.append(f"column `{name}` counts the rows: if it is an identifier, leave it out (--drop {name})")
+        elif kind == "date":
+            parts = _date_columns(field)
+            columns.extend(parts)
+            read = ", ".join(part.name.rpartition(":")[2] for part in parts) or "nothing, since no part varies"
+            notes.append(f"column `{name}`: dates, read as {read}")
+        else:
+            reason = "" if name in kinds or field.nature in ("declared", "boolean") else _objection(field)
+            if reason:
+                objections[name] = reason
+            else:
+                columns.append(Column(name, "category", tuple(field.words[1])))
+    if objections:
+        _refuse(objections)
+    return tuple(columns), tuple(notes)
+
+
+def _counts(field: Field) -> bool:
+    values = field.natural()
+    return values.dtype.kind in "iu" and bool(np.all(np.diff(values[:1000]) == 1) and np.all(np.diff(values) == 1))
+
+
+def source_of(column: Column) -> str:
+    """The column of the table that an encoded column comes from."""
+    return column.name.rpartition(":")[0] if column.kind == "date" else column.name
+
+
+def _encode_one(field: Field, column: Column) -> tuple[np.ndarray, int]:
+    """One encoded column, and how many of its values are categories not in the schema."""
+    if column.kind == "date":
+        if field.moments is None and field.nature != "real":
+            raise RequestError(f"column `{field.name}` was dates in training and cannot be read as dates here.")
+        if field.moments is None:  # nothing but missing values
+            return np.full(len(field), np.nan), 0
+        return date_part(field.moments, column.name.rpartition(":")[2]), 0
+    if column.kind != "category":
+        return field.numbers(" Mend it, or leave it empty if it is unknown."), 0
+    codes, distinct = field.words
+    place = {text: index for index, text in enumerate(column.categories)}
+    moved = np.array([*(place.get(text, np.nan) for text in distinct), np.nan])
+    values = moved[codes]
+    return values, int(np.count_nonzero(np.isnan(values) & (codes >= 0)))
+
+
+def _refuse_infinite(name: str, value: float, row: int) -> NoReturn:
+    raise RequestError(
+        f"column `{name}`: {value} in data row {row + 1}. Infinite values cannot be learnt from: replace them, or "
+        "leave them empty."
+    )
+
+
+def encode(fields: Mapping[str, Field], columns: Sequence[Column]) -> Encoded:
+    """These columns as numbers under a schema; other columns are ignored."""
+    lacking = [name for name in dict.fromkeys(map(source_of, columns)) if name not in fields]
+    if lacking:
+        hint = nearest(lacking[0], list(fields)) if len(lacking) == 1 else ""
+        raise RequestError(f"the table has no column {listed(lacking)}, which the network needs.{hint}")
+    count = len(next(iter(fields.values()))) if fields else 0
+    inputs = np.empty((count, len(columns)))
+    missing: dict[str, int] = {}
+    unseen: dict[str, int] = {}
+    for index, column in enumerate(columns):
+        name = source_of(column)
+        values, strange = _encode_one(fields[name], column)
+        inputs[:, index] = values
+        finite = np.isfinite(values)
+        if not finite.all():
+            infinite = np.isinf(values)
+            if infinite.any():
+                row = int(np.argmax(infinite))
+                _refuse_infinite(name, values[row], row)
+            blank = int(np.count_nonzero(~finite)) - strange
+            if blank:
+                missing[name] = blank
+        if strange:
+            unseen[name] = strange
+    return Encoded(inputs, tuple(columns), missing, unseen)
+
+
+def missing_notes(missing: Mapping[str, int], count: int) -> list[str]:
+    """What is missing, in words."""
+    notes = [f"column `{name}`: {blank} of {count} missing" for name, blank in missing.items()]
+    if len(notes) > _NOTES_SHOWN:
+        total = sum(missing.values())
+        notes = [*notes[:_NOTES_SHOWN], f"{total} values are missing in {len(notes)} columns altogether"]
+    return notes
+
+
+def _is_plain(frame: Any) -> bool:
+    """Whether a pandas frame holds nothing but NumPy numbers, which need no look at each column."""
+    return all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in frame.dtypes)
+
+
+def _of_plain(frame: Any) -> Encoded:
+    """A frame of numbers at once: 10^5 columns one by one take seconds."""
+    names = list(map(str, frame.columns))
+    inputs = np.array(frame.to_numpy(), np.float64)
+    infinite = np.isinf(inputs)
+    if infinite.any():
+        row, index = (int(place) for place in np.argwhere(infinite)[0])
+        _refuse_infinite(names[index], inputs[row, index], row)
+    blank = np.count_nonzero(np.isnan(inputs), axis=0)
+    missing = {names[index]: int(blank[index]) for index in np.nonzero(blank)[0]}
+    return Encoded(inputs, tuple(map(Column, names)), missing, {})
+
+
+def from_frame(frame: Any, columns: Sequence[Column] | None = None, kinds: Mapping[str, str] | None = None) -> Encoded:
+    """A pandas frame (or an Arrow table) in numbers: under a saved schema, or under the one it shows itself."""
+    notes: tuple[str, ...] = ()
+    is_arrow = hasattr(frame, "schema")
+    if not is_arrow and not kinds and _is_plain(frame):
+        names = list(map(str, frame.columns))
+        if len(set(names)) == len(names) and (columns is None or [*map(Column, names)] == [*columns]):
+            encoded = _of_plain(frame)
+            return replace(encoded, notes=tuple(missing_notes(encoded.missing, len(encoded.inputs))))
+    fields = fields_of(frame) if is_arrow else fields_of_frame(frame)
+    if columns is None:
+        check_kinds(kinds or {}, list(fields))
+        columns, notes = infer(fields, kinds or {})
+    encoded = encode(fields, columns)
+    notes += tuple(missing_notes(encoded.missing, len(encoded.inputs)))
+    return replace(encoded, notes=notes)

@@ -1,0 +1,367 @@
+"""From raw columns to inputs of a like scale (row D10): fitted on the training part alone, kept with the network.
+
+    fitted = Automatic().fit(train.inputs, train.columns)
+    inputs = fitted.apply(valid.inputs)                    # 32-bit, ready for the network
+    spectrum = Chain((Logarithm(), Standardise(), Pca(variance=0.95)))
+
+| scaler         | an input is                                                                      |
+|----------------|----------------------------------------------------------------------------------|
+| `Identity`     | the number itself                                                                |
+| `Standardise`  | (x - mean) / deviation of its column                                             |
+| `Uniformise`   | its rank F(x) among the training values, 0 below and 1 above them                |
+| `NormalScores` | the normal deviate of its rank, standardised; a straight line beyond the range   |
+| `Logarithm`    | sign(x) log(1 + |x|), so that zero and negative numbers have one too             |
+| `SquareRoot`   | sign(x) sqrt(|x|)                                                                |
+| `Pixels`       | (x - mean) / deviation of all pixels together                                    |
+| `UnitRange`    | (x - least) / (largest - least), held in [0, 1]; of its column or of all together |
+| `MaxAbs`       | x / largest |x| of its column: zeros stay zeros, as sparse data needs            |
+| `Pca`          | principal components, by count or by the variance they keep                      |
+| `OneHot`       | 1 for the category at hand, 0 for the others                                     |
+| `Columns`      | each kind of column its own way, with indicators of missing values               |
+| `Automatic`    | by the kind of data                                                              |
+
+A missing value becomes the middle of its column's inputs (the mean, or rank one half), and a column that is constant
+in the training part tells nothing and becomes 0 under every scaler that divides by a spread.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import NormalDist
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from ..runtime.errors import RequestError
+from ..specs.contracts import AbstractScaler, FittedScaler
+from ..specs.dataset import Column
+from ..specs.knobs import check_whole, switch
+from ..specs.priors import Choice, Uniform
+from .column_statistics import (
+    constant_note,
+    is_sparse,
+    knots_of,
+    measure,
+    middle_of,
+    moments_of,
+    names_of,
+    principal_axes,
+    range_of,
+    refuse_infinite,
+    spread_of,
+)
+from .fitted_scalers import (
+    Affine,
+    Beside,
+    Bounded,
+    Chained,
+    Interpolated,
+    Logarithmic,
+    OneOfSeveral,
+    Projection,
+    Rooted,
+)
+
+_KNOTS = 2**22  # most knots kept for all columns together
+
+
+class Identity(AbstractScaler):
+    """The numbers as they are, for data that is scaled already."""
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        (mean,) = measure(inputs, columns, lambda block: (middle_of(block),))
+        return Affine(np.zeros(()), np.ones(()), mean.reshape(inputs.shape[1:]), ())
+
+
+def _divisor(spread: np.ndarray) -> np.ndarray:
+    """What to divide by: infinity where there is no spread, since a value never seen before means nothing there."""
+    return np.where(spread > 0, spread, np.inf)
+
+
+class Standardise(AbstractScaler):
+    """Each column to mean 0 and deviation 1."""
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        mean, deviation = measure(inputs, columns, moments_of)
+        shape = inputs.shape[1:]
+        note = constant_note(deviation == 0, columns)
+        return Affine(mean.reshape(shape), _divisor(deviation).reshape(shape), np.zeros(()), note)
+
+
+class MaxAbs(AbstractScaler):
+    """Each column divided by its largest absolute value; nothing is moved, so zeros stay zeros."""
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        if is_sparse(inputs):
+            largest = np.zeros(inputs.shape[1])
+            np.fmax.at(largest, inputs.indices, np.abs(inputs.data.astype(np.float64)))
+            refuse_infinite(np.isinf(largest), columns)
+        else:
+            (largest,) = measure(inputs, columns, lambda block: (np.fmax(*np.abs(range_of(block))),))
+        return Affine(np.zeros(()), _divisor(largest).reshape(inputs.shape[1:]), np.zeros(()), ())
+
+
+class UnitRange(AbstractScaler):
+    """From 0 at the least training value to 1 at the largest: what binary units and cross-entropies take (row A7).
+
+    Images share one range (`together`): a border pixel lit once would otherwise be as bright as the centre.
+    """
+
+    together: bool = switch(False, allowed=(False, True), row="D10", about="one range for all columns together")
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        low, high, middle = measure(inputs, columns, lambda block: (*range_of(block), middle_of(block)))
+        note = constant_note(low == high, columns)
+        if self.together:
+            low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
+        spread = _divisor(high - low)
+        shape = inputs.shape[1:]
+        return Bounded(low.reshape(shape), spread.reshape(shape), ((middle - low) / spread).reshape(shape), note)
+
+
+class Pixels(AbstractScaler):
+    """All pixels to one common mean 0 and deviation 1.
+
+    A pixel means the same wherever it stands. Column by column, a border pixel that is lit in three training images
+    would count as much as one at the centre, and its rare light would become the largest input of all.
+    """
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        means, deviations, present = measure(
+            inputs, columns, lambda block: (*moments_of(block), np.count_nonzero(~np.isnan(block), axis=0))
+        )
+        weights = present / max(1, present.sum())
+        mean = (weights * means).sum()
+        deviation = np.sqrt((weights * (deviations**2 + (means - mean) ** 2)).sum())
+        note = f"all pixels share one mean ({mean:.4g}) and one deviation ({deviation:.4g})"
+        return Affine(np.asarray(mean), _divisor(deviation), np.zeros(()), (note,))
+
+
+class Logarithm(AbstractScaler):
+    """sign(x) log(1 + |x|): for numbers over several orders of magnitude. Follow it with `Standardise` in a `Chain`."""
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        (middle,) = measure(inputs, columns, lambda block: (middle_of(np.sign(block) * np.log1p(np.abs(block))),))
+        return Logarithmic(middle.reshape(inputs.shape[1:]))
+
+
+class SquareRoot(AbstractScaler):
+    """sign(x) sqrt(|x|): for counts, whose deviation grows as their root. Follow it with `Standardise` in a `Chain`."""
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        (middle,) = measure(inputs, columns, lambda block: (middle_of(np.sign(block) * np.sqrt(np.abs(block))),))
+        return Rooted(middle.reshape(inputs.shape[1:]))
+
+
+def _knot_count(quantiles: int, inputs: Any) -> int:
+    """At least 2, at most one a row, and no more than memory for very many columns allows."""
+    width = max(1, math.prod(inputs.shape[1:]))
+    return max(2, min(quantiles, inputs.shape[0], max(16, _KNOTS // width)))
+
+
+def _interpolated(
+    knots: np.ndarray, scores: np.ndarray, middle: float, extend: bool, columns: Sequence[Column]
+) -> Interpolated:
+    half = spread_of(knots[0], knots[-1])[1]
+    constant = half == 0
+    rise = (scores[-1] - scores[0]) / 2 if extend else np.zeros(len(half))
+    return Interpolated(
+        knots,
+        np.where(constant, 0.0, scores),
+        np.where(constant, 0.0, rise / np.where(constant, 1.0, half)),
+        np.where(constant, 0.0, middle),
+        constant_note(constant, columns),
+    )
+
+
+def _quantiles() -> Any:
+    return switch(1000, allowed="[2, inf)", row="D10", about="knots of the rank function; fewer with fewer rows")
+
+
+class Uniformise(AbstractScaler):
+    """The rank F(x) of a number among the training values: 0 at the least and below, 1 at the largest and above."""
+
+    quantiles: int = _quantiles()
+
+    def __check_init__(self) -> None:
+        check_whole(self, "quantiles")
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        count = _knot_count(int(self.quantiles), inputs)
+        knots, twice = measure(inputs, columns, lambda block: knots_of(block, count))
+        return _interpolated(knots, twice / (2 * (count - 1)), 0.5, False, columns)
+
+
+class NormalScores(AbstractScaler):
+    """The normal deviate of a number's rank, to mean 0 and deviation 1: any distribution becomes nearly normal.
+
+    The extremes get half a row's probability. Beyond the training range the score goes on along the line from end to
+    end of the range: new extremes remain extremes, and none explodes.
+    """
+
+    quantiles: int = _quantiles()
+    bend: float = switch(
+        2.0,
+        allowed="[0, inf)",
+        prior=Choice((0.0, 3.0, 4.0, 6.0)),
+        row="D10",
+        about="columns without a value beyond this many deviations are only standardised",
+    )
+
+    def __check_init__(self) -> None:
+        check_whole(self, "quantiles")
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        count = _knot_count(int(self.quantiles), inputs)
+        knots, twice = measure(inputs, columns, lambda block: knots_of(block, count))
+        edge, normal = 0.5 / inputs.shape[0], NormalDist()
+        ranks = np.arange(2 * count - 1) / (2 * (count - 1))
+        table = np.array([normal.inv_cdf(min(max(rank, edge), 1 - edge)) for rank in ranks])
+        scores = table[twice]
+        deviation = scores.std(0)
+        scores = (scores - scores.mean(0)) / np.where(deviation > 0, deviation, 1.0)
+        spread = knots.std(0)
+        straight = (knots - knots.mean(0)) / np.where(spread > 0, spread, 1.0)
+        tame = np.abs(straight).max(0) <= self.bend
+        return _interpolated(knots, np.where(tame, straight, scores), 0.0, True, columns)
+
+
+class Pca(AbstractScaler):
+    """Principal components: `count` of them, or if that is 0, as many as keep this fraction of the `variance`.
+
+    They come to deviation 1 (`whiten`), since a network wants inputs of like scale; otherwise each keeps its own.
+    Columns of unlike units want `Standardise` before it, in a `Chain`.
+    """
+
+    count: int = switch(0, allowed="[0, inf)", row="D10", kind="capacity", about="components; 0: by variance")
+    variance: float = switch(
+        0.99, allowed="(0, 1]", prior=Uniform(0.5, 1.0), row="D10", kind="capacity", about="fraction of variance kept"
+    )
+    whiten: bool = switch(True, allowed=(True, False), row="D10", about="whether components come to deviation 1")
+
+    def __check_init__(self) -> None:
+        check_whole(self, "count")
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        rows, width = inputs.shape[0], math.prod(inputs.shape[1:])
+        mean, values, axes, total = principal_axes(inputs, columns, int(self.count) or min(rows, width))
+        # Beyond the rank there is only rounding, which whitening would blow up; one component always remains.
+        useful = values > max(rows, width) * np.finfo(float).eps * max(float(values[0]), 0.0)
+        share = np.cumsum(values) / (total or 1.0)
+        enough = len(values) if self.count else int(np.searchsorted(share, self.variance - 1e-12)) + 1
+        number = max(1, min(enough, int(useful.sum())))
+        if self.whiten:
+            axes = axes / np.sqrt(np.where(useful, values, 1.0) / max(rows - 1, 1))
+        axes = np.where(useful, axes, 0.0)[:, :number]
+        note = f"{number} principal components keep {100 * share[number - 1]:.4g} % of the variance"
+        return Projection(mean, axes, tuple(inputs.shape[1:]), (note,))
+
+
+class Chain(AbstractScaler):
+    """Scalers one after the other, each fitted on what the ones before make of the training part."""
+
+    steps: tuple[AbstractScaler, ...] = eqx.field(converter=tuple)
+
+    def __check_init__(self) -> None:
+        if not self.steps:
+            raise RequestError("`Chain` needs at least one scaler, as in Chain((Logarithm(), Standardise())).")
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        fitted: list[Any] = []
+        for step in self.steps:
+            fitted.append(step.fit(inputs, columns))
+            if len(fitted) < len(self.steps):
+                width = inputs.shape[1:]
+                inputs = fitted[-1].apply(inputs, np.float64)
+                same = inputs.shape[1:] == width
+                columns = tuple(Column(column.name) for column in columns) if same else ()
+        return Chained(tuple(fitted))
+
+
+def _check_table(spec: AbstractScaler, inputs: Any) -> None:
+    if is_sparse(inputs) or inputs.ndim != 2:
+        kind = "a sparse matrix" if is_sparse(inputs) else f"examples of shape {tuple(inputs.shape[1:])}"
+        raise RequestError(f"`{type(spec).__name__}` needs a table of columns; got {kind}. Use `Automatic()`.")
+
+
+class OneHot(AbstractScaler):
+    """One input for each category of the training part, and one for "missing" if some were. Others get zeros alone:
+    an input that was never 1 in training would only add the noise of weights that were never trained."""
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        _check_table(self, inputs)
+        seen = [np.unique(np.asarray(inputs[:, j], np.float64)) for j in range(inputs.shape[1])]  # one NaN, at the end
+        known = [np.count_nonzero(~np.isnan(codes)) for codes in seen]
+        unseen = [j for j, column in enumerate(columns) if len(column.categories) > known[j]]
+        note = f"{names_of(columns, unseen)}: categories that are not in the training part become zeros"
+        return OneOfSeveral(
+            np.repeat(np.arange(len(seen)), [len(codes) for codes in seen]),
+            np.concatenate(seen),
+            (note,) if unseen else (),
+        )
+
+
+def _missing_notes(missing: np.ndarray, is_category: np.ndarray, rows: int, columns: Sequence[Column]) -> Iterator[str]:
+    for j in np.flatnonzero(missing).tolist():
+        start = f"{names_of(columns, [j])} is missing in {missing[j]} of {rows} training rows: "
+        if is_category[j]:
+            yield start + "an input of its own says where"
+        elif missing[j] == rows:
+            yield start + "it becomes 0"
+        else:
+            yield start + "filled with the middle of the others, and an input says where"
+
+
+class Columns(AbstractScaler):
+    """Each kind of column its own way: numbers and dates through one scaler, categories through another.
+
+    A column that misses values in the training part gets one more input, which says where it does.
+    """
+
+    numbers: AbstractScaler = Standardise()
+    categories: AbstractScaler = OneHot()
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        _check_table(self, inputs)
+        rows, width = inputs.shape
+        is_category = np.array([column.kind == "category" for column in columns] or [False] * width, bool)
+        missing = np.isnan(inputs).sum(0) if inputs.dtype.kind == "f" else np.zeros(width, int)
+        if not (is_category.any() or missing.any()):
+            plain: Any = self.numbers.fit(inputs, columns)
+            return plain
+        picked: list[np.ndarray] = []
+        scalers: list[Any] = []
+        for chosen, scaler in ((~is_category, self.numbers), (is_category, self.categories)):
+            if chosen.any():
+                picked.append(np.flatnonzero(chosen))
+                theirs = tuple(columns[j] for j in picked[-1]) if columns else ()
+                scalers.append(scaler.fit(inputs[:, picked[-1]], theirs))
+        indicated = np.flatnonzero(~is_category & (missing > 0) & (missing < rows))
+        notes = tuple(_missing_notes(missing, is_category, rows, columns))
+        return Beside(tuple(picked), tuple(scalers), indicated, notes)
+
+
+class Automatic(AbstractScaler):
+    """A scaler by the kind of data.
+
+    | data                                                                   | scaler                          |
+    |------------------------------------------------------------------------|---------------------------------|
+    | sparse                                                                 | `sparse`                        |
+    | examples of two or more dimensions, pixel columns, unnamed bytes (64+) | `images`                        |
+    | any other table                                                        | `Columns(numbers, categories)`  |
+    """
+
+    numbers: AbstractScaler = NormalScores()
+    categories: AbstractScaler = OneHot()
+    images: AbstractScaler = Pixels()
+    sparse: AbstractScaler = MaxAbs()
+
+    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
+        # Bytes without names are an image laid flat, if it can be one: the smallest in use has 8 by 8 pixels.
+        flat = not columns and inputs.dtype == np.uint8 and inputs.ndim == 2 and inputs.shape[1] >= 64
+        chosen: Any = Columns(self.numbers, self.categories)
+        if is_sparse(inputs):
+            chosen = self.sparse
+        elif inputs.ndim > 2 or flat or (columns and all(column.kind == "pixel" for column in columns)):
+            chosen = self.images
+        return chosen.fit(inputs, columns)

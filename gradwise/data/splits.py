@@ -1,0 +1,354 @@
+"""Honest parts: one to learn from, one to choose by, one to judge by, once (row E2).
+
+    train, valid, test = HoldOut(valid=0.2, test=0.2)(dataset, key=key)
+    parts = [Fold(number, folds=5)(dataset, key=key) for number in range(5)]  # one key for all folds
+
+| split          | a part is                                                                |
+|----------------|--------------------------------------------------------------------------|
+| `HoldOut`      | drawn at random; for classes, each class in proportion                   |
+| `GroupHoldOut` | whole groups drawn at random                                             |
+| `TimeHoldOut`  | a stretch of time: oldest to learn from, newest to judge by              |
+| `Fold`         | one of k equal folds to judge by, the rest as in `HoldOut`               |
+| `GivenParts`   | what the caller says                                                     |
+
+An official test set is the test part as it is, and the fractions speak of the other examples. A test part that was
+not asked for (`test=0`) is `None`: nothing then stands in for it. Rows keep the order of the data within a part.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Key
+
+from ..runtime.errors import RequestError
+from ..runtime.keys import generator, named
+from ..specs.contracts import AbstractSplit
+from ..specs.dataset import Classes, Dataset
+from ..specs.knobs import check_whole, is_plain_number, switch
+
+Parts = tuple[Dataset, Dataset, Dataset | None]
+
+
+def _valid(default: float = 0.2) -> Any:
+    return switch(default, allowed="(0, 1)", row="E2", about="fraction of the examples to choose by")
+
+
+def _test(default: float = 0.2) -> Any:
+    return switch(default, allowed="[0, 1)", row="E2", about="fraction of the examples to judge by; 0 for no test part")
+
+
+def _whole(default: int, *, allowed: str, about: str) -> Any:
+    return switch(default, allowed=allowed, row="E2", about=about)
+
+
+def _check_sum(split: Any) -> None:
+    if is_plain_number(split.valid) and is_plain_number(split.test) and split.valid + split.test >= 1:
+        raise RequestError(
+            f"`{type(split).__name__}.valid` and `.test` must leave something to learn from; "
+            f"got {split.valid} + {split.test}. Default: 0.2 + 0.2."
+        )
+
+
+def _sizes(count: int, fractions: Sequence[float], available: int, unit: str) -> list[int]:
+    """Sizes of training, validation and test part, as near the fractions as whole numbers allow, none empty."""
+    asked = [fraction for fraction in fractions if fraction > 0]
+    needed = len(asked) + 1
+    if available < needed:
+        raise RequestError(f"{available} {unit} cannot be split into {needed} parts: at least {needed} are needed.")
+    sizes = [max(1, round(count * fraction)) for fraction in asked]
+    while sum(sizes) >= count:
+        sizes[int(np.argmax(sizes))] -= 1
+    return [count - sum(sizes), *sizes]
+
+
+def _round_shares(members: np.ndarray, totals: Sequence[int]) -> np.ndarray:
+    """How many members of each class go to each part: the exact share rounded up or down, all sums kept.
+
+    Such a rounding exists because the shares themselves have the right sums (a flow with whole capacities has a whole
+    solution); it is found by augmenting paths, which with two or three parts are short.
+    """
+    counts, remainders = np.divmod(np.outer(members, totals), members.sum())
+    extra = np.zeros(counts.shape, bool)
+    room = np.asarray(totals) - counts.sum(0)
+
+    def place(row: int, tried: set[int]) -> bool:
+        for part in np.argsort(-remainders[row], kind="stable"):
+            if part in tried or extra[row, part] or remainders[row, part] == 0:
+                continue
+            tried.add(part)
+            if room[part] > 0:
+                room[part] -= 1
+                extra[row, part] = True
+                return True
+            for other in np.flatnonzero(extra[:, part]):
+                if place(int(other), tried):
+                    extra[other, part], extra[row, part] = False, True
+                    return True
+        return False
+
+    for row, units in enumerate(members - counts.sum(1)):
+        for _ in range(units):
+            placed = place(row, set())
+            assert placed
+    return counts + extra
+
+
+def _share_classes(members: np.ndarray, totals: Sequence[int]) -> np.ndarray:
+    """As `_round_shares`, but the only member of a class is learned from, as long as there is room for all of them."""
+    single = members == 1
+    if not 0 < single.sum() <= totals[0]:
+        return _round_shares(members, totals)
+    counts = np.zeros((len(members), len(totals)), int)
+    counts[single, 0] = 1
+    if not single.all():
+        counts[~single] = _round_shares(members[~single], [totals[0] - int(single.sum()), *totals[1:]])
+    return counts
+
+
+def _classes_of(dataset: Dataset) -> np.ndarray | None:
+    return np.asarray(dataset.targets) if isinstance(dataset.task, Classes) else None
+
+
+def _draw(classes: np.ndarray | None, sizes: Sequence[int], random: np.random.Generator) -> list[np.ndarray]:
+    """Disjoint parts of exactly these sizes, each class in proportion if there are classes."""
+    order = random.permutation(sum(sizes))
+    if classes is None:
+        return [np.sort(rows) for rows in np.split(order, np.cumsum(sizes)[:-1])]
+    _, index, members = np.unique(classes, return_inverse=True, return_counts=True)
+    counts = _share_classes(members, sizes)
+    order = order[np.argsort(index[order], kind="stable")]  # class by class, at random within each
+    part = np.repeat(np.tile(np.arange(len(sizes)), len(members)), counts.ravel())
+    return [np.sort(order[part == number]) for number in range(len(sizes))]
+
+
+def _cut(lengths: np.ndarray, sizes: Sequence[int]) -> list[int]:
+    """Where to cut a sequence of runs that stay whole: nearest to the sizes asked for, no part empty."""
+    ends = np.cumsum(lengths)
+    cuts = [0]
+    for number, target in enumerate(np.cumsum(sizes)[:-1], start=1):
+        nearest = int(np.abs(ends - target).argmin()) + 1
+        cuts.append(min(max(nearest, cuts[-1] + 1), len(lengths) - len(sizes) + number))
+    return cuts[1:]
+
+
+def _draw_runs(run_of_row: np.ndarray, orders: Iterable[np.ndarray], sizes: Sequence[int]) -> list[np.ndarray]:
+    """Parts made of whole runs, by the order that comes nearest to the sizes asked for."""
+    lengths = np.bincount(run_of_row)
+    best, nearest = [np.arange(0)], np.inf
+    for order in orders:
+        runs = np.split(order, _cut(lengths[order], sizes))
+        distance = sum(abs(int(lengths[part].sum()) - size) for part, size in zip(runs, sizes, strict=True))
+        if distance < nearest:
+            best, nearest = runs, distance
+    return [np.flatnonzero(np.isin(run_of_row, runs)) for runs in best]
+
+
+def _group_of_row(groups: np.ndarray) -> np.ndarray:
+    names = groups.astype(str) if groups.dtype == object else groups
+    return np.unique(names, return_inverse=True)[1]
+
+
+def _draw_groups(groups: np.ndarray, fractions: Sequence[float], random: np.random.Generator) -> list[np.ndarray]:
+    """Whole groups at random. Of 16 orders the nearest is kept: sorting by size would always test on small groups."""
+    group = _group_of_row(groups)
+    count = int(group.max()) + 1
+    sizes = _sizes(len(group), fractions, count, "groups")
+    return _draw_runs(group, (random.permutation(count) for _ in range(16)), sizes)
+
+
+def _parts(dataset: Dataset, rows: list[np.ndarray], test: Dataset | None = None) -> Parts:
+    """The parts at these rows; a class that cannot be learned is said."""
+    train = dataset.take(rows[0])
+    if isinstance(dataset.task, Classes):
+        absent = [str(dataset.task.labels[k]) for k in np.setdiff1d(np.unique(dataset.targets), train.targets)]
+        if absent:
+            names = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
+            note = f"no training example of {dataset.task.name} {names}: it cannot be learned"
+            train = replace(train, notes=(*train.notes, note))
+    if test is None and len(rows) > 2:
+        test = dataset.take(rows[2])
+    return train, dataset.take(rows[1]), test
+
+
+class HoldOut(AbstractSplit):
+    """A random part to choose by and one to judge by; each class in proportion, within one example."""
+
+    valid: float = _valid()
+    test: float = _test()
+
+    def __check_init__(self) -> None:
+        _check_sum(self)
+
+    def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
+        test = 0.0 if dataset.test is not None else self.test
+        sizes = _sizes(len(dataset), [self.valid, test], len(dataset), "examples")
+        if dataset.groups is not None:
+            note = "groups were not kept together; `GroupHoldOut` keeps them, and its estimate is the honest one"
+            dataset = replace(dataset, notes=(*dataset.notes, note))
+        return _parts(dataset, _draw(_classes_of(dataset), sizes, generator(key)), dataset.test)
+
+
+class GroupHoldOut(AbstractSplit):
+    """As `HoldOut`, but examples of one group never stand in two parts; fractions are met as nearly as groups allow."""
+
+    valid: float = _valid()
+    test: float = _test()
+
+    def __check_init__(self) -> None:
+        _check_sum(self)
+
+    def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
+        if dataset.groups is None:
+            raise RequestError(
+                "`GroupHoldOut` needs groups and the data has none. Name their column, or use `HoldOut`."
+            )
+        test = 0.0 if dataset.test is not None else self.test
+        return _parts(dataset, _draw_groups(dataset.groups, [self.valid, test], generator(key)), dataset.test)
+
+
+class TimeHoldOut(AbstractSplit):
+    """The past to learn from, the newest examples to judge by; examples of one moment stay together. No randomness."""
+
+    valid: float = _valid()
+    test: float = _test()
+
+    def __check_init__(self) -> None:
+        _check_sum(self)
+
+    def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
+        if dataset.times is None:
+            raise RequestError("`TimeHoldOut` needs times and the data has none. Name their column, or use `HoldOut`.")
+        missing = int((dataset.times != dataset.times).sum())  # NaN and NaT differ from themselves
+        if missing:
+            raise RequestError(f"{missing} of {len(dataset)} examples have no time. Drop them, or use `HoldOut`.")
+        moments, moment = np.unique(dataset.times, return_inverse=True)
+        test = 0.0 if dataset.test is not None else self.test
+        sizes = _sizes(len(dataset), [self.valid, test], len(moments), "distinct times")
+        return _parts(dataset, _draw_runs(moment, [np.arange(len(moments))], sizes), dataset.test)
+
+
+class GivenParts(AbstractSplit):
+    """The first `train` rows to learn from, the next `valid` to choose by; any others, or the official test set, to
+    judge by. `join_parts` makes such a data set of separate ones."""
+
+    train: int = _whole(1, allowed="[1, inf)", about="rows to learn from")
+    valid: int = _whole(1, allowed="[1, inf)", about="rows to choose by")
+
+    def __check_init__(self) -> None:
+        check_whole(self, "train", "valid")
+
+    def among(self, kept: np.ndarray) -> "GivenParts":
+        """The same parts where of all rows only those marked are left."""
+        train, valid = (int(part.sum()) for part in np.split(kept, [self.train, self.train + self.valid])[:2])
+        if train == 0 or valid == 0:
+            raise RequestError(f"no {'training' if train == 0 else 'validation'} row of `GivenParts` has a target.")
+        return GivenParts(train, valid)
+
+    def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
+        used = self.train + self.valid
+        if used > len(dataset):
+            raise RequestError(f"`GivenParts` asks for {self.train} + {self.valid} rows; the data has {len(dataset)}.")
+        rows = np.split(np.arange(len(dataset)), [self.train, used])
+        return _parts(dataset, rows if used < len(dataset) else rows[:2], dataset.test)
+
+
+def _stack(pieces: Sequence[Any]) -> Any:
+    if all(isinstance(piece, np.ndarray) for piece in pieces):
+        return np.concatenate(pieces)
+    from scipy.sparse import vstack
+
+    return vstack(pieces, format="csr")
+
+
+def join_parts(train: Dataset, valid: Dataset, test: Dataset | None = None) -> tuple[Dataset, GivenParts]:
+    """One data set of separate ones, with the split that takes it apart again (for `validation_data=`)."""
+    if train.shape != valid.shape:
+        raise RequestError(
+            f"validation examples must have the training examples' shape {train.shape}; got {valid.shape}."
+        )
+    optional: dict[str, Any] = {}
+    for name in ("weights", "groups", "times"):
+        first, second = getattr(train, name), getattr(valid, name)
+        if name == "weights" and (first is None) != (second is None):  # no weights means weight 1
+            first = np.ones(len(train)) if first is None else first
+            second = np.ones(len(valid)) if second is None else second
+        optional[name] = None if first is None or second is None else np.concatenate([first, second])
+    joined = replace(
+        train,
+        inputs=_stack([train.inputs, valid.inputs]),
+        targets=np.concatenate([train.targets, valid.targets]),
+        rows=None,
+        test=test,
+        **optional,
+    )
+    return joined, GivenParts(train=len(train), valid=len(valid))
+
+
+def _deal_groups(groups: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    """The fold of each row: the largest group first, each to the fold that is smallest so far."""
+    group = _group_of_row(groups)
+    lengths = np.bincount(group)
+    if len(lengths) < count:
+        raise RequestError(f"{count} folds need at least {count} groups; the data has {len(lengths)}.")
+    order = random.permutation(len(lengths))
+    heap = [(0, number) for number in range(count)]
+    fold = np.zeros(len(lengths), int)
+    for one in order[np.argsort(-lengths[order], kind="stable")]:
+        size, number = heap[0]
+        fold[one] = number
+        heapq.heapreplace(heap, (size + int(lengths[one]), number))
+    return fold[group]
+
+
+def folds(dataset: Dataset, count: int, *, key: Key[Array, ""]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each fold its other rows and its own: every example is in exactly one fold.
+
+    Folds differ by at most one example, and so does each class in them; with groups, no group is in two folds.
+    """
+    if not 2 <= count <= len(dataset):
+        raise RequestError(f"{count} folds cannot be made of {len(dataset)} examples: from 2 folds to one an example.")
+    random = generator(key)
+    if dataset.groups is not None:
+        fold = _deal_groups(dataset.groups, count, random)
+    else:
+        classes = _classes_of(dataset)
+        order = random.permutation(len(dataset))
+        if classes is not None:
+            order = order[np.argsort(classes[order], kind="stable")]
+        fold = np.empty(len(dataset), int)
+        fold[order] = np.arange(len(dataset)) % count  # dealt like cards, so that classes spread evenly
+    return [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(count)]
+
+
+class Fold(AbstractSplit):
+    """Fold `number` of k-fold cross-validation to judge by, the rest to learn from and to choose by.
+
+    Give every fold the same key. Training and validation parts have the same size in all folds (one example is left
+    out where the rest is larger by one), so that all folds share one compiled program; groups, kept whole, may
+    differ. An official test set is left alone.
+    """
+
+    number: int = _whole(0, allowed="[0, inf)", about="which fold to judge by, from 0")
+    folds: int = _whole(5, allowed="[2, inf)", about="how many folds")
+    valid: float = _valid()
+
+    def __check_init__(self) -> None:
+        check_whole(self, "number", "folds")
+        if is_plain_number(self.number) and self.number >= self.folds:
+            raise RequestError(f"`Fold.number` must lie in [0, {self.folds}); got {self.number}.")
+
+    def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
+        all_folds = folds(dataset, self.folds, key=named(key, "folds"))
+        rest, test = all_folds[self.number]
+        random = generator(named(key, f"fold {self.number}"))
+        if dataset.groups is not None:
+            drawn = _draw_groups(dataset.groups[rest], [self.valid], random)
+        else:
+            smallest = min(len(others) for others, _ in all_folds)
+            sizes = _sizes(smallest, [self.valid], smallest, "examples outside a fold")
+            classes = _classes_of(dataset)
+            drawn = _draw(classes if classes is None else classes[rest], [*sizes, len(rest) - smallest], random)
+        return _parts(dataset, [rest[drawn[0]], rest[drawn[1]], test])

@@ -1,0 +1,73 @@
+"""Nested parameters of parts that know nothing of scikit-learn: `optimiser__learning_rate` and its like.
+
+    read("optimiser", MovingAverage(Adam()))["optimiser__learning_rate"]            # 0.001
+    write("optimiser", MovingAverage(Adam()), "learning_rate", 0.01)                # a changed copy
+
+A name is a knob's path with `__` for its dots. It may leave out the beginning of the path where what remains names one
+knob only, so that `optimiser__learning_rate` also reaches through a wrapper.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ..runtime.errors import RequestError, nearest
+from ..specs.knobs import Spec
+from ..specs.paths import get, knobs, parts, replace
+
+
+def _paths(part: Any) -> list[str]:
+    """The knobs of a part and the parts within it. What is not one of our specs has none."""
+    if not isinstance(part, Spec):
+        return []
+    return [path for path, _, _ in knobs(part)] + [path for path, _ in parts(part)]
+
+
+def _shown(path: str) -> str:
+    return path.replace(".", "__")
+
+
+def _meant(known: list[str], path: str) -> list[str]:
+    """What a path may stand for: itself, or the shallowest ones that end so."""
+    if path in known:
+        return [path]
+    ends = [one for one in known if one.endswith(f".{path}")]
+    return [one for one in ends if one.count(".") == min(each.count(".") for each in ends)]
+
+
+def find(slot: str, part: Any, name: str) -> str:
+    """The one path that a name stands for."""
+    known = _paths(part)
+    meant = _meant(known, name.replace("__", "."))
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        choices = " or ".join(f"`{slot}__{_shown(one)}`" for one in meant)
+        raise RequestError(f"`{slot}__{name}` could mean several parameters. Write {choices}.")
+    hint = nearest(f"{slot}__{name}", read(slot, part))
+    raise RequestError(f"`{slot}={type(part).__name__}` has no parameter `{slot}__{name}`.{hint}")
+
+
+def read(slot: str, part: Any) -> dict[str, Any]:
+    """Every nested parameter of the part in a slot; a wrapped part's also under its short name."""
+    known = _paths(part)
+    found: dict[str, Any] = {}
+    for path in known:
+        value = get(part, path)
+        value = value.item() if isinstance(value, np.generic) else value
+        found[f"{slot}__{_shown(path)}"] = value
+        short = path
+        while short.startswith(f"{slot}."):  # a wrapper calls what it wraps by the name of the slot
+            short = short.removeprefix(f"{slot}.")
+        if short not in known and _meant(known, short) == [path]:
+            found[f"{slot}__{_shown(short)}"] = value
+    return found
+
+
+def write(slot: str, part: Any, name: str, value: Any) -> Any:
+    """The part with another value for one parameter; the very same part where the value is what it was."""
+    path = find(slot, part, name)
+    before = get(part, path)
+    if before is value or (type(value) in (int, float, str, bool, tuple, type(before)) and before == value):
+        return part
+    return replace(part, path, value)

@@ -1,0 +1,1 @@
+"""What a record shows: metrics, evidence, findings, curves, and the statistics of trials. Runs no network."""

@@ -1,0 +1,1 @@
+"""How good a generative model is: likelihoods, samples, Parzen windows, denoising scores."""

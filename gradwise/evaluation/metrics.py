@@ -1,0 +1,144 @@
+"""Metrics by name, all of them for every part of the data, and an interval around the one that was chosen.
+
+| task | metrics | the chosen one by default |
+|---|---|---|
+| classes | error_rate, balanced_error_rate, log_loss, auc | error_rate |
+| labels | error_rate (per label), subset_error_rate, log_loss, auc | error_rate |
+| numbers | rmse, mae, r2 | rmse |
+| inputs | what the criterion measures | its first: the one that chooses |
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..runtime.errors import RequestError, nearest
+from ..specs.dataset import Task
+
+METRICS = {
+    "classes": ("error_rate", "balanced_error_rate", "log_loss", "auc"),
+    "labels": ("error_rate", "subset_error_rate", "log_loss", "auc"),
+    "numbers": ("rmse", "mae", "r2"),
+}
+HIGHER_IS_BETTER = frozenset({"auc", "r2"})
+
+
+def check_metric(name: str | None, kind: str, measured: tuple[str, ...] = ()) -> str:
+    """The name, if it measures this kind of task; without one the usual. `measured` is what a criterion tells itself.
+
+    A criterion that learns the inputs measures itself: nothing else knows what is asked of an input.
+    """
+    known = measured or METRICS.get(kind, ())
+    if not known:
+        raise RequestError(f"without a target only a criterion that learns {kind} measures them: --unsupervised.")
+    name = name or known[0]
+    if name not in known:
+        raise RequestError(f"`{name}` does not measure {kind}.{nearest(name, known)}")
+    return name
+
+
+def _auc(targets: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
+    """Probability that a positive example outranks a negative one, ties counted half, each pair by its weights."""
+    _, rank = np.unique(scores, return_inverse=True)
+    positive = np.bincount(rank, weights * (targets > 0.5))
+    negative = np.bincount(rank, weights * (targets <= 0.5))
+    pairs = positive.sum() * negative.sum()
+    below = np.cumsum(negative) - negative / 2
+    return float((positive * below).sum() / pairs) if pairs > 0 else math.nan
+
+
+def _mean_finite(values: list[float]) -> float:
+    finite = [value for value in values if math.isfinite(value)]
+    return float(np.mean(finite)) if finite else math.nan
+
+
+def _of_classes(probabilities: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+    wrong = probabilities.argmax(1) != targets
+    counts = np.bincount(targets, weights)
+    by_class = (np.bincount(targets, weights * wrong)[counts > 0] / counts[counts > 0]).tolist()
+    chosen = probabilities[np.arange(len(targets)), targets]
+    width = probabilities.shape[1]
+    curves = [1] if width == 2 else list(range(width))
+    return {
+        "error_rate": float(np.average(wrong, weights=weights)),
+        "balanced_error_rate": float(np.mean(by_class)),
+        "log_loss": float(np.average(-np.log(np.maximum(chosen, 1e-38)), weights=weights)),
+        "auc": _mean_finite([_auc(targets == k, probabilities[:, k], weights) for k in curves]),
+    }
+
+
+def _of_labels(probabilities: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+    wrong = (probabilities > 0.5) != (targets > 0.5)
+    right = np.where(targets > 0.5, probabilities, 1.0 - probabilities)
+    return {
+        "error_rate": float(np.average(wrong.mean(1), weights=weights)),
+        "subset_error_rate": float(np.average(wrong.any(1), weights=weights)),
+        "log_loss": float(np.average(-np.log(np.maximum(right, 1e-38)).mean(1), weights=weights)),
+        "auc": _mean_finite([_auc(targets[:, k], probabilities[:, k], weights) for k in range(targets.shape[1])]),
+    }
+
+
+def _of_numbers(predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+    error = predictions - targets
+    centred = targets - np.average(targets, axis=0, weights=weights)
+    residual = np.average(error**2, axis=0, weights=weights)
+    spread = np.average(centred**2, axis=0, weights=weights)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        explained = np.where(spread > 0, 1.0 - residual / spread, np.nan)
+    return {
+        "rmse": float(np.sqrt(residual.mean())),
+        "mae": float(np.average(np.abs(error), axis=0, weights=weights).mean()),
+        "r2": float(explained.mean()),
+    }
+
+
+def measure(task: Task, predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray | None) -> dict[str, float]:
+    """Every metric of the task; predictions (n, k) are probabilities for classes and labels, numbers otherwise."""
+    if len(targets) == 0:
+        return dict.fromkeys(METRICS[task.kind], math.nan)
+    weights = np.ones(len(targets)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if weights.sum() <= 0:
+        weights = np.ones(len(targets))
+    of: dict[str, Any] = {"classes": _of_classes, "labels": _of_labels, "numbers": _of_numbers}
+    return dict(of[task.kind](np.asarray(predictions, np.float64), np.asarray(targets), weights))
+
+
+def wilson(errors: float, count: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's 95 % interval for an error rate: right also when no error was seen."""
+    if count == 0:
+        return (0.0, 1.0)
+    rate = errors / count
+    centre = (rate + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(rate * (1 - rate) / count + z * z / (4 * count * count)) / (1 + z * z / count)
+    return (max(0.0, centre - half), min(1.0, centre + half))
+
+
+def interval_of_mean(values: np.ndarray) -> tuple[float, float]:
+    """A 95 % interval for the mean of values of independent examples, by the normal approximation."""
+    if len(values) < 2:
+        return (math.nan, math.nan)
+    half = 1.96 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return (float(np.mean(values)) - half, float(np.mean(values)) + half)
+
+
+def interval(
+    name: str, task: Task, predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[float, float]:
+    """A 95 % interval for one metric: Wilson's for an error rate, the bootstrap (1 000 resamples) for the others."""
+    if len(targets) == 0:
+        return (math.nan, math.nan)
+    if name == "error_rate" and task.kind == "classes" and weights is None:
+        return wilson(float((predictions.argmax(1) != targets).sum()), len(targets))
+    draw = np.random.default_rng(0)  # the interval of a result is part of the result: always the same resamples
+    resamples = 1000 if len(targets) <= 20_000 and name != "auc" else 200
+    values = []
+    for _ in range(resamples):
+        rows = draw.integers(0, len(targets), len(targets))
+        part = None if weights is None else weights[rows]
+        values.append(measure(task, predictions[rows], targets[rows], part)[name])
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return (math.nan, math.nan)
+    low, high = np.quantile(finite, [0.025, 0.975])
+    return (float(low), float(high))

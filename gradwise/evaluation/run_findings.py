@@ -1,0 +1,111 @@
+"""What a finished run tells besides its numbers: findings, and the data as understood."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..records.finding import Finding
+from ..records.outcome import Outcome
+from ..specs.contracts import FittedScaler
+from ..specs.dataset import Classes, Dataset
+from ..specs.paths import knobs, parts
+from ..specs.recipe import Recipe
+
+
+def learning_rate_of(recipe: Recipe) -> tuple[str, float]:
+    """The path and the value of the learning rate; an optimiser that finds its own has none."""
+    for path, _, value in knobs(recipe.optimiser, "optimiser."):
+        if path.endswith(".learning_rate"):
+            return path, float(value)
+    return "", math.nan
+
+
+def _smaller(recipe: Recipe) -> str:
+    path, rate = learning_rate_of(recipe)
+    tried = f", first --set {path}={rate / 3:.2g}" if path else ""
+    return f"divide the learning rate by 3 until it no longer happens{tried}."
+
+
+def _still_improving(history: dict[str, list[Any]]) -> bool:
+    """Whether the best model is the last one, and not by its loss alone: the score fell in the last quarter too."""
+    scores = np.asarray(history["valid_score"], np.float64)
+    if not len(scores) or not history["best"][-1]:
+        return False
+    early = scores[: max(1, 3 * len(scores) // 4)]
+    return len(scores) < 4 or bool(np.fmin.reduce(scores) < np.fmin.reduce(early))
+
+
+def find(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train: Dataset) -> tuple[Finding, ...]:
+    """What a reader should know: warnings of the parts, and what the run itself shows."""
+    found: list[Finding] = []
+    for _, part in parts(recipe):
+        found.extend(part.findings() if hasattr(part, "findings") else ())
+        # What a part can only say beside the others: a penalty on codes does not know the model's units.
+        found.extend(part.findings_in(recipe) if hasattr(part, "findings_in") else ())
+    if outcome.name == "diverged":
+        found.append(
+            Finding(
+                "error",
+                f"the loss was no longer a number at age {outcome.age_examples:,} examples: the run diverged.",
+                row="C1",
+                next=_smaller(recipe),
+                code="GW501",
+                where=learning_rate_of(recipe)[0],
+            )
+        )
+    ended = outcome.name in {"finished", "out_of_time", "interrupted"}
+    if ended and _still_improving(history) and type(recipe.stopping).__name__ != "Off":
+        found.append(
+            Finding(
+                "warning",
+                "the best model is the last one: validation was still improving when the run ended.",
+                row="C6",
+                next="give it more time: --resume, a larger --max-time, or a larger `stopping.epochs`.",
+                code="GW706",
+            )
+        )
+    if isinstance(train.task, Classes):
+        missing = np.setdiff1d(np.arange(len(train.task.labels)), train.targets)
+        if len(missing):
+            names = ", ".join(str(train.task.labels[k]) for k in missing[:5])
+            found.append(
+                Finding(
+                    "warning",
+                    f"the training part has no example of: {names}.",
+                    row="E2",
+                    next="add examples, or merge rare classes.",
+                    code="GW212",
+                )
+            )
+    return tuple(found)
+
+
+def describe(dataset: Dataset, sizes: dict[str, int], scaler: FittedScaler, recipe: Recipe) -> dict[str, Any]:
+    """The data as understood, for the report."""
+    listed = dataset.columns[:200]
+    inputs = dataset.inputs
+    columns = []
+    for number, column in enumerate(listed):
+        values = inputs[:, number]
+        known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+        columns.append(
+            {
+                "name": column.name,
+                "kind": column.kind,
+                "missing": int(len(values) - len(known)),
+                "categories": len(column.categories),
+                "constant": bool(len(known) == 0 or known.min() == known.max()),
+            }
+        )
+    return {
+        "name": dataset.name,
+        "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "")],
+        "rows": sizes,
+        "split": type(recipe.split).__name__,
+        "shape": list(dataset.shape),
+        "columns": columns,
+        "more": max(0, len(dataset.columns) - len(listed)),
+        "notes": list(dataset.notes),
+        "scaling": list(scaler.describe()),
+    }

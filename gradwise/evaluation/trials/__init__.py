@@ -1,0 +1,1 @@
+"""Statistics of the trials of a study: the expected best, failures, knobs, costs, honest estimates."""

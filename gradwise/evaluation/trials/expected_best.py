@@ -1,0 +1,248 @@
+"""How good the best of N trials is, and whether more trials are worth it (row E10).
+
+    curve = expected_best(scores_of(trials, chance), chance)      mean and deviation of the best of 1, 2, ..., S
+    advice(trials, worst=chance, noise=noise_of(best, 2000)).sentence
+    worth_going_on(trials, worst=chance, noise=noise)             the same, as a stop rule
+
+Everything here is in the units of the score, lower is better. A trial that diverged or failed counts as `worst`, the
+score of a constant prediction. One- and two-knob pictures are in `knobs`, cost and cheap estimates in `cost`,
+divergences in `failing`, which knobs matter in `relevance`, honest estimates in `selection`.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...records.trial import Trial
+from ...runtime.errors import RequestError
+
+# Fewer trials make no curve to judge by.
+LEAST_TRIALS = 16
+# A step smaller than this share of the standard error of one validation score cannot be seen. Two models are compared
+# on the same examples and share most errors, so that a whole standard error would be too strict.
+LEAST_STEP = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedBest:
+    """The best of `sizes` trials: mean and standard deviation over all subsets of that size.
+
+    The deviation is of the draw of a subset. It falls to 0 where the subset is all there is, which is no certainty.
+    """
+
+    sizes: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Whether to go on, why, and the two numbers that were compared (both in the units of the score)."""
+
+    go_on: bool
+    sentence: str
+    expected_gain: float  # of doubling the number of trials
+    noise: float  # the standard error of one validation score
+    trials: int
+
+
+def scores_of(trials: Sequence[Trial], worst: float) -> np.ndarray:
+    """The scores in the order given, `worst` for the trials that left no model."""
+    return np.array([trial.score if trial.ok else worst for trial in trials], dtype=np.float64)
+
+
+def best_so_far(scores: np.ndarray) -> np.ndarray:
+    """The running minimum; not-a-number until the first finite score."""
+    known = np.where(np.isfinite(scores), scores, np.nan)
+    return np.asarray(np.fmin.accumulate(known), dtype=np.float64)
+
+
+def _with_worst(scores: np.ndarray, worst: float) -> np.ndarray:
+    """The scores with `worst` for what is not finite; without a worst either, the worst that was seen."""
+    scores = np.asarray(scores, dtype=np.float64)
+    finite = np.isfinite(scores)
+    if finite.all():
+        return scores
+    if not math.isfinite(worst):
+        if not finite.any():
+            raise RequestError("no trial has a score: there is no best of them.")
+        worst = float(scores[finite].max())
+    return np.where(finite, scores, worst)
+
+
+def _sizes(count: int, asked: Sequence[int]) -> np.ndarray:
+    """Every size up to 64, beyond that 128 in equal steps of the logarithm: no picture shows more."""
+    if count == 0:
+        raise RequestError("the best of no trials is not defined: run one first.")
+    if len(asked):
+        sizes = np.asarray(asked, dtype=np.int64)
+        if sizes.min() < 1 or sizes.max() > count:
+            raise RequestError(f"a subset of {count} trials has 1 to {count} of them; got {asked}.")
+        return sizes
+    if count <= 64:
+        return np.arange(1, count + 1)
+    return np.unique(np.concatenate([np.arange(1, 65), np.rint(np.geomspace(64, count, 128)).astype(np.int64)]))
+
+
+@functools.lru_cache(maxsize=8)
+def _log_factorials(count: int) -> np.ndarray:
+    return np.array([math.lgamma(k + 1) for k in range(count + 1)])
+
+
+def _chances(count: int, sizes: np.ndarray) -> np.ndarray:
+    """P[s, i]: the chance that the trial of rank i (0 the best) wins a random subset of s: C(S−1−i, s−1) / C(S, s)."""
+    table = _log_factorials(count)
+    below = count - 1 - np.arange(count)[None, :]  # how many are worse
+    s = sizes[:, None]
+    rest = below - (s - 1)
+    log = table[below] - table[s - 1] - table[np.maximum(rest, 0)] - (table[count] - table[s] - table[count - s])
+    return np.where(rest >= 0, np.exp(np.minimum(log, 0.0)), 0.0)
+
+
+def expected_of_best(scores: np.ndarray, others: np.ndarray, worst: float, sizes: Sequence[int] = ()) -> ExpectedBest:
+    """What the winner of a random subset, chosen by `scores`, shows in `others`, such as on the test part.
+
+    Trials that tie on the score are as likely to be taken, so each tie counts by its average.
+    """
+    chosen_by, shown = _with_worst(scores, worst), _with_worst(others, worst)
+    if chosen_by.shape != shown.shape:
+        raise RequestError(f"there are {len(chosen_by)} scores and {len(shown)} others; they must go in pairs.")
+    drawn = _sizes(len(chosen_by), sizes)
+    _, tie = np.unique(chosen_by, return_inverse=True)
+    count = np.bincount(tie)
+    first = (np.bincount(tie, shown) / count)[np.sort(tie)]
+    within = np.maximum((np.bincount(tie, shown**2) / count)[np.sort(tie)] - first**2, 0.0)
+    mean, variance = np.zeros(len(drawn)), np.zeros(len(drawn))
+    rows = max(1, 500_000 // len(chosen_by))
+    for start in range(0, len(drawn), rows):
+        part = slice(start, start + rows)
+        chances = _chances(len(chosen_by), drawn[part])
+        mean[part] = chances @ first
+        variance[part] = (chances * ((first - mean[part, None]) ** 2 + within)).sum(axis=1)
+    return ExpectedBest(drawn, mean, np.sqrt(variance))
+
+
+def expected_best(scores: np.ndarray, worst: float, sizes: Sequence[int] = ()) -> ExpectedBest:
+    """Mean and standard deviation of the best of s trials over all subsets of s, exactly, for s = 1 ... S.
+
+    Only for trials that are independent draws of one prior: for others the order matters and a subset means nothing.
+    """
+    return expected_of_best(scores, scores, worst, sizes)
+
+
+def noise_of(score: float, examples: int, kind: str = "error") -> float:
+    """The standard error of a validation score on so many examples, from the score alone.
+
+    | kind | the losses of the examples are taken as |
+    |---|---|
+    | error | right or wrong, with one more of each so that no error seen is not no error |
+    | squared | squares of normal errors |
+    | absolute | absolute values of normal errors |
+    | loss | exponential |
+    """
+    if kind not in {"error", "squared", "absolute", "loss"}:
+        raise RequestError(f"a score is an error, a loss, squared or absolute; got {kind!r}.")
+    if examples < 2 or not math.isfinite(score):
+        return math.nan
+    if kind == "error":
+        rate = (min(max(score, 0.0), 1.0) * examples + 1.0) / (examples + 2.0)
+        return math.sqrt(rate * (1.0 - rate) / (examples - 1))
+    relative = {"squared": math.sqrt(2.0), "absolute": math.sqrt(math.pi / 2 - 1), "loss": 1.0}[kind]
+    return relative * abs(score) / math.sqrt(examples)
+
+
+@dataclass(frozen=True)
+class _Units:
+    """How scores are written: as what they are shown as, with the unit behind."""
+
+    shown: Callable[[float], float]
+    unit: str
+
+    def level(self, score: float) -> str:
+        return f"{self.shown(score):.3g}{self.unit}"
+
+    def step(self, score: float, gain: float) -> str:
+        """A difference, measured from this score."""
+        return f"{abs(self.shown(score + gain) - self.shown(score)):.2g}{self.unit}"
+
+
+def _of_draws(scores: np.ndarray, noise: float, units: _Units) -> Advice:
+    """Judges independent draws by what the last doubling of their number gained on average.
+
+    A curve of expected bests flattens, so the next doubling gains less than the last: the rule errs on going on.
+    """
+    count, best = len(scores), float(scores.min())
+    half = float(expected_best(scores, math.nan, (count // 2,)).mean[0])
+    gain = half - best
+    go_on = gain > LEAST_STEP * noise
+    verdict = "going on is worth it" if go_on else "more trials are hardly worth it"
+    sentence = (
+        f"{verdict}: {count // 2} trials reach {units.level(half)} on average and these {count} reach "
+        f"{units.level(best)}, so doubling their number may gain {units.step(best, gain)}, "
+        f"{'more' if go_on else 'less'} than half the uncertainty of one validation score (±{units.step(best, noise)})."
+    )
+    return Advice(go_on, sentence, gain, noise, count)
+
+
+def _of_sequence(scores: np.ndarray, noise: float, units: _Units) -> Advice:
+    """Judges trials that look back by how long ago the best last improved by a step that can be seen."""
+    count, best = len(scores), best_so_far(scores)
+    end = float(best[-1])
+    steps = np.flatnonzero(np.diff(best, prepend=np.inf) < 0)
+    reference, last = math.inf, 0
+    for place in steps:
+        if best[place] < reference - LEAST_STEP * noise:
+            reference, last = float(best[place]), int(place) + 1
+    gain = float(best[count // 2 - 1] - end)
+    since = count - last
+    go_on = since < max(LEAST_TRIALS, last)
+    verdict = "going on is worth it" if go_on else "more trials are hardly worth it"
+    sentence = (
+        f"{verdict}: the best of {count} trials, {units.level(end)}, last improved by more than half the uncertainty "
+        f"of one validation score (±{units.step(end, noise)}) at trial {last}, {since} trials ago. "
+        "These trials are no independent draws, so there is no expected best of N; this judges by the best so far."
+    )
+    return Advice(go_on, sentence, gain, noise, count)
+
+
+def advice(
+    trials: Sequence[Trial],
+    *,
+    worst: float,
+    noise: float,
+    independent: bool = True,
+    shown: Callable[[float], float] = float,
+    unit: str = "",
+) -> Advice:
+    """Whether more trials are worth it: what doubling their number may gain against the noise of one score.
+
+    `noise` is the standard error of one validation score (`noise_of`); `independent` says whether the trials are
+    draws of one prior whatever the others showed. Trials of other phases than the search are left out. `shown` and
+    `unit` say how scores are written: `shown=lambda score: 100 * score, unit=" %"`.
+    """
+    searched = sorted((trial for trial in trials if trial.phase == "search"), key=lambda trial: trial.number)
+    ok = sum(trial.ok for trial in searched)
+    count = len(searched)
+    if not ok:
+        sentence = f"none of the {count} trials left a model: change the ranges before running more."
+        return Advice(count < LEAST_TRIALS, sentence, math.nan, noise, count)
+    noise = noise if math.isfinite(noise) else 0.0
+    scores = _with_worst(scores_of(searched, math.nan), worst)
+    if scores.min() == 0.0:
+        sentence = "a trial makes no error on the validation part: more trials have nothing to gain there."
+        return Advice(False, sentence, 0.0, noise, count)
+    if count < LEAST_TRIALS:
+        several = "1 trial is" if count == 1 else f"{count} trials are"
+        sentence = f"{several} too few to say whether more are worth it: run {LEAST_TRIALS} or more."
+        return Advice(True, sentence, math.nan, noise, count)
+    units = _Units(shown, unit)
+    judged = _of_draws if independent and all(trial.continues is None for trial in searched) else _of_sequence
+    return judged(scores, noise, units)
+
+
+def worth_going_on(trials: Sequence[Trial], *, worst: float, noise: float, independent: bool = True) -> bool:
+    """The stop rule of a search without a limit of its own: whether the next trials may be expected to show."""
+    return advice(trials, worst=worst, noise=noise, independent=independent).go_on

@@ -1,0 +1,133 @@
+"""Auto-encoders: a code for each input, and the input back from the code (rows A3 to A6).
+
+    AutoEncoder(widths=(500,))                                        one layer of 500 sigmoid features, tied weights
+    AutoEncoder(widths=(500, 250, 30), code_activation=Identity())    deep, with a linear code
+
+Called on an example the network gives its code; `decode` gives, from a code, what the reconstruction loss makes the
+input of: logits for a cross-entropy, numbers for a squared error (row A7). What makes an auto-encoder denoising, sparse
+or contractive is its criterion (`gradwise.criteria.reconstruction`), not its network.
+
+The hidden layers are those of a multi-layer perceptron, so a stack of encoders is one (`gradwise.pretraining`).
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from ..runtime.errors import RequestError
+from ..specs.contracts import AbstractModel
+from ..specs.knobs import Spec, switch
+from ..specs.priors import Choice
+from .activations import AbstractActivation, Identity, Sigmoid
+from .initial_weights import AbstractInitial, Glorot
+from .mlp import Layer
+
+
+class AsHidden(Spec):
+    """The code's units are of the same kind as the other hidden units: `code_activation or activation` says which."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class Decoder(eqx.Module):
+    """One layer of the way back: g(W'h + b). Without weights of its own it is given the encoder's."""
+
+    weight: Float[Any, "out in"] | None
+    bias: Float[Any, " out"]
+    activation: AbstractActivation
+
+    def __call__(self, h: Float[Array, " in"], tied: Float[Array, "in out"]) -> Float[Array, " out"]:
+        # Without weights of its own the product reads the encoder's from the right: nothing is transposed in memory.
+        return self.activation((h @ tied if self.weight is None else self.weight @ h) + self.bias)
+
+
+class AutoEncoderNetwork(eqx.Module):
+    """Layers up to the code, and as many back."""
+
+    encoder: tuple[Layer, ...]
+    decoder: tuple[Decoder, ...]
+
+    def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " code"]:
+        h = jnp.ravel(x)
+        for layer in self.encoder:
+            h = layer(h, key=None)
+        return h
+
+    def decode(self, code: Float[Array, " code"]) -> Float[Array, " inputs"]:
+        """What the reconstruction loss reads, one number for each input."""
+        for layer, mirrored in zip(self.decoder, reversed(self.encoder), strict=True):
+            code = layer(code, mirrored.weight)
+        return code
+
+    @property
+    def hidden_layers(self) -> tuple[Layer, ...]:
+        """The way from an input to its code, as layers of a perceptron."""
+        return self.encoder
+
+
+def as_widths(value: Any) -> Any:
+    return (value,) if isinstance(value, int) else tuple(value) if isinstance(value, (list, tuple)) else value
+
+
+def check_widths(name: str, widths: Any) -> None:
+    """Refuses widths that are none."""
+    if not (isinstance(widths, tuple) and widths and all(type(width) is int and width >= 1 for width in widths)):
+        raise RequestError(
+            f"`{name}` must be whole numbers of at least 1, one for each hidden layer; got {widths!r}. Example: (500,)."
+        )
+
+
+class AutoEncoder(AbstractModel):
+    """An encoder and its mirror image (row A3).
+
+    The last of `widths` is the size of the code. With `tied` weights the decoder is the encoder transposed: half the
+    parameters, and no layer can become linear by tiny weights one way and huge ones back.
+    """
+
+    widths: tuple[int, ...] = switch(
+        (256,),
+        prior=Choice(((128,), (256,), (512,), (1024,))),
+        row="A3",
+        kind="capacity",
+        about="hidden units of each layer up to the code",
+        convert=as_widths,
+    )
+    activation: AbstractActivation = Sigmoid()
+    code_activation: AbstractActivation | AsHidden = AsHidden()
+    initial: AbstractInitial = Glorot()
+    tied: bool = switch(
+        True, allowed=(False, True), prior=Choice((False, True)), row="A3", about="decode with the encoder's weights"
+    )
+
+    def __check_init__(self) -> None:
+        check_widths("AutoEncoder.widths", self.widths)
+
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> AutoEncoderNetwork:
+        sizes = (math.prod(inputs), *self.widths)
+        code = self.activation if isinstance(self.code_activation, AsHidden) else self.code_activation
+        activations = (*(self.activation for _ in self.widths[:-1]), code)
+        encoder = []
+        for number, activation in enumerate(activations):
+            fan_in, fan_out = sizes[number], sizes[number + 1]
+            weight = self.initial.draw(fan_out, fan_in, activation.gain(), key=jr.fold_in(key, number))
+            encoder.append(Layer(weight, jnp.zeros(fan_out), None, activation, None, residual=False))
+        decoder = []
+        for number in reversed(range(len(self.widths))):
+            fan_in, fan_out = sizes[number + 1], sizes[number]
+            activation = self.activation if number else Identity()
+            own = None
+            if not self.tied:
+                own = self.initial.draw(fan_out, fan_in, activation.gain(), key=jr.fold_in(key, len(sizes) + number))
+            decoder.append(Decoder(own, jnp.zeros(fan_out), activation))
+        return AutoEncoderNetwork(tuple(encoder), tuple(decoder))
+
+
+def reconstruct(network: AutoEncoderNetwork, inputs: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+    """What the network makes of inputs, before the loss's link."""
+    return jax.vmap(lambda x: network.decode(network(x)))(inputs)

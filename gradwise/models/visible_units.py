@@ -1,0 +1,266 @@
+"""The kinds of visible units of a Boltzmann machine (row A2).
+
+    BinaryVisible()                              0 or 1, or probabilities in [0, 1]
+    GaussianVisible()                            real numbers of deviation 1
+    LabelledVisible(BinaryVisible(), classes=10) inputs of a kind, then one softmax unit a class
+
+A kind says how much energy the units have alone, how they are drawn and what their states are; the machine that they
+belong to is `models.boltzmann.RbmNetwork`.
+"""
+
+import abc
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, Key, Scalar
+
+from ..runtime.errors import RequestError
+from ..runtime.keys import coins, scramble
+from ..specs.knobs import Spec, switch
+
+_EDGE = 0.01  # a pixel that is never lit gets the log-odds of one lit in 1 of 100 examples, not minus infinity
+
+
+class AbstractVisible(Spec):
+    """The kind of the visible units: the part of the energy that they have alone, and how they are drawn."""
+
+    @abc.abstractmethod
+    def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
+        """The energy of visible states without the hidden units."""
+
+    @abc.abstractmethod
+    def log_normaliser(self, activation: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
+        """The log of the sum, or integral, over visible states of exp(-energy + u'v), where activation = bias + u."""
+
+    @abc.abstractmethod
+    def mean(self, activation: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """The means of the visible units given b + W'h."""
+
+    @abc.abstractmethod
+    def draw(self, activation: Float[Array, "... d"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
+        """A sample of the visible units given b + W'h."""
+
+    @abc.abstractmethod
+    def bias(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The biases under which, without weights, the units have this mean: log-odds for binary units (row D8)."""
+
+    @abc.abstractmethod
+    def pseudo_loss(
+        self,
+        network: Any,
+        v: Float[Array, "n d"],
+        activation: Float[Array, "n hidden"],
+        units: Int[Array, "n some"] | None,
+    ) -> Float[Array, " n"]:
+        """What `RbmNetwork.pseudo_loss` tells, over these of the visible units, or all of them."""
+
+    @abc.abstractmethod
+    def states(self, count: int) -> int | None:
+        """How many states that many units have; None where they cannot be counted."""
+
+    @abc.abstractmethod
+    def state(self, number: Int[Array, ""], count: int) -> Float[Array, " d"]:
+        """The state of this number, from 0."""
+
+    @abc.abstractmethod
+    def check_range(self, low: float, high: float) -> None:
+        """Refuses inputs of this range that it cannot mean, in one line."""
+
+
+def bernoulli(probability: Float[Array, "..."], key: Key[Array, ""]) -> Float[Array, "..."]:
+    """Independent 0/1 draws with these probabilities, as floats."""
+    flat = jnp.ravel(probability)
+    return coins(key, flat, flat.shape[0]).reshape(probability.shape).astype(probability.dtype)
+
+
+def _uniform(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Float[Array, "..."]:
+    """Numbers of 24 bits in [0, 1), from the cheap stream that `coins` reads."""
+    first, second = jr.key_data(key)
+    bits = scramble(scramble(jnp.arange(math.prod(shape), dtype=jnp.uint32) + first) ^ second)
+    return (bits >> 8).astype(dtype).reshape(shape) * 2.0**-24
+
+
+def _bits(number: Int[Array, ""], count: int) -> Float[Array, " count"]:
+    return ((number >> jnp.arange(count, dtype=number.dtype)) & 1).astype(float)
+
+
+def _log_ratio(upper: Float[Array, "..."], lower: Float[Array, "..."]) -> Float[Array, "..."]:
+    """softplus(upper) - softplus(lower), with one logarithm instead of two."""
+    ratio = (1.0 + jnp.exp(-jnp.abs(upper))) / (1.0 + jnp.exp(-jnp.abs(lower)))
+    return jnp.maximum(upper, 0.0) - jnp.maximum(lower, 0.0) + jnp.log(ratio)
+
+
+class BinaryVisible(AbstractVisible):
+    """Units that are 0 or 1; inputs between are taken for probabilities.
+
+    Given all others, unit i is 1 with log-odds b_i + sum over j of softplus(a_j + (1 - v_i) W_ji) -
+    softplus(a_j - v_i W_ji), where a = c + Wv: its pseudo-likelihood is the cross-entropy of v_i under that.
+    """
+
+    def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
+        return -bias @ v
+
+    def log_normaliser(self, activation: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
+        return jnp.sum(jax.nn.softplus(activation))
+
+    def mean(self, activation: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        return jax.nn.sigmoid(activation)
+
+    def draw(self, activation: Float[Array, "... d"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
+        return bernoulli(jax.nn.sigmoid(activation), key)
+
+    def bias(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
+        held = jnp.clip(mean, _EDGE, 1.0 - _EDGE)
+        return jnp.log(held) - jnp.log1p(-held)
+
+    def pseudo_loss(
+        self,
+        network: Any,
+        v: Float[Array, "n d"],
+        activation: Float[Array, "n hidden"],
+        units: Int[Array, "n some"] | None,
+    ) -> Float[Array, " n"]:
+        width = v.shape[1]  # a network of inputs and labels has more columns
+        if units is None:
+            weight, bias, here = network.weight[:, :width].T[None], network.visible_bias[:width], v
+        else:
+            weight, bias = jnp.moveaxis(network.weight[:, units], 0, -1), network.visible_bias[units]
+            here = jnp.take_along_axis(v, units, axis=1)
+        others = activation[:, None] - here[..., None] * weight
+        odds = bias + jnp.sum(_log_ratio(others + weight, others), axis=-1)
+        return jnp.mean(jax.nn.softplus(odds) - here * odds, axis=1) * width
+
+    def states(self, count: int) -> int | None:
+        return 2**count
+
+    def state(self, number: Int[Array, ""], count: int) -> Float[Array, " d"]:
+        return _bits(number, count)
+
+    def check_range(self, low: float, high: float) -> None:
+        if low < 0.0 or high > 1.0:
+            raise RequestError(
+                f"binary visible units take inputs in [0, 1], but the scaled ones lie in [{low:.4g}, {high:.4g}]. "
+                "Scale with `--set scaler=UnitRange`, or use `GaussianVisible` units."
+            )
+
+
+def normal_of(uniform: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Normal numbers from uniform ones in [0, 1), multiples of 2^-24 in 32 bits.
+
+    Only 0 must be kept away: it would be minus infinity. Adding half a step instead would round the largest up to 1.
+    """
+    return math.sqrt(2.0) * jax.lax.erf_inv(2.0 * jnp.maximum(uniform, 2.0**-25) - 1.0)
+
+
+class GaussianVisible(AbstractVisible):
+    """Real units of deviation 1 around b + W'h: scale the inputs to deviation 1 first.
+
+    One unit's density given the others has no closed form. In place of its pseudo-likelihood stands the score that
+    needs no normaliser either (Hyvarinen 2005): half the square of d log p/dv, plus its divergence. For this energy it
+    is half the squared error of the mean-field reconstruction r = b + W' s(a), plus the sum over hidden units of
+    |w_j|^2 s_j (1 - s_j), minus d. The second term charges for the capacity to copy, so numbers of units compare.
+    """
+
+    def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
+        return 0.5 * jnp.sum((v - bias) ** 2)
+
+    def log_normaliser(self, activation: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
+        return 0.5 * jnp.sum(activation**2 - bias**2) + 0.5 * math.log(2.0 * math.pi) * bias.shape[0]
+
+    def mean(self, activation: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        return activation
+
+    def draw(self, activation: Float[Array, "... d"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
+        return activation + normal_of(_uniform(key, activation.shape, activation.dtype))
+
+    def bias(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
+        return mean
+
+    def pseudo_loss(
+        self,
+        network: Any,
+        v: Float[Array, "n d"],
+        activation: Float[Array, "n hidden"],
+        units: Int[Array, "n some"] | None,
+    ) -> Float[Array, " n"]:
+        code = jax.nn.sigmoid(activation)
+        width = v.shape[1]
+        error = code @ network.weight[:, :width] + network.visible_bias[:width] - v
+        bend = (code * (1.0 - code)) @ jnp.sum(network.weight[:, :width] ** 2, axis=1)
+        return 0.5 * jnp.sum(error**2, axis=1) + bend - width
+
+    def states(self, count: int) -> int | None:
+        return None
+
+    def state(self, number: Int[Array, ""], count: int) -> Float[Array, " d"]:
+        raise RequestError("the states of Gaussian units cannot be counted: enumerate the hidden units instead.")
+
+    def check_range(self, low: float, high: float) -> None:
+        pass  # any number will do
+
+
+class LabelledVisible(AbstractVisible):
+    """Inputs of one kind, then a softmax group: one unit a class, of which exactly one is 1 (row A2)."""
+
+    inputs: AbstractVisible = BinaryVisible()
+    classes: int = switch(2, allowed="[1, inf)", row="A2", about="the number of classes, the last of the visible units")
+
+    def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
+        (x, y), (bias_x, bias_y) = self.parted(v), self.parted(bias)
+        return self.inputs.energy(x, bias_x) - bias_y @ y
+
+    def log_normaliser(self, activation: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
+        (x, y), (bias_x, _) = self.parted(activation), self.parted(bias)
+        return self.inputs.log_normaliser(x, bias_x) + jax.nn.logsumexp(y)
+
+    def mean(self, activation: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        x, y = self.parted(activation)
+        return jnp.concatenate([self.inputs.mean(x), jax.nn.softmax(y)], axis=-1)
+
+    def draw(self, activation: Float[Array, "... d"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
+        x, y = self.parted(activation)
+        of_x, of_y = jr.split(key)
+        label = jax.nn.one_hot(self.draw_label(y, key=of_y), self.classes, dtype=y.dtype)
+        return jnp.concatenate([self.inputs.draw(x, key=of_x), label], axis=-1)
+
+    def bias(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
+        x, y = self.parted(mean)
+        return jnp.concatenate([self.inputs.bias(x), jnp.log(jnp.clip(y, _EDGE / self.classes))])
+
+    def pseudo_loss(
+        self,
+        network: Any,
+        v: Float[Array, "n d"],
+        activation: Float[Array, "n hidden"],
+        units: Int[Array, "n some"] | None,
+    ) -> Float[Array, " n"]:
+        x, y = self.parted(v)
+        weight, bias = self.parted(network.weight)[1], self.parted(network.visible_bias)[1]
+        others = activation - y @ weight.T
+        scores = bias + jnp.sum(jax.nn.softplus(others[:, None] + weight.T), axis=-1)
+        label = -jnp.sum(y * jax.nn.log_softmax(scores), axis=1)
+        return self.inputs.pseudo_loss(network, x, activation, None if units is None else units % x.shape[1]) + label
+
+    def states(self, count: int) -> int | None:
+        inputs = self.inputs.states(count - self.classes)
+        return None if inputs is None else inputs * self.classes
+
+    def state(self, number: Int[Array, ""], count: int) -> Float[Array, " d"]:
+        x = self.inputs.state(number // self.classes, count - self.classes)
+        return jnp.concatenate([x, jax.nn.one_hot(number % self.classes, self.classes, dtype=x.dtype)])
+
+    def check_range(self, low: float, high: float) -> None:
+        self.inputs.check_range(low, high)
+
+    def parted(self, v: Float[Array, "... d"]) -> tuple[Float[Array, "... x"], Float[Array, "... y"]]:
+        """Inputs and labels of what belongs to all visible units."""
+        return v[..., : -self.classes], v[..., -self.classes :]
+
+    def draw_label(self, activation: Float[Array, "... k"], *, key: Key[Array, ""]) -> Int[Array, "..."]:
+        """A class with probability softmax(activation), by where one uniform number falls."""
+        below = jnp.cumsum(jax.nn.softmax(activation), axis=-1)[..., :-1]
+        uniform = _uniform(key, activation.shape[:-1], activation.dtype)
+        return jnp.sum(uniform[..., None] >= below, axis=-1)

@@ -1,0 +1,1 @@
+"""Learning rates that set themselves from what training shows."""

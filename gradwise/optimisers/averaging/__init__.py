@@ -1,0 +1,1 @@
+"""Optimisers that average parameters or gradients over training."""

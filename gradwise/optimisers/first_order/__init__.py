@@ -1,0 +1,1 @@
+"""Gradient descent and its schedules."""

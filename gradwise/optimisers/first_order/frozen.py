@@ -1,0 +1,32 @@
+"""The optimiser that moves nothing: for parameters that stay as they were drawn (rows C10, E15).
+
+    Grouped(Adam(), groups=(Group("layers.*", Still()),))      only the output layer is trained
+
+Its moves do not depend on the gradient, so the compiler leaves out what only that gradient would need.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import PyTree, Scalar
+
+from ...specs.contracts import AbstractOptimiser
+
+
+def _update(updates: PyTree, state: optax.EmptyState, parameters: PyTree = None, **_: Any) -> Any:
+    return jax.tree.map(jnp.zeros_like, updates), state
+
+
+class Still(AbstractOptimiser):
+    """No update at all; its learning rate is 0."""
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        return optax.GradientTransformationExtraArgs(lambda parameters: optax.EmptyState(), _update)
+
+    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
+        return parameters
+
+    def rate(self, state: PyTree) -> Scalar:
+        return jnp.zeros(())

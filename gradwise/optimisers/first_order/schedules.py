@@ -1,0 +1,268 @@
+"""Learning-rate schedules, as factors on the initial rate. t counts *updates*.
+
+Constant()                             1
+InverseTime(tau_updates=10_000)        (tau / max(t, tau)) ** exponent           row C2
+SelfTimed(threshold=0.01)              the same, tau set when the training criterion stops improving   row C3
+BottouDecay(pace=1e-4)                 (1 + pace t) ** -exponent                         row C9
+WarmUp(1000, InverseTime())            min(1, (t + 1) / warm_up) times another schedule  row J2
+Cosine(10_000, 500)                    warm-up, then half a cosine down to `final`       row J2
+WarmUpStableDecay(500, 8000, 1500)     warm-up, then 1, then a line down to `final`      row J2
+
+The last two have a horizon, an update at which they end. Early stopping knows nothing of it: they say so in the report.
+"""
+
+import abc
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree, Scalar
+
+from ...records.finding import Finding
+from ...specs.knobs import Spec, knob
+from ...specs.priors import Choice, LogUniform, Uniform, ZeroOr
+
+_EXPONENT: dict[str, Any] = {
+    "allowed": "(0, 1]",
+    "prior": Uniform(0.3, 1.0),
+    "row": "C2",
+    "about": "alpha: 1 is the classical choice, smaller ones suit averaging and non-convex problems",
+}
+
+
+class AbstractSchedule(Spec):
+    @abc.abstractmethod
+    def init(self) -> PyTree:
+        """The state before the first update."""
+
+    @abc.abstractmethod
+    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
+        """The state and the factor for this update (counted from 0), given the training criterion on its batch."""
+
+
+class Constant(AbstractSchedule):
+    """The initial rate throughout."""
+
+    def init(self) -> PyTree:
+        return ()
+
+    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
+        return (), jnp.ones(())
+
+
+class InverseTime(AbstractSchedule):
+    """Constant for tau updates, then falling as 1/t**exponent."""
+
+    tau_updates: float = knob(
+        10_000.0, allowed="[1, inf)", prior=LogUniform(100.0, 1e6), row="C2", about="updates before the rate falls"
+    )
+    exponent: float = knob(1.0, **_EXPONENT)
+
+    def init(self) -> PyTree:
+        return ()
+
+    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
+        return (), (self.tau_updates / jnp.maximum(update, self.tau_updates)) ** self.exponent
+
+
+class _SelfTimedState(NamedTuple):
+    total: Float[Array, ""]  # the criterion summed over the present window
+    seen: Int[Array, ""]  # updates in it
+    last: Float[Array, ""]  # the mean over the window before
+    tau: Float[Array, ""]  # infinite until the rate starts to fall
+
+
+class SelfTimed(AbstractSchedule):
+    """Constant until the mean training criterion of a window falls by less than `threshold` of the one before."""
+
+    threshold: float = knob(
+        0.01, allowed="[0, 1)", prior=LogUniform(1e-4, 0.1), row="C3", about="the least relative improvement"
+    )
+    window_updates: float = knob(
+        500.0, allowed="[1, inf)", prior=LogUniform(50.0, 5000.0), row="C3", about="updates averaged before comparing"
+    )
+    exponent: float = knob(1.0, **_EXPONENT)
+
+    def init(self) -> PyTree:
+        return _SelfTimedState(jnp.zeros(()), jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf), jnp.asarray(jnp.inf))
+
+    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
+        total, seen = state.total + value, state.seen + 1
+        full = seen >= self.window_updates
+        mean = total / seen
+        # Relative to the size of the last mean, so that a criterion below 0 is judged alike.
+        slow = state.last - mean < self.threshold * jnp.abs(state.last)
+        stalled = full & slow & jnp.isfinite(state.last)
+        tau = jnp.where(stalled & jnp.isinf(state.tau), jnp.maximum(update, 1).astype(jnp.float32), state.tau)
+        new = _SelfTimedState(
+            total=jnp.where(full, 0.0, total),
+            seen=jnp.where(full, 0, seen),
+            last=jnp.where(full, mean, state.last),
+            tau=tau,
+        )
+        factor = jnp.where(jnp.isinf(tau), 1.0, tau / jnp.maximum(update, tau))
+        return new, factor**self.exponent
+
+
+class BottouDecay(AbstractSchedule):
+    """rate_t = rate / (1 + lambda rate t)**exponent (Bottou 2012), with `pace` for lambda * rate.
+
+    A schedule is a factor and does not see the rate it multiplies, so the product is its own knob; `AveragedSgd` takes
+    lambda and the rate apart. Bottou's SGD has exponent 1, his averaged SGD 0.75.
+    """
+
+    pace: float = knob(
+        1e-4,
+        allowed="[0, inf)",
+        prior=LogUniform(1e-8, 1e-1),
+        row="C9",
+        about="lambda times the initial rate: the rate has halved (at exponent 1) after 1/pace updates",
+    )
+    exponent: float = knob(1.0, **_EXPONENT)
+
+    def init(self) -> PyTree:
+        return ()
+
+    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
+        return (), (1.0 + self.pace * update) ** -self.exponent
+
+
+_WARM_UP: dict[str, Any] = {
+    "allowed": "[0, inf)",
+    "prior": ZeroOr(LogUniform(10.0, 1e4)),
+    "row": "J2",
+    "about": "updates in which the rate rises in a line; 0 or 1: none",
+}
+_FINAL: dict[str, Any] = {
+    "allowed": "[0, 1]",
+    "prior": Choice((0.0, 0.01, 0.1)),
+    "row": "J2",
+    "about": "the share of the initial rate that is left at the horizon and after it",
+}
+
+
+def _rising(update: Int[Array, ""], warm_up_updates: Any) -> Scalar:
+    """(t + 1) / warm_up, at most 1: the first update moves already, the last of the warm-up at the whole rate."""
+    return jnp.minimum((update + 1) / jnp.maximum(warm_up_updates, 1.0), 1.0)
+
+
+def _part_done(update: Int[Array, ""], start: Any, length: Any) -> Scalar:
+    """How much of a stretch of updates has passed, from 0 to 1; a stretch of no length is a step."""
+    return jnp.clip((update - start) / jnp.maximum(length, 1.0), 0.0, 1.0)
+
+
+def _horizon(name: str, horizon: float, final: float, knob_name: str) -> tuple[Finding, ...]:
+    return (
+        Finding(
+            "note",
+            f"`{name}` lowers the rate up to update {horizon:,.0f}, its horizon. Early stopping does not wait for it: "
+            "patience may end the run while the rate is still high. After the horizon the rate stays at its floor, "
+            f"{final:g} of the initial one.",
+            row="J2",
+            next=f"set `{knob_name}` to the updates the run will have, and patience no shorter than that.",
+        ),
+    )
+
+
+class WarmUp(AbstractSchedule):
+    """A linear rise to the initial rate, times another schedule, whose updates count from the first one too."""
+
+    warm_up_updates: float = knob(1000.0, **_WARM_UP)
+    schedule: AbstractSchedule = Constant()
+
+    def init(self) -> PyTree:
+        return self.schedule.init()
+
+    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
+        state, factor = self.schedule.step(state, update, value)
+        return state, _rising(update, self.warm_up_updates) * factor
+
+
+class Cosine(AbstractSchedule):
+    """Warm-up, then final + (1 - final) (1 + cos(pi p)) / 2, p from 0 at its end to 1 at the horizon.
+
+    Loshchilov and Hutter 2017, without restarts.
+    """
+
+    horizon_updates: float = knob(
+        10_000.0,
+        allowed="[1, inf)",
+        prior=LogUniform(1e3, 1e6),
+        row="J2",
+        about="updates after which the rate is at its floor: those of the whole run",
+    )
+    warm_up_updates: float = knob(0.0, **_WARM_UP)
+    final: float = knob(0.01, **_FINAL)
+
+    def init(self) -> PyTree:
+        return ()
+
+    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
+        done = _part_done(update, self.warm_up_updates, self.horizon_updates - self.warm_up_updates)
+        falling = self.final + (1.0 - self.final) * 0.5 * (1.0 + jnp.cos(jnp.pi * done))
+        return (), _rising(update, self.warm_up_updates) * falling
+
+    def findings(self) -> tuple[Finding, ...]:
+        return _horizon("Cosine", float(self.horizon_updates), float(self.final), "horizon_updates")
+
+
+class WarmUpStableDecay(AbstractSchedule):
+    """Warm-up, a constant rate, then a line from 1 to final: the horizon may be moved without starting anew."""
+
+    warm_up_updates: float = knob(500.0, **_WARM_UP)
+    stable_updates: float = knob(
+        8000.0,
+        allowed="[0, inf)",
+        prior=LogUniform(100.0, 1e6),
+        row="J2",
+        about="updates at the whole rate, after the warm-up",
+    )
+    decay_updates: float = knob(
+        1500.0,
+        allowed="[0, inf)",
+        prior=LogUniform(10.0, 1e5),
+        row="J2",
+        about="updates in which the rate falls in a line to its floor",
+    )
+    final: float = knob(0.01, **_FINAL)
+
+    def init(self) -> PyTree:
+        return ()
+
+    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
+        done = _part_done(update, self.warm_up_updates + self.stable_updates, self.decay_updates)
+        return (), _rising(update, self.warm_up_updates) * (1.0 - (1.0 - self.final) * done)
+
+    def findings(self) -> tuple[Finding, ...]:
+        horizon = float(self.warm_up_updates) + float(self.stable_updates) + float(self.decay_updates)
+        return _horizon("WarmUpStableDecay", horizon, float(self.final), "stable_updates")
+
+
+class RateState(NamedTuple):
+    """What every optimiser of ours keeps last in its chain: updates so far, the schedule's state, the present rate."""
+
+    update: Int[Array, ""]
+    schedule: PyTree
+    rate: Scalar
+
+
+def scale_by_rate(learning_rate: Any, schedule: AbstractSchedule) -> optax.GradientTransformationExtraArgs:
+    """Multiplies a direction by minus the scheduled learning rate."""
+
+    def init(parameters: PyTree) -> RateState:
+        return RateState(jnp.zeros((), jnp.int32), schedule.init(), jnp.asarray(learning_rate, jnp.float32))
+
+    def update(updates: PyTree, state: RateState, parameters: PyTree = None, *, value: Any = 0.0, **_: Any) -> Any:
+        inner, factor = schedule.step(state.schedule, state.update, jnp.asarray(value))
+        rate = jnp.asarray(learning_rate * factor, jnp.float32)
+        moved = jax.tree.map(lambda g: -rate * g, updates)
+        return moved, RateState(state.update + 1, inner, rate)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def present_rate(state: PyTree) -> Scalar:
+    """The learning rate of the last update (before any: the initial one), wherever in a state it stands."""
+    states = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, RateState))
+    return next(node.rate for node in states if isinstance(node, RateState))

@@ -1,0 +1,1 @@
+"""Optimisers that use curvature: Newton steps, natural gradients, line searches."""

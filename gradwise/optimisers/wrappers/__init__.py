@@ -1,0 +1,1 @@
+"""Optimisers around another optimiser."""

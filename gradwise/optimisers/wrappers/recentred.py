@@ -1,0 +1,73 @@
+"""Centring a network again and again while it is trained (row D12).
+
+    Recentred(Sgd(0.1), every_updates=100)
+
+The network must know how to centre itself: a method `recentred(inputs, weights)` that returns the same function with
+other parameters (`models.centred.CentredMlp` builds one that does). Every so many updates it is asked to, on the
+examples of the present batch; the change joins that update's move.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int, PyTree, Scalar
+
+from ...curvature.objective import Objective
+from ...runtime.control_flow import when
+from ...runtime.errors import RequestError
+from ...specs.contracts import AbstractAsking, AbstractOptimiser
+from ...specs.knobs import knob
+from ...specs.paths import trainable
+from ...specs.priors import LogUniform
+
+
+class RecentredState(NamedTuple):
+    inner: PyTree
+    update: Int[Array, ""]
+
+
+class Recentred(AbstractAsking):
+    """An optimiser's own moves, and a centring of the network at the first update and every `every_updates` after it.
+
+    Moments that the inner rule remembers are not turned with the parameters: centring often and remembering long do not
+    go together.
+    """
+
+    optimiser: AbstractOptimiser
+    every_updates: float = knob(
+        100.0, allowed="[1, inf)", prior=LogUniform(10.0, 1000.0), row="D12", about="updates between two centrings"
+    )
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        inner = self.optimiser.build()
+
+        def init(parameters: PyTree) -> RecentredState:
+            return RecentredState(inner.init(parameters), jnp.zeros((), jnp.int32))
+
+        def update(
+            updates: PyTree, state: RecentredState, parameters: PyTree = None, *, objective: Objective, **extra: Any
+        ) -> Any:
+            if not hasattr(objective.model(parameters), "recentred"):
+                raise RequestError(
+                    "Recentred needs a network that can be centred, with a method `recentred(inputs, weights)`; "
+                    f"{type(objective.model(parameters)).__name__} has none. Use the model CentredMlp."
+                )
+
+            def centre(moves: PyTree) -> PyTree:
+                moved = objective.model(optax.apply_updates(parameters, moves))
+                centred, _ = trainable(moved.recentred(objective.batch.inputs, objective.batch.weights))
+                return jax.tree.map(jnp.subtract, centred, parameters)
+
+            moves, after = inner.update(updates, state.inner, parameters, objective=objective, **extra)
+            due = jnp.remainder(state.update, jnp.floor(self.every_updates).astype(jnp.int32)) == 0
+            return when(due, centre, moves), RecentredState(after, state.update + 1)
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
+        return self.optimiser.judged(parameters, state.inner)
+
+    def rate(self, state: PyTree) -> Scalar:
+        return self.optimiser.rate(state.inner)

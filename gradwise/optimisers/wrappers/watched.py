@@ -1,0 +1,196 @@
+"""A monitor of training (row F16): any optimiser, and every so many updates a look at the network's flow.
+
+    Watched(Adam(), every=100)                 trains as Adam does, bit for bit
+    flow_of(state.optimiser)                   means, deviations, histograms by layer and kind, ready for JSON
+
+The record has room for so many looks. When it is full every second one is forgotten and the interval doubled, so that
+a run of any length leaves between half of `rows` and `rows` looks, evenly spread.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PyTree, Scalar
+
+from ...curvature.objective import Objective
+from ...runtime.control_flow import when
+from ...runtime.errors import RequestError
+from ...specs.contracts import AbstractOptimiser, AbstractWatching
+from ...specs.knobs import switch
+from ...specs.paths import named_leaves
+from ...tracing.layers import look
+from ...tracing.signal_flow import BINS, Flow, Summary, statistics
+from ..adaptive.adam import Adam
+
+_MOMENTS = ("mean", "deviation", "rms", "norm", "low", "high")
+_WIDE = len(_MOMENTS) + BINS + 2  # a group's statistics, its histogram, the shares of saturated and dead
+_LAYER_KINDS = ("pre-activation", "activation", "activation gradient")
+_PARAMETER_KINDS = ("parameter", "parameter gradient")
+
+
+class Looks(eqx.Module):
+    """The looks so far, `count` of them, in one table: on an accelerator each array of a state costs a kernel.
+
+    Before the first update the program is not known, so there is a place for each layer that a parameter could be of;
+    `order` is each layer's place in the flow, -1 where nothing is known of it. The groups of a look are the inputs of
+    the non-linearities layer by layer, their outputs, the gradients, then the parameters and their gradients.
+    """
+
+    table: Float[Array, "*n rows groups wide"]
+    updates: Int[Array, "*n rows"]
+    count: Int[Array, "*n"]
+    interval: Int[Array, "*n"]
+    order: Int[Array, "*n layers"]
+    layers: tuple[str, ...] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+
+
+class _WatchedState(eqx.Module):
+    inner: PyTree
+    looks: Looks
+
+
+def _no_looks(parameters: PyTree, rows: int, every: int) -> Looks:
+    names = tuple(name for name, _ in named_leaves(parameters))
+    layers = tuple(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
+    groups = len(_LAYER_KINDS) * len(layers) + len(_PARAMETER_KINDS) * len(names)
+    return Looks(
+        table=jnp.full((rows, groups, _WIDE), jnp.nan, jnp.float32),
+        updates=jnp.full(rows, -1, jnp.int32),
+        count=jnp.zeros((), jnp.int32),
+        interval=jnp.asarray(every, jnp.int32),
+        order=jnp.full(len(layers), -1, jnp.int32),
+        layers=layers,
+        names=names,
+    )
+
+
+def _numbers(summary: Summary, flat: Array) -> Float[Array, "groups wide"]:
+    moments = jnp.stack([getattr(summary, name) for name in _MOMENTS], axis=1)
+    return jnp.concatenate([moments, summary.histogram, flat], axis=1)
+
+
+def _row(flow: Flow, layers: tuple[str, ...]) -> tuple[Float[Array, "groups wide"], Int[Array, " layers"]]:
+    """A look in the form of the table, each layer at its own place, and their order in the flow."""
+    places = {name: flow.layers.index(name) if name in flow.layers else -1 for name in layers}
+    order = np.asarray(list(places.values()), np.int32)
+    flat = jnp.stack([flow.saturated, flow.dead], axis=1)
+    parts = []
+    for summary in (flow.inputs, flow.outputs, flow.gradients):
+        told = jnp.concatenate([_numbers(summary, flat), jnp.full((1, _WIDE), jnp.nan)])  # the last for those unknown
+        parts.append(told[order])
+    blank = jnp.full((len(flow.names), 2), jnp.nan)
+    parts += [_numbers(summary, blank) for summary in (flow.parameters, flow.parameter_gradients)]
+    return jnp.concatenate(parts), jnp.asarray(order)
+
+
+def _written(looks: Looks, row: Array, order: Array, update: Int[Array, ""]) -> Looks:
+    """The record with one more look; when that fills it, with half as many."""
+    rows = looks.updates.shape[0]
+    table, updates, count = looks.table.at[looks.count].set(row), looks.updates.at[looks.count].set(update), looks.count
+    full = count + 1 == rows
+    half = np.minimum(2 * np.arange(rows), rows - 1)
+    table, updates = jnp.where(full, table[half], table), jnp.where(full, updates[half], updates)
+    count = jnp.where(full, -(-rows // 2), count + 1)
+    interval = jnp.where(full, 2 * looks.interval, looks.interval)
+    return Looks(table, updates, count, interval, order, looks.layers, looks.names)
+
+
+class Watched(AbstractWatching):
+    """Another optimiser, watched: nothing of its training changes, and the look is at the batch of the coming update.
+
+    Looks are at least `every` updates apart; an interval that ends earlier than that puts off the next one.
+    """
+
+    optimiser: AbstractOptimiser = Adam()
+    every: int = switch(100, allowed="[1, inf)", row="F16", kind="optimiser", about="updates from one look to the next")
+    rows: int = switch(64, allowed="[2, inf)", row="F16", kind="optimiser", about="looks that are kept at most")
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        inner = self.optimiser.build()
+
+        def init(parameters: PyTree) -> _WatchedState:
+            leaves = jax.tree.leaves(parameters, is_leaf=lambda node: isinstance(node, optax.MaskedNode))
+            if any(isinstance(leaf, optax.MaskedNode) for leaf in leaves):
+                raise RequestError(
+                    "`Watched` looks at the whole network: write Watched(Grouped(...)), not within a group."
+                )
+            return _WatchedState(inner.init(parameters), _no_looks(parameters, self.rows, self.every))
+
+        def update(updates: PyTree, state: _WatchedState, parameters: PyTree = None, **extra: Any) -> Any:
+            moves, inner_state = inner.update(updates, state.inner, parameters, **extra)
+            return moves, _WatchedState(inner_state, state.looks)
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    def look(self, state: PyTree, parameters: PyTree, objective: Objective) -> PyTree:
+        def loss(there: PyTree, batch: PyTree, key: Array) -> Scalar:
+            return objective.criterion(objective.model(there), batch, key=key)[0]
+
+        def watch(looks: Looks) -> Looks:
+            # Its gradient is computed anew, so that the update's own program stays as it is without the look.
+            given = (parameters, objective.batch, objective.noise)
+            program, layers = look(loss, *given)
+            row, order = _row(statistics(program, layers, *given), looks.layers)
+            return _written(looks, row, order, objective.update)
+
+        def renewed(node: Any) -> Any:
+            if not isinstance(node, Looks):
+                return node
+            last = node.updates[jnp.maximum(node.count - 1, 0)]
+            return when((node.count == 0) | (objective.update - last >= node.interval), watch, node)
+
+        return jax.tree.map(renewed, state, is_leaf=lambda node: isinstance(node, Looks))
+
+    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
+        return self.optimiser.judged(parameters, state.inner)
+
+    def rate(self, state: PyTree) -> Scalar:
+        return self.optimiser.rate(state.inner)
+
+    def evidence(self, state: PyTree) -> dict[str, Any]:
+        """What goes into the record of a run."""
+        return {"flow": flow_of(state)}
+
+
+def _finite(values: Float[np.ndarray, "..."]) -> Any:
+    """Nested lists; what is no number is None, as JSON wants it."""
+    return np.where(np.isfinite(values), values.astype(object), None).tolist()  # type: ignore[call-overload]
+
+
+def _group(kind: str, where: str, values: Float[np.ndarray, "n wide"]) -> dict[str, Any]:
+    moments = dict(zip(_MOMENTS, values[:, : len(_MOMENTS)].T, strict=True))
+    edges = np.linspace(moments["low"], moments["high"], BINS + 1, axis=1)
+    told = {name: _finite(moments[name]) for name in ("mean", "deviation", "rms", "norm")}
+    found = {"layer": where, "kind": kind, **told}
+    found |= {"histogram": _finite(values[:, len(_MOMENTS) : -2]), "edges": _finite(edges)}
+    if kind == "activation":
+        found |= {"saturated": _finite(values[:, -2]), "dead": _finite(values[:, -1])}
+    return found
+
+
+def flow_of(state: PyTree) -> dict[str, Any]:
+    """What `Watched` saw, found anywhere in an optimiser's state: plain JSON values; empty where nothing watched.
+
+    `updates` are the numbers of the looks' updates. `groups` are layers by kind in the order of the flow, and then
+    parameters: for each look mean, deviation, root mean square, norm, a histogram (shares) and its edges.
+    """
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, Looks))
+    looks = next((node for node in nodes if isinstance(node, Looks)), None)
+    if looks is None:
+        return {}
+    count, order = int(looks.count), np.asarray(looks.order)
+    table = np.asarray(looks.table[:count], np.float64)
+    groups, wide = [], len(looks.layers)
+    for place in [number for number in np.argsort(order, kind="stable") if order[number] >= 0]:
+        for number, kind in enumerate(_LAYER_KINDS):
+            groups.append(_group(kind, looks.layers[place], table[:, number * wide + place]))
+    start = len(_LAYER_KINDS) * wide
+    for place, name in enumerate(looks.names):
+        for number, kind in enumerate(_PARAMETER_KINDS):
+            groups.append(_group(kind, name, table[:, start + number * len(looks.names) + place]))
+    return {"updates": np.asarray(looks.updates[:count]).tolist(), "groups": groups}

@@ -1,0 +1,1 @@
+"""What a run leaves behind: findings, outcomes, trials, and the records of a fit, a study and a check."""

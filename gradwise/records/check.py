@@ -1,0 +1,99 @@
+"""What `check` returns: what was looked at, what was found, and what to do next. A plain record, written as JSON."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from ..runtime.errors import RequestError
+from .finding import Finding, worst_first
+from .fit import finite, write_whole
+
+FILE = "check.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """One check that was run, or was not and why.
+
+    `outcome` is "passed" or "found"; "not asked" where there is nothing to ask; "left out" where it could not be run.
+    """
+
+    name: str
+    outcome: str
+    seconds: float = 0.0
+    why: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """The verdict in one sentence, the findings worst first, the remedies in order, and the numbers behind them.
+
+    `evidence` holds, by the name of each check, the numbers that the pictures need.
+    """
+
+    subject: str
+    verdict: str
+    findings: tuple[Finding, ...]
+    remedies: tuple[str, ...]
+    ran: tuple[Ran, ...]
+    evidence: dict[str, Any]
+    seconds: float
+    seed: int
+    version: str
+    machine: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "findings", worst_first(self.findings))
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.level == "error")
+
+    @property
+    def passed(self) -> bool:
+        """Whether no error was found."""
+        return not self.errors
+
+    def coded(self, code: str) -> tuple[Finding, ...]:
+        """The findings with this code."""
+        return tuple(finding for finding in self.findings if finding.code == code)
+
+    def summary(self) -> dict[str, Any]:
+        """The record as JSON values: the content of `check.json`, and what `--json` prints."""
+        plain = {**{name: getattr(self, name) for name in _PLAIN}, "passed": self.passed}
+        plain |= {"findings": [dataclasses.asdict(finding) for finding in self.findings]}
+        plain |= {"ran": [dataclasses.asdict(one) for one in self.ran]}
+        return dict(finite(plain))
+
+    def __str__(self) -> str:
+        lines = [self.verdict]
+        for finding in self.findings:
+            where = f" [{finding.where}]" if finding.where else ""
+            lines.append(f"{finding.level} {finding.code}{where}: {finding.what}")
+            lines += [f"    next: {finding.next}"] if finding.next else []
+        return "\n".join(lines)
+
+
+_PLAIN = ("subject", "verdict", "remedies", "evidence", "seconds", "seed", "version", "machine")
+
+
+def write_checked(record: Checked, folder: Path) -> None:
+    """Writes `check.json`."""
+    write_whole(folder / FILE, json.dumps(record.summary(), indent=2).encode())
+
+
+def read_checked(folder: Path) -> Checked:
+    """The record in the folder of a check."""
+    path = Path(folder) / FILE
+    if not path.is_file():
+        raise RequestError(f"{folder} holds no check: it has no {FILE}.")
+    try:
+        plain = json.loads(path.read_text())
+        known: dict[str, Any] = {name: plain[name] for name in _PLAIN}
+        known |= {"remedies": tuple(plain["remedies"])}
+        known |= {"findings": tuple(Finding(**one) for one in plain["findings"])}
+        known |= {"ran": tuple(Ran(**one) for one in plain["ran"])}
+        return Checked(**known)
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise RequestError(f"{path} is damaged: {type(problem).__name__}: {problem}.") from None

@@ -1,0 +1,150 @@
+"""What the verbs return and what the report draws: plain records, written as JSON and Parquet.
+
+A run folder holds `recipe.json`, `result.json`, `history.parquet` and `model.safetensors`; a `Fit` is the first
+three in memory. Equal runs give equal files but for the wall-clock fields.
+"""
+
+import dataclasses
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..runtime.errors import RequestError
+from ..specs.recipe import Recipe, from_plain, to_plain
+from .finding import Finding
+from .outcome import Outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """One trained network and how it went.
+
+    `history` has one entry per interval in each column. `metrics` holds every metric of each part ("train",
+    "valid", "test"). `evidence` is what the pictures need: confusion matrix, reliability, residuals. `data` is the
+    data as understood. `predictor` maps raw rows to predictions and is saved beside the record, not in it; `state` is
+    the last state, for those who train on.
+    """
+
+    recipe: Recipe
+    outcome: Outcome
+    task: str
+    metric: str
+    metrics: dict[str, dict[str, float]]
+    test_interval: tuple[float, float]
+    history: dict[str, list[Any]]
+    evidence: dict[str, Any]
+    data: dict[str, Any]
+    findings: tuple[Finding, ...]
+    seconds: float
+    seed: int
+    version: str
+    machine: dict[str, Any]
+    predictor: Any = None
+    state: Any = None
+
+    @property
+    def test(self) -> float:
+        return self.metrics["test"][self.metric]
+
+    def summary(self) -> dict[str, Any]:
+        """The record as JSON values, without history and recipe: the content of `result.json`."""
+        plain = {
+            "task": self.task,
+            "outcome": self.outcome.name,
+            "metric": self.metric,
+            **{part: self.metrics[part][self.metric] for part in ("train", "valid", "test")},
+            "test_interval": list(self.test_interval),
+            **({"r2": self.metrics["test"]["r2"]} if self.task == "numbers" else {}),
+            "age_examples": self.outcome.age_examples,
+            "seconds": self.seconds,
+            "seed": self.seed,
+            "version": self.version,
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "metrics": self.metrics,
+            "machine": self.machine,
+            "data": self.data,
+            "evidence": self.evidence,
+        }
+        return dict(finite(plain))
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN: what could not be measured is null."""
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return finite(value.tolist())
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file so that it is either the old one or the new one, never half of either."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_fit(record: Fit, folder: Path) -> None:
+    """Writes the record's three files; `result.json` comes last, so a folder that has it is complete."""
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    write_whole(folder / "recipe.json", json.dumps(to_plain(record.recipe), indent=2).encode())
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(record.history), buffer)
+    write_whole(folder / "history.parquet", buffer.getvalue())
+    write_whole(folder / "result.json", json.dumps(record.summary(), indent=2).encode())
+
+
+def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
+    """The record in a run folder, without its predictor."""
+    import pyarrow.parquet as pq
+
+    missing = [name for name in ("recipe.json", "result.json", "history.parquet") if not (folder / name).is_file()]
+    if missing:
+        raise RequestError(f"{folder} is not a finished run: it has no {', '.join(missing)}.")
+    try:
+        result = json.loads((folder / "result.json").read_text())
+        recipe = from_plain(json.loads((folder / "recipe.json").read_text()), classes=classes)
+        if not isinstance(recipe, Recipe):
+            raise RequestError(f"{folder / 'recipe.json'} holds no recipe.")
+        history = pq.read_table(folder / "history.parquet").to_pydict()
+        low, high = (math.nan if end is None else float(end) for end in result["test_interval"])
+        return Fit(
+            recipe=recipe,
+            outcome=Outcome(result["outcome"], result["age_examples"]),
+            findings=tuple(Finding(**finding) for finding in result["findings"]),
+            test_interval=(low, high),
+            metrics={
+                part: {name: math.nan if value is None else value for name, value in values.items()}
+                for part, values in result["metrics"].items()
+            },
+            history=history,
+            **{
+                name: result[name]
+                for name in ("task", "metric", "evidence", "data", "seconds", "seed", "version", "machine")
+            },
+        )
+    except RequestError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        told = str(problem).partition("\n")[0]
+        raise RequestError(f"{folder} holds a damaged run: {type(problem).__name__}: {told}.") from None

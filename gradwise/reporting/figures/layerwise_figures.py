@@ -1,0 +1,76 @@
+"""Algorithm 1 as a picture: every training of every level, and which were kept.
+
+tuple(layerwise_figures(record.evidence["layerwise"], percent=True))
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import wording
+from ..blocks import Figure, Row, Table
+from ..plots.run_plots import _FIRST, _QUIET, TEXT_SIZE, _drawing, _frame, _short_percent, _ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Level = tuple[str, list[float], list[float]]  # its name, the scores of all its trainings, those of the kept
+
+
+@_drawing
+def levels(data: list[Level], ax: "Axes", *, percent: bool) -> None:
+    """A column of points for each level, the kept ones filled; from left to right the stack grows."""
+    for place, (_, tried, kept) in enumerate(data):
+        spread = np.linspace(-0.18, 0.18, max(2, len(tried)))[: len(tried)]
+        ax.scatter(place + spread, sorted(tried), s=22, facecolors="none", edgecolors=_QUIET, linewidths=0.9)
+        ordered = sorted(tried)
+        ax.scatter(place + spread[: len(kept)], ordered[: len(kept)], s=26, color=_FIRST)
+    best = [min(kept) for _, _, kept in data]
+    ax.plot(np.arange(len(data)) - 0.18, best, color=_FIRST, linewidth=1.2, alpha=0.6)
+    _frame(ax, "", "validation error" if percent else "validation score")
+    ax.set_xticks(range(len(data)), [name for name, _, _ in data], fontsize=TEXT_SIZE)
+    _ticks(ax.yaxis, _short_percent if percent else wording.number)
+    ax.margins(y=0.08)
+
+
+def _levels(plain: Mapping[str, Any]) -> list[Level]:
+    found: list[Level] = []
+    kept = plain.get("scores") or []
+    for number, best in enumerate(kept, start=1):
+        tried = [
+            float(one["score"])
+            for one in plain.get("trainings") or ()
+            if one.get("level") == number and one.get("score") is not None and math.isfinite(one["score"])
+        ]
+        sound = [float(score) for score in best if score is not None]
+        if not tried or not sound:
+            return []
+        found.append(
+            (f"{number} layer{'s' if number > 1 else ''}" if number < len(kept) else "fine-tuned", tried, sound)
+        )
+    return found
+
+
+def layerwise_figures(plain: Mapping[str, Any], *, percent: bool) -> Iterator[Figure]:
+    """How the layers and their settings were chosen."""
+    data = _levels(plain)
+    if not data:
+        return
+    write = wording.percent if percent else wording.number
+    rows: tuple[Row, ...] = tuple(
+        (name, str(len(tried)), str(len(kept)), write(min(kept)), write(max(tried))) for name, tried, kept in data
+    )
+    total = sum(len(tried) for _, tried, _ in data)
+    yield Figure(
+        "layerwise",
+        "Layer by layer: what was tried and what was kept",
+        f"{total} trainings. Before the last column a linear probe on the codes judges; filled points were kept, and "
+        f"the next layer was learned on each of them. The best went from {write(min(data[0][2]))} to "
+        f"{write(min(data[-1][2]))}.",
+        partial(levels, data, percent=percent),
+        Table("Numbers", ("step", "trainings", "kept", "best", "worst"), rows, (1, 2, 3, 4)),
+        height=260,
+    )

@@ -1,0 +1,186 @@
+"""The page of a check: the verdict, what was found and what to do next, then the pictures of each area.
+
+    check_text(checked)              HTML text
+
+Each part stands only where there is evidence for it: a check of three areas has a page of three areas.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...evaluation.curves import Curve, LearningCurves
+from ...records.check import Checked
+from .. import wording
+from ..blocks import Block, Code, Figure, Items, Page, Prose, Row, Section, Table, Verdict
+from ..figures import check_figures, flow_figures, graph_figures
+from ..figures.check_figures import part_of
+from ..html import render
+from ..plots import run_plots
+from .provenance import finding_notice
+
+_OUTCOMES = {"passed": "passed", "found": "found something", "left out": "left out"}
+
+
+def _sentence(text: str) -> str:
+    said = text.strip()
+    return said[:1].upper() + said[1:]
+
+
+def check_verdict(record: Checked) -> Verdict:
+    """The verdict in a sentence, and how many findings of each level there are."""
+    counted = [
+        f"{count} {name}{'' if count == 1 else 's'}"
+        for name in ("error", "warning", "note")
+        if (count := sum(finding.level == name for finding in record.findings))
+    ]
+    ran = sum(one.outcome in ("passed", "found") for one in record.ran)
+    story = f"{ran} check{'' if ran == 1 else 's'} in {wording.duration(record.seconds)}."
+    # A long verdict is not set in the largest type: its first clause is the headline, the rest follows.
+    verdict = record.verdict.replace("`", "")
+    first, mark, rest = verdict.partition(": ")
+    if len(verdict) <= 90 or not mark or len(first) > 90:
+        first, rest = verdict, ""
+    told = ", ".join(counted) if counted else "nothing found"
+    return Verdict(_sentence(first), " ".join(filter(None, (_sentence(rest), f"{_sentence(told)}."))), story)
+
+
+def _found(record: Checked) -> Iterator[Block]:
+    if not record.findings:
+        yield Prose("Nothing stood out.")
+    for finding in record.findings:
+        yield finding_notice(finding)
+    codes = [finding.code for finding in record.findings if finding.code]
+    if codes:
+        yield Prose(f"Each code has a page: `gradwise explain {codes[0]}`.")
+
+
+def _ran(record: Checked) -> Iterator[Block]:
+    rows: tuple[Row, ...] = tuple(
+        (one.name, _OUTCOMES.get(one.outcome, one.outcome), wording.duration(one.seconds), wording.short(one.why, 200))
+        for one in record.ran
+    )
+    header = ("check", "outcome", "time", "why")
+    some = any(one.why for one in record.ran)
+    shown = rows if some else tuple(row[:3] for row in rows)
+    if rows:
+        yield Table("", header if some else header[:3], shown, (2,))
+
+
+def _training_blocks(plain: Mapping[str, Any]) -> Iterator[Block]:
+    """Training and validation over a whole training."""
+    history = part_of(plain, "history")
+    ages, train, valid = (check_figures.array(history.get(n)) for n in ("age_examples", "train_score", "valid_score"))
+    sound = len(ages) == len(train) == len(valid) and len(ages) > 1
+    if not sound or not np.isfinite(valid).any():
+        return
+    metric = str(part_of(plain, "numbers").get("metric") or "")
+    kind = "error" if metric.endswith("error_rate") else "squared"
+    best = int(np.nanargmin(valid))
+    keep = [np.isfinite(part) for part in (train, valid)]
+    curves = LearningCurves(
+        quantity="score",
+        kind=kind,
+        train=Curve(ages[keep[0]], train[keep[0]]),
+        valid=Curve(ages[keep[1]], valid[keep[1]]),
+        best=(float(ages[best]), float(valid[best])),
+        end_examples=int(ages[-1]),
+        diverged=False,
+    )
+    write = wording.percent if kind == "error" else wording.number
+    rows: tuple[Row, ...] = tuple(
+        (wording.whole(a), write(float(t)), write(float(v))) for a, t, v in zip(ages, train, valid, strict=True)
+    )
+    yield Figure(
+        "training",
+        "A whole training",
+        f"Validation {'error' if kind == 'error' else 'score'} is lowest, {write(float(valid[best]))}, after "
+        f"{wording.whole(float(ages[best]))} examples.",
+        partial(run_plots.learning_curves, curves),
+        Table("Numbers", ("age", "training", "validation"), rows, (0, 1, 2)),
+        height=280,
+    )
+
+
+def _learning(evidence: Mapping[str, Any]) -> Iterator[Block]:
+    yield from _training_blocks(part_of(evidence, "training"))
+    yield from check_figures.growth_figures(part_of(evidence, "growth"))
+    yield from check_figures.overfit_figures(part_of(evidence, "overfit"))
+    yield from check_figures.start_figures(part_of(evidence, "start") or part_of(evidence, "rehearsal"))
+
+
+def _flow(evidence: Mapping[str, Any]) -> Iterator[Block]:
+    yield from flow_figures.flow_blocks(part_of(evidence, "flow"))
+
+
+def _verdict_blocks(record: Checked) -> Iterator[Block]:
+    """What to do, in order, and the errors on which the verdict rests."""
+    if record.remedies:
+        yield Items(tuple(_sentence(remedy) for remedy in record.remedies))
+    told = part_of(record.evidence, "verdict")
+    metric = str(told.get("metric") or "error_rate")
+    titles = {
+        "train": "training",
+        "valid": "validation",
+        "test": "test",
+        "chance": "knowing nothing",
+        "target": "wanted",
+    }
+    values = {title: check_figures.number(told.get(name)) for name, title in titles.items()}
+    rows: tuple[Row, ...] = tuple(
+        (title, wording.in_metric(metric, value)) for title, value in values.items() if math.isfinite(value)
+    )
+    if len(rows) > 1:
+        yield Table("What the verdict rests on", ("", wording.metric_name(metric)), rows, (1,))
+
+
+def _sections(record: Checked) -> Iterator[Section]:
+    evidence = record.evidence
+    count = f" ({len(record.findings)})" if record.findings else ""
+    yield Section("findings", "What was found", tuple(_found(record)), f"Findings{count}")
+    parts: tuple[tuple[str, str, Iterator[Block]], ...] = (
+        ("remedies", "What to do next", _verdict_blocks(record)),
+        ("ran", "What was run", _ran(record)),
+        ("gradient", "Gradient", check_figures.gradient_figures(part_of(evidence, "gradient"))),
+        ("learning", "Learning", _learning(evidence)),
+        ("rates", "Rates", check_figures.rate_figures(part_of(evidence, "rates"))),
+        ("flow", "What flowed through the layers", _flow(evidence)),
+        ("data", "Data", check_figures.data_figures(part_of(evidence, "data"))),
+        ("choices", "Choices", check_figures.choice_blocks(part_of(evidence, "choices"))),
+        ("graph", "The flow graph", graph_figures.graph_blocks(part_of(evidence, "graph"))),
+    )
+    short = {"remedies": "Next", "ran": "Run", "flow": "Flow", "graph": "Graph"}
+    for name, title, blocks in parts:
+        if shown := tuple(blocks):
+            yield Section(name, title, shown, short.get(name, ""))
+    yield Section("repeat", "How to repeat it", tuple(_repeat(record)), "Repeat")
+
+
+def _repeat(record: Checked) -> Iterator[Block]:
+    command = record.machine.get("command") or record.evidence.get("command")
+    if isinstance(command, str) and command:
+        yield Code("In the shell", command)
+    machine = {name: wording.clean(value) for name, value in record.machine.items() if value}
+    facts = [f"seed {record.seed}", f"gradwise {wording.clean(record.version)}"]
+    for name, form in (("jax", "JAX {}"), ("python", "Python {}"), ("cores", "{} cores")):
+        facts += [form.format(machine[name])] if name in machine else []
+    facts += [wording.device(machine["device"])] if "device" in machine else []
+    yield Prose("With " + ", ".join(facts) + ".")
+
+
+def check_page(record: Checked) -> Page:
+    """The report of a check."""
+    said = check_verdict(record)
+    name = wording.short(record.subject or "check", 80)
+    date = wording.clean(record.machine.get("date") or "")
+    made = f"Made by gradwise {wording.clean(record.version)}" + (f" on {date}" if date else "") + "."
+    title = f"{name}: {said.headline[:1].lower()}{said.headline[1:]}"
+    return Page(title, name, "a check", said, (), tuple(_sections(record)), made)
+
+
+def check_text(record: Checked) -> str:
+    """The page as HTML text."""
+    return render(check_page(record))

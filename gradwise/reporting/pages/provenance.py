@@ -1,0 +1,235 @@
+"""How a run was made: the data as understood, the recipe knob by knob, and the lines that repeat it."""
+
+import dataclasses
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...records.finding import Finding
+from ...records.fit import Fit
+from ...specs.chapter_rows import ROWS
+from ...specs.knobs import Declaration
+from ...specs.paths import knobs, parts
+from .. import wording
+from ..blocks import Block, Cell, Code, Group, Items, Notice, Prose, Row, Table
+
+_SHOWN_COLUMNS = 200
+_FLAGS = {"--unsupervised"}  # options of the command that take no value
+_READING = ("task", "group", "time", "weight", "test")  # options of the command that `Request` knows by the same name
+
+
+def chapter_row(row: str) -> str:
+    """A row of the chapter with its words: "C1, the initial learning rate"."""
+    return f"{row}, {ROWS[row]}" if row in ROWS else row
+
+
+def _column_table(record: Fit) -> Table | None:
+    columns = (record.data.get("columns") or [])[:_SHOWN_COLUMNS]
+    if not columns:
+        return None
+    rows: list[Row] = []
+    for item in columns:
+        categories = item.get("categories") or ()
+        count = categories if isinstance(categories, int) else len(categories)
+        some = "" if isinstance(categories, int) else ", ".join(wording.short(name, 20) for name in categories[:6])
+        more = f"{count}: {some}{', …' if count > 6 else ''}" if some else (str(count) if count else "")
+        constant = "constant" if item.get("constant") else ""
+        missing = item.get("missing")
+        rows.append((str(item.get("name")), str(item.get("kind", "")), wording.whole(missing or 0), more, constant))
+    beyond = int(record.data.get("more") or 0)
+    note = f"{beyond:,} more columns are not listed." if beyond else ""
+    title = f"{len(columns) + beyond:,} column" + ("s" if len(columns) + beyond != 1 else "")
+    header = ("column", "kind", "missing", "categories", "remark")
+    kept = [i for i in range(len(header)) if i < 3 or any(row[i] for row in rows)]
+    shown = tuple(tuple(row[i] for i in kept) for row in rows)
+    return Table(title, tuple(header[i] for i in kept), shown, (2,), note, folded=len(rows) > 12)
+
+
+def _kinds(record: Fit) -> str:
+    """One sentence on all columns: how many of each kind, how many with gaps."""
+    columns = record.data.get("columns") or []
+    if not columns:
+        return ""
+    counts: dict[str, int] = {}
+    for item in columns:
+        counts[str(item.get("kind", "number"))] = counts.get(str(item.get("kind", "number")), 0) + 1
+    said = ", ".join(f"{wording.clean(kind)} ({count:,})" for kind, count in counts.items())
+    gaps = sum(1 for item in columns if item.get("missing"))
+    fixed = sum(1 for item in columns if item.get("constant"))
+    total = len(columns) + int(record.data.get("more") or 0)
+    listed = "" if total == len(columns) else f" (of the first {len(columns):,})"
+    return (
+        f"{total:,} column{'s' if total != 1 else ''}{listed}: {said}; "
+        f"{gaps or 'none'} with missing values, {fixed or 'none'} constant."
+    )
+
+
+def _split(text: str) -> str:
+    """How the parts were made: a sentence as it is, the name of a split as code."""
+    if not text:
+        return ""
+    return f" {text[:1].upper()}{text[1:].rstrip('.')}." if " " in text else f" Divided by `{text}`."
+
+
+def data_blocks(record: Fit) -> Iterator[Block]:
+    """The data as understood: how many rows, which columns of which kinds, what was done to them."""
+    data = record.data
+    rows = data.get("rows") or {}
+    if rows:
+        titles = {"train": "training", "valid": "validation", "test": "test"}
+        counted = ", ".join(f"{wording.whole(rows.get(part) or 0)} for {title}" for part, title in titles.items())
+        total = sum(int(rows.get(part) or 0) for part in titles)
+        yield Prose(f"{total:,} rows: {counted}.{_split(wording.clean(data.get('split') or ''))}")
+    shape = tuple(data.get("shape") or ())
+    if len(shape) > 1:
+        yield Prose("Each example has the shape " + " × ".join(wording.setting(size) for size in shape) + ".")
+    if kinds := _kinds(record):
+        yield Prose(kinds)
+    if remarks := (*(data.get("scaling") or ()), *(data.get("notes") or ())):
+        yield Items(tuple(map(str, remarks)))
+    if table := _column_table(record):
+        yield table
+
+
+def _is_changed(declaration: Declaration, value: Any) -> bool:
+    if isinstance(value, tuple | list) or isinstance(declaration.default, tuple | list):
+        return wording.setting(value) != wording.setting(declaration.default)
+    return bool(np.any(np.asarray(value != declaration.default)))
+
+
+def _knob_row(name: str, declaration: Declaration, value: Any) -> Row:
+    changed = _is_changed(declaration, value)
+    off = declaration.off is not None and np.ndim(value) == 0 and value == declaration.off
+    return (
+        Cell(name, code=True),
+        Cell(wording.setting(value) + (" (off)" if off else ""), strong=changed),
+        wording.setting(declaration.default),
+        chapter_row(declaration.row),
+        declaration.about,
+    )
+
+
+def _part_row(owner: Any, name: str, part: Any) -> Row:
+    """A part without knobs of its own is one choice of the part that holds it."""
+    chosen = type(part).__name__
+    fields = dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
+    default = next((field.default for field in fields if field.name == name), dataclasses.MISSING)
+    usual = "" if default is dataclasses.MISSING else type(default).__name__
+    return (Cell(name, code=True), Cell(chosen, strong=bool(usual) and usual != chosen), usual, "", "")
+
+
+def _recipe_rows(recipe: Any) -> list[Row | Group]:
+    """Every knob under the part it belongs to, in the order of the recipe."""
+    owners = {"": recipe, **dict(parts(recipe))}
+    groups: dict[str, list[Row]] = {name: [] for name in owners}
+    for path, declaration, value in knobs(recipe):
+        owner, _, name = path.rpartition(".")
+        groups[owner].append(_knob_row(name, declaration, value))
+    rows: list[Row | Group] = []
+    for path, part in owners.items():
+        above = path.rpartition(".")[0]
+        nested = any(name.startswith(f"{path}.") for name in owners)
+        if path and not groups[path] and not nested and above in owners and above:
+            groups[above].append(_part_row(owners[above], path.rpartition(".")[2], part))
+    for path, part in owners.items():
+        lines = groups[path]
+        if path and (lines or "." not in path):
+            rows.append(Group(path, type(part).__name__))
+        rows.extend(lines)
+    return rows
+
+
+def recipe_blocks(record: Fit) -> Iterator[Block]:
+    """Every choice of the run, those that differ from the recommended ones set off."""
+    states = [_is_changed(declaration, value) for _, declaration, value in knobs(record.recipe)]
+    if any(states):
+        said = f"{sum(states)} of {len(states)} knobs differ from their defaults: these are set off."
+    else:
+        said = f"All {len(states)} knobs stand at their defaults."
+    yield Prose(f"{said} A letter with a number is the row of the chapter that a knob comes from.")
+    header = ("knob", "value", "default", "row of the chapter", "what it does")
+    yield Table("", header, tuple(_recipe_rows(record.recipe)), wordy=True)
+
+
+def _request(command: str) -> tuple[str, dict[str, list[str]]]:
+    """The data and the options of the shell line; nothing where it is not one of `gradwise fit`."""
+    try:
+        line = shlex.split(command)
+    except ValueError:
+        return "", {}
+    if line[:2] != ["gradwise", "fit"] or len(line) < 3:
+        return "", {}
+    options: dict[str, list[str]] = {}
+    rest = iter(line[3:])
+    for name in rest:
+        value = "" if name in _FLAGS else next(rest, None)
+        if value is None:
+            return "", {}
+        options.setdefault(name, []).append(value)
+    return line[2], options
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    return {key: value for key, _, value in (text.partition("=") for text in texts)}
+
+
+def python_lines(command: str, seed: int) -> list[str]:
+    """The same run in Python; the recipe comes from the file beside the report, and holds what `--set` changed."""
+    data, options = _request(command)
+    asked: list[str] = []
+    for option, name in (("--target", "targets"), ("--drop", "drop")):
+        asked += [f"{name}={tuple(options[option])!r}"] if option in options else []
+    asked += [f"kinds={_pairs(options['--kind'])!r}"] if "--kind" in options else []
+    asked += [f"{name}={options[f'--{name}'][-1]!r}" for name in _READING if f"--{name}" in options]
+    given = [f"key=jax.random.key({seed})"]
+    given += [f"metric={options['--metric'][-1]!r}"] if "--metric" in options else []
+    if weights := options.get("--class-weight"):
+        by_class = {name: float(value) for name, value in _pairs(weights[-1].split(",")).items() if value}
+        given.append(f"class_weight={by_class or weights[-1]!r}")
+    asked += ["unsupervised=True"] if {"--unsupervised", "--learner"} & set(options) else []
+    source = f"gradwise.read({data!r}, Request({', '.join(asked)}))" if data else "...  # the data set of this run"
+    last = [f"result = gradwise.fit(recipe, dataset, {', '.join(given)})"]
+    layered = "--pretrain" in options
+    if layered:
+        last = [
+            "whole = dataclasses.replace(recipe, model=recipe.model.mlp)",
+            f"result, stack = fit_pretrained(whole, dataset, recipe.model.layers, {', '.join(given)})",
+        ]
+    return [
+        *(["import dataclasses"] if layered else []),
+        "import jax",
+        "import gradwise",
+        "from gradwise.specs.recipe import from_json",
+        *(["from gradwise.data.reading.read import Request"] if data else []),
+        *(["from gradwise.pretraining.stack import fit_pretrained"] if layered else []),
+        "",
+        f"dataset = {source}",
+        'with open("recipe.json") as file:  # beside this report',
+        "    recipe = from_json(file.read())",
+        *last,
+    ]
+
+
+def repeat_blocks(record: Fit) -> Iterator[Block]:
+    """The lines that repeat the run, and on what it ran."""
+    command = str(record.data.get("command") or "")
+    if command:
+        yield Code("In the shell", command)
+    yield Code("In Python", "\n".join(python_lines(command, record.seed)))
+    machine = {name: wording.clean(value) for name, value in record.machine.items() if value}
+    facts = [f"seed {record.seed}", f"gradwise {wording.clean(record.version)}"]
+    for name, form in (("jax", "JAX {}"), ("python", "Python {}"), ("cores", "{} cores")):
+        facts += [form.format(machine[name])] if name in machine else []
+    facts += [wording.device(machine["device"])] if "device" in machine else []
+    yield Prose("With " + ", ".join(facts) + ". The same versions on the same machine give the same numbers.")
+
+
+def finding_notice(finding: Finding) -> Notice:
+    """What, where, what next; the code of a finding leads to the page that explains it."""
+    what = finding.what
+    if finding.where and finding.where not in what:
+        what = f"{what.rstrip()} Where: `{finding.where}`."
+    source = ", ".join(filter(None, (finding.code, chapter_row(finding.row) if finding.row else "")))
+    return Notice(finding.level, what, finding.next, source)

@@ -1,0 +1,268 @@
+"""The page of a study: what was searched, what won and how good it really is, whether to go on, which knobs matter.
+
+    study_text(study)              HTML text
+
+Every conclusion is optional: a study that was cut short, or whose trials all diverged, has a page too.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from ...evaluation.trials.failures import failures, why_all_failed
+from ...evaluation.trials.knob_marginals import Marginal
+from ...evaluation.trials.knob_relevance import Relevance
+from ...records.finding import Finding
+from ...records.study import Study
+from .. import wording
+from ..blocks import Block, Code, Items, Notice, Page, Prose, Row, Section, Table, Verdict
+from ..figures import knob_figures, study_figures
+from ..html import render
+from .provenance import chapter_row, data_blocks, finding_notice, recipe_blocks
+from .study_tables import space_table, trial_table, with_script
+
+_SHOWN_REASONS = 12
+
+
+def finding_blocks(findings: Sequence[Finding]) -> tuple[Block, ...]:
+    """Findings as notices, the most serious first."""
+    order = {"error": 0, "warning": 1}
+    found = sorted(findings, key=lambda finding: order.get(finding.level, 2))
+    if not found:
+        return (Prose("Nothing stood out."),)
+    return tuple(map(finding_notice, found))
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def _sentence(text: Any) -> str:
+    said = str(text or "").strip()
+    return said[:1].upper() + said[1:]
+
+
+def _story(study: Study) -> str:
+    count = len(study.trials)
+    ended = {name: sum(trial.outcome == name for trial in study.trials) for name in ("diverged", "failed")}
+    bad = "".join(f", {wording.whole(number)} {name}" for name, number in ended.items() if number)
+    how = f" by {wording.clean(study.settings.get('strategy') or study.strategy)} search" if count else ""
+    return f"{_counted(count, 'trial')}{how}{bad}, {wording.duration(study.seconds)}."
+
+
+def _ends(metric: str, plain: Any) -> str:
+    low, high = (None, None) if not plain or len(plain) != 2 else plain
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    first = wording.in_metric(metric, low).removesuffix("\u202f%")
+    return f"95\u202f% interval {first} – {wording.in_metric(metric, high)}"
+
+
+def _finite(value: Any) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def study_verdict(study: Study) -> Verdict:
+    """What was reached, how sure that is, and what it took."""
+    metric, told, story = study.metric, study.estimates, _story(study)
+    name, scale = wording.metric_name(metric), study_figures.scale_of(study)
+    if _finite(told.get("test")):
+        members = study.committee.get("members") or 0
+        rows = (study.data.get("rows") or {}).get("test")
+        ends = _ends(metric, told.get("test_interval"))
+        on = f" on {wording.whole(rows)} test examples" if rows and ends else ""
+        who = f"a committee of {members} networks" if members > 1 else "one network"
+        said = "; ".join(filter(None, (ends + on, who)))
+        return Verdict(f"Test {name} {wording.in_metric(metric, told['test'])}", _sentence(said) + ".", story)
+    nested = told.get("nested") or {}
+    if _finite(nested.get("mean")):
+        ends = _ends(metric, nested.get("interval"))
+        said = "; ".join(filter(None, (ends, "by nested cross-validation, which chose anew in each fold")))
+        return Verdict(f"Test {name} {wording.in_metric(metric, nested['mean'])}", _sentence(said) + ".", story)
+    if study.best is not None:
+        corrected = study.winner.get("corrected")
+        value = corrected if _finite(corrected) else study.best.score
+        why = (
+            "corrected for having been chosen" if _finite(corrected) else "it was chosen by this number, so it flatters"
+        )
+        return Verdict(
+            f"{_sentence(scale.name)} {scale.say(value)}", f"Not yet measured on the test part; {why}.", story
+        )
+    outcomes = {trial.outcome for trial in study.trials}
+    if not outcomes:
+        return Verdict("No trial has ended", "", story)
+    many = "Every trial" if len(study.trials) > 1 else "The only trial"
+    return Verdict(f"{many} diverged" if outcomes == {"diverged"} else "No trial left a model", "", story)
+
+
+def _advice(study: Study) -> Iterator[Notice]:
+    """What the reader must know before any picture."""
+    if study.trials and study.best is None:
+        why = why_all_failed(study.space, study.trials)
+        if why is not None:
+            yield Notice("error", why.sentence, "", chapter_row("C1") if why.path else "")
+    if study.outcome == "interrupted":
+        yield Notice(
+            "warning",
+            "The search was cut short; this is what it had found.",
+            "go on where it stopped: the same command with `--resume`.",
+        )
+
+
+def _searched(study: Study, marginals: Sequence[Marginal]) -> Iterator[Block]:
+    budget = study.settings.get("budget")
+    count = len(study.space.dimensions)
+    how = wording.clean(study.settings.get("strategy") or study.strategy)
+    within = f", with a budget of {wording.clean(budget)}" if budget else ""
+    yield from knob_figures.parallel_figures(study, marginals)
+    yield from study_figures.curve_figures(study)
+    yield from study_figures.short_run_figures(study)
+    yield Prose(f"{_counted(count, 'knob')}, {_counted(len(study.searched), 'trial')} by {how} search{within}.")
+    if table := space_table(study):
+        yield table
+
+
+def _metric_table(study: Study) -> Table | None:
+    metrics = study.estimates.get("metrics") or {}
+    titles = {"train": "training", "valid": "validation", "test": "test"}
+    parts = [part for part in titles if metrics.get(part)]
+    names = list(dict.fromkeys(name for part in parts for name in metrics[part]))
+    if not names:
+        return None
+    rows: tuple[Row, ...] = tuple(
+        (
+            wording.metric_name(name) + (" (chosen)" if name == study.metric else ""),
+            *(wording.in_metric(name, metrics[part].get(name)) for part in parts),
+        )
+        for name in names
+    )
+    return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)))
+
+
+def _winner(study: Study) -> Iterator[Block]:
+    yield from study_figures.estimate_figures(study)
+    yield from study_figures.committee_figures(study)
+    if table := _metric_table(study):
+        yield table
+    values = study.winner.get("values") or (study.best.values if study.best else {})
+    number = study.winner.get("number")
+    if number is None and study.best is not None:
+        number = study.best.number
+    if values:
+        short = study_figures.names_of(study)
+        rows = tuple((short.get(path, path), study_figures.setting(value)) for path, value in values.items())
+        yield Table(f"The winner, trial {number}", ("knob", "value"), rows)
+    elif number is None:
+        yield Prose("There is no winner: no trial left a model.")
+
+
+def _going_on(study: Study) -> Iterator[Block]:
+    found = study.analysis.get("advice") or {}
+    if found.get("sentence"):
+        yield Prose(f"{'Yes' if found.get('go_on') else 'No'}. {_sentence(found['sentence'])}")
+    yield from study_figures.progress_figures(study)
+    yield from study_figures.seed_figures(study)
+
+
+def _matters(study: Study, found: Relevance | None, marginals: Sequence[Marginal]) -> Iterator[Block]:
+    yield from knob_figures.relevance_figures(study, found)
+    yield from knob_figures.knob_figures(study, marginals)
+    yield from knob_figures.pair_figures(study, marginals)
+
+
+def _borders(study: Study) -> Iterator[Block]:
+    said = tuple(_sentence(text) for text in study.analysis.get("borders") or ())
+    if said:
+        yield Items(said)
+
+
+def _failures(study: Study, marginals: Sequence[Marginal]) -> Iterator[Block]:
+    found = failures(study.trials)
+    if all(trial.ok for trial in study.trials):
+        return
+    yield from knob_figures.failure_figures(study, marginals)
+    yield Prose(_sentence(found.sentence))
+    if len(found.reasons) > 1:  # the sentence names the commonest
+        rows = tuple((wording.short(text, 200), f"{count:,}") for text, count in found.reasons[:_SHOWN_REASONS])
+        yield Table("Why trials failed", ("reason", "trials"), rows, (1,))
+
+
+def _cost(study: Study) -> Iterator[Block]:
+    yield from study_figures.cost_figures(study)
+    yield from study_figures.batch_figures(study)
+    phases = list(dict.fromkeys(trial.phase for trial in study.trials))
+    rows: list[Row] = []
+    for phase in phases:
+        these = [trial for trial in study.trials if trial.phase == phase]
+        seconds, examples = sum(trial.seconds for trial in these), sum(trial.age_examples for trial in these)
+        rows.append((wording.clean(phase), f"{len(these):,}", wording.whole(examples), wording.duration(seconds)))
+    if rows:
+        yield Table("What it took", ("for", "trials", "examples", "time of training"), tuple(rows), (1, 2, 3))
+
+
+def _said(study: Study) -> Iterator[Block]:
+    """Conclusions that are a sentence each."""
+    for name in ("challenge", "comparison"):
+        found = study.analysis.get(name)
+        if isinstance(found, dict) and found.get("sentence"):
+            yield Prose(_sentence(found["sentence"]))
+
+
+def _repeat(study: Study) -> Iterator[Block]:
+    settings = study.settings
+    if settings.get("command"):
+        yield Code("In the shell", str(settings["command"]))
+    if settings.get("study_file"):
+        yield Code("As a study file, study.toml", str(settings["study_file"]))
+    machine = {name: wording.clean(value) for name, value in study.machine.items() if value}
+    facts = [f"seed {study.seed}", f"gradwise {wording.clean(study.version)}"]
+    for name, form in (("jax", "JAX {}"), ("python", "Python {}"), ("cores", "{} cores")):
+        facts += [form.format(machine[name])] if name in machine else []
+    facts += [wording.device(machine["device"])] if "device" in machine else []
+    yield Prose("With " + ", ".join(facts) + ". A trial depends on the seed, its number and its recipe alone.")
+
+
+def _sections(study: Study) -> Iterator[Section]:
+    """Every part of the page that has something to say."""
+    relevance = knob_figures.study_relevance(study)
+    marginals = knob_figures.marginals_of(study, relevance)
+    parts: tuple[tuple[str, str, str, Iterator[Block]], ...] = (
+        ("searched", "What was searched", "Searched", _searched(study, marginals)),
+        ("winner", "The winner and its honest error", "Winner", _winner(study)),
+        ("going-on", "Should you go on?", "Go on?", _going_on(study)),
+        ("knobs", "Which knobs matter", "Knobs", _matters(study, relevance, marginals)),
+        ("borders", "Borders", "Borders", _borders(study)),
+        ("failures", "Failures", "Failures", _failures(study, marginals)),
+        ("cost", "Cost", "Cost", _cost(study)),
+        ("comparisons", "Comparisons", "Comparisons", _said(study)),
+    )
+    for name, title, short, blocks in parts:
+        if found := tuple(blocks):
+            yield Section(name, title, found, short)
+    if table := trial_table(study):
+        yield Section("trials", "Every trial", (table,), "Trials")
+    count = f" ({len(study.findings)})" if study.findings else ""
+    yield Section("findings", "Findings", finding_blocks(study.findings), f"Findings{count}")
+    if data := tuple(data_blocks(cast(Any, study))):
+        yield Section("data", "The data as understood", data, "Data")
+    if study.best is not None:
+        yield Section("recipe", "The winner's recipe", tuple(recipe_blocks(cast(Any, study.best))), "Recipe")
+    yield Section("repeat", "How to repeat it", tuple(_repeat(study)), "Repeat")
+
+
+def study_page(study: Study) -> Page:
+    """The report of a study."""
+    said = study_verdict(study)
+    name = wording.short(study.data.get("name") or study.settings.get("data") or "data", 80)
+    total = sum(int(count or 0) for count in (study.data.get("rows") or {}).values())
+    about = [_counted(total, "example")] if total else []
+    about.append(f"a search of {_counted(len(study.trials), 'trial')}")
+    date = wording.clean(study.machine.get("date") or "")
+    made = f"Made by gradwise {wording.clean(study.version)}" + (f" on {date}" if date else "") + "."
+    title = f"{name}: {said.headline[:1].lower()}{said.headline[1:]}"
+    return Page(title, name, " · ".join(about), said, tuple(_advice(study)), tuple(_sections(study)), made)
+
+
+def study_text(study: Study) -> str:
+    """The page as HTML text, with a table of trials that sorts."""
+    return with_script(render(study_page(study)))

@@ -1,0 +1,1 @@
+"""Drawing: figure data in, matplotlib axes out, with the `ax=` convention."""

@@ -1,0 +1,1 @@
+"""Paired comparisons on the data at hand: challenges, seeds, cheap estimates."""

@@ -1,0 +1,182 @@
+"""The same recipe with other seeds: how much of a score is luck (row D13), and how scores are read aloud.
+
+    with Here(ground) as executor:
+        found = seed_distribution(recipe, ground, executor, 200)
+    found.mean, found.deviation, found.quantiles["0.95"]
+
+Recipes that are equal share one program, so hundreds of seeds train as one population. The examples stay the same, only
+initial weights, orders and noise differ: the spread is that of training, not that of the data.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...records.trial import Trial
+from ...runtime.errors import RequestError
+from ...specs.paths import knobs
+from ...specs.recipe import Recipe
+from ..running.cohort import Done, Job
+from ..running.evaluation_data import Ground
+from ..running.executors import AbstractExecutor
+from ..running.jobs import as_trial, run_jobs
+
+Stop = Callable[[], bool]
+_PLACES = 64  # numbers that one trial's trainings may take, as everywhere in a study
+_LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+_NAMES = {"error": "error", "squared": "RMSE", "absolute": "absolute error"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a validation score is read: error rates in percent, errors of a number in the target's unit."""
+
+    kind: str
+    unit: float = 1.0
+
+    @staticmethod
+    def of(recipe: Recipe, ground: Ground) -> "Reading":
+        stated = [str(v) for p, _, v in knobs(recipe) if p.startswith("criterion.") and p.endswith("score_by")]
+        numbers = ground.train.task.kind == "numbers"
+        kind = stated[0] if stated else "squared" if numbers else "error"
+        deviations = np.ravel(ground.units[1])
+        return Reading(kind, float(deviations[0]) if numbers and len(deviations) == 1 else 1.0)
+
+    @property
+    def name(self) -> str:
+        return f"validation {_NAMES.get(self.kind, 'loss')}"
+
+    def shown(self, score: float) -> float:
+        """The score on the scale that people read; a squared error as its root, so that differences have a unit."""
+        if self.kind == "error":
+            return 100.0 * score
+        return self.unit * (math.sqrt(score) if self.kind == "squared" and score >= 0 else score)
+
+    def say(self, shown: float) -> str:
+        return f"{shown:.2f} %" if self.kind == "error" else f"{shown:.3g}"
+
+    def say_gap(self, shown: float) -> str:
+        return f"{shown:.2g} points" if self.kind == "error" else f"{shown:.2g}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A trial to run: its number, what it is, and the number its random keys come from."""
+
+    number: int
+    recipe: Recipe
+    randomness: int
+    values: dict[str, Any] = field(default_factory=dict)
+    examples: int | None = None
+    continues: int | None = None
+
+
+def _joined(several: list[Done], sizes: list[int]) -> Done:
+    """The trainings of one trial as one; the first that failed speaks for all."""
+    bad = next((done for done in several if done.outcome in {"failed", "diverged"}), None)
+    if bad is not None or len(several) == 1:
+        return bad or several[0]
+    means: dict[str, Any] = {
+        name: float(np.average([getattr(done, name) for done in several], weights=sizes))
+        for name in ("score", "loss", "train_loss")
+    }
+    outcome = "out_of_time" if any(done.outcome == "out_of_time" for done in several) else several[0].outcome
+    return replace(several[0], outcome=outcome, seconds=sum(done.seconds for done in several), **means)
+
+
+def run_requests(
+    requests: Iterable[Request], ground: Ground, executor: AbstractExecutor, *, phase: str, stop: Stop = lambda: False
+) -> dict[int, Trial]:
+    """These trials, by number, each trained on every variant of the ground; those that were cut short are left out."""
+    requests = list(requests)
+    sizes = [len(ground.judged_rows(variant)) for variant in ground.variants]
+    jobs = [
+        Job(one.number * _PLACES + place, one.recipe, one.randomness, one.examples, variant)
+        for one in requests
+        for place, variant in enumerate(ground.variants)
+    ]
+    done = run_jobs(executor, jobs, stop=stop)
+    trials = {}
+    for one in requests:
+        several = [done[n] for place in range(len(sizes)) if (n := one.number * _PLACES + place) in done]
+        if len(several) < len(sizes):
+            continue
+        whole = replace(_joined(several, sizes), number=one.number)
+        if whole.outcome != "out_of_time":
+            job = Job(one.number, one.recipe, one.randomness, one.examples)
+            trials[one.number] = as_trial(whole, job, dict(one.values), phase=phase, continues=one.continues)
+    return trials
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Scores of one recipe over seeds, in the order of the seeds; those that left no model are counted apart."""
+
+    scores: tuple[float, ...]
+    mean: float
+    deviation: float
+    quantiles: dict[str, float]
+    failures: dict[str, int]
+    sentence: str
+    trials: tuple[Trial, ...] = field(default=(), repr=False)
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "seeds": {
+                "scores": list(self.scores),
+                "mean": self.mean,
+                "deviation": self.deviation,
+                "quantiles": dict(self.quantiles),
+                "failures": dict(self.failures),
+                "sentence": self.sentence,
+            }
+        }
+
+
+def _sentence(scores: np.ndarray, count: int, reading: Reading) -> str:
+    if len(scores) < 2:
+        return f"{len(scores)} of {count} seeds left a model: there is no spread to speak of."
+    shown = [reading.shown(float(score)) for score in scores]
+    lost = f"; {count - len(scores)} of {count} seeds failed" if len(scores) < count else ""
+    return (
+        f"over {len(scores):,} seeds the {reading.name} is {reading.say(float(np.mean(shown)))} on average, with a "
+        f"standard deviation of {reading.say_gap(float(np.std(shown, ddof=1)))}, from {reading.say(min(shown))} to "
+        f"{reading.say(max(shown))}{lost}."
+    )
+
+
+def seed_distribution(
+    recipe: Recipe,
+    ground: Ground,
+    executor: AbstractExecutor,
+    count: int,
+    *,
+    first: int = 0,
+    stop: Stop = lambda: False,
+) -> Seeds:
+    """One recipe with `count` seeds: those of the trials with numbers from `first` on.
+
+    When `stop` says so, the seeds that have ended by themselves are the answer.
+    """
+    if count < 1:
+        raise RequestError(f"a distribution over seeds needs at least one; got {count}.")
+    requests = [Request(number, recipe, number) for number in range(first, first + count)]
+    found = run_requests(requests, ground, executor, phase="seeds", stop=stop)
+    trials = [found[number] for number in sorted(found)]
+    scores = np.array([trial.score for trial in trials if trial.ok])
+    failures: dict[str, int] = {}
+    for trial in trials:
+        if not trial.ok:
+            failures[trial.outcome] = failures.get(trial.outcome, 0) + 1
+    return Seeds(
+        tuple(scores.tolist()),
+        float(scores.mean()) if len(scores) else math.nan,
+        float(scores.std(ddof=1)) if len(scores) > 1 else math.nan,
+        {str(level): float(np.quantile(scores, level)) for level in _LEVELS} if len(scores) else {},
+        failures,
+        _sentence(scores, len(trials), Reading.of(recipe, ground)),
+        tuple(trials),
+    )

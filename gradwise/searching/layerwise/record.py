@@ -1,0 +1,106 @@
+"""Algorithm 1's result as a record: the best network measured on every part, and the whole run as plain values.
+
+found = layerwise(levels, fine_tuning, dataset, keep=4, key=key)
+record_of(found, dataset, key=key).test            # measured once, when all is chosen
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from ... import __version__
+from ...evaluation.run_findings import describe, find
+from ...pretraining.stack import Pretrained
+from ...records.fit import Fit
+from ...records.outcome import Outcome
+from ...runtime import keys, machine
+from ...specs.adapters import as_criterion
+from ...specs.dataset import Dataset
+from ...training.measurement import measure_parts
+from ...training.predictor import Predictor, fit_temperature, outputs_of
+from ...training.prepare import target_units
+from .algorithm import Configuration, Layerwise
+
+
+def told_of(found: Layerwise) -> dict[str, Any]:
+    """The whole run as plain values: every training, and which configurations were kept at each level."""
+    return {
+        "trainings": [dataclasses.asdict(one) for one in found.trainings],
+        "kept": [[list(one.numbers) for one in level] for level in (*found.by_level, found.kept)],
+        "scores": [[one.score for one in level] for level in (*found.by_level, found.kept)],
+        "probes": list(found.best.probes),
+    }
+
+
+def _history(one: Configuration, rows: int) -> dict[str, list[Any]]:
+    """The curve of the fine-tuning as a run's history; what was not kept of it is not a number."""
+    assert one.ended is not None
+    assert one.fine_tuning is not None
+    curve = one.ended.curve
+    lowest, best = math.inf, []
+    for score in curve["valid_score"]:
+        best.append(score < lowest)
+        lowest = min(lowest, score)
+    unknown = [math.nan] * len(best)
+    ages = [int(age) for age in curve["age_examples"]]
+    return {
+        "age_examples": ages,
+        "updates": [age // one.fine_tuning.batches.size for age in ages],
+        "train_loss": curve["train_loss"],
+        "train_score": unknown,
+        "valid_loss": curve["valid_loss"],
+        "valid_score": curve["valid_score"],
+        "best": best,
+        "patience_examples": unknown,
+        "learning_rate": unknown,
+        "epoch": [age / rows for age in ages],
+        "seconds": curve["seconds"],
+    }
+
+
+def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit:
+    """The best configuration as `fit` would tell of it: measured on every part, the test part for the first time."""
+    one = found.best
+    assert one.fine_tuning is not None
+    assert one.ended is not None
+    train, valid = found.parts["train"], found.parts["valid"]
+    assert train is not None
+    assert valid is not None
+    units = target_units(train)
+    network = jax.tree.map(jnp.asarray, one.network)
+    criterion = as_criterion(one.fine_tuning.criterion)
+    temperature = 1.0
+    if dataset.task.kind == "classes":
+        temperature = fit_temperature(criterion, outputs_of(network, found.scaler.apply(valid.inputs)), valid.targets)
+    predictor = Predictor(
+        found.scaler, network, criterion, temperature, *units, dataset.task, dataset.columns, dataset.shape
+    )
+    metrics, evidence, ends = measure_parts(predictor, {}, found.parts, found.metric)
+    evidence["layerwise"] = told_of(found)
+    widths = tuple(int(layer.weight.shape[0]) for layer in one.layers)
+    mlp = dataclasses.replace(one.fine_tuning.model, widths=widths)
+    recipe = dataclasses.replace(one.fine_tuning, model=Pretrained(one.settings, mlp))
+    history = _history(one, len(train))
+    outcome = Outcome(one.ended.outcome, one.ended.age_examples)
+    sizes = {name: 0 if part is None else len(part) for name, part in found.parts.items()}
+    return Fit(
+        recipe=recipe,
+        outcome=outcome,
+        task=dataset.task.kind,
+        metric=found.metric,
+        metrics=metrics,
+        test_interval=ends,
+        history=history,
+        evidence=evidence,
+        data=describe(dataset, sizes, found.scaler, recipe) | {"notes": list(train.notes)},
+        findings=find(dataclasses.replace(recipe, model=network), history, outcome, train),
+        seconds=found.seconds,
+        seed=keys.seed_of(key),
+        version=__version__,
+        machine=machine.describe(),
+        predictor=predictor,
+    )

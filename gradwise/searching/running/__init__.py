@@ -1,0 +1,1 @@
+"""Training the trials: on this device, in worker processes, or on a Ray cluster."""

@@ -1,0 +1,284 @@
+"""Cohorts: trials that share one compiled program, trained in the slots of one population.
+
+Recipes that differ only in knobs share a program. So do recipes that differ in widths, once their arrays are padded to
+the same buckets, and recipes of which some have a knob at its `off` value, once that value is written as a number like
+any other. What matters is the program: two recipes whose networks start differently train in one population.
+
+A cohort is a queue and a population. One interval at a time, those that ended leave and the queue refills their slots.
+"""
+
+import collections
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ...curvature.objective import Examples
+from ...models.mlp import MlpNetwork, trimmed
+from ...runtime import keys
+from ...runtime.errors import RequestError
+from ...specs.knobs import declarations
+from ...specs.paths import get, knobs
+from ...specs.recipe import Recipe
+from ...specs.search_space import exists
+from ...training.interval import Row
+from ...training.population import Member, Population, enter, free_bytes, slot_bytes
+from ...training.state import State
+from .evaluation_data import WHOLE, Variant
+from .slots import AbstractSlots
+
+_COLUMNS = ("age_examples", "valid_score", "valid_loss", "train_loss")
+_LONGEST_CURVE = 200  # points of a trial's curve that are kept
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One training to do. `randomness` is the number its keys come from; `examples` ends it at that age."""
+
+    number: int
+    recipe: Recipe
+    randomness: int
+    examples: int | None = None
+    variant: Variant = WHOLE
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """One training that ended. `scores` are those of the best model on each validation example."""
+
+    number: int
+    outcome: str
+    score: float = math.nan
+    loss: float = math.nan
+    train_loss: float = math.nan
+    age_examples: int = 0
+    best_age: int = 0
+    seconds: float = 0.0
+    parameters: int = 0
+    curve: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    reason: str = ""
+    scores: np.ndarray | None = None
+    network: Any = None
+
+
+def bucket(width: int, *, coarse: bool = False) -> int:
+    """The size of array for a layer of this width: few sizes for many widths, little of each unused.
+
+    16, 64, then multiples of 64. With `coarse` 64, 256, then powers of two: on an accelerator size costs less.
+    """
+    if not coarse:
+        return 16 if width <= 16 else -(-width // 64) * 64
+    size = 64
+    while size < width:
+        size *= 4 if size == 64 else 2
+    return size
+
+
+def _at(path: str) -> Callable[[Any], Any]:
+    return lambda node: get(node, path)
+
+
+def written_out(recipe: Recipe, paths: Iterable[str]) -> Recipe:
+    """The recipe with these knobs as numbers that the program reads, also where they stand at their `off` value."""
+    for path in paths:
+        head, _, name = path.rpartition(".")
+        if not exists(recipe, head):
+            continue
+        spec = get(recipe, head)
+        if name in dict(declarations(spec)) and type(getattr(spec, name)) is float:
+            recipe = eqx.tree_at(_at(path), recipe, np.float64(getattr(spec, name)))
+    return recipe
+
+
+def off_knobs(recipes: Iterable[Recipe]) -> frozenset[str]:
+    """Paths of knobs that are off in some of the recipes and on in others."""
+    seen: dict[str, set[bool]] = {}
+    for recipe in recipes:
+        for path, declaration, value in knobs(recipe):
+            if declaration.off is not None:
+                seen.setdefault(path, set()).add(type(value) is float)
+    return frozenset(path for path, kinds in seen.items() if len(kinds) == 2)
+
+
+@dataclasses.dataclass
+class _Place:
+    """One slot in use."""
+
+    job: Job
+    recipe: Recipe
+    lines: dict[str, list[float]]
+    last: int
+    seconds: float = 0.0
+    best: int = -1  # the line of the best model
+
+
+class Cohort:
+    """A queue of jobs and the population that trains them."""
+
+    def __init__(self, train: Examples, valid: Examples, outputs: int, key: Any, slots: AbstractSlots):
+        self.train, self.valid, self.outputs, self.key = train, valid, outputs, key
+        self.queue: collections.deque[tuple[Job, Recipe]] = collections.deque()
+        self.places: dict[int, _Place] = {}
+        self.population: Population | None = None
+        self.pending: tuple[Row, float] | None = None
+        self.policy = slots
+        self.most = 10**9  # slots that fit, learned when memory runs out
+        self.parameters = 0
+
+    @property
+    def live(self) -> int:
+        return len(self.places)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.queue or self.places)
+
+    def _enter(self, job: Job, recipe: Recipe) -> tuple[Member, State]:
+        key = keys.of_trial(self.key, job.randomness)
+        return enter(recipe, self.train, self.valid, outputs=self.outputs, examples=job.examples, key=key)
+
+    def _make(self, member: Member, state: State) -> None:
+        """A population for the jobs at hand, as large as pays and fits."""
+        self.parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
+        room = int(free_bytes() / max(1, slot_bytes(member, state, self.train, self.valid)))
+        waiting = len(self.queue) + 1
+        wanted = self.policy.choose(member, state, self.train, self.valid, waiting)
+        slots = max(1, min(wanted, room, self.most))
+        devices = tuple(jax.devices()) if slots > 1 else ()
+        self.population = Population(member, state, self.train, self.valid, slots=slots, devices=devices)
+
+    def refill(self) -> list[Done]:
+        """Puts waiting jobs into free slots; those that cannot even start come back as failed."""
+        failed = []
+        while self.queue and (self.population is None or self.live < self.population.slots):
+            job, recipe = self.queue.popleft()
+            try:
+                member, state = self._enter(job, recipe)
+                if self.population is None:
+                    self._make(member, state)
+                assert self.population is not None
+                slot = next(n for n in range(self.population.slots) if n not in self.places)
+                self.population.fill(slot, member, state)
+            except Exception as problem:  # a failed job costs one trial, never the study (row E16)
+                failed.append(Done(job.number, "failed", reason=told(problem)))
+                continue
+            lines: dict[str, list[float]] = {name: [] for name in (*_COLUMNS, "seconds")}
+            self.places[slot] = _Place(job, recipe, lines, int(member.last))
+        return failed
+
+    def begin(self) -> None:
+        """Starts one interval; on an accelerator this returns at once."""
+        assert self.population is not None
+        begun = time.monotonic()
+        self.pending = (self.population.interval(), begun)
+
+    def end(self, since: float = 0.0) -> list[Done]:
+        """Reads the interval that was begun; those that ended leave. Before `since` the device was at other work."""
+        assert self.pending is not None
+        rows, begun = self.pending
+        self.pending = None
+        host = jax.device_get(rows)
+        share = (time.monotonic() - max(begun, since)) / max(1, self.live)
+        gone = []
+        for slot, place in list(self.places.items()):
+            place.seconds += share
+            for name in _COLUMNS:
+                place.lines[name].append(float(getattr(host, name)[slot]))
+            place.lines["seconds"].append(place.seconds)
+            if host.best[slot]:
+                place.best = len(place.lines["seconds"]) - 1
+            outcome = self._outcome(host, slot, place)
+            if outcome:
+                age = int(host.diverged_examples[slot] if outcome == "diverged" else host.age_examples[slot])
+                gone.append(self._left(slot, place, outcome, age))
+        return gone
+
+    def _left(self, slot: int, place: _Place, outcome: str, age: int) -> Done:
+        """The slot's record, and the slot is free; where the record cannot be made, that it failed."""
+        try:
+            return self._leave(slot, place, outcome, age)
+        except Exception as problem:  # a failed job costs one trial, never the study (row E16)
+            return Done(place.job.number, "failed", reason=told(problem))
+        finally:
+            del self.places[slot]
+
+    @staticmethod
+    def _outcome(host: Any, slot: int, place: _Place) -> str:
+        if host.diverged_examples[slot] >= 0:
+            return "diverged"
+        if host.stop[slot]:
+            return "patience"
+        if host.stalled[slot]:
+            return "stalled"
+        return "finished" if host.updates[slot] >= place.last else ""
+
+    def _leave(self, slot: int, place: _Place, outcome: str, age: int) -> Done:
+        """The slot's record."""
+        lines, best = place.lines, place.best
+        about: dict[str, Any] = {
+            "age_examples": age,
+            "seconds": place.seconds,
+            "parameters": self.parameters,
+            "curve": _thinned(lines),
+            "train_loss": lines["train_loss"][best],
+        }
+        if best < 0:
+            return Done(place.job.number, outcome, **about)
+        assert self.population is not None
+        network, scores, _ = self.population.best(slot)
+        if isinstance(network, MlpNetwork):
+            network = trimmed(network)
+            about["parameters"] = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))
+        return Done(
+            place.job.number,
+            outcome,
+            score=lines["valid_score"][best],
+            loss=lines["valid_loss"][best],
+            best_age=int(lines["age_examples"][best]),
+            scores=scores.astype(np.float32),
+            network=network,
+            **about,
+        )
+
+    def cut(self, outcome: str) -> list[Done]:
+        """Ends everything that runs, as it stands; what waits is forgotten."""
+        self.queue.clear()
+        ended = self.end() if self.pending is not None else []
+        for slot, place in list(self.places.items()):
+            age = int(place.lines["age_examples"][-1]) if place.lines["age_examples"] else 0
+            if place.best >= 0:
+                ended.append(self._left(slot, place, outcome, age))
+            else:
+                del self.places[slot]
+        return ended
+
+    def lost(self, problem: Exception) -> list[Done]:
+        """After an interval that failed: out of memory halves the slots; otherwise one member at a time is tried."""
+        places = list(self.places.values())
+        slots = self.population.slots if self.population else 1
+        self.places.clear()
+        self.population, self.pending = None, None
+        if slots == 1:
+            return [Done(place.job.number, "failed", reason=told(problem)) for place in places]
+        self.most = slots // 2 if "RESOURCE_EXHAUSTED" in str(problem) else 1
+        self.queue.extendleft((place.job, place.recipe) for place in reversed(places))
+        return []
+
+
+def told(problem: Exception) -> str:
+    """An error in a line."""
+    first = str(problem).strip().partition("\n")[0][:300]
+    return first if isinstance(problem, RequestError) else f"{type(problem).__name__}: {first}"
+
+
+def _thinned(lines: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Columns of at most so many points, the last one among them."""
+    count = len(lines["seconds"])
+    step = -(-count // _LONGEST_CURVE)
+    keep = sorted({*range(0, count, max(1, step)), count - 1}) if count else []
+    return {name: [column[n] for n in keep] for name, column in lines.items()}

@@ -1,0 +1,207 @@
+"""A crew trains the jobs it is given, on one device of one process: in cohorts, one interval at a time.
+
+    crew = Crew(ground, slots=BySize())
+    crew.submit([Job(0, recipe, 0), Job(1, other, 1)])
+    while crew.busy:
+        for done in crew.turn():
+            ...
+
+Executors put crews to work: in this process, in processes beside it, on other machines. A job's result is the same
+wherever it ran and whoever trained beside it.
+"""
+
+import concurrent.futures
+import functools
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from ...curvature.objective import Examples
+from ...runtime import machine
+from ...specs.adapters import as_criterion
+from ...specs.paths import replace
+from ...specs.recipe import Recipe
+from ...training.population import enter, signature
+from ...training.state import for_building
+from .cohort import Cohort, Done, Job, bucket, told, written_out
+from .evaluation_data import Ground
+from .slots import AbstractSlots, BySize
+
+
+class Crew:
+    """Cohorts by program, each with its queue.
+
+    `varying` names knobs that the study varies: their `off` value is then a number like any other, so that fewer
+    programs serve.
+    """
+
+    def __init__(self, ground: Ground, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
+        machine.use_compilation_cache()
+        self.ground = ground
+        self.slots = slots or BySize()
+        self.accelerated = jax.default_backend() != "cpu"
+        self.varying = tuple(varying)
+        self.bucket = functools.partial(bucket, coarse=self.accelerated)
+        self.cohorts: dict[Any, Cohort] = {}
+        self._programs: dict[Any, Any] = {}  # from a recipe's signature to its program's
+        self._examples: dict[Any, tuple[Examples, Examples]] = {}
+        self._failed: list[Done] = []
+        self._begun: Cohort | None = None
+        self._turns = 0
+        self._since = 0.0  # when the last interval was read
+        workers = max(1, (os.cpu_count() or 2) - 1)
+        self._compilers = concurrent.futures.ThreadPoolExecutor(workers) if self.accelerated else None
+        self._compiling: dict[Any, concurrent.futures.Future] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._failed) or any(cohort.busy for cohort in self.cohorts.values())
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(cohort.queue) for cohort in self.cohorts.values())
+
+    @property
+    def live(self) -> int:
+        return sum(cohort.live for cohort in self.cohorts.values())
+
+    def _placed(self, job: Job) -> tuple[Any, tuple[Examples, Examples]]:
+        mark = (signature(job.recipe.scaler), _static(job.recipe.scaler), job.variant)
+        if mark not in self._examples:
+            self._examples[mark] = self.ground.place(job.recipe.scaler, job.variant)
+        return mark, self._examples[mark]
+
+    def _prepared(self, job: Job, train: Examples) -> Recipe:
+        """The recipe as its program takes it: widths padded, varying knobs written out."""
+        recipe = for_building(job.recipe, len(train))
+        paths = self.varying
+        if hasattr(recipe.model, "padded"):
+            model = recipe.model.padded(tuple(train.inputs.shape[1:]), self.bucket)
+            if model is not recipe.model:
+                paths = tuple(path.replace("model.", "model.mlp.", 1) for path in paths)
+            recipe = eqx.tree_at(lambda r: r.model, recipe, model, is_leaf=lambda node: node is recipe.model)
+        return written_out(recipe, paths)
+
+    def _cohort(self, job: Job) -> tuple[Cohort, Recipe]:
+        as_criterion(job.recipe.criterion).check_task(self.ground.train.task)
+        place, (train, valid) = self._placed(job)
+        recipe = self._prepared(job, train)
+        own = (place, signature(recipe))
+        outputs = self.ground.train.task.outputs
+        if own not in self._programs:
+            shapes = eqx.filter_eval_shape(
+                lambda r, t, v, k: enter(r, t, v, outputs=outputs, key=k), recipe, train, valid, self.ground.key
+            )
+            self._programs[own] = (place, signature(shapes))
+        program = self._programs[own]
+        if program not in self.cohorts:
+            self.cohorts[program] = Cohort(train, valid, outputs, self.ground.key, self.slots)
+        return self.cohorts[program], recipe
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        """Puts jobs into the queues of their cohorts."""
+        for job in jobs:
+            try:
+                cohort, recipe = self._cohort(job)
+            except Exception as problem:  # a failed job costs one trial, never the study (row E16)
+                self._failed.append(Done(job.number, "failed", reason=told(problem)))
+                continue
+            cohort.queue.append((job, recipe))
+
+    def _next(self) -> Cohort | None:
+        """The cohort whose turn it is: on a CPU the one that has begun, elsewhere one after another."""
+        ready = [c for c in self.cohorts.values() if c.busy and c is not self._begun and self._is_ready(c)]
+        if not ready:
+            return None
+        if not self.accelerated:
+            begun = [cohort for cohort in ready if cohort.live]
+            return min(begun or ready, key=lambda c: min(_numbers(c), default=0))
+        self._turns += 1
+        return ready[self._turns % len(ready)]
+
+    def _is_ready(self, cohort: Cohort) -> bool:
+        """Whether its program is compiled; on an accelerator several are compiled side by side."""
+        if self._compilers is None:
+            return True
+        self._failed.extend(cohort.refill())
+        if cohort.population is None:
+            return False
+        mark = id(cohort.population)
+        if mark not in self._compiling:
+            self._compiling[mark] = self._compilers.submit(cohort.population.compile)
+        return self._compiling[mark].done()
+
+    def turn(self) -> list[Done]:
+        """One interval of one cohort; on an accelerator the next one is already under way while it is read."""
+        done, self._failed = self._failed, []
+        cohort = self._next()
+        compiling = [future for future in self._compiling.values() if not future.done()]
+        if cohort is None and self._begun is None and compiling:
+            # A program that cannot be compiled is ready too: to begin it says why, where that costs its trials alone.
+            concurrent.futures.wait(compiling, return_when=concurrent.futures.FIRST_COMPLETED, timeout=5)
+            return done
+        last, self._begun = self._begun, None
+        if cohort is not None:
+            done += cohort.refill()
+            if cohort.places:
+                done += self._guarded(cohort, cohort.begin)
+                self._begun = cohort if cohort.pending is not None else None
+        if last is not None:
+            done += self._ended(last)
+        if self._begun is not None and not self.accelerated:
+            last, self._begun = self._begun, None
+            done += self._ended(last)
+        return done
+
+    def _ended(self, cohort: Cohort) -> list[Done]:
+        done = self._guarded(cohort, lambda: cohort.end(self._since))
+        self._since = time.monotonic()
+        return done
+
+    def _guarded(self, cohort: Cohort, work: Any) -> list[Done]:
+        try:
+            return work() or []
+        except Exception as problem:  # out of memory, or a mistake in a part: it costs trials, never the study
+            return cohort.lost(problem)
+
+    def cut(self, outcome: str = "out_of_time") -> list[Done]:
+        """Ends everything as it stands."""
+        self._begun = None
+        done, self._failed = self._failed, []
+        for cohort in self.cohorts.values():
+            done += self._guarded(cohort, functools.partial(cohort.cut, outcome))
+            cohort.queue.clear()
+        return done
+
+
+def _static(tree: Any) -> Any:
+    """The values of a spec's leaves: a scaler with other numbers makes other examples."""
+    return tuple(float(leaf) if hasattr(leaf, "dtype") else leaf for leaf in jax.tree.leaves(tree))
+
+
+def _numbers(cohort: Cohort) -> list[int]:
+    return [job.number for job, _ in cohort.queue] + [place.job.number for place in cohort.places.values()]
+
+
+def kind_of(recipe: Recipe) -> int:
+    """A number that recipes which share a program mostly share: such jobs had better go to one crew."""
+    widths = getattr(recipe.model, "widths", ())
+    padded = tuple(bucket(width) for width in widths) if isinstance(widths, tuple) else ()
+    if padded:
+        recipe = replace(recipe, "model.widths", padded)
+    structure, marks = signature(recipe)
+    return hash((str(structure), marks))
+
+
+def alone(ground: Ground, jobs: Iterable[Job], **options: Any) -> list[Done]:
+    """Trains these jobs here and now; their results in the order of their numbers."""
+    crew = Crew(ground, **options)
+    crew.submit(jobs)
+    done = []
+    while crew.busy:
+        done += crew.turn()
+    return sorted(done, key=lambda one: one.number)

@@ -1,0 +1,328 @@
+"""The driver of a study: proposals out, trials in, each written down at once.
+
+It holds all that changes while a study runs. A study that was killed is driven on from what was written: trials that
+ended are never run again, and numbers that were asked for and not finished are asked for again.
+"""
+
+import dataclasses
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Key
+
+from ...evaluation.trials.expected_best import noise_of, worth_going_on
+from ...records.finding import Finding
+from ...records.trial import Proposal, Trial, best_of
+from ...specs.search_space import Space, label
+from ..comparison.seeds import Reading
+from ..storage.contenders import Contenders
+from ..storage.study_store import Store
+from ..strategies.contract import AbstractStrategy, History
+from ..strategies.range_borders import extended
+from .cohort import Done, Job
+from .evaluation_data import Ground, Variant
+from .executors import AbstractExecutor
+from .jobs import as_trial
+
+Watch = Callable[[dict[str, Any]], None]
+_CHECK_EVERY = 8  # trials between looks at the borders and at whether to go on
+
+
+def silent(line: dict[str, Any]) -> None:
+    """Watches nothing."""
+
+
+@dataclasses.dataclass
+class _Running:
+    """A trial under way: what was proposed, and those of its trainings that ended."""
+
+    proposal: Proposal
+    variants: tuple[Variant, ...]
+    done: dict[int, Done] = dataclasses.field(default_factory=dict)
+
+
+class Driver:
+    """One study under way."""
+
+    def __init__(
+        self,
+        space: Space,
+        ground: Ground,
+        executor: AbstractExecutor,
+        *,
+        key: Key[Array, ""],
+        store: Store | None = None,
+        contenders: Contenders | None = None,
+        watch: Watch = silent,
+        asked: threading.Event | None = None,
+    ):
+        self.space, self.ground, self.executor, self.key = space, ground, executor, key
+        self.store = store
+        self.contenders = Contenders(None) if contenders is None else contenders  # an empty one is false
+        self.watch = watch
+        self.asked = asked or threading.Event()  # somebody wants it to end
+        self.trials: dict[int, Trial] = {trial.number: trial for trial in (store.trials() if store else ())}
+        self.contenders.forget_all_but(self.trials)
+        self.next = max(self.trials, default=-1) + 1
+        self.findings: list[Finding] = []
+        self.first_ended = 0.0  # when, by the study's own clock
+        self.earlier = store.seconds if store else 0.0
+        self.begun = self._told = time.monotonic()
+        self._running: dict[int, _Running] = {}
+        self._each = len(ground.variants)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on the study, in this run and in earlier ones."""
+        return self.earlier + time.monotonic() - self.begun
+
+    @property
+    def best(self) -> Trial | None:
+        return best_of(self.trials.values())
+
+    @property
+    def reading(self) -> Reading:
+        """How the scores of this study are read."""
+        return Reading.of(self.space.recipe, self.ground)
+
+    @property
+    def noise(self) -> float:
+        """The standard error of the best score."""
+        best = self.best
+        return math.nan if best is None else noise_of(best.score, len(self.ground.judged), self.reading.kind)
+
+    def of_phase(self, *phases: str) -> list[Trial]:
+        return sorted((t for t in self.trials.values() if t.phase in phases), key=lambda trial: trial.number)
+
+    # One trial.
+
+    def _jobs(self, number: int, proposal: Proposal, variants: tuple[Variant, ...]) -> list[Job]:
+        randomness = number if proposal.continues is None else proposal.continues
+        return [
+            Job(number * 64 + place, proposal.recipe, randomness, proposal.examples, variant)
+            for place, variant in enumerate(variants)
+        ]
+
+    def start(self, number: int, proposal: Proposal, variants: tuple[Variant, ...] = ()) -> None:
+        """Gives a trial to the executor."""
+        variants = variants or self.ground.variants
+        self._running[number] = _Running(proposal, variants)
+        self.executor.submit(self._jobs(number, proposal, variants))
+        self.next = max(self.next, number + 1)
+
+    def _take(self, ended: Iterable[Done], *, write: bool = True) -> list[Trial]:
+        """Trials whose last training has ended, written down."""
+        finished = []
+        for done in ended:
+            number, place = divmod(done.number, 64)
+            running = self._running.get(number)
+            if running is None:
+                continue
+            running.done[place] = done
+            if len(running.done) == len(running.variants):
+                del self._running[number]
+                finished.append(self._finish(number, running, write))
+        self.spend()
+        return finished
+
+    def _cut(self) -> list[Trial]:
+        """Ends everything that runs. Where somebody asked for it the trials serve for now and are not written down: the
+        study goes on with them as if it had not been stopped."""
+        finished = self._take(self.executor.cut("out_of_time"), write=not self.asked.is_set())
+        self._running.clear()
+        return finished
+
+    def _finish(self, number: int, running: _Running, write: bool) -> Trial:
+        whole = self._joined(number, [running.done[place] for place in range(len(running.variants))], running.variants)
+        proposal = running.proposal
+        values = {path: label(value) for path, value in self.space.values(proposal.recipe).items()}
+        job = Job(number, proposal.recipe, number, proposal.examples)
+        phase = "cut" if whole.outcome == "out_of_time" and proposal.phase == "search" else proposal.phase
+        trial = as_trial(whole, job, values, phase=phase, continues=proposal.continues)
+        # The networks first: a kill between the two costs a training again, never a trial without its network.
+        final = proposal.phase == "finalist"
+        if trial.ok and (final or running.variants == self.ground.variants):
+            self.contenders.offer(whole, proposal.recipe, running.variants, always=final)
+        self._note(trial, write)
+        return trial
+
+    def _note(self, trial: Trial, write: bool = True) -> None:
+        if self.store is not None and write:
+            self.store.add(trial)
+        self.first_ended = self.first_ended if self.trials else self.seconds
+        self.trials[trial.number] = trial
+        self.next = max(self.next, trial.number + 1)
+
+    def adopt(self, trials: Iterable[Trial]) -> None:
+        """Takes in trials that were run beside, under numbers from the next one on."""
+        for trial in trials:
+            self._note(trial)
+        self.spend()
+
+    def _joined(self, number: int, several: Sequence[Done], variants: tuple[Variant, ...]) -> Done:
+        """The trainings of one trial as one: its scores are those of all examples that judged them."""
+        if len(several) == 1:
+            return dataclasses.replace(several[0], number=number)
+        bad = next((done for done in several if done.outcome in {"failed", "diverged"}), None)
+        if bad is not None:
+            return dataclasses.replace(bad, number=number, scores=None, network=None)
+        scores = np.zeros(len(self.ground.pool), np.float32)
+        sizes = []
+        for done, variant in zip(several, variants, strict=True):
+            rows = self.ground.judged_rows(variant)
+            sizes.append(len(rows))
+            if done.scores is not None:
+                # An example more, that counts nothing, made the others count for more.
+                scores[rows] = done.scores[: len(rows)] * (len(rows) / len(done.scores))
+        longest = max(several, key=lambda done: len(done.curve.get("seconds", ())))
+
+        def mean(name: str) -> float:
+            return float(np.average([getattr(done, name) for done in several], weights=sizes))
+
+        return dataclasses.replace(
+            longest,
+            number=number,
+            outcome="out_of_time" if any(d.outcome == "out_of_time" for d in several) else longest.outcome,
+            score=mean("score"),
+            loss=mean("loss"),
+            train_loss=mean("train_loss"),
+            seconds=sum(done.seconds for done in several),
+            parameters=sum(done.parameters for done in several),
+            scores=scores,
+            network=tuple(done.network for done in several),
+        )
+
+    def spend(self) -> None:
+        """Counts the time since it was last counted."""
+        now = time.monotonic()
+        if self.store is not None:
+            self.store.spend(now - self._told)
+            self.store.renew()
+        self._told = now
+
+    # Many trials.
+
+    def _history(self, number: int) -> History:
+        running = tuple((n, one.proposal) for n, one in sorted(self._running.items()))
+        return History(tuple(self.trials[n] for n in sorted(self.trials)), running, number)
+
+    def _holes(self, strategy: AbstractStrategy) -> list[int]:
+        """Numbers that were asked for and never finished, where asking again gives the same proposal."""
+        if strategy.looks_back:
+            return []
+        return [n for n in range(self.next) if n not in self.trials and n not in self._running]
+
+    def _ask(self, strategy: AbstractStrategy, count: int, phase: str) -> int:
+        """Starts at most so many trials; how many there were."""
+        started = 0
+        for number in self._holes(strategy)[:count]:
+            for proposal in strategy.ask(self.space, self._history(number), 1, key=self.key):
+                self.start(number, dataclasses.replace(proposal, phase=phase))
+                started += 1
+        if started < count:
+            found = strategy.ask(self.space, self._history(self.next), count - started, key=self.key)
+            for proposal in found:
+                self.start(self.next, dataclasses.replace(proposal, phase=phase))
+            started += len(found)
+        return started
+
+    def _tell(self, phase: str, total: float) -> None:
+        best = self.best
+        self.watch(
+            {
+                "phase": phase,
+                "done": len(self.of_phase(phase)),
+                "total": total,
+                "running": len(self._running),
+                "failed": sum(not trial.ok for trial in self.trials.values()),
+                "best": math.nan if best is None else best.score,
+                "seconds": self.seconds,
+            }
+        )
+
+    def explore(
+        self,
+        strategy: AbstractStrategy,
+        *,
+        trials: int | None = None,
+        until: float = math.inf,
+        phase: str = "search",
+        borders: bool = False,
+        stop_early: bool = False,
+        few: bool = False,
+    ) -> str:
+        """Trials by a strategy until there are `trials` of them, the study is `until` seconds old, or it has no more.
+
+        With `borders`, ends of intervals that hold the best value are moved out on the way; with `stop_early` it ends
+        when more trials are no longer worth it; `few` run at a time where it is better that some end than that all have
+        begun. Returns how it ended.
+        """
+        looked = 0
+        enough = False
+        while True:
+            left = math.inf if trials is None else trials - len(self.of_phase(phase)) - len(self._running)
+            late = self.seconds >= until
+            if self.asked.is_set() or late:
+                first = not self.trials and late and not self.asked.is_set()  # one trial runs, whatever the budget
+                if not first:
+                    self._cut()
+                    return "interrupted" if self.asked.is_set() else "out_of_time"
+            room = 0 if late else self._room(looks_back=few or strategy.looks_back)
+            wanted = int(min(left, max(room, 0 if self._running else 1)))
+            started = self._ask(strategy, wanted, phase) if wanted > 0 and not enough else 0
+            if not self._running and not started:
+                return "enough" if enough else "finished"
+            self._take(self.executor.wait(0.25))
+            self._tell(phase, math.inf if trials is None else trials)
+            count = len(self.of_phase(phase))
+            if count >= looked + _CHECK_EVERY:
+                looked = count
+                if borders:
+                    self.follow_borders()
+                enough = stop_early and not self._worth_going_on(strategy)
+
+    def _room(self, *, looks_back: bool) -> int:
+        """Trials that may start now. With folds few at a time: a trial is worth nothing until its last fold ends."""
+        room = self.executor.room(looks_back=looks_back) // self._each
+        return room if self._each == 1 else min(room, max(0, 2 * self.executor.hands - len(self._running)))
+
+    def _worth_going_on(self, strategy: AbstractStrategy) -> bool:
+        trials = list(self.trials.values())
+        worst = self.ground.chance(self.reading.kind)
+        return worth_going_on(trials, worst=worst, noise=self.noise, independent=strategy.independent)
+
+    def follow_borders(self, trials: Iterable[Trial] | None = None) -> bool:
+        """Moves out the ends that hold the best value, of these trials or of all (row E4); whether any moved."""
+        looked = self.trials.values() if trials is None else trials
+        wider, said = extended(self.space, [t for t in looked if t.phase != "cut"])
+        moved = wider != self.space
+        self.space = wider
+        if moved:
+            self.findings += said
+        return moved
+
+    def run(
+        self,
+        proposals: Sequence[tuple[Proposal, tuple[Variant, ...]]],
+        *,
+        first: int | None = None,
+        until: float = math.inf,
+    ) -> list[Trial]:
+        """These trials, numbered from `first` on; those not finished in time are left out, those there are not run."""
+        start = self.next if first is None else first
+        waiting = [(n, *one) for n, one in enumerate(proposals, start) if n not in self.trials]
+        phase = proposals[0][0].phase if proposals else ""
+        finished: list[Trial] = []
+        while waiting or self._running:
+            if self.asked.is_set() or self.seconds >= until:
+                finished += self._cut()
+                break
+            while waiting and (not self._running or self._room(looks_back=False) > 0):
+                self.start(*waiting.pop(0))
+            finished += self._take(self.executor.wait(0.25))
+            self._tell(phase, len(proposals))
+        return [trial for trial in finished if trial.ok]

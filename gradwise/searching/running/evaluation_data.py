@@ -1,0 +1,205 @@
+"""The ground on which all trials of a study compete: one split, drawn once, and examples as each recipe scales them.
+
+The parts depend on the study's key alone, so every trial, every worker and every later run sees the same ones. The test
+part lies here untouched until the search is over (row E2).
+
+With `folds` a trial is several trainings, one for each fold of what is not test: on a small set one validation part
+would be too small to choose by. Its score is that of all examples, each judged by the network that did not see it.
+
+Examples without a target can judge nothing: every training part has all of them, and no other part has any (row A8).
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from ...curvature.objective import Examples
+from ...data.splits import folds, join_parts
+from ...runtime import keys
+from ...specs.contracts import AbstractCriterion, AbstractScaler, AbstractSplit, FittedScaler
+from ...specs.dataset import Dataset
+from ...training.prepare import CLASS_WEIGHTS, place, split_labelled, target_units, weights_of_classes
+
+Variant = tuple[str, int]
+WHOLE: Variant = ("whole", 0)
+_FINAL_FOLDS = 5
+_INPUT_SHARE = 0.7  # of the inputs that a member of a committee of input subsets sees
+
+
+class SomeInputs(FittedScaler):
+    """A fitted scaler of which some outputs are held at 0: the network cannot see those inputs."""
+
+    scaler: FittedScaler
+    seen: Any
+
+    def map(self, examples: Any, library: Any) -> Any:
+        return self.scaler.map(examples, library) * self.seen
+
+    def describe(self) -> list[str]:
+        return [*self.scaler.describe(), f"this network sees {int(np.sum(self.seen))} of {np.size(self.seen)} inputs."]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ground:
+    """The parts of a data set, and what turns them into examples on the device."""
+
+    train: Dataset
+    valid: Dataset
+    test: Dataset | None
+    metric: str
+    class_weight: CLASS_WEIGHTS
+    words: tuple[int, ...]  # of the study's key: a key itself does not travel between processes
+    folds: int = 1
+    split: AbstractSplit | None = None  # what drew the parts
+
+    @staticmethod
+    def of(
+        dataset: Dataset,
+        split: AbstractSplit,
+        *,
+        metric: str,
+        class_weight: CLASS_WEIGHTS = None,
+        folds: int = 1,
+        criterion: AbstractCriterion | None = None,
+        key: Key[Array, ""],
+    ) -> "Ground":
+        """The criterion says whether examples without a target may be there."""
+        train, valid, test = split_labelled(split, criterion, dataset, key=keys.named(key, "split"))
+        words = tuple(int(word) for word in np.ravel(jax.random.key_data(key)))
+        return Ground(train, valid, test, metric, class_weight, words, folds, split)
+
+    @property
+    def key(self) -> Key[Array, ""]:
+        return jax.random.wrap_key_data(jax.numpy.asarray(self.words, jax.numpy.uint32))
+
+    @property
+    def units(self) -> tuple[np.ndarray, np.ndarray]:
+        return target_units(self.train)
+
+    @functools.cached_property
+    def told(self) -> Dataset:
+        """The training examples that have a target."""
+        known = self.train.labelled
+        return self.train if known.all() else self.train.take(np.flatnonzero(known))
+
+    @functools.cached_property
+    def untold(self) -> Dataset | None:
+        """Those that have none, where there are any."""
+        known = self.train.labelled
+        return None if known.all() else self.train.take(np.flatnonzero(~known))
+
+    @functools.cached_property
+    def pool(self) -> Dataset:
+        """All that may be both learned from and chosen by."""
+        return self.told if self.told is self.valid else join_parts(self.told, self.valid)[0]
+
+    @functools.cached_property
+    def _folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return folds(self.pool, self.dealt, key=keys.named(self.key, "inner folds"))
+
+    @property
+    def dealt(self) -> int:
+        """Folds that the pool can be dealt into: those that judge a trial, or those of the finalists."""
+        return self.folds if self.folds > 1 else min(_FINAL_FOLDS, len(self.pool))
+
+    @property
+    def final_variants(self) -> tuple[Variant, ...]:
+        """The trainings of a finalist: each fold's network learns from what the others are judged by, so that the
+        committee has seen all of the pool. Parts that were given, or that follow time, stay as they are."""
+        dealt = type(self.split).__name__ in {"HoldOut", "GroupHoldOut"} and len(self.pool) >= 10 * _FINAL_FOLDS
+        return tuple(("fold", number) for number in range(self.dealt)) if dealt or self.folds > 1 else (WHOLE,)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The trainings that one trial is made of."""
+        return (WHOLE,) if self.folds == 1 else tuple(("fold", number) for number in range(self.folds))
+
+    def judged_rows(self, variant: Variant) -> np.ndarray:
+        """The rows of the pool, or of the validation part where there are no folds, that a variant is judged by."""
+        return self._folds[variant[1]][1] if variant[0] == "fold" else np.arange(len(self.valid))
+
+    @property
+    def judged(self) -> Dataset:
+        """The examples that trials are chosen by."""
+        return self.pool if self.folds > 1 else self.valid
+
+    def parts(self, variant: Variant = WHOLE) -> tuple[Dataset, Dataset]:
+        """What a variant learns from and what it is judged by."""
+        if variant[0] == "fold":
+            return self._fold(variant[1])
+        if variant[0] == "bag":
+            random = keys.generator(keys.of_trial(keys.named(self.key, "bag"), variant[1]))
+            return self.train.take(np.sort(random.integers(0, len(self.train), len(self.train)))), self.valid
+        return self.train, self.valid
+
+    def _fold(self, number: int) -> tuple[Dataset, Dataset]:
+        """One fold, in the sizes that all folds have, so that they share one program.
+
+        The larger training parts lose an example; the smaller validation parts get one that counts nothing.
+        """
+        train, valid = self._folds[number]
+        least = min(len(others) for others, _ in self._folds)
+        most = max(len(own) for _, own in self._folds)
+        if self.pool.groups is not None or most - len(valid) > 1:
+            return self._with_untold(self.pool.take(train)), self.pool.take(valid)
+        judged = self.pool.take(np.append(valid, valid[: most - len(valid)]))
+        if most > min(len(own) for _, own in self._folds):
+            weights = np.ones(len(judged)) if judged.weights is None else np.array(judged.weights, np.float64)
+            weights[len(valid) :] = 0.0
+            judged = dataclasses.replace(judged, weights=weights)
+        return self._with_untold(self.pool.take(train[:least])), judged
+
+    def _with_untold(self, train: Dataset) -> Dataset:
+        return train if self.untold is None else join_parts(train, self.untold)[0]
+
+    def scaler(self, spec: AbstractScaler, variant: Variant = WHOLE) -> FittedScaler:
+        """The scaler fitted on the training part; for the variant ("inputs", number) some inputs are hidden."""
+        train, _ = self.parts(variant)
+        fitted = spec.fit(train.inputs, train.columns)
+        if variant[0] != "inputs":
+            return fitted
+        shape = fitted.apply(train.inputs[:1]).shape[1:]
+        width = int(np.prod(shape))
+        random = keys.generator(keys.of_trial(keys.named(self.key, "inputs"), variant[1]))
+        seen = np.zeros(width, np.float32)
+        seen[random.permutation(width)[: max(1, round(_INPUT_SHARE * width))]] = 1.0
+        return SomeInputs(fitted, seen.reshape(shape))
+
+    def place(self, spec: AbstractScaler, variant: Variant = WHOLE) -> tuple[Examples, Examples]:
+        """Training and validation examples on the device."""
+        train, valid = self.parts(variant)
+        scaler = self.scaler(spec, variant)
+        by_class = weights_of_classes(self.class_weight, self.train)
+        judged = self._judging_weights(valid)
+        return place(train, scaler, self.units, by_class), place(valid, scaler, self.units, judged)
+
+    def _judging_weights(self, part: Dataset) -> np.ndarray | None:
+        """How much each class counts when a network is judged by this part."""
+        balanced = self.metric == "balanced_error_rate"
+        return weights_of_classes("balanced", part) if balanced else weights_of_classes(self.class_weight, self.train)
+
+    def chance(self, kind: str) -> float:
+        """The score of a prediction that does not look at the inputs, on the examples that trials are chosen by.
+
+        `kind` is what a score is: the "error", the "loss", or the "squared" or "absolute" error of a number.
+        """
+        told, judged, rows = self.told.targets, self.judged.targets, len(self.told)
+        by_class = None
+        if self.train.task.kind == "classes":
+            shares = (np.bincount(told, minlength=self.train.task.outputs) + 1) / (rows + self.train.task.outputs)
+            each = -np.log(shares[judged]) if kind == "loss" else judged != shares.argmax()
+            by_class = self._judging_weights(self.judged)
+        elif self.train.task.kind == "labels":
+            share = (told.sum(0) + 1) / (rows + 2)  # one more of each: what was never seen is not impossible
+            right = np.where(judged > 0.5, share, 1 - share)
+            each = np.mean(-np.log(right) if kind == "loss" else (judged > 0.5) != (share > 0.5), axis=1)
+        else:
+            mean, deviation = self.units
+            error = np.abs((judged - mean) / deviation)
+            each = np.mean(error if kind == "absolute" else error**2, axis=1)
+        weights = np.ones(len(each)) if self.judged.weights is None else self.judged.weights
+        return float(np.average(each, weights=weights if by_class is None else weights * by_class[judged]))

@@ -1,0 +1,402 @@
+"""Crews on many machines, by Ray (row E18): one to a core, or one to a GPU where a machine has any.
+
+    Fleet(ground, address=None)                     a cluster of its own on this machine
+    Fleet(ground, address="ray://head:10001")       one that stands, from outside (Ray client)
+    Fleet(ground, address="10.0.0.1:6379")          one that stands, from a machine that belongs to it
+
+The data go into Ray's object store once. Each crew is an actor with at most one call under way: it takes new jobs,
+trains for a moment and answers with what ended, so results come back to the one process that writes them down. Machines
+may join while the search runs, and may go: the jobs of a crew that died go to others.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import logging
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ...runtime.errors import RequestError, WorkError
+from .cohort import Done, Job
+from .evaluation_data import Ground
+from .executors import AbstractExecutor, Line, depth, import_path, one_core
+from .slots import AbstractSlots, BySize
+from .worker import Packed, pack, unpack
+
+_CLIENT = "ray://"
+_CLIENT_PORT = 10001
+_CALL_SECONDS = 5.0  # for a head to take a call
+_JOIN_SECONDS = 25.0  # to become part of its cluster
+_START_SECONDS = 120.0  # for the first crew, and for another once all are gone
+_CUT_SECONDS = 60.0
+_LOOK_SECONDS = 2.0  # between looks at which machines there are
+_TURN_SECONDS = 0.5  # that a crew trains before it answers without anything ended
+_STRIKES = 3  # starts of a crew that fail before its machine is given up
+
+_SILENCE = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # every message about a process or a node that died
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of answers that nobody awaits any more
+}
+
+_ATTEMPT = """
+import logging, sys, ray
+try:
+    ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.CRITICAL)
+except BaseException as problem:
+    print(" ".join(str(problem).split())[:200])
+    sys.exit(1)
+"""
+
+
+class _Crew:
+    """What runs on the other machine."""
+
+    def __init__(self, setting: tuple[Ground, AbstractSlots, tuple[str, ...]]):
+        from .device_runner import Crew
+
+        ground, slots, varying = setting
+        self.crew = Crew(ground, slots=slots, varying=varying)
+
+    def about(self) -> tuple[str, bool]:
+        from ... import __version__
+
+        return __version__, self.crew.accelerated
+
+    def turn(self, packed: Packed, seconds: float) -> bytes:
+        """Trains until something ended or the time is up. The answer is written here: a copy, not a lease of memory."""
+        jobs, done = unpack(packed)
+        self.crew.submit(jobs)
+        end = time.monotonic() + seconds
+        while self.crew.busy and not done and time.monotonic() < end:
+            done = self.crew.turn()
+        return pickle.dumps(done)
+
+    def cut(self, outcome: str) -> bytes:
+        return pickle.dumps(self.crew.cut(outcome))
+
+
+@dataclasses.dataclass(eq=False)
+class _Member:
+    """A crew as it is seen from here. `call` is the answer that is awaited; `fresh` are jobs not yet sent."""
+
+    actor: Any
+    node: str
+    call: Any
+    accelerated: bool
+    ready: bool = False
+    jobs: dict[int, Job] = dataclasses.field(default_factory=dict)
+    kinds: set[int] = dataclasses.field(default_factory=set)
+    fresh: list[Job] = dataclasses.field(default_factory=list)
+
+
+def seats(nodes: Iterable[dict[str, Any]]) -> list[tuple[str, bool]]:
+    """The crews that machines have room for, as (machine, whether on a GPU): by turns, those with GPUs first.
+
+    A machine with GPUs has one crew to each, and its cores serve them.
+    """
+    rows = []
+    for node in nodes:
+        has = node["Resources"]
+        cores, gpus = int(has.get("CPU", 0)), int(has.get("GPU", 0))
+        count = min(gpus, cores) if gpus else cores
+        rows += [(turn, gpus == 0, node["NodeID"]) for turn in range(count)]
+    return [(name, not plain) for _, plain, name in sorted(rows, key=lambda row: (row[1], row[0]))]
+
+
+def _place_of(address: str) -> tuple[str, int]:
+    """Host and port of an address."""
+    wrong = RequestError(f"{address!r} is no address of a Ray cluster. Write ray://host:10001 or host:6379.")
+    try:
+        parts = urllib.parse.urlsplit(address if "://" in address else f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise wrong from None
+    if parts.scheme not in ("", "ray") or not host or parts.path or (port is None and not parts.scheme):
+        raise wrong
+    return host, port or _CLIENT_PORT
+
+
+def _check_reachable(address: str) -> None:
+    """Asks before joining: Ray itself tries an absent head for minutes."""
+    hint = "Start it with `ray start --head`, or search on this machine: --on workers."
+    try:
+        socket.create_connection(_place_of(address), timeout=_CALL_SECONDS).close()
+    except OSError as problem:
+        raise WorkError(f"no Ray head answers at {address} ({problem.strerror or problem}). {hint}") from None
+    if address.startswith(_CLIENT):
+        return
+    command = [sys.executable, "-c", _ATTEMPT, address]
+    try:
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=_JOIN_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise WorkError(f"what answers at {address} is no Ray head, or one that cannot be joined. {hint}") from None
+    if tried.returncode:
+        said = tried.stdout.strip().splitlines()
+        raise WorkError(f"the Ray cluster at {address} cannot be joined: {said[-1] if said else 'it ended the call'}")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps Ray's warnings and JAX's about `fork` to themselves (Ray's processes replace themselves at once).
+
+    Ray takes over SIGTERM; it is given back.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _load() -> Any:
+    """Ray, told not to speak on our standard output: what befalls its processes is ours to tell."""
+    for name, value in _SILENCE.items():
+        os.environ.setdefault(name, value)
+    try:
+        with _quiet():
+            import ray
+    except ImportError:
+        raise RequestError("Ray is not installed. Run: pip install gradwise[ray]") from None
+    return ray
+
+
+def _join(ray: Any, address: str | None, workers: int | None) -> bool:
+    """Starts or joins a cluster; False if this process was in it already, and so will stay."""
+    if ray.is_initialized():
+        where = ray.get_runtime_context().gcs_address
+        if address in (None, where):
+            return False
+        raise RequestError(f"this process belongs to the Ray cluster at {where} already. Call ray.shutdown() first.")
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        options |= {"address": "local", "num_cpus": workers or cores, "include_dashboard": False}
+    else:
+        _check_reachable(address)
+        options["address"] = address
+    try:
+        with _quiet():
+            ray.init(**options)
+    except (ImportError, ValueError) as problem:
+        if "ray[client]" in str(problem):
+            raise RequestError("Ray was installed without its client. Run: pip install gradwise[ray]") from None
+        raise WorkError(f"Ray refuses {address or 'to start'}: {' '.join(str(problem).split())[:200]}") from None
+    except (RuntimeError, OSError) as problem:  # another version, no room, a connection that broke
+        what = f"the Ray cluster at {address} cannot be joined" if address else "Ray does not start on this machine"
+        raise WorkError(f"{what}: {' '.join(str(problem).split())[:200]}") from None
+    return True
+
+
+class Fleet(AbstractExecutor):
+    """Crews on the machines of a Ray cluster; `workers` is the most there may be."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        *,
+        address: str | None,
+        slots: AbstractSlots | None = None,
+        varying: Iterable[str] = (),
+        workers: int | None = None,
+    ):
+        if workers is not None and workers < 1:
+            raise RequestError(f"the number of workers must be at least 1; got {workers}.")
+        if address is not None:
+            _place_of(address)
+        self._ray = _load()
+        self._ours = _join(self._ray, address, workers)
+        self._own_machine = address is None
+        self._where = address or "this machine"
+        self._most = workers or sys.maxsize
+        self._line = Line()
+        self._ended: list[Done] = []
+        self.members: list[_Member] = []
+        self._strikes: collections.Counter[str] = collections.Counter()
+        self._problem = "all of its cores are taken"
+        self._looked = -_LOOK_SECONDS
+        self._ready_at = time.monotonic()  # when there was a crew that could work
+        try:
+            self._setting = self._ray.put((ground, slots or BySize(), tuple(varying)))
+            self._look()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def running(self) -> int:
+        return len(self._line) + sum(len(member.jobs) for member in self.members)
+
+    def room(self, *, looks_back: bool) -> int:
+        free = [depth(looks_back=looks_back, accelerated=m.accelerated) - len(m.jobs) for m in self.members]
+        return max(0, sum(max(0, count) for count in free) - len(self._line))
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        jobs = list(jobs)
+        pack(jobs)  # refuses what cannot travel while somebody can still act on it
+        self._line.waiting.extend(jobs)
+
+    def _start(self, node: str, gpu: bool) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        environment = {} if gpu else one_core()
+        if self._own_machine:
+            environment["PYTHONPATH"] = import_path()
+        options = {
+            "num_cpus": 1,
+            "num_gpus": int(gpu),
+            "max_restarts": 0,
+            "runtime_env": {"env_vars": environment},
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+        }
+        actor = self._ray.remote(_Crew).options(**options).remote(self._setting)
+        self.members.append(_Member(actor, node, actor.about.remote(), gpu))
+
+    def _look(self) -> None:
+        """Crews for machines that joined and in the place of those that died; those on machines that went are lost."""
+        if time.monotonic() - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        alive = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
+        for member in [member for member in self.members if member.node not in alive]:
+            self._lose(member, "its machine is gone")
+        held = collections.Counter(member.node for member in self.members)
+        usable = [node for name, node in alive.items() if self._strikes[name] < _STRIKES]
+        if alive and not usable:
+            raise WorkError(f"no machine of the Ray cluster ({self._where}) can run gradwise: {self._problem}")
+        for node, gpu in seats(usable):
+            if held[node]:
+                held[node] -= 1
+            elif len(self.members) < self._most:
+                self._start(node, gpu)
+
+    def _lose(self, member: _Member, problem: str) -> None:
+        """A crew that died: its jobs go back in line. One that never worked counts against its machine."""
+        self.members.remove(member)
+        self._looked = -_LOOK_SECONDS
+        kept = {job.number for job in member.fresh}
+        self._ended += self._line.died(job for job in member.jobs.values() if job.number not in kept)
+        self._line.waiting.extendleft(reversed(member.fresh))
+        if not member.ready:
+            self._strikes[member.node] += 1
+            self._problem = problem
+        with contextlib.suppress(self._ray.exceptions.RayError):  # it is dead already
+            self._ray.kill(member.actor)
+
+    def _check_alive(self) -> None:
+        """There is somebody to work, or there will be soon."""
+        if any(member.ready for member in self.members):
+            self._ready_at = time.monotonic()
+        elif time.monotonic() - self._ready_at > _START_SECONDS:
+            raise WorkError(
+                f"the Ray cluster ({self._where}) gave no worker within {_START_SECONDS:.0f} s: {self._problem}"
+            )
+
+    def _hand(self) -> None:
+        """New jobs to those that are ready; a call to each that has work and none under way."""
+        able = [member for member in self.members if member.ready]
+        for place, jobs in self._line.hand(able):
+            able[place].fresh += jobs
+        for member in able:
+            if member.call is None and member.jobs:
+                member.call = member.actor.turn.remote(pack(member.fresh), _TURN_SECONDS)
+                member.fresh = []
+
+    def _read(self, member: _Member) -> None:
+        """Takes the answer that has come."""
+        try:
+            answer = self._ray.get(member.call)
+        except self._ray.exceptions.RayError as problem:
+            self._lose(member, str(problem).strip().rpartition("\n")[2][:200])
+            return
+        member.call = None
+        if member.ready:
+            done: list[Done] = pickle.loads(answer)
+            for one in done:
+                member.jobs.pop(one.number, None)
+            self._line.ended(done)
+            self._ended += done
+            return
+        from ... import __version__
+
+        version, member.accelerated = answer
+        if version != __version__:
+            self._lose(member, f"it has gradwise {version}, here is {__version__}. Install the same on all.")
+            return
+        member.ready = True
+        self._strikes[member.node] = 0
+
+    def _turn(self, seconds: float) -> None:
+        """Hands out, then reads what has come after at most this long."""
+        try:
+            self._look()
+            self._hand()
+            calls = {member.call: member for member in self.members if member.call is not None}
+            if not calls:
+                time.sleep(min(seconds, 0.1))
+                return
+            ready, _ = self._ray.wait(list(calls), num_returns=1, timeout=seconds)
+            if ready:
+                ready, _ = self._ray.wait(list(calls), num_returns=len(calls), timeout=0)
+            for call in ready:
+                self._read(calls[call])
+        except (ConnectionError, self._ray.exceptions.RaySystemError) as problem:
+            raise WorkError(
+                f"the connection to the Ray cluster ({self._where}) was lost: {str(problem).strip()[:200]}. "
+                "Nothing that was finished is: go on with --resume."
+            ) from None
+
+    def wait(self, seconds: float) -> list[Done]:
+        end = time.monotonic() + seconds
+        while self.running and not self._ended and time.monotonic() < end:
+            self._turn(max(0.0, end - time.monotonic()))
+            self._check_alive()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def cut(self, outcome: str) -> list[Done]:
+        """A crew that is dead or does not answer is ended: what it was doing is lost."""
+        self._line.clear()
+        asked = {}
+        for member in self.members:
+            if len(member.jobs) > len(member.fresh):
+                last = [member.call] if member.call is not None else []
+                asked[member] = [*last, member.actor.cut.remote(outcome)]
+            member.jobs, member.fresh = {}, []
+        end = time.monotonic() + _CUT_SECONDS
+        for member, calls in asked.items():
+            try:
+                for call in calls:
+                    answer = self._ray.get(call, timeout=max(0.0, end - time.monotonic()))
+                    self._ended += pickle.loads(answer)
+                member.call = None
+            except (self._ray.exceptions.RayError, ConnectionError) as problem:
+                self._lose(member, str(problem))
+        ended, self._ended = self._ended, []
+        return ended
+
+    def close(self) -> None:
+        """Frees the crews, and leaves the cluster unless this process was in it before; its own one ends with it."""
+        for member in self.members:
+            with contextlib.suppress(self._ray.exceptions.RayError, ConnectionError):  # it is dead already
+                self._ray.kill(member.actor)
+        self.members = []
+        self._setting = None
+        if self._ours:
+            self._ours = False
+            with _quiet():
+                self._ray.shutdown()

@@ -1,0 +1,308 @@
+"""The mini-batch size, chosen last and apart, on curves against time (rows B4, C5).
+
+    with Here(ground) as executor:
+        found = batch_sizes(recipe, ground, executor)
+    found.recommended, found.rate, found.sentence
+    retune(found.recipe, found.recommended)             a small grid over B and the rate together
+
+B changes how long training takes more than where it ends, so it is chosen by the time to a common validation score.
+At another B the recipe keeps what it meant: memories (momentum, moments, averages) and ages written in updates last as
+many *examples* as before, and a small ladder of learning rates is tried, since B and the rate go together.
+
+Time is updates times the seconds of one update of one network alone, measured in this process; validation, compiling
+and whoever trains beside it are left out. So the jobs may run in any executor, and in any company.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...evaluation.trials.selection import BatchCurve, best_batch_size
+from ...optimisers.adaptive.adam import Adam, AdamW, RmsProp
+from ...optimisers.averaging.parameter_average import MovingAverage
+from ...optimisers.first_order.sgd import HeavyBall, Nesterov, Sgd
+from ...records.trial import Proposal, Trial
+from ...runtime import keys
+from ...runtime.errors import RequestError
+from ...specs.paths import get, knobs, parts, replace
+from ...specs.recipe import Recipe
+from ...training.population import Population, enter
+from ...training.stopping import Off, Patience
+from ..comparison.seeds import Reading, Stop
+from ..running.cohort import Done, Job
+from ..running.evaluation_data import Ground
+from ..running.executors import AbstractExecutor
+from ..running.jobs import as_trial, run_jobs
+
+SIZES = (8, 16, 32, 64, 128, 256)
+RATES = (0.5, 1.0, 2.0)
+_PLACES = 64  # numbers that one trial's trainings may take, as everywhere in a study
+_LEAST_GAIN = 1.25  # the factor in time that counts where there is one seed, and so no measure of noise
+_TIMED_EXAMPLES = 4096
+# Knobs that say how much of the past is kept at each update.
+_MEMORIES: dict[type, tuple[str, ...]] = {
+    HeavyBall: ("momentum",),
+    Nesterov: ("momentum",),
+    Adam: ("first_moment", "second_moment"),
+    AdamW: ("first_moment", "second_moment"),
+    RmsProp: ("second_moment",),
+    MovingAverage: ("decay",),
+}
+
+
+def rate_path(recipe: Recipe) -> str:
+    """Where the (first) learning rate stands."""
+    for path, _, _ in knobs(recipe):
+        if path.startswith("optimiser.") and path.endswith("learning_rate"):
+            return path
+    raise RequestError("the optimiser has no `learning_rate`, which must follow the batch size.")
+
+
+def _tied(recipe: Recipe, ratio: float) -> tuple[Recipe, dict[str, float]]:
+    """Memories that last as many examples as before, and the factors on rates of steps that sum over such a memory."""
+    factors: dict[str, float] = {}
+    for path, part in parts(recipe):
+        for name in _MEMORIES.get(type(part), ()):
+            before = float(getattr(part, name))
+            after = min(before**ratio, 1.0 - 1e-7)
+            recipe = replace(recipe, f"{path}.{name}", after)
+            if name == "momentum":  # the step is a sum over the memory: its length would change with it
+                factors[f"{path}.learning_rate"] = (1.0 - after) / (1.0 - before)
+        if type(part) is Sgd and float(part.smoothing) < 1.0:
+            after = max(1.0 - (1.0 - float(part.smoothing)) ** ratio, 1e-7)
+            recipe = replace(recipe, f"{path}.smoothing", after)
+    return recipe, factors
+
+
+def at_size(recipe: Recipe, size: int, factor: float = 1.0) -> Recipe:
+    """The recipe at another batch size, its rate times `factor` times the root of the ratio of the sizes.
+
+    The root lies between what plain gradient descent asks for (the ratio) and what small batches bear; the ladder of
+    factors reaches both sides.
+    """
+    ratio = size / recipe.batches.size
+    changed, factors = _tied(recipe, ratio)
+    for path, declaration, value in knobs(recipe):
+        if path.startswith("optimiser.") and path.endswith("learning_rate"):
+            changed = replace(changed, path, float(value) * factor * math.sqrt(ratio) * factors.get(path, 1.0))
+        elif path.endswith("_updates") and not declaration.static:
+            least = declaration.allowed.ends()[0] if declaration.allowed else 0.0  # type: ignore[union-attr]
+            changed = replace(changed, path, max(least, float(value) / ratio))
+    return replace(changed, "batches.size", size)
+
+
+def _with_patience(recipe: Recipe) -> Recipe:
+    """Early stopping on: a fixed length would spend the same examples whatever the size."""
+    if not isinstance(recipe.stopping, Off):
+        return recipe
+    off = recipe.stopping
+    on = Patience(epochs=off.epochs, spacing=off.spacing, least_examples=off.least_examples)
+    return replace(recipe, "stopping", on)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One training of the study."""
+
+    size: int
+    factor: float
+    job: Job
+
+
+def _runs(recipe: Recipe, sizes: Sequence[int], rates: Sequence[float], seeds: int, first: int) -> list[_Run]:
+    recipe = _with_patience(recipe)
+    grid = [
+        (size, rate, seed) for size in sorted({*sizes, recipe.batches.size}) for rate in rates for seed in range(seeds)
+    ]
+    return [
+        _Run(size, rate, Job((first + n) * _PLACES, at_size(recipe, size, rate), first + seed))
+        for n, (size, rate, seed) in enumerate(grid)
+    ]
+
+
+def batch_size_jobs(
+    recipe: Recipe, sizes: Sequence[int] = SIZES, rates: Sequence[float] = RATES, *, seeds: int = 2, first: int = 0
+) -> list[Job]:
+    """The trainings of the study: each size, the recipe's own among them, with each rate and each seed."""
+    return [run.job for run in _runs(recipe, sizes, rates, seeds, first)]
+
+
+def seconds_per_update(recipe: Recipe, ground: Ground) -> float:
+    """How long one update takes for one network alone, here and now."""
+    train, valid = ground.place(recipe.scaler)
+    outputs = ground.train.task.outputs
+    member, state = enter(recipe, train, valid, outputs=outputs, key=keys.of_trial(ground.key, 0))
+    population = Population(member, state, train, valid, slots=1)
+    population.fill(0, member, state)
+    return population.seconds_per_update(max(16, _TIMED_EXAMPLES // recipe.batches.size))
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """What each size took to reach the same score, and which one to take.
+
+    `table` has a line for each size: its seconds and examples (means of the logarithms over seeds), whether at least
+    half of its seeds reached the score, and its best rate. `recipe` is the recipe at the recommended size.
+    """
+
+    table: tuple[dict[str, Any], ...]
+    recommended: int
+    rate: float
+    target: float
+    sentence: str
+    recipe: Recipe = field(repr=False)
+    trials: tuple[Trial, ...] = field(default=(), repr=False)
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "batch_size": {
+                "table": [dict(line) for line in self.table],
+                "recommended": self.recommended,
+                "rate": self.rate,
+                "target": self.target,
+                "sentence": self.sentence,
+            }
+        }
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One size at its best rate: seed by seed the logarithms of the seconds and examples to the target."""
+
+    size: int
+    factor: float
+    seconds: np.ndarray
+    examples: np.ndarray
+    reached: bool
+
+
+def _curve(run: _Run, done: Done | None, per_update: float, count: int) -> BatchCurve | None:
+    """The run against time; none where it left no model."""
+    if done is None or done.outcome in {"failed", "diverged", "out_of_time"} or not math.isfinite(done.score):
+        return None
+    ages = np.asarray(done.curve["age_examples"])
+    seconds = ages / count * -(-count // run.size) * per_update
+    return BatchCurve(run.size, seconds, ages, np.asarray(done.curve["valid_score"]))
+
+
+def _lines(curves: dict[tuple[int, float], list[BatchCurve | None]]) -> tuple[list[_Line], float]:
+    """Each size at the rate that is fastest to a common target, and the target."""
+    usable = {place: [c for c in several if c is not None] for place, several in curves.items()}
+    usable = {place: several for place, several in usable.items() if several}
+    ends = {place: np.mean([np.nanmin(c.scores) for c in several]) for place, several in usable.items()}
+    sizes = sorted({size for size, _ in usable})
+    nearest = [min((p for p in usable if p[0] == size), key=lambda p: ends[p]) for size in sizes]
+    target = best_batch_size([curve for place in nearest for curve in usable[place]]).target
+    lines: dict[int, list[_Line]] = {}
+    for (size, factor), several in usable.items():
+        spent = [best_batch_size([curve], target) for curve in several]
+        reached = 2 * sum(bool(one.reached[0]) for one in spent) >= len(curves[size, factor])
+        seconds = np.log([one.seconds[0] for one in spent])
+        examples = np.log([one.examples[0] for one in spent])
+        lines.setdefault(size, []).append(_Line(size, factor, seconds, examples, reached))
+    return [min(lines[size], key=lambda line: (not line.reached, line.seconds.mean())) for size in sizes], target
+
+
+def _is_real(present: _Line, best: _Line, lines: Sequence[_Line]) -> bool:
+    """Whether a gain in time is more than the noise between seeds, which all sizes together tell."""
+    from scipy.stats import t
+
+    gain = float(present.seconds.mean() - best.seconds.mean())
+    freedom = sum(len(line.seconds) - 1 for line in lines)
+    if freedom < 1:
+        return gain > math.log(_LEAST_GAIN)
+    variance = sum(float(line.seconds.var()) * len(line.seconds) for line in lines) / freedom
+    error = math.sqrt(variance * (1 / len(present.seconds) + 1 / len(best.seconds)))
+    return gain > float(t.ppf(0.95, freedom)) * error
+
+
+def _time(seconds: float) -> str:
+    return f"{1000 * seconds:.2g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _verdict(lines: Sequence[_Line], present: int, target: float, reading: Reading) -> tuple[_Line, str]:
+    """The line to take, and the sentence that says why."""
+    aim = f"{reading.name} of {reading.say(reading.shown(target))}"
+    there = [line for line in lines if line.reached] or lines
+    best = min(there, key=lambda line: float(line.seconds.mean()))
+    own = next((line for line in lines if line.size == present), None)
+    fast = f"{best.size} reaches a {aim} in {_time(math.exp(best.seconds.mean()))}"
+    if best is own:
+        return own, f"a batch size of {fast}, faster than the others: it stays."
+    if own is None or not own.reached:
+        return best, f"a batch size of {fast}; the present {present} does not reach it."
+    gain = math.exp(own.seconds.mean() - best.seconds.mean())
+    if not _is_real(own, best, lines):
+        return own, f"the batch size stays {present}: {fast}, {gain:.2g} times as fast, which is within the noise."
+    return best, f"a batch size of {fast}, {gain:.2g} times as fast as the present {present}."
+
+
+def _trial(run: _Run, done: Done) -> Trial:
+    job = dataclasses.replace(run.job, number=run.job.number // _PLACES)
+    path = rate_path(run.job.recipe)
+    values: dict[str, object] = {"batches.size": run.size, path: float(get(run.job.recipe, path))}
+    return as_trial(dataclasses.replace(done, number=job.number), job, values, phase="batch")
+
+
+def _told(line: _Line, recipe: Recipe) -> dict[str, Any]:
+    """A line of the table, in plain values."""
+    there = at_size(recipe, line.size, line.factor)
+    return {
+        "size": line.size,
+        "seconds": math.exp(float(line.seconds.mean())),
+        "examples": round(math.exp(float(line.examples.mean()))),
+        "reached": line.reached,
+        "rate": float(get(there, rate_path(there))),
+    }
+
+
+def batch_sizes(
+    recipe: Recipe,
+    ground: Ground,
+    executor: AbstractExecutor,
+    *,
+    sizes: Sequence[int] = SIZES,
+    rates: Sequence[float] = RATES,
+    seeds: int = 2,
+    first: int = 0,
+    timed: Callable[[Recipe], float] | None = None,
+    stop: Stop = lambda: False,
+) -> BatchSizes:
+    """The size that reaches a common validation score in the least time; the present one where the gain is noise.
+
+    It takes (sizes x rates x seeds) trials with numbers from `first` on. `timed` gives the seconds of one update; by
+    default they are measured, after the trainings. Hold-out judges, also where the study has folds.
+    """
+    count = len(ground.train)
+    rate_path(recipe)
+    if recipe.batches.size > count:
+        recipe = replace(recipe, "batches.size", count)  # as training would cut it
+    present = recipe.batches.size
+    runs = _runs(recipe, [size for size in sizes if size <= count], rates, seeds, first)
+    done = run_jobs(executor, [run.job for run in runs], stop=stop)
+    measure = timed or (lambda one: seconds_per_update(one, ground))
+    per_update = {size: measure(at_size(recipe, size)) for size in sorted({run.size for run in runs})}
+    curves: dict[tuple[int, float], list[BatchCurve | None]] = {}
+    for run in runs:
+        curve = _curve(run, done.get(run.job.number), per_update[run.size], count)
+        curves.setdefault((run.size, run.factor), []).append(curve)
+    trials = tuple(_trial(run, done[run.job.number]) for run in runs if run.job.number in done)
+    if not any(curve for several in curves.values() for curve in several):
+        said = f"the batch size stays {present}: no run left a curve to compare."
+        return BatchSizes((), present, float(get(recipe, rate_path(recipe))), math.nan, said, recipe, trials)
+    lines, target = _lines(curves)
+    chosen, sentence = _verdict(lines, present, target, Reading.of(recipe, ground))
+    # Where the size stays, so does the rate: it was chosen by the score, which a faster one might not keep.
+    found = recipe if chosen.size == present else at_size(recipe, chosen.size, chosen.factor)
+    table = tuple(_told(line, recipe) for line in lines)
+    return BatchSizes(table, found.batches.size, float(get(found, rate_path(found))), target, sentence, found, trials)
+
+
+def retune(recipe: Recipe, size: int, rates: Sequence[float] = RATES) -> list[Proposal]:
+    """A small grid over the size and the rate together: half, once and twice the size, each with a ladder of rates."""
+    sizes = dict.fromkeys((max(1, size // 2), size, 2 * size))
+    return [Proposal(at_size(recipe, one, rate), phase="batch") for one in sizes for rate in rates]

@@ -1,0 +1,175 @@
+"""Networks that were kept, as predictors: alone, and together in a committee (row D9).
+
+    make_committee(finalists, ground)                            one setting, other seeds
+    make_committee(contenders, ground, kind="contenders")        the best of different settings
+
+Each predictor is what `fit` would have made of its network: scaler, network, temperature. With folds a trial has a
+network for each, and an example is judged by the one that did not see it.
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ...curvature.objective import Examples
+from ...evaluation.trials.selection import contenders as likely_best
+from ...evaluation.trials.selection import mean_and_variance
+from ...runtime.errors import RequestError, nearest
+from ...specs.adapters import as_criterion
+from ...specs.contracts import AbstractCriterion, FittedScaler
+from ...specs.dataset import Dataset
+from ...specs.recipe import Recipe, to_plain
+from ...training.committee import Committee, committee_of, mean_of
+from ...training.predictor import Predictor, fit_temperature, outputs_of
+from ...training.prepare import place, weights_of_classes
+from ..running.evaluation_data import WHOLE, Ground, Variant
+from ..storage.contenders import Kept
+
+KINDS = ("seeds", "bagging", "inputs", "contenders")
+_CHUNK = 4096  # test examples scored at once
+_MOST_CONTENDERS = 5  # members of a committee of different settings
+
+
+def check_kind(kind: str) -> str:
+    """The name, if there is such a committee."""
+    if kind not in KINDS:
+        raise RequestError(
+            f"there is no committee of {kind!r}; it is made of {', '.join(KINDS)}.{nearest(kind, KINDS)}"
+        )
+    return kind
+
+
+def setting_of(recipe: Recipe) -> str:
+    """What two runs of one setting have in common: every choice, whether the space varies it or not."""
+    try:
+        return json.dumps(to_plain(recipe, {}), sort_keys=True)
+    except RequestError:  # a part of the user's own that has no written form
+        return eqx.tree_pformat(recipe, width=10**6)
+
+
+class Scalers:
+    """Fitted scalers and scaled test parts, each made once."""
+
+    def __init__(self, ground: Ground):
+        self.ground = ground
+        self._fitted: dict[tuple[str, Variant], FittedScaler] = {}
+        self._tests: dict[tuple[str, Variant], Examples] = {}
+
+    def _mark(self, recipe: Recipe, variant: Variant) -> tuple[str, Variant]:
+        same = variant if variant[0] in {"bag", "inputs", "fold"} else WHOLE
+        return eqx.tree_pformat(recipe.scaler, width=10**6, short_arrays=False), same
+
+    def fitted(self, recipe: Recipe, variant: Variant) -> FittedScaler:
+        mark = self._mark(recipe, variant)
+        if mark not in self._fitted:
+            self._fitted[mark] = self.ground.scaler(recipe.scaler, variant)
+        return self._fitted[mark]
+
+    def test(self, recipe: Recipe, variant: Variant) -> Examples:
+        """The test part as validation parts are: scaled, in the network's units, weighted."""
+        mark, ground = self._mark(recipe, variant), self.ground
+        assert ground.test is not None
+        if mark not in self._tests:
+            balanced = ground.metric == "balanced_error_rate"
+            weights = weights_of_classes("balanced", ground.test) if balanced else None
+            weights = weights if balanced else weights_of_classes(ground.class_weight, ground.train)
+            self._tests[mark] = place(ground.test, self.fitted(recipe, variant), ground.units, weights)
+        return self._tests[mark]
+
+
+def on_device(tree: PyTree) -> PyTree:
+    """Numbers as the device holds them, so that knobs that differ share one program; what is off stays off."""
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, np.floating):
+            return jnp.asarray(value, jnp.float32)
+        return jnp.asarray(value) if isinstance(value, np.ndarray) else value
+
+    return jax.tree.map(leaf, tree)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Trained:
+    """A contender as predictors, and its predictions of the examples that it was judged by."""
+
+    predictors: tuple[Predictor, ...]
+    judged: np.ndarray
+    part: Dataset
+
+
+def _trained(kept: Kept, ground: Ground, scalers: Scalers) -> _Trained:
+    """With folds each example is predicted by the network that did not see it. One temperature for all its networks,
+    since the examples of one fold alone would be too few to fit one."""
+    task = ground.train.task
+    criterion = as_criterion(kept.recipe.criterion)
+    fitted = [scalers.fitted(kept.recipe, variant) for variant in kept.variants]
+    networks = [on_device(network) for network in kept.networks]
+    if kept.variants[0][0] == "fold":
+        part = ground.pool
+        outputs = np.zeros((len(part), task.outputs))
+        for network, scaler, variant in zip(networks, fitted, kept.variants, strict=True):
+            rows = ground.judged_rows(variant)
+            outputs[rows] = outputs_of(network, scaler.apply(part.inputs[rows]))
+    else:
+        part = ground.valid
+        outputs = outputs_of(networks[0], fitted[0].apply(part.inputs))
+    temperature = fit_temperature(criterion, outputs, np.asarray(part.targets)) if task.kind == "classes" else 1.0
+    about = (criterion, temperature, *ground.units, task, ground.train.columns, ground.train.shape)
+    predictors = tuple(Predictor(s, n, *about) for s, n in zip(fitted, networks, strict=True))
+    return _Trained(predictors, predictors[0].from_outputs(outputs), part)
+
+
+def together(kept: Sequence[Kept], ground: Ground, scalers: Scalers) -> tuple[Committee, np.ndarray, Dataset]:
+    """The committee, and its predictions of validation examples."""
+    several = [_trained(one, ground, scalers) for one in kept]
+    part = several[0].part
+    mean = mean_of([one.judged for one in several])
+    members = tuple(predictor for one in several for predictor in one.predictors)
+    committee = committee_of(members, mean, np.asarray(part.targets))
+    return committee, committee.tempered(mean), part
+
+
+def indistinct(kept: Sequence[Kept]) -> list[Kept]:
+    """Of different settings those that validation cannot tell from the best, five at the most."""
+    different: dict[str, Kept] = {}
+    for one in sorted(kept, key=lambda k: (k.score, k.loss, k.number)):
+        different.setdefault(setting_of(one.recipe), one)
+    several = list(different.values())
+    if len(several[0].scores) < 2:
+        return several[:1]
+    chosen = set(likely_best(*mean_and_variance(np.stack([one.scores for one in several]))).tolist())
+    return [one for place, one in enumerate(several) if place in chosen or place == 0][:_MOST_CONTENDERS]
+
+
+def make_committee(kept: Sequence[Kept], ground: Ground, kind: str = "seeds") -> Committee:
+    """Model averaging over all networks of these trials; of "contenders", over the best of different settings."""
+    check_kind(kind)
+    if not kept:
+        raise RequestError("a committee needs a network, and no trial has kept one.")
+    return together(indistinct(kept) if kind == "contenders" else kept, ground, Scalers(ground))[0]
+
+
+@eqx.filter_jit
+def _score(criterion: AbstractCriterion, network: PyTree, inputs: Array, targets: Array) -> Float[Array, " n"]:
+    return criterion.examples(network, inputs, targets)[0]
+
+
+def scores_of(criterion: AbstractCriterion, network: PyTree, part: Examples) -> np.ndarray:
+    """The score of each example, counted by its weight; the last chunk overlaps the one before."""
+    count = len(part)
+    size = min(count, _CHUNK)
+    found = np.zeros(count)
+    for begin in range(0, count, size):
+        start = min(begin, count - size)
+        rows = slice(start, start + size)
+        found[rows] = np.asarray(_score(criterion, network, part.inputs[rows], part.targets[rows]))
+    if part.weights is not None:
+        found *= np.asarray(part.weights) / np.mean(part.weights)
+    return found

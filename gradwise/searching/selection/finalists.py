@@ -1,0 +1,339 @@
+"""The end of a study: finalists with other seeds, a committee of them, and honest estimates (rows D9, E2).
+
+    finalist_proposals(trials, ground.variants)       the best few settings again, with other seeds
+    choose(trials)                                    the setting that is best on average over its seeds
+    conclude(ground, trials, contenders.all(), metric="error_rate")
+
+Everything is decided on validation examples: `decide` is given a ground without a test part. Then `measured` passes
+over the test part once, and only writes down what it sees.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...evaluation.metrics import interval, measure
+from ...evaluation.prediction_evidence import gather_evidence
+from ...evaluation.trials.selection import contenders as likely_best
+from ...evaluation.trials.selection import corrected_for_selection, mean_and_variance, weighted_estimate
+from ...records.finding import Finding
+from ...records.trial import Proposal, Trial
+from ...runtime.errors import RequestError
+from ...specs.adapters import as_criterion
+from ...specs.dataset import Dataset
+from ...training.committee import Committee, mean_of
+from ...training.predictor import AbstractPredictor
+from ..comparison.seeds import Reading
+from ..running.cohort import Job
+from ..running.evaluation_data import WHOLE, Ground, Variant
+from ..storage.contenders import Kept
+from .committee_members import Scalers, check_kind, indistinct, on_device, scores_of, setting_of, together
+
+# What a setting may be chosen from: trials of other phases repeat, with other seeds, what was found.
+CHOSEN_FROM = ("search", "border", "refine", "batch", "cut")
+_VARIANTS = {"bagging": "bag", "inputs": "inputs"}
+
+
+# Finalists.
+
+
+def chosen_from(trials: Iterable[Trial]) -> list[Trial]:
+    """The trials that a setting is chosen from, best first."""
+    able = (trial for trial in trials if trial.ok and trial.phase in CHOSEN_FROM)
+    return sorted(able, key=lambda trial: (trial.score, trial.loss, trial.number))
+
+
+def best_settings(trials: Iterable[Trial], count: int) -> list[Trial]:
+    """The best trials of so many different settings, best first."""
+    found: dict[str, Trial] = {}
+    for trial in chosen_from(trials):
+        found.setdefault(setting_of(trial.recipe), trial)
+        if len(found) == count:
+            break
+    return list(found.values())
+
+
+def _plan(trials: Iterable[Trial], settings: int, seeds: int, kind: str) -> list[tuple[Trial, int]]:
+    """Each setting with the number of its seed, one seed of all settings after another: were time to run out, the
+    settings would still have been compared alike."""
+    if kind not in {"seeds", *_VARIANTS}:
+        raise RequestError(f"finalists differ by seeds, bagging or inputs; got {kind!r}.")
+    best = best_settings(trials, settings)
+    return [(trial, seed) for seed in range(seeds) for trial in best]
+
+
+def _variants(kind: str, seed: int, whole: tuple[Variant, ...]) -> tuple[Variant, ...]:
+    return ((_VARIANTS[kind], seed),) if kind in _VARIANTS else whole
+
+
+def finalist_jobs(
+    trials: Iterable[Trial], *, settings: int = 3, seeds: int = 5, kind: str = "seeds", start: int
+) -> list[tuple[Job, Trial]]:
+    """The best few settings again, each with so many seeds of its own; beside each job the trial that it repeats.
+
+    A job's randomness is its own number, from `start` on; those whose number is taken have been run already.
+    """
+    trials = list(trials)
+    taken = {trial.number for trial in trials}
+    jobs = []
+    for number, (trial, seed) in enumerate(_plan(trials, settings, seeds, kind), start):
+        if number not in taken:
+            (variant,) = _variants(kind, seed, (WHOLE,))
+            jobs.append((Job(number, trial.recipe, number, trial.examples, variant), trial))
+    return jobs
+
+
+def finalist_proposals(
+    trials: Iterable[Trial],
+    whole: tuple[Variant, ...] = (WHOLE,),
+    *,
+    settings: int = 3,
+    seeds: int = 5,
+    kind: str = "seeds",
+) -> list[tuple[Proposal, tuple[Variant, ...]]]:
+    """The same as proposals with their variants; `whole` are those of a trial of the study. Seeds that were run
+    already are not run again."""
+    trials = list(trials)
+    run: dict[str, int] = {}
+    for trial in trials:
+        if trial.phase == "finalist" and trial.outcome != "out_of_time":
+            mark = setting_of(trial.recipe)
+            run[mark] = run.get(mark, 0) + 1
+    found = []
+    for trial, seed in _plan(trials, settings, seeds, kind):
+        if seed >= run.get(setting_of(trial.recipe), 0):
+            proposal = Proposal(trial.recipe, trial.examples, phase="finalist")
+            found.append((proposal, _variants(kind, seed, whole)))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The setting that was chosen, its runs with other seeds, and every setting that was compared, best first."""
+
+    setting: Trial
+    members: tuple[Trial, ...]
+    finalists: list[dict[str, Any]]
+
+
+def _compared(setting: Trial, runs: Sequence[Trial]) -> dict[str, Any]:
+    scores = [trial.score for trial in runs]
+    return {
+        "number": setting.number,
+        "values": dict(setting.values),
+        "scores": scores,
+        "mean": float(np.mean(scores)),
+        "deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else math.nan,
+    }
+
+
+def choose(trials: Iterable[Trial]) -> Choice | None:
+    """The setting with the best mean validation score over its seeds, ties by the mean loss; None without finalists.
+
+    Runs that were cut short say little of their setting. Settings with fewer than half as many runs as the most are
+    not compared: most of their seeds diverged, or time ran out first, and the mean of a few is too easily lucky.
+    """
+    trials = list(trials)
+    runs: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if trial.phase == "finalist" and trial.ok and trial.outcome != "out_of_time":
+            runs.setdefault(setting_of(trial.recipe), []).append(trial)
+    settings: dict[str, Trial] = {}
+    for trial in chosen_from(trials):
+        if len(settings) == len(runs):
+            break
+        if (mark := setting_of(trial.recipe)) in runs:
+            settings.setdefault(mark, trial)
+    if not settings:
+        return None
+    most = max(len(runs[mark]) for mark in settings)
+    fair = [mark for mark in settings if 2 * len(runs[mark]) >= most]
+
+    def order(mark: str) -> tuple[float, float, int]:
+        own = runs[mark]
+        return float(np.mean([t.score for t in own])), float(np.mean([t.loss for t in own])), settings[mark].number
+
+    fair.sort(key=order)
+    return Choice(settings[fair[0]], tuple(runs[fair[0]]), [_compared(settings[mark], runs[mark]) for mark in fair])
+
+
+# What is decided, on validation examples alone.
+
+
+@dataclasses.dataclass(frozen=True)
+class Decided:
+    """All that a study decides; nothing in it has seen the test part."""
+
+    winner: dict[str, Any]
+    committee: Committee | None
+    about: dict[str, Any]  # of the committee: kind, members, setting, finalists
+    valid: dict[str, float]
+    rows: tuple[Kept, ...]  # the contenders that the test pass weighs
+    findings: tuple[Finding, ...]
+
+
+def _corrected(setting: Trial, rows: Sequence[Kept]) -> dict[str, Any]:
+    """The winner's score, and what it is worth: the bootstrap of the choice among all contenders.
+
+    Where finalists preferred another setting than the search did, the same optimism is added to its score. That is on
+    the safe side: it was not chosen for being the luckiest.
+    """
+    winner: dict[str, Any] = {"number": setting.number, "score": setting.score, "values": dict(setting.values)}
+    if not rows or len(rows[0].scores) < 2:
+        return winner
+    found = corrected_for_selection(np.stack([kept.scores for kept in rows]))
+    moved = setting.score - found.naive
+    ends = [max(0.0, found.interval[0] + moved), found.interval[1] + moved]
+    return {
+        **winner,
+        "corrected": setting.score + found.optimism,
+        "optimism": found.optimism,
+        "corrected_interval": ends,
+    }
+
+
+def _rows(trials: dict[int, Trial], kept: Sequence[Kept]) -> tuple[Kept, ...]:
+    """The contenders that a setting was chosen from, with scores of the same examples."""
+    able = [one for one in kept if one.number in trials and trials[one.number].phase in CHOSEN_FROM]
+    return tuple(one for one in able if np.isfinite(one.scores).all() and len(one.scores) == len(able[0].scores))
+
+
+def _members(kept: Sequence[Kept], rows: Sequence[Kept], choice: Choice | None, kind: str) -> tuple[list[Kept], str]:
+    """Who sits in the committee, and of what kind it is then: contenders where no finalist has a network."""
+    if kind != "contenders" and choice is not None:
+        numbers = {trial.number for trial in choice.members}
+        members = [one for one in kept if one.number in numbers]
+        if members:
+            return sorted(members, key=lambda one: one.number), kind
+    return (indistinct(rows) if rows else []), "contenders"
+
+
+def _said(winner: dict[str, Any], best: Trial, tried: int, ground: Ground) -> list[Finding]:
+    """What a reader should know of the choice."""
+    found = []
+    reading = Reading.of(best.recipe, ground)
+    if winner["number"] != best.number:
+        what = f"with other seeds trial {winner['number']} is better on average than trial {best.number}, best by a run"
+        found.append(Finding("note", f"{what} of one seed.", "D9"))
+    if "corrected" in winner:
+        seen, fresh = (reading.say(reading.shown(winner[name])) for name in ("score", "corrected"))
+        what = f"the winner's {reading.name}, {seen}, was chosen as the best of {tried}"
+        found.append(Finding("note", f"{what}; on fresh examples expect about {fresh}.", "E2"))
+    return found
+
+
+def decide(ground: Ground, trials: Iterable[Trial], kept: Sequence[Kept], *, kind: str = "seeds") -> Decided:
+    """The winner with its corrected score, and the committee."""
+    ground = dataclasses.replace(ground, test=None)  # whatever happens below, it cannot look
+    by_number = {trial.number: trial for trial in trials}
+    able = chosen_from(by_number.values())
+    choice = None if kind == "contenders" else choose(by_number.values())
+    if not able:
+        return Decided({}, None, {}, {}, (), (Finding("warning", "no trial left a model: there is no winner.", "E2"),))
+    best, rows = able[0], _rows(by_number, kept)
+    members, made = _members(kept, rows, choice, check_kind(kind))
+    setting = choice.setting if choice is not None else best
+    winner = _corrected(setting, rows)
+    findings = _said(winner, best, len(able), ground)
+    if not members:
+        findings.append(Finding("warning", "no trial's network was kept: there is nothing to predict with.", "D9"))
+        return Decided(winner, None, {}, {}, rows, tuple(findings))
+    if made != kind:
+        what = "no setting was run again with other seeds"
+        findings.append(Finding("note", f"{what}: the committee is of the best trials as they are.", "D9"))
+    committee, judged, part = together(members, ground, Scalers(ground))
+    about = {
+        "members": len(committee.members),
+        "kind": made,
+        "setting": setting.number if made != "contenders" else members[0].number,
+        "numbers": [one.number for one in members],
+        "finalists": choice.finalists if choice is not None else [],
+    }
+    valid = measure(part.task, judged, part.targets, part.weights)
+    return Decided(winner, committee, about, valid, rows, tuple(findings))
+
+
+# What is measured: one pass over the test part, after which nothing is decided.
+
+
+@dataclasses.dataclass(frozen=True)
+class Conclusion:
+    """What a study ends with, as plain values, and the predictor to use."""
+
+    winner: dict[str, Any]
+    committee: dict[str, Any]
+    estimates: dict[str, Any]
+    predictor: AbstractPredictor | None
+    findings: tuple[Finding, ...]
+
+
+def _weighted(rows: Sequence[Kept], ground: Ground, scalers: Scalers) -> dict[str, Any] | None:
+    """Bergstra and Bengio's estimate over the contenders. A trial with folds scores as its networks do on average."""
+    assert ground.test is not None
+    if not rows or len(rows[0].scores) < 2 or len(ground.test) < 2:
+        return None
+    means, variances = mean_and_variance(np.stack([kept.scores for kept in rows]))
+    chosen = likely_best(means, variances)
+    tests = []
+    for kept in (rows[row] for row in chosen):
+        criterion = on_device(as_criterion(kept.recipe.criterion))
+        pairs = zip(kept.networks, kept.variants, strict=True)
+        several = [scores_of(criterion, on_device(n), scalers.test(kept.recipe, v)) for n, v in pairs]
+        tests.append(np.mean(several, axis=0))
+    found = weighted_estimate(means[chosen], variances[chosen], *mean_and_variance(np.stack(tests)))
+    return {"mean": found.mean, "deviation": found.deviation, "contenders": len(chosen)}
+
+
+def _tested(
+    committee: Committee, test: Dataset, metric: str
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
+    """Of the test part: what is said of the committee, the estimates, and every metric."""
+
+    def value(predictions: np.ndarray) -> dict[str, float]:
+        return measure(test.task, predictions, test.targets, test.weights)
+
+    each = [member.predict(test.inputs) for member in committee.members]
+    together = committee.tempered(mean_of(each))
+    metrics = value(together)
+    alone = [value(predictions)[metric] for predictions in each]
+    raw = mean_of([dataclasses.replace(member, temperature=1.0).predict(test.inputs) for member in committee.members])
+    evidence = gather_evidence(test.task, raw, together, test.targets, test.rows)
+    if test.task.kind == "classes":
+        only = committee.members[0].temperature if len(committee.members) == 1 else committee.temperature
+        evidence["temperature"] = only
+    ends = interval(metric, test.task, together, test.targets, test.weights)
+    about = {"member_tests": alone, "mean_member_test": float(np.mean(alone)), "test": metrics[metric]}
+    return about, {"test": metrics[metric], "test_interval": list(ends), "evidence": evidence}, metrics
+
+
+def measured(decided: Decided, ground: Ground, *, metric: str) -> Conclusion:
+    """What was decided, with its test error: the one pass over the test part."""
+    if decided.committee is None:
+        return Conclusion(decided.winner, {}, {}, None, decided.findings)
+    committee, findings = decided.committee, list(decided.findings)
+    learned = ground.pool if ground.folds > 1 else ground.told
+    train = measure(learned.task, committee.predict(learned.inputs), learned.targets, learned.weights)
+    estimates: dict[str, Any] = {"metrics": {"train": train, "valid": decided.valid}}
+    about = dict(decided.about)
+    if ground.test is None:
+        what = "there is no test part: the corrected validation score is the best estimate there is."
+        findings.append(Finding("note", what, "E2", "keep a test part, or cross-validate."))
+    else:
+        of_committee, of_test, metrics = _tested(committee, ground.test, metric)
+        about |= of_committee
+        estimates |= of_test
+        estimates["metrics"]["test"] = metrics
+        weighted = _weighted(decided.rows, ground, Scalers(ground))
+        estimates |= {"weighted": weighted} if weighted else {}
+    predictor: AbstractPredictor = committee if len(committee.members) > 1 else committee.members[0]
+    return Conclusion(decided.winner, about, estimates, predictor, tuple(findings))
+
+
+def conclude(
+    ground: Ground, trials: Iterable[Trial], kept: Sequence[Kept], *, metric: str, kind: str = "seeds"
+) -> Conclusion:
+    """The winner, the committee and the honest estimates. Finalists are told from contenders by their trial's phase."""
+    return measured(decide(ground, trials, kept, kind=kind), ground, metric=metric)

@@ -1,0 +1,68 @@
+"""What a study tells besides its numbers: the data as understood, and findings."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...evaluation.run_findings import describe
+from ...evaluation.trials.expected_best import Advice
+from ...evaluation.trials.failures import why_all_failed
+from ...records.finding import Finding
+from ...records.trial import Trial
+from ...specs.recipe import Recipe
+from ...specs.search_space import Space
+from ..running.evaluation_data import Ground
+from ..storage.study_file import Budget
+
+
+def describe_ground(ground: Ground, recipe: Recipe) -> dict[str, Any]:
+    """The data as understood, for the report."""
+    sizes = {
+        "train": len(ground.train),
+        "valid": len(ground.valid),
+        "test": 0 if ground.test is None else len(ground.test),
+    }
+    scaler = ground.scaler(recipe.scaler)
+    return describe(ground.pool, sizes, scaler, recipe) | {"notes": list(ground.train.notes), "folds": ground.folds}
+
+
+def only_one(trials: Sequence[Trial], budget: Budget, first_ended: float = 0.0) -> list[Finding]:
+    """A time that was over before a trial had ended, or that was enough for one alone."""
+    if budget.seconds is None:
+        return []
+    overdue = first_ended >= budget.seconds
+    if len(trials) != 1 and not overdue:
+        return []
+    told = "was enough for one trial only"
+    if overdue:
+        those = "that one" if len(trials) == 1 else f"{len(trials)} that ran side by side"
+        told = f"was over before a trial had ended: {those} went on to the end all the same"
+    return [
+        Finding(
+            "warning",
+            f"the budget of {budget} {told}.",
+            row="E1",
+            next="give it more time and go on with --resume, or search smaller networks.",
+        )
+    ]
+
+
+def find(space: Space, trials: Sequence[Trial], said: Advice, notes: Sequence[str]) -> list[Finding]:
+    """What a reader should know: nothing left a model, trials failed, what could not be kept."""
+    found = []
+    verdict = why_all_failed(space, trials) if trials else None
+    if verdict is not None:
+        found.append(Finding("error", verdict.sentence, row="E16", next="search again in the range it names."))
+    failed = [trial for trial in trials if trial.outcome == "failed"]
+    if failed and verdict is None:
+        found.append(
+            Finding(
+                "warning",
+                f"{len(failed)} of {len(trials)} trials failed, the first because: {failed[0].reason}",
+                row="E16",
+                next="their recipes and reasons are in the table of trials.",
+            )
+        )
+    found += [Finding("note", note, row="E16") for note in notes]
+    if not said.go_on and verdict is None:
+        found.append(Finding("note", said.sentence, row="E10", next="spend the time on data or on the model instead."))
+    return found

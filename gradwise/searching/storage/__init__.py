@@ -1,0 +1,1 @@
+"""Where a study is kept: trials, trained networks, and the file that repeats it."""

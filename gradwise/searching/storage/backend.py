@@ -1,0 +1,334 @@
+"""Where a study's trials are kept, and who may write there.
+
+    study.journal                       a file, one line for each trial (the default)
+    sqlite:///studies.db                a database in a file
+    postgresql://user@host/name         a database on a server
+
+One process writes at a time. A file is held by an operating system's lock, which falls away with the process. A
+database is held by a mark that its owner renews: while the mark is fresh nobody else may write, and a mark that was not
+renewed for a minute, or whose process is known to be gone, is taken over.
+
+Whatever goes wrong is told in one line: while opening as a wrong request, afterwards as failed work.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...runtime.errors import RequestError, WorkError
+
+BUSY_SECONDS = 5.0  # how long a database that somebody else is writing to is waited for
+FRESH_SECONDS = 60.0  # a mark older than this is abandoned
+RENEW_SECONDS = 15.0
+_MARK = "gradwise:owner"
+
+
+def is_url(where: str | Path) -> bool:
+    """Whether this names a database rather than a journal file."""
+    return re.match(r"^[a-zA-Z][\w+]*://", str(where)) is not None
+
+
+def shown(where: str | Path) -> str:
+    """The place as people may read it: without a password."""
+    text = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", str(where))
+    return re.sub(r"(password=)[^&]*", r"\1***", text)
+
+
+def address(where: str | Path) -> str:
+    """The address as SQLAlchemy takes it: PostgreSQL by whichever driver is here, unless one is named."""
+    text = str(where)
+    scheme, _, rest = text.partition("://")
+    if scheme not in {"postgres", "postgresql"}:
+        return text
+    for driver in ("psycopg2", "psycopg"):
+        if importlib.util.find_spec(driver) is not None:
+            return f"postgresql+{driver}://{rest}"
+    raise RequestError(f"{shown(text)} needs a driver, which is not installed: pip install psycopg2-binary.")
+
+
+def file_of(where: str | Path) -> Path | None:
+    """The file that holds the trials, or None for a server."""
+    text = str(where)
+    if not is_url(text):
+        return Path(text)
+    if not text.startswith("sqlite"):
+        return None
+    path = text.partition(":///")[2].partition("?")[0]
+    return Path(path) if path and path != ":memory:" else None
+
+
+def _cause(problem: BaseException) -> str:
+    """The innermost reason, as one line without addresses."""
+    while problem.__cause__ is not None or getattr(problem, "orig", None) is not None:
+        problem = getattr(problem, "orig", None) or problem.__cause__  # type: ignore[assignment]
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    return re.sub(
+        r"^(connection to server .*? failed: )?(FATAL:\s+)?", "", lines[0] if lines else type(problem).__name__
+    )
+
+
+_REMEDIES = (  # what the reason says, in words that hold for every driver; and what to do
+    (r"password authentication failed|no password supplied", "wrong user or password", "Look at the address."),
+    (r"role .* does not exist", "there is no such user", "Look at the address."),
+    (r"database .* does not exist", "there is no such database", "Create it first, for instance with createdb."),
+    (r"database is locked", "another program is writing to it", "Wait for it to end, or give another place."),
+    (r"file is not a database", "it is no SQLite database", "Give another place."),
+    (r"no longer compatible|table schema", "its tables are of another Optuna version", "Run: optuna storage upgrade."),
+    (
+        r"refused|could not translate|timeout expired|No such file|unreachable|not known",
+        "nothing answers there",
+        "Look at host, port and socket, and whether the server runs.",
+    ),
+    (r"unable to open database file", "it cannot be opened", "Does the folder exist, and may you write there?"),
+)
+
+
+def explain(where: str | Path, problem: BaseException, *, working: bool) -> RequestError | WorkError:
+    """One line for what went wrong: what was wrong with the request, or how the work failed."""
+    cause = _cause(problem)
+    what, remedy = cause.rstrip("."), ""
+    for pattern, words, advice in _REMEDIES:
+        if re.search(pattern, cause):
+            what, remedy = words, f" {advice}"
+            break
+    if working:
+        kept = "Every trial before it is kept: make room or connect again, then resume."
+        return WorkError(f"writing to the study in {shown(where)} failed: {what}. {kept}")
+    return RequestError(f"the study in {shown(where)} cannot be opened: {what}.{remedy or ' Give another place.'}")
+
+
+@contextlib.contextmanager
+def told(where: str | Path, *, working: bool) -> Iterator[None]:
+    """Turns whatever a storage raises into one line."""
+    try:
+        yield
+    except Exception as problem:
+        theirs = type(problem).__module__.startswith(("sqlalchemy.", "optuna."))
+        if not (theirs or isinstance(problem, OSError)):
+            raise
+        raise explain(where, problem, working=working) from problem
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Optuna's own messages are not for the people who read ours."""
+    import optuna
+
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+def _is_line(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def mend_journal(path: Path) -> bool:
+    """Takes away a last line that was not written to its end; whether there was one.
+
+    Only the owner may: another process could be in the midst of writing it. Without this the next line would be
+    glued to the torn one, and both be lost.
+    """
+    with open(path, "rb+") as file:
+        content = file.read()
+        end = content.rfind(b"\n") + 1
+        if end < len(content):  # no end of line
+            if _is_line(content[end:]):
+                file.write(b"\n")
+            else:
+                file.truncate(end)
+            return True
+        start = content.rfind(b"\n", 0, end - 1) + 1
+        if end and not _is_line(content[start:end]):
+            file.truncate(start)
+            return True
+    return False
+
+
+def free_journal(path: Path, seconds: float = 1.0) -> None:
+    """Takes away Optuna's own lock where a killed process left it; otherwise each writing would wait for half a minute.
+
+    Optuna holds it for a millisecond or so. Who calls this owns the study, so the only others are viewers.
+    """
+    link = Path(f"{path}.lock")
+    end = time.monotonic() + seconds
+    while os.path.lexists(link) and time.monotonic() < end:
+        time.sleep(0.02)
+    link.unlink(missing_ok=True)
+
+
+def _broken_line(path: Path) -> int:
+    with open(path, "rb") as file:
+        return next((number for number, line in enumerate(file, 1) if not _is_line(line)), 0)
+
+
+def _open_journal(path: Path) -> Any:
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    with open(path, "rb+" if os.access(path, os.W_OK) else "rb"):
+        pass  # a folder, or a file that may not be read, is refused here by the system itself
+    try:
+        return JournalStorage(JournalFileBackend(str(path)))
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
+        line = _broken_line(path)
+        where = f"line {line} is no record" if line else "its lines are no records of a study"
+        raise RequestError(f"{path} is damaged or no study: {where}. Give another place, or a copy of it.") from None
+
+
+def _open_database(url: str, create: bool) -> Any:
+    """The storage; tables are made only where a study is to be made."""
+    from optuna.storages import RDBStorage
+    from sqlalchemy import create_engine, inspect
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    options: dict[str, Any] = {}
+    if url.startswith("sqlite"):
+        options["connect_args"] = {"timeout": BUSY_SECONDS}
+    elif url.startswith("postgresql"):
+        options = {"connect_args": {"connect_timeout": max(2, round(BUSY_SECONDS))}, "pool_pre_ping": True}
+    try:
+        engine = create_engine(url, **options)
+        tables = inspect(engine).has_table("studies")
+        engine.dispose()
+        if not tables and not create:
+            raise RequestError(f"{shown(url)} holds no study. Start one, or give the place of one.")
+        return RDBStorage(url, engine_kwargs=options)
+    except (ArgumentError, NoSuchModuleError, ValueError) as problem:
+        if isinstance(problem, RequestError):
+            raise
+        forms = "study.journal, sqlite:///studies.db or postgresql://user@host/name"
+        raise RequestError(f"{shown(url)} is no place for a study. Write it as {forms}.") from None
+    except ImportError as problem:
+        driver = getattr(problem, "name", None) or getattr(problem.__cause__, "name", None) or "its driver"
+        raise RequestError(
+            f"{shown(url)} needs the package {driver}, which is not installed: pip install {driver}."
+        ) from None
+    except RuntimeError as problem:
+        raise explain(url, problem, working=False) from None
+
+
+def check_place(where: str | Path, *, create: bool) -> None:
+    """Refuses a file that is not there, unless it is to be made in a folder that is."""
+    path = file_of(where)
+    if path is not None and not create and not path.exists():
+        raise RequestError(f"there is no study in {shown(where)}. Look at the place, or start one there.")
+    if path is not None and not path.absolute().parent.is_dir():
+        raise RequestError(f"there is no folder {path.parent} to keep the study in. Make it first.")
+    if path is not None and path.is_dir():
+        raise RequestError(f"{path} is a folder; the study is a file in it. Give {path / 'study.journal'}?")
+
+
+def open_storage(where: str | Path, *, create: bool) -> Any:
+    """The Optuna storage at a place. Nothing is made there unless a study is to be made."""
+    with quiet(), told(where, working=False):
+        return _open_database(address(where), create) if is_url(where) else _open_journal(Path(where))
+
+
+class FileOwner:
+    """Holds a file by a lock on `FILE.owner` beside it: the file itself is opened and closed by others all the time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(f"{path}.owner")
+        self._file = self._take(path)
+
+    def _take(self, path: Path) -> int:
+        import fcntl
+
+        while True:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                holder = os.read(file, 200).decode(errors="replace").strip()
+                os.close(file)
+                told = f" ({holder})" if holder else ""
+                raise RequestError(
+                    f"another process{told} is writing to {path}. Wait for it to end, or stop it."
+                ) from None
+            if self._path.exists() and os.path.samestat(os.fstat(file), os.stat(self._path)):
+                break
+            os.close(file)  # its last owner took it away between our two calls
+        os.ftruncate(file, 0)
+        os.write(file, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        return file
+
+    def renew(self) -> None:
+        """Nothing to do: the system knows whether this process lives."""
+
+    def release(self) -> None:
+        self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+
+def _lives(mark: dict[str, Any]) -> bool:
+    """Whether the owner may still be at work: a process of this machine is asked, of another by the age of its mark."""
+    if time.time() - float(mark["time"]) > FRESH_SECONDS:
+        return False
+    if mark["host"] != socket.gethostname():
+        return True
+    try:
+        os.kill(int(mark["process"]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class DatabaseOwner:
+    """Holds a study of a database by a mark with a time: host, process, when it was last renewed."""
+
+    def __init__(self, where: str | Path, storage: Any, study: int) -> None:
+        self._where, self._storage, self._study = where, storage, study
+        self._token = os.urandom(8).hex()
+        mark = self._mark()
+        if mark and _lives(mark):
+            raise RequestError(
+                f"process {mark['process']} on {mark['host']} is writing to the study in {shown(where)}. "
+                "Wait for it to end, or stop it; if it is gone, try again in a minute."
+            )
+        self._write()
+        time.sleep(0.05)  # somebody who read the same old mark has written by now; the later one holds it
+        self._check()
+
+    def _mark(self) -> dict[str, Any]:
+        return dict(self._storage.get_study_user_attrs(self._study).get(_MARK) or {})
+
+    def _write(self) -> None:
+        mark = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time(), "token": self._token}
+        self._storage.set_study_user_attr(self._study, _MARK, mark)
+        self._renewed = time.monotonic()
+
+    def _check(self) -> None:
+        mark = self._mark()
+        if mark.get("token") != self._token:
+            raise WorkError(
+                f"another process ({mark.get('process')} on {mark.get('host')}) has taken over the study in "
+                f"{shown(self._where)}. Every trial before it is kept."
+            )
+
+    def renew(self) -> None:
+        """Says that this process is at work, a few times a minute; finds out whether another has taken over."""
+        if time.monotonic() - self._renewed >= RENEW_SECONDS:
+            self._check()
+            self._write()
+
+    def release(self) -> None:
+        if self._mark().get("token") == self._token:
+            self._storage.set_study_user_attr(self._study, _MARK, {})

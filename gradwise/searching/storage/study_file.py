@@ -1,0 +1,319 @@
+"""Decisions at the outset, in one file: ranges, strategy, budget, seed. Running it again gives the study again (E17).
+
+    [search]
+    data = "digits"
+    strategy = "random"
+    budget = "32 trials"
+    seed = 0
+
+    [ranges]                                  # where to search, in the words that the command line takes too
+    "optimiser.learning_rate" = "log(1e-4, 1e-1)"
+    "model.activation" = "choice(Tanh: 0.3, Rectifier: 0.7)"
+
+    [recipe]                                  # what stands still
+    "model.widths" = [256, 256]
+
+| text | prior |
+|---|---|
+| uniform(0, 0.5) | every value as likely as any other |
+| log(1e-4, 1e-1) | every order of magnitude |
+| integers(16, 1024) | whole numbers, every order of magnitude |
+| choice(32, 64, 128), choice(a: 0.7, b: 0.3) | one of these, all alike or with weights |
+| zero or log(1e-6, 1e-2), zero(0.3) or ... | exactly 0 half the time, or with this probability |
+"""
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...runtime.errors import RequestError, nearest
+from ...specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
+
+_FORMS = {
+    "uniform": "uniform(0, 0.5)",
+    "log": "log(1e-4, 1e-1)",
+    "integers": "integers(16, 1024)",
+    "choice": "choice(32, 64, 128)",
+    "zero": "zero or log(1e-6, 1e-2)",
+}
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def _same_word(word: str) -> Any:
+    return word
+
+
+def _number(text: str, form: str) -> float:
+    if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+        raise RequestError(f"{text!r} is no number. Write it as {_FORMS[form]}.")
+    return float(text)
+
+
+def _whole(text: str) -> int:
+    number = _number(text, "integers")
+    if number != int(number):
+        raise RequestError(f"{text!r} is no whole number. Write it as {_FORMS['integers']}.")
+    return int(number)
+
+
+def _split(text: str, mark: str) -> list[str]:
+    """The pieces between the marks that stand outside brackets and quotes."""
+    pieces, depth, quoted, start, skip = [], 0, False, 0, False
+    for place, letter in enumerate(text):
+        if skip:
+            skip = False
+        elif quoted:
+            skip = letter == "\\"
+            quoted = letter != '"'
+        elif letter == '"':
+            quoted = True
+        elif letter in "([":
+            depth += 1
+        elif letter in ")]":
+            depth -= 1
+        elif letter == mark and depth == 0:
+            pieces.append(text[start:place].strip())
+            start = place + 1
+    return [*pieces, text[start:].strip()]
+
+
+def _parse_value(text: str, resolve: Callable[[str], Any]) -> Any:
+    """One value of a choice: a number, true or false, several in brackets, text in quotes, or a word to be resolved."""
+    if not text:
+        raise RequestError(f"a value of a choice is missing. Write it as {_FORMS['choice']}.")
+    if _NUMBER.fullmatch(text):
+        return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    if text in {"true", "false"}:
+        return text == "true"
+    if text[0] == '"':
+        try:
+            return str(json.loads(text))
+        except ValueError:
+            raise RequestError(f'{text} is no text in quotes. Write it as choice("a", "b").') from None
+    if text[0] == "[" and text[-1] == "]":
+        return tuple(_parse_value(item, resolve) for item in _split(text[1:-1], ",") if item)
+    return resolve(text)
+
+
+def _parse_choice(inner: str, resolve: Callable[[str], Any]) -> Choice:
+    items = [_split(item, ":") for item in _split(inner, ",")]
+    if any(len(item) > 2 for item in items):
+        raise RequestError(f"choice({inner}): a value has at most one weight. Write it as choice(a: 0.7, b: 0.3).")
+    weighted = [len(item) == 2 for item in items]
+    if any(weighted) and not all(weighted):
+        raise RequestError(f"choice({inner}): give every value a weight, or none. Write it as choice(a: 0.7, b: 0.3).")
+    values = tuple(_parse_value(item[0], resolve) for item in items)
+    return Choice(values, tuple(_number(item[1], "choice") for item in items) if all(weighted) else ())
+
+
+def parse_prior(text: str, resolve: Callable[[str], Any] = _same_word) -> AbstractPrior:
+    """The prior that a text means. `resolve` turns the words of a choice, such as `Tanh`, into parts.
+
+    >>> parse_prior("zero or log(1e-6, 1e-2)")
+    ZeroOr(other=LogUniform(low=1e-06, high=0.01), zero=0.5)
+    """
+    whole = text.strip()
+    zero = re.fullmatch(r"zero\s*(?:\((.*?)\))?\s+or\s+(.*)", whole, flags=re.DOTALL)
+    if zero:
+        share = 0.5 if zero[1] is None else _number(zero[1].strip(), "zero")
+        return ZeroOr(parse_prior(zero[2], resolve), share)
+    found = re.fullmatch(r"(\w+)\s*\((.*)\)", whole, flags=re.DOTALL)
+    if not found or found[1].lower() not in _FORMS or found[1].lower() == "zero":
+        name = re.match(r"\w*", whole)
+        near = nearest(name[0].lower(), _FORMS) if name and name[0] else ""
+        close = next((form for word, form in _FORMS.items() if f"'{word}'" in near), "")
+        forms = close or ", ".join(_FORMS.values())
+        raise RequestError(f"{text!r} is no range. Write {'it as ' if close else 'one of: '}{forms}.")
+    form, inner = found[1].lower(), found[2]
+    if form == "choice":
+        return _parse_choice(inner, resolve)
+    ends = _split(inner, ",")
+    if len(ends) != 2:
+        raise RequestError(f"{text!r} needs two ends. Write it as {_FORMS[form]}.")
+    if form == "integers":
+        return LogInteger(_whole(ends[0]), _whole(ends[1]))
+    return (Uniform if form == "uniform" else LogUniform)(_number(ends[0], form), _number(ends[1], form))
+
+
+def _is_plain_word(text: str) -> bool:
+    return bool(re.fullmatch(r"[A-Za-z_][\w.-]*", text)) and text not in {"true", "false"}
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        return value if _is_plain_word(value) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(map(_value_text, value)) + "]"
+    return type(value).__name__
+
+
+def prior_text(prior: AbstractPrior) -> str:
+    """The text that `parse_prior` reads as this prior. A part is told by the name of its class."""
+    if isinstance(prior, ZeroOr):
+        share = "" if prior.zero == 0.5 else f"({prior.zero!r})"
+        return f"zero{share} or {prior_text(prior.other)}"
+    if isinstance(prior, Choice):
+        texts = [_value_text(value) for value in prior.values]
+        if prior.weights:
+            texts = [f"{text}: {weight!r}" for text, weight in zip(texts, prior.weights, strict=True)]
+        return f"choice({', '.join(texts)})"
+    names = {Uniform: "uniform", LogUniform: "log", LogInteger: "integers"}
+    if type(prior) not in names:
+        raise RequestError(f"the prior {type(prior).__name__} has no written form.")
+    ends: Any = prior
+    return f"{names[type(prior)]}({ends.low!r}, {ends.high!r})"
+
+
+_UNITS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much to search: a time, a number of trials, or (`more`) that many trials beyond those there are."""
+
+    seconds: float | None = None
+    trials: int | None = None
+    more: bool = False
+
+    def __str__(self) -> str:
+        if self.trials is not None:
+            return f"{'+' if self.more else ''}{self.trials} trial{'' if self.trials == 1 else 's'}"
+        assert self.seconds is not None
+        for unit, size in (("h", 3600.0), ("min", 60.0)):
+            if self.seconds >= size and self.seconds % size == 0:
+                return f"{int(self.seconds // size)}{unit}"
+        return f"{self.seconds:.15g}s"
+
+
+def parse_budget(text: str) -> Budget:
+    """A budget: `90s`, `10min`, `1h30min`; `32 trials`; `+50 trials` to extend a study.
+
+    >>> parse_budget("+50 trials")
+    Budget(seconds=None, trials=50, more=True)
+    """
+    whole = re.sub(r"\s+", "", str(text)).lower()
+    trials = re.fullmatch(r"(\+?)(\d{1,12})trials?", whole)
+    if trials:
+        if int(trials[2]) == 0:
+            raise RequestError(f"a budget of {text!r} is no trial at all. Give at least 1 trial.")
+        return Budget(trials=int(trials[2]), more=bool(trials[1]))
+    pieces = re.findall(r"(\d+(?:\.\d+)?)([a-z]+)", whole)
+    if not pieces or "".join(map("".join, pieces)) != whole or any(unit not in _UNITS for _, unit in pieces):
+        hint = " Did you mean trials or seconds?" if re.fullmatch(r"\+?\d+(\.\d+)?", whole) else ""
+        raise RequestError(f"{text!r} is no budget.{hint} Write it as 60s, 10min, 2h, 32 trials or +50 trials.")
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in pieces)
+    if not 0 < seconds < math.inf:
+        raise RequestError(f"a budget of {text!r} is no time at all. Write it as 60s, 10min or 2h.")
+    return Budget(seconds=seconds)
+
+
+_TABLES = ("search", "ranges", "recipe")
+
+
+def _toml(value: Any, key: str) -> str:
+    """A value as TOML. JSON's strings are TOML's, but for the one control character that JSON may leave bare."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value)  # `1e-05`, `inf` and `nan` are TOML too
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(item, key) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(name)} = {_toml(item, key)}" for name, item in value.items()) + "}"
+    raise RequestError(f"`{key}` holds a {type(value).__name__}, which a study file cannot hold.")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(str(name), name)
+
+
+def _table(name: str, content: Mapping[str, Any]) -> str:
+    lines = [f"{_key(key)} = {_toml(value, key)}" for key, value in content.items() if value is not None]
+    return "\n".join([f"[{name}]", *lines])
+
+
+def write_study_file(settings: Mapping[str, Any]) -> str:
+    """The study file that `read_study_file` reads as these settings; what is None is left out.
+
+    Settings are plain values by name, and two tables by path: `ranges` (texts or priors) and `recipe` (values).
+    """
+    ranges = {
+        path: prior_text(prior) if isinstance(prior, AbstractPrior) else prior
+        for path, prior in (settings.get("ranges") or {}).items()
+    }
+    tables = {
+        "search": {key: value for key, value in settings.items() if key not in _TABLES},
+        "ranges": ranges,
+        "recipe": settings.get("recipe") or {},
+    }
+    texts = [_table(name, content) for name, content in tables.items() if content]
+    return "\n\n".join(["# A study of gradwise. Running this file again gives the same study.", *texts]) + "\n"
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted paths: `[ranges.optimiser]` and quoted keys mean the same."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
+
+
+def _check(source: str, search: Mapping[str, Any], ranges: Mapping[str, Any]) -> None:
+    """Refuses what is wrong whatever the data and the recipe are."""
+    if not isinstance(search.get("data"), str) or not search["data"]:
+        raise RequestError(f'{source}: [search] needs `data`, a file or a named set, such as data = "digits".')
+    seed = search.get("seed", 0)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise RequestError(f"{source}: `seed` must be a whole number from 0 to {2**32 - 1}; got {seed!r}.")
+    try:
+        if "budget" in search:
+            parse_budget(search["budget"])
+    except RequestError as problem:
+        raise RequestError(f"{source}: budget: {problem}") from None
+    for path, text in ranges.items():
+        try:
+            if not isinstance(text, str):
+                raise RequestError(f'{text!r} is no range. Write it in quotes, such as "log(1e-4, 1e-1)".')
+            parse_prior(text)
+        except RequestError as problem:
+            raise RequestError(f"{source}: [ranges] {path}: {problem}") from None
+
+
+def read_study_file(path: str | Path, known: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The settings in a study file. `known` names what [search] may hold; without it, anything.
+
+    Ranges are checked as language and stay texts: which parts their words mean depends on the recipe.
+    """
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise RequestError(f"the study file {path} cannot be read: {problem.strerror}.") from None
+    except (ValueError, RecursionError) as problem:
+        raise RequestError(f"the study file {path} is not TOML: {' '.join(str(problem).split())}.") from None
+    for name, table in content.items():
+        if name not in _TABLES:
+            raise RequestError(f"{path}: there is no [{name}].{nearest(name, _TABLES)}")
+        if not isinstance(table, dict):
+            raise RequestError(f"{path}: `{name}` must be a table, written [{name}].")
+    search, ranges = content.get("search", {}), _flat(content.get("ranges", {}))
+    for key in search:
+        if (known and key not in known) or key in _TABLES:
+            raise RequestError(f"{path}: [search] has no `{key}`.{nearest(key, known)}")
+    _check(str(path), search, ranges)
+    return {**search, "ranges": ranges, "recipe": _flat(content.get("recipe", {}))}

@@ -1,0 +1,313 @@
+"""The store of a study: every trial, written once, when it ends, by one process (rows E9, E16).
+
+    with Store.open("study.journal", create=True, about=about) as store:
+        store.add(trial)                          kept from here on, whatever happens to this process
+    Store.open("study.journal", about=about)      goes on; refuses what is another study
+    Store.open("study.journal", write=False)      only looks, also while another process writes
+
+The storage is Optuna's, so `optuna.load_study` and `optuna-dashboard` open it: a trial that left a model is COMPLETE
+with its validation score, every other one FAIL. What Optuna has no place for stands in the attribute `gradwise` of
+trial and study, and is all that is read back. Optuna numbers trials as they end; ours are numbered as proposed.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ...records.trial import Trial
+from ...runtime.errors import RequestError, WorkError, nearest
+from .backend import (
+    RENEW_SECONDS,
+    DatabaseOwner,
+    FileOwner,
+    check_place,
+    file_of,
+    free_journal,
+    is_url,
+    mend_journal,
+    open_storage,
+    quiet,
+    shown,
+    told,
+)
+from .study_identity import About, about_from_plain, check_about, check_same
+from .trial_codec import read_trial, write_trial
+
+NAME = "gradwise"  # of a study that was given none
+_ABOUT, _SECONDS = "gradwise", "gradwise:seconds"
+
+
+def _choose_study(where: str, storage: Any, name: str | None) -> Any:
+    """The study of that name, or the only one."""
+    studies = {study.study_name: study for study in storage.get_all_studies()}
+    if not studies:
+        raise RequestError(f"{where} holds no study. Start one, or give the place of one.")
+    if name is None and len(studies) > 1:
+        raise RequestError(
+            f"{where} holds {len(studies)} studies: {', '.join(sorted(studies))}. Say which, by its name."
+        )
+    if name is not None and name not in studies:
+        raise RequestError(f"{where} holds no study {name!r}.{nearest(name, studies)}")
+    return studies[name] if name is not None else next(iter(studies.values()))
+
+
+def _empty_study(where: str, storage: Any, name: str) -> int | None:
+    """The study of that name that a killed process left empty, if there is one; refuses one with anything in it."""
+    for study in storage.get_all_studies():
+        if study.study_name == name:
+            if study.user_attrs.get(_ABOUT) or storage.get_n_trials(study._study_id):
+                raise RequestError(f"{where} already holds a study {name!r}. Resume it, or give another place or name.")
+            return int(study._study_id)
+    return None
+
+
+def _close_storage(storage: Any) -> None:
+    if hasattr(storage, "engine"):
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _create_in(place: str | Path, where: str, name: str, plain: dict[str, Any]) -> None:
+    from optuna.exceptions import DuplicatedStudyError
+    from optuna.study import StudyDirection
+
+    storage = open_storage(place, create=True)
+    try:
+        number = _empty_study(where, storage, name)
+        if not is_url(place):
+            mend_journal(Path(place))
+        if number is None:
+            number = storage.create_new_study([StudyDirection.MINIMIZE], name)
+        storage.set_study_user_attr(number, _ABOUT, plain)
+    except DuplicatedStudyError:
+        raise RequestError(f"another process has just started the study {name!r} in {where}.") from None
+    finally:
+        _close_storage(storage)
+
+
+def _create(where: str | Path, name: str, about: About) -> None:
+    """An empty study. A new journal is there at once or not at all: it is written beside and then renamed."""
+    plain = about.to_plain()
+    path = Path(where)
+    if is_url(where) or (path.exists() and path.stat().st_size):
+        _create_in(where, shown(where), name, plain)
+        return
+    beside = Path(f"{where}.new")
+    try:
+        beside.write_bytes(b"")
+        _create_in(beside, shown(where), name, plain)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _containing(distribution: Any, value: Any) -> Any:
+    """The distribution, as wide as it must be to hold the value; None where it cannot be."""
+    if not hasattr(distribution, "low") or distribution.low <= value <= distribution.high:
+        return distribution
+    if not math.isfinite(value) or (distribution.log and value <= 0):
+        return None
+    return type(distribution)(min(distribution.low, value), max(distribution.high, value), log=distribution.log)
+
+
+class Store:
+    """The trials of one study. Made by `Store.open`.
+
+    `mended` says that the journal ended in a line that a killed process had not written to its end; it is gone.
+    """
+
+    def __init__(self, where: str | Path, storage: Any, study: Any, about: About, owner: Any) -> None:
+        import optuna
+
+        self.where, self.name, self.about, self.mended = where, study.study_name, about, False
+        self._storage, self._id, self._owner = storage, study._study_id, owner
+        self._study = optuna.Study(self.name, storage)
+        self._seconds = self._written_seconds = float(study.user_attrs.get(_SECONDS, 0.0))
+        self._written_at = time.monotonic()
+        self._classes: tuple[Any, ...] = ()
+        self._trials: dict[int, Trial] | None = None
+        self._in_order: tuple[Trial, ...] | None = None
+        self._distributions: dict[str, Any] = {}
+
+    @classmethod
+    def open(
+        cls,
+        where: str | Path,
+        name: str | None = None,
+        *,
+        create: bool = False,
+        about: About | None = None,
+        write: bool = True,
+        classes: tuple[Any, ...] = (),
+    ) -> "Store":
+        """The study at a place.
+
+        With `create` a new one, which needs `about`. Otherwise the one that is there; `about`, where it is given, must
+        be that of the study, apart from its settings (the budget may grow). Without `write` nothing is held or
+        changed. Classes from outside gradwise are passed in.
+        """
+        check_place(where, create=create)
+        path, place = file_of(where), shown(where)
+        with contextlib.ExitStack() as undo, quiet(), told(where, working=False):
+            owner: Any = None
+            if write and path is not None:
+                owner = FileOwner(path)
+                undo.callback(owner.release)
+            if create:
+                assert about is not None
+                name = name or NAME
+                _create(where, name, about)
+            storage = open_storage(where, create=False)
+            undo.callback(_close_storage, storage)
+            study = _choose_study(place, storage, name)
+            stored = check_about(place, study.study_name, study.user_attrs.get(_ABOUT))
+            if about is not None:
+                check_same(place, study.study_name, stored, about.to_plain())
+            known = about or about_from_plain(stored, classes)
+            if write and owner is None:
+                owner = DatabaseOwner(where, storage, study._study_id)
+                undo.callback(owner.release)
+            store = cls(where, storage, study, known, owner)
+            store._classes = classes
+            if write and not is_url(where):
+                store.mended = mend_journal(Path(where))
+                free_journal(Path(where))
+            undo.pop_all()
+            return store
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, kind: type | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def seconds(self) -> float:
+        """The time spent on the study so far, by all who worked on it."""
+        return self._seconds
+
+    def __len__(self) -> int:
+        return len(self._loaded())
+
+    def trials(self) -> tuple[Trial, ...]:
+        """Every trial, in the order of their numbers. What others put into the study is not ours and left out."""
+        if self._in_order is None:
+            loaded = self._loaded()
+            self._in_order = tuple(loaded[number] for number in sorted(loaded))
+        return self._in_order
+
+    def _loaded(self) -> dict[int, Trial]:
+        if self._trials is None:
+            with told(self.where, working=False):
+                frozen = self._storage.get_all_trials(self._id, deepcopy=False)
+            lines = (trial.user_attrs[_ABOUT] for trial in frozen if _ABOUT in trial.user_attrs)
+            found: dict[int, Trial] = {}
+            for line in lines:
+                trial = read_trial(line, self.about.space.recipe, self._classes)
+                found.setdefault(trial.number, trial)
+            self._trials = found
+        return self._trials
+
+    def add(self, trial: Trial) -> None:
+        """Writes a trial that has ended. When this returns it is on disk, or with the database."""
+        import optuna
+        from optuna.trial import TrialState
+
+        loaded = self._loaded()
+        if trial.number in loaded:
+            raise ValueError(f"trial {trial.number} is in the study already")
+        params, known = self._params(trial)
+        told_as: dict[str, Any] = {"number": trial.number, "outcome": trial.outcome, "phase": trial.phase}
+        frozen = optuna.create_trial(
+            state=TrialState.COMPLETE if trial.ok else TrialState.FAIL,
+            value=float(trial.score) if trial.ok else None,
+            params=params,
+            distributions=known,
+            user_attrs={
+                **told_as,
+                **({"reason": trial.reason} if trial.reason else {}),
+                _ABOUT: write_trial(trial, self.about.space.recipe),
+            },
+        )
+        assert frozen.datetime_complete is not None
+        frozen.datetime_start = frozen.datetime_complete - datetime.timedelta(seconds=float(trial.seconds))
+        with self._writing():
+            self._study.add_trial(frozen)
+        loaded[trial.number] = trial
+        self._in_order = None
+
+    def _params(self, trial: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What Optuna shows of a trial. A value that lies beyond its range widens it; one that fits nowhere is left
+        out: the trial itself says it in any case."""
+        from ..strategies.optuna_sampler import distributions, to_params
+
+        space = self.about.space
+        if not self._distributions:
+            self._distributions = distributions(space)
+        try:
+            params = to_params(space, trial.values)
+        except RequestError:
+            params = {}
+            for path, value in trial.values.items():
+                with contextlib.suppress(RequestError):
+                    params.update(to_params(space, {path: value}))
+        known = {name: _containing(self._distributions[name], value) for name, value in params.items()}
+        fitting = {name: found for name, found in known.items() if found is not None}
+        return {name: params[name] for name in fitting}, fitting
+
+    def spend(self, seconds: float) -> None:
+        """Counts time that was spent; written now and then, and when the store is closed."""
+        self._seconds += seconds
+        if time.monotonic() - self._written_at >= RENEW_SECONDS:
+            self._write_seconds()
+
+    def renew(self) -> None:
+        """Says that this process is still at work; to be called between intervals, and cheap."""
+        with self._writing():
+            pass
+
+    def settle(self, settings: dict[str, Any]) -> None:
+        """Notes other settings, such as a larger budget."""
+        self.about = dataclasses.replace(self.about, settings=settings)
+        with self._writing():
+            self._storage.set_study_user_attr(self._id, _ABOUT, self.about.to_plain())
+
+    def _write_seconds(self) -> None:
+        with self._writing():
+            self._storage.set_study_user_attr(self._id, _SECONDS, self._seconds)
+        self._written_seconds, self._written_at = self._seconds, time.monotonic()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Around whatever is written: the owner renews its mark, and a line that could not be ended is taken away."""
+        assert self._owner is not None, "the study was opened for looking only"
+        try:
+            with told(self.where, working=True):
+                self._owner.renew()
+                yield
+        except WorkError:
+            if not is_url(self.where):
+                with told(self.where, working=True):
+                    mend_journal(Path(self.where))
+            raise
+
+    def close(self) -> None:
+        """Lets others write. The store is of no use afterwards."""
+        if self._owner is None:
+            _close_storage(self._storage)
+            return
+        try:
+            if self._seconds != self._written_seconds:
+                self._write_seconds()
+        finally:
+            owner, self._owner = self._owner, None
+            with told(self.where, working=True):
+                owner.release()
+                _close_storage(self._storage)

@@ -1,0 +1,1 @@
+"""What to try next: each strategy takes the history and returns proposals."""

@@ -1,0 +1,149 @@
+"""The user's own pieces in the places of parts: a built module for a model spec, a plain function for a criterion.
+
+    recipe = gradwise.defaults.classification(model=my_equinox_module, criterion=my_loss)
+
+where `my_loss(model, batch, key)` returns one number for a `Batch`, or `my_loss(output, target)` one for an example:
+then curvature and per-example optimisers can take the criterion apart.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key, PyTree, Scalar
+
+from ..runtime.errors import RequestError
+from .contracts import AbstractCriterion, AbstractModel, AbstractSummed, Batch, apply, apply_batch, deterministic
+from .dataset import Task
+
+
+class BuiltModel(AbstractModel):
+    """A network that exists already; its parameters are where training starts."""
+
+    network: Any
+
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> Any:
+        example = jax.ShapeDtypeStruct(inputs, jnp.float32)
+        try:
+            given = eqx.filter_eval_shape(lambda network, x: apply(network, x, None), self.network, example)
+        except Exception as problem:
+            raise RequestError(
+                f"the given model does not take an example of shape {inputs}: {type(problem).__name__}: "
+                f"{str(problem).splitlines()[0] if str(problem) else ''}"
+            ) from problem
+        if outputs and getattr(given, "shape", None) != (outputs,):  # without a target, any code will do
+            raise RequestError(
+                f"the given model returns shape {getattr(given, 'shape', type(given).__name__)} for one example, "
+                f"but the task needs ({outputs},)."
+            )
+        return self.network
+
+
+class FunctionCriterion(AbstractCriterion):
+    """A plain function `loss(model, batch, key)`; an example's score is the function's value on it alone."""
+
+    function: Callable[..., Scalar] = eqx.field(static=True)
+
+    def __call__(
+        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
+    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+        total = self.function(model, batch, key)
+        if jnp.shape(total) != ():
+            raise RequestError(f"the loss function must return one number; it returned shape {jnp.shape(total)}.")
+        return total, {}
+
+    def examples(
+        self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        one = jnp.ones(1)
+        model = deterministic(model)
+
+        def alone(x: Array, y: Array) -> Scalar:
+            batch = Batch(x[None], y[None], one, one, jnp.asarray(1.0))
+            return self.function(model, batch, jax.random.key(0))
+
+        losses = jax.vmap(alone)(inputs, targets)
+        return losses, losses
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return output
+
+    def check_task(self, task: Task) -> None:
+        _refuse_all_but_numbers(task)
+
+
+class OutputCriterion(AbstractSummed):
+    """A plain function `loss(output, target)` of one example's output; its mean over the batch is minimised."""
+
+    function: Callable[..., Scalar] = eqx.field(static=True)
+
+    def __call__(
+        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
+    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+        losses = jax.vmap(self.of_output)(apply_batch(model, batch.inputs, key), batch.targets)
+        return jnp.sum(batch.weights * losses) / batch.weights.shape[0], {"loss": losses, "score": losses}
+
+    def of_output(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        value = self.function(output, target)
+        if jnp.shape(value) != ():
+            raise RequestError(f"`loss(output, target)` must return one number; it returned shape {jnp.shape(value)}.")
+        return value
+
+    def of_parameters(self, model: PyTree) -> Scalar:
+        return jnp.zeros(())
+
+    def not_summed(self) -> str:
+        return ""
+
+    def curvature_root(self) -> Callable[..., Float[Array, " k"]] | None:
+        return None
+
+    def examples(
+        self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        losses = jax.vmap(self.of_output)(apply_batch(model, inputs, None), targets)
+        return losses, losses
+
+    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
+        return output
+
+    def check_task(self, task: Task) -> None:
+        _refuse_all_but_numbers(task)
+
+
+def _refuse_all_but_numbers(task: Task) -> None:
+    if task.kind != "numbers":
+        raise RequestError(
+            f"a plain loss function says nothing of how outputs become {task.kind}. "
+            "Subclass `AbstractCriterion` and give it a `link`, or use `Supervised(loss=...)`."
+        )
+
+
+def _takes_an_output(function: Callable[..., Any]) -> bool:
+    """Whether a loss function speaks of one example, `(output, target)`, rather than of `(model, batch, key)`."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # no Python function
+        return False
+    return len(names) == 2
+
+
+def as_model(thing: Any) -> AbstractModel:
+    """The spec itself, or a spec around a module that is already built."""
+    if isinstance(thing, AbstractModel):
+        return thing
+    if callable(thing):
+        return BuiltModel(thing)
+    raise TypeError(f"a recipe's `model` must be a spec or a callable module; got {type(thing).__name__}.")
+
+
+def as_criterion(thing: Any) -> AbstractCriterion:
+    """The spec itself, or a spec around a plain function."""
+    if isinstance(thing, AbstractCriterion):
+        return thing
+    if callable(thing):
+        return OutputCriterion(thing) if _takes_an_output(thing) else FunctionCriterion(thing)
+    raise TypeError(f"a recipe's `criterion` must be a spec or a function; got {type(thing).__name__}.")

@@ -1,0 +1,174 @@
+"""A data set as training sees it: numbers in, numbers out, and the words to turn them back.
+
+Inputs are raw: numeric columns as they were read, missing values as NaN, categories as their index in
+`Column.categories`. Nothing here is fitted; what is fitted (imputation, scaling) is fitted on the training part alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..runtime.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table. `kind` is "number", "category", "date" or "pixel"."""
+
+    name: str
+    kind: str = "number"
+    categories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Classes:
+    """One of several classes for each example; `labels` holds them as they came."""
+
+    labels: np.ndarray
+    name: str = "class"
+
+    kind = "classes"
+
+    @property
+    def outputs(self) -> int:
+        return max(2, len(self.labels))
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Any number of labels at once for each example (multi-label)."""
+
+    names: tuple[str, ...]
+
+    kind = "labels"
+
+    @property
+    def outputs(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One or several real numbers for each example."""
+
+    names: tuple[str, ...] = ("y",)
+
+    kind = "numbers"
+
+    @property
+    def outputs(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """No target: the inputs themselves are what is learned."""
+
+    names: tuple[str, ...] = ()
+
+    kind = "inputs"
+
+    @property
+    def outputs(self) -> int:
+        return 0
+
+
+Task = Classes | Labels | Numbers | Inputs
+
+UNLABELLED = -1  # the class of an example whose class is not known; a number or label that is not known is NaN
+
+
+def is_labelled(targets: np.ndarray, task: Task) -> np.ndarray:
+    """Which of these targets are known."""
+    return targets != UNLABELLED if task.kind == "classes" else ~np.isnan(targets).any(axis=1)
+
+
+def _check_targets(targets: np.ndarray, task: Task) -> None:
+    """Refuses targets that the task cannot mean: a wrong shape would be broadcast to nonsense later on."""
+    expected = (len(targets),) if task.kind == "classes" else (len(targets), task.outputs)
+    if targets.shape != expected:
+        raise RequestError(f"targets of {task.kind} must have shape {expected}; got {targets.shape}.")
+    if task.kind == "classes":
+        if targets.dtype.kind not in "iu":
+            raise RequestError(f"targets of classes must be whole numbers, indices into `labels`; got {targets.dtype}.")
+        if targets.min() < UNLABELLED or targets.max() >= task.outputs:
+            raise RequestError(
+                f"targets of classes must lie from 0 to {task.outputs - 1}, as there are `labels`, "
+                f"or be {UNLABELLED} where the class is not known."
+            )
+    elif np.any(np.isinf(targets)):
+        row = int(np.argmax(np.isinf(targets).any(axis=1)))
+        raise RequestError(f"the target of row {row} is infinite. Leave such rows out.")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Examples with their targets.
+
+    `inputs` has one row an example: an array of 2 to 4 dimensions, or a SciPy CSR matrix. `targets` holds class
+    indices (n,), or 0/1 labels (n, k), or numbers (n, k); an example without a target has the class -1, or NaN, and
+    only criteria that learn from inputs take it. Without a task of targets they are (n, 0). `groups` and `times` serve
+    splits; `test` is an official test set, used as it is; `rows` says where the examples of a part stood in the whole.
+    """
+
+    inputs: Any
+    targets: np.ndarray
+    task: Task
+    columns: tuple[Column, ...] = ()
+    weights: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    times: np.ndarray | None = None
+    test: Dataset | None = None
+    rows: np.ndarray | None = None
+    name: str = "data"
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        count = self.inputs.shape[0]
+        if len(self.targets) != count:
+            raise RequestError(f"{count} rows of inputs but {len(self.targets)} targets: each row needs one.")
+        if count == 0:
+            raise RequestError("the data set has no examples.")
+        if not 2 <= len(self.inputs.shape) <= 4:
+            raise RequestError(f"inputs must have 2 to 4 dimensions, rows first; got shape {self.inputs.shape}.")
+        _check_targets(self.targets, self.task)
+        for name in ("weights", "groups", "times", "rows"):
+            beside = getattr(self, name)
+            if beside is not None and len(beside) != count:
+                raise RequestError(f"`{name}` has {len(beside)} entries for {count} rows: each row needs one.")
+        if self.test is not None and self.test.shape != self.shape:
+            raise RequestError(f"a test example has shape {self.test.shape}, the others have {self.shape}.")
+
+    def __len__(self) -> int:
+        return int(self.inputs.shape[0])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return tuple(self.inputs.shape[1:])
+
+    @property
+    def labelled(self) -> np.ndarray:
+        """Which examples have a target."""
+        return is_labelled(self.targets, self.task)
+
+    def without_targets(self) -> Dataset:
+        """The same examples, to be learned from without a target."""
+        test = None if self.test is None else self.test.without_targets()
+        return replace(self, targets=np.zeros((len(self), 0)), task=Inputs(), test=test)
+
+    def take(self, rows: np.ndarray) -> Dataset:
+        """The examples at these rows, without the official test set."""
+        return replace(
+            self,
+            inputs=self.inputs[rows],
+            targets=self.targets[rows],
+            weights=None if self.weights is None else self.weights[rows],
+            groups=None if self.groups is None else self.groups[rows],
+            times=None if self.times is None else self.times[rows],
+            rows=np.arange(len(self))[rows] if self.rows is None else self.rows[rows],
+            test=None,
+        )

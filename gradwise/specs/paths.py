@@ -1,0 +1,116 @@
+"""Paths into trees: one language for knobs (`optimiser.learning_rate`) and for parameters (`layers.0.weight`).
+
+A pattern such as `*.weight` or `output.*` picks parameters by path: that is how penalties and optimisers are
+given per layer and per kind of parameter (rows C10, D2).
+"""
+
+import dataclasses
+import fnmatch
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.tree_util as jtu
+from jaxtyping import PyTree
+
+from ..runtime.errors import RequestError, nearest
+from .knobs import Declaration, Spec, declarations
+
+
+class Buffer(eqx.Module):
+    """Holds what a model measured rather than learned (batch statistics): never trained, always saved."""
+
+    value: PyTree
+
+
+def trainable(model: PyTree) -> tuple[PyTree, PyTree]:
+    """Splits a model into what gradient descent moves and the rest; `equinox.combine` joins them again."""
+    moves = jax.tree.map(
+        lambda leaf: jax.tree.map(lambda _: False, leaf) if isinstance(leaf, Buffer) else eqx.is_inexact_array(leaf),
+        model,
+        is_leaf=lambda leaf: isinstance(leaf, Buffer),
+    )
+    return eqx.partition(model, moves)
+
+
+def name_of(path: tuple[Any, ...]) -> str:
+    """A JAX key path as dotted text: `layers.0.weight`."""
+    parts = []
+    for entry in path:
+        for attribute in ("name", "idx", "key"):
+            if hasattr(entry, attribute):
+                parts.append(str(getattr(entry, attribute)))
+                break
+        else:
+            parts.append(str(entry).strip(".[]'\""))
+    return ".".join(parts)
+
+
+def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
+    """The leaves of a tree, each with its dotted path."""
+    return [(name_of(path), leaf) for path, leaf in jtu.tree_leaves_with_path(tree)]
+
+
+def matching(tree: PyTree, pattern: str) -> PyTree:
+    """A tree of booleans: whether each leaf's path matches the pattern (several patterns: joined by `|`)."""
+    patterns = pattern.split("|")
+    return jtu.tree_map_with_path(
+        lambda path, _: any(fnmatch.fnmatchcase(name_of(path), one) for one in patterns), tree
+    )
+
+
+def _children(node: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, tuple):
+        yield from ((str(index), item) for index, item in enumerate(node))
+    elif isinstance(node, Spec):
+        declared = {name for name, _ in declarations(node)}
+        for field in dataclasses.fields(node):
+            if field.name not in declared:
+                yield field.name, getattr(node, field.name)
+
+
+def knobs(node: Any, prefix: str = "") -> Iterator[tuple[str, Declaration, Any]]:
+    """Every knob and switch of a spec and of the parts within it: path, declaration, present value."""
+    if isinstance(node, Spec):
+        for name, declaration in declarations(node):
+            yield prefix + name, declaration, getattr(node, name)
+    for name, child in _children(node):
+        yield from knobs(child, f"{prefix}{name}.")
+
+
+def parts(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every part within a spec, with its path: what `--set model=...` can exchange."""
+    for name, child in _children(node):
+        if isinstance(child, (Spec, eqx.Module)):
+            yield prefix + name, child
+        yield from parts(child, f"{prefix}{name}.")
+
+
+def get(node: Any, path: str) -> Any:
+    """The knob, switch or part at a path."""
+    for name in path.split("."):
+        node = node[int(name)] if isinstance(node, tuple) else getattr(node, name)
+    return node
+
+
+def replace(node: Any, path: str, value: Any) -> Any:
+    """A copy of a spec with another value at the path; the copy checks its knobs as when first made."""
+    name, _, rest = path.partition(".")
+    if isinstance(node, tuple):
+        index = int(name)
+        return (*node[:index], replace(node[index], rest, value) if rest else value, *node[index + 1 :])
+    changed = replace(getattr(node, name), rest, value) if rest else value
+    return dataclasses.replace(node, **{name: changed})
+
+
+def check_path(node: Any, path: str) -> None:
+    """Refuses a path that leads nowhere and names the nearest one that leads somewhere."""
+    known = [name for name, _, _ in knobs(node)] + [name for name, _ in parts(node)]
+    if path not in known:
+        raise RequestError(f"there is no knob `{path}`.{nearest(path, known)}")
+
+
+def map_named(function: Callable[[str, Any], Any], tree: PyTree) -> PyTree:
+    """`jax.tree.map` whose function also gets each leaf's dotted path."""
+    return jtu.tree_map_with_path(lambda path, leaf: function(name_of(path), leaf), tree)

@@ -1,0 +1,131 @@
+"""From a part of the data to examples on the device: scaled, in the network's units, weighted."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from ..curvature.objective import Examples
+from ..runtime import machine
+from ..runtime.errors import RequestError
+from ..specs.contracts import (
+    AbstractCriterion,
+    AbstractSemiSupervised,
+    AbstractSplit,
+    AbstractUnsupervised,
+    FittedScaler,
+)
+from ..specs.dataset import Classes, Dataset
+
+CLASS_WEIGHTS = str | dict[Any, float] | None
+
+
+def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> None:
+    """Refuses data without targets, or with too few, for a criterion that needs them; without a word it does."""
+    if isinstance(criterion, AbstractUnsupervised):
+        return
+    name = "the criterion" if criterion is None else type(criterion).__name__
+    if dataset.task.kind == "inputs":
+        raise RequestError(
+            f"unlabelled data where labels are needed: it has no target, and {name} needs one for each row. Name the "
+            "target with --target, or learn features without one: --unsupervised."
+        )
+    known = dataset.labelled
+    if known.all():
+        return
+    if not known.any():
+        raise RequestError("the target is missing in every row. Name another, or learn features: --unsupervised.")
+    if not isinstance(criterion, AbstractSemiSupervised):
+        raise RequestError(
+            f"the target is missing in {(~known).sum()} of {len(known)} rows, first in data row "
+            f"{np.argmin(known) + 1}: "
+            f"{name} needs one for each. Leave those rows out, or learn from them too: criterion `SemiSupervised`."
+        )
+
+
+def split_labelled(
+    split: AbstractSplit, criterion: AbstractCriterion | None, dataset: Dataset, *, key: Key[Array, ""]
+) -> tuple[Dataset, Dataset, Dataset | None]:
+    """The parts. Examples without a target can only be learned from: they all go to the training part."""
+    refuse_unlabelled(criterion, dataset)
+    known = dataset.labelled
+    if dataset.test is not None and not dataset.test.labelled.all():
+        row = int(np.argmin(dataset.test.labelled)) + 1
+        raise RequestError(f"data row {row} of the test set has no target to be judged by. Leave such rows out.")
+    if known.all():
+        return split(dataset, key=key)
+    split = split.among(known) if hasattr(split, "among") else split  # a split that counts rows counts fewer
+    whole = replace(dataset, rows=None)  # places within this data set
+    train, valid, test = split(replace(whole.take(np.flatnonzero(known)), test=dataset.test), key=key)
+    assert train.rows is not None
+    rows = np.sort(np.concatenate([train.rows, np.flatnonzero(~known)]))
+    note = f"{len(train)} of {len(rows)} training rows have a target; the others are learned from without one"
+
+    def placed(part: Dataset) -> Dataset:
+        return part if dataset.rows is None or part.rows is None else replace(part, rows=dataset.rows[part.rows])
+
+    learned = replace(whole.take(rows), notes=(*train.notes, note))
+    return placed(learned), placed(valid), test if test is None or test is dataset.test else placed(test)
+
+
+def weights_of_classes(chosen: CLASS_WEIGHTS, train: Dataset) -> np.ndarray | None:
+    """One weight a class: as given, or "balanced", in inverse proportion to the class's share of the training part."""
+    if chosen is None:
+        return None
+    if not isinstance(train.task, Classes):
+        raise RequestError(f"`class_weight` needs classes, but the target holds {train.task.kind}.")
+    known = train.targets[train.labelled]
+    counts = np.bincount(known, minlength=train.task.outputs)
+    if chosen == "balanced":
+        return np.where(counts > 0, len(known) / (np.maximum(counts, 1) * np.count_nonzero(counts)), 0.0)
+    if not isinstance(chosen, dict):
+        raise RequestError(f'`class_weight` must be "balanced" or a mapping from class to weight; got {chosen!r}.')
+    labels = [str(label) for label in train.task.labels.tolist()]
+    unknown = [key for key in chosen if str(key) not in labels]
+    if unknown:
+        raise RequestError(f"`class_weight` names {unknown[0]!r}, which is no class of the target.")
+    by_name = {str(key): float(weight) for key, weight in chosen.items()}
+    return np.array([by_name.get(label, 1.0) for label in labels] + [1.0] * (len(counts) - len(labels)))
+
+
+def _weights(part: Dataset, by_class: np.ndarray | None) -> np.ndarray | None:
+    """Each example's weight; their mean is 1, so that the learning rate keeps its meaning."""
+    if part.weights is None and by_class is None:
+        return None
+    weights = np.ones(len(part)) if part.weights is None else np.asarray(part.weights, np.float64)
+    if by_class is not None:
+        weights = weights * np.where(part.labelled, by_class[part.targets], 1.0)
+    if not np.all(np.isfinite(weights)) or weights.min() < 0:
+        raise RequestError("sample weights and class weights must be finite and at least 0.")
+    if weights.sum() <= 0:
+        raise RequestError("all sample weights of a part are 0: there is nothing to learn from.")
+    return (weights / weights.mean()).astype(np.float32)
+
+
+def target_units(train: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of the training part's numbers, in which the network works; 0 and 1 for classes."""
+    if train.task.kind != "numbers":
+        return np.zeros(1), np.ones(1)
+    known = train.targets[train.labelled]
+    deviation = known.std(axis=0)
+    return known.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
+
+
+def place(part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], by_class: Any) -> Examples:
+    """A part on the device, scaled."""
+    machine.check_memory(part.inputs)
+    targets = part.targets
+    if part.task.kind == "numbers":
+        targets = ((targets - units[0]) / units[1]).astype(np.float32)
+    elif part.task.kind in ("labels", "inputs"):
+        targets = targets.astype(np.float32)
+    else:
+        targets = targets.astype(np.int32)
+    weights = _weights(part, by_class)
+    return Examples(
+        jnp.asarray(scaler.apply(part.inputs)),
+        jnp.asarray(targets),
+        None if weights is None else jnp.asarray(weights),
+    )

@@ -1,0 +1,100 @@
+"""What `gradwise search` does instead of a search."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gradwise.records.study_files import read_study
+
+SMALL = ("--no-report", "--out", "mine")
+
+
+def test_a_challenge_is_answered_in_a_sentence_with_an_interval(table, search_words, gradwise):
+    said = gradwise(*search_words, *SMALL, "--challenge", "optimiser.learning_rate=0.00001", "--seeds", "3", "--json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)["analysis"]["challenge"]
+    assert (found["path"], found["reference"]) == ("optimiser.optimiser.learning_rate", 0.0015)
+    assert [len(one["scores"]) for one in found["scores"]] == [3, 3]
+    assert "0.0015" in found["sentence"]
+    assert "95 % interval" in found["sentence"]
+    study = read_study("mine")
+    assert [trial.phase for trial in study.trials] == ["challenge"] * 6
+    assert gradwise("report", "mine").code == 0
+    assert found["sentence"].split(":")[1].strip()[:40] in Path("mine/report.html").read_text()
+
+
+def test_a_comparison_searches_for_each_value(table, search_words, gradwise):
+    decay = ("--range", "optimiser.decay=uniform(0.9, 0.999)")
+    words = ("--compare", "optimiser.learning_rate=0.001,0.01", *decay, "--trials", "4", "--seeds", "2")
+    said = gradwise(*search_words, *SMALL, *words, "--quiet")
+    assert said.code == 0, said.err
+    assert said.out.startswith("`optimiser.optimiser.learning_rate`, validation error: ")
+    assert "each is the best of 2 trials, run again." in said.out
+    found = read_study("mine").analysis["comparison"]
+    assert [one["value"] for one in found["scores"]] == [0.001, 0.01]
+    searched = [trial for trial in read_study("mine").trials if "optimiser.decay" in trial.values]
+    assert len(searched) == 2 * 2
+    assert len(read_study("mine").trials) == 2 * (2 + 2)
+
+
+def test_a_distribution_over_seeds(table, search_words, gradwise):
+    said = gradwise(*search_words, *SMALL, "--distribution", "5")
+    assert said.code == 0, said.err
+    assert said.out.startswith("Over 5 seeds the validation error is ")
+    assert len(read_study("mine").analysis["seeds"]["scores"]) == 5
+
+
+def test_two_studies_join_into_one(searched, search_words, gradwise):
+    more = ("--trials", "3", "--seed", "1", "--finalists", "1", "--seeds", "2", "--no-report", "--out", "other")
+    assert gradwise(*search_words, *more).code == 0
+    parts = {name: read_study(name).trials for name in ("study", "other")}
+    said = gradwise("search", "--merge", "study", "other", "--out", "both", "--on", "here", "--no-report", "--json")
+    assert said.code == 0, said.err
+    both = read_study("both")
+    mine = [trial for trial in both.trials if trial.number <= parts["study"][-1].number]
+    assert [(t.number, t.values, t.score) for t in mine] == [(t.number, t.values, t.score) for t in parts["study"]]
+    offset = both.settings["merged"][1]["offset"]
+    moved = {trial.number: trial for trial in both.trials}
+    for trial in parts["other"]:
+        assert moved[trial.number + offset].values == trial.values
+        assert moved[trial.number + offset].score == trial.score
+    assert sum(trial.phase == "search" for trial in both.trials) == 7
+    # Whoever stood in another study's final learned from other rows; here its setting is run again.
+    members = both.committee["numbers"]
+    assert all(moved[number].phase == "finalist" for number in members)
+    on = gradwise("search", "--out", "both", "--resume", "--trials", "+1", "--on", "here", "--no-report", "--quiet")
+    assert on.code == 0, on.err
+    assert sum(trial.phase == "search" for trial in read_study("both").trials) == 8
+    assert read_study("both").settings["merged"] == both.settings["merged"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--merge", "study"), "at least two studies"),
+        (("--merge", "study", "nowhere"), "--merge nowhere: there is no study"),
+        (("--merge", "study", "empty"), "--merge empty: the folder holds no study.journal"),
+        (("--merge", "study", "flowers.csv"), "flowers.csv"),
+        (("--merge", "study", "study", "--out", "study"), "study exists already"),
+        (("--merge", "study", "study", "--resume", "--out", "x"), "--resume and --merge exclude each other"),
+        (("flowers.csv", "--challenge", "model.widths"), "path=value,value"),
+        (("flowers.csv", "--challenge", "model.widht=8,9"), "Did you mean 'model.widths'?"),
+        (("flowers.csv", "--challenge", "optimiser.learning_rate=fast"), "needs a number"),
+        (("flowers.csv", "--challenge", "optimiser.learning_rate=0.0015"), "at least two different values"),
+        (("flowers.csv", "--challenge", "a=1", "--compare", "a=1"), "--challenge and --compare exclude each other"),
+        (("flowers.csv", "--distribution", "0"), "--distribution 0: needs a whole number from 1"),
+        (("flowers.csv", "--distribution", "3", "--store", "sqlite:///x.db"), "--store and --distribution exclude"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_one_line(words, says, searched, here, gradwise):
+    Path("empty").mkdir()
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    target = () if words[0] == "--merge" else ("--target", "kind", "--on", "here")
+    out = () if "--out" in words else ("--out", "mine")
+    said = gradwise("search", *words, *target, *out)
+    assert (said.code, said.out) == (2, ""), said.err
+    assert says in said.err
+    assert said.err.count("\n") == 1
+    assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
+    assert not Path("mine").exists()

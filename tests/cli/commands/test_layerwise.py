@@ -1,0 +1,100 @@
+"""Algorithm 1 from the command line: what is left behind, gone on with, and refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from gradwise.cli.commands.layerwise import LayerwisePlan, parse_layerwise
+from gradwise.pretraining.stack import Pretrained
+from gradwise.records.fit import read_fit
+from gradwise.runtime.errors import RequestError
+
+PLAN = "layerwise(layers=denoising:6x2, keep=2, settings=2, tunings=2)"
+SHORT = (
+    *("--set", "layers.stopping=Off", "--set", "layers.stopping.epochs=3"),
+    *("--set", "stopping=Off", "--set", "stopping.epochs=3"),
+)
+SEARCH = ("search", "data.npz", "--strategy", PLAN, *SHORT)
+
+
+def write_data(folder) -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    np.savez(folder / "data.npz", X=digits.images[:150].astype(np.uint8), y=digits.target[:150])
+
+
+def test_the_words_of_the_plan() -> None:
+    assert parse_layerwise("layerwise") == LayerwisePlan()
+    assert parse_layerwise(PLAN) == LayerwisePlan("denoising:6x2", 2, 2, 2)
+    for words, said in [
+        ("layerwise(kep=2)", "no setting `kep`"),
+        ("layerwise(keep=0)", "at least 1"),
+        ("layerwise(layers=denoising)", "no layer to pre-train"),
+        ("layerwise2", "write it as layerwise"),
+    ]:
+        with pytest.raises(RequestError, match=said):
+            parse_layerwise(words)
+
+
+def test_a_run_leaves_one_network_and_how_it_was_chosen_and_goes_on_when_killed(here, gradwise) -> None:
+    write_data(here)
+    assert gradwise(*SEARCH, "--out", "whole", "--quiet").code == 0
+    found = read_fit(here / "whole")
+    told = found.evidence["layerwise"]
+    assert len(told["trainings"]) == 2 + 2 * 2 + 2 * 2
+    assert [len(level) for level in told["kept"]] == [2, 2, 2]
+    assert isinstance(found.recipe.model, Pretrained)
+    assert found.recipe.model.mlp.widths == (6, 6)
+    assert min(told["scores"][-1]) == pytest.approx(found.metrics["valid"]["error_rate"], abs=1e-6)
+    assert "Layer by layer" in (here / "whole" / "report.html").read_text()
+    assert gradwise("predict", "whole", "data.npz", "--out", "said.csv").code == 0
+    assert len((here / "said.csv").read_text().splitlines()) == 151
+
+    # Killed half way: some trainings are there, the result is not.
+    shutil.copytree(here / "whole", here / "half")
+    for name in ("result.json", "model.safetensors", "report.html", "recipe.json", "history.parquet"):
+        (here / "half" / name).unlink()
+    for number in (3, 5, 9):
+        (here / "half" / "layerwise" / f"{number:06d}.safetensors").unlink()
+    assert gradwise(*SEARCH, "--out", "half", "--resume", "--quiet").code == 0
+    half = read_fit(here / "half")
+    assert half.evidence["layerwise"]["kept"] == told["kept"]
+    # A training beside others and one alone round differently in their last bits.
+    np.testing.assert_allclose(half.evidence["layerwise"]["scores"], told["scores"], atol=1e-6)
+    assert half.metrics["test"]["log_loss"] == pytest.approx(found.metrics["test"]["log_loss"], rel=1e-4)
+    again = gradwise(*SEARCH, "--out", "whole", "--resume", "--json")
+    assert json.loads(again.out)["test"] == found.test
+    changed = gradwise(*SEARCH, "--out", "whole", "--resume", "--seed", "5")  # finished, but not what is asked for
+    assert (changed.code, "begun with other data" in changed.err) == (2, True)
+    (here / "half" / "result.json").unlink()
+    other = gradwise(*SEARCH, "--out", "half", "--resume", "--seed", "5")
+    assert other.code == 2
+    assert "begun with other data" in other.err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--trials", "5"), "takes its size from its own settings"),
+        (("--on", "workers:2"), "trains on this machine"),
+        (("--range", "optimiser.learning_rate=log(1e-4, 1e-1)"), "--range"),
+        (("--set", "model.widths=5"), "the network's layers"),
+    ],
+)
+def test_what_means_nothing_here_is_refused_in_a_line(here, gradwise, more, said) -> None:
+    write_data(here)
+    answer = gradwise(*SEARCH, *more)
+    assert answer.code == 2
+    assert said in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_a_dry_run_counts_the_trainings(here, gradwise) -> None:
+    write_data(here)
+    answer = gradwise(*SEARCH, "--dry-run")
+    assert answer.code == 0
+    assert "10 trainings" in answer.out
+    assert json.loads(gradwise(*SEARCH, "--dry-run", "--json").out)["trainings"] == 10

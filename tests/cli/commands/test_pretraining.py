@@ -1,0 +1,301 @@
+"""Learning features and pre-training from the command line: what is left behind, refused, interrupted and repeated."""
+
+import dataclasses
+import json
+import os
+import shlex
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradwise.cli.terminal import output
+from gradwise.data.reading.read import read_rows
+from gradwise.models.mlp import MlpNetwork
+from gradwise.pretraining.stack import Pretrained
+from gradwise.records.fit import read_fit
+from gradwise.training.predictor import load_predictor
+
+SHORT = ("--set", "stopping=Off", "--set", "stopping.epochs=3")
+LAYERS = (
+    *("--pretrain", "denoising:10,plain:6", "--set", "layers.stopping=Off", "--set", "layers.stopping.epochs=4"),
+    *("--set", "layers.stopping.spacing=1", "--set", "layers.stopping.least_examples=100"),
+)
+PRETRAIN = ("fit", "labelled.npz", *LAYERS, *SHORT, "--no-report")
+
+
+def write_digits(folder: Path) -> None:
+    """120 pictures of 8 x 8 pixels, with their labels and without."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    pixels = images[:120].reshape(-1, 8, 8).astype(np.uint8)
+    np.savez(folder / "labelled.npz", X=pixels, y=labels[:120])
+    np.savez(folder / "pictures.npz", X=pixels)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with data, a run that learned features, and one that was pre-trained. Not to be written to: copy it."""
+    from gradwise.cli.main import run
+
+    folder = tmp_path_factory.mktemp("features")
+    write_digits(folder)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        assert run(["fit", "pictures.npz", "--learner", "denoising:12", *SHORT, "--out", "learned", "--quiet"]) == 0
+        assert run([*PRETRAIN[:-1], "--out", "pretrained", "--quiet"]) == 0
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def place(runs, here):
+    """The runs, copied into the working directory."""
+    shutil.copytree(runs, here, dirs_exist_ok=True)
+    return here
+
+
+def result_of(folder):
+    return json.loads(Path(folder, "result.json").read_text())
+
+
+def test_an_array_without_a_target_is_learned_from_by_itself(place):
+    result = result_of("learned")
+    assert (result["task"], result["metric"], result["outcome"]) == ("inputs", "denoising_error", "finished")
+    assert set(result["metrics"]["test"]) == {"denoising_error", "reconstruction_error"}
+    assert 0 < result["test_interval"][0] < result["test"] < result["test_interval"][1]
+    assert result["evidence"]["features"]["image"] == [8, 8]
+    assert result["data"]["rows"] == {"train": 72, "valid": 24, "test": 24}
+    names = {
+        "recipe.json",
+        "history.parquet",
+        "model.safetensors",
+        "report.html",
+        "checkpoint.safetensors",
+        "result.json",
+    }
+    assert {path.name for path in Path("learned").iterdir()} == names
+    page = Path("learned/report.html").read_text()
+    assert page.index("What the units look for") < page.index("Inputs, and what the code keeps") < page.index("metric")
+    assert read_fit(Path("learned")).recipe.model.widths == (12,)
+
+
+def test_predict_writes_the_features(place, gradwise):
+    """An oracle: the sigmoid of weights and pixels, the pixels divided by the largest of the training part."""
+    assert gradwise("predict", "learned", "pictures.npz", "--out", "codes.csv").code == 0
+    header, *lines = Path("codes.csv").read_text().splitlines()
+    assert header.split(",") == [f"feature_{k + 1}" for k in range(12)]
+    codes = np.array([[float(cell) for cell in line.split(",")] for line in lines])
+    layer = load_predictor(Path("learned/model.safetensors"))[0].network.encoder[0]
+    inputs = np.load("pictures.npz")["X"].reshape(120, 64) / 16.0
+    expected = 1 / (1 + np.exp(-(inputs @ np.asarray(layer.weight).T + np.asarray(layer.bias))))
+    assert codes == pytest.approx(expected, abs=1e-5)
+    said = gradwise("predict", "learned", "pictures.npz", "--probabilities")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+
+
+def test_a_pretrained_run_leaves_a_network_that_predicts(place, gradwise):
+    recipe = read_fit(Path("pretrained")).recipe
+    assert isinstance(recipe.model, Pretrained)
+    assert [layer.model.widths for layer in recipe.model.layers] == [(10,), (6,)]
+    assert [layer.stopping.epochs for layer in recipe.model.layers] == [4, 4]
+    assert (recipe.model.mlp.dropout, recipe.stopping.epochs) == (0, 3)
+    predictor, _ = load_predictor(Path("pretrained/model.safetensors"))
+    assert isinstance(predictor.network, MlpNetwork)
+    assert [layer.weight.shape for layer in predictor.network.layers] == [(10, 64), (6, 10)]
+    rows = read_rows("pictures.npz", predictor.columns, predictor.shape)
+    assert predictor.predict(rows.inputs).shape == (120, 10)
+    assert gradwise("predict", "pretrained", "pictures.npz").out.startswith("prediction\n")
+    result = result_of("pretrained")
+    assert [(one["learner"], one["units"]) for one in result["evidence"]["layers"]] == [("denoising", 10), ("plain", 6)]
+    assert result["seconds"] >= sum(one["seconds"] for one in result["evidence"]["layers"])
+    page = Path("pretrained/report.html").read_text()
+    assert "Layer 1: denoising, 10 units" in page
+    assert "Layer 2: plain, 6 units" in page
+    assert "fit_pretrained(whole, dataset, recipe.model.layers" in page
+
+
+def test_the_kept_command_repeats_a_pretrained_run(place, gradwise):
+    command = result_of("pretrained")["data"]["command"]
+    assert "--pretrain denoising:10,plain:6" in command
+    assert gradwise(*shlex.split(command)[1:], "--out", "again", "--no-report").code == 0
+    for name in ("model.safetensors", "recipe.json"):
+        assert Path("again", name).read_bytes() == Path("pretrained", name).read_bytes()
+    before = Path("again/model.safetensors").stat().st_mtime_ns
+    assert gradwise(*shlex.split(command)[1:], "--out", "again", "--no-report", "--resume").code == 0
+    assert Path("again/model.safetensors").stat().st_mtime_ns == before  # nothing was left to do
+
+
+def test_the_python_lines_of_the_report_repeat_it_too(place):
+    from gradwise.reporting.pages.provenance import python_lines
+
+    result = result_of("pretrained")
+    names: dict = {}
+    lines = python_lines(result["data"]["command"], 0)
+    exec("\n".join(lines).replace("recipe.json", "pretrained/recipe.json"), names)  # our own text
+    assert names["result"].metrics["test"] == pytest.approx(result["metrics"]["test"])
+
+
+def test_ctrl_c_in_a_layer_keeps_it_and_resume_ends_with_the_same_bits(place, gradwise, monkeypatch):
+    seen: list[str] = []
+    usual = output.Progress.training
+
+    def training(self, prefix, **more):
+        seen.append(prefix)
+        usual(self, prefix, **more)
+
+    def watch(self, line):
+        if seen == ["layer 1 of 2", "layer 2 of 2"]:  # the second layer, and the first time
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(output.Progress, "training", training)
+    monkeypatch.setattr(output.Progress, "watch", watch)
+    said = gradwise(*PRETRAIN, "--out", "cut")
+    assert (said.code, said.out) == (130, "")
+    assert said.err == "error: interrupted in layer 2 of 2. What was learned is kept: go on with --resume.\n"
+    assert sorted(path.name for path in Path("cut").iterdir()) == ["layer-1", "layer-2"]
+    kept = Path("cut/layer-1/checkpoint.safetensors").read_bytes()
+    assert gradwise(*PRETRAIN, "--out", "cut", "--resume").code == 0
+    assert Path("cut/layer-1/checkpoint.safetensors").read_bytes() == kept
+    assert Path("cut/model.safetensors").read_bytes() == Path("pretrained/model.safetensors").read_bytes()
+    assert seen == ["layer 1 of 2", "layer 2 of 2", "layer 1 of 2", "layer 2 of 2", "fine-tuning"]
+
+
+def test_a_failure_in_a_layer_leaves_nothing_behind(place, gradwise):
+    """Twice: over what is not there, and over a finished run, which stays as it was."""
+    bad = ("--set", "layers.criterion.loss=CrossEntropy", "--set", "scaler=Standardise")
+    said = gradwise(*PRETRAIN, *bad, "--out", "none")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "UnitRange" in said.err
+    assert not Path("none").exists()
+    before = {path: path.read_bytes() for path in Path("learned").rglob("*") if path.is_file()}
+    assert gradwise(*PRETRAIN, *bad, "--out", "learned", "--overwrite").code == 2
+    assert {path: path.read_bytes() for path in Path("learned").rglob("*") if path.is_file()} == before
+    assert not Path("learned/.next").exists()
+
+
+def plan_of(gradwise, *words):
+    said = gradwise(*words, "--dry-run", "--json")
+    assert (said.code, said.err) == (0, "")
+    return json.loads(said.out)
+
+
+def chosen(plan, path):
+    return next(choice["value"] for choice in plan["recipe"] if choice["path"] == path)
+
+
+def test_the_criterion_follows_the_scaled_inputs(table, gradwise):
+    words = ("fit", "flowers.csv", "--unsupervised", "--learner", "denoising:7")
+    usual = plan_of(gradwise, *words)
+    assert (chosen(usual, "criterion.loss"), chosen(usual, "criterion.corruption")) == ("CrossEntropy", "Masking")
+    assert (usual["data"]["task"], usual["training"]["metric"]) == ("inputs", "denoising_error")
+    assert usual["command"].startswith("gradwise fit flowers.csv --unsupervised --learner denoising:7")
+    other = plan_of(gradwise, *words, "--set", "scaler.numbers=Standardise")
+    assert (chosen(other, "criterion.loss"), chosen(other, "criterion.corruption")) == ("SquaredError", "Gaussian")
+
+
+def test_a_target_that_is_named_is_no_input(table, gradwise):
+    words = ("fit", "flowers.csv", "--unsupervised")
+    columns = [column["name"] for column in plan_of(gradwise, *words)["data"]["columns"]]
+    assert columns == ["length", "width", "colour", "bed", "kind"]
+    columns = [column["name"] for column in plan_of(gradwise, *words, "--target", "kind")["data"]["columns"]]
+    assert columns == ["length", "width", "colour", "bed"]
+
+
+def test_a_plan_of_a_pretrained_network_counts_its_parameters(table, gradwise):
+    plan = plan_of(
+        gradwise, "fit", "flowers.csv", "--target", "kind", "--pretrain", "denoising:9x2", "--drop", "colour"
+    )
+    assert plan["training"]["parameters"] == 3 * 9 + 9 + 9 * 9 + 9 + 9 * 3 + 3
+    assert plan["training"]["pre-training"] == "denoising:9x2"
+    assert chosen(plan, "model") == "Pretrained"
+    assert chosen(plan, "model.layers.1.model.widths") == [9]
+
+
+def test_rows_without_a_label_serve_pretraining_alone(table, gradwise):
+    """Half of the labels are gone: refused without --pretrain, used with it."""
+    lines = table.read_text().splitlines()
+    half = [line if row % 2 else line.rpartition(",")[0] + "," for row, line in enumerate(lines[1:])]
+    table.write_text("\n".join([lines[0], *half]) + "\n")
+    said = gradwise("fit", "flowers.csv", "--target", "kind", *SHORT, "--out", "mine")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert not Path("mine").exists()
+    layer = ("--pretrain", "denoising:5", "--set", "layers.stopping=Off", "--set", "layers.stopping.epochs=2")
+    said = gradwise("fit", "flowers.csv", "--target", "kind", *layer, *SHORT, "--json", "--out", "mine", "--no-report")
+    assert said.code == 0
+    result = json.loads(said.out)
+    assert sum(result["data"]["rows"].values()) == 30
+    (layer_told,) = result["evidence"]["layers"]
+    assert layer_told["age"][-1] == 2 * round(
+        0.9 * (18 + 30)
+    )  # training part and unlabelled rows, a tenth to choose by
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--pretrain", "denoising"), "denoising:1000x3"),
+        (("--pretrain", "denoising:10x0"), "denoising:1000x3"),
+        (("--pretrain", "denosing:10"), "Did you mean 'denoising'?"),
+        (("--pretrain", "denoising:10", "--folds", "3"), "exclude each other"),
+        (("--pretrain", "denoising:10", "--unsupervised"), "exclude each other"),
+        (("--pretrain", "denoising:10", "--set", "model.widths=4"), "those of --pretrain"),
+        (("--pretrain", "denoising:900000000"), "fewer units in --pretrain"),
+        (("--learner", "denoising:900000000"), "--set model.widths=256"),
+        (("--learner", "denoising:5x2"), "--pretrain"),
+        (("--learner", "no:5"), "It is one of"),
+        (("--learner", "denoising:5", "--target", "y"), "--unsupervised"),
+        (("--unsupervised", "--class-weight", "balanced"), "exclude each other"),
+        (("--unsupervised", "--metric", "rmse"), "denoising_error"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(words, told, here, gradwise):
+    said = gradwise("fit", "digits", *words, "--out", "mine")
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert told in said.err
+    assert not Path("mine").exists()
+
+
+def test_labels_are_asked_for_where_they_are_needed(place, table, gradwise):
+    said = gradwise("fit", "pictures.npz", "--pretrain", "denoising:10")
+    assert said.code == 2
+    assert "there is none. Name it with --target" in said.err
+    said = gradwise("fit", "flowers.csv")
+    assert said.code == 2
+    assert "--target" in said.err
+    assert "--unsupervised" in said.err
+    said = gradwise("search", "pictures.npz", "--trials", "2", "--out", "study")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "a target" in said.err
+
+
+def test_cross_entropy_of_inputs_outside_the_unit_interval_names_the_scaler(place, gradwise):
+    words = ("--unsupervised", "--set", "scaler=Standardise", "--set", "criterion.loss=CrossEntropy", *SHORT)
+    said = gradwise("fit", "pictures.npz", *words, "--out", "mine")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "--set scaler=UnitRange" in said.err
+    assert not Path("mine").exists()
+
+
+def test_options_can_stand_in_a_file(here):
+    from gradwise.cli.options.fit_options import merge
+
+    options = merge({}, {"data": "x.npy", "unsupervised": True, "learner": "plain"}, "run.toml")
+    assert (options.learns_inputs, options.learner) == (True, "plain:256")
+    assert dataclasses.replace(options, learner=None).learns_inputs
+
+
+def test_inputs_that_are_all_alike_are_refused(here, gradwise):
+    np.savez("same.npz", X=np.full((30, 4), 7, np.uint8), y=np.arange(30) % 2)
+    for words in (("--unsupervised",), ("--pretrain", "denoising:4")):
+        answer = gradwise("fit", "same.npz", *words)
+        assert answer.code == 2
+        assert (
+            answer.err
+            == "error: all 30 rows have the same inputs: there is nothing to learn of them. Look at the file.\n"
+        )

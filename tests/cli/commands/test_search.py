@@ -1,0 +1,157 @@
+"""`gradwise search` from the command line to its folder and back."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from gradwise.records.study_files import read_study
+
+FILES = {
+    *("recipe.json", "result.json", "study.json", "trials.parquet", "study.journal", "study.toml"),
+    *("model.safetensors", "report.html", "contenders"),
+}
+
+
+def plain(folder: Path) -> dict:
+    found = json.loads((folder / "result.json").read_text())
+    return {name: value for name, value in found.items() if name not in {"seconds", "machine"}}
+
+
+def test_a_study_s_folder_has_all_that_was_promised(searched, gradwise):
+    assert {path.name for path in searched.iterdir()} == FILES
+    assert list((searched / "contenders").iterdir())
+    table = pq.read_table(searched / "trials.parquet").to_pydict()
+    assert table["phase"].count("search") == 4
+    assert table["phase"].count("finalist") == 2
+    assert "optimiser.optimiser.learning_rate" in table
+    result = plain(searched)
+    assert (result["kind"], result["outcome"], result["metric"]) == ("study", "finished", "error_rate")
+    assert result["settings"]["budget"] == "4 trials"
+    winner = next(trial for trial in read_study(searched).trials if trial.number == result["winner"]["number"])
+    assert json.loads((searched / "recipe.json").read_text())["model"]["widths"] == [8]
+    assert winner.recipe.model.widths == (8,)
+
+
+def test_predict_and_report_work_on_a_study(searched, gradwise):
+    said = gradwise("predict", "study", "flowers.csv", "--probabilities")
+    assert said.code == 0
+    assert said.out.splitlines()[0] == "prediction,probability_ann,probability_bob,probability_cyd"
+    page = (searched / "report.html").read_text()
+    (searched / "report.html").unlink()
+    assert gradwise("report", "study").out.strip() == "study/report.html"
+    assert (searched / "report.html").read_text() == page
+    assert "gradwise search flowers.csv" in page
+    assert json.loads(gradwise("report", "study", "--json").out)["kind"] == "study"
+
+
+def test_a_finished_study_has_nothing_left_to_do(searched, gradwise):
+    before = {path: path.read_bytes() for path in searched.rglob("*") if path.is_file()}
+    said = gradwise("search", "--out", "study", "--resume", "--json")
+    assert said.code == 0
+    assert json.loads(said.out)["trials"] == len(read_study(searched).trials)
+    assert {path: path.read_bytes() for path in searched.rglob("*") if path.is_file()} == before
+
+
+def test_more_trials_extend_a_study(searched, gradwise):
+    first = {trial.number: trial for trial in read_study(searched).trials}
+    said = gradwise("search", "--out", "study", "--resume", "--trials", "+2", "--on", "here", "--no-report", "--json")
+    assert said.code == 0, said.err
+    now = {trial.number: trial for trial in read_study(searched).trials}
+    assert {number: now[number].score for number in first} == {number: one.score for number, one in first.items()}
+    assert sum(trial.phase == "search" for trial in now.values()) == 6
+    assert json.loads(said.out)["settings"]["budget"] == "6 trials"
+    assert 'budget = "6 trials"' in (searched / "study.toml").read_text()
+
+
+def test_a_study_file_gives_the_same_study(searched, gradwise):
+    words = ("search", "--study", "study/study.toml", "--on", "here", "--no-report", "--out", "again", "--quiet")
+    said = gradwise(*words)
+    assert said.code == 0, said.err
+    assert said.out.startswith("Test error ")
+    assert said.out.count("\n") == 1
+    one, other = (read_study(folder) for folder in ("study", "again"))
+    assert [(t.number, t.phase, t.values) for t in one.trials] == [(t.number, t.phase, t.values) for t in other.trials]
+    assert [t.score for t in one.trials] == pytest.approx([t.score for t in other.trials], abs=1e-3)
+    assert (searched / "study.toml").read_bytes() == Path("again/study.toml").read_bytes()
+
+
+def test_a_study_takes_the_place_of_another_run_only_when_whole(search_words, a_run, gradwise):
+    said = gradwise(*search_words, "--trials", "2", "--finalists", "0", "--no-report", "--out", "run", "--overwrite")
+    assert said.code == 0, said.err
+    assert {path.name for path in a_run.iterdir()} == FILES - {"report.html"}
+    assert gradwise("fit", "flowers.csv", "--target", "kind", "--out", "run", "--resume").err == (
+        "error: --resume: run holds a study. Go on with it by gradwise search, or choose another.\n"
+    )
+
+
+def test_every_trial_diverging_is_a_failure_with_a_way_out(search_words, table, gradwise):
+    rate = ("--range", "optimiser.learning_rate=log(1e30, 1e31)")
+    said = gradwise(*search_words, *rate, "--trials", "3", "--no-report", "--out", "mine")
+    assert said.code == 1
+    assert said.out.startswith("Every trial diverged")
+    assert said.err.startswith("error: all 3 trials diverged")
+    assert "Try optimiser.optimiser.learning_rate=log(" in said.err
+    assert said.err.count("\n") == 1
+    assert not Path("mine/model.safetensors").exists()
+    assert [trial.outcome for trial in read_study("mine").trials] == ["diverged"] * 3
+    assert gradwise("report", "mine").code == 0
+
+
+def test_a_budget_too_small_for_one_trial_runs_it_and_says_so(search_words, table, gradwise):
+    said = gradwise(*search_words, "--budget", "0.001s", "--no-report", "--out", "mine")
+    assert said.code == 0, said.err
+    assert "the budget of 0.001s was over before a trial had ended" in " ".join(said.out.split())
+    assert any(trial.ok for trial in read_study("mine").trials)
+
+
+def test_trials_may_be_kept_in_a_database(search_words, table, gradwise):
+    words = (*search_words, "--trials", "2", "--finalists", "0", "--no-report", "--quiet")
+    address = ("--store", "sqlite:///trials.db")
+    assert gradwise(*words, *address, "--name", "first", "--out", "one").code == 0
+    assert gradwise(*words, *address, "--name", "other", "--seed", "1", "--out", "two").code == 0
+    assert not Path("one/study.journal").exists()
+    lost = gradwise("search", "--out", "one", "--resume", "--trials", "+1", "--on", "here")
+    assert lost.code == 2
+    assert "Give that as --store" in lost.err or "study.journal" in lost.err
+    more = gradwise("search", "--out", "one", "--resume", "--trials", "3", *address, "--name", "first", "--on", "here")
+    assert more.code == 0, more.err
+    assert sum(trial.phase == "search" for trial in read_study("one").trials) == 3
+    wrong = gradwise("search", "--out", "one", "--resume", "--trials", "4", *address, "--name", "other", "--on", "here")
+    assert wrong.code == 2
+    assert "is another one: its seed is 1" in wrong.err
+
+
+@pytest.mark.slow
+def test_double_cross_validation_judges_the_whole_procedure(search_words, table, gradwise):
+    words = [word for word in search_words if word != "--no-nested"]
+    said = gradwise(*words, "--nested", "--trials", "2", "--finalists", "0", "--no-report", "--out", "mine", "--json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)["estimates"]["nested"]
+    assert [fold["rows"] for fold in found["folds"]] == [12] * 5
+    assert 0 <= found["interval"][0] <= found["mean"] <= found["interval"][1] <= 1
+    assert found["mean"] == pytest.approx(sum(fold["value"] for fold in found["folds"]) / 5)
+    kept = json.loads(Path("mine/nested.json").read_text())
+    assert kept["folds"] == {str(fold["fold"]): fold["value"] for fold in found["folds"]}
+    assert "double cross-validation" in gradwise("search", "--out", "mine", "--resume", "--quiet").out
+
+
+@pytest.mark.slow
+def test_the_mini_batch_size_is_chosen_at_the_end(search_words, table, gradwise):
+    words = ("--trials", "2", "--finalists", "1", "--seeds", "1", "--batch-size", "--set", "batches.size=32")
+    said = gradwise(*search_words, *words, "--no-report", "--out", "mine")
+    assert said.code == 0, said.err
+    study = read_study("mine")
+    found = study.analysis["batch_size"]
+    assert {line["size"] for line in found["table"]} >= {8, 16, 32}
+    assert found["recommended"] in {line["size"] for line in found["table"]}
+    assert found["sentence"] in " ".join(said.out.split()).replace("The batch", "the batch").replace(
+        "A batch", "a batch"
+    )
+    sizes = [trial for trial in study.trials if trial.phase == "size"]
+    assert len(sizes) >= 18
+    assert study.winner["number"] not in {trial.number for trial in sizes}  # they were compared by time alone
+    again = gradwise("search", "--out", "mine", "--resume", "--trials", "+1", "--on", "here", "--no-report", "-q")
+    assert again.code == 0, again.err
+    assert read_study("mine").analysis["batch_size"] == found

@@ -1,0 +1,56 @@
+import itertools
+import shlex
+
+import pytest
+
+from gradwise.cli.commands.search_request import prepare
+from gradwise.cli.options.search_options import read_request
+from gradwise.runtime.errors import RequestError
+from gradwise.searching.storage.study_file import Budget
+
+DATA = {"data": ["flowers.csv"], "target": ["kind"]}
+
+
+def test_a_request_is_read_into_space_plan_and_budget(table):
+    words = {**DATA, "trials": "8", "seeds": "2", "committee": "inputs", "nested": False}
+    found = prepare(read_request(words, None, ["model.widths=8"], ["batches.size=choice(16, 32)"]))
+    assert found.space.recipe.model.widths == (8,)
+    assert "model.widths.each" not in found.space.paths
+    assert "batches.size" in found.space.paths
+    assert (found.plan.folds, found.plan.seeds, found.plan.committee) == (1, 2, "inputs")
+    assert (found.budget, found.fold_budget, found.metric) == (Budget(trials=8), None, "error_rate")
+
+
+def test_the_study_file_and_the_command_give_the_same_study_again(table, tmp_path):
+    words = {**DATA, "trials": "8", "group": "bed", "metric": "log_loss", "nested": False}
+    ranges = ["optimiser.learning_rate=log(1e-3, 1e-2)", "model.widths.each=integers(4, 8)"]
+    first = prepare(read_request(words, None, ["model.widths=8,8", "model.dropout=0"], ranges))
+    assert first.space.paths[0] == "model.widths.each"
+    (tmp_path / "again.toml").write_text(first.study_file)
+    again = prepare(read_request({}, str(tmp_path / "again.toml"), [], []))
+    assert (again.space, again.options, again.plan, again.budget) == (
+        *(first.space, first.options, first.plan, first.budget),
+    )
+    assert again.settings == first.settings
+    typed = shlex.split(first.settings["command"])
+    assert typed[:3] == ["gradwise", "search", "flowers.csv"]
+    sets = [value for word, value in itertools.pairwise(typed) if word == "--set"]
+    given = [value for word, value in itertools.pairwise(typed) if word == "--range"]
+    assert prepare(read_request(words, None, sets, given)).space == first.space
+
+
+def test_a_small_set_is_cross_validated_doubly_by_itself(table):
+    found = prepare(read_request({**DATA, "trials": "40"}, None, [], []))
+    assert (found.budget, found.fold_budget) == (Budget(trials=40), Budget(trials=10))
+    timed = prepare(read_request({**DATA, "budget": "10min"}, None, [], []))
+    assert (timed.budget.seconds, timed.fold_budget.seconds) == (pytest.approx(390), pytest.approx(42))
+    short = prepare(read_request({**DATA, "budget": "20s"}, None, [], []))  # too short to be shared out
+    assert (short.budget, short.fold_budget) == (Budget(seconds=20), None)
+    assert prepare(read_request({**DATA, "trials": "40", "nested": False}, None, [], [])).fold_budget is None
+
+
+def test_a_space_in_which_nothing_fits_is_refused(table):
+    with pytest.raises(RequestError, match=r"no trial is possible: the network has .* parameters"):
+        prepare(read_request(DATA, None, [], ["model.widths.each=integers(1000000000, 2000000000)"]))
+    with pytest.raises(RequestError, match="no trial is possible: the loss Gaussian learns numbers"):
+        prepare(read_request(DATA, None, ["criterion.loss=Gaussian"], []))

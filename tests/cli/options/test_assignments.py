@@ -1,0 +1,221 @@
+import pytest
+
+from gradwise import defaults
+from gradwise.cli.options.assignments import Assignment, flatten, parse_assignment, resolve
+from gradwise.models.activations import Tanh
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
+from gradwise.optimisers.first_order.schedules import InverseTime
+from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.paths import get, knobs, parts
+from gradwise.training.stopping import Off, Plus
+
+RECIPES = {
+    "classes": defaults.classification(),
+    "labels": defaults.multilabel(),
+    "numbers": defaults.regression(),
+}
+
+
+def turned(*texts, recipe=RECIPES["classes"]):
+    return resolve(recipe, [parse_assignment(text) for text in texts]).recipe
+
+
+def text_of(value):
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_every_knob_is_reached_by_its_path_and_keeps_its_value(kind):
+    recipe = RECIPES[kind]
+    for path, _, value in knobs(recipe):
+        assert turned(f"{path}={text_of(value)}", recipe=recipe) == recipe, path
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_number_given_to_any_numeric_knob_arrives_there_and_nowhere_else(kind):
+    recipe = RECIPES[kind]
+    for path, declaration, value in knobs(recipe):
+        if isinstance(value, (bool, str, tuple)):
+            continue
+        candidates = (
+            (value + 1,) if isinstance(declaration.default, int) else (float(value) * 0.5, float(value) * 1.5, 0.25)
+        )
+        new = next(one for one in candidates if one in declaration.allowed and one != value)
+        changed = turned(f"{path}={new!r}", recipe=recipe)
+        different = [p for (p, _, a), (_, _, b) in zip(knobs(recipe), knobs(changed), strict=True) if a != b]
+        assert different == [path]
+        assert get(changed, path) == new
+
+
+def test_values_are_read_by_their_declared_type():
+    recipe = turned(
+        "model.widths=64, 32",
+        "model.residual=yes",
+        "batches.size=1e2",
+        "model.dropout=.5",
+        "criterion.loss.score_by=loss",
+    )
+    assert recipe.model.widths == (64, 32)
+    assert recipe.model.residual is True
+    assert recipe.batches.size == 100
+    assert type(recipe.batches.size) is int
+    assert float(recipe.model.dropout) == 0.5
+    assert recipe.criterion.loss.score_by == "loss"
+    assert turned("model.widths=16").model.widths == (16,)
+    assert turned("model.widths=none").model.widths == ()
+    assert turned("model.widths=(16, 8)").model.widths == (16, 8)
+
+
+def test_parts_are_exchanged_by_class_name_whatever_its_case():
+    recipe = turned("model.activation=tanh", "optimiser=heavy-ball", "stopping=Off")
+    assert recipe.model.activation == Tanh()
+    assert recipe.optimiser == HeavyBall()
+    assert recipe.stopping == Off()
+
+
+def test_knobs_of_a_new_part_can_be_set_in_any_order():
+    one = turned("optimiser=Sgd", "optimiser.learning_rate=0.1", "optimiser.schedule=InverseTime")
+    other = turned("optimiser.schedule=InverseTime", "optimiser.learning_rate=0.1", "optimiser=Sgd")
+    assert one == other
+    assert one.optimiser == Sgd(learning_rate=0.1, schedule=InverseTime())
+    deep = turned("optimiser.schedule.tau_updates=50", "optimiser.schedule=InverseTime")
+    assert float(deep.optimiser.optimiser.schedule.tau_updates) == 50
+    assert turned("stopping.growth=Plus", "stopping.growth.examples=7").stopping.growth == Plus(7.0)
+
+
+def test_a_repeated_name_may_be_left_out():
+    assert turned("optimiser.learning_rate=0.03") == turned("optimiser.optimiser.learning_rate=0.03")
+    twice = defaults.classification(optimiser=PolyakAverage(MovingAverage(Adam())))
+    changed = turned("optimiser.learning_rate=0.03", recipe=twice)
+    assert float(changed.optimiser.optimiser.optimiser.learning_rate) == 0.03
+
+
+def test_the_whole_path_comes_before_the_shortened_one():
+    recipe = turned("optimiser.optimiser=AdamW", "optimiser.decay=0.5")
+    assert float(recipe.optimiser.decay) == 0.5  # the average's, not AdamW's
+    assert float(recipe.optimiser.optimiser.decay) == 0.01
+    two_rates = defaults.classification(optimiser=PolyakAverage(MovingAverage(Adam(), decay=0.9)))
+    assert float(turned("optimiser.decay=0.5", recipe=two_rates).optimiser.optimiser.decay) == 0.5
+
+
+def test_a_penalty_is_called_by_its_class_or_its_number():
+    assert turned("criterion.penalties.l1.coefficient=3") == turned("criterion.penalties.1.coefficient=3")
+    assert float(turned("criterion.penalties.L2.coefficient=3").criterion.penalties[0].coefficient) == 3
+
+
+def test_two_penalties_of_one_class_must_be_told_apart():
+    recipe = turned("criterion.penalties.0=L1")
+    with pytest.raises(RequestError, match=r"penalties\.0\.coefficient or criterion\.penalties\.1\.coefficient"):
+        turned("criterion.penalties.l1.coefficient=3", recipe=recipe)
+
+
+def test_a_wrapper_wraps_what_stood_there():
+    assert turned("optimiser=PolyakAverage").optimiser == PolyakAverage(Adam())
+    plain = defaults.classification(optimiser=Sgd(learning_rate=0.3))
+    assert turned("optimiser=MovingAverage", recipe=plain).optimiser == MovingAverage(Sgd(learning_rate=0.3))
+
+
+def test_knobs_that_fit_only_together_are_set_together():
+    recipe = turned("split.valid=0.85", "split.test=0.1")  # 0.85 beside the default 0.2 would leave nothing
+    assert (recipe.split.valid, recipe.split.test) == (0.85, 0.1)
+    with pytest.raises(RequestError, match="leave something to learn from"):
+        turned("split.valid=0.85")
+
+
+def test_the_later_value_holds():
+    assert float(turned("model.dropout=0.1", "model.dropout=0.3").model.dropout) == 0.3
+    assert turned("optimiser=Sgd", "optimiser=HeavyBall").optimiser == HeavyBall()
+
+
+def test_changes_lead_to_the_same_recipe_again():
+    texts = (
+        "optimiser.learning_rate=0.03",
+        "stopping=off",
+        "model.activation=TANH",
+        "model.widths=8,8",
+        "stopping.epochs=2",
+    )
+    resolved = resolve(RECIPES["classes"], [parse_assignment(text) for text in texts])
+    assert turned(*resolved.changes) == resolved.recipe
+    assert set(resolved.changes) == {
+        "optimiser.optimiser.learning_rate=0.03",
+        "stopping=Off",
+        "model.activation=Tanh",
+        "model.widths=8,8",
+        "stopping.epochs=2.0",
+    }
+
+
+def test_tables_mirror_paths():
+    table = {"optimiser": {"class": "Sgd", "learning_rate": 0.1}, "model": {"widths": [8, 4], "residual": True}}
+    recipe = resolve(RECIPES["classes"], flatten(table, "run.toml")).recipe
+    assert recipe.optimiser == Sgd(learning_rate=0.1)
+    assert (recipe.model.widths, recipe.model.residual) == ((8, 4), True)
+
+
+def test_every_part_can_become_any_other_of_its_kind():
+    from gradwise.cli.options.assignments import _classes
+
+    # One needs its steps, one is what a population makes of an `Mlp`, one wraps a criterion that has no target.
+    only_in_python = {"Chain", "PaddedMlp", "Probed"}
+    made = 0
+    for path, part in parts(RECIPES["classes"]):
+        for name, kind in _classes(part).items():
+            if name not in only_in_python:
+                assert type(get(turned(f"{path}={name}"), path)) is kind
+                made += 1
+    assert made > 60
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("optimiser.learning_rat=1", "Did you mean 'optimiser.learning_rate'?"),
+        ("learning_rate=1", "Did you mean 'optimiser.learning_rate'?"),
+        ("model.activations=tanh", "Did you mean 'model.activation'?"),
+        ("optimiser.momentum=0.9", "there is no knob `optimiser.momentum`"),
+        ("optimiser=Sdg", "Did you mean 'Sgd'?"),
+        ("optimiser=Tanh", "there is no 'Tanh'"),
+        ("model.activation=AbstractActivation", "there is no"),
+        ("model=BuiltModel", "there is no 'BuiltModel'"),
+        ("scaler=Chain", "Chain needs `steps`"),
+        ("model.widths=a,b", "whole numbers separated by commas"),
+        ("model.widths=1.5", "whole numbers separated by commas"),
+        ("model.widths=0", "`Mlp.widths` must be whole numbers of at least 1"),
+        ("batches.size=1.5", "needs a whole number; got '1.5'"),
+        ("batches.size=0", "`Reshuffled.size` must lie in [1, inf); got 0"),
+        ("optimiser.learning_rate=-1", "`Adam.learning_rate` must lie in (0, inf); got -1"),
+        ("optimiser.learning_rate=nan", "must lie in"),
+        ("optimiser.learning_rate=fast", "needs a number; got 'fast'. Default: "),
+        ("model.residual=maybe", "needs true or false"),
+        ("criterion.loss.score_by=luck", "must be one of 'error', 'loss'"),
+        ("optimiser.learning_rate", "write it as path=value"),
+        ("=1", "write it as path=value"),
+    ],
+)
+def test_mistakes_are_named(text, words):
+    with pytest.raises(RequestError) as caught:
+        turned(text)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("optimiser", 3, "needs the name of a class"),
+        ("optimiser.learning_rate", True, "needs a number"),
+        ("optimiser.learning_rate", 10**400, "needs a number"),
+        ("model.widths", ["a"], "whole numbers"),
+        ("criterion.loss.score_by", 1, "needs text"),
+        ("model.residual", 2, "needs true or false"),
+    ],
+)
+def test_values_of_a_file_are_checked_too(path, value, words):
+    with pytest.raises(RequestError, match=words) as caught:
+        resolve(RECIPES["classes"], [Assignment(path, value, "run.toml")])
+    assert str(caught.value).startswith(f"run.toml {path}")

@@ -1,0 +1,84 @@
+import pytest
+
+from gradwise import defaults
+from gradwise.cli.options.ranges import build_space, written_ranges
+from gradwise.models.activations import Rectifier, Tanh
+from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.optimisers.first_order.sgd import HeavyBall
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.paths import replace
+from gradwise.specs.priors import Choice, LogUniform, Uniform
+
+RECIPE = defaults.classification()
+RATE = "optimiser.optimiser.learning_rate"
+
+
+def build(recipe=RECIPE, **how):
+    return build_space(recipe, **{"written": {}, "asked": {}, "fixed": (), "turned": (), **how})
+
+
+def test_without_a_word_the_space_is_the_recommended_one():
+    assert build() == defaults.search_space(RECIPE)
+
+
+def test_what_is_set_is_not_searched():
+    assert build(fixed=["model.widths", RATE]).paths == ("model.dropout", "criterion.penalties.0.coefficient")
+    exchanged = replace(RECIPE, "optimiser", HeavyBall())
+    assert "optimiser.learning_rate" in build(exchanged, fixed=["optimiser"]).paths  # a part's own knobs still are
+
+
+def test_a_range_changes_a_dimension_in_its_place_or_adds_one():
+    space = build(asked={"optimiser.learning_rate": "log(1e-3, 1e-2)", "model.activation": "choice(tanh, Rectifier)"})
+    assert space[RATE].prior == LogUniform(1e-3, 1e-2)
+    assert space["model.activation"].prior == Choice((Tanh(), Rectifier()))
+    assert space.paths == ("model.activation", *defaults.search_space(RECIPE).paths)  # parts come first
+
+
+def test_a_knob_may_belong_to_one_of_several_parts():
+    asked = {"optimiser.momentum": "uniform(0, 0.99)", "optimiser": "choice(HeavyBall, Adam)"}
+    recipe = replace(RECIPE, "optimiser", Adam())
+    space = build(recipe, asked=asked)
+    assert space.paths[0] == "optimiser"
+    assert space["optimiser.momentum"].prior == Uniform(0, 0.99)
+    assert "optimiser.momentum" in space.values(space.recipe_at(dict.fromkeys(space.paths, 0.1)))
+    assert "optimiser.momentum" not in space.values(space.recipe_at(dict.fromkeys(space.paths, 0.9)))
+
+
+def test_a_study_file_s_ranges_are_the_whole_space_and_come_back():
+    written = {"model.widths.count": "choice(1, 2)", "model.widths.each": "integers(4, 8)", RATE: "log(0.001, 0.1)"}
+    space = build(written=written, source="study.toml")
+    assert written_ranges(space) == written
+    assert build(written=written, turned=["model.widths"]).paths == (RATE,)
+
+
+def test_equal_requests_in_another_order_are_equal_spaces():
+    asked = {"model.activation": "choice(Tanh, Rectifier)", "batches.size": "choice(16, 32)"}
+    assert build(asked=asked) == build(asked=dict(reversed(asked.items())))
+    assert build(asked=asked) == build(written=written_ranges(build(asked=asked)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"optimiser.learning_rat": "log(1, 2)"}, "Did you mean 'optimiser.learning_rate'?"),
+        ({"optimiser.learning_rate": "log(1, 2"}, "--range optimiser.learning_rate: 'log(1, 2' is no range"),
+        ({"optimiser.learning_rate": "uniform(-1, 2)"}, "may lie in [0, inf]"),
+        ({"model.activation": "choice(Tan, Rectifier)"}, "--range model.activation: there is no 'Tan'."),
+        ({"batches.size": "choice(0, 4)"}, "0 is no value of it: `Reshuffled.size` must lie in [1, inf)"),
+        ({"model.widths.count": "log(few, many)"}, "'few' is no number"),
+        ({"model.activation": "log(1, 2)"}, "--range model.activation: is a part"),
+        ({"batches.size": "log(16, 256)"}, "--range batches.size: takes whole numbers"),
+        ({"model.widths": "integers(16, 256)"}, "--range model.widths: holds several numbers"),
+        ({"model.widths": "choice([8], 4)"}, "--range model.widths: holds several numbers"),
+        ({"model.widths": "choice([8], [0])"}, "(0,) is no value of it"),
+    ],
+)
+def test_ranges_that_cannot_be_are_refused(asked, says):
+    with pytest.raises(RequestError) as caught:
+        build(asked=asked)
+    assert says in str(caught.value)
+
+
+def test_a_space_without_a_knob_is_refused():
+    with pytest.raises(RequestError, match="no trial is possible: every knob is set"):
+        build(fixed=["model.widths", RATE, "model.dropout", "criterion.penalties.0.coefficient"])

@@ -1,0 +1,45 @@
+"""Times to a target, and where two methods take the same one."""
+
+import math
+
+import numpy as np
+import pytest
+
+from gradwise.evaluation.break_even import break_even, time_to
+from gradwise.runtime.errors import RequestError
+
+
+def test_the_time_to_a_target_lies_on_the_line_between_two_points() -> None:
+    assert time_to([0.0, 1.0, 3.0], [1.0, 0.6, 0.2], 0.4) == pytest.approx(2.0)
+    assert time_to([0.0, 1.0], [0.3, 0.2], 0.3) == 0.0
+    assert time_to([0.0, 1.0], [0.3, 0.2], 0.1) == math.inf
+    assert time_to([0.0, 1.0, 2.0], [math.inf, 0.1, 0.0], 0.1) == 1.0
+    with pytest.raises(RequestError, match="one time for each error; got 2 and 1"):
+        time_to([0.0, 1.0], [1.0], 0.5)
+
+
+def test_power_laws_cross_where_they_are_equal() -> None:
+    """n^0.3 against n / 1000: equal at n = 1000^(1/0.7)."""
+    sizes = np.geomspace(100, 1e6, 9)
+    found = break_even(sizes, sizes**0.3, sizes / 1000)
+    assert found.examples == pytest.approx(1000 ** (1 / 0.7), rel=1e-9)
+    assert (found.below, found.above) == ("batch", "stochastic")
+    assert str(found) == "batch is faster below about 19,307 examples, stochastic above"
+
+
+def test_one_that_never_arrives_loses_and_one_that_always_wins_is_named() -> None:
+    found = break_even([1, 10, 100], [1.0, 1.0, 1.0], [0.5, 2.0, math.inf], names=("a", "b"))
+    assert 1 < found.examples < 10
+    assert found.above == "a"
+    always = break_even([1, 10], [1.0, 1.0], [2.0, 3.0], names=("a", "b"))
+    assert math.isnan(always.examples)
+    assert str(always) == "a is faster at every size that was tried"
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(RequestError, match="neither method reached the target"):
+        break_even([1, 2], [math.inf] * 2, [math.inf] * 2)
+    with pytest.raises(RequestError, match="must rise"):
+        break_even([2, 1], [1, 1], [2, 2])
+    with pytest.raises(RequestError, match="each number of examples"):
+        break_even([1, 2], [1], [2, 2])

@@ -1,0 +1,202 @@
+"""Metrics against scikit-learn's, and intervals against their formulas."""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics as oracle
+
+from gradwise.evaluation.metrics import HIGHER_IS_BETTER, METRICS, check_metric, interval, measure, wilson
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.dataset import Classes, Labels, Numbers
+
+N = 211
+
+
+def _weights(kind: str) -> np.ndarray | None:
+    draw = np.random.default_rng(7)
+    return {"none": None, "random": draw.random(N), "zeros": draw.integers(0, 3, N).astype(float)}[kind]
+
+
+def _probabilities(width: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(width)
+    targets = draw.integers(0, width, N)
+    raw = draw.random((N, width)) + np.eye(width)[targets] * 0.6
+    raw = np.round(raw, 2)  # so that there are ties
+    return raw / raw.sum(1, keepdims=True), targets
+
+
+@pytest.mark.parametrize("kind", ["none", "random", "zeros"])
+@pytest.mark.parametrize("width", [2, 3, 5])
+def test_metrics_of_classes_equal_scikit_learns(width: int, kind: str) -> None:
+    probabilities, targets = _probabilities(width)
+    weights = _weights(kind)
+    got = measure(Classes(np.arange(width)), probabilities, targets, weights)
+    chosen = probabilities.argmax(1)
+    labels = np.arange(width)
+    if width == 2:
+        auc = oracle.roc_auc_score(targets, probabilities[:, 1], sample_weight=weights)
+    else:
+        auc = oracle.roc_auc_score(targets, probabilities, multi_class="ovr", sample_weight=weights)
+    expected = {
+        "error_rate": 1 - oracle.accuracy_score(targets, chosen, sample_weight=weights),
+        "balanced_error_rate": 1 - oracle.balanced_accuracy_score(targets, chosen, sample_weight=weights),
+        "log_loss": oracle.log_loss(targets, probabilities, labels=labels, sample_weight=weights),
+        "auc": auc,
+    }
+    assert got == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["none", "random", "zeros"])
+def test_metrics_of_labels_equal_scikit_learns(kind: str) -> None:
+    draw = np.random.default_rng(0)
+    targets = draw.integers(0, 2, (N, 3)).astype(float)
+    probabilities = np.clip(np.round(0.5 * targets + 0.6 * draw.random((N, 3)), 2), 0.01, 0.99)
+    weights = _weights(kind)
+    got = measure(Labels(("a", "b", "c")), probabilities, targets, weights)
+    chosen = probabilities > 0.5
+    each = range(3)
+    expected = {
+        "error_rate": np.mean(
+            [1 - oracle.accuracy_score(targets[:, k], chosen[:, k], sample_weight=weights) for k in each]
+        ),
+        "subset_error_rate": 1 - oracle.accuracy_score(targets, chosen, sample_weight=weights),
+        "log_loss": np.mean([oracle.log_loss(targets[:, k], probabilities[:, k], sample_weight=weights) for k in each]),
+        "auc": oracle.roc_auc_score(targets, probabilities, average="macro", sample_weight=weights),
+    }
+    assert got == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["none", "random", "zeros"])
+@pytest.mark.parametrize("width", [1, 3])
+def test_metrics_of_numbers_equal_scikit_learns(width: int, kind: str) -> None:
+    draw = np.random.default_rng(width)
+    targets = draw.normal(size=(N, width)) * np.arange(1, width + 1)
+    predictions = targets + draw.normal(size=(N, width)) * 0.3
+    weights = _weights(kind)
+    got = measure(Numbers(tuple("abc"[:width])), predictions, targets, weights)
+    expected = {
+        "rmse": math.sqrt(oracle.mean_squared_error(targets, predictions, sample_weight=weights)),
+        "mae": oracle.mean_absolute_error(targets, predictions, sample_weight=weights),
+        "r2": oracle.r2_score(targets, predictions, sample_weight=weights),
+    }
+    assert got == pytest.approx(expected, rel=1e-9)
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(0, 3)), min_size=2, max_size=30
+    )
+)
+def test_auc_is_the_share_of_pairs_in_order(rows: list[tuple[bool, float, int]]) -> None:
+    targets, scores, weights = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    if weights.sum() == 0:
+        weights = np.ones(len(weights))
+    good = total = 0.0
+    for i in np.flatnonzero(targets == 1):
+        for j in np.flatnonzero(targets == 0):
+            share = weights[i] * weights[j]
+            good += share * ((scores[i] > scores[j]) + 0.5 * (scores[i] == scores[j]))
+            total += share
+    probabilities = np.stack([1 - scores, scores], axis=1)
+    got = measure(Classes(np.arange(2)), probabilities, targets.astype(int), weights)["auc"]
+    assert got == pytest.approx(good / total if total else math.nan, nan_ok=True)
+
+
+def test_probabilities_of_zero_give_a_large_but_finite_loss() -> None:
+    got = measure(Classes(np.arange(2)), np.array([[1.0, 0.0]]), np.array([1]), None)
+    assert 80 < got["log_loss"] < 100
+    assert math.isnan(got["auc"])
+
+
+def test_what_cannot_be_measured_is_not_a_number() -> None:
+    for task in (Classes(np.arange(2)), Labels(("a",)), Numbers()):
+        empty = measure(task, np.zeros((0, task.outputs)), np.zeros(0, int), None)
+        assert set(empty) == set(METRICS[task.kind])
+        assert all(math.isnan(value) for value in empty.values())
+    constant = measure(Numbers(), np.ones((3, 1)), np.ones((3, 1)), None)
+    assert (constant["rmse"], constant["mae"]) == (0.0, 0.0)
+    assert math.isnan(constant["r2"])
+
+
+def test_weights_that_are_all_zero_count_for_nothing() -> None:
+    probabilities, targets = _probabilities(3)
+    task = Classes(np.arange(3))
+    assert measure(task, probabilities, targets, np.zeros(N)) == measure(task, probabilities, targets, None)
+
+
+@pytest.mark.parametrize(("errors", "count"), [(0, 1), (0, 50), (3, 50), (25, 50), (50, 50), (7, 1000)])
+def test_wilson_solves_its_equation(errors: int, count: int) -> None:
+    # Wilson's ends are the rates p at which the observed rate lies exactly z standard errors of p away.
+    low, high = wilson(errors, count)
+    rate = errors / count
+    for end in (low, high):
+        assert (rate - end) ** 2 == pytest.approx(1.96**2 * end * (1 - end) / count, abs=1e-12)
+    assert 0 <= low <= rate <= high <= 1
+
+
+def test_wilson_of_nothing_is_everything() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_wilson_equals_scipys() -> None:
+    for errors, count in ((3, 50), (0, 10), (9, 10)):
+        found = stats.binomtest(errors, count).proportion_ci(0.95, method="wilson")
+        assert wilson(errors, count, z=stats.norm.ppf(0.975)) == pytest.approx((found.low, found.high), abs=1e-12)
+
+
+def test_the_interval_of_an_error_rate_is_wilsons() -> None:
+    probabilities, targets = _probabilities(3)
+    errors = int((probabilities.argmax(1) != targets).sum())
+    assert interval("error_rate", Classes(np.arange(3)), probabilities, targets) == wilson(errors, N)
+
+
+def test_the_bootstrap_gives_the_width_that_theory_gives() -> None:
+    draw = np.random.default_rng(1)
+    targets = draw.normal(size=(400, 1))
+    predictions = targets + draw.normal(size=(400, 1))
+    low, high = interval("mae", Numbers(), predictions, targets)
+    errors = np.abs(predictions - targets)
+    half = 1.96 * errors.std() / math.sqrt(400)
+    assert (high - low) / 2 == pytest.approx(half, rel=0.15)
+    assert low < errors.mean() < high
+    assert interval("mae", Numbers(), predictions, targets) == (low, high)  # the same resamples every time
+
+
+@pytest.mark.parametrize("kind", ["none", "zeros"])
+@pytest.mark.parametrize("name", METRICS["classes"])
+def test_every_metric_has_an_interval_around_it(name: str, kind: str) -> None:
+    probabilities, targets = _probabilities(3)
+    weights = _weights(kind)
+    low, high = interval(name, Classes(np.arange(3)), probabilities, targets, weights)
+    assert low < measure(Classes(np.arange(3)), probabilities, targets, weights)[name] < high
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "predictions", "targets"),
+    [
+        ("auc", Classes(np.arange(2)), np.full((5, 2), 0.5), np.zeros(5, int)),
+        ("r2", Numbers(), np.ones((1, 1)), np.ones((1, 1))),
+        ("rmse", Numbers(), np.zeros((0, 1)), np.zeros((0, 1))),
+    ],
+)
+def test_where_nothing_can_be_measured_there_is_no_interval(
+    name: str, task: Any, predictions: Any, targets: Any
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert all(math.isnan(end) for end in interval(name, task, predictions, targets))
+
+
+def test_names_are_checked_against_the_task() -> None:
+    assert check_metric("auc", "classes") == "auc"
+    with pytest.raises(RequestError, match=r"`rmse` does not measure classes"):
+        check_metric("rmse", "classes")
+    with pytest.raises(RequestError, match=r"Did you mean 'log_loss'"):
+        check_metric("logloss", "labels")
+    assert {name for names in METRICS.values() for name in names} >= HIGHER_IS_BETTER

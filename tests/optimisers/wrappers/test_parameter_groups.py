@@ -1,0 +1,149 @@
+"""Knobs per layer and per kind of parameter (row C10)."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from gradwise.optimisers.adaptive.adam import Adam, AdamW
+from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
+from gradwise.optimisers.first_order.schedules import SelfTimed
+from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
+from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.contracts import AbstractAsking, AbstractOptimiser
+from gradwise.specs.paths import named_leaves
+
+LAYER = {"weight": jnp.asarray([[1.0, 2.0]]), "bias": jnp.asarray([3.0])}
+START = {
+    "layers": (LAYER, {"weight": jnp.asarray([[4.0]]), "bias": jnp.asarray([5.0])}),
+    "output": {"weight": jnp.ones(2)},
+}
+NAMES = [name for name, _ in named_leaves(START)]
+
+
+@eqx.filter_jit
+def run(optimiser: AbstractOptimiser, updates: int = 8):
+    """All points, judged points and rates; the gradient is the point itself."""
+
+    def body(carry, _):
+        point, state = carry
+        value = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(point)) / 2
+        moves, state = optimiser.build().update(point, state, point, value=value)
+        point = optax.apply_updates(point, moves)
+        return (point, state), (point, optimiser.judged(point, state), optimiser.rate(state))
+
+    return jax.lax.scan(body, (START, optimiser.build().init(START)), None, length=updates)[1]
+
+
+def leaves(tree) -> dict[str, np.ndarray]:
+    return {name: np.asarray(leaf) for name, leaf in named_leaves(tree)}
+
+
+def test_each_group_has_its_own_rate_and_the_first_match_wins() -> None:
+    groups = (Group("layers.0.*", Sgd(0.1)), Group("*.bias", Sgd(0.02)))
+    points, _, rates = run(Grouped(Sgd(0.01), groups=groups))
+    expected = {
+        "layers.0.weight": 0.1,
+        "layers.0.bias": 0.1,  # both groups match: the first takes it
+        "layers.1.weight": 0.01,
+        "layers.1.bias": 0.02,
+        "output.weight": 0.01,
+    }
+    assert sorted(expected) == sorted(NAMES)
+    for name, found in leaves(points).items():
+        np.testing.assert_allclose(found[-1], leaves(START)[name] * (1 - expected[name]) ** 8, rtol=1e-5, err_msg=name)
+    np.testing.assert_allclose(rates, 0.01, rtol=1e-6)  # the base optimiser's
+
+
+def test_groups_may_follow_different_rules() -> None:
+    """Each group moves as it would under its optimiser alone."""
+    groups = (Group("*.bias", HeavyBall(0.05)), Group("output.*", AdamW(0.1, decay=0.2)))
+    mixed = leaves(run(Grouped(Adam(0.03), groups=groups))[0])
+    alone = {
+        "bias": leaves(run(HeavyBall(0.05))[0]),
+        "output": leaves(run(AdamW(0.1, decay=0.2))[0]),
+        "base": leaves(run(Adam(0.03))[0]),
+    }
+    for name, found in mixed.items():
+        whose = "bias" if name.endswith("bias") else "output" if name.startswith("output") else "base"
+        np.testing.assert_allclose(found, alone[whose][name], rtol=1e-5, err_msg=name)
+
+
+def test_an_average_inside_a_group_is_judged_there() -> None:
+    """The biases are averaged, the others stand as they are; and the other way round."""
+    for base, group, averaged in (
+        (Sgd(0.1), PolyakAverage(Sgd(0.1)), lambda name: name.endswith("bias")),
+        (MovingAverage(Sgd(0.1), decay=0.99), Sgd(0.1), lambda name: not name.endswith("bias")),
+    ):
+        points, judged, rates = run(Grouped(base, groups=(Group("*.bias", group),)))
+        for name, found in leaves(judged).items():
+            seen = leaves(points)[name]
+            means = np.cumsum(seen, 0) / np.arange(1, 9).reshape(-1, *[1] * (seen.ndim - 1))
+            np.testing.assert_allclose(found, means if averaged(name) else seen, rtol=1e-5, err_msg=name)
+        np.testing.assert_allclose(rates, 0.1, rtol=1e-6)
+
+
+def test_an_average_around_groups_takes_in_all_of_them() -> None:
+    points, judged, rates = run(PolyakAverage(Grouped(Sgd(0.1), groups=(Group("*.bias", Sgd(0.3)),))))
+    for name, found in leaves(judged).items():
+        np.testing.assert_allclose(found[-1], leaves(points)[name].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(rates, 0.1, rtol=1e-6)
+
+
+def test_the_criterion_reaches_the_schedules_of_groups() -> None:
+    """A self-timed schedule sees the training criterion through the groups: at a rate of 1e-6 nothing improves."""
+    still = Sgd(1e-6, schedule=SelfTimed(window_updates=2.0))
+    rates = run(Grouped(still, groups=(Group("*.bias", Sgd(1e-6)),)))[2]
+    np.testing.assert_allclose(rates, 1e-6 * np.asarray([1, 1, 1, 1, 3 / 4, 3 / 5, 3 / 6, 3 / 7]), rtol=1e-5)
+
+
+def test_a_group_that_matches_nothing_is_refused_with_the_paths() -> None:
+    with pytest.raises(RequestError, match=r"no parameter matches the group `layer\.\*`.*layers\.0\.bias") as refusal:
+        run(Grouped(Sgd(), groups=(Group("layer.*", Sgd()),)))
+    assert "\n" not in str(refusal.value)
+    assert all(name in str(refusal.value) for name in NAMES)
+
+
+def test_groups_may_take_everything() -> None:
+    points, judged, _ = run(Grouped(Sgd(0.5), groups=(Group("*", Sgd(0.1)),)))
+    for name, found in leaves(points).items():
+        np.testing.assert_allclose(found[-1], leaves(START)[name] * 0.9**8, rtol=1e-5)
+        np.testing.assert_array_equal(leaves(judged)[name], found)
+
+
+class Asking(AbstractAsking):
+    """An optimiser that reads the objective."""
+
+    def build(self) -> optax.GradientTransformationExtraArgs:
+        return optax.with_extra_args_support(optax.sgd(0.1))
+
+    def judged(self, parameters, state):
+        return parameters
+
+    def rate(self, state):
+        return jnp.asarray(0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda: Grouped(Asking(), groups=(Group("*.bias", Sgd()),)), "base"),
+        (lambda: Grouped(Sgd(), groups=(Group("*.bias", Asking()),)), "groups.0.optimiser"),
+        (lambda: Grouped(Sgd(), groups=(Group("*.bias", PolyakAverage(Asking())),)), "groups.0.optimiser.optimiser"),
+    ],
+    ids=["base", "group", "inside an average"],
+)
+def test_an_optimiser_that_asks_has_no_group_of_its_own(make, path: str) -> None:
+    """It speaks of all parameters at once, and a group sees some."""
+    with pytest.raises(RequestError, match=rf"`Grouped\.{path}` is Asking.*all parameters at once") as refusal:
+        make()
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_average_may_stand_around_an_optimiser_that_asks() -> None:
+    points, judged, _ = run(PolyakAverage(Asking()))
+    for name, found in leaves(judged).items():
+        np.testing.assert_allclose(found[-1], leaves(points)[name].mean(0), rtol=1e-5)

@@ -1,0 +1,20 @@
+"""Messages for the person who made the mistake."""
+
+import pytest
+
+from gradwise.runtime.errors import RequestError, WorkError, nearest
+
+
+def test_nearest_names_the_close_one() -> None:
+    assert nearest("learning_rat", ["learning_rate", "momentum"]) == " Did you mean 'learning_rate'?"
+
+
+def test_nearest_lists_a_few_and_says_nothing_of_many() -> None:
+    assert nearest("zzz", ["alpha", "beta"]) == " It is one of: alpha, beta."
+    assert nearest("zzz", [f"name{number}" for number in range(13)]) == ""
+    assert nearest("zzz", []) == ""
+
+
+@pytest.mark.parametrize(("error", "parent"), [(RequestError, ValueError), (WorkError, RuntimeError)])
+def test_each_error_is_also_the_ordinary_kind(error: type[Exception], parent: type[Exception]) -> None:
+    assert issubclass(error, parent)

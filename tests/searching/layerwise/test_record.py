@@ -1,0 +1,46 @@
+"""The record of Algorithm 1: its best network, measured as `fit` measures."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gradwise import defaults
+from gradwise.data.batches import Reshuffled
+from gradwise.data.scaling import UnitRange
+from gradwise.models.mlp import Mlp
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.pretraining.layer_learners import learner
+from gradwise.runtime import keys
+from gradwise.searching.layerwise.algorithm import layerwise
+from gradwise.searching.layerwise.record import record_of, told_of
+from gradwise.specs.dataset import Classes, Dataset
+from gradwise.training.stopping import Off
+
+
+def test_the_best_network_is_measured_on_every_part_and_unlabelled_rows_serve_its_layers() -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    targets = digits.target[:300].copy()
+    targets[::3] = -1
+    data = Dataset(digits.data[:300], targets, Classes(np.arange(10)))
+    parts = {"optimiser": Sgd(learning_rate=0.1), "batches": Reshuffled(size=20), "stopping": Off(epochs=3.0)}
+    level = dataclasses.replace(learner("denoising", 8), **parts)
+    tuning = defaults.classification(scaler=UnitRange(together=True), model=Mlp(widths=(), dropout=0.0), **parts)
+    key = keys.from_seed(1)
+    found = layerwise([[level]], [tuning], data, keep=1, key=key)
+    result = record_of(found, data, key=key)
+    assert result.metrics["valid"]["error_rate"] == pytest.approx(found.best.score, abs=1e-6)
+    assert result.data["rows"] == {"train": 120, "valid": 40, "test": 40}
+    rows = found.parts["test"]
+    assert rows is not None
+    wrong = result.predictor.predict(rows.inputs).argmax(1) != rows.targets
+    assert result.test == pytest.approx(wrong.mean())
+    assert result.test_interval[0] <= result.test <= result.test_interval[1]
+    assert result.recipe.model.mlp.widths == (8,)
+    assert result.history["age_examples"][-1] == result.outcome.age_examples == 360
+    told = told_of(found)
+    assert [one["level"] for one in told["trainings"]] == [1, 2]
+    # The layer saw all 220 rows that may be learned from, labelled or not; the fine-tuning 120.
+    assert [one["age_examples"] for one in told["trainings"]] == [660, 360]

@@ -1,0 +1,108 @@
+"""Who trains, in a word; nobody is hired in vain."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import pytest
+
+from gradwise.runtime.errors import RequestError
+from gradwise.searching.running import executor_choice
+from gradwise.searching.running.evaluation_data import Ground
+from gradwise.searching.running.executor_choice import hire, varying
+from gradwise.searching.running.executors import Here
+from gradwise.searching.running.slots import Given, Measured
+from gradwise.specs.priors import LogUniform, Uniform, ZeroOr
+from gradwise.specs.search_space import Space, dimension
+from tests.searching import tiny
+
+
+@pytest.fixture(scope="module")
+def ground() -> Ground:
+    return tiny.ground()
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    recipe = tiny.recipe()
+    rate = dimension(recipe, "optimiser.learning_rate", LogUniform(1e-3, 1.0))
+    return Space(recipe, (rate, dimension(recipe, "model.dropout", ZeroOr(Uniform(0.1, 0.5)))))
+
+
+@dataclasses.dataclass
+class Hired:
+    """Stands for worker processes."""
+
+    ground: Ground
+    count: int
+    slots: Any
+    varying: tuple[str, ...]
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three cores, and workers that are no processes."""
+    monkeypatch.setattr(executor_choice, "_cores", lambda: 3)
+    monkeypatch.setattr(executor_choice, "Workers", Hired)
+
+
+def test_nobody_named_is_a_worker_for_each_core(ground: Ground, space: Space, cores: None) -> None:
+    hired: Any = hire(None, ground, space)
+    assert isinstance(hired, Hired)
+    assert (hired.count, hired.varying) == (3, ("model.dropout",))
+    assert isinstance(hired.slots, Measured)
+    assert hired.ground is ground
+
+
+def test_one_core_is_this_process(ground: Ground, space: Space, cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor_choice, "_cores", lambda: 1)
+    assert isinstance(hire(None, ground, space), Here)
+
+
+def test_an_accelerator_is_this_process(
+    ground: Ground, space: Space, cores: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for word in (None, "gpu"):
+        assert isinstance(hire(word, ground, space), Here)
+
+
+@pytest.mark.parametrize(("word", "count"), [("workers", 3), ("workers:5", 5), (" Workers:1 ", 1), ("cpu", 3)])
+def test_workers_are_counted(ground: Ground, space: Space, cores: None, word: str, count: int) -> None:
+    hired: Any = hire(word, ground, space, slots=Given(2))
+    assert (hired.count, hired.slots.count) == (count, 2)
+
+
+def test_here_is_here(ground: Ground, space: Space, cores: None) -> None:
+    hired = hire("here", ground, space, slots=Given(2))
+    assert isinstance(hired, Here)
+    assert isinstance(hired.crew.slots, Given)
+
+
+def test_what_cannot_travel_is_trained_here(ground: Ground, space: Space, cores: None) -> None:
+    """A part that was defined in the script itself, or a function: other processes cannot import it."""
+    own = type("Own", (tiny.Linear,), {"__module__": "__main__"})
+    for part in ({"model": own()}, {"criterion": lambda model, batch, key: 0.0}):
+        stranger = Space(dataclasses.replace(space.recipe, **part), space.dimensions[:1])
+        assert isinstance(hire(None, ground, stranger), Here)
+    known = Space(dataclasses.replace(space.recipe, model=tiny.Linear()), space.dimensions[:1])
+    assert isinstance(hire(None, ground, known), Hired)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("workers:0", "`workers:0` is nobody"),
+        ("worker", "`worker` is nobody who trains: here, cpu, gpu, workers:N, ray or ray://host:port"),
+        ("workers:-1", "`workers:-1` is nobody who trains"),
+        ("gpu", "there is no GPU here that JAX can use"),
+    ],
+)
+def test_nobody_is_refused_in_one_line(ground: Ground, space: Space, cores: None, word: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said) as refusal:
+        hire(word, ground, space)
+    assert "\n" not in str(refusal.value)
+
+
+def test_varying_knobs_are_those_that_can_be_off(space: Space) -> None:
+    assert varying(space) == ("model.dropout",)

@@ -1,0 +1,270 @@
+"""Executors: the same numbers here and in workers, and no trial lost to a worker, a part or a process that dies."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradwise.criteria.supervised import Supervised
+from gradwise.models.mlp import Mlp
+from gradwise.runtime.errors import RequestError
+from gradwise.searching.running.cohort import Done, Job
+from gradwise.searching.running.device_runner import kind_of
+from gradwise.searching.running.evaluation_data import Ground
+from gradwise.searching.running.executors import AbstractExecutor, Here, Line, Workers, depth, one_core
+from gradwise.searching.running.jobs import run_jobs
+from tests.searching import tiny
+
+_LONG = 10**6  # epochs: more than any test waits for
+
+
+@pytest.fixture(scope="module")
+def ground() -> Ground:
+    return tiny.ground()
+
+
+@pytest.fixture(scope="module")
+def here(ground: Ground) -> Here:
+    return Here(ground)
+
+
+@pytest.fixture(scope="module")
+def workers(ground: Ground) -> Iterator[Workers]:
+    with Workers(ground, count=2) as workers:
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def wanted(here: Here) -> list[Done]:
+    return list(run_jobs(here, tiny.jobs(12)).values())
+
+
+@pytest.fixture(params=["here", "workers"])
+def executor(request: pytest.FixtureRequest) -> AbstractExecutor:
+    return request.getfixturevalue(request.param)
+
+
+def _collect(executor: AbstractExecutor, count: int) -> list[Done]:
+    """Everything that ends until so many did, without hiding what ends twice."""
+    found: list[Done] = []
+    end = time.monotonic() + 120
+    while len(found) < count and time.monotonic() < end:
+        found += executor.wait(1.0)
+    return found
+
+
+def test_workers_give_the_same_numbers_as_this_process(workers: Workers, wanted: list[Done]) -> None:
+    workers.submit(tiny.jobs(12))
+    assert workers.running == 12
+    found = _collect(workers, 12)
+    tiny.assert_same(found, wanted)
+    assert len({done.score for done in found}) > 1  # learning rates matter here: the comparison says something
+    assert workers.running == 0
+    assert workers.wait(5.0) == []
+
+
+def test_a_killed_worker_costs_no_trial(workers: Workers, wanted: list[Done]) -> None:
+    """SIGKILL in the middle of the work: every job ends once, with the numbers it would have had (row E16)."""
+    longer = [dataclasses.replace(job, number=100 + job.number) for job in tiny.jobs(4, epochs=1000)]
+    workers.submit([*longer, *tiny.jobs(12)])
+    found = _collect(workers, 1)
+    victim = max(workers.workers, key=lambda worker: len(worker.jobs))
+    assert victim.jobs
+    os.kill(victim.process.pid, signal.SIGKILL)
+    found += _collect(workers, 16 - len(found))
+    assert victim not in workers.workers
+    tiny.assert_same([done for done in found if done.number < 100], wanted)
+    assert sorted(done.number for done in found if done.number >= 100) == [100, 101, 102, 103]
+    assert workers.wait(0.2) == []
+
+
+def test_a_job_that_kills_its_workers_fails_alone(workers: Workers, wanted: list[Done]) -> None:
+    deadly = Job(50, tiny.recipe(model=tiny.Deadly(os.getpid())), 50)
+    workers.submit([*tiny.jobs(6), deadly, *tiny.jobs(6, start=6)])
+    found = _collect(workers, 13)
+    tiny.assert_same([done for done in found if done.number != 50], wanted)
+    (failed,) = [done for done in found if done.number == 50]
+    assert (failed.outcome, failed.reason) == ("failed", "its worker process died three times")
+
+
+def test_a_failed_job_costs_one_trial(executor: AbstractExecutor) -> None:
+    refused = Job(1, tiny.recipe(model=tiny.Refused()), 1)
+    broken = Job(2, tiny.recipe(criterion=Supervised(tiny.Broken())), 2)
+    found = run_jobs(executor, [*tiny.jobs(1), refused, broken, *tiny.jobs(2, start=3)])
+    assert {number: done.outcome for number, done in sorted(found.items())} == {
+        0: "finished",
+        1: "failed",
+        2: "failed",
+        3: "finished",
+        4: "finished",
+    }
+    assert found[1].reason.startswith("this model wants another number of inputs")
+    assert found[2].reason.startswith("ZeroDivisionError: a mistake in the user's own loss")
+
+
+def test_cut_returns_what_stood(executor: AbstractExecutor) -> None:
+    """The short job trains beside the long ones; when it ends they have been judged at least once."""
+    short = dataclasses.replace(tiny.jobs(1, epochs=_LONG)[0], examples=300)
+    executor.submit([short, *tiny.jobs(5, start=1, epochs=_LONG)])
+    (first,) = _collect(executor, 1)
+    assert (first.number, first.outcome) == (0, "finished")
+    cut = executor.cut("out_of_time")
+    assert cut
+    assert {done.number for done in cut} <= {1, 2, 3, 4, 5}
+    for done in cut:
+        assert done.outcome == "out_of_time"
+        assert done.score <= 1
+        assert 0 < done.best_age <= done.age_examples
+        assert done.network is not None
+    assert executor.running == 0
+    assert executor.wait(0.1) == []
+    assert run_jobs(executor, tiny.jobs(1))[0].outcome == "finished"  # it works on
+
+
+def test_a_worker_that_died_is_cut_too(workers: Workers) -> None:
+    workers.submit(tiny.jobs(4, epochs=_LONG))
+    workers.wait(0.0)
+    for worker in workers.workers:
+        os.kill(worker.process.pid, signal.SIGKILL)
+        worker.process.wait()
+    assert workers.cut("out_of_time") == []
+    assert len(run_jobs(workers, tiny.jobs(2))) == 2
+
+
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    """A parent that is killed has no time to end its workers: they notice, even while they train."""
+    script = (
+        "from tests.searching import tiny\n"
+        "from gradwise.searching.running.executors import Workers\n"
+        f"workers = Workers(tiny.ground(), count=2)\n"
+        f"workers.submit(tiny.jobs(4, epochs={_LONG}))\n"
+        "workers.wait(0.0)\n"
+        "print(*[worker.process.pid for worker in workers.workers], flush=True)\n"
+        "workers.wait(1000)\n"
+    )
+    paths = os.pathsep.join([str(Path(__file__).parents[3]), *[path for path in sys.path if path]])
+    environment = dict(os.environ, PYTHONPATH=paths, TMPDIR=str(tmp_path))
+    parent = subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True)
+    with parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        assert all(_lives(pid) for pid in pids)
+        parent.kill()
+    end = time.monotonic() + 15
+    while any(_lives(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(_lives(pid) for pid in pids)
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process runs; one that ended and was not yet asked about does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_what_cannot_travel_is_refused_before_any_trial(workers: Workers, here: Here) -> None:
+    own = type("Own", (tiny.Linear,), {"__module__": "__main__"})
+    with pytest.raises(RequestError, match="`Own` is defined in the script itself"):
+        workers.submit([Job(0, tiny.recipe(model=own()), 0)])
+    with pytest.raises(RequestError, match="a part of the recipe cannot travel"):
+        workers.submit([Job(0, tiny.recipe(criterion=lambda model, batch, key: 0.0), 0)])
+    assert workers.running == 0
+    assert run_jobs(here, [Job(0, tiny.recipe(model=own()), 0)])[0].outcome == "finished"
+
+
+def test_an_own_model_of_a_module_travels(workers: Workers) -> None:
+    done = run_jobs(workers, [Job(0, tiny.recipe(model=tiny.Linear()), 0)])[0]
+    assert done.outcome == "finished"
+    assert done.network.weight.shape == (3, 4)
+
+
+def test_room_is_what_is_free(workers: Workers, here: Here) -> None:
+    assert (here.room(looks_back=True), here.room(looks_back=False)) == (1, 4)
+    assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (2, 8)
+    workers.submit(tiny.jobs(3, epochs=_LONG))
+    assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (0, 5)
+    workers.wait(0.0)
+    assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (0, 5)
+    workers.cut("out_of_time")
+    assert workers.room(looks_back=True) == 2
+
+
+def test_no_workers_are_refused(ground: Ground) -> None:
+    with pytest.raises(RequestError, match="at least 1; got 0"):
+        Workers(ground, count=0)
+
+
+def test_a_process_for_one_core_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x")
+    environment = one_core()
+    assert environment["XLA_FLAGS"] == "--xla_dump_to=x --xla_cpu_multi_thread_eigen=false"
+    assert environment["JAX_PLATFORMS"] == "cpu"
+    assert environment["OMP_NUM_THREADS"] == "1"
+
+
+@dataclasses.dataclass
+class _Crew:
+    jobs: dict[int, Job] = dataclasses.field(default_factory=dict)
+    kinds: set[int] = dataclasses.field(default_factory=set)
+    accelerated: bool = False
+
+
+def _numbers(given: list[tuple[int, list[Job]]]) -> dict[int, list[int]]:
+    return {place: [job.number for job in jobs] for place, jobs in given}
+
+
+def _line(jobs: list[Job]) -> Line:
+    line = Line()
+    line.waiting.extend(jobs)
+    return line
+
+
+def test_jobs_of_a_kind_go_to_one_crew_unless_another_is_free() -> None:
+    wide: dict[str, Any] = {"model": Mlp(widths=(64,))}
+    kinds = [tiny.jobs(1)[0], tiny.jobs(1, start=1, **wide)[0], *tiny.jobs(2, start=2), *tiny.jobs(2, start=4, **wide)]
+    crews = [_Crew(), _Crew()]
+    assert _numbers(_line(kinds).hand(crews)) == {0: [0, 2, 3], 1: [1, 4, 5]}
+    knowing = _Crew(kinds={kind_of(kinds[0].recipe)})
+    assert _numbers(_line(tiny.jobs(2)).hand([_Crew(), knowing])) == {1: [0], 0: [1]}  # nobody idles
+    idle = [_Crew(), _Crew()]
+    assert {place: len(jobs) for place, jobs in _line(tiny.jobs(20)).hand(idle)} == {0: 4, 1: 4}
+
+
+def test_a_crew_holds_so_many_and_the_others_wait() -> None:
+    line = _line(tiny.jobs(10))
+    crews = [_Crew(), _Crew()]
+    line.hand(crews)
+    assert [len(crew.jobs) for crew in crews] == [4, 4]
+    assert len(line) == 2
+    assert line.hand(crews) == []
+    crews[1].jobs.clear()
+    assert _numbers(line.hand(crews)) == {1: [8, 9]}
+    assert depth(looks_back=True, accelerated=True) == 16
+
+
+def test_jobs_that_saw_two_deaths_are_tried_alone() -> None:
+    line = _line([])
+    some = tiny.jobs(3)
+    assert line.died(some) == []
+    assert _numbers(line.hand([_Crew()])) == {0: [0, 1, 2]}  # one death may be anything: again together
+    assert line.died(some) == []
+    crews = [_Crew(), _Crew(jobs={9: some[0]})]
+    assert _numbers(line.hand(crews)) == {0: [0]}  # the second is busy
+    line.waiting.extend(tiny.jobs(1, start=20))
+    assert line.hand(crews) == []  # nobody joins a suspect, and nobody else is fed while some wait
+    assert [done.number for done in line.died(crews[0].jobs.values())] == [0]
+    crews[0].jobs.clear()
+    assert _numbers(line.hand(crews)) == {0: [1]}
+    crews[0].jobs.clear()
+    assert _numbers(line.hand(crews)) == {0: [2], 1: [20]}
+    assert len(line) == 0

@@ -1,0 +1,175 @@
+"""Networks of a study as predictors: what they say is what they were judged by, and a committee of them is better."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gradwise.evaluation.metrics import measure
+from gradwise.runtime.errors import RequestError
+from gradwise.searching.running.evaluation_data import Ground
+from gradwise.searching.selection.committee_members import (
+    Scalers,
+    indistinct,
+    make_committee,
+    on_device,
+    scores_of,
+    setting_of,
+    together,
+)
+from gradwise.searching.storage.contenders import Kept
+from gradwise.specs.adapters import as_criterion
+from tests.searching.small_study import diabetes, digits, ground_of, recipe_at, run, run_folds
+
+SEEDS = 5
+
+
+@pytest.fixture(scope="module")
+def ground() -> Ground:
+    return ground_of(digits())
+
+
+@pytest.fixture(scope="module")
+def seeds(ground: Ground) -> list[Kept]:
+    return run(ground, [recipe_at()] * SEEDS)[1]
+
+
+def test_a_committee_beats_its_mean_member(ground: Ground, seeds: list[Kept]) -> None:
+    """On the test part: the log-loss by its convexity, before the committee's own temperature; here the error too."""
+    assert ground.test is not None
+    committee = dataclasses.replace(make_committee(seeds, ground), temperature=1.0)
+    assert len(committee.members) == SEEDS
+
+    def of(predictor: object, metric: str) -> float:
+        predictions = predictor.predict(ground.test.inputs)  # type: ignore[attr-defined, union-attr]
+        return measure(ground.test.task, predictions, ground.test.targets, None)[metric]  # type: ignore[union-attr]
+
+    alone = {name: float(np.mean([of(m, name) for m in committee.members])) for name in ("log_loss", "error_rate")}
+    assert of(committee, "log_loss") < alone["log_loss"]
+    assert of(committee, "error_rate") < alone["error_rate"]
+
+
+def test_a_member_is_what_was_judged(ground: Ground, seeds: list[Kept]) -> None:
+    """Its errors on the validation part are those that the search counted."""
+    committee = make_committee(seeds, ground)
+    for kept, member in zip(seeds, committee.members, strict=True):
+        wrong = member.predict(ground.valid.inputs).argmax(1) != ground.valid.targets
+        np.testing.assert_array_equal(wrong, kept.scores > 0.5)
+
+
+def test_the_temperature_is_fitted_on_validation_examples(ground: Ground, seeds: list[Kept]) -> None:
+    committee, judged, part = together(seeds, ground, Scalers(ground))
+    assert part is ground.valid
+    np.testing.assert_allclose(judged, committee.predict(ground.valid.inputs), rtol=1e-9)
+
+    def loss(temperature: float) -> float:
+        predictions = dataclasses.replace(committee, temperature=temperature).predict(part.inputs)
+        return measure(part.task, predictions, part.targets, None)["log_loss"]
+
+    best = committee.temperature
+    assert loss(best) <= min(loss(best * 1.05), loss(best / 1.05), loss(1.0))
+
+
+def test_scores_on_the_device_are_those_of_the_search(ground: Ground, seeds: list[Kept]) -> None:
+    """The function that scores the test part, asked about the validation part, says what the search said."""
+    swapped = dataclasses.replace(ground, test=ground.valid)
+    part = Scalers(swapped).test(seeds[0].recipe, seeds[0].variants[0])
+    criterion = on_device(as_criterion(seeds[0].recipe.criterion))
+    for kept in seeds:
+        np.testing.assert_array_equal(scores_of(criterion, on_device(kept.networks[0]), part), kept.scores)
+
+
+def test_scores_are_counted_by_their_weights(seeds: list[Kept]) -> None:
+    ground = ground_of(digits(), metric="balanced_error_rate")
+    assert ground.test is not None
+    scalers = Scalers(ground)
+    kept = seeds[0]
+    scores = scores_of(
+        on_device(as_criterion(kept.recipe.criterion)),
+        on_device(kept.networks[0]),
+        scalers.test(kept.recipe, kept.variants[0]),
+    )
+    predictions = make_committee(seeds[:1], ground).predict(ground.test.inputs)
+    balanced = measure(ground.test.task, predictions, ground.test.targets, None)["balanced_error_rate"]
+    assert scores.mean() == pytest.approx(balanced, rel=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "word"), [("bagging", "bag"), ("inputs", "inputs")])
+def test_bags_and_input_subsets_are_committees_too(ground: Ground, kind: str, word: str) -> None:
+    variants = [(word, 0), (word, 1)]
+    kept = run(ground, [recipe_at()] * 2, variants=variants)[1]
+    committee = make_committee(kept, ground, kind)
+    for one, member in zip(kept, committee.members, strict=True):
+        wrong = member.predict(ground.valid.inputs).argmax(1) != ground.valid.targets
+        np.testing.assert_array_equal(wrong, one.scores > 0.5)
+    if kind == "inputs":
+        row = ground.valid.inputs[:1] + 0.0
+        hidden = np.flatnonzero(committee.members[0].scaler.seen == 0)  # type: ignore[attr-defined]
+        assert len(hidden) == 64 - round(0.7 * 64)
+        other = row.copy()
+        other[:, hidden] += 5.0
+        np.testing.assert_array_equal(committee.members[0].predict(other), committee.members[0].predict(row))
+        assert not np.array_equal(committee.members[1].predict(other), committee.members[1].predict(row))
+
+
+def test_with_folds_each_example_is_judged_by_the_network_that_did_not_see_it() -> None:
+    ground = ground_of(digits(200), folds=2)
+    kept = run_folds(ground, recipe_at(), 0)[1]
+    committee, judged, part = together([kept], ground, Scalers(ground))
+    assert len(committee.members) == 2
+    assert part is ground.pool
+    mean = np.empty_like(judged)
+    for member, variant in zip(committee.members, kept.variants, strict=True):
+        rows = ground.judged_rows(variant)
+        mean[rows] = member.predict(ground.pool.inputs[rows])
+    np.testing.assert_allclose(judged, committee.tempered(mean), rtol=1e-9)
+    np.testing.assert_array_equal(judged.argmax(1) != ground.pool.targets, kept.scores > 0.5)
+
+
+def _judged(kept: Kept, number: int, rate: float, wrong: int, count: int = 400) -> Kept:
+    scores = (np.arange(count) < wrong).astype(np.float32)
+    recipe = recipe_at(rate)
+    return dataclasses.replace(kept, number=number, recipe=recipe, score=wrong / count, scores=scores)
+
+
+def test_contenders_are_of_different_settings_that_validation_cannot_tell_apart(
+    ground: Ground, seeds: list[Kept]
+) -> None:
+    first = seeds[0]
+    rows = [
+        _judged(first, 0, 0.3, 200),  # half wrong: it cannot be the best
+        _judged(first, 1, 0.1, 42),
+        _judged(first, 2, 0.1, 44),  # the setting of the one before
+        _judged(first, 3, 0.2, 40),
+    ]
+    assert [kept.number for kept in indistinct(rows)] == [3, 1]
+    many = [_judged(first, number, 0.1 + number / 100, 40 + number) for number in range(9)]
+    assert [kept.number for kept in indistinct(many)] == [0, 1, 2, 3, 4]
+    assert len(make_committee(rows, ground, "contenders").members) == 2
+
+
+def test_numbers_come_in_their_own_units() -> None:
+    ground = ground_of(diabetes(), metric="rmse")
+    kept = run(ground, [recipe_at(0.02, dataset=ground.train)] * 2)[1]
+    committee, judged, part = together(kept, ground, Scalers(ground))
+    np.testing.assert_allclose(judged, committee.predict(part.inputs), rtol=1e-6)
+    unit = float(ground.units[1][0])
+    for one, member in zip(kept, committee.members, strict=True):
+        rmse = measure(part.task, member.predict(part.inputs), part.targets, None)["rmse"]
+        assert rmse == pytest.approx(unit * np.sqrt(one.score), rel=1e-4)
+    together_rmse = measure(part.task, judged, part.targets, None)["rmse"]
+    assert together_rmse**2 <= np.mean([unit**2 * one.score for one in kept])
+    assert np.std(part.targets) * 0.6 < together_rmse < np.std(part.targets)
+
+
+def test_a_setting_is_every_choice_of_a_recipe() -> None:
+    assert setting_of(recipe_at(0.1)) == setting_of(recipe_at(0.1))
+    assert setting_of(recipe_at(0.1)) != setting_of(recipe_at(0.11))
+    assert setting_of(recipe_at(0.1)) != setting_of(recipe_at(0.1, epochs=7.0))
+
+
+def test_what_cannot_be_is_refused(ground: Ground, seeds: list[Kept]) -> None:
+    with pytest.raises(RequestError, match="needs a network"):
+        make_committee([], ground)
+    with pytest.raises(RequestError, match="Did you mean"):
+        make_committee(seeds, ground, "baging")

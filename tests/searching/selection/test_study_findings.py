@@ -1,0 +1,80 @@
+"""What a study tells besides its numbers."""
+
+import math
+
+import pytest
+
+from gradwise.evaluation.trials.expected_best import Advice, advice
+from gradwise.records.trial import Trial
+from gradwise.searching.selection.study_findings import describe_ground, find, only_one
+from gradwise.searching.storage.study_file import Budget
+from gradwise.specs.priors import LogUniform
+from gradwise.specs.search_space import Space, dimension
+from tests.searching import tiny
+
+RATE = "optimiser.learning_rate"
+GO_ON = Advice(True, "going on is worth it", 0.1, 0.01, 20)
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    recipe = tiny.recipe()
+    return Space(recipe, (dimension(recipe, RATE, LogUniform(1e-3, 1.0)),))
+
+
+def trial(number: int, outcome: str = "finished", score: float = 0.25, reason: str = "") -> Trial:
+    values = {RATE: 0.01 * (number + 1)}
+    return Trial(number, tiny.recipe(rate=values[RATE]), values, outcome, score, score, age_examples=8, reason=reason)
+
+
+def test_the_data_are_told_with_their_parts() -> None:
+    ground = tiny.ground()
+    told = describe_ground(ground, tiny.recipe())
+    assert told["folds"] == 1
+    assert told["notes"] == []
+    text = str(told)
+    for size in (90, 30):
+        assert str(size) in text
+
+
+def test_a_budget_for_one_trial_is_told(space: Space) -> None:
+    budget = Budget(seconds=2.0)
+    (said,) = only_one([trial(0)], budget, 1.5)
+    assert (said.level, said.row) == ("warning", "E1")
+    assert said.what == "the budget of 2s was enough for one trial only."
+    assert only_one([trial(0), trial(1)], budget, 1.5) == []
+    assert only_one([trial(0)], Budget(trials=1), 1.5) == []  # that was asked for
+
+
+def test_a_budget_that_was_over_before_a_trial_had_ended_is_told(space: Space) -> None:
+    budget = Budget(seconds=2.0)
+    (one,), (two,) = only_one([trial(0)], budget, 3.0), only_one([trial(0), trial(1)], budget, 3.0)
+    assert "was over before a trial had ended: that one went on to the end" in one.what
+    assert "2 that ran side by side went on to the end" in two.what
+
+
+def test_nothing_amiss_is_nothing_told(space: Space) -> None:
+    assert find(space, [trial(0), trial(1)], GO_ON, ()) == []
+    assert find(space, [], GO_ON, ()) == []
+
+
+def test_failures_are_told_with_the_first_reason(space: Space) -> None:
+    trials = [trial(0), trial(1, "failed", math.nan, "no room"), trial(2, "failed", math.nan, "other")]
+    (said,) = find(space, trials, GO_ON, ())
+    assert (said.level, said.row) == ("warning", "E16")
+    assert said.what == "2 of 3 trials failed, the first because: no room"
+
+
+def test_when_every_trial_diverged_the_verdict_names_a_range(space: Space) -> None:
+    trials = [trial(n, "diverged", math.nan) for n in range(6)]
+    said = find(space, trials, advice(trials, worst=0.6, noise=math.nan), ())
+    assert [finding.level for finding in said] == ["error"]  # and no advice to stop, and no count of failures
+    assert RATE in said[0].what
+    assert "diverged" in said[0].what
+
+
+def test_that_more_is_not_worth_it_is_told_and_what_could_not_be_kept(space: Space) -> None:
+    enough = Advice(False, "more trials are hardly worth it", 0.0, 0.01, 20)
+    kept, told = find(space, [trial(0)], enough, ("trial 3's network cannot be written.",))
+    assert (kept.level, kept.what) == ("note", "trial 3's network cannot be written.")
+    assert (told.level, told.row, told.what) == ("note", "E10", "more trials are hardly worth it")

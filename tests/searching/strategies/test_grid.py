@@ -1,0 +1,164 @@
+"""Grids: regular in the log domain, no cell twice, failed ones again, and sequences of them."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gradwise import defaults
+from gradwise.models.activations import Rectifier, Tanh
+from gradwise.optimisers.first_order.schedules import Constant, InverseTime
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.records.trial import Trial, best_of
+from gradwise.runtime.errors import RequestError
+from gradwise.runtime.keys import from_seed
+from gradwise.searching.strategies.contract import History
+from gradwise.searching.strategies.grid import Grid, GridSequence, constant_schedule, regular, spread
+from gradwise.searching.strategies.random_search import chosen
+from gradwise.specs.priors import Choice, LogUniform, ZeroOr
+from gradwise.specs.search_space import Dimension, Space, dimension
+
+RATE = "optimiser.optimiser.learning_rate"
+KEY = from_seed(0)
+Searching = Callable[..., list[Trial]]
+
+
+def _distance(values: dict[str, Any]) -> float:
+    return abs(math.log10(values[RATE]) + 2)
+
+
+def test_a_grid_is_regular_in_the_log_domain_with_both_ends(space: Space) -> None:
+    assert spread(space[RATE], 4) == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1])
+    assert spread(space["criterion.mixup"], 3) == pytest.approx([0.0, 0.25, 0.5])
+    assert spread(space["model.widths.each"], 5) == [16, 32, 64, 128, 256]
+    assert regular(1) == [0.5]
+
+
+def test_around_a_value_the_interval_keeps_its_width() -> None:
+    axis = Dimension("x", LogUniform(1e-4, 1.0))
+    assert spread(axis, 3, 1e-2, reach=0.25) == pytest.approx([1e-3, 1e-2, 1e-1])
+    assert spread(axis, 3, 1.0, reach=0.25) == pytest.approx([1e-2, 1e-1, 1.0])
+    assert spread(Dimension("x", ZeroOr(LogUniform(1e-4, 1.0))), 2) == pytest.approx([0.0, 1e-4, 1.0])
+    assert spread(Dimension("x", Choice(("a", "b", "c"), (1.0, 0.0, 2.0))), 9) == ["a", "c"]
+
+
+def test_every_cell_once_in_a_fixed_order_however_it_is_asked(space: Space, search: Searching) -> None:
+    grid = Grid(values=2, counts=((RATE, 3),))
+    one, many = search(grid, space, _distance, 99), search(grid, space, _distance, 99, at_once=5)
+    assert [trial.values for trial in one] == [trial.values for trial in many]
+    assert len({tuple(trial.values.items()) for trial in one}) == len(one) == 3 * 2 * 2
+    assert [trial.values[RATE] for trial in one[:4]] == pytest.approx([1e-4] * 4)
+
+
+def test_cells_that_differ_in_inactive_knobs_are_one(conditional: Space, search: Searching) -> None:
+    grid = Grid(values=2, counts=(("model.widths.count", 3),))
+    trials = search(grid, conditional, _distance, 999, at_once=50)
+    # Two rates, three dropouts (off and two); a third layer has two widths, one or two layers have none.
+    assert len(trials) == 2 * 3 * (1 + 1 + 2)
+    assert all(("model.widths.2" in t.values) == (t.values["model.widths.count"] == 3) for t in trials)
+
+
+def test_a_failed_cell_is_launched_once_more_at_the_end_and_a_diverged_one_is_not(
+    space: Space, plant: Callable[..., list[Trial]]
+) -> None:
+    grid, small = Grid(values=2), space.only([RATE, "criterion.mixup"])
+    proposals = grid.ask(small, History(), 4, key=KEY)
+    trials = plant(small, lambda v: math.nan if v["criterion.mixup"] else 1.0, proposals)
+    assert [trial.outcome for trial in trials] == ["finished", "diverged", "finished", "diverged"]
+    assert grid.ask(small, History(tuple(trials), (), 4), 4, key=KEY) == []
+    failed = Trial(2, trials[2].recipe, trials[2].values, "failed", reason="the worker was lost")
+    history = History((*trials[:2], failed, trials[3]), (), 4)
+    [again] = grid.ask(small, history, 4, key=KEY)
+    assert again.recipe == failed.recipe
+    assert grid.ask(small, history, 4, key=KEY) == [again]
+    assert grid.ask(small, History(history.trials, ((4, again),), 5), 4, key=KEY) == []
+    twice = Trial(4, failed.recipe, failed.values, "failed")
+    assert grid.ask(small, History((*history.trials, twice), (), 5), 4, key=KEY) == []
+
+
+def test_an_extended_space_is_gridded_anew(space: Space, search: Searching) -> None:
+    narrow = space.only([RATE])
+    trials = search(Grid(), narrow, _distance, 99)
+    wide = narrow.with_priors({RATE: LogUniform(1e-4, 1.0)})
+    proposals = Grid().ask(wide, History(tuple(trials), (), 4), 9, key=KEY)
+    assert [chosen(wide, p.recipe)[RATE] for p in proposals] == pytest.approx([10 ** (-4 + 4 / 3), 10 ** (-4 / 3), 1.0])
+
+
+def test_too_many_cells_are_refused_with_their_number(space: Space) -> None:
+    with pytest.raises(RequestError, match=r"1,728 cells \(12 × 12 × 12\), above `most_cells` = 1,000: give fewer"):
+        Grid(values=12).ask(space, History(), 1, key=KEY)
+    with pytest.raises(RequestError, match=r"the grid has 144 cells .* above `most_cells` = 100"):
+        GridSequence(values=12, most_cells=100).ask(space, History(tuple(_rates(space)), (), 12), 1, key=KEY)
+    with pytest.raises(RequestError, match=r"no dimension `model\.width`"):
+        Grid(counts=(("model.width", 3),)).ask(space, History(), 1, key=KEY)
+    with pytest.raises(RequestError, match=r"whole number from 1 on for `a`; got 0"):
+        Grid(counts=(("a", 0),))
+
+
+def _rates(space: Space) -> list[Trial]:
+    """The first grid of the sequence above, finished."""
+    proposals = GridSequence(values=12).ask(space, History(), 12, key=KEY)
+    return [
+        Trial(n, p.recipe, chosen(space, p.recipe), "finished", _distance(chosen(space, p.recipe)), 0.0)
+        for n, p in enumerate(proposals)
+    ]
+
+
+def _scheduled() -> Space:
+    recipe = defaults.classification(optimiser=Sgd(schedule=InverseTime()))
+    paths = ("optimiser.learning_rate", "optimiser.schedule.tau_updates", "model.activation")
+    priors = (LogUniform(1e-4, 1e-1), LogUniform(100.0, 1e5), Choice((Tanh(), Rectifier())))
+    return Space(recipe, tuple(dimension(recipe, path, prior) for path, prior in zip(paths, priors, strict=True)))
+
+
+def _planted(values: dict[str, Any]) -> float:
+    """Best at a rate of 0.004 with tau = 1000 and tanh; without a schedule a little worse."""
+    tau = values.get("optimiser.schedule.tau_updates")
+    schedule = 0.5 if tau is None else 0.2 * abs(math.log10(tau) - 3)
+    rate = abs(math.log10(values["optimiser.learning_rate"] / 0.004))
+    return rate + schedule + (values["model.activation"] != "Tanh()")
+
+
+def test_the_rate_first_then_its_schedule_then_the_rate_again(search: Searching) -> None:
+    space = _scheduled()
+    trials = search(GridSequence(), space, _planted, 99)
+    assert search(GridSequence(), space, _planted, 99, at_once=7)[-1].values == trials[-1].values
+    rates, schedules = trials[:4], trials[4:8]
+    assert all(isinstance(t.recipe.optimiser.schedule, Constant) for t in rates)
+    assert [t.values["optimiser.learning_rate"] for t in rates] == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1])
+    assert {t.values["optimiser.learning_rate"] for t in schedules} == {0.01}
+    assert [t.values["optimiser.schedule.tau_updates"] for t in schedules] == pytest.approx([1e2, 1e3, 1e4, 1e5])
+    assert trials[8].values["model.activation"] == "Tanh()"
+    again = trials[9:]
+    assert all(1e-3 <= t.values["optimiser.learning_rate"] <= 1e-1 for t in again)
+    assert all(t.values["optimiser.schedule.tau_updates"] == pytest.approx(1000.0) for t in again)
+    best = best_of(trials)
+    assert best is not None
+    assert best in again
+    assert best.values["optimiser.learning_rate"] == pytest.approx(0.004, rel=0.3)
+
+
+def test_a_sequence_waits_for_its_grid_and_takes_no_schedule_if_that_is_best(
+    plant: Callable[..., list[Trial]], search: Searching
+) -> None:
+    space = _scheduled()
+    proposals = GridSequence().ask(space, History(), 9, key=KEY)
+    assert len(proposals) == 4
+    ended = plant(space, _planted, proposals[:3])
+    assert GridSequence().ask(space, History(tuple(ended), ((3, proposals[3]),), 4), 9, key=KEY) == []
+
+    def harmful(values: dict[str, Any]) -> float:
+        return _planted(values) + 2.0 * ("optimiser.schedule.tau_updates" in values)
+
+    best = best_of(search(GridSequence(), space, harmful, 99))
+    assert best is not None
+    assert isinstance(best.recipe.optimiser.schedule, Constant)
+
+
+def test_without_knobs_of_a_schedule_the_recipes_own_stays() -> None:
+    recipe = _scheduled().recipe
+    space = Space(recipe, (dimension(recipe, "optimiser.learning_rate"),))
+    proposals = GridSequence().ask(space, History(), 9, key=KEY)
+    assert all(p.recipe.optimiser.schedule == recipe.optimiser.schedule for p in proposals)
+    assert isinstance(constant_schedule(recipe).optimiser.schedule, Constant)
