@@ -26,13 +26,13 @@ from jaxtyping import Array, Float, Key
 
 import gradwise.defaults
 import gradwise.optimisers
-from gradwise.criteria.losses import Sigmoid
+from gradwise.criteria.losses import SigmoidLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
 from gradwise.data.reading import named_sets
-from gradwise.models.initial_weights import AbstractInitial, Glorot, Sparse
+from gradwise.models.initial_weights import AbstractInitial, Glorot, SparseWeights
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.paths import replace
 from gradwise.testing.contracts import public_specs
@@ -66,7 +66,7 @@ class Autoencoder(eqx.Module):
 
 def digits(count: int) -> tuple[np.ndarray, np.ndarray]:
     """Training and test digits as rows of 784 numbers between 0 and 1."""
-    loaded = named_sets.load("mnist")
+    loaded = named_sets.load_named("mnist")
     assert loaded.arrays is not None
     assert loaded.test is not None
     assert loaded.test.arrays is not None
@@ -158,12 +158,12 @@ def main() -> None:
     chosen = arguments()
     rows, test = digits(chosen.examples)
     sizes = [784, *chosen.widths, *chosen.widths[-2::-1], 784]
-    initial = Sparse(15) if chosen.initial == "sparse" else Glorot()
+    initial = SparseWeights(15) if chosen.initial == "sparse" else Glorot()
     penalties = (L2(chosen.l2 * len(rows)),) if chosen.l2 else ()
     batch = min(chosen.batch or len(rows), len(rows))
     recipe = gradwise.defaults.multilabel(
         model=Autoencoder(sizes, initial, key=jr.key(chosen.seed)),
-        criterion=Supervised(Sigmoid(score_by="loss"), penalties=penalties),
+        criterion=Supervised(SigmoidLoss(score_by="loss"), penalties=penalties),
         batches=Reshuffled(batch),
         optimiser=optimiser_of(chosen.optimiser, chosen.set),
         stopping=Off(epochs=1e6),

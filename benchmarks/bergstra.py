@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from gradwise import defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scaling import Identity
+from gradwise.data.scaling import NoScaling
 from gradwise.data.splits import GivenParts
 from gradwise.models.activations import Sigmoid, Tanh
-from gradwise.models.initial_weights import AbstractInitial, Zeros, normal, uniform
+from gradwise.models.initial_weights import AbstractInitial, ZeroWeights, normal, uniform
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.schedules import InverseTime
 from gradwise.optimisers.first_order.sgd import Sgd
@@ -52,10 +52,12 @@ def space(shortest: float = 100.0, longest: float = 1000.0) -> Space:
     """The space around a recipe that trains as the paper did."""
     recipe = defaults.classification(
         split=GivenParts(train=TRAIN, valid=VALID),
-        scaler=Identity(),
+        scaler=NoScaling(),
         batches=Reshuffled(20),
-        model=Mlp(widths=(128,), activation=Tanh(), initial=BergstraInitial(), output_initial=Zeros(), dropout=0.0),
-        criterion=Supervised(Softmax(), penalties=(L2(),)),
+        model=Mlp(
+            widths=(128,), activation=Tanh(), initial=BergstraInitial(), output_initial=ZeroWeights(), dropout=0.0
+        ),
+        criterion=Supervised(SoftmaxLoss(), penalties=(L2(),)),
         optimiser=Sgd(0.01, schedule=InverseTime()),
         stopping=Patience(
             initial_examples=0, initial_epochs=shortest, growth=Times(2.0), spacing=TRAIN / VALID, epochs=longest

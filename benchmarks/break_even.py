@@ -23,11 +23,11 @@ from optimiser_problems import Problem, digits
 from optimisers import run
 
 from gradwise import defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scaling import Identity
+from gradwise.data.scaling import NoScaling
 from gradwise.evaluation.break_even import BreakEven, break_even, time_to
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
@@ -47,10 +47,10 @@ def problem_of(count: int) -> Problem:
 
     def recipe(spec: Any, batch: int) -> Any:
         return defaults.classification(
-            scaler=Identity(),
+            scaler=NoScaling(),
             batches=Reshuffled(batch),
             model=Mlp(widths=(100,), activation=Tanh(), dropout=0.0),
-            criterion=Supervised(Softmax(), penalties=()),
+            criterion=Supervised(SoftmaxLoss(), penalties=()),
             optimiser=spec,
             stopping=Off(epochs=100_000),
         )

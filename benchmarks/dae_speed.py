@@ -33,7 +33,7 @@ from gradwise.criteria.reconstruction import Reconstruction
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
 from gradwise.data.reading import named_sets
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.training import interval
 from gradwise.training.state import init
@@ -46,7 +46,7 @@ VALID = 100  # what gradwise's interval validates on: an epoch of PyTorch's has 
 def digits(count: int) -> tuple[np.ndarray, str]:
     """Rows of 784 numbers between 0 and 1, and what they are."""
     if os.environ.get("GRADWISE_DATA"):
-        loaded = named_sets.load("mnist")
+        loaded = named_sets.load_named("mnist")
         assert loaded.arrays is not None
         return np.asarray(loaded.arrays["X"][:count], np.float32).reshape(-1, 784) / 255.0, "MNIST digits"
     return np.random.default_rng(0).random((count, 784), np.float32) ** 4, "rows of noise"
@@ -57,7 +57,7 @@ class Gradwise:
 
     def __init__(self, rows: np.ndarray, units: int, batch: int, level: float, rate: float):
         recipe = defaults.multilabel(
-            model=AutoEncoder(widths=(units,)),
+            model=MlpAutoEncoder(widths=(units,)),
             criterion=Reconstruction(corruption=Masking(level)),
             batches=Reshuffled(batch),
             optimiser=Sgd(rate),

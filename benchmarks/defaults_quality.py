@@ -24,7 +24,7 @@ import numpy as np
 
 import gradwise
 from gradwise import defaults
-from gradwise.data.reading.read import Request, read
+from gradwise.data.reading.read import ReadRequest, read
 from gradwise.runtime import keys
 
 ASKED = {
@@ -56,7 +56,7 @@ def peer(dataset: Any, seed: int) -> float:
 
 
 def run_set(name: str, seeds: int, peer_seeds: int) -> dict[str, Any]:
-    dataset = read(name, Request())
+    dataset = read(name, ReadRequest())
     metric, sign, asked = ASKED[name]
     ours, theirs, seconds, their_seconds, ages = [], [], [], [], []
     for seed in range(seeds):

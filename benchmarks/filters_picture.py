@@ -34,11 +34,11 @@ def settings(quick: bool) -> dict[tuple[str, str], dict[str, Any]]:
     from gradwise.criteria.code_sparsity import KlToTarget
     from gradwise.criteria.contraction import Contraction
     from gradwise.criteria.contrastive_divergence import ContrastiveDivergence, PersistentDivergence
-    from gradwise.criteria.corruption import Gaussian, Masking
+    from gradwise.criteria.corruption import GaussianNoise, Masking
     from gradwise.criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError
     from gradwise.models.activations import Rectifier
-    from gradwise.models.auto_encoder import AutoEncoder
-    from gradwise.models.initial_weights import Gaussian as Normal
+    from gradwise.models.auto_encoder import MlpAutoEncoder
+    from gradwise.models.initial_weights import GaussianWeights as Normal
     from gradwise.models.restricted_boltzmann import Rbm
     from gradwise.models.visible_units import GaussianVisible
     from gradwise.optimisers.adaptive.adam import Adam
@@ -51,9 +51,9 @@ def settings(quick: bool) -> dict[tuple[str, str], dict[str, Any]]:
         return {"model": model, "criterion": criterion, "optimiser": optimiser, "epochs": epochs, "contrast": contrast}
 
     # Small at the start: what training does not move is then not seen, where the usual range would leave its noise.
-    sigmoid = AutoEncoder(widths=(units,), initial=Normal(0.02))
-    rectifier = AutoEncoder(widths=(units,), initial=Normal(0.05), activation=Rectifier())
-    noisy, rough = Masking(0.5), Gaussian(1.0)
+    sigmoid = MlpAutoEncoder(widths=(units,), initial=Normal(0.02))
+    rectifier = MlpAutoEncoder(widths=(units,), initial=Normal(0.05), activation=Rectifier())
+    noisy, rough = Masking(0.5), GaussianNoise(1.0)
     # Whitened patches have no direction of more variance: only a code of which few units speak finds edges. Rectifiers
     # fall silent by themselves under noise; sigmoid units are made to, by a target for their means.
     quiet = (Contraction(1.0), KlToTarget(30.0))
@@ -72,7 +72,7 @@ def settings(quick: bool) -> dict[tuple[str, str], dict[str, Any]]:
 def _digits(quick: bool) -> np.ndarray:
     from gradwise.data.reading import named_sets
 
-    images = np.asarray(named_sets.load("mnist").arrays["X"])
+    images = np.asarray(named_sets.load_named("mnist").arrays["X"])
     return images[: 10_000 if quick else 60_000].reshape(-1, 28 * 28) / np.float32(255)
 
 
@@ -103,7 +103,7 @@ def train(target: Path, quick: bool, only: list[str]) -> None:
 
     import gradwise
     from gradwise.data.batches import Reshuffled
-    from gradwise.data.scaling import Identity
+    from gradwise.data.scaling import NoScaling
     from gradwise.data.splits import HoldOut
     from gradwise.specs.dataset import Dataset, Inputs
     from gradwise.specs.recipe import Recipe
@@ -117,7 +117,7 @@ def train(target: Path, quick: bool, only: list[str]) -> None:
         inputs = sets[data] * np.float32(panel["contrast"])
         recipe = Recipe(
             split=HoldOut(valid=0.05, test=0.0),
-            scaler=Identity(),
+            scaler=NoScaling(),
             batches=Reshuffled(100),
             model=panel["model"],
             criterion=panel["criterion"],

@@ -290,7 +290,9 @@ def overhead(rounds: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
 
         def write() -> float:
-            checkpoint.save(Path(folder), checkpoint.Saved(whole.state, whole.monitor.columns, 0.0), "benchmark")
+            checkpoint.save_checkpoint(
+                Path(folder), checkpoint.Saved(whole.state, whole.monitor.columns, 0.0), "benchmark"
+            )
             return 0.0
 
         best = dict.fromkeys(("bare", "journey", "checkpoint"), math.inf)

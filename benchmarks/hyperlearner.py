@@ -45,14 +45,14 @@ SETS = (
 
 def load(name: str, folder: Path) -> Any:
     """A data set as gradwise reads it."""
-    from gradwise.data.reading.read import Request, read
+    from gradwise.data.reading.read import ReadRequest, read
 
     if name in {"digits", "breast-cancer"}:
-        return read(name, Request())
+        return read(name, ReadRequest())
     if name == "german":
-        return read(str(folder / "german.csv.gz"), Request(targets=("x21",)))  # the file names no columns
+        return read(str(folder / "german.csv.gz"), ReadRequest(targets=("x21",)))  # the file names no columns
     kind = {"task": "numbers"} if name.startswith("reg_") else {"task": "classes"}
-    return read(str(folder / f"{name}.npz"), Request(**kind))
+    return read(str(folder / f"{name}.npz"), ReadRequest(**kind))
 
 
 def parts(dataset: Any, seed: int) -> tuple[Any, Any]:
@@ -84,7 +84,7 @@ def run_gradwise(train: Any, test: Any, seconds: float, seed: int) -> dict[str, 
     from gradwise import defaults
     from gradwise.data.splits import HoldOut
     from gradwise.runtime import keys
-    from gradwise.searching.search import Conduct, search
+    from gradwise.searching.search import StudyOptions, search
     from gradwise.searching.storage.study_file import Budget
 
     recipe = defaults.for_search(train.task, split=HoldOut(test=0.0))
@@ -94,7 +94,7 @@ def run_gradwise(train: Any, test: Any, seconds: float, seed: int) -> dict[str, 
         train,
         budget=Budget(seconds=seconds),
         key=keys.from_seed(seed),
-        conduct=Conduct(on="workers:2"),
+        conduct=StudyOptions(on="workers:2"),
     )
     spent = time.perf_counter() - began
     predicted = study.predictor.predict(test.inputs)

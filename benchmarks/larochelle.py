@@ -76,7 +76,7 @@ def _pool() -> tuple[np.ndarray, np.ndarray]:
     """All 70 000: the 62 000 of a set are more than MNIST's training digits, so the published sets took both parts."""
     from gradwise.data.reading import named_sets
 
-    train = named_sets.load("mnist")
+    train = named_sets.load_named("mnist")
     assert train.test is not None
     images, classes = (
         np.concatenate([np.asarray(part.arrays[field]) for part in (train, train.test)]) for field in ("X", "y")

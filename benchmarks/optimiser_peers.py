@@ -48,7 +48,7 @@ import numpy as np
 import optax
 
 from gradwise import defaults
-from gradwise.criteria.losses import Sigmoid, Softmax
+from gradwise.criteria.losses import SigmoidLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.eigenvalues import lanczos
@@ -56,7 +56,7 @@ from gradwise.curvature.objective import Examples, gather
 from gradwise.curvature.products import gauss_newton_map, hessian_map
 from gradwise.data.batches import Fixed
 from gradwise.models.activations import Tanh
-from gradwise.models.initial_weights import Zeros
+from gradwise.models.initial_weights import ZeroWeights
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.reestimated_rate import fixed_subset, try_continuing
 from gradwise.optimisers.first_order.sag import Sag
@@ -190,8 +190,8 @@ def logistic(count: int, width: int, condition: float) -> Logistic:
 def linear_problem(task: Logistic, optimiser: Any, batch: int) -> Any:
     recipe = defaults.multilabel(
         batches=Fixed(batch),
-        model=Mlp(widths=(), output_initial=Zeros(), dropout=0.0),
-        criterion=Supervised(Sigmoid(), penalties=(L2(0.5),)),
+        model=Mlp(widths=(), output_initial=ZeroWeights(), dropout=0.0),
+        criterion=Supervised(SigmoidLoss(), penalties=(L2(0.5),)),
         optimiser=optimiser,
     )
     train = Examples(jnp.asarray(task.inputs), jnp.asarray(task.targets[:, None], jnp.float32))
@@ -349,7 +349,7 @@ def network_problem(optimiser: Any, count: int, batch: int) -> Any:
     recipe = defaults.classification(
         batches=Fixed(batch),
         model=Mlp(widths=SIZES[1:-1], activation=Tanh(), dropout=0.0),
-        criterion=Supervised(Softmax(), penalties=()),
+        criterion=Supervised(SoftmaxLoss(), penalties=()),
         optimiser=optimiser,
     )
     draw = np.random.default_rng(1)

@@ -16,14 +16,14 @@ from autoencoder import WIDTHS, Autoencoder
 from jaxtyping import Array, Scalar
 
 from gradwise import defaults
-from gradwise.criteria.losses import Sigmoid, Softmax
+from gradwise.criteria.losses import SigmoidLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scaling import Identity
+from gradwise.data.scaling import NoScaling
 from gradwise.models.activations import Tanh
-from gradwise.models.initial_weights import Glorot, Sparse, Zeros
+from gradwise.models.initial_weights import Glorot, SparseWeights, ZeroWeights
 from gradwise.models.mlp import Mlp
 from gradwise.training.stopping import Off
 
@@ -106,10 +106,10 @@ def _logistic(options: Any) -> Iterator[Problem]:
 
         def recipe(spec: Any, batch: int) -> Any:
             return defaults.multilabel(
-                scaler=Identity(),
+                scaler=NoScaling(),
                 batches=Reshuffled(batch),
-                model=Mlp(widths=(), output_initial=Zeros(), dropout=0.0),
-                criterion=Supervised(Sigmoid(), penalties=(L2(0.5, where="output.*"),)),
+                model=Mlp(widths=(), output_initial=ZeroWeights(), dropout=0.0),
+                criterion=Supervised(SigmoidLoss(), penalties=(L2(0.5, where="output.*"),)),
                 optimiser=spec,
                 stopping=Off(epochs=100_000),
             )
@@ -148,10 +148,10 @@ def _mnist(options: Any) -> Iterator[Problem]:
 
     def recipe(spec: Any, batch: int) -> Any:
         return defaults.classification(
-            scaler=Identity(),
+            scaler=NoScaling(),
             batches=Reshuffled(batch),
             model=Mlp(widths=(500, 300), activation=Tanh(), dropout=0.0),
-            criterion=Supervised(Softmax(), penalties=()),
+            criterion=Supervised(SoftmaxLoss(), penalties=()),
             optimiser=spec,
             stopping=Off(epochs=100_000),
         )
@@ -193,12 +193,12 @@ def _autoencoder(options: Any) -> Iterator[Problem]:
 
     def recipe(spec: Any, batch: int) -> Any:
         # The published initial weights for batch methods; Glorot's, with a sigmoid's gain, suit stochastic ones better.
-        initial = Sparse() if batch >= count else Glorot()
+        initial = SparseWeights() if batch >= count else Glorot()
         return defaults.multilabel(
-            scaler=Identity(),
+            scaler=NoScaling(),
             batches=Reshuffled(batch),
             model=Autoencoder([784, *WIDTHS, *WIDTHS[-2::-1], 784], initial, key=jr.key(0)),
-            criterion=Supervised(Sigmoid(), penalties=()),
+            criterion=Supervised(SigmoidLoss(), penalties=()),
             optimiser=spec,
             stopping=Off(epochs=100_000),
         )

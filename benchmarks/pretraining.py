@@ -28,12 +28,12 @@ import gradwise
 from gradwise import defaults
 from gradwise.criteria.contrastive_divergence import ContrastiveDivergence, PersistentDivergence
 from gradwise.criteria.corruption import Masking
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.data.batches import Reshuffled
 from gradwise.data.reading import named_sets
-from gradwise.data.scaling import Identity
+from gradwise.data.scaling import NoScaling
 from gradwise.data.splits import GivenParts
 from gradwise.evaluation.metrics import wilson
 from gradwise.models.activations import Rectifier, Sigmoid
@@ -66,7 +66,7 @@ def about(command: list[str]) -> dict[str, Any]:
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """MNIST's training and test digits, pixels in [0, 1]."""
-    loaded = named_sets.load("mnist")
+    loaded = named_sets.load_named("mnist")
     assert loaded.arrays is not None
     assert loaded.test is not None
     assert loaded.test.arrays is not None
@@ -89,7 +89,7 @@ def layers_of(kind: str, widths: tuple[int, ...], epochs: float) -> list[Any]:
     found = []
     for units in widths:
         # 540 updates an epoch and 600 between validations: tens of epochs are whole intervals, and one program.
-        parts = {"scaler": Identity(), "stopping": Off(epochs=epochs, spacing=10.0)}
+        parts = {"scaler": NoScaling(), "stopping": Off(epochs=epochs, spacing=10.0)}
         found.append(dataclasses.replace(learner(kind, units), **parts))
     return found
 
@@ -101,7 +101,7 @@ def fine(labels: int, model: Any, split: Any, **parts: Any) -> Any:
     """How every network of (a) is trained on its labels."""
     return defaults.classification(
         split=split,
-        scaler=Identity(),
+        scaler=NoScaling(),
         model=model,
         batches=Reshuffled(size=20 if labels <= 1000 else 100),
         stopping=Patience(
@@ -247,9 +247,9 @@ def fine_settings(split: Any, examples: float, rows: int) -> list[Any]:
             found.append(
                 defaults.classification(
                     split=split,
-                    scaler=Identity(),
+                    scaler=NoScaling(),
                     model=Mlp(widths=(), dropout=np.float64(dropout) if dropout else 0.0),
-                    criterion=Supervised(Softmax(), penalties=(L2(),)),
+                    criterion=Supervised(SoftmaxLoss(), penalties=(L2(),)),
                     batches=Reshuffled(size=2 * batch_size(rows)),
                     optimiser=MovingAverage(Adam(learning_rate=rate)),
                     stopping=Patience(initial_examples=examples / 4, initial_epochs=1.0, epochs=examples / rows),

@@ -46,7 +46,7 @@ RATE = 0.05
 
 def digits(count: int, other: int) -> tuple[np.ndarray, np.ndarray]:
     """Digits to learn and others to judge by, as rows of numbers between 0 and 1."""
-    loaded = named_sets.load("mnist")
+    loaded = named_sets.load_named("mnist")
     assert loaded.arrays is not None
     rows = np.asarray(loaded.arrays["X"][: count + other], np.float32).reshape(-1, 784) / 255.0
     return rows[:count], rows[count:]

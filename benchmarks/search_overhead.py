@@ -32,7 +32,7 @@ PATHS = (
 
 def make_about() -> Any:
     from gradwise import defaults
-    from gradwise.searching.storage.study_identity import About
+    from gradwise.searching.storage.study_identity import StudyIdentity
     from gradwise.searching.strategies.random_search import Random
     from gradwise.specs.priors import Choice, LogInteger
     from gradwise.specs.search_space import Space, dimension
@@ -43,7 +43,7 @@ def make_about() -> Any:
         "model.widths.each": LogInteger(16, 1024),
     }
     space = Space(recipe, tuple(dimension(recipe, path, priors.get(path)) for path in PATHS))
-    return About(space, 0, Random(), "a digest", "classes", "error_rate")
+    return StudyIdentity(space, 0, Random(), "a digest", "classes", "error_rate")
 
 
 def ended(number: int, proposal: Any, space: Any) -> Any:

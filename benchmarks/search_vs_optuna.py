@@ -78,16 +78,20 @@ def run_ours(lines: list[dict[str, Any]], dataset: Any, space: Any, *, workers: 
     """Seconds and results of these recipes, in worker processes (CPU) or here (an accelerator)."""
     from gradwise.runtime import keys
     from gradwise.searching.running.cohort import Job
-    from gradwise.searching.running.evaluation_data import Ground
-    from gradwise.searching.running.executors import Here, Workers
+    from gradwise.searching.running.evaluation_data import EvaluationData
+    from gradwise.searching.running.executors import LocalExecutor, WorkerProcesses
     from gradwise.searching.running.jobs import run_jobs
     from gradwise.searching.running.slots import BySize
 
     key = keys.from_seed(0)
-    ground = Ground.of(dataset, space.recipe.split, metric="error_rate", key=key)
+    ground = EvaluationData.of(dataset, space.recipe.split, metric="error_rate", key=key)
     jobs = [Job(number, our_recipe(line, space), number) for number, line in enumerate(lines)]
     options: dict[str, Any] = {"slots": BySize(), "varying": ["criterion.penalties.0.coefficient"]}
-    maker: Any = (lambda: Workers(ground, count=workers, **options)) if workers else (lambda: Here(ground, **options))
+    maker: Any = (
+        (lambda: WorkerProcesses(ground, count=workers, **options))
+        if workers
+        else (lambda: LocalExecutor(ground, **options))
+    )
     with maker() as executor:
         if workers:  # as the peer: the clock starts when every process is up
             warm = [Job(10**6 + n, jobs[0].recipe, 0, examples=1) for n in range(2 * workers)]

@@ -2,7 +2,7 @@
 
 import sys
 
-from .cli.main import run
+from .cli.main import run_program
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run_program())

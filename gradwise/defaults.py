@@ -8,7 +8,7 @@ The reasons, with numbers, are in `docs/design.md`. Any part can be exchanged by
 import dataclasses
 from typing import Any
 
-from .criteria.losses import AbstractLoss, Gaussian, Sigmoid, Softmax
+from .criteria.losses import AbstractLoss, GaussianLoss, SigmoidLoss, SoftmaxLoss
 from .criteria.supervised import Supervised
 from .data.batches import Reshuffled
 from .data.scaling import Automatic
@@ -41,17 +41,17 @@ def _recipe(loss: AbstractLoss, parts: dict[str, Any]) -> Recipe:
 
 def classification(**parts: Any) -> Recipe:
     """One class for each example."""
-    return _recipe(Softmax(), parts)
+    return _recipe(SoftmaxLoss(), parts)
 
 
 def multilabel(**parts: Any) -> Recipe:
     """Any number of labels for each example."""
-    return _recipe(Sigmoid(), parts)
+    return _recipe(SigmoidLoss(), parts)
 
 
 def regression(**parts: Any) -> Recipe:
     """One or several numbers for each example."""
-    return _recipe(Gaussian(), parts)
+    return _recipe(GaussianLoss(), parts)
 
 
 # Enough for the strokes of digits, and a code wider than most tables: the criterion, not the width, holds it back.

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.criteria.losses import Gaussian, Sigmoid, Softmax
+from gradwise.criteria.losses import GaussianLoss, SigmoidLoss, SoftmaxLoss
 from gradwise.evaluation.metrics import METRICS
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractModel, AbstractOptimiser
 from gradwise.specs.dataset import Classes, Labels, Numbers
@@ -19,7 +19,7 @@ from gradwise.specs.search_space import read_space
 
 
 @pytest.mark.parametrize(
-    ("task", "loss"), [(Classes(np.arange(2)), Softmax), (Labels(("a",)), Sigmoid), (Numbers(), Gaussian)]
+    ("task", "loss"), [(Classes(np.arange(2)), SoftmaxLoss), (Labels(("a",)), SigmoidLoss), (Numbers(), GaussianLoss)]
 )
 def test_each_task_has_its_recipe(task: Classes | Labels | Numbers, loss: type) -> None:
     recipe = defaults.for_task(task)
@@ -68,7 +68,7 @@ def test_a_criterion_of_ones_own_is_left_as_it_is() -> None:
         (defaults.multilabel(), ["optimiser.optimiser.learning_rate"]),
         (defaults.regression(optimiser=Sgd(learning_rate=0.5)), ["optimiser.learning_rate"]),
         (
-            defaults.classification(optimiser=Grouped(Sgd(), groups=(Group("output.*", Sgd(0.1)),))),
+            defaults.classification(optimiser=Grouped(Sgd(), groups=(ParameterGroup("output.*", Sgd(0.1)),))),
             ["optimiser.base.learning_rate", "optimiser.groups.0.optimiser.learning_rate"],
         ),
     ],

@@ -46,12 +46,12 @@ from .learning.learning_curve_findings import find_growth
 from .learning.learning_rate import measure_rates
 from .learning.learning_rate_findings import find_rates
 from .learning.overfit import find_overfit, measure_overfit
-from .recipe_subject import Prepared
+from .recipe_subject import PreparedRecipe
 from .rehearsal import Rehearsal, rehearse
 from .subject import Subject, count_of, inputs_of, take, targets_of
 from .verdict.diagnosis import diagnose, numbers_of, read_course
 from .verdict.remedies import Present
-from .verdict.verdict import Numbers, Probes, judge, measure_probes
+from .verdict.verdict import Probes, RunNumbers, judge_run, measure_probes
 from .wiring.loss_and_outputs import find_choices, find_recipe_choices, measure_choices
 from .wiring.poisoned_padding import find_poison, measure_poison
 from .wiring.wiring import find_wiring, measure_wiring
@@ -72,7 +72,7 @@ class Case:
 
     subject: Subject
     key: Key[Array, ""]
-    prepared: Prepared | None = None
+    prepared: PreparedRecipe | None = None
     dataset: Dataset | None = None
     command: str = ""  # that would train it, for the remedies
     known: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # the evidence of the areas before
@@ -86,7 +86,7 @@ class Case:
         return rehearse(self.subject, key=self.named("rehearsal"))
 
     @property
-    def numbers(self) -> Numbers | None:
+    def numbers(self) -> RunNumbers | None:
         """What the verdict rests on: a whole training, or the end of the growth curve; None where there is neither."""
         growth: dict[str, Any] = self.known.get("growth") or {}
         told = (self.known.get("training") or {}).get("numbers")
@@ -99,7 +99,7 @@ class Case:
             return dataclasses.replace(numbers, gain_at_twice=gain if same else math.nan)
         if growth.get("metric") != "error_rate":
             return None
-        return Numbers(
+        return RunNumbers(
             train=float(np.mean(growth["train"][-1])),
             test=float(np.mean(growth["valid"][-1])),
             train_count=int(growth["counts"][-1]),
@@ -116,7 +116,7 @@ class Case:
         return 1.0 - float(np.bincount(targets).max() / len(targets)) if self.subject.task == "classes" else math.nan
 
 
-def _restored(plain: dict[str, Any]) -> Numbers:
+def _restored(plain: dict[str, Any]) -> RunNumbers:
     """Numbers as they were before they were written: JSON has null for what is not a number, and no tuples."""
 
     def of(values: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _restored(plain: dict[str, Any]) -> Numbers:
     low, high = (math.nan if end is None else float(end) for end in plain["test_interval"])
     probes = None if plain["probes"] is None else Probes(**of(plain["probes"]))
     present = Present(**{**of(plain["present"]), "checked": True})
-    return Numbers(**{**of(plain), "test_interval": (low, high), "probes": probes, "present": present})
+    return RunNumbers(**{**of(plain), "test_interval": (low, high), "probes": probes, "present": present})
 
 
 Area = Callable[[Case], Found]
@@ -255,7 +255,7 @@ def _training(case: Case) -> Found:
     record: Fit = fit(case.prepared.recipe, case.dataset, key=case.key)
     _, found = diagnose(record)
     numbers = numbers_of(record, read_course(record.history))
-    if case.subject.task == "classes" and judge(numbers).kind == "overfitting":
+    if case.subject.task == "classes" and judge_run(numbers).kind == "overfitting":
         # Perfect on the training set: is it the top layer alone that learned?
         numbers = dataclasses.replace(numbers, probes=_probed(case, record))
     history = {name: record.history[name] for name in ("age_examples", "train_score", "valid_score")}

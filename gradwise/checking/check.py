@@ -31,12 +31,12 @@ from ..specs.recipe import Recipe, to_plain
 from ..training.checkpoint import digest
 from .areas import OF_RECIPE, OF_SUBJECT, Area, Case, NotAsked
 from .fingerprint import fingerprint
-from .recipe_subject import prepare
+from .recipe_subject import prepare_recipe
 from .rehearsal import trainer
-from .subject import ARGUMENTS, Subject, told
+from .subject import ARGUMENTS, Subject, describe_user_error
 from .verdict.causes import settled
 from .verdict.diagnosis import diagnose
-from .verdict.verdict import Judgement, judge, judge_findings
+from .verdict.verdict import Judgement, judge_findings, judge_run
 
 PARTIAL = "check.partial.json"
 
@@ -117,7 +117,7 @@ def _said(case: Case, findings: tuple[Finding, ...], ran: Sequence[Ran]) -> Judg
     """The verdict, and which checks it had to do without."""
     left_out = [one.name for one in ran if one.outcome == "left out"]
     if case.numbers is not None and not any(one.level == "error" for one in findings):
-        said = judge(case.numbers, findings)
+        said = judge_run(case.numbers, findings)
     else:
         passed = sum(one.outcome in ("passed", "found") for one in ran)
         said = judge_findings(findings, case.subject.name, passed)
@@ -160,7 +160,7 @@ def _record(
         seconds=seconds,
         seed=seed,
         version=__version__,
-        machine=machine.describe(),
+        machine=machine.describe_machine(),
     )
 
 
@@ -172,7 +172,7 @@ def _try_update(subject: Subject) -> None:
     try:
         jax.eval_shape(lambda p: update(p, optimiser.init(p), subject.batch, jax.random.key(0)), subject.parameters)
     except Exception as problem:  # of the optimiser, whatever it is
-        raise RequestError(f"the optimiser cannot update these parameters: {told(problem)}") from problem
+        raise RequestError(f"the optimiser cannot update these parameters: {describe_user_error(problem)}") from problem
 
 
 def check_subject(
@@ -200,7 +200,7 @@ def check_recipe(
     """
     areas = _chosen(OF_RECIPE, only)
     keeping.watch("preparing")
-    prepared = prepare(recipe, dataset, key=key)
+    prepared = prepare_recipe(recipe, dataset, key=key)
     seed = keys.seed_of(key)
     case = Case(prepared.subject, key, prepared, dataset, command)
 

@@ -64,7 +64,7 @@ def without_noise(model: Any) -> PyTree:
     return eqx.filter(as_judged(model), lambda leaf: leaf is True)
 
 
-def quiet(subject: Subject, parameters: PyTree) -> PyTree:
+def in_evaluation_mode(subject: Subject, parameters: PyTree) -> PyTree:
     """These parameters with the switches of the model's layers beside them, set to the mode in which it is judged.
 
     A subject lays its parameters over the rest of the model, so that the switches win. For models that are no
@@ -135,7 +135,7 @@ def few_rows(subject: Subject, rows: np.ndarray) -> Subject:
     return dataclasses.replace(subject, batch=take(subject.batch, rows))
 
 
-def scale_of(values: np.ndarray) -> float:
+def magnitude_of(values: np.ndarray) -> float:
     """The size of numbers, by which a change of them is judged."""
     finite = np.abs(np.asarray(values, float))[np.isfinite(values)]
     return float(finite.max(initial=0.0))

@@ -18,13 +18,13 @@ from ..specs.contracts import AbstractUnsupervised, Batch, FittedScaler, apply_b
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
 from ..training.interval import calibrated
-from ..training.prepare import place, refuse_unlabelled, split_labelled, target_units
+from ..training.prepare import place_examples, refuse_unlabelled, split_labelled, target_units
 from ..training.state import Problem, State, init
 from .subject import Subject
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRecipe:
     """The parts of the data, the network before its first update, and both as a subject."""
 
     subject: Subject
@@ -47,7 +47,7 @@ def _named_columns(train: Dataset, width: int) -> tuple[str, ...]:
     return names if len(names) == width else ()
 
 
-def prepare(recipe: Recipe, dataset: Dataset, *, key: Key[Array, ""]) -> Prepared:
+def prepare_recipe(recipe: Recipe, dataset: Dataset, *, key: Key[Array, ""]) -> PreparedRecipe:
     """Splits, scales and builds as `fit` does with the same key, and trains nothing."""
     criterion = as_criterion(recipe.criterion)
     dataset = dataset.without_targets() if isinstance(criterion, AbstractUnsupervised) else dataset
@@ -56,7 +56,7 @@ def prepare(recipe: Recipe, dataset: Dataset, *, key: Key[Array, ""]) -> Prepare
     train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
     scaler = recipe.scaler.fit(train.inputs, train.columns)
     units = target_units(train)
-    placed = [None if part is None else place(part, scaler, units, None) for part in (train, valid, test)]
+    placed = [None if part is None else place_examples(part, scaler, units, None) for part in (train, valid, test)]
     assert placed[0] is not None
     assert placed[1] is not None
     problem, state = init(
@@ -99,7 +99,7 @@ def prepare(recipe: Recipe, dataset: Dataset, *, key: Key[Array, ""]) -> Prepare
         name=dataset.name,
     )
     subject.check()
-    return Prepared(subject, recipe, (train, valid, test), scaler, problem, state)
+    return PreparedRecipe(subject, recipe, (train, valid, test), scaler, problem, state)
 
 
 def _first_batches(problem: Problem, memory: PyTree, count: int = 50) -> tuple[Batch, ...]:

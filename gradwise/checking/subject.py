@@ -32,7 +32,7 @@ _SIGNATURES = "It may be loss(model, batch), loss(model, batch, key), loss(model
 _TARGETS = ("targets", "y", "Y", "label", "labels", "target", "output", "outputs")
 
 
-def told(problem: BaseException) -> str:
+def describe_user_error(problem: BaseException) -> str:
     """An error of the user's program in a line, with the line of theirs that it came from."""
     where, last = "", problem.__traceback__
     while last is not None:
@@ -269,7 +269,9 @@ class Subject:
             raise
         except Exception as problem:
             how = f" {_SIGNATURES}" if isinstance(problem, TypeError) and "argument" in str(problem) else ""
-            raise RequestError(f"the loss cannot be computed on this batch: {told(problem)}.{how}") from problem
+            raise RequestError(
+                f"the loss cannot be computed on this batch: {describe_user_error(problem)}.{how}"
+            ) from problem
         if given.shape != () or not jnp.issubdtype(given.dtype, jnp.floating):
             raise RequestError(
                 f"the loss must be one number; it is {given.dtype} of shape {given.shape}. "
@@ -289,7 +291,9 @@ class Subject:
             try:
                 self.evaluated(self.parameters, inputs)
             except Exception as problem:
-                raise RequestError(f"`evaluate` cannot be called on the inputs: {told(problem)}.") from problem
+                raise RequestError(
+                    f"`evaluate` cannot be called on the inputs: {describe_user_error(problem)}."
+                ) from problem
 
     @property
     def count(self) -> int:

@@ -29,7 +29,7 @@ import typer
 from .. import __version__
 from ..runtime.errors import RequestError, WorkError, nearest
 from .options import shared_options
-from .options.shared_options import ASIDE, RUN, SEARCH, TRAIN, option
+from .options.shared_options import ASIDE, RUN, SEARCH, TRAIN, shared
 
 Work = Callable[[], int]
 
@@ -76,11 +76,11 @@ def _fit(
     class_weight: shared_options.ClassWeight = None,
     test: shared_options.Test = None,
     unsupervised: Annotated[
-        bool, option("--unsupervised", panel=TRAIN, help="Learn features of the inputs; look at no target.")
+        bool, shared("--unsupervised", panel=TRAIN, help="Learn features of the inputs; look at no target.")
     ] = False,
     learner: Annotated[
         str | None,
-        option(
+        shared(
             "--learner",
             panel=TRAIN,
             metavar="KIND:UNITS",
@@ -89,7 +89,7 @@ def _fit(
     ] = None,
     pretrain: Annotated[
         str | None,
-        option(
+        shared(
             "--pretrain",
             panel=TRAIN,
             metavar="LAYERS",
@@ -98,11 +98,11 @@ def _fit(
     ] = None,
     metric: shared_options.Metric = None,
     folds: Annotated[
-        str | None, option("--folds", panel=TRAIN, metavar="K", help="Estimate by k-fold cross-validation too.")
+        str | None, shared("--folds", panel=TRAIN, metavar="K", help="Estimate by k-fold cross-validation too.")
     ] = None,
     watch: Annotated[
         str | None,
-        option(
+        shared(
             "--watch",
             panel=TRAIN,
             metavar="UPDATES",
@@ -113,22 +113,22 @@ def _fit(
     sets: shared_options.Sets = None,
     config: Annotated[
         str | None,
-        option(
+        shared(
             "--config", panel=TRAIN, metavar="FILE", help="A TOML file: a table fit for options, one for each part."
         ),
     ] = None,
     max_time: Annotated[
-        str | None, option("--max-time", panel=RUN, metavar="TIME", help="Train no longer than this: 90s, 10min, 2h.")
+        str | None, shared("--max-time", panel=RUN, metavar="TIME", help="Train no longer than this: 90s, 10min, 2h.")
     ] = None,
     out: shared_options.Out = None,
     resume: shared_options.Resume = False,
     overwrite: shared_options.Overwrite = False,
     checkpoint: Annotated[
         str | None,
-        option("--checkpoint", panel=RUN, metavar="SECONDS", help="Time between checkpoints. Default: 10."),
+        shared("--checkpoint", panel=RUN, metavar="SECONDS", help="Time between checkpoints. Default: 10."),
     ] = None,
     on: Annotated[
-        str | None, option("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")
+        str | None, shared("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")
     ] = None,
     dry_run: shared_options.DryRun = False,
     json: shared_options.Json = False,
@@ -163,14 +163,14 @@ def _search(
     test: shared_options.Test = None,
     budget: Annotated[
         str | None,
-        option("--budget", panel=SEARCH, metavar="B", help="A time (60s, 2h) or '32 trials'. Default: 10min."),
+        shared("--budget", panel=SEARCH, metavar="B", help="A time (60s, 2h) or '32 trials'. Default: 10min."),
     ] = None,
     trials: Annotated[
-        str | None, option("--trials", panel=SEARCH, metavar="N", help="So many trials; +N: more than there are.")
+        str | None, shared("--trials", panel=SEARCH, metavar="N", help="So many trials; +N: more than there are.")
     ] = None,
     strategy: Annotated[
         str | None,
-        option(
+        shared(
             "--strategy",
             panel=SEARCH,
             metavar="NAME",
@@ -179,7 +179,7 @@ def _search(
     ] = None,
     ranges: Annotated[
         list[str] | None,
-        option(
+        shared(
             "--range",
             panel=SEARCH,
             metavar="PATH=RANGE",
@@ -188,11 +188,11 @@ def _search(
     ] = None,
     sets: Annotated[
         list[str] | None,
-        option("--set", panel=SEARCH, metavar="PATH=VALUE", help="Turn a knob and do not search it; repeatable."),
+        shared("--set", panel=SEARCH, metavar="PATH=VALUE", help="Turn a knob and do not search it; repeatable."),
     ] = None,
     study: Annotated[
         str | None,
-        option(
+        shared(
             "--study",
             "--config",
             panel=SEARCH,
@@ -203,18 +203,18 @@ def _search(
     metric: shared_options.Metric = None,
     seed: shared_options.Seed = None,
     folds: Annotated[
-        str | None, option("--folds", panel=SEARCH, metavar="K", help="Folds that judge each trial; 1: one part.")
+        str | None, shared("--folds", panel=SEARCH, metavar="K", help="Folds that judge each trial; 1: one part.")
     ] = None,
     finalists: Annotated[
         str | None,
-        option("--finalists", panel=SEARCH, metavar="N", help="Settings that are trained again. Default: 3."),
+        shared("--finalists", panel=SEARCH, metavar="N", help="Settings that are trained again. Default: 3."),
     ] = None,
     seeds: Annotated[
-        str | None, option("--seeds", panel=SEARCH, metavar="N", help="Seeds for each of them. Default: 5.")
+        str | None, shared("--seeds", panel=SEARCH, metavar="N", help="Seeds for each of them. Default: 5.")
     ] = None,
     committee: Annotated[
         str | None,
-        option(
+        shared(
             "--committee",
             panel=SEARCH,
             metavar="KIND",
@@ -231,34 +231,34 @@ def _search(
         ),
     ] = None,
     batch_size: Annotated[
-        bool, option("--batch-size", panel=SEARCH, help="Choose the mini-batch size at the end, by time.")
+        bool, shared("--batch-size", panel=SEARCH, help="Choose the mini-batch size at the end, by time.")
     ] = False,
-    merge: Annotated[bool, option("--merge", panel=ASIDE, help="Join studies of the same data into --out.")] = False,
+    merge: Annotated[bool, shared("--merge", panel=ASIDE, help="Join studies of the same data into --out.")] = False,
     challenge: Annotated[
         str | None,
-        option("--challenge", panel=ASIDE, metavar="PATH=V,V", help="A knob's value against others, seed by seed."),
+        shared("--challenge", panel=ASIDE, metavar="PATH=V,V", help="A knob's value against others, seed by seed."),
     ] = None,
     compare: Annotated[
         str | None,
-        option("--compare", panel=ASIDE, metavar="PATH=V,V", help="The same, all else searched for each value."),
+        shared("--compare", panel=ASIDE, metavar="PATH=V,V", help="The same, all else searched for each value."),
     ] = None,
     distribution: Annotated[
         str | None,
-        option("--distribution", panel=ASIDE, metavar="N", help="One recipe with N seeds: how much is luck?"),
+        shared("--distribution", panel=ASIDE, metavar="N", help="One recipe with N seeds: how much is luck?"),
     ] = None,
     out: shared_options.Out = None,
     resume: shared_options.Resume = False,
     overwrite: shared_options.Overwrite = False,
     store: Annotated[
         str | None,
-        option("--store", panel=RUN, metavar="URL", help="Keep trials in sqlite:///FILE or postgresql://HOST/NAME."),
+        shared("--store", panel=RUN, metavar="URL", help="Keep trials in sqlite:///FILE or postgresql://HOST/NAME."),
     ] = None,
     name: Annotated[
-        str | None, option("--name", panel=RUN, metavar="NAME", help="What the study is called in --store.")
+        str | None, shared("--name", panel=RUN, metavar="NAME", help="What the study is called in --store.")
     ] = None,
     on: Annotated[
         str | None,
-        option("--on", panel=RUN, metavar="WHO", help="here, cpu, gpu, workers:N, ray or ray://HOST:PORT."),
+        shared("--on", panel=RUN, metavar="WHO", help="here, cpu, gpu, workers:N, ray or ray://HOST:PORT."),
     ] = None,
     dry_run: shared_options.DryRun = False,
     json: shared_options.Json = False,
@@ -296,16 +296,16 @@ def _check(
     seed: shared_options.Seed = None,
     sets: Annotated[
         list[str] | None,
-        option(
+        shared(
             "--set",
             panel=TRAIN,
             metavar="PATH=VALUE",
-            help="Turn a knob, as in fit; gradwise fit DATA --dry-run lists them; repeatable.",
+            help="Turn a knob, as in fit; gradwise fit DATA --dry-run_program lists them; repeatable.",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        option(
+        shared(
             "--only", panel=RUN, metavar="CHECK", help="Run these checks alone: gradient, or data,gradient; repeatable."
         ),
     ] = None,
@@ -313,7 +313,7 @@ def _check(
     resume: shared_options.Resume = False,
     overwrite: shared_options.Overwrite = False,
     on: Annotated[
-        str | None, option("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")
+        str | None, shared("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")
     ] = None,
     json: shared_options.Json = False,
     quiet: shared_options.Quiet = False,
@@ -346,7 +346,7 @@ def _explain(
 
 @app.command(name="predict")
 def _predict(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or a model.safetensors file.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run_program's folder, or a model.safetensors file.")],
     data: Annotated[str, typer.Argument(metavar="DATA", help="New rows: a file with the network's columns, or - .")],
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="Where to; - is standard output.")] = "-",
     form: Annotated[
@@ -375,7 +375,7 @@ def _predict(
 
 @app.command(name="report")
 def _report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run_program's folder.")],
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="Where to. Default: report.html in the folder.")
     ] = None,
@@ -444,7 +444,7 @@ def _as_program() -> None:
             stream.reconfigure(errors="replace")
 
 
-def run(argv: Sequence[str] | None = None) -> int:
+def run_program(argv: Sequence[str] | None = None) -> int:
     """The program; returns its exit code. Nothing but its own mistakes leaves it as an exception."""
     if argv is None:
         _as_program()
@@ -470,4 +470,4 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run_program())

@@ -35,7 +35,7 @@ _RESULTS = {
 _NEXT, _STAGING = ".next", ".writing-"
 
 
-def choose(out: str | None, name: str) -> Path:
+def choose_folder(out: str | None, name: str) -> Path:
     """The folder that was asked for, or a new one by the data's name and the time."""
     if out is not None:
         return Path(out)
@@ -57,7 +57,7 @@ def working(folder: Path) -> Path:
     return folder / _NEXT if kept(folder / _NEXT) else folder
 
 
-def check(folder: Path, *, resume: bool, overwrite: bool) -> None:
+def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
     """Refuses a folder that the request may not use; touches nothing."""
     try:
         exists = folder.exists() or folder.is_symlink()
@@ -99,7 +99,7 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
 
     After a failure what existed is as before, and nothing empty is left behind.
     """
-    check(folder, resume=resume, overwrite=overwrite)
+    check_folder(folder, resume=resume, overwrite=overwrite)
     next_ = folder / _NEXT
     if overwrite:
         shutil.rmtree(next_, ignore_errors=True)  # a replacement that was never finished
@@ -125,7 +125,7 @@ def _move(work: Path, folder: Path) -> None:
         os.replace(work / name, folder / name)
 
 
-def publish(folder: Path, work: Path, write: Callable[[Path], None]) -> None:
+def publish_files(folder: Path, work: Path, write: Callable[[Path], None]) -> None:
     """Has all files written into a folder of their own, then moves them where they belong, `result.json` last."""
     staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=work))
     try:

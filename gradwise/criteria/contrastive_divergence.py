@@ -26,7 +26,7 @@ from ..specs.contracts import AbstractRecalling, AbstractUnsupervised, Batch
 from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob, switch
 from ..specs.priors import Choice, LogUniform, ZeroOr
-from .losses import AbstractLoss, Softmax
+from .losses import AbstractLoss, SoftmaxLoss
 from .penalties import L2, AbstractPenalty
 
 _STEPS: dict[str, Any] = {
@@ -85,13 +85,13 @@ def _with_gradient_jvp(primals: Any, tangents: Any) -> tuple[Scalar, Scalar]:
     return value, sum(slopes, start=jnp.zeros_like(value))
 
 
-def parameters_of(network: PyTree) -> Parameters:
+def boltzmann_parameters(network: PyTree) -> Parameters:
     return Parameters(network.weight, network.hidden_bias, network.visible_bias)
 
 
 def with_parameters(network: PyTree, parameters: Parameters) -> PyTree:
     """The network with other parameters."""
-    return eqx.tree_at(lambda one: tuple(parameters_of(one)), network, tuple(parameters))
+    return eqx.tree_at(lambda one: tuple(boltzmann_parameters(one)), network, tuple(parameters))
 
 
 def _held(network: PyTree) -> PyTree:
@@ -105,7 +105,9 @@ def draw_hidden(activation: Float[Array, "n hidden"], key: Key[Array, ""]) -> Fl
     return coins(key, chances, chances.shape[0]).reshape(activation.shape).astype(activation.dtype)
 
 
-def walk(network: PyTree, hidden: Float[Array, "n hidden"], steps: int, key: Key[Array, ""]) -> Float[Array, "n d"]:
+def gibbs_steps(
+    network: PyTree, hidden: Float[Array, "n hidden"], steps: int, key: Key[Array, ""]
+) -> Float[Array, "n d"]:
     """The visible states that `steps` turns of Gibbs sampling lead to from hidden ones."""
     last, rest = jr.split(key)
 
@@ -119,7 +121,7 @@ def walk(network: PyTree, hidden: Float[Array, "n hidden"], steps: int, key: Key
     return network.draw_visible(hidden, key=last)
 
 
-def differences(v: Float[Array, "n visible"], weights: Float[Array, " n"], phases: Phases) -> Parameters:
+def phase_gradient(v: Float[Array, "n visible"], weights: Float[Array, " n"], phases: Phases) -> Parameters:
     """The gradient: statistics of the machine's own states less those of the examples, in one product."""
     visible = jnp.concatenate([v, phases.own])
     signs = jnp.concatenate([-weights, phases.weights])
@@ -178,14 +180,14 @@ class AbstractDivergence(AbstractUnsupervised, AbstractRecalling):
         held = _held(network)
         weights = batch.weights / batch.weights.shape[0]
         phases, memory = self.phases(held, v, weights, batch.memory, key)
-        gradient = differences(v, weights, phases)
+        gradient = phase_gradient(v, weights, phases)
         memory = self.remembered(memory, gradient)
         if self.enhanced:
             gradient = _enhanced(gradient, v, weights, phases)
         # An optimiser that does not look at the value does not pay for it: what is not used is not computed.
         energy = jax.vmap(held.free_energy)
         value = weights @ energy(v) - phases.weights @ energy(phases.own)
-        return with_gradient(parameters_of(network), value, gradient), phases, memory
+        return with_gradient(boltzmann_parameters(network), value, gradient), phases, memory
 
     def penalty(self, model: PyTree, batch: Batch) -> Scalar:
         """(1/B)(B'/T) sum of lambda Omega."""
@@ -248,7 +250,7 @@ class ContrastiveDivergence(AbstractDivergence):
     ) -> tuple[Phases, PyTree]:
         up, rest = jr.split(key)
         activation = network.hidden_activation(v)
-        own = walk(network, draw_hidden(activation, up), self.steps, rest)
+        own = gibbs_steps(network, draw_hidden(activation, up), self.steps, rest)
         return Phases(activation, own, network.hidden_activation(own), weights), None
 
     def remembered(self, memory: PyTree, gradient: Parameters) -> PyTree:
@@ -284,7 +286,7 @@ class PersistentDivergence(AbstractDivergence):
         self, network: PyTree, v: Float[Array, "n visible"], weights: Float[Array, " n"], memory: PyTree, key: Array
     ) -> tuple[Phases, PyTree]:
         up, rest = jr.split(key)
-        own = walk(network, memory, self.steps, rest)
+        own = gibbs_steps(network, memory, self.steps, rest)
         both = network.hidden_activation(jnp.concatenate([v, own]))
         activation, own_activation = both[: v.shape[0]], both[v.shape[0] :]
         phases = Phases(activation, own, own_activation, _evenly(weights, self.chains))
@@ -324,8 +326,8 @@ class FastPersistentDivergence(AbstractDivergence):
     ) -> tuple[Phases, PyTree]:
         up, rest = jr.split(key)
         hidden, fast = memory
-        driven = with_parameters(network, jax.tree.map(jnp.add, parameters_of(network), fast))
-        own = walk(driven, hidden, self.steps, rest)
+        driven = with_parameters(network, jax.tree.map(jnp.add, boltzmann_parameters(network), fast))
+        own = gibbs_steps(driven, hidden, self.steps, rest)
         own_activation = driven.hidden_activation(own)
         phases = Phases(network.hidden_activation(v), own, own_activation, _evenly(weights, self.chains))
         return phases, (draw_hidden(own_activation, up), fast)
@@ -338,7 +340,7 @@ class FastPersistentDivergence(AbstractDivergence):
         return hidden, renewed
 
     def begun(self, network: PyTree, v: Float[Array, "n visible"], *, key: Key[Array, ""]) -> PyTree:
-        return _begun(network, v, self.chains, key), jax.tree.map(jnp.zeros_like, parameters_of(network))
+        return _begun(network, v, self.chains, key), jax.tree.map(jnp.zeros_like, boltzmann_parameters(network))
 
 
 class JointDivergence(AbstractRecalling):
@@ -361,7 +363,7 @@ class JointDivergence(AbstractRecalling):
         off=0.0,
         about="the weight of -log p(class | inputs) beside the divergence",
     )
-    loss: AbstractLoss = Softmax()
+    loss: AbstractLoss = SoftmaxLoss()
 
     def __call__(
         self, model: PyTree, batch: Batch, *, key: Key[Array, ""]

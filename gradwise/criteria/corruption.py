@@ -61,7 +61,7 @@ class Masking(AbstractCorruption):
         return jnp.where(touched, 0.0, inputs), touched
 
 
-class Gaussian(AbstractCorruption):
+class GaussianNoise(AbstractCorruption):
     """Normal noise is added to all inputs."""
 
     deviation: float = knob(

@@ -53,7 +53,7 @@ class AbstractRooted(AbstractLoss):
         """S noise, where S S' is the second derivative of the loss in the output."""
 
 
-class Softmax(AbstractRooted):
+class SoftmaxLoss(AbstractRooted):
     """-log P(class), P = softmax(output)."""
 
     label_smoothing: float = knob(0.0, **_SMOOTHING)
@@ -90,7 +90,7 @@ class Softmax(AbstractRooted):
         return "classes"
 
 
-class Sigmoid(AbstractRooted):
+class SigmoidLoss(AbstractRooted):
     """-sum over the labels of log P(label), P = sigmoid(output)."""
 
     label_smoothing: float = knob(0.0, **_SMOOTHING)
@@ -125,7 +125,7 @@ class Sigmoid(AbstractRooted):
         return "labels"
 
 
-class Gaussian(AbstractRooted):
+class GaussianLoss(AbstractRooted):
     """Half the squared error, summed over the outputs: normal densities of unit variance, without their constant."""
 
     score_by: str = switch(

@@ -43,7 +43,7 @@ class AbstractPenalty(Spec):
         """The penalty Omega, without its coefficient."""
 
 
-def chosen(model: PyTree, where: str) -> list[jax.Array]:
+def matching_parameters(model: PyTree, where: str) -> list[jax.Array]:
     """The trainable parameters whose paths match."""
     parameters, _ = trainable(model)
     named = named_leaves(parameters)
@@ -67,7 +67,7 @@ class L2(AbstractPenalty):
     where: str = switch("*.weight", **_WHERE)
 
     def __call__(self, model: PyTree) -> Scalar:
-        return sum((jnp.sum(leaf**2) for leaf in chosen(model, self.where)), start=jnp.zeros(()))
+        return sum((jnp.sum(leaf**2) for leaf in matching_parameters(model, self.where)), start=jnp.zeros(()))
 
 
 class L1(AbstractPenalty):
@@ -77,4 +77,4 @@ class L1(AbstractPenalty):
     where: str = switch("*.weight", **_WHERE)
 
     def __call__(self, model: PyTree) -> Scalar:
-        return sum((jnp.sum(_absolute(leaf)) for leaf in chosen(model, self.where)), start=jnp.zeros(()))
+        return sum((jnp.sum(_absolute(leaf)) for leaf in matching_parameters(model, self.where)), start=jnp.zeros(()))

@@ -32,7 +32,7 @@ from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob
 from ..specs.priors import LogUniform
 from .corruption import Masking
-from .losses import Softmax
+from .losses import SoftmaxLoss
 from .reconstruction import Reconstruction
 from .supervised import Supervised
 
@@ -47,7 +47,7 @@ class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
     needs: ClassVar[tuple[str, ...]] = ("features",)
     suits: ClassVar[str] = "Joint"
 
-    supervised: Supervised = Supervised(Softmax())
+    supervised: Supervised = Supervised(SoftmaxLoss())
     unsupervised: AbstractUnsupervised = Reconstruction(corruption=Masking(0.25))
     weight: float = knob(
         1.0,

@@ -19,7 +19,7 @@ def is_sparse(inputs: Any) -> bool:
     return hasattr(inputs, "toarray")
 
 
-def names_of(columns: Sequence[Column], picked: Sequence[int]) -> str:
+def column_names(columns: Sequence[Column], picked: Sequence[int]) -> str:
     """A few columns by name, or as they are indexed where they have none."""
     named = [f"`{columns[j].name}`" if columns else f"X[:, {j}]" for j in picked[:5]]
     return ", ".join(named) + (f" and {len(picked) - 5} more" if len(picked) > 5 else "")
@@ -30,13 +30,13 @@ def constant_note(constant: np.ndarray, columns: Sequence[Column]) -> tuple[str,
     if not picked:
         return ()
     words = ("is", "becomes") if len(picked) == 1 else ("are", "become")
-    return (f"{names_of(columns, picked)} {words[0]} constant in the training part and {words[1]} 0",)
+    return (f"{column_names(columns, picked)} {words[0]} constant in the training part and {words[1]} 0",)
 
 
 def refuse_infinite(infinite: np.ndarray, columns: Sequence[Column], start: int = 0) -> None:
     """Says which columns, the first of them being `start`, hold what no scale can hold."""
     if infinite.any():
-        names = names_of(columns, (start + np.flatnonzero(infinite)).tolist())
+        names = column_names(columns, (start + np.flatnonzero(infinite)).tolist())
         raise RequestError(f"{names} holds infinite values. Replace them, or leave them empty to be taken as missing.")
 
 
@@ -45,7 +45,7 @@ def blocks(inputs: Any, columns: Sequence[Column]) -> Iterator[np.ndarray]:
     categories = [j for j, column in enumerate(columns) if column.kind == "category"]
     if categories:
         raise RequestError(
-            f"{names_of(columns, categories)} holds categories, which have no scale. "
+            f"{column_names(columns, categories)} holds categories, which have no scale. "
             "Wrap the scaler: `Columns(numbers=...)`, or use `Automatic()`."
         )
     sparse = is_sparse(inputs)
@@ -58,7 +58,7 @@ def blocks(inputs: Any, columns: Sequence[Column]) -> Iterator[np.ndarray]:
         yield block
 
 
-def measure(
+def measure_in_blocks(
     inputs: Any, columns: Sequence[Column], statistic: Callable[[np.ndarray], tuple[np.ndarray, ...]]
 ) -> list[np.ndarray]:
     """Statistics by column, each of shape (..., columns)."""
@@ -71,7 +71,7 @@ def range_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.nan_to_num(np.fmin.reduce(block, axis=0)), np.nan_to_num(np.fmax.reduce(block, axis=0))
 
 
-def mean_of(block: np.ndarray) -> np.ndarray:
+def column_mean(block: np.ndarray) -> np.ndarray:
     """The mean of each column over the values that are there, 0 if none is."""
     total = block.sum(0)
     if not np.isnan(total).any():
@@ -82,7 +82,7 @@ def mean_of(block: np.ndarray) -> np.ndarray:
 
 def middle_of(block: np.ndarray) -> np.ndarray:
     """The mean again, but within the range to the last bit: a gap filled with it leaves a constant column constant."""
-    return np.clip(mean_of(block), *range_of(block))
+    return np.clip(column_mean(block), *range_of(block))
 
 
 def spread_of(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -98,8 +98,8 @@ def moments_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     centre, half = spread_of(*range_of(block))
     unit = (block - centre) / np.where(half > 0, half, 1.0)
-    mean = mean_of(unit)
-    return centre + half * mean, half * np.sqrt(mean_of(np.square(unit - mean)))
+    mean = column_mean(unit)
+    return centre + half * mean, half * np.sqrt(column_mean(np.square(unit - mean)))
 
 
 def knots_of(block: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -182,7 +182,7 @@ def principal_axes(
 
     No matrix of all columns by all columns is formed unless there are few of them.
     """
-    (mean,) = measure(inputs, columns, lambda block: (middle_of(block),))
+    (mean,) = measure_in_blocks(inputs, columns, lambda block: (middle_of(block),))
     if inputs.shape[0] < len(mean) and inputs.shape[0] <= EXACT:
         values, axes, total = _by_rows(inputs, columns, kept)
     elif len(mean) <= EXACT:

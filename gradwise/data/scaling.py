@@ -38,13 +38,13 @@ from ..specs.dataset import Column
 from ..specs.knobs import check_whole, switch
 from ..specs.priors import Choice, Uniform
 from .column_statistics import (
+    column_names,
     constant_note,
     is_sparse,
     knots_of,
-    measure,
+    measure_in_blocks,
     middle_of,
     moments_of,
-    names_of,
     principal_axes,
     range_of,
     refuse_infinite,
@@ -65,11 +65,11 @@ from .fitted_scalers import (
 _KNOTS = 2**22  # most knots kept for all columns together
 
 
-class Identity(AbstractScaler):
+class NoScaling(AbstractScaler):
     """The numbers as they are, for data that is scaled already."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        (mean,) = measure(inputs, columns, lambda block: (middle_of(block),))
+        (mean,) = measure_in_blocks(inputs, columns, lambda block: (middle_of(block),))
         return Affine(np.zeros(()), np.ones(()), mean.reshape(inputs.shape[1:]), ())
 
 
@@ -82,7 +82,7 @@ class Standardise(AbstractScaler):
     """Each column to mean 0 and deviation 1."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        mean, deviation = measure(inputs, columns, moments_of)
+        mean, deviation = measure_in_blocks(inputs, columns, moments_of)
         shape = inputs.shape[1:]
         note = constant_note(deviation == 0, columns)
         return Affine(mean.reshape(shape), _divisor(deviation).reshape(shape), np.zeros(()), note)
@@ -97,7 +97,7 @@ class MaxAbs(AbstractScaler):
             np.fmax.at(largest, inputs.indices, np.abs(inputs.data.astype(np.float64)))
             refuse_infinite(np.isinf(largest), columns)
         else:
-            (largest,) = measure(inputs, columns, lambda block: (np.fmax(*np.abs(range_of(block))),))
+            (largest,) = measure_in_blocks(inputs, columns, lambda block: (np.fmax(*np.abs(range_of(block))),))
         return Affine(np.zeros(()), _divisor(largest).reshape(inputs.shape[1:]), np.zeros(()), ())
 
 
@@ -110,7 +110,7 @@ class UnitRange(AbstractScaler):
     together: bool = switch(False, allowed=(False, True), row="D10", about="one range for all columns together")
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        low, high, middle = measure(inputs, columns, lambda block: (*range_of(block), middle_of(block)))
+        low, high, middle = measure_in_blocks(inputs, columns, lambda block: (*range_of(block), middle_of(block)))
         note = constant_note(low == high, columns)
         if self.together:
             low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
@@ -127,7 +127,7 @@ class Pixels(AbstractScaler):
     """
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        means, deviations, present = measure(
+        means, deviations, present = measure_in_blocks(
             inputs, columns, lambda block: (*moments_of(block), np.count_nonzero(~np.isnan(block), axis=0))
         )
         weights = present / max(1, present.sum())
@@ -141,7 +141,9 @@ class Logarithm(AbstractScaler):
     """sign(x) log(1 + |x|): for numbers over several orders of magnitude. Follow it with `Standardise` in a `Chain`."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        (middle,) = measure(inputs, columns, lambda block: (middle_of(np.sign(block) * np.log1p(np.abs(block))),))
+        (middle,) = measure_in_blocks(
+            inputs, columns, lambda block: (middle_of(np.sign(block) * np.log1p(np.abs(block))),)
+        )
         return Logarithmic(middle.reshape(inputs.shape[1:]))
 
 
@@ -149,7 +151,9 @@ class SquareRoot(AbstractScaler):
     """sign(x) sqrt(|x|): for counts, whose deviation grows as their root. Follow it with `Standardise` in a `Chain`."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        (middle,) = measure(inputs, columns, lambda block: (middle_of(np.sign(block) * np.sqrt(np.abs(block))),))
+        (middle,) = measure_in_blocks(
+            inputs, columns, lambda block: (middle_of(np.sign(block) * np.sqrt(np.abs(block))),)
+        )
         return Rooted(middle.reshape(inputs.shape[1:]))
 
 
@@ -188,7 +192,7 @@ class Uniformise(AbstractScaler):
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         count = _knot_count(int(self.quantiles), inputs)
-        knots, twice = measure(inputs, columns, lambda block: knots_of(block, count))
+        knots, twice = measure_in_blocks(inputs, columns, lambda block: knots_of(block, count))
         return _interpolated(knots, twice / (2 * (count - 1)), 0.5, False, columns)
 
 
@@ -213,7 +217,7 @@ class NormalScores(AbstractScaler):
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         count = _knot_count(int(self.quantiles), inputs)
-        knots, twice = measure(inputs, columns, lambda block: knots_of(block, count))
+        knots, twice = measure_in_blocks(inputs, columns, lambda block: knots_of(block, count))
         edge, normal = 0.5 / inputs.shape[0], NormalDist()
         ranks = np.arange(2 * count - 1) / (2 * (count - 1))
         table = np.array([normal.inv_cdf(min(max(rank, edge), 1 - edge)) for rank in ranks])
@@ -293,7 +297,7 @@ class OneHot(AbstractScaler):
         seen = [np.unique(np.asarray(inputs[:, j], np.float64)) for j in range(inputs.shape[1])]  # one NaN, at the end
         known = [np.count_nonzero(~np.isnan(codes)) for codes in seen]
         unseen = [j for j, column in enumerate(columns) if len(column.categories) > known[j]]
-        note = f"{names_of(columns, unseen)}: categories that are not in the training part become zeros"
+        note = f"{column_names(columns, unseen)}: categories that are not in the training part become zeros"
         return OneOfSeveral(
             np.repeat(np.arange(len(seen)), [len(codes) for codes in seen]),
             np.concatenate(seen),
@@ -303,7 +307,7 @@ class OneHot(AbstractScaler):
 
 def _missing_notes(missing: np.ndarray, is_category: np.ndarray, rows: int, columns: Sequence[Column]) -> Iterator[str]:
     for j in np.flatnonzero(missing).tolist():
-        start = f"{names_of(columns, [j])} is missing in {missing[j]} of {rows} training rows: "
+        start = f"{column_names(columns, [j])} is missing in {missing[j]} of {rows} training rows: "
         if is_category[j]:
             yield start + "an input of its own says where"
         elif missing[j] == rows:

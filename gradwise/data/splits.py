@@ -303,7 +303,7 @@ def _deal_groups(groups: np.ndarray, count: int, random: np.random.Generator) ->
     return fold[group]
 
 
-def folds(dataset: Dataset, count: int, *, key: Key[Array, ""]) -> list[tuple[np.ndarray, np.ndarray]]:
+def deal_folds(dataset: Dataset, count: int, *, key: Key[Array, ""]) -> list[tuple[np.ndarray, np.ndarray]]:
     """For each fold its other rows and its own: every example is in exactly one fold.
 
     Folds differ by at most one example, and so does each class in them; with groups, no group is in two folds.
@@ -341,7 +341,7 @@ class Fold(AbstractSplit):
             raise RequestError(f"`Fold.number` must lie in [0, {self.folds}); got {self.number}.")
 
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
-        all_folds = folds(dataset, self.folds, key=named(key, "folds"))
+        all_folds = deal_folds(dataset, self.folds, key=named(key, "folds"))
         rest, test = all_folds[self.number]
         random = generator(named(key, f"fold {self.number}"))
         if dataset.groups is not None:

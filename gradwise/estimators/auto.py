@@ -24,7 +24,7 @@ from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
 from ..searching.running.driver import silent
 from ..searching.running.slots import BySize
-from ..searching.search import Conduct, Plan, search
+from ..searching.search import SearchPlan, StudyOptions, search
 from ..searching.selection.committee_members import check_kind
 from ..searching.storage.study_file import Budget, parse_budget, parse_prior
 from ..searching.strategies.contract import AbstractStrategy
@@ -70,8 +70,8 @@ def _path(recipe: Recipe, name: str) -> str:
         raise RequestError(f"`space`: a recipe has no `{name}`.{nearest(slot, SLOTS)}")
     part, (head, _, word) = getattr(recipe, slot), inner.rpartition(".")
     if head and (word in {"count", "each"} or word.isdigit()):
-        return f"{slot}.{nested_parameters.find(slot, part, head)}.{word}"
-    return f"{slot}.{nested_parameters.find(slot, part, inner)}"
+        return f"{slot}.{nested_parameters.find_parameter(slot, part, head)}.{word}"
+    return f"{slot}.{nested_parameters.find_parameter(slot, part, inner)}"
 
 
 def _prior(name: str, value: Any) -> AbstractPrior | None:
@@ -142,13 +142,13 @@ class AutoEstimator(Estimator):
             )
         return strategy
 
-    def _plan(self, folds: int | None) -> Plan:
+    def _plan(self, folds: int | None) -> SearchPlan:
         for name, least in (("finalists", 0), ("seeds", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
                 raise RequestError(f"`{name}` must be a whole number from {least} on; got {value!r}.")
         committee = check_kind(str(self.committee))
-        return Plan(folds=folds, finalists=int(self.finalists), seeds=int(self.seeds), committee=committee)
+        return SearchPlan(folds=folds, finalists=int(self.finalists), seeds=int(self.seeds), committee=committee)
 
     def _split(self, rows: int) -> AbstractSplit:
         if self.validation_fraction == 0:
@@ -191,7 +191,7 @@ class AutoEstimator(Estimator):
             metric=self.metric,
             class_weight=self.class_weight,
             plan=plan,
-            conduct=Conduct(
+            conduct=StudyOptions(
                 on=self.on,
                 slots=BySize(),  # measured ones could differ from fit to fit, and with them the last digits
                 watch=_Lines() if self.verbose else silent,

@@ -34,7 +34,7 @@ from ..specs.contracts import AbstractSemiSupervised, AbstractSplit
 from ..specs.dataset import Column, Dataset, Task
 from ..specs.recipe import Recipe
 from ..training.fit import fit as train_network
-from ..training.loop import Conduct, silent
+from ..training.loop import RunOptions, silent
 from ..training.predictor import AbstractPredictor
 from ..training.state import init
 from . import nested_parameters
@@ -235,7 +235,7 @@ class NetworkEstimator(Estimator):
         found = super().get_params(deep=False)
         if deep:
             for slot in self._slots:
-                found.update(nested_parameters.read(slot, self._part(slot)))
+                found.update(nested_parameters.read_parameters(slot, self._part(slot)))
         return dict(found)
 
     def set_params(self, **params: Any) -> Self:
@@ -251,7 +251,7 @@ class NetworkEstimator(Estimator):
                 raise RequestError(f"{type(self).__name__} has no parameter `{full}`.{hint}")
             part = chosen.get(slot, getattr(self, slot))
             effective = getattr(self._recommended(), slot) if part is None else part
-            changed = nested_parameters.write(slot, effective, name, value)
+            changed = nested_parameters.write_parameters(slot, effective, name, value)
             chosen[slot] = part if changed is effective else changed
         for name, value in chosen.items():
             setattr(self, name, value)
@@ -270,11 +270,11 @@ class NetworkEstimator(Estimator):
             return recipe
         return defaults.following(recipe, check_metric(self.metric, dataset.task.kind))
 
-    def _conduct(self) -> Conduct:
+    def _conduct(self) -> RunOptions:
         limit = math.inf if self.max_time is None else self.max_time
         if not isinstance(limit, numbers.Real) or not limit > 0:
             raise RequestError(f"`max_time` must be None or a positive number of seconds; got {self.max_time!r}.")
-        return Conduct(max_seconds=float(limit), watch=_print_line if self.verbose else silent)
+        return RunOptions(max_seconds=float(limit), watch=_print_line if self.verbose else silent)
 
     def _keep(self, record: Fit, passes: int) -> Self:
         """The record becomes what was learned; how it ended is said where that matters."""

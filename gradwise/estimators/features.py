@@ -211,7 +211,7 @@ class FeatureLearner(WithoutTargets, NetworkEstimator):
 class AutoEncoder(FeatureLearner):
     """A code from which the input can be built again (row A3): fewer features than inputs, or they may only be copied.
 
-    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.auto_encoder.AutoEncoder`.
+    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.auto_encoder.MlpAutoEncoder`.
     """
 
     _kind = "plain"
@@ -248,13 +248,13 @@ class RBM(FeatureLearner):
 class SparseCoding(FeatureLearner):
     """Codes by which few of many atoms explain an input: most features are 0 (row A10).
 
-    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.sparse_coding.SparseCoding`,
+    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.SparseDictionary`,
     whose penalty is `model__penalty`. The recommended scaler centres the columns, as a sum of atoms wants them.
     """
 
     def _learner(self, unit: bool) -> Recipe:
         from ..criteria.sparse_coding import SparseCode
-        from ..models.sparse_coding import SparseCoding as Dictionary
+        from ..models.sparse_coding import SparseDictionary as Dictionary
 
         shared = LEARNERS["plain"](UNITS, unit)
         return dataclasses.replace(shared, model=Dictionary(units=UNITS), criterion=SparseCode(), scaler=Automatic())

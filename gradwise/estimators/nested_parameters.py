@@ -35,7 +35,7 @@ def _meant(known: list[str], path: str) -> list[str]:
     return [one for one in ends if one.count(".") == min(each.count(".") for each in ends)]
 
 
-def find(slot: str, part: Any, name: str) -> str:
+def find_parameter(slot: str, part: Any, name: str) -> str:
     """The one path that a name stands for."""
     known = _paths(part)
     meant = _meant(known, name.replace("__", "."))
@@ -44,11 +44,11 @@ def find(slot: str, part: Any, name: str) -> str:
     if meant:
         choices = " or ".join(f"`{slot}__{_shown(one)}`" for one in meant)
         raise RequestError(f"`{slot}__{name}` could mean several parameters. Write {choices}.")
-    hint = nearest(f"{slot}__{name}", read(slot, part))
+    hint = nearest(f"{slot}__{name}", read_parameters(slot, part))
     raise RequestError(f"`{slot}={type(part).__name__}` has no parameter `{slot}__{name}`.{hint}")
 
 
-def read(slot: str, part: Any) -> dict[str, Any]:
+def read_parameters(slot: str, part: Any) -> dict[str, Any]:
     """Every nested parameter of the part in a slot; a wrapped part's also under its short name."""
     known = _paths(part)
     found: dict[str, Any] = {}
@@ -64,9 +64,9 @@ def read(slot: str, part: Any) -> dict[str, Any]:
     return found
 
 
-def write(slot: str, part: Any, name: str, value: Any) -> Any:
+def write_parameters(slot: str, part: Any, name: str, value: Any) -> Any:
     """The part with another value for one parameter; the very same part where the value is what it was."""
-    path = find(slot, part, name)
+    path = find_parameter(slot, part, name)
     before = get(part, path)
     if before is value or (type(value) in (int, float, str, bool, tuple, type(before)) and before == value):
         return part

@@ -28,7 +28,7 @@ from ..specs.paths import parts, trainable
 from ..specs.recipe import Recipe
 from ..training.interval import advance, judged_model
 from ..training.predictor import Predictor
-from ..training.prepare import CLASS_WEIGHTS, place, refuse_unlabelled, target_units, weights_of_classes
+from ..training.prepare import CLASS_WEIGHTS, place_examples, refuse_unlabelled, target_units, weights_of_classes
 from ..training.state import Problem, State, for_building, for_training, init, refuse_inputs
 
 _COLUMNS = ("age_examples", "train_loss", "train_score")
@@ -78,7 +78,7 @@ def _record(
         seconds=0.0,
         seed=0,
         version=__version__,
-        machine=machine.describe(),
+        machine=machine.describe_machine(),
         predictor=predictor,
         state=state,
     )
@@ -112,7 +112,7 @@ def one_pass(
     known = earlier.predictor if earlier else None
     scaler: Any = known.scaler if known else recipe.scaler.fit(dataset.inputs, dataset.columns)
     shift, scale = (known.shift, known.scale) if known else target_units(dataset)
-    train = place(dataset, scaler, (shift, scale), weights_of_classes(class_weight, dataset))
+    train = place_examples(dataset, scaler, (shift, scale), weights_of_classes(class_weight, dataset))
     classes = task.outputs if task.kind == "classes" else 0
     if earlier is None:
         problem, state = init(recipe, train, train, outputs=task.outputs, classes=classes, key=key)

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from .. import defaults
 from ..evaluation.metrics import check_metric
 from ..models.activations import Sigmoid
-from ..pretraining.layer_learners import LEARNERS, parse
+from ..pretraining.layer_learners import LEARNERS, parse_layers
 from ..pretraining.stack import Encoder, fit_pretrained, pretrain_layers
 from ..runtime import keys
 from ..runtime.errors import RequestError
@@ -46,7 +46,7 @@ def _codes_in_unit_range(model: Any) -> bool:
 def _recommended_layers(text: str, unit: bool) -> list[Recipe]:
     """The recipes of a text, each for the codes of the one below; `unit` says whether the inputs lie in [0, 1]."""
     found = []
-    for kind, units in parse(text):
+    for kind, units in parse_layers(text):
         found.append(LEARNERS[kind](units, unit))
         unit = _codes_in_unit_range(found[-1].model)
     return found
@@ -63,7 +63,7 @@ def _checked_layers(layers: Any) -> list[Recipe]:
 def _widths(layers: Any) -> tuple[int, ...]:
     """How many units each hidden layer will have."""
     if isinstance(layers, str):
-        return tuple(units for _, units in parse(layers))
+        return tuple(units for _, units in parse_layers(layers))
     models = [recipe.model for recipe in _checked_layers(layers)]
     return tuple(width for model in models for width in getattr(model, "widths", (getattr(model, "units", 1),)))
 

@@ -349,7 +349,7 @@ def residuals(record: Fit) -> tuple[Residuals, ...]:
     return tuple(sorted(found, key=lambda item: math.inf if math.isnan(item.r2) else item.r2))
 
 
-def folds(record: Fit) -> Folds:
+def fold_estimates(record: Fit) -> Folds:
     """The k-fold estimate (row E2), where one was made."""
     plain = record.evidence.get("estimate") or record.evidence
     values = tuple(_number(fold.get("value")) for fold in plain.get("folds") or ())

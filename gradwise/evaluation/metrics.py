@@ -122,7 +122,7 @@ def interval_of_mean(values: np.ndarray) -> tuple[float, float]:
     return (float(np.mean(values)) - half, float(np.mean(values)) + half)
 
 
-def interval(
+def metric_interval(
     name: str, task: Task, predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[float, float]:
     """A 95 % interval for one metric: Wilson's for an error rate, the bootstrap (1 000 resamples) for the others."""

@@ -15,7 +15,7 @@ def _text(value: Any) -> str:
     return str(value.item() if isinstance(value, np.generic) else value)
 
 
-def reliability(probabilities: np.ndarray, targets: np.ndarray, bins: int = 10) -> dict[str, list[float]]:
+def reliability_bins(probabilities: np.ndarray, targets: np.ndarray, bins: int = 10) -> dict[str, list[float]]:
     """Accuracy against confidence, in bins of equal count (row J9)."""
     confidence = probabilities.max(1)
     right = probabilities.argmax(1) == targets
@@ -42,7 +42,7 @@ def _of_classes(task: Any, before: np.ndarray, after: np.ndarray, targets: np.nd
     np.add.at(confusion, (targets, predicted), 1)
     counts, hits = confusion.sum(1), confusion.diagonal()
     loss = -np.log(np.maximum(after[np.arange(len(targets)), targets], 1e-38))
-    curves = {"before": reliability(before, targets), "after": reliability(after, targets)}
+    curves = {"before": reliability_bins(before, targets), "after": reliability_bins(after, targets)}
     per_class = []
     for k in range(width):
         low, high = wilson(float(counts[k] - hits[k]), int(counts[k]))

@@ -36,7 +36,7 @@ def _still_improving(history: dict[str, list[Any]]) -> bool:
     return len(scores) < 4 or bool(np.fmin.reduce(scores) < np.fmin.reduce(early))
 
 
-def find(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train: Dataset) -> tuple[Finding, ...]:
+def find_in_run(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train: Dataset) -> tuple[Finding, ...]:
     """What a reader should know: warnings of the parts, and what the run itself shows."""
     found: list[Finding] = []
     for _, part in parts(recipe):
@@ -81,7 +81,7 @@ def find(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome, train:
     return tuple(found)
 
 
-def describe(dataset: Dataset, sizes: dict[str, int], scaler: FittedScaler, recipe: Recipe) -> dict[str, Any]:
+def describe_data(dataset: Dataset, sizes: dict[str, int], scaler: FittedScaler, recipe: Recipe) -> dict[str, Any]:
     """The data as understood, for the report."""
     listed = dataset.columns[:200]
     inputs = dataset.inputs

@@ -83,7 +83,7 @@ def check_widths(name: str, widths: Any) -> None:
         )
 
 
-class AutoEncoder(AbstractModel):
+class MlpAutoEncoder(AbstractModel):
     """An encoder and its mirror image (row A3).
 
     The last of `widths` is the size of the code. With `tied` weights the decoder is the encoder transposed: half the

@@ -30,7 +30,7 @@ from ..specs.knobs import switch
 from ..specs.priors import Choice
 from .activations import Sigmoid
 from .auto_encoder import as_widths, check_widths
-from .initial_weights import AbstractInitial, Gaussian
+from .initial_weights import AbstractInitial, GaussianWeights
 from .mlp import Layer
 from .visible_units import BinaryVisible, bernoulli
 
@@ -156,7 +156,7 @@ class DeepBoltzmann(AbstractStarting):
         (), row="A11", about="replicas of each layer while a stack is pre-trained, visible one first", convert=as_widths
     )
     sweeps: int = switch(10, allowed="[0, inf)", row="A11", about="mean-field sweeps when features are asked for")
-    initial: AbstractInitial = Gaussian(0.01)
+    initial: AbstractInitial = GaussianWeights(0.01)
 
     def __check_init__(self) -> None:
         check_widths("DeepBoltzmann.widths", self.widths)
@@ -210,11 +210,11 @@ def _log_sum(network: DeepBoltzmannNetwork, v: Float[Array, " visible"] | None) 
     return jax.nn.logsumexp(total)
 
 
-def log_partition(network: DeepBoltzmannNetwork) -> Scalar:
+def deep_log_partition(network: DeepBoltzmannNetwork) -> Scalar:
     """log Z exactly, for machines with few units in their odd or in their even layers."""
     return _log_sum(network, None)
 
 
-def log_likelihood(network: DeepBoltzmannNetwork, inputs: Float[Array, "n visible"]) -> Float[Array, " n"]:
+def deep_log_likelihood(network: DeepBoltzmannNetwork, inputs: Float[Array, "n visible"]) -> Float[Array, " n"]:
     """log p(v) of each input exactly, by enumeration: what training on mean field raises only through a bound."""
-    return jax.lax.map(lambda v: _log_sum(network, v), inputs) - log_partition(network)
+    return jax.lax.map(lambda v: _log_sum(network, v), inputs) - deep_log_partition(network)

@@ -70,7 +70,7 @@ class FanIn(AbstractInitial):
         return self.scale * gain * fan_in**-0.5 * uniform(shape or (fan_out, fan_in), key)
 
 
-class Gaussian(AbstractInitial):
+class GaussianWeights(AbstractInitial):
     """A normal distribution of the given deviation, whatever the layer's size."""
 
     deviation: float = knob(
@@ -83,7 +83,7 @@ class Gaussian(AbstractInitial):
         return self.deviation * normal(shape or (fan_out, fan_in), key)
 
 
-class Sparse(AbstractInitial):
+class SparseWeights(AbstractInitial):
     """Each unit listens to `connections` of its inputs, with normal weights of deviation `scale`; the others are 0.
 
     A unit's input then keeps its size however many inputs there are, units of a layer differ from one another, and
@@ -114,7 +114,7 @@ class Sparse(AbstractInitial):
         return jnp.where(heard, self.scale * normal(shape, strengths), 0.0)
 
 
-class Zeros(AbstractInitial):
+class ZeroWeights(AbstractInitial):
     """All weights 0. For output layers only: hidden units that start alike stay alike."""
 
     def draw(

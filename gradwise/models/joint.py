@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Key
 
 from ..specs.contracts import AbstractModel, AbstractStarting, apply
 from .activations import Identity
-from .auto_encoder import AutoEncoder
+from .auto_encoder import MlpAutoEncoder
 from .initial_weights import AbstractInitial, Glorot
 from .mlp import Layer, Linear
 
@@ -49,7 +49,7 @@ class JointNetwork(eqx.Module):
 class Joint(AbstractStarting):
     """A model of features with a linear layer of outputs on its code; `initial` draws that layer."""
 
-    features: AbstractModel = AutoEncoder()
+    features: AbstractModel = MlpAutoEncoder()
     initial: AbstractInitial = Glorot()
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> JointNetwork:

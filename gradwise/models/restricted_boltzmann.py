@@ -22,7 +22,7 @@ from ..specs.contracts import AbstractStarting
 from ..specs.knobs import switch
 from ..specs.priors import LogInteger
 from .activations import Sigmoid
-from .initial_weights import AbstractInitial, Gaussian
+from .initial_weights import AbstractInitial, GaussianWeights
 from .mlp import Layer
 from .visible_units import AbstractVisible, BinaryVisible, LabelledVisible, bernoulli
 
@@ -158,7 +158,7 @@ class Rbm(AbstractStarting):
         256, allowed="[1, inf)", prior=LogInteger(64, 1024), row="A2", kind="capacity", about="hidden units"
     )
     visible: AbstractVisible = BinaryVisible()
-    initial: AbstractInitial = Gaussian(0.01)
+    initial: AbstractInitial = GaussianWeights(0.01)
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> RbmNetwork:
         return _made(self.units, math.prod(inputs), self.visible, self.initial, key)
@@ -181,7 +181,7 @@ class LabelRbm(AbstractStarting):
         256, allowed="[1, inf)", prior=LogInteger(64, 1024), row="A2", kind="capacity", about="hidden units"
     )
     visible: AbstractVisible = BinaryVisible()
-    initial: AbstractInitial = Gaussian(0.01)
+    initial: AbstractInitial = GaussianWeights(0.01)
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> LabelRbmNetwork:
         kind = LabelledVisible(self.visible, outputs)

@@ -172,7 +172,7 @@ _PENALTY: dict[str, Any] = {
 _ITERATIONS: dict[str, Any] = {"allowed": "[1, inf)", "row": "A10", "about": "FISTA steps for each code"}
 
 
-class SparseCoding(AbstractStarting):
+class SparseDictionary(AbstractStarting):
     """Sparse coding (Olshausen and Field 1996): codes by FISTA, a dictionary by gradient descent."""
 
     units: int = switch(256, **_UNITS)

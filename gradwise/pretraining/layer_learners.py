@@ -16,13 +16,13 @@ from typing import Any
 from ..criteria.code_sparsity import KlToTarget
 from ..criteria.contraction import Contraction
 from ..criteria.contrastive_divergence import ContrastiveDivergence
-from ..criteria.corruption import Gaussian, Masking
+from ..criteria.corruption import GaussianNoise, Masking
 from ..criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError, unit_range
 from ..criteria.sparse_coding import SparseCode
 from ..data.batches import Reshuffled
 from ..data.scaling import Automatic, Chain, Uniformise, UnitRange
 from ..data.splits import HoldOut
-from ..models.auto_encoder import AutoEncoder
+from ..models.auto_encoder import MlpAutoEncoder
 from ..models.restricted_boltzmann import Rbm
 from ..models.sparse_coding import PredictiveSparse
 from ..models.visible_units import BinaryVisible, GaussianVisible
@@ -57,20 +57,20 @@ def _loss(unit: bool) -> Any:
 
 
 def _plain(units: int, unit: bool) -> Recipe:
-    return _recipe(AutoEncoder(widths=(units,)), Reconstruction(_loss(unit)))
+    return _recipe(MlpAutoEncoder(widths=(units,)), Reconstruction(_loss(unit)))
 
 
 def _denoising(units: int, unit: bool) -> Recipe:
-    noise = Masking(0.25) if unit else Gaussian(0.3)
-    return _recipe(AutoEncoder(widths=(units,)), Reconstruction(_loss(unit), corruption=noise))
+    noise = Masking(0.25) if unit else GaussianNoise(0.3)
+    return _recipe(MlpAutoEncoder(widths=(units,)), Reconstruction(_loss(unit), corruption=noise))
 
 
 def _sparse(units: int, unit: bool) -> Recipe:
-    return _recipe(AutoEncoder(widths=(units,)), Reconstruction(_loss(unit), on_codes=(KlToTarget(3.0),)))
+    return _recipe(MlpAutoEncoder(widths=(units,)), Reconstruction(_loss(unit), on_codes=(KlToTarget(3.0),)))
 
 
 def _contractive(units: int, unit: bool) -> Recipe:
-    return _recipe(AutoEncoder(widths=(units,)), Reconstruction(_loss(unit), on_codes=(Contraction(0.1),)))
+    return _recipe(MlpAutoEncoder(widths=(units,)), Reconstruction(_loss(unit), on_codes=(Contraction(0.1),)))
 
 
 def _psd(units: int, unit: bool) -> Recipe:
@@ -103,7 +103,7 @@ def learner(kind: str, units: int, inputs: Any = None) -> Recipe:
     return LEARNERS[kind](units, True if inputs is None else unit_range(inputs))
 
 
-def parse(text: str) -> list[tuple[str, int]]:
+def parse_layers(text: str) -> list[tuple[str, int]]:
     """`kind:units` or `kind:unitsxdepth`, several of them joined by commas."""
     found: list[tuple[str, int]] = []
     for piece in text.split(","):

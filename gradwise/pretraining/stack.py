@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
-from ..data.scaling import Identity
+from ..data.scaling import NoScaling
 from ..models.mlp import Layer, Linear, Mlp, MlpNetwork
 from ..records.fit import Fit
 from ..runtime import keys
@@ -34,7 +34,7 @@ from ..specs.knobs import is_off
 from ..specs.paths import Buffer
 from ..specs.recipe import Recipe
 from ..training.fit import fit
-from ..training.loop import Conduct
+from ..training.loop import RunOptions
 from ..training.prepare import split_labelled
 
 _CHUNK = 4096
@@ -61,7 +61,7 @@ def _encode(layers: PyTree, inputs: Float[Array, "n ..."]) -> Float[Array, "n co
     return jax.vmap(Encoder(layers))(inputs)
 
 
-def encode(layers: tuple[Layer, ...], inputs: Any) -> Array:
+def encode_inputs(layers: tuple[Layer, ...], inputs: Any) -> Array:
     """The codes of scaled inputs, on the device, in chunks of one shape."""
     parts = []
     for start in range(0, inputs.shape[0], _CHUNK):
@@ -72,7 +72,7 @@ def encode(layers: tuple[Layer, ...], inputs: Any) -> Array:
     return jnp.concatenate(parts)
 
 
-def layers_of(network: Any, level: int) -> tuple[Layer, ...]:
+def hidden_layers(network: Any, level: int) -> tuple[Layer, ...]:
     """The hidden layers of a learned network; refuses one that has none to give."""
     if not hasattr(network, "hidden_layers"):
         raise RequestError(
@@ -92,11 +92,11 @@ class Stack:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        return tuple(layer for level, network in enumerate(self.networks) for layer in layers_of(network, level))
+        return tuple(layer for level, network in enumerate(self.networks) for layer in hidden_layers(network, level))
 
     def encode(self, inputs: Any) -> np.ndarray:
         """The features of raw inputs."""
-        return np.asarray(encode(self.layers, self.scaler.apply(inputs)))
+        return np.asarray(encode_inputs(self.layers, self.scaler.apply(inputs)))
 
     def network(self, outputs: int, mlp: Mlp, *, key: Key[Array, ""]) -> MlpNetwork:
         """The layers with a new output on top; dropout and the output's initial weights as `mlp` says."""
@@ -141,7 +141,7 @@ def _dataset(below: Any, train: Dataset, recipe: Recipe, level: int) -> Dataset:
     return codes.without_targets() if isinstance(as_criterion(recipe.criterion), AbstractUnsupervised) else codes
 
 
-def check_memory(recipe: Recipe, inputs: int, rows: int) -> None:
+def check_layer_memory(recipe: Recipe, inputs: int, rows: int) -> None:
     """Refuses a layer whose weights or codes this machine cannot hold, before hours are spent below it."""
     from ..runtime.machine import available_bytes
 
@@ -167,7 +167,7 @@ def pretrain_layers(
     scaler: FittedScaler,
     *,
     key: Key[Array, ""],
-    conduct: Conduct = Conduct(),
+    conduct: RunOptions = RunOptions(),
     begin: Begin = silent,
 ) -> Stack:
     """Learns layer after layer on the rows given; each layer's recipe splits them again for a validation part.
@@ -181,11 +181,11 @@ def pretrain_layers(
     networks: list[Any] = []
     records: list[Fit] = []
     for level, recipe in enumerate(layers):
-        check_memory(recipe, math.prod(below.shape[1:]), len(train))
+        check_layer_memory(recipe, math.prod(below.shape[1:]), len(train))
         folder = None if conduct.folder is None else _made(conduct.folder / f"layer-{level + 1}")
         begin(level, len(train))
         record = fit(
-            dataclasses.replace(recipe, scaler=Identity()),
+            dataclasses.replace(recipe, scaler=NoScaling()),
             _dataset(below, train, recipe, level),
             key=jax.random.fold_in(keys.named(key, "pretraining"), level),
             conduct=dataclasses.replace(conduct, folder=folder, settled=True),
@@ -201,7 +201,7 @@ def pretrain_layers(
         networks.append(network)
         records.append(record)
         if level + 1 < len(layers):
-            below = encode(layers_of(network, level), below)
+            below = encode_inputs(hidden_layers(network, level), below)
     return Stack(scaler, tuple(networks), tuple(records))
 
 
@@ -210,7 +210,9 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def pretrain(layers: Sequence[Recipe], dataset: Dataset, *, key: Key[Array, ""], conduct: Conduct = Conduct()) -> Stack:
+def pretrain(
+    layers: Sequence[Recipe], dataset: Dataset, *, key: Key[Array, ""], conduct: RunOptions = RunOptions()
+) -> Stack:
     """Learns a stack on all rows of a data set; the scaler is that of the first layer's recipe."""
     if not layers:
         raise RequestError("there is no layer to pre-train.")
@@ -235,7 +237,7 @@ def fit_pretrained(
     key: Key[Array, ""],
     metric: str | None = None,
     class_weight: Any = None,
-    conduct: Conduct = Conduct(),
+    conduct: RunOptions = RunOptions(),
     unlabelled: Dataset | None = None,
     begin: Begin = silent,
 ) -> tuple[Fit, Stack]:

@@ -21,7 +21,7 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class HeadingRow:
     """A row of a table that is a heading for the rows under it."""
 
     text: str
@@ -40,7 +40,7 @@ class Table:
 
     caption: str
     header: tuple[str, ...]
-    rows: tuple[Row | Group, ...]
+    rows: tuple[Row | HeadingRow, ...]
     numbers: tuple[int, ...] = ()
     note: str = ""
     folded: bool = False
@@ -81,7 +81,7 @@ class Items:
 
 
 @dataclasses.dataclass(frozen=True)
-class Code:
+class CodeLines:
     """Lines to copy."""
 
     caption: str
@@ -98,7 +98,7 @@ class Notice:
     source: str = ""
 
 
-Block = Figure | Table | Prose | Items | Code | Notice
+Block = Figure | Table | Prose | Items | CodeLines | Notice
 
 
 @dataclasses.dataclass(frozen=True)

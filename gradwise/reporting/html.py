@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from . import wording
-from .blocks import Block, Cell, Code, Figure, Group, Items, Notice, Page, Prose, Row, Section, Table
+from .blocks import Block, Cell, CodeLines, Figure, HeadingRow, Items, Notice, Page, Prose, Row, Section, Table
 from .svg import picture
 
 POLICY = (
@@ -47,8 +47,8 @@ def _cell(content: str | Cell, *, number: bool, first: bool) -> str:
     return f"<{name}{scope}{kind}>{inner}</{name}>"
 
 
-def _row(row: Row | Group, table: Table) -> str:
-    if isinstance(row, Group):
+def _row(row: Row | HeadingRow, table: Table) -> str:
+    if isinstance(row, HeadingRow):
         detail = f" <span>{_prose(row.detail)}</span>" if row.detail else ""
         return f'<tr class="group"><th colspan="{len(table.header)}">{_prose(row.text)}{detail}</th></tr>'
     cells = (_cell(cell, number=i in table.numbers, first=i == 0) for i, cell in enumerate(row))
@@ -108,7 +108,7 @@ def _block(block: Block) -> str:
             return f'<div class="table">{_folded(block, block.caption)}</div>'
         case Table():
             return f'<div class="table">{_table(block, caption=bool(block.caption))}</div>'
-        case Code():
+        case CodeLines():
             # A command keeps its characters: they are to be copied, so only HTML's own are escaped.
             code = html.escape(block.text)
             return f'<div class="code"><h3>{_text(block.caption)}</h3><pre><code>{code}</code></pre></div>'

@@ -104,12 +104,12 @@ def _advice(record: Fit) -> Iterator[Notice]:
 def _sections(record: Fit) -> Iterator[Section]:
     if features := tuple(feature_figures.feature_figures(record.evidence.get("features") or {})):
         yield Section("features", "Features", features)
-    curves = tuple(run_figures.curve_figures(record))
+    curves = tuple(run_figures.run_curve_figures(record))
     yield Section("curves", "Learning curves", curves or (Prose("No interval was completed."),), "Curves")
     errors: tuple[Block, ...] = (
         *run_figures.confusion_figures(record),
         *run_figures.residual_figures(record),
-        *run_figures.rate_figures(record),
+        *run_figures.error_rate_figures(record),
         *run_figures.reliability_figures(record),
     )
     if errors:
@@ -117,7 +117,7 @@ def _sections(record: Fit) -> Iterator[Section]:
     chosen = record.evidence.get("layerwise") or {}
     if steps := tuple(layerwise_figures.layerwise_figures(chosen, percent=record.task == "classes")):
         yield Section("layerwise", "Layer by layer", steps)
-    if layers := tuple(feature_figures.layer_figures(record)):
+    if layers := tuple(feature_figures.pretrained_layer_figures(record)):
         yield Section("pretraining", "Pre-training", layers)
     tables = (
         feature_figures.layer_table(record),

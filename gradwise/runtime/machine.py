@@ -68,7 +68,7 @@ def check_memory(inputs: Any) -> None:
         )
 
 
-def describe() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Device, cores and versions, for the record."""
     import jax
 

@@ -38,17 +38,17 @@ from ..training.population import enter
 from ..training.prepare import CLASS_WEIGHTS, refuse_unlabelled, weights_of_classes
 from ..training.state import asks
 from .running.driver import Driver, Watch, silent
-from .running.evaluation_data import Ground, Variant
-from .running.executor_choice import hire
+from .running.evaluation_data import EvaluationData, Variant
+from .running.executor_choice import choose_executor
 from .running.executors import AbstractExecutor
 from .running.slots import AbstractSlots
-from .selection.batch_size import batch_sizes
+from .selection.batch_size import compare_batch_sizes
 from .selection.committee_members import check_kind, setting_of
 from .selection.finalists import Conclusion, conclude, finalist_proposals
-from .selection.study_findings import describe_ground, find, only_one
+from .selection.study_findings import describe_ground, find_in_study, only_one
 from .storage.contenders import Contenders
 from .storage.study_file import Budget
-from .storage.study_identity import About
+from .storage.study_identity import StudyIdentity
 from .storage.study_store import Store
 from .strategies.coarse_to_fine import AroundBest
 from .strategies.contract import AbstractStrategy
@@ -63,7 +63,7 @@ _BORDER_ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """How thorough a search is, apart from its budget. None means: by itself.
 
     `folds` are those that judge a trial; `finalists` settings are trained again with `seeds` seeds each; `refine`
@@ -82,7 +82,7 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Conduct:
+class StudyOptions:
     """How to run, as opposed to what to search: none of this changes which trials there are.
 
     `folder` keeps the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or an address
@@ -100,7 +100,7 @@ class Conduct:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def _open_store(conduct: Conduct, about: About) -> Store | None:
+def _open_store(conduct: StudyOptions, about: StudyIdentity) -> Store | None:
     where: str | Path | None = conduct.store or (conduct.folder / "study.journal" if conduct.folder else None)
     if where is None:
         return None
@@ -112,7 +112,7 @@ def _open_store(conduct: Conduct, about: About) -> Store | None:
     return store
 
 
-def folds_of(plan: Plan, dataset: Dataset) -> int:
+def folds_of(plan: SearchPlan, dataset: Dataset) -> int:
     """Folds that judge a trial: for small sets, where rows may be dealt at random."""
     if plan.folds is not None:
         return plan.folds
@@ -120,7 +120,7 @@ def folds_of(plan: Plan, dataset: Dataset) -> int:
     return _FOLDS if rows <= _FOLDED and dataset.times is None and rows >= 10 * _FOLDS else 1
 
 
-def seeds_of(plan: Plan, ground: Ground) -> int:
+def seeds_of(plan: SearchPlan, ground: EvaluationData) -> int:
     """Seeds of each finalist. Where a seed is a network for each fold, fewer seeds give as many networks."""
     each = len(ground.final_variants)
     if each == 1 or plan.committee in {"bagging", "inputs"}:  # whose members are not judged on folds
@@ -131,7 +131,7 @@ def seeds_of(plan: Plan, ground: Ground) -> int:
 class _Clock:
     """How the time of a study is shared out: to search, to refine, and for the finals at the end."""
 
-    def __init__(self, budget: Budget, driver: Driver, plan: Plan):
+    def __init__(self, budget: Budget, driver: Driver, plan: SearchPlan):
         self.budget, self.driver, self.plan = budget, driver, plan
         self.end = math.inf if budget.seconds is None else (1.0 - _CONCLUDED) * budget.seconds
 
@@ -181,7 +181,7 @@ def _beyond_borders(driver: Driver, each: int, clock: _Clock) -> str:
     return "finished"
 
 
-def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: Plan, clock: _Clock) -> str:
+def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: SearchPlan, clock: _Clock) -> str:
     """The search proper, beyond its borders and around its best; how it ended."""
     wanted = _wanted(budget, driver)
     by_time = wanted is None
@@ -217,7 +217,7 @@ def _choose_batch_size(driver: Driver, folder: Path | None, clock: _Clock) -> di
     def stop() -> bool:
         return driver.asked.is_set() or driver.seconds >= clock.end
 
-    found = batch_sizes(best.recipe, driver.ground, driver.executor, first=driver.next, stop=stop)
+    found = compare_batch_sizes(best.recipe, driver.ground, driver.executor, first=driver.next, stop=stop)
     if stop():
         return {}
     driver.adopt(dataclasses.replace(trial, phase="size") for trial in found.trials)
@@ -229,7 +229,7 @@ def _choose_batch_size(driver: Driver, folder: Path | None, clock: _Clock) -> di
     return plain
 
 
-def _hold_finals(driver: Driver, plan: Plan, clock: _Clock) -> None:
+def _hold_finals(driver: Driver, plan: SearchPlan, clock: _Clock) -> None:
     """The best few settings again, with seeds of their own: as many as there is time for.
 
     Their numbers follow those of all other trials, so that a study that goes on finds those that it has.
@@ -255,7 +255,7 @@ def _hold_finals(driver: Driver, plan: Plan, clock: _Clock) -> None:
     driver.run(proposals, first=first, until=clock.end)
 
 
-def _refuse_unfit(recipe: Recipe, ground: Ground) -> None:
+def _refuse_unfit(recipe: Recipe, ground: EvaluationData) -> None:
     """An optimiser that cannot use this model or this loss is refused here, not by every trial in its turn."""
     if asks(recipe.optimiser):
         examples = ground.place(recipe.scaler, ground.variants[0])
@@ -272,8 +272,8 @@ def search(
     key: Key[Array, ""],
     metric: str | None = None,
     class_weight: CLASS_WEIGHTS = None,
-    plan: Plan = Plan(),
-    conduct: Conduct = Conduct(),
+    plan: SearchPlan = SearchPlan(),
+    conduct: StudyOptions = StudyOptions(),
 ) -> Study:
     """Searches a space for the recipe that suits the data, within a budget of time or trials."""
     if not space.dimensions:
@@ -283,7 +283,7 @@ def search(
     criterion = as_criterion(space.recipe.criterion)
     refuse_unlabelled(criterion, dataset)
     metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
-    ground = Ground.of(
+    ground = EvaluationData.of(
         dataset,
         space.recipe.split,
         metric=metric,
@@ -295,11 +295,11 @@ def search(
     weights_of_classes(class_weight, ground.train)  # refused here, not by every trial in its turn
     _refuse_unfit(space.recipe, ground)
     seed = keys.seed_of(key)
-    about = About(space, seed, strategy, digest(dataset), dataset.task.kind, metric, conduct.settings)
+    about = StudyIdentity(space, seed, strategy, digest(dataset), dataset.task.kind, metric, conduct.settings)
     store: Store | None = None
     try:
         # Who trains comes first: where nobody answers, no study is begun.
-        with hire(conduct.on, ground, space, slots=conduct.slots) as executor, listening() as asked:
+        with choose_executor(conduct.on, ground, space, slots=conduct.slots) as executor, listening() as asked:
             store = _open_store(conduct, about)
             contenders = Contenders(conduct.folder)
             driver = Driver(
@@ -329,8 +329,8 @@ def _record(
     driver: Driver,
     asked: Space,
     strategy: AbstractStrategy,
-    plan: Plan,
-    conduct: Conduct,
+    plan: SearchPlan,
+    conduct: StudyOptions,
     ended: str,
 ) -> Study:
     """Everything is decided here; what follows only measures, and reads the test part for the first and only time."""
@@ -353,7 +353,7 @@ def _record(
         seed=keys.seed_of(driver.key),
         seconds=driver.seconds,
         version=__version__,
-        machine=machine.describe(),
+        machine=machine.describe_machine(),
         outcome=ended,
         unit=reading.unit,
         chance=chance,
@@ -372,10 +372,10 @@ def _record(
         unit=" %" if reading.kind == "error" else "",
     )
     findings: list[Finding] = [*driver.findings, *too_few_values(driver.space, trials), *concluded.findings]
-    findings += find(driver.space, trials, said, driver.contenders.notes)
+    findings += find_in_study(driver.space, trials, said, driver.contenders.notes)
     borders = [finding.what for finding in findings if finding.row == "E4"]
     analysis = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders}
     return dataclasses.replace(study, findings=tuple(findings), analysis=analysis)
 
 
-__all__ = ["AbstractExecutor", "Budget", "Conduct", "Plan", "search"]
+__all__ = ["AbstractExecutor", "Budget", "SearchPlan", "StudyOptions", "search"]

@@ -27,7 +27,7 @@ import numpy as np
 import optax
 from jaxtyping import PyTree
 
-from ..criteria.losses import AbstractLoss, Gaussian
+from ..criteria.losses import AbstractLoss, GaussianLoss
 from ..criteria.penalties import AbstractPenalty
 from ..criteria.supervised import Supervised
 from ..curvature.objective import Examples, Objective, gather
@@ -177,12 +177,14 @@ def a_problem() -> tuple[Callable[[Any], Objective], PyTree]:
     batch = gather(train, jnp.arange(_EXAMPLES), jnp.ones(_EXAMPLES))
 
     def objective(update: Any) -> Objective:
-        return Objective(Supervised(Gaussian()), Fixed(_EXAMPLES), rest, train, jr.key(8), jnp.asarray(update), batch)
+        return Objective(
+            Supervised(GaussianLoss()), Fixed(_EXAMPLES), rest, train, jr.key(8), jnp.asarray(update), batch
+        )
 
     return objective, parameters
 
 
-def descend(optimiser: AbstractOptimiser, parameters: PyTree, updates: int) -> tuple[PyTree, PyTree]:
+def run_updates(optimiser: AbstractOptimiser, parameters: PyTree, updates: int) -> tuple[PyTree, PyTree]:
     """Parameters and state after some updates, as one scan: on `a_problem` where the optimiser asks for more than the
     gradient, else on half the squared distance to 1."""
     objective = a_problem()[0] if asks(optimiser) else None
@@ -225,7 +227,7 @@ def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, upd
     @eqx.filter_jit
     def run(one: AbstractOptimiser, start: PyTree) -> tuple[PyTree, PyTree, PyTree]:
         traces.append(1)
-        reached, last = descend(one, start, updates)
+        reached, last = run_updates(one, start, updates)
         return reached, one.judged(reached, last), one.rate(last)
 
     reached, judged, rate = run(optimiser, parameters)
@@ -246,9 +248,9 @@ def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, upd
     axes = jax.tree.map(lambda leaf: 0 if isinstance(leaf, np.floating) else None, optimiser)
     if asks(optimiser):  # line searches and solves amplify rounding: a few updates tell as much
         updates = min(updates, _FEW)
-        few = eqx.filter_jit(lambda one: descend(one, parameters, updates)[0])
+        few = eqx.filter_jit(lambda one: run_updates(one, parameters, updates)[0])
         reached, reached_other = few(optimiser), few(other)
-    both = eqx.filter_vmap(lambda one: descend(one, parameters, updates)[0], in_axes=(axes,))(
+    both = eqx.filter_vmap(lambda one: run_updates(one, parameters, updates)[0], in_axes=(axes,))(
         jax.tree.map(stack, optimiser, other)
     )
     for number, alone in enumerate((reached, reached_other)):

@@ -35,7 +35,7 @@ SMOOTH = ("tanh", "logistic", "erf")
 
 
 @dataclass(frozen=True)
-class Layer:
+class TracedLayer:
     """A layer of a program, by its sites: `input` is what its non-linearity reads, `output` what it gives.
 
     Without a non-linearity the two are one and `kind` is "linear". Else it is "tanh", "logistic" or "erf" where that
@@ -182,12 +182,12 @@ class _Map:
         return output in reached and output != bend
 
 
-def _sums(chart: _Map) -> tuple[dict[int, Layer], dict[int, int]]:
+def _sums(chart: _Map) -> tuple[dict[int, TracedLayer], dict[int, int]]:
     """The weighted sums with their biases, by the site each begins at; and to which of them a value belongs.
 
     Two that are only added to one another (of an input and of a state) are one, known by the later name.
     """
-    found: dict[int, Layer] = {}
+    found: dict[int, TracedLayer] = {}
     owner: dict[int, int] = {}
     for site in chart.sites:
         at, alive = site.number, chart.alive(site)
@@ -200,7 +200,7 @@ def _sums(chart: _Map) -> tuple[dict[int, Layer], dict[int, int]]:
         elif chart.mixing[at] and not (whole and adds and len(owners) == 1):
             name = _parent(site.parameters[-1]) if site.parameters else site.layer
             turn = {"which": site.turn, "shared": bool(site.turn) and not chart.cut_out(site)}
-            found[at] = Layer(name, at, at, at, "linear", site.primitive in _MATRIX, site.line, **turn)  # type: ignore[arg-type]
+            found[at] = TracedLayer(name, at, at, at, "linear", site.primitive in _MATRIX, site.line, **turn)  # type: ignore[arg-type]
             owner[at] = at
             continue
         elif not (whole and len(owners) == 1 and (chart.mixing[at] or site.primitive in _TURNS)):
@@ -212,7 +212,7 @@ def _sums(chart: _Map) -> tuple[dict[int, Layer], dict[int, int]]:
     return found, owner
 
 
-def _with_bends(chart: _Map, layers: dict[int, Layer], owner: dict[int, int]) -> list[Layer]:
+def _with_bends(chart: _Map, layers: dict[int, TracedLayer], owner: dict[int, int]) -> list[TracedLayer]:
     """The layers with their non-linearities; one on a value that is no weighted sum (a norm) is a layer too."""
     seen: set[int] = set()
     for site in chart.sites:
@@ -230,7 +230,7 @@ def _with_bends(chart: _Map, layers: dict[int, Layer], owner: dict[int, int]) ->
         place = owner.get(found[0], -1)
         if place not in layers:
             what |= {"which": site.turn, "shared": bool(site.turn)}
-            layers[number] = Layer(name=site.layer, matrix=False, **what)  # type: ignore[arg-type]
+            layers[number] = TracedLayer(name=site.layer, matrix=False, **what)  # type: ignore[arg-type]
         elif layers[place].kind == "linear":
             layers[place] = replace(layers[place], **what)  # type: ignore[arg-type]
     return sorted(layers.values(), key=lambda layer: layer.input)
@@ -247,7 +247,7 @@ def _unit_axis(shape: tuple[int, ...], examples: int, sizes: Sequence[tuple[int,
     return axes[-1] if axes else None
 
 
-def _sources(chart: _Map, layers: Sequence[Layer], cut: bool) -> list[int]:
+def _sources(chart: _Map, layers: Sequence[TracedLayer], cut: bool) -> list[int]:
     """For each layer, as bits, the layers that it depends on; with `cut`, without going through another one."""
     place = {layer.input: number for number, layer in enumerate(layers)}
     arriving = [0] * len(chart.sites)
@@ -268,7 +268,7 @@ def _alike(program: Program, other: Program) -> int:
     return min(len(program.sites), len(other.sites))
 
 
-def layers_of(program: Program, other: Program, parameters: PyTree, count: int) -> tuple[Layer, ...]:
+def layers_of(program: Program, other: Program, parameters: PyTree, count: int) -> tuple[TracedLayer, ...]:
     """The layers of a program in the order of the flow, for a batch of `count` examples.
 
     `other` is the same program for another number of examples: the axis that differs is theirs, and a value without
@@ -301,7 +301,7 @@ def layers_of(program: Program, other: Program, parameters: PyTree, count: int) 
 
 def look(
     function: Callable[..., Any], parameters: PyTree, batch: PyTree, key: Any
-) -> tuple[Program, tuple[Layer, ...]]:
+) -> tuple[Program, tuple[TracedLayer, ...]]:
     """The program of a loss, and its layers; the batch's arrays have the examples first."""
     program = trace(function, parameters, batch, key)
     sizes = [jnp.shape(leaf)[0] for leaf in jax.tree.leaves(batch) if jnp.ndim(leaf) > 0]
@@ -319,7 +319,7 @@ def look(
     return program, layers_of(program, other, parameters, count)
 
 
-def maps(program: Program, layers: Sequence[Layer]) -> list[tuple[int, int]]:
+def maps(program: Program, layers: Sequence[TracedLayer]) -> list[tuple[int, int]]:
     """Pairs of weighted sums, one a function of the other alone: not where a way round it exists (residual nets)."""
     sums = [number for number, layer in enumerate(layers) if layer.matrix]
     arriving = _sources(_Map(program), [layers[number] for number in sums], cut=True)

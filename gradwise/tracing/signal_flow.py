@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..specs.paths import named_leaves
-from .layers import SMOOTH, Layer
+from .layers import SMOOTH, TracedLayer
 from .program import Program
 
 BINS = 32
@@ -83,14 +83,14 @@ def summary(groups: Sequence[Any], library: Any = jnp) -> Summary:
     return _as_summary(moments, counts / library.asarray([group.size for group in chosen])[:, None])
 
 
-def by_unit(values: Any, layer: Layer, library: Any = jnp) -> Any:
+def values_by_unit(values: Any, layer: TracedLayer, library: Any = jnp) -> Any:
     """The values at a layer as rows and units: examples and places are rows."""
     if layer.units is None:
         return library.reshape(values, (-1, 1))
     return library.reshape(library.moveaxis(values, layer.units, -1), (-1, values.shape[layer.units]))
 
 
-def _flatness(layer: Layer, kept: dict[int, Any], slopes: dict[int, Any], library: Any) -> tuple[Any, Any]:
+def _flatness(layer: TracedLayer, kept: dict[int, Any], slopes: dict[int, Any], library: Any) -> tuple[Any, Any]:
     """The share of saturated entries and of dead units."""
     nothing = library.full((), library.nan)
     if layer.kind == "linear":
@@ -104,7 +104,7 @@ def _flatness(layer: Layer, kept: dict[int, Any], slopes: dict[int, Any], librar
     else:
         flat = library.abs(slopes[layer.input]) < DEAD
         saturated = library.mean(flat) if layer.kind == "hard" else nothing
-    return saturated, library.mean(library.all(by_unit(flat, layer, library), axis=0))
+    return saturated, library.mean(library.all(values_by_unit(flat, layer, library), axis=0))
 
 
 class Values(eqx.Module):
@@ -116,7 +116,7 @@ class Values(eqx.Module):
     parameter_gradients: PyTree
 
 
-def values_of(program: Program, layers: Sequence[Layer], parameters: PyTree, batch: PyTree, key: Any) -> Values:
+def values_of(program: Program, layers: Sequence[TracedLayer], parameters: PyTree, batch: PyTree, key: Any) -> Values:
     """Runs a program, backwards too. The slope is that of the non-linearity at each entry of its input."""
     inputs = {layer.input for layer in layers}
     wanted = inputs | {site for layer in layers for site in (layer.output, layer.bend)}
@@ -138,7 +138,7 @@ def values_of(program: Program, layers: Sequence[Layer], parameters: PyTree, bat
     return Values(kept, gradients, slopes, moves)
 
 
-def summarise(layers: Sequence[Layer], parameters: PyTree, values: Values, library: Any = jnp) -> Flow:
+def summarise_flow(layers: Sequence[TracedLayer], parameters: PyTree, values: Values, library: Any = jnp) -> Flow:
     """The statistics of what was seen."""
     flatness = [_flatness(layer, values.kept, values.slopes, library) for layer in layers]
     return Flow(
@@ -154,6 +154,6 @@ def summarise(layers: Sequence[Layer], parameters: PyTree, values: Values, libra
     )
 
 
-def statistics(program: Program, layers: Sequence[Layer], parameters: PyTree, batch: PyTree, key: Any) -> Flow:
+def statistics(program: Program, layers: Sequence[TracedLayer], parameters: PyTree, batch: PyTree, key: Any) -> Flow:
     """Activations, their gradients, parameters and theirs: one look at a network in training."""
-    return summarise(layers, parameters, values_of(program, layers, parameters, batch, key))
+    return summarise_flow(layers, parameters, values_of(program, layers, parameters, batch, key))

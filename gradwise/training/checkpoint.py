@@ -58,7 +58,7 @@ def _arrays(state: PyTree) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf) for name, leaf in named_leaves(eqx.filter(state, eqx.is_array))}
 
 
-def save(folder: Path, saved: Saved, fingerprint: str) -> None:
+def save_checkpoint(folder: Path, saved: Saved, fingerprint: str) -> None:
     """Writes a new generation over the last one."""
     from safetensors.numpy import save as to_bytes
 
@@ -68,7 +68,7 @@ def save(folder: Path, saved: Saved, fingerprint: str) -> None:
     write_whole(folder / NAME, to_bytes(_arrays(saved.state), metadata={"gradwise": text}))
 
 
-def load(folder: Path, like: State, fingerprint: str) -> Saved | None:
+def load_checkpoint(folder: Path, like: State, fingerprint: str) -> Saved | None:
     """The last generation, laid into a state of the same shape; None where the folder has none."""
     from safetensors import SafetensorError, safe_open
 

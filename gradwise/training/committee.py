@@ -55,10 +55,10 @@ class Committee(AbstractPredictor):
         return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
     def predict(self, rows: Any) -> np.ndarray:
-        return self.tempered(mean_of([member.predict(rows) for member in self.members]))
+        return self.tempered(mean_prediction([member.predict(rows) for member in self.members]))
 
 
-def mean_of(predictions: list[np.ndarray]) -> np.ndarray:
+def mean_prediction(predictions: list[np.ndarray]) -> np.ndarray:
     """The members' mean; in their order, so that it is the same to the bit whenever it is taken."""
     total = predictions[0].copy()
     for one in predictions[1:]:

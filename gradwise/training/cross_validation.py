@@ -22,7 +22,7 @@ from .fit import fit
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
+class CrossValidationEstimate:
     """The metric on each fold's test part, their mean, and a 95 % interval for it."""
 
     metric: str
@@ -35,18 +35,20 @@ class Estimate:
         return {"metric": self.metric, "folds": folds, "mean": self.mean, "interval": list(self.interval)}
 
 
-def summarise(metric: str, values: Sequence[float], sizes: Sequence[int], count_errors: bool) -> Estimate:
+def summarise_folds(
+    metric: str, values: Sequence[float], sizes: Sequence[int], count_errors: bool
+) -> CrossValidationEstimate:
     """Mean weighted by the folds' sizes. Errors are counted over all folds (Wilson); other metrics get a t interval."""
     from scipy.stats import t
 
     mean = float(np.average(values, weights=sizes))
     if count_errors:
-        return Estimate(metric, tuple(values), mean, wilson(mean * sum(sizes), sum(sizes)))
+        return CrossValidationEstimate(metric, tuple(values), mean, wilson(mean * sum(sizes), sum(sizes)))
     if len(values) < 2:
-        return Estimate(metric, tuple(values), mean, (math.nan, math.nan))
+        return CrossValidationEstimate(metric, tuple(values), mean, (math.nan, math.nan))
     # Folds share training examples, so this interval is somewhat too narrow; no unbiased one exists.
     half = float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
-    return Estimate(metric, tuple(values), mean, (mean - half, mean + half))
+    return CrossValidationEstimate(metric, tuple(values), mean, (mean - half, mean + half))
 
 
 def cross_validate(
@@ -57,7 +59,7 @@ def cross_validate(
     key: Key[Array, ""],
     watch: Callable[[int, Fit], None] = lambda number, result: None,
     **options: Any,
-) -> Estimate:
+) -> CrossValidationEstimate:
     """Fits the recipe once for each split and measures it on the split's test part; options go to `fit`."""
     results = []
     for number, split in enumerate(splits):
@@ -68,4 +70,4 @@ def cross_validate(
     metric = results[0].metric
     sizes = [result.data["rows"]["test"] for result in results]
     counts = metric == "error_rate" and dataset.task.kind == "classes" and dataset.weights is None
-    return summarise(metric, [result.test for result in results], sizes, counts)
+    return summarise_folds(metric, [result.test for result in results], sizes, counts)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Key
 
 from .. import __version__
 from ..evaluation.metrics import check_metric
-from ..evaluation.run_findings import describe, find
+from ..evaluation.run_findings import describe_data, find_in_run
 from ..records.fit import Fit
 from ..runtime import keys, machine
 from ..runtime.errors import RequestError
@@ -31,10 +31,10 @@ from ..specs.paths import parts
 from ..specs.recipe import Recipe, to_plain
 from . import checkpoint
 from .feature_evidence import find_features, measure_features
-from .loop import Conduct, run
+from .loop import RunOptions, run_intervals
 from .measurement import measure_parts
 from .predictor import Predictor, fit_temperature, outputs_of
-from .prepare import CLASS_WEIGHTS, place, refuse_unlabelled, split_labelled, target_units, weights_of_classes
+from .prepare import CLASS_WEIGHTS, place_examples, refuse_unlabelled, split_labelled, target_units, weights_of_classes
 from .state import Problem, State, init
 
 
@@ -83,7 +83,7 @@ def fit(
     key: Key[Array, ""],
     metric: str | None = None,
     class_weight: CLASS_WEIGHTS = None,
-    conduct: Conduct = Conduct(),
+    conduct: RunOptions = RunOptions(),
     warm: Fit | None = None,
 ) -> Fit:
     """Trains one network by a recipe.
@@ -108,8 +108,8 @@ def fit(
 
     problem, state = init(
         recipe,
-        place(train, scaler, units, by_class),
-        place(valid, scaler, units, judged),
+        place_examples(train, scaler, units, by_class),
+        place_examples(valid, scaler, units, judged),
         outputs=dataset.task.outputs,
         classes=dataset.task.outputs if dataset.task.kind == "classes" else 0,
         key=key,
@@ -119,7 +119,7 @@ def fit(
         earlier = jax.tree.map(jnp.array, warm.state)
         state = State(earlier.parameters, earlier.optimiser, state.stopping, earlier.best, state.update, earlier.memory)
     fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if conduct.folder else ""
-    state, history, outcome, seconds = run(problem, state, conduct, fingerprint)
+    state, history, outcome, seconds = run_intervals(problem, state, conduct, fingerprint)
 
     predictor = _predictor(problem, state, scaler, units, dataset)
     measured = measure_features if unsupervised else measure_parts
@@ -136,12 +136,12 @@ def fit(
         test_interval=ends,
         history=history,
         evidence=evidence,
-        data=describe(dataset, sizes, scaler, recipe) | {"notes": list(train.notes)},  # what the split noted too
-        findings=(*find(recipe, history, outcome, train), *find_features(evidence)),
+        data=describe_data(dataset, sizes, scaler, recipe) | {"notes": list(train.notes)},  # what the split noted too
+        findings=(*find_in_run(recipe, history, outcome, train), *find_features(evidence)),
         seconds=seconds,
         seed=keys.seed_of(key),
         version=__version__,
-        machine=machine.describe(),
+        machine=machine.describe_machine(),
         predictor=predictor,
         state=state,
     )

@@ -17,7 +17,7 @@ from ..runtime.control_flow import stalled
 from ..specs.contracts import AbstractJudging, AbstractWatching, Scores
 from ..specs.paths import parts
 from .state import Problem, State, asks
-from .update import gather, step
+from .update import gather_batch, step
 
 _CHUNK = 4096  # rows judged at once: large enough to be fast, small enough for any validation set
 _UNROLL = 16  # updates in one turn of the loop on an accelerator, where a turn costs more than a kernel
@@ -69,7 +69,7 @@ def _with_looks(
 
     def turn(carry: Any, inputs: tuple[Array, Array]) -> Any:
         parameters, optimiser, update, memory = carry
-        batch = dataclasses.replace(gather(problem, inputs[0][0], inputs[1][0]), memory=memory)
+        batch = dataclasses.replace(gather_batch(problem, inputs[0][0], inputs[1][0]), memory=memory)
         optimiser = watching.look(optimiser, parameters, problem.objective(batch, update))
         return jax.lax.scan(body, (parameters, optimiser, update, memory), inputs, unroll=min(unroll, len(inputs[0])))
 
@@ -95,7 +95,7 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
         # Only what an update changes is carried: the best model and the stopping state stay outside the loop.
         parameters, optimiser, update, memory = carry
         before = State(parameters, optimiser, (), (), update, memory)
-        moving, terms = step(problem, before, gather(problem, *inputs))
+        moving, terms = step(problem, before, gather_batch(problem, *inputs))
         if problem.last is not None:
             moving = jax.tree.map(lambda new, old: jnp.where(update < problem.last, new, old), moving, before)
         total = jnp.broadcast_to(terms["total"], inputs[1].shape)

@@ -24,7 +24,7 @@ def silent(line: dict[str, Any]) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Conduct:
+class RunOptions:
     """How to run, as opposed to what to train: none of this changes a number in the result.
 
     Checkpoints go into `folder` every `checkpoint_seconds` between intervals and at the end; `watch` is called with
@@ -62,7 +62,7 @@ def listening() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _ending(line: dict[str, Any], problem: Problem, seconds: float, conduct: Conduct, asked: bool) -> Outcome | None:
+def _ending(line: dict[str, Any], problem: Problem, seconds: float, conduct: RunOptions, asked: bool) -> Outcome | None:
     """Why the run ends here, if it does."""
     age = line["age_examples"]
     if line["diverged_examples"] >= 0:
@@ -80,11 +80,13 @@ def _ending(line: dict[str, Any], problem: Problem, seconds: float, conduct: Con
     return None
 
 
-def run(
-    problem: Problem, state: State, conduct: Conduct, fingerprint: str
+def run_intervals(
+    problem: Problem, state: State, conduct: RunOptions, fingerprint: str
 ) -> tuple[State, dict[str, list[Any]], Outcome, float]:
     """Intervals until something ends them: the last state, the history, the outcome, the seconds."""
-    saved = checkpoint.load(conduct.folder, state, fingerprint) if conduct.folder and conduct.resume else None
+    saved = (
+        checkpoint.load_checkpoint(conduct.folder, state, fingerprint) if conduct.folder and conduct.resume else None
+    )
     monitor = Monitor(len(problem.train), problem.classes, saved.history if saved else None)
     earlier = saved.seconds if saved else 0.0
     state = saved.state if saved else state
@@ -97,7 +99,9 @@ def run(
             seconds = earlier + time.monotonic() - begun
             settled = conduct.settled and outcome is not None and outcome.name == "out_of_time"
             ended = outcome if outcome is not None and (settled or not outcome.resumable) else None
-            checkpoint.save(conduct.folder, checkpoint.Saved(state, monitor.columns, seconds, ended), fingerprint)
+            checkpoint.save_checkpoint(
+                conduct.folder, checkpoint.Saved(state, monitor.columns, seconds, ended), fingerprint
+            )
 
     done = int(state.update)
     with listening() as asked:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
-from ..evaluation.metrics import interval, measure
+from ..evaluation.metrics import measure, metric_interval
 from ..evaluation.prediction_evidence import gather_evidence
 from ..specs.dataset import Dataset
 from .predictor import Predictor, outputs_of
@@ -37,5 +37,5 @@ def measure_parts(
             evidence = gather_evidence(part.task, raw, predictions, part.targets, part.rows)
             if part.task.kind == "classes":
                 evidence["temperature"] = predictor.temperature
-            ends = interval(metric, part.task, predictions, part.targets, part.weights)
+            ends = metric_interval(metric, part.task, predictions, part.targets, part.weights)
     return metrics, evidence, ends

@@ -74,7 +74,7 @@ def enter(
     return Member(problem.recipe, rest, problem.key, jnp.asarray(last, jnp.int32)), state
 
 
-def signature(*trees: Any) -> tuple[Any, ...]:
+def program_signature(*trees: Any) -> tuple[Any, ...]:
     """What must be equal for two members to share a program: structure, static values, shapes and types."""
     leaves, structure = jax.tree.flatten(trees)
     marks = tuple((np.shape(leaf), str(leaf.dtype)) if hasattr(leaf, "dtype") else leaf for leaf in leaves)

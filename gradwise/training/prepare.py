@@ -113,7 +113,9 @@ def target_units(train: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return known.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
 
 
-def place(part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], by_class: Any) -> Examples:
+def place_examples(
+    part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], by_class: Any
+) -> Examples:
     """A part on the device, scaled."""
     machine.check_memory(part.inputs)
     targets = part.targets

@@ -12,7 +12,7 @@ from ..specs.contracts import Batch
 from .state import Problem, State
 
 
-def gather(problem: Problem, rows: Int[Array, " B"], present: Float[Array, " B"]) -> Batch:
+def gather_batch(problem: Problem, rows: Int[Array, " B"], present: Float[Array, " B"]) -> Batch:
     """The examples of one update. A slot beyond the end of the epoch has weight 0."""
     return objective.gather(problem.train, rows, present)
 

@@ -12,10 +12,10 @@ import pytest
 
 import gradwise
 from gradwise.checking.areas import OF_RECIPE, Case
-from gradwise.checking.recipe_subject import prepare
+from gradwise.checking.recipe_subject import prepare_recipe
 from gradwise.checking.subject import Subject
 from gradwise.checking.verdict.remedies import Present
-from gradwise.checking.verdict.verdict import Numbers, Probes
+from gradwise.checking.verdict.verdict import Probes, RunNumbers
 from gradwise.models.mlp import Mlp
 from gradwise.records.fit import finite
 
@@ -35,7 +35,7 @@ def _case(**known: Any) -> Case:
 
 
 def test_numbers_of_a_training_survive_being_written() -> None:
-    numbers = Numbers(
+    numbers = RunNumbers(
         train=0.1,
         test=0.2,
         test_interval=(0.1, math.nan),
@@ -76,7 +76,7 @@ def test_probes_look_at_hidden_layers_where_training_is_perfect_and_the_test_is_
     noisy = (inputs[:, 0] + 1.5 * random.normal(size=300) > 0).astype(int)
     dataset = gradwise.Dataset(inputs, noisy, gradwise.Classes(np.array([0, 1])))
     recipe = gradwise.defaults.classification(model=Mlp(widths=(32, 16)))
-    prepared = prepare(recipe, dataset, key=jr.key(0))
+    prepared = prepare_recipe(recipe, dataset, key=jr.key(0))
     _, told = OF_RECIPE["training"](Case(prepared.subject, jr.key(0), prepared, dataset))
     probes = told["numbers"]["probes"]
     assert probes is not None

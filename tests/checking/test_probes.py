@@ -53,7 +53,9 @@ def test_a_prime_number_of_rows_that_no_other_axis_has_with_all_classes():
 def test_noise_is_switched_off_beside_the_parameters():
     def outputs(parameters, inputs):
         assert SUBJECT.outputs is not None
-        return SUBJECT.outputs(probes.quiet(SUBJECT, parameters), inputs, KEY), SUBJECT.outputs(parameters, inputs, KEY)
+        return SUBJECT.outputs(probes.in_evaluation_mode(SUBJECT, parameters), inputs, KEY), SUBJECT.outputs(
+            parameters, inputs, KEY
+        )
 
     quiet, noisy = probes.attempt(outputs, SUBJECT.parameters, ROWS)
     linear = SUBJECT.model_of(SUBJECT.parameters).linear
@@ -99,5 +101,5 @@ def test_targets_are_exchanged_in_every_kind_of_batch():
 def test_changes_are_exact_and_nothing_is_infinitely_far():
     before, after = np.array([1.0, np.nan, 2.0, np.inf, 3.0]), np.array([1.5, np.nan, np.nan, np.inf, 3.0])
     assert probes.change_of(before, after).tolist() == [0.5, 0.0, np.inf, 0.0, 0.0]
-    assert probes.scale_of(np.array([-3.0, np.nan, 1.0])) == 3.0
-    assert probes.scale_of(np.array([])) == 0.0
+    assert probes.magnitude_of(np.array([-3.0, np.nan, 1.0])) == 3.0
+    assert probes.magnitude_of(np.array([])) == 0.0

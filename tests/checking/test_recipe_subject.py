@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gradwise
-from gradwise.checking.recipe_subject import Prepared, prepare
+from gradwise.checking.recipe_subject import PreparedRecipe, prepare_recipe
 from gradwise.checking.rehearsal import rehearse
 from gradwise.data.batches import Reshuffled
 from gradwise.models.mlp import Mlp
@@ -20,11 +20,11 @@ RECIPE = gradwise.defaults.classification(
 
 
 @pytest.fixture(scope="module")
-def prepared() -> Prepared:
-    return prepare(RECIPE, gradwise.read("iris"), key=jr.key(3))
+def prepared() -> PreparedRecipe:
+    return prepare_recipe(RECIPE, gradwise.read("iris"), key=jr.key(3))
 
 
-def test_the_subject_is_what_the_first_update_sees(prepared: Prepared) -> None:
+def test_the_subject_is_what_the_first_update_sees(prepared: PreparedRecipe) -> None:
     subject, problem = prepared.subject, prepared.problem
     rows, present, _ = problem.recipe.batches.indices(jnp.arange(1), len(problem.train), key=problem.key)
     batch = gradwise.gather(problem, rows[0], present[0])
@@ -37,7 +37,7 @@ def test_the_subject_is_what_the_first_update_sees(prepared: Prepared) -> None:
     assert subject.outputs(subject.parameters, subject.batch.inputs, noise).shape == (16, 3)
 
 
-def test_a_rehearsal_is_the_training_itself(prepared: Prepared) -> None:
+def test_a_rehearsal_is_the_training_itself(prepared: PreparedRecipe) -> None:
     seen = rehearse(prepared.subject, updates=3, key=jr.key(0))
     state = prepared.state
     for batch in prepared.subject.batches[:3]:
@@ -48,6 +48,6 @@ def test_a_rehearsal_is_the_training_itself(prepared: Prepared) -> None:
 
 
 def test_features_are_prepared_without_targets() -> None:
-    made = prepare(gradwise.defaults.features("plain", 4), gradwise.read("iris"), key=jr.key(0))
+    made = prepare_recipe(gradwise.defaults.features("plain", 4), gradwise.read("iris"), key=jr.key(0))
     assert made.subject.task == "inputs"
     assert np.isfinite(float(made.subject.value(made.subject.parameters, made.subject.batch, jr.key(1))))

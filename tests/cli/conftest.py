@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradwise.cli.main import run
+from gradwise.cli.main import run_program
 
 TINY = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=3")
 
@@ -68,7 +68,7 @@ def gradwise() -> Callable[..., Said]:
     def call(*words: str) -> Said:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run(list(words))
+            code = run_program(list(words))
         return Said(code, out.getvalue(), err.getvalue())
 
     return call
@@ -106,7 +106,7 @@ def train_once(folder: Path, name: str, *words: str) -> Path:
         write_table(folder / "flowers.csv", *flowers())
         quiet = contextlib.redirect_stdout(io.StringIO())
         with quiet:
-            assert run(["fit", "flowers.csv", *words, *TINY, "--out", name]) == 0
+            assert run_program(["fit", "flowers.csv", *words, *TINY, "--out", name]) == 0
     finally:
         os.chdir(before)
     return folder / name
@@ -145,7 +145,7 @@ def search_once(folder: Path, name: str, *words: str) -> Path:
     try:
         write_table(folder / "flowers.csv", *flowers())
         with contextlib.redirect_stdout(io.StringIO()):
-            assert run(["search", "flowers.csv", "--target", "kind", *TINY_SEARCH, *words, "--out", name]) == 0
+            assert run_program(["search", "flowers.csv", "--target", "kind", *TINY_SEARCH, *words, "--out", name]) == 0
     finally:
         os.chdir(before)
     return folder / name

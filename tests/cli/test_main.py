@@ -124,4 +124,4 @@ def test_the_entry_point_is_declared():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["gradwise"]
     module, _, name = declared.partition(":")
     assert module == main.__name__
-    assert getattr(main, name) is main.run
+    assert getattr(main, name) is main.run_program

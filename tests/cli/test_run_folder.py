@@ -26,12 +26,12 @@ def old_run(folder):
 
 
 def test_the_default_folder_has_the_data_s_name_and_is_new(here):
-    first = folders.choose(None, "iris")
+    first = folders.choose_folder(None, "iris")
     assert first.parts[0] == "runs"
     assert first.name.startswith("iris-2")
     first.mkdir(parents=True)
-    assert folders.choose(None, "iris") != first
-    assert folders.choose("mine", "iris").name == "mine"
+    assert folders.choose_folder(None, "iris") != first
+    assert folders.choose_folder("mine", "iris").name == "mine"
 
 
 def fail_in(folder, **how):
@@ -42,7 +42,7 @@ def fail_in(folder, **how):
         if checkpoint:
             (work / folders.CHECKPOINT).write_text(checkpoint)
         if write:
-            folders.publish(folder, work, write)
+            folders.publish_files(folder, work, write)
         raise KeyError
 
 
@@ -63,7 +63,7 @@ def test_what_is_replaced_stays_until_the_new_is_whole(here):
     with folders.claim(here / "a", resume=False, overwrite=True) as work:
         (work / folders.CHECKPOINT).write_text("new")
         assert contents(here / "a") == before
-        folders.publish(here / "a", work, lambda staging: write_all(staging, report=False))
+        folders.publish_files(here / "a", work, lambda staging: write_all(staging, report=False))
     after = contents(here / "a")
     assert after.pop("notes.txt") == "mine"
     assert set(after.values()) == {"new"}
@@ -84,7 +84,7 @@ def test_a_replacement_that_fails_leaves_the_old_run_and_can_go_on(here):
     with folders.claim(here / "a", resume=True, overwrite=False) as again:
         assert again == here / "a" / ".next"
         assert contents(again) == {folders.CHECKPOINT: "new"}
-        folders.publish(here / "a", again, write_all)
+        folders.publish_files(here / "a", again, write_all)
     assert contents(here / "a")[folders.CHECKPOINT] == "new"
 
 
@@ -110,7 +110,7 @@ def test_a_result_never_stands_beside_files_of_another_run(stop, here, monkeypat
 
     monkeypatch.setattr(folders.os, "replace", dying)
     with pytest.raises(KeyboardInterrupt):
-        folders.publish(here / "a", here / "a", write_all)
+        folders.publish_files(here / "a", here / "a", write_all)
     assert "result.json" not in contents(here / "a")
 
 

@@ -16,10 +16,10 @@ from sklearn.datasets import load_digits
 from gradwise import fit
 from gradwise.criteria.code_sparsity import BiasPenalty, KlToTarget, L1Codes, SquaredToTarget, StudentT
 from gradwise.criteria.reconstruction import AbstractCodePenalty, Reconstruction, SquaredError
-from gradwise.data.scaling import Identity as Unscaled
-from gradwise.evaluation.run_findings import find
+from gradwise.data.scaling import NoScaling as Unscaled
+from gradwise.evaluation.run_findings import find_in_run
 from gradwise.models.activations import Identity, Rectifier, Sigmoid, Tanh
-from gradwise.models.auto_encoder import AsHidden, AutoEncoder
+from gradwise.models.auto_encoder import AsHidden, MlpAutoEncoder
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.pretraining.layer_learners import learner
 from gradwise.records.outcome import Outcome
@@ -44,7 +44,7 @@ def a_batch(weights: Any) -> Batch:
 
 
 def a_network(activation: Any) -> Any:
-    built = AutoEncoder(widths=(4,), activation=activation).build((5,), 0, key=jr.key(0))
+    built = MlpAutoEncoder(widths=(4,), activation=activation).build((5,), 0, key=jr.key(0))
     return jax.tree.map(lambda leaf: leaf + 0.1 if eqx.is_array(leaf) else leaf, built)
 
 
@@ -144,9 +144,9 @@ def test_findings_where_sparsity_does_not_fit_the_units() -> None:
     train = Dataset(np.zeros((2, 3)), np.zeros((2, 0)), Inputs())
 
     def said(activation: Any, penalty: AbstractCodePenalty) -> list[str]:
-        model = AutoEncoder(widths=(10,), activation=Sigmoid(), code_activation=activation)
+        model = MlpAutoEncoder(widths=(10,), activation=Sigmoid(), code_activation=activation)
         recipe = replace(learner("sparse", 10), model=model, criterion=Reconstruction(on_codes=(penalty,)))
-        return [one.what for one in find(recipe, history, Outcome("patience", 0), train) if one.row == "A4"]
+        return [one.what for one in find_in_run(recipe, history, Outcome("patience", 0), train) if one.row == "A4"]
 
     for penalty in (L1Codes(), StudentT(), SquaredToTarget()):
         assert "(Tanh)" in said(Tanh(), penalty)[0]

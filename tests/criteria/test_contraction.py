@@ -13,9 +13,9 @@ import pytest
 
 from gradwise.criteria.contraction import Contraction, HigherContraction
 from gradwise.criteria.reconstruction import AbstractCodePenalty, Reconstruction, SquaredError
-from gradwise.evaluation.run_findings import find
+from gradwise.evaluation.run_findings import find_in_run
 from gradwise.models.activations import AbstractActivation, Identity, Rectifier, Sigmoid, Softsign, Tanh
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.pretraining.layer_learners import learner
 from gradwise.records.outcome import Outcome
 from gradwise.specs.contracts import Batch
@@ -35,7 +35,7 @@ class Bare(eqx.Module):
 
 
 def network(activation: AbstractActivation, widths: tuple[int, ...] = (4,), inputs: int = 6) -> Any:
-    built = AutoEncoder(widths=widths, activation=activation).build((inputs,), 0, key=jr.key(0))
+    built = MlpAutoEncoder(widths=widths, activation=activation).build((inputs,), 0, key=jr.key(0))
     return jax.tree.map(lambda leaf: leaf + 0.1 if eqx.is_array(leaf) else leaf, built)
 
 
@@ -143,13 +143,13 @@ def test_other_variants_are_allowed_with_a_finding() -> None:
     train = Dataset(np.zeros((2, 3)), np.zeros((2, 0)), Inputs())
 
     def said(recipe: Any) -> str:
-        found = find(recipe, history, Outcome("patience", 0), train)
+        found = find_in_run(recipe, history, Outcome("patience", 0), train)
         return " ".join(one.what for one in found if one.row == "A6")
 
     published = learner("contractive", 10)
     assert said(published) == ""
-    assert "untied" in said(replace(published, model=AutoEncoder(widths=(10,), tied=False)))
-    assert "Tanh units" in said(replace(published, model=AutoEncoder(widths=(10,), activation=Tanh())))
+    assert "untied" in said(replace(published, model=MlpAutoEncoder(widths=(10,), tied=False)))
+    assert "Tanh units" in said(replace(published, model=MlpAutoEncoder(widths=(10,), activation=Tanh())))
     squared = replace(published, criterion=Reconstruction(SquaredError(), on_codes=(HigherContraction(),)))
     assert "linear outputs" in said(squared)
 

@@ -18,14 +18,14 @@ from gradwise.criteria.contrastive_divergence import (
     Parameters,
     PersistentDivergence,
     Phases,
-    differences,
+    boltzmann_parameters,
     enhanced_gradient,
-    parameters_of,
+    phase_gradient,
     with_parameters,
 )
 from gradwise.criteria.penalties import L2
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scaling import Identity
+from gradwise.data.scaling import NoScaling
 from gradwise.data.splits import HoldOut
 from gradwise.evaluation.generative.likelihood import log_likelihood, log_partition, pseudo_likelihood
 from gradwise.models.restricted_boltzmann import LabelRbm, LabelRbmNetwork, Rbm, RbmNetwork
@@ -111,7 +111,9 @@ def test_exact_statistics_give_the_gradient_of_the_likelihood(wide, visible):
         one = with_parameters(network, parameters)
         return -weights @ log_likelihood(one, v, log_partition(one))
 
-    assert_close(differences(v, weights, exact_phases(network, v, own)), slope(parameters_of(network)), atol=1e-14)
+    assert_close(
+        phase_gradient(v, weights, exact_phases(network, v, own)), slope(boltzmann_parameters(network)), atol=1e-14
+    )
 
 
 def kernel(network):
@@ -127,18 +129,18 @@ def kernel(network):
 def test_contrastive_divergence_is_right_on_average_and_its_bias_shrinks_with_steps(wide):
     network, own = machine(scale=1.5), jnp.asarray(states(5))
     v = own[jnp.asarray([3, 12, 21])]
-    exact = differences(v, jnp.full(3, 1 / 3), exact_phases(network, v, own))
+    exact = phase_gradient(v, jnp.full(3, 1 / 3), exact_phases(network, v, own))
     turn = kernel(network)
     started = np.isin(np.arange(32), [3, 12, 21]) / 3
     biases = []
     for steps in (1, 3, 10):
         reached = jnp.asarray(started @ np.linalg.matrix_power(turn, steps))
         phases = Phases(network.hidden_activation(v), own, network.hidden_activation(own), reached)
-        expected = differences(v, jnp.full(3, 1 / 3), phases)
+        expected = phase_gradient(v, jnp.full(3, 1 / 3), phases)
         many = batch_of(jnp.tile(v, (10_000, 1)))
         _, _, found = gradient_of(ContrastiveDivergence(steps=steps), network, many, jr.key(0))
         # The deviation of one chain's statistic is at most 1/2: 5 deviations of the mean of 30 000.
-        assert_close(parameters_of(found), expected, atol=5 * 0.5 / np.sqrt(30_000))
+        assert_close(boltzmann_parameters(found), expected, atol=5 * 0.5 / np.sqrt(30_000))
         biases.append(float(jnp.linalg.norm(expected.weight - exact.weight)))
     assert biases[0] > 2 * biases[1] > 4 * biases[2] > 0
 
@@ -175,12 +177,14 @@ def test_fast_weights_follow_their_recursion(wide):
     v = jnp.asarray(states(5)[[3, 12, 21, 7]])
     criterion = FastPersistentDivergence(chains=6, fast_rate=0.3, decay=0.9, penalties=())
     memory = begun(criterion, network, v)
-    assert_close(memory[1], jax.tree.map(jnp.zeros_like, parameters_of(network)))
+    assert_close(memory[1], jax.tree.map(jnp.zeros_like, boltzmann_parameters(network)))
     fast = jax.tree.map(np.zeros_like, memory[1])
     for number in range(3):
         _, terms, gradient = gradient_of(criterion, network, batch_of(v, memory), jr.key(number))
         memory = terms["memory"]
-        fast = jax.tree.map(lambda old, slope: 0.9 * old - 0.3 * np.asarray(slope), fast, parameters_of(gradient))
+        fast = jax.tree.map(
+            lambda old, slope: 0.9 * old - 0.3 * np.asarray(slope), fast, boltzmann_parameters(gradient)
+        )
         assert_close(memory[1], fast, atol=1e-14)
         assert memory[0].shape == (6, 3)
     # Chains are driven by the sum: huge fast biases decide them.
@@ -205,15 +209,15 @@ def test_enhanced_gradient_does_not_mind_flipped_bits(wide, enhanced):
 
     def stepped(network, v):
         phases = exact_phases(network, v, own)
-        gradient = differences(v, weights, phases)
+        gradient = phase_gradient(v, weights, phases)
         if enhanced:
             visible = 0.5 * (weights @ v + phases.weights @ own)
             hidden = 0.5 * (weights @ network.hidden_mean(v) + phases.weights @ network.hidden_mean(own))
             gradient = enhanced_gradient(gradient, visible, hidden)
-        return jax.tree.map(lambda value, slope: value - 0.5 * slope, parameters_of(network), gradient)
+        return jax.tree.map(lambda value, slope: value - 0.5 * slope, boltzmann_parameters(network), gradient)
 
     here = stepped(network, own[rows])
-    other = with_parameters(network, flipped(parameters_of(network), flips))
+    other = with_parameters(network, flipped(boltzmann_parameters(network), flips))
     there = stepped(other, jnp.abs(own[rows] - flips))
     apart = max(float(jnp.max(jnp.abs(a - b))) for a, b in zip(flipped(here, flips), there, strict=True))
     assert apart < 1e-14 if enhanced else apart > 0.01
@@ -276,7 +280,7 @@ def test_fit_learns_a_machine_and_tells_its_pseudo_likelihood():
     recipe = dataclasses.replace(
         learner("rbm", 8),
         split=HoldOut(valid=0.1, test=0.1),
-        scaler=Identity(),
+        scaler=NoScaling(),
         criterion=PersistentDivergence(),
         batches=Reshuffled(28),
         optimiser=HeavyBall(learning_rate=0.1, momentum=0.5),
@@ -324,7 +328,7 @@ def test_joint_machine_classifies_digits():
     recipe = dataclasses.replace(
         learner("rbm", 100),
         split=HoldOut(valid=0.2, test=0.2),
-        scaler=Identity(),
+        scaler=NoScaling(),
         model=LabelRbm(units=100),
         criterion=JointDivergence(discriminative=1.0),
         batches=Reshuffled(50),
@@ -361,7 +365,7 @@ def test_refusals():
     with pytest.raises(RequestError, match="inputs and classes together, but the target holds numbers"):
         JointDivergence().check_task(Numbers())
     rows = np.random.default_rng(0).normal(size=(60, 4))
-    recipe = dataclasses.replace(learner("rbm", 3), scaler=Identity(), model=Rbm(3))
+    recipe = dataclasses.replace(learner("rbm", 3), scaler=NoScaling(), model=Rbm(3))
     with pytest.raises(RequestError, match=r"binary visible units take inputs in \[0, 1\].*UnitRange"):
         gradwise.fit(recipe, Dataset(rows, np.zeros((60, 0)), Inputs()), key=jr.key(0))
     labelled = Dataset(rows, np.arange(60) % 2, Classes(np.arange(2)))

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gradwise.criteria.corruption import AbstractCorruption, Clean, Gaussian, Masking, SaltAndPepper
+from gradwise.criteria.corruption import AbstractCorruption, Clean, GaussianNoise, Masking, SaltAndPepper
 from gradwise.testing.contracts import check_part
 
 INPUTS = jnp.asarray(np.random.default_rng(0).uniform(0.2, 0.8, (400, 50)), jnp.float32)
-ALL = [Clean(), Masking(0.3), Gaussian(0.4), SaltAndPepper(0.2)]
+ALL = [Clean(), Masking(0.3), GaussianNoise(0.4), SaltAndPepper(0.2)]
 
 
 @pytest.mark.parametrize("corruption", ALL, ids=lambda part: type(part).__name__)
@@ -21,7 +21,7 @@ def test_nothing_but_the_key_decides(corruption: AbstractCorruption) -> None:
     spoilt, touched = corruption(INPUTS, key=jr.key(1))
     other, touched_other = corruption(INPUTS + 5.0, key=jr.key(1))
     np.testing.assert_array_equal(touched, touched_other)
-    if isinstance(corruption, Gaussian):
+    if isinstance(corruption, GaussianNoise):
         np.testing.assert_allclose(other - (INPUTS + 5.0), spoilt - INPUTS, atol=2e-6)
     else:
         np.testing.assert_array_equal(other[touched], spoilt[touched])
@@ -51,7 +51,7 @@ def test_the_share_of_touched_inputs(kind: type, level: float) -> None:
 
 
 def test_gaussian_noise_is_normal() -> None:
-    spoilt, touched = Gaussian(0.3)(INPUTS, key=jr.key(4))
+    spoilt, touched = GaussianNoise(0.3)(INPUTS, key=jr.key(4))
     noise = np.asarray(spoilt - INPUTS).ravel()
     assert bool(touched.all())
     assert stats.kstest(noise[:5000], stats.norm(scale=0.3).cdf).pvalue > 1e-3
@@ -59,5 +59,5 @@ def test_gaussian_noise_is_normal() -> None:
 
 
 def test_a_level_of_nothing_changes_nothing() -> None:
-    for corruption in (Clean(), Masking(0.0), SaltAndPepper(0.0), Gaussian(0.0)):
+    for corruption in (Clean(), Masking(0.0), SaltAndPepper(0.0), GaussianNoise(0.0)):
         np.testing.assert_array_equal(corruption(INPUTS, key=jr.key(5))[0], INPUTS)

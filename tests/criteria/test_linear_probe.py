@@ -10,7 +10,7 @@ from gradwise.criteria.corruption import Masking
 from gradwise.criteria.linear_probe import Logistic, Probed, Ridge, as_goals, known_rows, probe_scores
 from gradwise.criteria.reconstruction import Reconstruction
 from gradwise.curvature.objective import Examples
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.specs.contracts import Batch
 from gradwise.testing.contracts import check_part
 
@@ -98,7 +98,7 @@ def test_probed_trains_as_its_criterion_does_and_is_judged_by_the_probe(digits) 
     x, y = jnp.asarray(digits[0], jnp.float32), jnp.asarray(digits[1], jnp.int32)
     inner = Reconstruction(corruption=Masking(0.3))
     probed = Probed(inner, Ridge(), classes=10)
-    model = AutoEncoder(widths=(30,)).build((64,), 0, key=jr.key(0))
+    model = MlpAutoEncoder(widths=(30,)).build((64,), 0, key=jr.key(0))
     batch = Batch(x[:20], y[:20], jnp.ones(20), jnp.ones(20), jnp.asarray(20.0))
     assert float(probed(model, batch, key=jr.key(1))[0]) == float(inner(model, batch, key=jr.key(1))[0])
     scores = probed.judge(model, Examples(x[:1000], y[:1000]), Examples(x[1000:], y[1000:]))

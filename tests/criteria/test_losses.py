@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import expit, log_softmax
 from sklearn.metrics import log_loss, mean_absolute_error, mean_squared_error
 
-from gradwise.criteria.losses import AbstractLoss, AbstractRooted, Gaussian, Sigmoid, Softmax
+from gradwise.criteria.losses import AbstractLoss, AbstractRooted, GaussianLoss, SigmoidLoss, SoftmaxLoss
 
 RNG = np.random.default_rng(0)
 OUTPUTS = RNG.normal(scale=3.0, size=(40, 4)).astype(np.float32)
@@ -16,11 +16,11 @@ CLASSES = RNG.integers(0, 4, 40)
 LABELS = RNG.integers(0, 2, (40, 4)).astype(np.float32)
 NUMBERS = RNG.normal(size=(40, 4)).astype(np.float32)
 EVERY = [
-    (Softmax(), CLASSES),
-    (Softmax(label_smoothing=0.1), CLASSES),
-    (Sigmoid(), LABELS),
-    (Sigmoid(label_smoothing=0.1), LABELS),
-    (Gaussian(), NUMBERS),
+    (SoftmaxLoss(), CLASSES),
+    (SoftmaxLoss(label_smoothing=0.1), CLASSES),
+    (SigmoidLoss(), LABELS),
+    (SigmoidLoss(label_smoothing=0.1), LABELS),
+    (GaussianLoss(), NUMBERS),
 ]
 NAMES = ["softmax", "softmax-smoothed", "sigmoid", "sigmoid-smoothed", "gaussian"]
 
@@ -41,10 +41,10 @@ def links(loss: AbstractLoss) -> np.ndarray:
 
 
 def test_softmax_is_the_multinomial_likelihood() -> None:
-    found = losses(Softmax(), CLASSES)
+    found = losses(SoftmaxLoss(), CLASSES)
     np.testing.assert_allclose(found, -log_softmax(OUTPUTS, 1)[np.arange(40), CLASSES], atol=1e-5)
-    np.testing.assert_allclose(links(Softmax()).sum(1), 1.0, atol=1e-6)
-    assert found.mean() == pytest.approx(log_loss(CLASSES, links(Softmax()), labels=range(4)), abs=1e-5)
+    np.testing.assert_allclose(links(SoftmaxLoss()).sum(1), 1.0, atol=1e-6)
+    assert found.mean() == pytest.approx(log_loss(CLASSES, links(SoftmaxLoss()), labels=range(4)), abs=1e-5)
     one_hot = np.eye(4)[CLASSES]
     likelihood = stats.multinomial.logpmf(one_hot, 1, np.exp(log_softmax(OUTPUTS.astype(float), 1)))
     np.testing.assert_allclose(found, -likelihood, atol=1e-5)
@@ -52,19 +52,19 @@ def test_softmax_is_the_multinomial_likelihood() -> None:
 
 def test_sigmoid_is_the_likelihood_of_independent_binomials() -> None:
     expected = -stats.bernoulli.logpmf(LABELS, expit(OUTPUTS.astype(float))).sum(1)
-    np.testing.assert_allclose(losses(Sigmoid(), LABELS), expected, atol=1e-5)
-    each = sum(log_loss(LABELS[:, k], links(Sigmoid())[:, k]) for k in range(4))
-    assert losses(Sigmoid(), LABELS).mean() == pytest.approx(each, abs=1e-5)
+    np.testing.assert_allclose(losses(SigmoidLoss(), LABELS), expected, atol=1e-5)
+    each = sum(log_loss(LABELS[:, k], links(SigmoidLoss())[:, k]) for k in range(4))
+    assert losses(SigmoidLoss(), LABELS).mean() == pytest.approx(each, abs=1e-5)
 
 
 def test_gaussian_is_the_likelihood_of_normals_of_unit_variance() -> None:
     """Without the constant k/2 log 2 pi, which no gradient sees; summed over the outputs, as a likelihood is."""
     constant = 4 * 0.5 * np.log(2 * np.pi)
     expected = -stats.norm.logpdf(NUMBERS, loc=OUTPUTS).sum(1) - constant
-    np.testing.assert_allclose(losses(Gaussian(), NUMBERS), expected, rtol=1e-5)
+    np.testing.assert_allclose(losses(GaussianLoss(), NUMBERS), expected, rtol=1e-5)
     joint = -stats.multivariate_normal.logpdf(NUMBERS - OUTPUTS, np.zeros(4)) - constant
-    np.testing.assert_allclose(losses(Gaussian(), NUMBERS), joint, rtol=1e-5)
-    np.testing.assert_array_equal(links(Gaussian()), OUTPUTS)
+    np.testing.assert_allclose(losses(GaussianLoss(), NUMBERS), joint, rtol=1e-5)
+    np.testing.assert_array_equal(links(GaussianLoss()), OUTPUTS)
 
 
 @pytest.mark.parametrize(("loss", "targets"), EVERY, ids=NAMES)
@@ -97,12 +97,12 @@ def test_finite_loss_and_gradient_far_out(loss: AbstractLoss, targets: np.ndarra
 def test_far_out_values_are_right_and_not_only_finite() -> None:
     far = jnp.asarray([1e4, -1e4, 0.0, 0.0])
     classes, labels = jnp.arange(2), jnp.eye(2)
-    assert float(Softmax().loss(far, classes[0])) == 0.0
-    assert float(Softmax().loss(far, classes[1])) == 2e4
-    assert float(Sigmoid().loss(far[:2], labels[0])) == 0.0
-    assert float(Sigmoid().loss(far[:2], labels[1])) == 2e4
-    np.testing.assert_array_equal(jax.grad(Softmax().loss)(far, classes[1]), [1.0, -1.0, 0.0, 0.0])
-    np.testing.assert_array_equal(jax.grad(Sigmoid().loss)(far[:2], labels[1]), [1.0, -1.0])
+    assert float(SoftmaxLoss().loss(far, classes[0])) == 0.0
+    assert float(SoftmaxLoss().loss(far, classes[1])) == 2e4
+    assert float(SigmoidLoss().loss(far[:2], labels[0])) == 0.0
+    assert float(SigmoidLoss().loss(far[:2], labels[1])) == 2e4
+    np.testing.assert_array_equal(jax.grad(SoftmaxLoss().loss)(far, classes[1]), [1.0, -1.0, 0.0, 0.0])
+    np.testing.assert_array_equal(jax.grad(SigmoidLoss().loss)(far[:2], labels[1]), [1.0, -1.0])
 
 
 # --- row J9
@@ -112,16 +112,16 @@ def test_label_smoothing_is_the_cross_entropy_with_the_smoothed_target() -> None
     for amount in (0.1, 0.5):
         target = (1 - amount) * np.eye(4)[CLASSES] + amount / 4
         expected = -(target * log_softmax(OUTPUTS.astype(float), 1)).sum(1)
-        np.testing.assert_allclose(losses(Softmax(label_smoothing=amount), CLASSES), expected, atol=1e-5)
+        np.testing.assert_allclose(losses(SoftmaxLoss(label_smoothing=amount), CLASSES), expected, atol=1e-5)
         target = (1 - amount) * LABELS + amount / 2
         chances = expit(OUTPUTS.astype(float))
         expected = -(target * np.log(chances) + (1 - target) * np.log(1 - chances)).sum(1)
-        np.testing.assert_allclose(losses(Sigmoid(label_smoothing=amount), LABELS), expected, atol=1e-5)
+        np.testing.assert_allclose(losses(SigmoidLoss(label_smoothing=amount), LABELS), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [Softmax, Sigmoid])
+@pytest.mark.parametrize("kind", [SoftmaxLoss, SigmoidLoss])
 def test_smoothing_switched_off_leaves_no_trace_in_the_program(kind: type) -> None:
-    target = jnp.asarray(1) if kind is Softmax else jnp.ones(4)
+    target = jnp.asarray(1) if kind is SoftmaxLoss else jnp.ones(4)
 
     def program(loss: AbstractLoss) -> str:
         return str(jax.make_jaxpr(jax.grad(loss.loss))(jnp.zeros(4), target))
@@ -134,24 +134,24 @@ def test_smoothing_switched_off_leaves_no_trace_in_the_program(kind: type) -> No
 
 
 def test_scores() -> None:
-    np.testing.assert_array_equal(scores(Softmax(), CLASSES), OUTPUTS.argmax(1) != CLASSES)
-    np.testing.assert_allclose(scores(Sigmoid(), LABELS), np.mean((OUTPUTS > 0) != (LABELS > 0.5), 1), atol=1e-6)
-    assert scores(Gaussian(), NUMBERS).mean() == pytest.approx(mean_squared_error(NUMBERS, OUTPUTS), rel=1e-5)
-    absolute = scores(Gaussian(score_by="absolute"), NUMBERS).mean()
+    np.testing.assert_array_equal(scores(SoftmaxLoss(), CLASSES), OUTPUTS.argmax(1) != CLASSES)
+    np.testing.assert_allclose(scores(SigmoidLoss(), LABELS), np.mean((OUTPUTS > 0) != (LABELS > 0.5), 1), atol=1e-6)
+    assert scores(GaussianLoss(), NUMBERS).mean() == pytest.approx(mean_squared_error(NUMBERS, OUTPUTS), rel=1e-5)
+    absolute = scores(GaussianLoss(score_by="absolute"), NUMBERS).mean()
     assert absolute == pytest.approx(mean_absolute_error(NUMBERS, OUTPUTS), rel=1e-5)
 
 
 def test_a_score_by_loss_knows_no_smoothing() -> None:
     """Smoothing is a way to train; what is compared between runs is the plain log-loss."""
-    plain, smoothed = (Softmax(label_smoothing=s, score_by="loss") for s in (0.0, 0.2))
+    plain, smoothed = (SoftmaxLoss(label_smoothing=s, score_by="loss") for s in (0.0, 0.2))
     np.testing.assert_array_equal(scores(plain, CLASSES), scores(smoothed, CLASSES))
-    np.testing.assert_allclose(scores(plain, CLASSES), losses(Softmax(), CLASSES), atol=1e-6)
-    smoothed = Sigmoid(label_smoothing=0.2, score_by="loss")
-    np.testing.assert_allclose(scores(smoothed, LABELS), losses(Sigmoid(), LABELS) / 4, atol=1e-5)
+    np.testing.assert_allclose(scores(plain, CLASSES), losses(SoftmaxLoss(), CLASSES), atol=1e-6)
+    smoothed = SigmoidLoss(label_smoothing=0.2, score_by="loss")
+    np.testing.assert_allclose(scores(smoothed, LABELS), losses(SigmoidLoss(), LABELS) / 4, atol=1e-5)
 
 
 def test_tasks() -> None:
-    assert [loss.task() for loss in (Softmax(), Sigmoid(), Gaussian())] == ["classes", "labels", "numbers"]
+    assert [loss.task() for loss in (SoftmaxLoss(), SigmoidLoss(), GaussianLoss())] == ["classes", "labels", "numbers"]
 
 
 # --- the root of the curvature

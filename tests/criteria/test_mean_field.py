@@ -13,9 +13,9 @@ import pytest
 import gradwise
 from gradwise.criteria.mean_field import MeanFieldDivergence, energy_gap
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scaling import Identity
-from gradwise.models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork, log_likelihood, log_partition
-from gradwise.models.initial_weights import Gaussian
+from gradwise.data.scaling import NoScaling
+from gradwise.models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork, deep_log_likelihood, deep_log_partition
+from gradwise.models.initial_weights import GaussianWeights
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.pretraining.layer_learners import learner
 from gradwise.runtime.errors import RequestError
@@ -55,7 +55,7 @@ def test_with_exact_states_the_gradient_is_that_of_the_likelihood():
         )
         shares = (jnp.asarray(posterior / len(data)), jnp.asarray(chance / chance.sum()))
         found = jax.grad(lambda one: energy_gap(one, states, shares[0], states, shares[1]))(network)
-        wanted = jax.grad(lambda one: -jnp.mean(log_likelihood(one, jnp.asarray(data))))(network)
+        wanted = jax.grad(lambda one: -jnp.mean(deep_log_likelihood(one, jnp.asarray(data))))(network)
         for ours, exact in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
             assert np.allclose(ours, exact, atol=1e-12)
             assert np.abs(exact).max() > 0.01
@@ -88,7 +88,7 @@ def test_its_gradient_is_that_of_the_bound_within_the_chains_noise():
 
     def bound(one):
         means = network.mean_field(jnp.asarray(inputs), 30)
-        return jnp.mean(one.energy(means)) + log_partition(one)
+        return jnp.mean(one.energy(means)) + deep_log_partition(one)
 
     wanted = jax.jit(jax.grad(bound))(network)
     for ours, exact in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
@@ -113,11 +113,11 @@ def bars(count, seed):
 
 def a_recipe(**changes):
     parts = {
-        "model": DeepBoltzmann((4, 3), initial=Gaussian(0.1)),
+        "model": DeepBoltzmann((4, 3), initial=GaussianWeights(0.1)),
         "criterion": MeanFieldDivergence(steps=2, chains=50),
         "optimiser": Sgd(learning_rate=0.3),
         "batches": Reshuffled(size=20),
-        "scaler": Identity(),
+        "scaler": NoScaling(),
         "stopping": Off(epochs=60.0),
     }
     return dataclasses.replace(learner("plain", 3), **{**parts, **changes})
@@ -130,9 +130,9 @@ def test_training_raises_the_exact_likelihood_and_lowers_the_score_that_chooses(
     assert record.metric == "pseudo_likelihood"
     network = record.predictor.network
     fresh = jnp.asarray(bars(300, 1))
-    spec = DeepBoltzmann((4, 3), initial=Gaussian(0.1))
+    spec = DeepBoltzmann((4, 3), initial=GaussianWeights(0.1))
     begun = spec.started(spec.build((6,), 0, key=jr.key(0)), jnp.asarray(data))
-    before, reached = (float(jnp.mean(log_likelihood(one, fresh))) for one in (begun, network))
+    before, reached = (float(jnp.mean(deep_log_likelihood(one, fresh))) for one in (begun, network))
     assert before == pytest.approx(-6 * np.log(2), abs=0.1)
     assert reached > before + 0.7
     measures = eqx.filter_jit(MeanFieldDivergence(asked=6).measures)
@@ -148,7 +148,7 @@ def test_the_pseudo_likelihood_is_exact_for_one_hidden_layer_and_near_for_two():
     def exact(network, v):
         total = 0.0
         for unit in range(v.shape[1]):
-            lit, dark = (log_likelihood(network, v.at[:, unit].set(value)) for value in (1.0, 0.0))
+            lit, dark = (deep_log_likelihood(network, v.at[:, unit].set(value)) for value in (1.0, 0.0))
             both = jnp.logaddexp(lit, dark)
             total -= v[:, unit] * (lit - both) + (1.0 - v[:, unit]) * (dark - both)
         return total

@@ -8,13 +8,13 @@ import pytest
 from scipy import stats
 
 from gradwise.criteria.penalties import L1, L2, AbstractPenalty
-from gradwise.models.initial_weights import Gaussian
+from gradwise.models.initial_weights import GaussianWeights
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.knobs import is_off
 from gradwise.specs.paths import named_leaves, trainable
 
-WIDE = Gaussian(deviation=0.5)
+WIDE = GaussianWeights(deviation=0.5)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from scipy import special
 from sklearn.datasets import load_digits
 
 from gradwise import fit
-from gradwise.criteria.corruption import AbstractCorruption, Gaussian, Masking
+from gradwise.criteria.corruption import AbstractCorruption, GaussianNoise, Masking
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.reconstruction import (
     AbstractReconstructionLoss,
@@ -23,7 +23,7 @@ from gradwise.criteria.reconstruction import (
     SquaredSigmoid,
     unit_range,
 )
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.pretraining.layer_learners import learner
 from gradwise.runtime.errors import RequestError
@@ -46,7 +46,7 @@ class Even(AbstractCorruption):
 
 
 def a_network() -> Any:
-    built = AutoEncoder(widths=(3,)).build((4,), 0, key=jr.key(0))
+    built = MlpAutoEncoder(widths=(3,)).build((4,), 0, key=jr.key(0))
     return jax.tree.map(lambda leaf: leaf + 0.2 if eqx.is_array(leaf) else leaf, built)
 
 
@@ -122,7 +122,7 @@ def test_noise_depends_on_the_key_alone() -> None:
 
 def test_measures_are_the_same_at_every_call_and_by_definition() -> None:
     network, x = a_network(), np.asarray(a_batch().inputs)
-    found = Reconstruction(corruption=Gaussian(0.3), judged_by=Even()).measures(network, jnp.asarray(x))
+    found = Reconstruction(corruption=GaussianNoise(0.3), judged_by=Even()).measures(network, jnp.asarray(x))
     given = np.where(np.arange(4) % 2 == 0, 0.9, x)
     np.testing.assert_allclose(found["denoising_error"], by_hand(network, given, x).sum(1), rtol=1e-5)
     np.testing.assert_allclose(found["reconstruction_error"], by_hand(network, x, x).sum(1), rtol=1e-5)

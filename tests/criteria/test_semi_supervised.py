@@ -12,7 +12,7 @@ import pytest
 
 import gradwise
 from gradwise import defaults
-from gradwise.criteria.losses import Gaussian, Sigmoid, Softmax
+from gradwise.criteria.losses import GaussianLoss, SigmoidLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.criteria.semi_supervised import SemiSupervised
@@ -21,7 +21,7 @@ from gradwise.curvature.objective import Examples, gather
 from gradwise.data.batches import Reshuffled
 from gradwise.data.scaling import UnitRange
 from gradwise.data.splits import HoldOut
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.joint import Joint
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
@@ -39,9 +39,9 @@ DRAW = np.random.default_rng(0)
 X = DRAW.uniform(size=(6, 4)).astype(np.float32)
 CLASS = np.array([0, -1, 2, -1, -1, 1], np.int32)
 WEIGHTS = np.array([0.5, 2.0, 1.5, 0.25, 1.0, 0.75], np.float32)
-NETWORK = Joint(AutoEncoder(widths=(3,))).build((4,), 3, key=KEY)
+NETWORK = Joint(MlpAutoEncoder(widths=(3,))).build((4,), 3, key=KEY)
 # Nothing is drawn at random in it, so that batches can be added up.
-CRITERION = SemiSupervised(Supervised(Softmax(), (L2(0.7),)), Reconstruction(penalties=(L2(0.3),)), weight=0.6)
+CRITERION = SemiSupervised(Supervised(SoftmaxLoss(), (L2(0.7),)), Reconstruction(penalties=(L2(0.3),)), weight=0.6)
 
 
 def flat(tree: Any) -> np.ndarray:
@@ -97,9 +97,9 @@ def test_an_epoch_with_unused_slots_adds_up_to_the_whole() -> None:
 @pytest.mark.parametrize(
     ("loss", "targets"),
     [
-        (Softmax(), np.where(np.arange(8) < 3, np.arange(8) % 3, -1).astype(np.int32)),
-        (Sigmoid(), np.where(np.arange(8)[:, None] < 3, np.eye(3)[np.arange(8) % 3], np.nan).astype(np.float32)),
-        (Gaussian(), np.where(np.arange(8)[:, None] < 3, DRAW.normal(size=(8, 3)), np.nan).astype(np.float32)),
+        (SoftmaxLoss(), np.where(np.arange(8) < 3, np.arange(8) % 3, -1).astype(np.int32)),
+        (SigmoidLoss(), np.where(np.arange(8)[:, None] < 3, np.eye(3)[np.arange(8) % 3], np.nan).astype(np.float32)),
+        (GaussianLoss(), np.where(np.arange(8)[:, None] < 3, DRAW.normal(size=(8, 3)), np.nan).astype(np.float32)),
     ],
 )
 def test_without_its_weight_it_is_the_supervised_criterion_of_the_labelled(loss: Any, targets: np.ndarray) -> None:
@@ -190,7 +190,7 @@ def digits(labels: int, others: int, seed: int) -> Dataset:
 
 def recipe(**parts: Any) -> Any:
     given = {
-        "model": Joint(AutoEncoder(widths=(64,))),
+        "model": Joint(MlpAutoEncoder(widths=(64,))),
         "criterion": SemiSupervised(),
         "scaler": UnitRange(),
         "batches": Reshuffled(20),
@@ -226,7 +226,11 @@ def test_a_search_deals_the_labelled_rows_and_learns_from_all() -> None:
     [
         ({"model": Mlp(widths=(4,))}, digits(50, 5, 0), "MlpNetwork has none.*Joint"),
         ({"scaler": defaults.classification().scaler}, digits(50, 5, 0), r"inputs in \[0, 1\].*UnitRange"),
-        ({"criterion": Supervised(Softmax())}, digits(50, 5, 0), "missing in 5 of 55 rows, first in data row 51.*Semi"),
+        (
+            {"criterion": Supervised(SoftmaxLoss())},
+            digits(50, 5, 0),
+            "missing in 5 of 55 rows, first in data row 51.*Semi",
+        ),
         ({}, Dataset(X, X[:, :1], Numbers()), "learns classes, but the target holds numbers"),
         ({}, digits(50, 5, 0).without_targets(), "unlabelled data where labels are needed.*--unsupervised"),
     ],
@@ -239,7 +243,7 @@ def test_what_cannot_be_learned_is_refused_in_one_line(parts: Any, dataset: Data
 
 def test_blended_targets_are_refused() -> None:
     with pytest.raises(RequestError, match=r"mixup.*Set it to 0"):
-        SemiSupervised(Supervised(Softmax(), mixup=0.2))
+        SemiSupervised(Supervised(SoftmaxLoss(), mixup=0.2))
 
 
 def test_inputs_of_any_range_go_with_a_squared_error() -> None:

@@ -14,10 +14,10 @@ import gradwise
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.sparse_coding import SparseCode
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scaling import Identity
+from gradwise.data.scaling import NoScaling
 from gradwise.data.splits import HoldOut
-from gradwise.models.auto_encoder import AutoEncoder
-from gradwise.models.sparse_coding import PredictiveSparse, SparseCoding, explained_share
+from gradwise.models.auto_encoder import MlpAutoEncoder
+from gradwise.models.sparse_coding import PredictiveSparse, SparseDictionary, explained_share
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.pretraining.layer_learners import learner
 from gradwise.pretraining.stack import pretrain
@@ -52,7 +52,7 @@ def _dataset(rows: np.ndarray) -> Dataset:
 def _recipe(model: Any, epochs: float = 20.0) -> Recipe:
     return Recipe(
         split=HoldOut(valid=0.1, test=0.0),
-        scaler=Identity(),
+        scaler=NoScaling(),
         batches=Reshuffled(size=100),
         model=model,
         criterion=SparseCode(),
@@ -64,7 +64,7 @@ def _recipe(model: Any, epochs: float = 20.0) -> Recipe:
 @pytest.fixture(scope="module")
 def learned() -> Any:
     """A dictionary of the digits, learned through `fit`."""
-    return gradwise.fit(_recipe(SparseCoding(units=UNITS, penalty=PENALTY)), _dataset(_digits()[0]), key=jr.key(0))
+    return gradwise.fit(_recipe(SparseDictionary(units=UNITS, penalty=PENALTY)), _dataset(_digits()[0]), key=jr.key(0))
 
 
 def _batch(rows: jax.Array, weights: jax.Array, total: float) -> Batch:
@@ -73,9 +73,11 @@ def _batch(rows: jax.Array, weights: jax.Array, total: float) -> Batch:
 
 
 @pytest.mark.parametrize(
-    "spec", [SparseCoding(units=7, iterations=4000), PredictiveSparse(units=7, iterations=1000)], ids=["lasso", "psd"]
+    "spec",
+    [SparseDictionary(units=7, iterations=4000), PredictiveSparse(units=7, iterations=1000)],
+    ids=["lasso", "psd"],
 )
-def test_the_gradient_is_that_of_the_least_energy(spec: SparseCoding | PredictiveSparse) -> None:
+def test_the_gradient_is_that_of_the_least_energy(spec: SparseDictionary | PredictiveSparse) -> None:
     """Every parameter against differences of the optimal value, in 64 bits; atoms inside the ball and outside."""
     with jax.enable_x64(True):
         rows = jnp.asarray(np.random.default_rng(2).normal(size=(3, 4)))
@@ -99,7 +101,7 @@ def test_the_gradient_is_that_of_the_least_energy(spec: SparseCoding | Predictiv
 
 def test_unused_slots_and_penalties_count_as_in_every_criterion() -> None:
     rows = jnp.asarray(_digits()[0][:4], jnp.float32)
-    network = SparseCoding(units=5, iterations=20).build((64,), 0, key=jr.key(0))
+    network = SparseDictionary(units=5, iterations=20).build((64,), 0, key=jr.key(0))
     weights = jnp.asarray([1.0, 3.0, 0.0, 0.0])
     criterion = SparseCode(penalties=(L2(0.5, where="dictionary"),))
     value, terms = eqx.filter_jit(criterion)(network, _batch(rows, weights, 10.0), key=jr.key(0))
@@ -188,7 +190,7 @@ def test_the_learner_by_name_and_constant_data() -> None:
     assert recipe.model.units == 6
     for constant in (0.0, 1.0):
         record = gradwise.fit(
-            replace(recipe, "scaler", Identity()), _dataset(np.full((60, 5), constant)), key=jr.key(0)
+            replace(recipe, "scaler", NoScaling()), _dataset(np.full((60, 5), constant)), key=jr.key(0)
         )
         assert not record.outcome.failed
         assert np.all(np.isfinite(record.predictor.predict(np.full((3, 5), constant))))
@@ -198,4 +200,4 @@ def test_another_network_is_refused_in_a_line() -> None:
     with pytest.raises(
         RequestError, match="trains `SparseCoding` or `PredictiveSparse`; the model is AutoEncoderNetwork"
     ):
-        gradwise.fit(_recipe(AutoEncoder(widths=(3,))), _dataset(_digits()[0][:60]), key=jr.key(0))
+        gradwise.fit(_recipe(MlpAutoEncoder(widths=(3,))), _dataset(_digits()[0][:60]), key=jr.key(0))

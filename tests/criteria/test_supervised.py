@@ -9,12 +9,12 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from gradwise.criteria.losses import Gaussian, Sigmoid, Softmax
+from gradwise.criteria.losses import GaussianLoss, SigmoidLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L1, L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.data.batches import Fixed
 from gradwise.models.activations import Tanh
-from gradwise.models.initial_weights import Zeros
+from gradwise.models.initial_weights import ZeroWeights
 from gradwise.models.mlp import Mlp
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch
@@ -33,7 +33,7 @@ SIZES = (1, 3, 7, 20)  # 3 and 7 do not divide 20
 def network(parameters: oracles.Parameters):
     """A gradwise network with these parameters: one tanh layer (V, b) if given, linear outputs (W, c)."""
     widths = (parameters["V"].shape[0],) if "V" in parameters else ()
-    model = Mlp(widths=widths, activation=Tanh(), initial=Zeros(), output_initial=Zeros(), dropout=0.0)
+    model = Mlp(widths=widths, activation=Tanh(), initial=ZeroWeights(), output_initial=ZeroWeights(), dropout=0.0)
     built = model.build((4,), parameters["W"].shape[0], key=jr.key(0))
     values = {name: jnp.asarray(value, jnp.float32) for name, value in parameters.items()}
     built = eqx.tree_at(lambda n: (n.output.weight, n.output.bias), built, (values["W"], values["c"]))
@@ -86,7 +86,7 @@ TANH_NET = {
 def test_over_an_epoch_the_gradient_is_the_whole_criterion_over_b(size: int) -> None:
     """(1/B) grad(sum of L + lambda Omega), with two penalties of their own layer and coefficient."""
     penalties = (L2(0.7, where="layers.0.weight"), L2(1.5, where="output.weight"), L1(0.4, where="output.weight"))
-    criterion = Supervised(Softmax(), penalties=penalties)
+    criterion = Supervised(SoftmaxLoss(), penalties=penalties)
     _, expected = oracles.net_gradient(TANH_NET, X, CLASSES)
     expected["V"] = expected["V"] + 0.7 * 2 * TANH_NET["V"]
     expected["W"] = expected["W"] + 1.5 * 2 * TANH_NET["W"] + 0.4 * np.sign(TANH_NET["W"])
@@ -107,11 +107,11 @@ def test_the_optimum_does_not_depend_on_b(size: int) -> None:
     strength = 3.0
     optimum = ridge(strength)
     built, targets = network(optimum), jnp.asarray(NUMBERS, jnp.float32)
-    right = Supervised(Gaussian(), penalties=(L2(strength),))
+    right = Supervised(GaussianLoss(), penalties=(L2(strength),))
     for name, value in epoch_sum(right, built, targets, size).items():
         np.testing.assert_allclose(value, 0.0, atol=1e-5 * T, err_msg=name)
     # The chapter's printed factor: each update adds (B/T) lambda grad Omega to an averaged loss gradient.
-    each, present = gradients(Supervised(Gaussian(), penalties=()), built, targets, size)
+    each, present = gradients(Supervised(GaussianLoss(), penalties=()), built, targets, size)
     wrong = by_letter(jax.tree.map(lambda leaf: leaf.sum(0), each))["W"]
     wrong = wrong + float(present.sum()) / T * strength * 2 * optimum["W"]
     if size > 1:
@@ -147,7 +147,7 @@ def minimised(criterion: Supervised, targets: np.ndarray, outputs: int) -> oracl
 
 def test_the_minimum_is_that_of_scikit_learn() -> None:
     """Multinomial logistic regression: its C multiplies the summed loss beside |w|^2 / 2, so C = 1/(2 lambda)."""
-    found = minimised(Supervised(Softmax(), penalties=(L2(0.8),)), CLASSES, 3)
+    found = minimised(Supervised(SoftmaxLoss(), penalties=(L2(0.8),)), CLASSES, 3)
     fitted = LogisticRegression(C=1 / (2 * 0.8), tol=1e-8, max_iter=1000).fit(X, CLASSES)
     np.testing.assert_allclose(found["W"], fitted.coef_, atol=2e-3)
     chances = oracles.softmax(X @ found["W"].T + found["c"])
@@ -156,16 +156,16 @@ def test_the_minimum_is_that_of_scikit_learn() -> None:
 
 def test_an_endless_penalty_leaves_the_constant_predictor() -> None:
     """Biases are free: what is left is the frequency of each class, or the mean of the numbers, for every input."""
-    found = minimised(Supervised(Softmax(), penalties=(L2(1e4),)), CLASSES, 3)
+    found = minimised(Supervised(SoftmaxLoss(), penalties=(L2(1e4),)), CLASSES, 3)
     frequencies = np.bincount(CLASSES, minlength=3) / T
     np.testing.assert_allclose(oracles.softmax(X @ found["W"].T + found["c"]), [frequencies] * T, atol=2e-3)
-    found = minimised(Supervised(Gaussian(), penalties=(L2(1e4),)), NUMBERS.astype(np.float32), 1)
+    found = minimised(Supervised(GaussianLoss(), penalties=(L2(1e4),)), NUMBERS.astype(np.float32), 1)
     np.testing.assert_allclose(X @ found["W"].T + found["c"], [[NUMBERS.mean()]] * T, atol=5e-3)
 
 
 def test_sample_weights_weigh_losses_and_leave_penalties_alone() -> None:
     weights = RNG.uniform(0.0, 3.0, T)
-    criterion = Supervised(Softmax(), penalties=(L2(1.5),))
+    criterion = Supervised(SoftmaxLoss(), penalties=(L2(1.5),))
     expected = {name: 2 * 1.5 * value for name, value in TANH_NET.items() if name in "VW"}
     for row in range(T):
         _, one = oracles.net_gradient(TANH_NET, X[row : row + 1], CLASSES[row : row + 1])
@@ -177,7 +177,7 @@ def test_sample_weights_weigh_losses_and_leave_penalties_alone() -> None:
 
 def test_terms_hold_one_value_an_example() -> None:
     batch = _batch(T)
-    total, terms = evaluated(Supervised(Softmax(), penalties=(L2(2.0),)), network(TANH_NET), batch)
+    total, terms = evaluated(Supervised(SoftmaxLoss(), penalties=(L2(2.0),)), network(TANH_NET), batch)
     loss, _ = oracles.net_gradient(TANH_NET, X, CLASSES)
     assert float(terms["loss"].sum()) == pytest.approx(loss, rel=1e-5)
     penalty = 2.0 * sum(np.square(TANH_NET[name]).sum() for name in "VW")
@@ -196,7 +196,7 @@ def _batch(size: int, targets: np.ndarray = CLASSES, present: int | None = None)
 
 
 MIX_KEY = jr.key(4)
-MIXED = Supervised(Softmax(), mixup=0.4)
+MIXED = Supervised(SoftmaxLoss(), mixup=0.4)
 
 
 @eqx.filter_jit
@@ -235,7 +235,7 @@ def test_mixup_of_numbers_is_training_on_blended_targets_up_to_a_constant(blend:
     targets = blend * NUMBERS[:6] + (1 - blend) * NUMBERS[partners]
     error = blended @ linear["W"].T + linear["c"] - targets
     parameters, rest = trainable(network(linear))
-    mixed = Supervised(Gaussian(), mixup=0.4)
+    mixed = Supervised(GaussianLoss(), mixup=0.4)
     slope = jax.grad(lambda moved: evaluated(mixed, eqx.combine(moved, rest), batch)[0])(parameters)
     np.testing.assert_allclose(slope.output.weight, error.T @ blended / 6, rtol=1e-4)
 
@@ -250,15 +250,15 @@ def test_knobs_that_are_off_leave_no_trace_in_the_program() -> None:
 
         return str(jax.make_jaxpr(jax.grad(value))(parameters, jr.key(0)))
 
-    bare = program(Supervised(Softmax(), penalties=()))
-    assert program(Supervised(Softmax())) == bare
-    off = Supervised(Softmax(label_smoothing=0.0), penalties=(L2(0.0), L1(0.0, where="no.such")), mixup=0.0)
+    bare = program(Supervised(SoftmaxLoss(), penalties=()))
+    assert program(Supervised(SoftmaxLoss())) == bare
+    off = Supervised(SoftmaxLoss(label_smoothing=0.0), penalties=(L2(0.0), L1(0.0, where="no.such")), mixup=0.0)
     assert program(off) == bare
     assert "random_bits" not in bare
     for on in (
-        Supervised(Softmax(label_smoothing=0.1)),
-        Supervised(Softmax(), penalties=(L2(0.1),)),
-        Supervised(Softmax(), mixup=0.1),
+        Supervised(SoftmaxLoss(label_smoothing=0.1)),
+        Supervised(SoftmaxLoss(), penalties=(L2(0.1),)),
+        Supervised(SoftmaxLoss(), mixup=0.1),
     ):
         assert len(program(on)) > len(bare)
 
@@ -272,12 +272,12 @@ def test_examples_are_scored_without_mixing_or_dropping() -> None:
     whole, _ = oracles.net_gradient(TANH_NET, X, CLASSES)
     assert float(loss.sum()) == pytest.approx(whole, rel=1e-5)
     assert score.shape == loss.shape == (T,)
-    np.testing.assert_allclose(Supervised(Softmax()).link(jnp.zeros(3)), [1 / 3] * 3, rtol=1e-6)
+    np.testing.assert_allclose(Supervised(SoftmaxLoss()).link(jnp.zeros(3)), [1 / 3] * 3, rtol=1e-6)
 
 
 def test_a_task_that_does_not_fit_is_refused_in_one_line() -> None:
     tasks = (Classes(np.arange(3)), Labels(("a", "b")), Numbers())
-    for loss, right in zip((Softmax(), Sigmoid(), Gaussian()), tasks, strict=True):
+    for loss, right in zip((SoftmaxLoss(), SigmoidLoss(), GaussianLoss()), tasks, strict=True):
         Supervised(loss).check_task(right)
         for wrong in tasks:
             if wrong is not right:

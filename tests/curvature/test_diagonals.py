@@ -10,8 +10,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.criteria.losses import Gaussian, Softmax
-from gradwise.criteria.losses import Sigmoid as Labels
+from gradwise.criteria.losses import GaussianLoss, SoftmaxLoss
+from gradwise.criteria.losses import SigmoidLoss as Labels
 from gradwise.criteria.penalties import L1, L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.diagonals import back_propagated_diagonal, gauss_newton_diagonal
@@ -76,7 +76,7 @@ def run(diagonal: Diagonal, objective: Objective, parameters: Any, **more: Any) 
 @pytest.mark.parametrize("activation", [Tanh(), Sigmoid(), Rectifier()], ids=["tanh", "sigmoid", "rectifier"])
 def test_one_hidden_layer_and_squared_error_equal_the_gauss_newton_diagonal(activation: Any) -> None:
     with jax.enable_x64(True):
-        objective, parameters = a_case(mlp((5,), activation), Supervised(Gaussian()), NUMBERS)
+        objective, parameters = a_case(mlp((5,), activation), Supervised(GaussianLoss()), NUMBERS)
         expected = dense(objective, parameters)
         assert worst(run(back_propagated_diagonal, objective, parameters), expected) < 1e-12
         assert worst(run(gauss_newton_diagonal, objective, parameters), expected) < 1e-12
@@ -107,7 +107,7 @@ def recursion(parameters: Any, slope: Callable[[np.ndarray], np.ndarray], top: n
 @pytest.mark.parametrize("widths", [(5,), (5, 4), (5, 4, 6)])
 def test_deeper_and_with_softmax_it_is_lecuns_recursion_and_not_the_exact_diagonal(widths: tuple[int, ...]) -> None:
     with jax.enable_x64(True):
-        objective, parameters = a_case(mlp(widths, Tanh()), Supervised(Softmax()), CLASSES)
+        objective, parameters = a_case(mlp(widths, Tanh()), Supervised(SoftmaxLoss()), CLASSES)
         found = run(back_propagated_diagonal, objective, parameters)
         chances = oracles.softmax(np.asarray(objective.outputs(parameters)))
         top = (WEIGHTS * PRESENT)[:, None] / B * chances * (1 - chances)
@@ -122,7 +122,7 @@ def test_deeper_and_with_softmax_it_is_lecuns_recursion_and_not_the_exact_diagon
 @pytest.mark.parametrize("widths", [(5, 4)])
 def test_two_hidden_layers_and_squared_error_are_not_exact(widths: tuple[int, ...]) -> None:
     with jax.enable_x64(True):
-        objective, parameters = a_case(mlp(widths, Tanh()), Supervised(Gaussian()), NUMBERS)
+        objective, parameters = a_case(mlp(widths, Tanh()), Supervised(GaussianLoss()), NUMBERS)
         found, exact = run(back_propagated_diagonal, objective, parameters), dense(objective, parameters)
         np.testing.assert_allclose(found.output.weight, exact.output.weight, rtol=1e-11)
         np.testing.assert_allclose(found.layers[1].weight, exact.layers[1].weight, rtol=1e-11)
@@ -159,7 +159,7 @@ def test_the_exact_diagonal_is_the_dense_one_for_any_model_and_loss(kind: str) -
     criterion, targets = {
         "labels": (Supervised(Labels()), LABELS),
         "own loss": (OutputCriterion(lambda y, t: jnp.log(jnp.sum(jnp.cosh(y - t)))), NUMBERS),
-    }.get(kind, (Supervised(Softmax()), CLASSES))
+    }.get(kind, (Supervised(SoftmaxLoss()), CLASSES))
     with jax.enable_x64(True):
         objective, parameters = a_case(network(), criterion, targets)
         exact = run(gauss_newton_diagonal, objective, parameters)
@@ -185,7 +185,7 @@ def test_convolutions_and_pooling_are_passed() -> None:
     """One path from each weight to each output, so nothing is dropped and the result is exact."""
     with jax.enable_x64(True):
         network = Images(eqx.nn.Conv2d(1, K, 2, padding=1, key=jr.key(3)), eqx.nn.MaxPool2d(3, 3))
-        objective, parameters = a_case(network, Supervised(Gaussian()), NUMBERS)
+        objective, parameters = a_case(network, Supervised(GaussianLoss()), NUMBERS)
         found = run(back_propagated_diagonal, objective, parameters)
         assert worst(found, dense(objective, parameters)) < 1e-12
 
@@ -202,7 +202,7 @@ def test_a_wide_loss_is_passed_column_by_column_and_a_diagonal_one_at_once() -> 
     width = 70
     with jax.enable_x64(True):
         for criterion, targets, chances in (
-            (Supervised(Softmax()), CLASSES, jax.nn.softmax),
+            (Supervised(SoftmaxLoss()), CLASSES, jax.nn.softmax),
             (Supervised(Labels()), np.zeros((B, width)), jax.nn.sigmoid),
         ):
             objective, parameters = a_case(Same(jnp.linspace(-2.0, 2.0, width)), criterion, targets)
@@ -217,7 +217,7 @@ def test_the_penalty_adds_its_own_curvature(diagonal: Diagonal) -> None:
     """2 lambda / T on the penalised leaves, times the share of slots in use; nothing for L1."""
     penalties = (L2(3.0, where="layers.*.weight"), L1(5.0))
     with jax.enable_x64(True):
-        objective, parameters = a_case(mlp((5,), Tanh()), Supervised(Gaussian(), penalties=penalties), NUMBERS)
+        objective, parameters = a_case(mlp((5,), Tanh()), Supervised(GaussianLoss(), penalties=penalties), NUMBERS)
         plain = run(diagonal, objective, parameters)
         added = run(diagonal, objective, parameters, penalty=True)
         rise = dict(named_leaves(jax.tree.map(lambda one, other: one - other, added, plain)))
@@ -234,7 +234,7 @@ def test_an_operation_that_is_not_known_is_refused_by_name() -> None:
             return jnp.cumsum(self.matrix @ x)
 
     with jax.enable_x64(True):
-        objective, parameters = a_case(Running(jnp.ones((K, D))), Supervised(Gaussian()), NUMBERS)
+        objective, parameters = a_case(Running(jnp.ones((K, D))), Supervised(GaussianLoss()), NUMBERS)
         refused = r"test: the network .*operation `cumsum`.*gauss_newton_diagonal"
         with pytest.raises(RequestError, match=refused) as refusal:
             run(back_propagated_diagonal, objective, parameters)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.example_gradients import Terms, example_terms, root_columns
 from gradwise.curvature.objective import Examples, Objective, gather
@@ -125,7 +125,7 @@ def objective(network: Any, present: Any = None) -> tuple[Objective, Any]:
     parameters, rest = trainable(network)
     here = jnp.ones(SLOTS).at[SLOTS - 1].set(0.0) if present is None else present
     batch = gather(TRAIN, jnp.arange(SLOTS), here)
-    return Objective(Supervised(Softmax()), Fixed(SLOTS), rest, TRAIN, KEY, jnp.asarray(3), batch), parameters
+    return Objective(Supervised(SoftmaxLoss()), Fixed(SLOTS), rest, TRAIN, KEY, jnp.asarray(3), batch), parameters
 
 
 def written(asked: Objective, parameters: Any) -> Any:

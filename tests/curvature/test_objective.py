@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.criteria.losses import Gaussian, Sigmoid, Softmax
+from gradwise.criteria.losses import GaussianLoss, SigmoidLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L1, L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples, Objective, gather
@@ -56,11 +56,11 @@ def ask(criterion: Any, targets: Any = CLASSES, model: Any = None, weights: Any 
     return Objective(as_criterion(criterion), batches, rest, train, KEY, update, batch), parameters
 
 
-PENALISED = Supervised(Softmax(label_smoothing=0.1), penalties=(L2(3.0), L1(0.5)))
+PENALISED = Supervised(SoftmaxLoss(label_smoothing=0.1), penalties=(L2(3.0), L1(0.5)))
 CRITERIA = {
     "penalised": (PENALISED, CLASSES),
-    "labels": (Supervised(Sigmoid(), penalties=()), LABELS),
-    "numbers": (Supervised(Gaussian(), penalties=(L2(1.0),)), NUMBERS),
+    "labels": (Supervised(SigmoidLoss(), penalties=()), LABELS),
+    "numbers": (Supervised(GaussianLoss(), penalties=(L2(1.0),)), NUMBERS),
     "own": (half_fourth, NUMBERS),
 }
 
@@ -136,7 +136,7 @@ def test_the_upcoming_batch_is_the_one_training_uses_next(batches: Any) -> None:
 
 
 def test_on_and_slots_are_other_examples_with_the_same_noise() -> None:
-    asked, parameters = ask(Supervised(Softmax(), penalties=(L2(3.0),)))
+    asked, parameters = ask(Supervised(SoftmaxLoss(), penalties=(L2(3.0),)))
     elsewhere = asked.on(jnp.asarray([7, 2, 9]))
     np.testing.assert_array_equal(elsewhere.batch.inputs, X[jnp.asarray([7, 2, 9])])
     np.testing.assert_array_equal(elsewhere.batch.weights, WEIGHTS[jnp.asarray([7, 2, 9])])
@@ -168,7 +168,7 @@ def whole_batch(model: Any, batch: Any, key: Any) -> Any:
     [
         (whole_batch, r"Vsgd needs a loss of each example's own output.*FunctionCriterion.*`loss\(output, target\)`"),
         (
-            Supervised(Softmax(), mixup=0.3),
+            Supervised(SoftmaxLoss(), mixup=0.3),
             r"Vsgd needs a loss of each example's own output: mixup.*`criterion.mixup` to 0",
         ),
     ],
@@ -192,13 +192,13 @@ def test_a_criterion_that_is_no_sum_is_refused_in_the_askers_name(criterion: Any
 
 
 def test_batch_normalisation_has_outputs_but_no_example_alone() -> None:
-    asked, parameters = ask(Supervised(Softmax()), model=Mlp(widths=(6,), normalisation=BatchNorm(), dropout=0.0))
+    asked, parameters = ask(Supervised(SoftmaxLoss()), model=Mlp(widths=(6,), normalisation=BatchNorm(), dropout=0.0))
     value, apart = asked(parameters), asked.loss_of(asked.outputs(parameters)) + asked.penalty(parameters)
     np.testing.assert_allclose(value, apart, rtol=1e-6)
     with pytest.raises(RequestError, match=r"Tonga needs each example's own gradient.*batch normalisation") as refusal:
         asked.check_alone(parameters, "Tonga")
     assert "\n" not in str(refusal.value)
-    asked, parameters = ask(Supervised(Softmax()))
+    asked, parameters = ask(Supervised(SoftmaxLoss()))
     asked.check_alone(parameters, "Tonga")  # an ordinary network is let through
 
 
@@ -231,5 +231,5 @@ def test_an_own_loss_of_too_many_outputs_is_refused() -> None:
     with pytest.raises(RequestError, match=r"Newton needs the curvature of the loss in 65 outputs.*64") as refusal:
         jax.eval_shape(root, jnp.ones(65), jnp.zeros(65), jnp.ones(65))
     assert "\n" not in str(refusal.value)
-    known, _ = ask(Supervised(Softmax()))
+    known, _ = ask(Supervised(SoftmaxLoss()))
     assert known.root("Newton")(jnp.ones(65), jnp.asarray(0), jnp.ones(65)).shape == (65,)  # no matrix, no limit

@@ -18,10 +18,10 @@ from gradwise.data.scaling import (
     Automatic,
     Chain,
     Columns,
-    Identity,
     Logarithm,
     MaxAbs,
     NormalScores,
+    NoScaling,
     OneHot,
     Pca,
     Pixels,
@@ -37,7 +37,7 @@ from gradwise.specs.recipe import from_json, from_plain, to_json, to_plain
 
 RANDOM = np.random.default_rng(0)
 NUMERIC = [
-    Identity(),
+    NoScaling(),
     Standardise(),
     Uniformise(),
     Uniformise(quantiles=7),
@@ -350,7 +350,9 @@ def test_any_kind_of_number(scaler, dtype):
     np.testing.assert_array_equal(scaler.fit(raw).apply(raw), expected)
 
 
-@pytest.mark.parametrize("scaler", [Standardise(), Uniformise(), NormalScores(), Pixels(), Pca(), MaxAbs(), Identity()])
+@pytest.mark.parametrize(
+    "scaler", [Standardise(), Uniformise(), NormalScores(), Pixels(), Pca(), MaxAbs(), NoScaling()]
+)
 def test_sparse_is_as_dense(scaler):
     dense = RANDOM.normal(size=(40, 9)) * (RANDOM.random((40, 9)) < 0.3)
     sparse = csr_matrix(dense)

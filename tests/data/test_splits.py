@@ -8,7 +8,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gradwise.data.splits import Fold, GivenParts, GroupHoldOut, HoldOut, TimeHoldOut, _round_shares, folds, join_parts
+from gradwise.data.splits import (
+    Fold,
+    GivenParts,
+    GroupHoldOut,
+    HoldOut,
+    TimeHoldOut,
+    _round_shares,
+    deal_folds,
+    join_parts,
+)
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Dataset, Numbers
 from gradwise.specs.recipe import from_json, to_json
@@ -253,7 +262,7 @@ def test_folds_cover_each_example_once(count, size, kinds, seed):
     count = min(count, size)
     classes = np.random.default_rng(seed).integers(0, kinds, size)
     for dataset in (numbered(size), numbered(size, classes)):
-        found = folds(dataset, count, key=jr.key(seed))
+        found = deal_folds(dataset, count, key=jr.key(seed))
         assert sorted(np.concatenate([own for _, own in found])) == list(range(size))
         for rest, own in found:
             assert sorted([*rest, *own]) == list(range(size))
@@ -268,7 +277,7 @@ def test_folds_cover_each_example_once(count, size, kinds, seed):
 def test_folds_keep_groups_whole(count, lengths, seed):
     groups = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(lengths)), lengths))
     dataset = numbered(len(groups), groups=groups)
-    found = folds(dataset, count, key=jr.key(seed))
+    found = deal_folds(dataset, count, key=jr.key(seed))
     assert sorted(np.concatenate([own for _, own in found])) == list(range(len(groups)))
     for rest, own in found:
         assert not set(groups[rest]) & set(groups[own])
@@ -302,13 +311,13 @@ def test_a_fold_is_the_same_whichever_fold_is_asked_for_first():
 
 def test_folds_that_cannot_be_made_are_refused():
     with pytest.raises(RequestError, match="11 folds cannot be made of 10 examples"):
-        folds(numbered(10), 11, key=KEY)
+        deal_folds(numbered(10), 11, key=KEY)
     with pytest.raises(RequestError, match=r"^1 examples outside a fold cannot be split into 2 parts"):
         Fold(0, 2)(numbered(3), key=KEY)
     with pytest.raises(RequestError, match=r"^1 groups cannot be split into 2 parts"):
         Fold(0, 2)(numbered(10, groups=np.arange(10) % 2), key=KEY)
     with pytest.raises(RequestError, match="3 folds need at least 3 groups; the data has 2"):
-        folds(numbered(10, groups=np.arange(10) % 2), 3, key=KEY)
+        deal_folds(numbered(10, groups=np.arange(10) % 2), 3, key=KEY)
     with pytest.raises(RequestError, match=r"`Fold.number` must lie in \[0, 5\); got 5"):
         Fold(5, 5)
     with pytest.raises(RequestError, match="must be a whole number"):

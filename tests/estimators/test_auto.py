@@ -23,7 +23,7 @@ from gradwise.estimators import AutoClassifier, AutoRegressor
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.search import Conduct
+from gradwise.searching.search import StudyOptions
 from gradwise.searching.storage.study_file import Budget
 from gradwise.searching.strategies.random_search import Random, Sobol
 from gradwise.specs.knobs import switch
@@ -401,7 +401,7 @@ def test_a_network_and_a_loss_of_ones_own_are_searched_as_they_are():
         budget=gradwise.Budget(trials=4),
         key=jax.random.key(0),
         plan=gradwise.Plan(finalists=1, seeds=2, refine=False, borders=False),
-        conduct=Conduct(on="here"),
+        conduct=StudyOptions(on="here"),
     )
     assert {trial.outcome for trial in study.trials} == {"finished"}
     assert len({trial.values["optimiser.learning_rate"] for trial in study.searched}) == 4

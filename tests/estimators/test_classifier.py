@@ -15,7 +15,7 @@ from gradwise.criteria.semi_supervised import SemiSupervised
 from gradwise.data.scaling import UnitRange
 from gradwise.defaults import classification
 from gradwise.estimators import Classifier
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.joint import Joint
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.paths import get
@@ -148,7 +148,7 @@ def test_a_class_of_minus_one_is_unknown_to_a_semi_supervised_criterion_only(iri
     X, y = iris
     known = np.arange(150) % 5 == 0
     shared = {**small, "metric": "log_loss", "class_weight": "balanced"}
-    half = {**shared, "model": Joint(AutoEncoder(widths=(8,))), "criterion": SemiSupervised(), "scaler": UnitRange()}
+    half = {**shared, "model": Joint(MlpAutoEncoder(widths=(8,))), "criterion": SemiSupervised(), "scaler": UnitRange()}
     half["stopping"] = Off(epochs=200)
     names = np.array(["a", "b", "c"], object)[y]
     for labels in (y + 3, (y + 3).astype(float), names):

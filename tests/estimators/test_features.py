@@ -18,18 +18,18 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils.estimator_checks import check_transformer_general, parametrize_with_checks
 
-from gradwise.criteria.corruption import Gaussian, Masking
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.corruption import GaussianNoise, Masking
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError
 from gradwise.criteria.supervised import Supervised
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scaling import Identity as Unscaled
 from gradwise.data.scaling import MaxAbs, Standardise, UnitRange
+from gradwise.data.scaling import NoScaling as Unscaled
 from gradwise.estimators import RBM, AutoEncoder, ContractiveAutoEncoder, DenoisingAutoEncoder, SparseCoding
 from gradwise.models.activations import Identity
-from gradwise.models.auto_encoder import AutoEncoder as Encoder
+from gradwise.models.auto_encoder import MlpAutoEncoder as Encoder
 from gradwise.models.restricted_boltzmann import Rbm
-from gradwise.models.sparse_coding import SparseCoding as Dictionary
+from gradwise.models.sparse_coding import SparseDictionary as Dictionary
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.runtime.errors import RequestError
 from gradwise.training.stopping import Off
@@ -116,8 +116,8 @@ def test_features_have_names_and_come_as_frames(iris, learned):
         (None, 0.0, CrossEntropy, Masking),
         (UnitRange(), 0.0, CrossEntropy, Masking),
         (Unscaled(), 0.0, CrossEntropy, Masking),
-        (Unscaled(), 0.5, SquaredError, Gaussian),
-        (Standardise(), 0.0, SquaredError, Gaussian),
+        (Unscaled(), 0.5, SquaredError, GaussianNoise),
+        (Standardise(), 0.0, SquaredError, GaussianNoise),
     ],
 )
 def test_the_recommended_criterion_follows_the_range_of_the_scaled_inputs(scaler, shift, loss, corruption):
@@ -132,7 +132,7 @@ def test_a_criterion_that_cannot_mean_the_inputs_is_refused():
     with pytest.raises(RequestError, match=r"takes inputs in \[0, 1\].*UnitRange"):
         AutoEncoder(**TINY, scaler=Standardise(), criterion=Reconstruction(CrossEntropy())).fit(X)
     with pytest.raises(RequestError, match="`criterion` must learn from inputs alone"):
-        AutoEncoder(**TINY, criterion=Supervised(Softmax())).fit(X)
+        AutoEncoder(**TINY, criterion=Supervised(SoftmaxLoss())).fit(X)
 
 
 def test_a_grid_search_reaches_nested_parameters_and_compares_sizes_by_the_score(iris):

@@ -7,7 +7,7 @@ from sklearn.base import clone
 
 from gradwise.defaults import classification, regression
 from gradwise.estimators import Classifier, Regressor
-from gradwise.estimators.nested_parameters import read, write
+from gradwise.estimators.nested_parameters import read_parameters, write_parameters
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam, AdamW
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
@@ -16,7 +16,7 @@ from gradwise.runtime.errors import RequestError
 
 
 def test_read_names_every_knob_by_its_path_and_a_wrapped_one_also_in_short():
-    found = read("optimiser", MovingAverage(Adam(learning_rate=0.02), decay=0.9))
+    found = read_parameters("optimiser", MovingAverage(Adam(learning_rate=0.02), decay=0.9))
     assert found["optimiser__optimiser__learning_rate"] == 0.02
     assert found["optimiser__learning_rate"] == 0.02
     assert found["optimiser__decay"] == 0.9
@@ -25,24 +25,24 @@ def test_read_names_every_knob_by_its_path_and_a_wrapped_one_also_in_short():
 
 def test_a_wrapper_keeps_its_own_knob_where_both_have_one_of_the_same_name():
     wrapped = MovingAverage(AdamW(decay=0.5), decay=0.9)
-    assert read("optimiser", wrapped)["optimiser__decay"] == 0.9
-    changed = write("optimiser", wrapped, "decay", 0.8)
+    assert read_parameters("optimiser", wrapped)["optimiser__decay"] == 0.9
+    changed = write_parameters("optimiser", wrapped, "decay", 0.8)
     assert (changed.decay, changed.optimiser.decay) == (0.8, 0.5)
-    assert write("optimiser", wrapped, "optimiser__decay", 0.1).optimiser.decay == 0.1
+    assert write_parameters("optimiser", wrapped, "optimiser__decay", 0.1).optimiser.decay == 0.1
 
 
 def test_write_reaches_through_wrappers_and_leaves_the_original_alone():
     before = MovingAverage(MovingAverage(Adam(learning_rate=0.25)))
-    after = write("optimiser", before, "learning_rate", 0.5)
+    after = write_parameters("optimiser", before, "learning_rate", 0.5)
     assert after.optimiser.optimiser.learning_rate == 0.5
     assert before.optimiser.optimiser.learning_rate == 0.25
 
 
 def test_write_returns_the_very_part_when_nothing_changes():
     part = Mlp(widths=(8,), dropout=0.0)
-    assert write("model", part, "widths", (8,)) is part
-    assert write("model", part, "dropout", 0.0) is part
-    assert write("model", part, "widths", (9,)) is not part
+    assert write_parameters("model", part, "widths", (8,)) is part
+    assert write_parameters("model", part, "dropout", 0.0) is part
+    assert write_parameters("model", part, "widths", (9,)) is not part
 
 
 @pytest.mark.parametrize(
@@ -108,5 +108,5 @@ def test_a_part_within_a_part_can_be_exchanged():
 
 
 def test_what_is_no_spec_has_no_nested_parameters():
-    assert read("criterion", print) == {}
+    assert read_parameters("criterion", print) == {}
     assert "criterion__mixup" not in Regressor(criterion=print).get_params()

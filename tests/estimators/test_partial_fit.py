@@ -20,7 +20,7 @@ from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
-from gradwise.training.update import gather, step
+from gradwise.training.update import gather_batch, step
 
 SMALL = {
     "model": Mlp(widths=(16,), dropout=0.2),
@@ -64,7 +64,7 @@ def test_a_pass_equals_updates_made_by_hand(iris):
     batches, present, _ = problem.recipe.batches.indices(numbers, 50, key=problem.key)
     visited = np.asarray(batches)[np.asarray(present) > 0]
     assert sorted(visited.tolist()) == list(range(50))
-    one = eqx.filter_jit(lambda state, r, p: step(problem, state, gather(problem, r, p))[0])
+    one = eqx.filter_jit(lambda state, r, p: step(problem, state, gather_batch(problem, r, p))[0])
     for chosen, there in zip(batches, present, strict=True):
         state = one(state, chosen, there)
     for by_hand, passed in zip(

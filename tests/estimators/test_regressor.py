@@ -5,13 +5,13 @@ import pytest
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
-from gradwise.criteria.losses import Gaussian
+from gradwise.criteria.losses import GaussianLoss
 from gradwise.criteria.semi_supervised import SemiSupervised
 from gradwise.criteria.supervised import Supervised
 from gradwise.data.scaling import UnitRange
 from gradwise.estimators import Regressor
 from gradwise.models.activations import Tanh
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.joint import Joint
 from gradwise.runtime.errors import RequestError
 
@@ -66,8 +66,8 @@ def test_a_number_that_is_not_known_is_learned_around(small):
     y = np.where(np.arange(300) % 3 == 0, 500.0 + 100.0 * X[:, 0], np.nan)
     half = {
         **small,
-        "model": Joint(AutoEncoder(widths=(8,), activation=Tanh())),
-        "criterion": SemiSupervised(Supervised(Gaussian())),
+        "model": Joint(MlpAutoEncoder(widths=(8,), activation=Tanh())),
+        "criterion": SemiSupervised(Supervised(GaussianLoss())),
         "scaler": UnitRange(),
     }
     regressor = Regressor(**half).fit(X, y)

@@ -16,7 +16,7 @@ from gradwise.data.batches import Reshuffled
 from gradwise.data.scaling import Standardise, UnitRange
 from gradwise.estimators import StackedAutoEncoder, StackedClassifier, StackedRegressor
 from gradwise.estimators.base import TrainingRows
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.pretraining.layer_learners import LEARNERS, learner
@@ -152,7 +152,7 @@ def test_rows_without_a_number_serve_pre_training_alone_in_sparse_rows_too(rows)
 def test_a_text_stands_for_the_recommended_layers(rows, monkeypatch):
     X, _ = rows
     monkeypatch.setitem(
-        LEARNERS, "plain", lambda units, unit: dataclasses.replace(LAYER, model=AutoEncoder(widths=(units,)))
+        LEARNERS, "plain", lambda units, unit: dataclasses.replace(LAYER, model=MlpAutoEncoder(widths=(units,)))
     )
     named = StackedAutoEncoder(**{**TINY, "layers": "plain:4x2"}).fit(X)
     assert same_layers(named.stack_, StackedAutoEncoder(**TINY).fit(X).stack_)

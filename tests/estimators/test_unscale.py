@@ -7,10 +7,10 @@ from sklearn.decomposition import PCA
 from gradwise.data.scaling import (
     Chain,
     Columns,
-    Identity,
     Logarithm,
     MaxAbs,
     NormalScores,
+    NoScaling,
     Pca,
     Pixels,
     SquareRoot,
@@ -23,7 +23,7 @@ from gradwise.specs.dataset import Column
 
 X = np.random.default_rng(0).normal(size=(60, 4)) * [1.0, 100.0, 1e-3, 3.0] + [0.0, 5.0, 1.0, -2.0]
 SCALERS = [
-    Identity(),
+    NoScaling(),
     Standardise(),
     MaxAbs(),
     UnitRange(),

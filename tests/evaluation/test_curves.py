@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.criteria.losses import Gaussian, Softmax
+from gradwise.criteria.losses import GaussianLoss, SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.evaluation.curves import (
     Confusion,
@@ -19,7 +19,7 @@ from gradwise.evaluation.curves import (
     class_errors,
     column,
     confusion,
-    folds,
+    fold_estimates,
     learning_curves,
     optimiser_curves,
     reliability,
@@ -91,10 +91,10 @@ def test_the_score_of_numbers_is_shown_as_a_distance():
 @pytest.mark.parametrize(
     ("task", "criterion", "kind"),
     [
-        ("classes", Supervised(Softmax()), "error"),
-        ("classes", Supervised(Softmax(score_by="loss")), "loss"),
-        ("numbers", Supervised(Gaussian()), "squared"),
-        ("numbers", Supervised(Gaussian(score_by="absolute")), "absolute"),
+        ("classes", Supervised(SoftmaxLoss()), "error"),
+        ("classes", Supervised(SoftmaxLoss(score_by="loss")), "loss"),
+        ("numbers", Supervised(GaussianLoss()), "squared"),
+        ("numbers", Supervised(GaussianLoss(score_by="absolute")), "absolute"),
         ("numbers", lambda model, batch, key: 0.0, "loss"),
     ],
 )
@@ -228,9 +228,9 @@ def test_residuals_of_a_constant_target_have_no_r2():
 
 def test_folds_from_an_estimate_or_alone():
     values = [{"fold": 0, "value": 0.1}, {"fold": 1, "value": 0.3}, {"fold": 2, "value": None}]
-    whole = folds(record(evidence={"estimate": {"folds": values, "mean": 0.21, "interval": [0.1, 0.3]}}))
+    whole = fold_estimates(record(evidence={"estimate": {"folds": values, "mean": 0.21, "interval": [0.1, 0.3]}}))
     assert (whole.mean, whole.low, whole.high) == (0.21, 0.1, 0.3)
-    alone = folds(record(evidence={"folds": values}))
+    alone = fold_estimates(record(evidence={"folds": values}))
     assert alone.mean == pytest.approx(0.2)
     assert math.isnan(alone.low)
-    assert folds(record()).values == ()
+    assert fold_estimates(record()).values == ()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as oracle
 
-from gradwise.evaluation.metrics import HIGHER_IS_BETTER, METRICS, check_metric, interval, measure, wilson
+from gradwise.evaluation.metrics import HIGHER_IS_BETTER, METRICS, check_metric, measure, metric_interval, wilson
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Labels, Numbers
 
@@ -153,19 +153,19 @@ def test_wilson_equals_scipys() -> None:
 def test_the_interval_of_an_error_rate_is_wilsons() -> None:
     probabilities, targets = _probabilities(3)
     errors = int((probabilities.argmax(1) != targets).sum())
-    assert interval("error_rate", Classes(np.arange(3)), probabilities, targets) == wilson(errors, N)
+    assert metric_interval("error_rate", Classes(np.arange(3)), probabilities, targets) == wilson(errors, N)
 
 
 def test_the_bootstrap_gives_the_width_that_theory_gives() -> None:
     draw = np.random.default_rng(1)
     targets = draw.normal(size=(400, 1))
     predictions = targets + draw.normal(size=(400, 1))
-    low, high = interval("mae", Numbers(), predictions, targets)
+    low, high = metric_interval("mae", Numbers(), predictions, targets)
     errors = np.abs(predictions - targets)
     half = 1.96 * errors.std() / math.sqrt(400)
     assert (high - low) / 2 == pytest.approx(half, rel=0.15)
     assert low < errors.mean() < high
-    assert interval("mae", Numbers(), predictions, targets) == (low, high)  # the same resamples every time
+    assert metric_interval("mae", Numbers(), predictions, targets) == (low, high)  # the same resamples every time
 
 
 @pytest.mark.parametrize("kind", ["none", "zeros"])
@@ -173,7 +173,7 @@ def test_the_bootstrap_gives_the_width_that_theory_gives() -> None:
 def test_every_metric_has_an_interval_around_it(name: str, kind: str) -> None:
     probabilities, targets = _probabilities(3)
     weights = _weights(kind)
-    low, high = interval(name, Classes(np.arange(3)), probabilities, targets, weights)
+    low, high = metric_interval(name, Classes(np.arange(3)), probabilities, targets, weights)
     assert low < measure(Classes(np.arange(3)), probabilities, targets, weights)[name] < high
 
 
@@ -190,7 +190,7 @@ def test_where_nothing_can_be_measured_there_is_no_interval(
 ) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert all(math.isnan(end) for end in interval(name, task, predictions, targets))
+        assert all(math.isnan(end) for end in metric_interval(name, task, predictions, targets))
 
 
 def test_names_are_checked_against_the_task() -> None:

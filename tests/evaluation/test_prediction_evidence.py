@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import confusion_matrix
 
 from gradwise.evaluation.metrics import wilson
-from gradwise.evaluation.prediction_evidence import calibration_error, gather_evidence, reliability
+from gradwise.evaluation.prediction_evidence import calibration_error, gather_evidence, reliability_bins
 from gradwise.specs.dataset import Classes, Labels, Numbers
 
 
@@ -60,14 +60,14 @@ def test_the_worst_are_wrong_and_the_worst_first(told: dict[str, Any]) -> None:
 
 def test_reliability_counts_every_row_once_in_bins_of_one_size() -> None:
     probabilities, targets = _classes(203)
-    curve = reliability(probabilities, targets)
+    curve = reliability_bins(probabilities, targets)
     assert sum(curve["count"]) == 203
     assert max(curve["count"]) - min(curve["count"]) <= 1
     assert curve["confidence"] == sorted(curve["confidence"])
     right = (probabilities.argmax(1) == targets).mean()
     assert np.average(curve["accuracy"], weights=curve["count"]) == pytest.approx(right)
     assert np.average(curve["confidence"], weights=curve["count"]) == pytest.approx(probabilities.max(1).mean())
-    assert len(reliability(probabilities[:3], targets[:3])["count"]) == 3
+    assert len(reliability_bins(probabilities[:3], targets[:3])["count"]) == 3
 
 
 def test_the_calibration_error_is_the_weighted_gap_and_grows_with_overconfidence(told: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gradwise import defaults
 from gradwise.data.scaling import Automatic
 from gradwise.data.splits import GivenParts
-from gradwise.evaluation.run_findings import describe, find
+from gradwise.evaluation.run_findings import describe_data, find_in_run
 from gradwise.models.activations import Sigmoid
 from gradwise.models.mlp import Mlp
 from gradwise.records.outcome import Outcome
@@ -32,7 +32,7 @@ def _history(*best: bool) -> dict[str, list[Any]]:
 
 
 def test_a_quiet_run_tells_nothing() -> None:
-    assert find(RECIPE, _history(True, False), Outcome("patience", 20), TRAIN) == ()
+    assert find_in_run(RECIPE, _history(True, False), Outcome("patience", 20), TRAIN) == ()
 
 
 @pytest.mark.parametrize(
@@ -48,19 +48,19 @@ def test_a_quiet_run_tells_nothing() -> None:
     ],
 )
 def test_a_run_cut_while_it_improved_says_so(name: str, best: tuple[bool, ...], told: bool) -> None:
-    found = find(RECIPE, _history(*best), Outcome(name, 10 * len(best)), TRAIN)
+    found = find_in_run(RECIPE, _history(*best), Outcome(name, 10 * len(best)), TRAIN)
     assert any("still improving" in finding.what for finding in found) == told
-    off = find(defaults.classification(stopping=Off()), _history(*best), Outcome(name, 10), TRAIN)
+    off = find_in_run(defaults.classification(stopping=Off()), _history(*best), Outcome(name, 10), TRAIN)
     assert not any("still improving" in finding.what for finding in off)
 
 
 def test_a_loss_that_falls_alone_is_no_improvement() -> None:
     history = {**_history(*[True] * 12), "valid_score": [0.5, *[0.0] * 11]}  # the loss breaks ties for the best
-    assert find(RECIPE, history, Outcome("finished", 120), TRAIN) == ()
+    assert find_in_run(RECIPE, history, Outcome("finished", 120), TRAIN) == ()
 
 
 def test_divergence_is_an_error_with_a_next_step() -> None:
-    (finding,) = find(RECIPE, _history(True, False), Outcome("diverged", 12_345), TRAIN)
+    (finding,) = find_in_run(RECIPE, _history(True, False), Outcome("diverged", 12_345), TRAIN)
     assert (finding.level, finding.row) == ("error", "C1")
     assert "12,345 examples" in finding.what
     assert "learning rate" in finding.next
@@ -68,13 +68,13 @@ def test_divergence_is_an_error_with_a_next_step() -> None:
 
 def test_parts_have_their_say() -> None:
     recipe = defaults.classification(model=Mlp(widths=(4, 4), activation=Sigmoid()))
-    found = find(recipe, _history(True, False), Outcome("patience", 20), TRAIN)
+    found = find_in_run(recipe, _history(True, False), Outcome("patience", 20), TRAIN)
     assert [finding.row for finding in found] == ["D6"]
 
 
 def test_classes_that_were_never_seen_are_named() -> None:
     part = TRAIN.take(np.flatnonzero(TRAIN.targets == 1))
-    (finding,) = find(RECIPE, _history(True, False), Outcome("patience", 20), part)
+    (finding,) = find_in_run(RECIPE, _history(True, False), Outcome("patience", 20), part)
     assert (finding.level, finding.row) == ("warning", "E2")
     assert "a, c" in finding.what
 
@@ -84,7 +84,7 @@ def test_the_data_is_described_column_by_column() -> None:
     columns = (Column("age"), Column("kind", "category", ("x", "y")), Column("same"))
     dataset = Dataset(inputs, np.zeros((4, 1)), Numbers(("price",)), columns, name="houses", notes=("a note",))
     recipe = defaults.regression(split=GivenParts(2, 1))
-    told = describe(dataset, {"train": 2, "valid": 1, "test": 1}, Automatic().fit(inputs, columns), recipe)
+    told = describe_data(dataset, {"train": 2, "valid": 1, "test": 1}, Automatic().fit(inputs, columns), recipe)
     assert [(one["name"], one["missing"], one["constant"], one["categories"]) for one in told["columns"]] == [
         ("age", 1, False, 0),
         ("kind", 0, False, 2),
@@ -99,5 +99,5 @@ def test_columns_beyond_two_hundred_are_counted() -> None:
     inputs = np.zeros((2, 250))
     columns = tuple(Column(f"c{number}") for number in range(250))
     dataset = Dataset(inputs, np.zeros(2, int), Classes(np.array(["a"], object), "label"), columns)
-    told = describe(dataset, {}, Automatic().fit(inputs, columns), RECIPE)
+    told = describe_data(dataset, {}, Automatic().fit(inputs, columns), RECIPE)
     assert (len(told["columns"]), told["more"], told["target"]) == (200, 50, ["label"])

@@ -15,10 +15,10 @@ from sklearn.decomposition import PCA
 from gradwise import fit
 from gradwise.criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError, SquaredSigmoid
 from gradwise.data.reading import named_sets
-from gradwise.data.scaling import Identity as Unscaled
+from gradwise.data.scaling import NoScaling as Unscaled
 from gradwise.data.splits import HoldOut
 from gradwise.models.activations import Identity, Rectifier, Sigmoid, Tanh
-from gradwise.models.auto_encoder import AutoEncoder, reconstruct
+from gradwise.models.auto_encoder import MlpAutoEncoder, reconstruct
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.pretraining.layer_learners import learner
 from gradwise.runtime.errors import RequestError
@@ -50,7 +50,7 @@ def principal(rows: np.ndarray, count: int) -> float:
 
 
 def recipe_of(loss: Any, rate: float, widths: tuple[int, ...] = (CODE,), **more: Any) -> Any:
-    model = AutoEncoder(widths=widths, **{"activation": Identity(), **more})
+    model = MlpAutoEncoder(widths=widths, **{"activation": Identity(), **more})
     return replace(
         learner("plain", CODE), model=model, criterion=Reconstruction(loss), optimiser=Adam(learning_rate=rate)
     )
@@ -69,7 +69,7 @@ def test_against_principal_components_on_digits() -> None:
 
 
 def test_against_principal_components_on_mnist(data_folder: Path) -> None:
-    loaded = named_sets.load("mnist")
+    loaded = named_sets.load_named("mnist")
     assert loaded.arrays is not None
     rows = np.asarray(loaded.arrays["X"][:2000], np.float32).reshape(-1, 784) / 255.0
     least = principal(rows, CODE)
@@ -83,7 +83,7 @@ def test_against_principal_components_on_mnist(data_folder: Path) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_there_and_back_by_hand(widths: tuple[int, ...], tied: bool) -> None:
     """In NumPy: f on the way up, a code activation of its own, f on the way back, a linear output."""
-    model = AutoEncoder(widths=widths, activation=Tanh(), code_activation=Sigmoid(), tied=tied)
+    model = MlpAutoEncoder(widths=widths, activation=Tanh(), code_activation=Sigmoid(), tied=tied)
     network = model.build((2, 4), 0, key=jr.key(0))
     network = jax.tree.map(lambda leaf: leaf + 0.1 if isinstance(leaf, jax.Array) else leaf, network)
     x = np.random.default_rng(0).uniform(size=(3, 2, 4)).astype(np.float32)
@@ -104,8 +104,8 @@ def test_there_and_back_by_hand(widths: tuple[int, ...], tied: bool) -> None:
 
 def test_tied_weights_get_the_gradient_of_both_uses() -> None:
     """The gradient of a tied net is that of its untied twin, the decoder's part transposed and added."""
-    tied = AutoEncoder(widths=(3,)).build((4,), 0, key=jr.key(0))
-    twin = AutoEncoder(widths=(3,), tied=False).build((4,), 0, key=jr.key(0))
+    tied = MlpAutoEncoder(widths=(3,)).build((4,), 0, key=jr.key(0))
+    twin = MlpAutoEncoder(widths=(3,), tied=False).build((4,), 0, key=jr.key(0))
     twin = replace(twin, encoder=tied.encoder, decoder=(replace(twin.decoder[0], weight=tied.encoder[0].weight.T),))
     x = jnp.asarray(np.random.default_rng(0).uniform(size=(5, 4)), jnp.float32)
     one, two = (
@@ -117,9 +117,9 @@ def test_tied_weights_get_the_gradient_of_both_uses() -> None:
 
 
 def test_contracts_and_refusals() -> None:
-    check_spec(AutoEncoder(widths=(7, 3), tied=False))
-    check_part(AutoEncoder(widths=(3,)))  # the code is what it puts out: as many numbers as the check asks for
-    assert AutoEncoder(widths=5).widths == (5,)
+    check_spec(MlpAutoEncoder(widths=(7, 3), tied=False))
+    check_part(MlpAutoEncoder(widths=(3,)))  # the code is what it puts out: as many numbers as the check asks for
+    assert MlpAutoEncoder(widths=5).widths == (5,)
     for bad in ((), (0,), (3.5,), "500"):
         with pytest.raises(RequestError, match=r"`AutoEncoder.widths` must be whole numbers of at least 1.*\(500,\)"):
-            AutoEncoder(widths=bad)
+            MlpAutoEncoder(widths=bad)

@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork, log_likelihood, log_partition
+from gradwise.models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork, deep_log_likelihood, deep_log_partition
 from gradwise.runtime.errors import RequestError
 from gradwise.testing.contracts import check_part
 
@@ -55,14 +55,14 @@ def test_likelihoods_are_those_of_enumeration():
         states = every_state(sizes)
         minus = -energies(network, states)
         assert np.allclose(-np.asarray(network.energy(states)), minus, atol=1e-12)
-        assert float(log_partition(network)) == pytest.approx(log_sum(minus), abs=1e-11)
+        assert float(deep_log_partition(network)) == pytest.approx(log_sum(minus), abs=1e-11)
         inputs = np.unique(states[0], axis=0)
         wanted = [log_sum(minus[(states[0] == v).all(1)]) - log_sum(minus) for v in inputs]
-        found = np.asarray(log_likelihood(network, jnp.asarray(inputs)))
+        found = np.asarray(deep_log_likelihood(network, jnp.asarray(inputs)))
         assert np.allclose(found, wanted, atol=1e-11)
         assert np.exp(found).sum() == pytest.approx(1.0, abs=1e-11)
     with pytest.raises(RequestError, match="lists every state of 17 units"):
-        log_partition(a_machine((17, 17), 0, np.float32))
+        deep_log_partition(a_machine((17, 17), 0, np.float32))
 
 
 def test_mean_field_climbs_a_bound_that_stays_below_the_likelihood():
@@ -71,8 +71,8 @@ def test_mean_field_climbs_a_bound_that_stays_below_the_likelihood():
         network = a_machine(sizes, 1)
         climb = eqx.filter_jit(lambda one, v, sweeps: one.bound(one.mean_field(v, sweeps)))
         inputs = jnp.asarray(np.unique(every_state(sizes)[0], axis=0))
-        exact = np.asarray(log_likelihood(network, inputs))
-        logz = float(log_partition(network))
+        exact = np.asarray(deep_log_likelihood(network, inputs))
+        logz = float(deep_log_partition(network))
         bounds = np.array([climb(network, inputs, sweeps) - logz for sweeps in (0, 1, 2, 5, 100)])
         assert (np.diff(bounds, axis=0) >= -1e-12).all()
         assert (bounds[1] - bounds[0]).max() > 0.01
@@ -84,7 +84,9 @@ def test_mean_field_climbs_a_bound_that_stays_below_the_likelihood():
         # Without weights above the posterior is factorial, and one layer is an ordinary machine: no gap.
         loose = eqx.tree_at(lambda one: one.weights[1], network, jnp.zeros((3, 3)))
         for free in (loose, a_machine((4, 3), 2)):
-            assert np.allclose(climb(free, inputs, 1) - log_partition(free), log_likelihood(free, inputs), atol=1e-12)
+            assert np.allclose(
+                climb(free, inputs, 1) - deep_log_partition(free), deep_log_likelihood(free, inputs), atol=1e-12
+            )
 
 
 @pytest.mark.parametrize("copies", [(1, 1, 1), (2, 1, 2)])

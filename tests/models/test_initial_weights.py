@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from gradwise.models.activations import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid, Softsign, Tanh
-from gradwise.models.initial_weights import AbstractInitial, FanIn, Gaussian, Glorot, Sparse, Zeros
+from gradwise.models.initial_weights import AbstractInitial, FanIn, GaussianWeights, Glorot, SparseWeights, ZeroWeights
 
 COMPILED_WELL = True  # see tests/conftest.py
 
@@ -21,8 +21,8 @@ COMPILED_WELL = True  # see tests/conftest.py
         (Glorot(), stats.uniform(-np.sqrt(6 / 300) * 4, 2 * np.sqrt(6 / 300) * 4)),
         (Glorot(scale=0.5), stats.uniform(-np.sqrt(6 / 300) * 2, 2 * np.sqrt(6 / 300) * 2)),
         (FanIn(), stats.uniform(-4 / 10, 2 * 4 / 10)),
-        (Gaussian(), stats.norm(scale=0.01)),
-        (Gaussian(deviation=0.1), stats.norm(scale=0.1)),
+        (GaussianWeights(), stats.norm(scale=0.01)),
+        (GaussianWeights(deviation=0.1), stats.norm(scale=0.1)),
     ],
     ids=["glorot", "glorot-half", "fan-in", "gaussian", "gaussian-0.1"],
 )
@@ -38,28 +38,28 @@ def test_the_distribution(initial: AbstractInitial, expected) -> None:
 
 def test_sparse_units_hear_fifteen_inputs_each() -> None:
     """400 units of 100 inputs: exactly 15 normal weights each, all inputs heard alike, no unit like another."""
-    weights = np.asarray(Sparse().draw(400, 100, 4.0, key=jr.key(0)))
+    weights = np.asarray(SparseWeights().draw(400, 100, 4.0, key=jr.key(0)))
     heard = weights != 0
     assert np.array_equal(heard.sum(1), np.full(400, 15))
     assert stats.kstest(weights[heard], stats.norm.cdf).pvalue > 1e-3  # of deviation 1, whatever the gain
     assert stats.chisquare(heard.sum(0)).pvalue > 1e-3
     assert len({tuple(row) for row in heard}) == 400
-    np.testing.assert_allclose(Sparse(scale=0.1).draw(400, 100, 4.0, key=jr.key(0)), 0.1 * weights, rtol=1e-6)
+    np.testing.assert_allclose(SparseWeights(scale=0.1).draw(400, 100, 4.0, key=jr.key(0)), 0.1 * weights, rtol=1e-6)
 
 
 @pytest.mark.parametrize("fan_in", [15, 7, 1])
 def test_a_sparse_unit_with_few_inputs_hears_all(fan_in: int) -> None:
-    assert np.all(np.asarray(Sparse(15).draw(5, fan_in, 1.0, key=jr.key(1))) != 0)
+    assert np.all(np.asarray(SparseWeights(15).draw(5, fan_in, 1.0, key=jr.key(1))) != 0)
 
 
 @pytest.mark.parametrize("fan_in", [3, 20])
 def test_a_sparse_layer_is_the_same_in_a_larger_array(fan_in: int) -> None:
     """Places beyond its own inputs hold 0 and take no connection away, with a size known only at run time."""
-    alone = np.asarray(Sparse(5).draw(4, fan_in, 1.0, key=jr.key(2)))
+    alone = np.asarray(SparseWeights(5).draw(4, fan_in, 1.0, key=jr.key(2)))
 
     @jax.jit
     def padded(units, inputs):
-        return Sparse(5).draw(units, inputs, 1.0, key=jr.key(2), shape=(6, 32))
+        return SparseWeights(5).draw(units, inputs, 1.0, key=jr.key(2), shape=(6, 32))
 
     wide = np.asarray(padded(4, fan_in))
     assert np.array_equal(wide[:4, :fan_in], alone)
@@ -67,10 +67,12 @@ def test_a_sparse_layer_is_the_same_in_a_larger_array(fan_in: int) -> None:
 
 
 def test_zeros() -> None:
-    assert np.array_equal(Zeros().draw(3, 4, 1.0, key=jr.key(0)), np.zeros((3, 4)))
+    assert np.array_equal(ZeroWeights().draw(3, 4, 1.0, key=jr.key(0)), np.zeros((3, 4)))
 
 
-@pytest.mark.parametrize("initial", [FanIn(), Gaussian(), Sparse(3)], ids=["fan-in", "gaussian", "sparse"])
+@pytest.mark.parametrize(
+    "initial", [FanIn(), GaussianWeights(), SparseWeights(3)], ids=["fan-in", "gaussian", "sparse"]
+)
 def test_more_units_leave_the_first_ones_as_they_were(initial: AbstractInitial) -> None:
     narrow, wide = (np.asarray(initial.draw(width, 6, 1.0, key=jr.key(3))) for width in (4, 9))
     assert np.array_equal(narrow, wide[:4])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gradwise.models.activations import Tanh
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.joint import Joint
 from gradwise.models.restricted_boltzmann import Rbm
 from gradwise.runtime import keys
@@ -15,7 +15,7 @@ INPUTS = np.random.default_rng(0).uniform(size=(5, 2, 3)).astype(np.float32)
 
 
 def test_outputs_are_linear_in_the_code_of_the_features() -> None:
-    network = Joint(AutoEncoder(widths=(7, 4), activation=Tanh())).build((2, 3), 3, key=keys.from_seed(0))
+    network = Joint(MlpAutoEncoder(widths=(7, 4), activation=Tanh())).build((2, 3), 3, key=keys.from_seed(0))
     h = INPUTS.reshape(5, -1)
     for layer in network.features.encoder:
         h = np.tanh(h @ np.asarray(layer.weight).T + np.asarray(layer.bias))
@@ -33,10 +33,10 @@ def test_the_features_start_as_they_would_alone() -> None:
     network = joint.started(joint.build((2, 3), 3, key=key), jnp.asarray(INPUTS))
     mean = INPUTS.reshape(5, -1).mean(0)
     np.testing.assert_allclose(network.features.visible_bias, np.log(mean / (1 - mean)), rtol=1e-5)
-    plain = Joint(AutoEncoder(widths=(4,)))
+    plain = Joint(MlpAutoEncoder(widths=(4,)))
     built = plain.build((2, 3), 3, key=key)
     assert plain.started(built, jnp.asarray(INPUTS)) is built
 
 
 def test_it_keeps_the_contract_of_a_model() -> None:
-    check_part(Joint(AutoEncoder(widths=(4,))))
+    check_part(Joint(MlpAutoEncoder(widths=(4,))))

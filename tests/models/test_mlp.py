@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gradwise.models.activations import HardTanh, Identity, Rectifier, Sigmoid, Tanh
-from gradwise.models.initial_weights import FanIn, Zeros
+from gradwise.models.initial_weights import FanIn, ZeroWeights
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import apply_batch
@@ -33,7 +33,7 @@ def outputs_of(network: MlpNetwork, inputs, key=None):
 def net(inputs: int = 6, **choices) -> MlpNetwork:
     """A network whose parameters, biases, gains and shifts too, are all away from their first values."""
     choices = {"dropout": 0.0, **choices}
-    network = Mlp(initial=Zeros(), output_initial=Zeros(), **choices).build((inputs,), 3, key=jr.key(0))
+    network = Mlp(initial=ZeroWeights(), output_initial=ZeroWeights(), **choices).build((inputs,), 3, key=jr.key(0))
     parameters, rest = trainable(network)
     leaves, tree = jax.tree.flatten(parameters)
     rng = np.random.default_rng(1)
@@ -67,7 +67,7 @@ def test_defaults_and_priors_of_the_sizes() -> None:
 
 
 def test_first_values() -> None:
-    network = build(Mlp(widths=(5, 4), output_initial=Zeros()))
+    network = build(Mlp(widths=(5, 4), output_initial=ZeroWeights()))
     assert all(not np.any(layer.bias) for layer in (*network.layers, network.output))
     assert not np.any(network.output.weight)
     assert all(np.all(np.asarray(layer.weight) != 0) for layer in network.layers)

@@ -13,7 +13,7 @@ from gradwise.models.activations import Sigmoid
 from gradwise.models.sparse_coding import (
     PredictiveSparse,
     PredictiveSparseNetwork,
-    SparseCoding,
+    SparseDictionary,
     explained_share,
     in_unit_ball,
 )
@@ -22,8 +22,8 @@ from gradwise.specs.paths import trainable
 from gradwise.testing.contracts import check_part
 
 
-@pytest.mark.parametrize("spec", [SparseCoding(units=3), PredictiveSparse(units=3, activation=Sigmoid())])
-def test_contract(spec: SparseCoding | PredictiveSparse) -> None:
+@pytest.mark.parametrize("spec", [SparseDictionary(units=3), PredictiveSparse(units=3, activation=Sigmoid())])
+def test_contract(spec: SparseDictionary | PredictiveSparse) -> None:
     check_part(spec)
 
 
@@ -38,7 +38,7 @@ def _rows(count: int = 40, size: int = 16) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _built(spec: SparseCoding | PredictiveSparse, inputs: jax.Array) -> Any:
+def _built(spec: SparseDictionary | PredictiveSparse, inputs: jax.Array) -> Any:
     return spec.started(spec.build(inputs.shape[1:], 0, key=jr.key(0)), inputs)
 
 
@@ -63,7 +63,7 @@ def test_a_code_has_actual_zeros_and_satisfies_the_lassos_conditions() -> None:
     """At the least energy D'(x - Dz) is lambda sign(z) where z is not 0, and no larger than lambda elsewhere."""
     with jax.enable_x64(True):
         inputs = jnp.asarray(_rows())
-        network = _built(SparseCoding(units=24, penalty=0.1, iterations=5000), inputs)
+        network = _built(SparseDictionary(units=24, penalty=0.1, iterations=5000), inputs)
         codes = np.asarray(eqx.filter_jit(eqx.filter_vmap(network))(inputs.reshape(40, 4, 4)))  # images are unrolled
         np.testing.assert_allclose(codes, eqx.filter_jit(network.codes)(inputs), atol=1e-9)
         residual = np.asarray(inputs) - np.asarray(network.decode(jnp.asarray(codes)))
@@ -100,11 +100,11 @@ def test_a_prediction_is_a_layer_and_its_codes_are_least() -> None:
 
 def test_atoms_begin_as_examples_and_differ_even_where_the_examples_do_not() -> None:
     inputs = jnp.asarray(_rows(), jnp.float32)
-    network = _built(SparseCoding(units=10), inputs)
+    network = _built(SparseDictionary(units=10), inputs)
     cosines = np.sum(np.asarray(network.atoms) * inputs[::4], axis=1) / np.linalg.norm(inputs[::4], axis=1)
     assert cosines.min() > 0.98
     for few in (inputs[:5], jnp.ones((5, 16)), jnp.zeros((5, 16))):  # more atoms than examples, constant, nothing
-        for spec in (SparseCoding(units=24), PredictiveSparse(units=24)):
+        for spec in (SparseDictionary(units=24), PredictiveSparse(units=24)):
             atoms = np.asarray(_built(spec, few).atoms)
             np.testing.assert_allclose(np.linalg.norm(atoms, axis=1), 1.0, atol=1e-5)
             gaps = np.linalg.norm(atoms[:, None] - atoms[None], axis=2) + 2.0 * np.eye(24)
@@ -117,7 +117,7 @@ def test_penalties_of_a_population_are_each_their_own() -> None:
 
     @eqx.filter_jit
     def codes(penalty: jax.Array) -> jax.Array:
-        spec = SparseCoding(units=10, penalty=penalty)
+        spec = SparseDictionary(units=10, penalty=penalty)
         return spec.build((16,), 0, key=jr.key(0)).codes(inputs)
 
     penalties = jnp.asarray([0.05, 0.5])
@@ -131,7 +131,7 @@ def test_the_penalty_is_no_parameter_and_too_many_atoms_are_refused() -> None:
     network = PredictiveSparse(units=4).build((6,), 0, key=jr.key(0))
     assert isinstance(network, PredictiveSparseNetwork)
     assert sum(leaf.size for leaf in jax.tree.leaves(trainable(network)[0])) == 4 * 6 + 4 + 4 + 4 * 6
-    for spec in (SparseCoding(units=10**10), PredictiveSparse(units=10**10)):
+    for spec in (SparseDictionary(units=10**10), PredictiveSparse(units=10**10)):
         with pytest.raises(
             RequestError, match=r"10000000000 atoms over 784 inputs needs about .* GiB .* Use fewer `units`"
         ):

@@ -14,7 +14,7 @@ from gradwise.data.batches import Fixed
 from gradwise.models.centred_mlp import CentredMlp
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.vsgd import Vsgd
-from gradwise.optimisers.first_order.frozen import Still
+from gradwise.optimisers.first_order.frozen import Frozen
 from gradwise.optimisers.first_order.sag import Sag
 from gradwise.optimisers.second_order.conjugate_gradient import ConjugateGradient
 from gradwise.optimisers.second_order.hessian_free import HessianFree
@@ -23,7 +23,7 @@ from gradwise.optimisers.wrappers.recentred import Recentred
 from gradwise.optimisers.wrappers.two_stages import After
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.search import Plan, search
+from gradwise.searching.search import SearchPlan, search
 from gradwise.searching.storage.study_file import Budget
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Classes, Column, Dataset
@@ -34,7 +34,7 @@ from gradwise.testing.contracts import public_specs
 from gradwise.training.stopping import Off
 
 KINDS = [
-    kind for kind in public_specs(gradwise.optimisers) if issubclass(kind, AbstractOptimiser) and kind is not Still
+    kind for kind in public_specs(gradwise.optimisers) if issubclass(kind, AbstractOptimiser) and kind is not Frozen
 ]
 
 
@@ -78,7 +78,7 @@ def test_by_its_name_it_trains_through_fit(kind: type[AbstractOptimiser]) -> Non
 def test_those_that_ask_work_in_a_search_and_in_an_estimator() -> None:
     recipe = _recipe(Vsgd, 3)
     space = Space(recipe, (dimension(recipe, "criterion.penalties.0.coefficient", LogUniform(0.01, 100.0)),))
-    plan = Plan(folds=1, finalists=0, refine=False, borders=False)
+    plan = SearchPlan(folds=1, finalists=0, refine=False, borders=False)
     study = search(space, _clouds(), budget=Budget(trials=3), key=keys.from_seed(0), plan=plan)
     assert [trial.outcome for trial in study.trials] == ["finished"] * 3
     assert len({trial.train_loss for trial in study.trials}) == 3

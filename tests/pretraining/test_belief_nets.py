@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from gradwise.criteria.mean_field import MeanFieldDivergence
-from gradwise.data.scaling import Identity
-from gradwise.models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork, log_likelihood
-from gradwise.models.initial_weights import Gaussian
+from gradwise.data.scaling import NoScaling
+from gradwise.models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork, deep_log_likelihood
+from gradwise.models.initial_weights import GaussianWeights
 from gradwise.models.restricted_boltzmann import RbmNetwork
 from gradwise.models.visible_units import BinaryVisible
 from gradwise.optimisers.first_order.sgd import Sgd
@@ -25,7 +25,7 @@ from gradwise.training.stopping import Off
 
 
 def a_stack(*networks):
-    return Stack(Identity().fit(np.zeros((1, 1)), ()), networks, ())
+    return Stack(NoScaling().fit(np.zeros((1, 1)), ()), networks, ())
 
 
 def an_rbm(visible, hidden, seed):
@@ -124,9 +124,9 @@ def test_pre_trained_layers_start_a_machine_that_beats_independent_units_and_can
     layers = [
         dataclasses.replace(
             recipe,
-            model=dataclasses.replace(recipe.model, initial=Gaussian(0.1)),
+            model=dataclasses.replace(recipe.model, initial=GaussianWeights(0.1)),
             optimiser=Sgd(learning_rate=0.2),
-            scaler=Identity(),
+            scaler=NoScaling(),
             stopping=Off(epochs=60.0),
         )
         for recipe in deep_boltzmann_layers((4, 2), MeanFieldDivergence(steps=2, chains=50))
@@ -136,9 +136,9 @@ def test_pre_trained_layers_start_a_machine_that_beats_independent_units_and_can
     bottom = stack.networks[0]
     assert np.allclose(stack.layers[0].weight, 2.0 * bottom.weights[0])  # codes with the input doubled, as trained
     machine = deep_boltzmann_from(stack)
-    begun = float(jnp.mean(log_likelihood(machine, jnp.asarray(pairs[:50]))))
+    begun = float(jnp.mean(deep_log_likelihood(machine, jnp.asarray(pairs[:50]))))
     assert begun > -6 * np.log(2) + 0.5
     record = fit(dataclasses.replace(layers[0], model=machine), dataset, key=jr.key(1))
-    ended = float(jnp.mean(log_likelihood(record.predictor.network, jnp.asarray(pairs[:50]))))
+    ended = float(jnp.mean(deep_log_likelihood(record.predictor.network, jnp.asarray(pairs[:50]))))
     assert ended > begun
     assert jax.tree.structure(record.predictor.network) == jax.tree.structure(machine)

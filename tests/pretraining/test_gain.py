@@ -10,7 +10,7 @@ import gradwise
 from gradwise import defaults
 from gradwise.data.batches import Reshuffled
 from gradwise.data.reading import named_sets
-from gradwise.data.scaling import Identity
+from gradwise.data.scaling import NoScaling
 from gradwise.data.splits import GivenParts
 from gradwise.models.activations import Sigmoid
 from gradwise.models.mlp import Mlp
@@ -29,14 +29,14 @@ def _errors(x: np.ndarray, y: np.ndarray, sizes: Sizes, seed: int) -> tuple[floa
     images, labels, tested, widths = sizes
     rows = np.random.default_rng(seed).permutation(len(x))
     seen, labelled, test = np.split(rows[: images + 2 * labels + tested], [images, images + 2 * labels])
-    parts = {"scaler": Identity(), "stopping": Off(epochs=80_000 / images), "batches": Reshuffled(size=50)}
+    parts = {"scaler": NoScaling(), "stopping": Off(epochs=80_000 / images), "batches": Reshuffled(size=50)}
     layers = [dataclasses.replace(learner("rbm", units), **parts) for units in widths]
     everything = Dataset(x[seen], np.zeros((images, 0)), Inputs())
     stack = pretrain(layers, everything, key=keys.from_seed(seed))
     task = Classes(np.arange(10))
     dataset = Dataset(x[labelled], y[labelled], task, test=Dataset(x[test], y[test], task))
     recipe = dataclasses.replace(
-        defaults.fine_tuning("classes", widths, scaler=Identity()),
+        defaults.fine_tuning("classes", widths, scaler=NoScaling()),
         split=GivenParts(labels, labels),
         batches=Reshuffled(size=20),
         stopping=Off(epochs=15_000 / labels),
@@ -59,7 +59,7 @@ def _wins(x: np.ndarray, y: np.ndarray, sizes: Sizes) -> None:
 
 @pytest.mark.slow
 def test_pre_training_wins_with_few_labels_paired_over_seeds(data_folder) -> None:
-    loaded = named_sets.load("mnist")
+    loaded = named_sets.load_named("mnist")
     assert loaded.arrays is not None
     x = np.asarray(loaded.arrays["X"], np.float32).reshape(-1, 784) / 255.0
     _wins(x, np.asarray(loaded.arrays["y"], np.int64), (4000, 100, 2000, (150, 150)))  # measured: 28.1 % to 23.7 %

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gradwise.pretraining.layer_learners import LEARNERS, learner, parse
+from gradwise.pretraining.layer_learners import LEARNERS, learner, parse_layers
 from gradwise.runtime.errors import RequestError
 from gradwise.specs import knobs
 from gradwise.specs.dataset import Dataset, Inputs
@@ -25,7 +25,7 @@ from gradwise.training import fit
     ],
 )
 def test_words_become_layers(text, expected):
-    assert parse(text) == expected
+    assert parse_layers(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_words_become_layers(text, expected):
 def test_other_words_are_refused_at_once(text):
     begun = time.monotonic()
     with pytest.raises(RequestError, match="is no layer to pre-train"):
-        parse(text)
+        parse_layers(text)
     assert time.monotonic() - begun < 0.1  # no list of a billion layers is made
 
 
@@ -70,9 +70,9 @@ def test_every_learner_suits_the_inputs_it_is_made_for(kind):
 
 
 def _identity():
-    from gradwise.data.scaling import Identity
+    from gradwise.data.scaling import NoScaling
 
-    return Identity()
+    return NoScaling()
 
 
 def test_probabilities_are_asked_for_where_they_are_taken():

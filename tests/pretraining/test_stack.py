@@ -15,12 +15,12 @@ from gradwise.data.splits import HoldOut
 from gradwise.models.activations import Sigmoid
 from gradwise.models.mlp import Mlp
 from gradwise.pretraining.layer_learners import learner
-from gradwise.pretraining.stack import Pretrained, check_memory, fit_pretrained, pretrain
+from gradwise.pretraining.stack import Pretrained, check_layer_memory, fit_pretrained, pretrain
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import UNLABELLED, Classes, Column, Dataset
 from gradwise.specs.recipe import from_json, to_json
-from gradwise.training.loop import Conduct
+from gradwise.training.loop import RunOptions
 from gradwise.training.prepare import split_labelled
 from gradwise.training.stopping import Off
 
@@ -125,12 +125,12 @@ def test_the_record_says_how_the_layers_were_learned():
 
 def test_time_is_shared_and_a_layer_that_ran_out_of_it_is_settled(tmp_path):
     """Going on with more time trains the whole network on, not the layers below it, on which it stands."""
-    hurried = Conduct(folder=tmp_path, max_seconds=1e-6)
+    hurried = RunOptions(folder=tmp_path, max_seconds=1e-6)
     record, stack = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY, conduct=hurried)
     assert [one.outcome.name for one in (*stack.records, record)] == ["out_of_time"] * 3
     before = {path: path.read_bytes() for path in Path(tmp_path).glob("layer-*/*")}
     assert len(before) == 2
-    later, again = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY, conduct=Conduct(folder=tmp_path, resume=True))
+    later, again = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY, conduct=RunOptions(folder=tmp_path, resume=True))
     assert {path: path.read_bytes() for path in Path(tmp_path).glob("layer-*/*")} == before
     assert later.outcome.name == "finished"
     for a, b in zip(jax.tree.leaves(stack.networks), jax.tree.leaves(again.networks), strict=True):
@@ -144,9 +144,9 @@ def test_what_cannot_be_stacked_is_refused(monkeypatch):
         fit_pretrained(dataclasses.replace(RECIPE, model=LAYERS[0].model), blobs(), LAYERS, key=KEY)
     monkeypatch.setattr("gradwise.runtime.machine.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5) - 1)
     with pytest.raises(RequestError, match="fewer units"):
-        check_memory(LAYERS[0], 4, 60)
+        check_layer_memory(LAYERS[0], 4, 60)
     monkeypatch.setattr("gradwise.runtime.machine.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5))
-    check_memory(LAYERS[0], 4, 60)
+    check_layer_memory(LAYERS[0], 4, 60)
 
 
 def test_layers_can_be_learned_greedily_with_the_labels():

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.evaluation.metrics import interval, measure
+from gradwise.evaluation.metrics import measure, metric_interval
 from gradwise.evaluation.prediction_evidence import gather_evidence
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
@@ -95,7 +95,7 @@ def train_classes(passes: int = 30) -> Fit:
             part: measure(task, probabilities, truth, None)
             for part, probabilities, truth in zip(("train", "valid", "test"), after, (yt, yv, ys), strict=True)
         },
-        test_interval=interval("error_rate", task, after[2], ys),
+        test_interval=metric_interval("error_rate", task, after[2], ys),
         history=_history(len(yt), columns),
         evidence={**gather_evidence(task, before[2], after[2], ys), "temperature": float(temperature)},
         data={
@@ -161,7 +161,7 @@ def train_numbers(passes: int = 40) -> Fit:
         task="numbers",
         metric="rmse",
         metrics=metrics,
-        test_interval=interval("rmse", task, guesses[2], truths[2]),
+        test_interval=metric_interval("rmse", task, guesses[2], truths[2]),
         history=_history(len(yt), columns),
         evidence={
             **gather_evidence(task, guesses[2], guesses[2], truths[2]),

@@ -4,7 +4,19 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gradwise.reporting.blocks import Cell, Code, Figure, Group, Items, Notice, Page, Prose, Section, Table, Verdict
+from gradwise.reporting.blocks import (
+    Cell,
+    CodeLines,
+    Figure,
+    HeadingRow,
+    Items,
+    Notice,
+    Page,
+    Prose,
+    Section,
+    Table,
+    Verdict,
+)
 from gradwise.reporting.html import POLICY, render
 
 VOID = {"meta", "br", "img", "link"}
@@ -51,14 +63,14 @@ def page(*blocks, **changes) -> Page:
 
 
 def everything(text: str) -> Page:
-    table = Table(text, (text, text), ((text, Cell(text, strong=True)), Group(text, text)), (1,), note=text)
+    table = Table(text, (text, text), ((text, Cell(text, strong=True)), HeadingRow(text, text)), (1,), note=text)
     return page(
         Figure("f", text, text, lambda ax: None, table),
         table,
         Table(text, (text,), ((Cell(text, code=True),),), folded=True),
         Prose(text),
         Items((text, text)),
-        Code(text, text),
+        CodeLines(text, text),
         Notice("error", text, text, text),
         title=text,
         name=text,
@@ -104,7 +116,7 @@ def test_a_figure_is_named_described_and_has_its_numbers():
 
 
 def test_tables_have_headers_and_scroll_in_their_own_box():
-    tree = Tree(render(page(Table("Caption", ("a", "b"), (("1", "2"), Group("g")), numbers=(1,)))))
+    tree = Tree(render(page(Table("Caption", ("a", "b"), (("1", "2"), HeadingRow("g")), numbers=(1,)))))
     scopes = [attributes.get("scope") for tag, attributes in tree.elements if tag == "th"]
     assert scopes == ["col", "col", "row", None]
     box = next(attributes for _, attributes in tree.elements if attributes.get("class") == "box")
@@ -120,7 +132,7 @@ def test_figures_in_a_row_share_a_grid():
 
 
 def test_backticks_become_code_and_code_is_copied_as_it_stands():
-    tree = Tree(render(page(Prose("use `--set a=1` now"), Code("shell", "a  <b>\n  c"))))
+    tree = Tree(render(page(Prose("use `--set a=1` now"), CodeLines("shell", "a  <b>\n  c"))))
     assert "--set a=1" in tree.text
     assert "a  <b>\n  c" in tree.text
 

@@ -20,7 +20,7 @@ def figure(drawing, name="one", **changes):
 
 @pytest.fixture
 def curves(classes_record):
-    return figure(partial(run_plots.learning_curves, learning_curves(classes_record)))
+    return figure(partial(run_plots.draw_learning_curves, learning_curves(classes_record)))
 
 
 def test_colours_are_roles(curves):
@@ -50,7 +50,7 @@ def test_drawing_leaves_the_users_settings_alone(curves):
 
 
 def test_two_figures_on_one_page_share_no_name(classes_record):
-    drawing = partial(run_plots.learning_curves, learning_curves(classes_record))
+    drawing = partial(run_plots.draw_learning_curves, learning_curves(classes_record))
     ids = [set(re.findall(r' id="([^"]*)"', picture(figure(drawing, name)))) for name in ("one", "two")]
     assert ids[0]
     assert not ids[0] & ids[1]
@@ -68,7 +68,7 @@ def test_text_stays_text(curves):
 
 def test_hostile_names_are_text_in_the_drawing():
     names = ("<script>alert(1)</script>", 'a" onload="x', "#0069a8", "]]>", "漢字🙂", "\u202e\x00")
-    svg = picture(figure(partial(run_plots.confusion, Confusion(names, np.ones((6, 6))))))
+    svg = picture(figure(partial(run_plots.draw_confusion, Confusion(names, np.ones((6, 6))))))
     root = ET.fromstring(svg.replace("<svg", '<svg xmlns:h="h"', 1))
     assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
         "svg", "g", "defs", "path", "use", "text", "clipPath", "rect", "image"
@@ -79,6 +79,6 @@ def test_hostile_names_are_text_in_the_drawing():
 
 def test_a_thousand_dots_stay_small():
     x = np.linspace(0, 1, 1000)
-    svg = picture(figure(partial(run_plots.predicted, Residuals("y", x, x**2, 0.9))))
+    svg = picture(figure(partial(run_plots.draw_predicted, Residuals("y", x, x**2, 0.9))))
     assert svg.count("<use") >= 1000
     assert len(svg) < 60_000

@@ -41,7 +41,7 @@ def test_the_control_group_bounds_memory(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_description_names_device_and_versions() -> None:
-    told = machine.describe()
+    told = machine.describe_machine()
     assert told["jax"] == jax.__version__
     assert told["device"].startswith(jax.default_backend())
     assert told["cores"] >= 1

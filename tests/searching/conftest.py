@@ -10,7 +10,7 @@ from gradwise import defaults
 from gradwise.records.trial import Proposal, Trial
 from gradwise.runtime.keys import from_seed
 from gradwise.searching.strategies.contract import AbstractStrategy, History
-from gradwise.searching.strategies.random_search import chosen
+from gradwise.searching.strategies.random_search import chosen_values
 from gradwise.specs.priors import LogInteger, LogUniform, Uniform
 from gradwise.specs.search_space import Space, dimension
 
@@ -21,7 +21,7 @@ def _plant(space: Space, function: Planted, proposals: Sequence[Proposal], start
     """The trials that these proposals would have become; what is not a number diverged."""
     trials = []
     for number, proposal in enumerate(proposals, start):
-        values = chosen(space, proposal.recipe)
+        values = chosen_values(space, proposal.recipe)
         score = function(values)
         outcome = "finished" if math.isfinite(score) else "diverged"
         asked: dict[str, Any] = {name: getattr(proposal, name) for name in ("examples", "continues", "phase")}

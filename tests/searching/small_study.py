@@ -18,8 +18,8 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.trial import Trial
 from gradwise.runtime import keys
 from gradwise.searching.running.cohort import Done, Job
-from gradwise.searching.running.device_runner import alone
-from gradwise.searching.running.evaluation_data import WHOLE, Ground, Variant
+from gradwise.searching.running.device_runner import train_alone
+from gradwise.searching.running.evaluation_data import WHOLE, EvaluationData, Variant
 from gradwise.searching.running.jobs import as_trial
 from gradwise.searching.storage.contenders import Kept, keep
 from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
@@ -58,12 +58,12 @@ def recipe_at(rate: float = 0.1, *, dataset: Dataset | None = None, epochs: floa
     )
 
 
-def ground_of(dataset: Dataset, *, metric: str = "error_rate", seed: int = 0, **options: Any) -> Ground:
-    return Ground.of(dataset, HoldOut(0.3, 0.3), metric=metric, key=keys.from_seed(seed), **options)
+def ground_of(dataset: Dataset, *, metric: str = "error_rate", seed: int = 0, **options: Any) -> EvaluationData:
+    return EvaluationData.of(dataset, HoldOut(0.3, 0.3), metric=metric, key=keys.from_seed(seed), **options)
 
 
 def run(
-    ground: Ground,
+    ground: EvaluationData,
     recipes: Sequence[Recipe],
     *,
     start: int = 0,
@@ -73,7 +73,7 @@ def run(
     """Trains these recipes, one trial each with its own randomness; recipe n is trained on variant n of those given."""
     jobs = [Job(start + n, recipe, start + n, variant=variants[n % len(variants)]) for n, recipe in enumerate(recipes)]
     trials, kept = [], []
-    for done, job in zip(alone(ground, jobs), jobs, strict=True):
+    for done, job in zip(train_alone(ground, jobs), jobs, strict=True):
         values = {"optimiser.learning_rate": float(job.recipe.optimiser.learning_rate)}  # type: ignore[attr-defined]
         trials.append(as_trial(done, job, values, phase=phase))
         one = keep(done, job.recipe, (job.variant,), always=phase == "finalist")
@@ -82,11 +82,11 @@ def run(
     return trials, kept
 
 
-def run_folds(ground: Ground, recipe: Recipe, number: int, phase: str = "search") -> tuple[Trial, Kept]:
+def run_folds(ground: EvaluationData, recipe: Recipe, number: int, phase: str = "search") -> tuple[Trial, Kept]:
     """One trial that is a training for each fold."""
     variants = ground.variants
     jobs = [Job(number * 64 + n, recipe, number, variant=variant) for n, variant in enumerate(variants)]
-    several = alone(ground, jobs)
+    several = train_alone(ground, jobs)
     scores = np.zeros(len(ground.pool), np.float32)
     for done, variant in zip(several, variants, strict=True):
         assert done.scores is not None

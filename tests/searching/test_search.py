@@ -19,7 +19,7 @@ from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.slots import Given
-from gradwise.searching.search import Conduct, Plan, search
+from gradwise.searching.search import SearchPlan, StudyOptions, search
 from gradwise.searching.storage.contenders import Contenders
 from gradwise.searching.storage.study_file import Budget
 from gradwise.searching.strategies.contract import AbstractStrategy
@@ -32,7 +32,7 @@ from tests.searching import small_study
 
 KEY = keys.from_seed(1)
 RATE = "optimiser.learning_rate"
-BARE = Plan(folds=1, finalists=0, refine=False, borders=False)
+BARE = SearchPlan(folds=1, finalists=0, refine=False, borders=False)
 
 
 def blobs(count: int = 240) -> Dataset:
@@ -61,14 +61,14 @@ def run(
     dataset: Dataset = BLOBS,
     *,
     trials: int = 6,
-    plan: Plan = BARE,
+    plan: SearchPlan = BARE,
     strategy: AbstractStrategy = Random(),
     budget: Budget | None = None,
     metric: str | None = None,
     **conduct: Any,
 ) -> Study:
     """A search in this process, four networks at once."""
-    given = Conduct(on="here", **{"slots": Given(4), **conduct})
+    given = StudyOptions(on="here", **{"slots": Given(4), **conduct})
     chosen = budget or Budget(trials=trials)
     return search(
         space or space_of(), dataset, strategy=strategy, budget=chosen, key=KEY, metric=metric, plan=plan, conduct=given
@@ -193,7 +193,7 @@ def test_a_budget_of_time_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         return float(seen[-1])
 
     monkeypatch.setattr(Driver, "seconds", property(seconds))
-    plan = Plan(folds=1, finalists=1, seeds=2, stop_early=False)
+    plan = SearchPlan(folds=1, finalists=1, seeds=2, stop_early=False)
     study = run(budget=Budget(seconds=100.0), plan=plan)
     assert study.outcome == "finished"
     assert len(study.searched) >= 2
@@ -235,7 +235,7 @@ def test_every_trial_diverging_gives_a_verdict() -> None:
 
 def test_the_whole_journey_on_folds() -> None:
     """A small set: five folds judge a trial; then around the best, finalists with seeds, a committee, one test pass."""
-    plan = Plan(finalists=2, seeds=2)
+    plan = SearchPlan(finalists=2, seeds=2)
     study = run(trials=4, plan=plan)
     assert study.data["folds"] == 5
     phases = [trial.phase for trial in study.trials]
@@ -284,5 +284,5 @@ def test_an_optimiser_that_cannot_use_the_model_is_refused_before_the_first_tria
     recipe = dataclasses.replace(small_study.recipe_at(dataset=BLOBS, epochs=4.0), optimiser=Recentred(Sgd(0.1)))
     space = Space(recipe, (dimension(recipe, "optimiser.optimiser.learning_rate"),))
     with pytest.raises(RequestError, match="Recentred needs a network that can be centred"):
-        search(space, BLOBS, budget=Budget(trials=2), key=KEY, conduct=Conduct(folder=tmp_path / "study"))
+        search(space, BLOBS, budget=Budget(trials=2), key=KEY, conduct=StudyOptions(folder=tmp_path / "study"))
     assert not (tmp_path / "study").exists()

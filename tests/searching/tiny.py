@@ -8,7 +8,7 @@ import equinox as eqx
 import numpy as np
 
 from gradwise import defaults
-from gradwise.criteria.losses import AbstractLoss, Softmax
+from gradwise.criteria.losses import AbstractLoss, SoftmaxLoss
 from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
@@ -16,7 +16,7 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.running.cohort import Done, Job
-from gradwise.searching.running.evaluation_data import Ground
+from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.specs.contracts import AbstractModel
 from gradwise.specs.dataset import Classes, Column, Dataset
 from gradwise.specs.knobs import switch
@@ -24,13 +24,13 @@ from gradwise.specs.recipe import Recipe
 from gradwise.training.stopping import Patience
 
 
-def ground() -> Ground:
+def ground() -> EvaluationData:
     from sklearn.datasets import load_iris
 
     bunch = load_iris()
     columns = tuple(Column(str(name)) for name in bunch.feature_names)
     dataset = Dataset(bunch.data, bunch.target, Classes(np.asarray(bunch.target_names)), columns, name="iris")
-    return Ground.of(dataset, defaults.classification().split, metric="error_rate", key=keys.from_seed(0))
+    return EvaluationData.of(dataset, defaults.classification().split, metric="error_rate", key=keys.from_seed(0))
 
 
 def recipe(*, rate: float = 0.1, epochs: int = 20, **parts: Any) -> Recipe:
@@ -90,13 +90,13 @@ class Broken(AbstractLoss):
         raise ZeroDivisionError("a mistake in the user's own loss")
 
     def score(self, output: Any, target: Any) -> Any:
-        return Softmax().score(output, target)
+        return SoftmaxLoss().score(output, target)
 
     def link(self, output: Any) -> Any:
-        return Softmax().link(output)
+        return SoftmaxLoss().link(output)
 
     def task(self) -> str:
-        return Softmax().task()
+        return SoftmaxLoss().task()
 
 
 def plain_loss(model: Any, batch: Any, key: Any) -> Any:

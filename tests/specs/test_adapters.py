@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.models.mlp import Mlp
 from gradwise.runtime.errors import RequestError
@@ -85,7 +85,7 @@ def test_a_plain_function_learns_numbers_only() -> None:
 
 
 def test_a_spec_stays_itself_and_other_things_are_refused() -> None:
-    criterion = Supervised(Softmax())
+    criterion = Supervised(SoftmaxLoss())
     assert as_criterion(criterion) is criterion
     for adapt in (as_model, as_criterion):
         with pytest.raises(TypeError, match="got int"):

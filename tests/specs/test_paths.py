@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L1, L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.models.mlp import BatchNorm, Mlp
@@ -28,7 +28,7 @@ def network() -> Any:
 
 def test_knobs_are_found_at_every_depth() -> None:
     recipe = defaults.classification(
-        criterion=Supervised(Softmax(), penalties=(L2(1.0), L1(0.1))),
+        criterion=Supervised(SoftmaxLoss(), penalties=(L2(1.0), L1(0.1))),
         optimiser=MovingAverage(Adam(learning_rate=0.5)),
         model=Mlp(widths=(9, 8)),
         stopping=Patience(growth=Times(3.0)),

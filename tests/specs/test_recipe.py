@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import gradwise
 from gradwise import defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L1, L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.models.activations import Tanh
@@ -37,7 +37,7 @@ RECIPES = {
     "multilabel": defaults.multilabel(),
     "another": defaults.classification(
         model=Mlp(widths=(), activation=Tanh(), normalisation=LayerNorm()),
-        criterion=Supervised(Softmax(label_smoothing=0.1), penalties=(L2(1.0), L1(0.1, where="layers.0.weight"))),
+        criterion=Supervised(SoftmaxLoss(label_smoothing=0.1), penalties=(L2(1.0), L1(0.1, where="layers.0.weight"))),
         optimiser=Nesterov(momentum=0.95, schedule=InverseTime(tau_updates=100)),
         stopping=Patience(growth=Plus(5000), significance=0.05),
     ),

@@ -15,22 +15,22 @@ import gradwise.data.batches
 import gradwise.models
 import gradwise.optimisers
 from gradwise.criteria.linear_probe import Probed
-from gradwise.criteria.losses import AbstractLoss, Softmax
+from gradwise.criteria.losses import AbstractLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L1, L2, AbstractPenalty
 from gradwise.criteria.reconstruction import Reconstruction
 from gradwise.criteria.supervised import Supervised
 from gradwise.models.activations import AbstractActivation
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.deep_boltzmann import DeepBoltzmann
 from gradwise.models.mlp import Mlp, PaddedMlp
 from gradwise.models.restricted_boltzmann import Rbm
-from gradwise.models.sparse_coding import PredictiveSparse, SparseCoding
+from gradwise.models.sparse_coding import PredictiveSparse, SparseDictionary
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage, TailAverage
-from gradwise.optimisers.first_order.frozen import Still
+from gradwise.optimisers.first_order.frozen import Frozen
 from gradwise.optimisers.first_order.schedules import AbstractSchedule, SelfTimed
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.optimisers.wrappers.effective_decay import EffectiveDecay
-from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.optimisers.wrappers.proximal import Proximal
 from gradwise.optimisers.wrappers.recentred import Recentred
 from gradwise.optimisers.wrappers.width_transfer import WidthTransfer
@@ -52,19 +52,22 @@ from gradwise.testing.contracts import (
 
 # What a class cannot be made without; a new class that needs something fails until it is named here.
 NEEDED = {
-    Supervised: {"loss": Softmax(label_smoothing=0.1), "penalties": (L2(0.1), L1(0.2, where="output.weight"))},
+    Supervised: {"loss": SoftmaxLoss(label_smoothing=0.1), "penalties": (L2(0.1), L1(0.2, where="output.weight"))},
     PolyakAverage: {"optimiser": Sgd(0.1)},
     MovingAverage: {"optimiser": Sgd(0.1, schedule=SelfTimed(window_updates=3.0)), "decay": 0.9},
-    Group: {"where": "*.bias", "optimiser": HeavyBall()},
+    ParameterGroup: {"where": "*.bias", "optimiser": HeavyBall()},
     Grouped: {
         "base": PolyakAverage(Sgd(0.1)),
-        "groups": (Group("layers.0.*", Sgd(0.05, smoothing=0.5)), Group("*.bias", MovingAverage(HeavyBall()))),
+        "groups": (
+            ParameterGroup("layers.0.*", Sgd(0.05, smoothing=0.5)),
+            ParameterGroup("*.bias", MovingAverage(HeavyBall())),
+        ),
     },
     Mlp: {"widths": (5, 4), "dropout": 0.2},
     # A model of features has as many outputs as it has features.
-    AutoEncoder: {"widths": (3,)},
+    MlpAutoEncoder: {"widths": (3,)},
     Rbm: {"units": 3},
-    SparseCoding: {"units": 3},
+    SparseDictionary: {"units": 3},
     PredictiveSparse: {"units": 3},
     DeepBoltzmann: {"widths": (4, 3)},
     Probed: {"criterion": Reconstruction()},
@@ -78,7 +81,7 @@ NEEDED = {
 SPECS = [
     kind
     for kind in public_specs(gradwise.criteria, gradwise.data.batches, gradwise.models, gradwise.optimisers)
-    if kind not in (Still, PaddedMlp, Recentred)
+    if kind not in (Frozen, PaddedMlp, Recentred)
 ]
 
 

@@ -13,7 +13,7 @@ from gradwise.models.activations import HardTanh, Sigmoid, Tanh
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp
 from gradwise.specs.contracts import apply_batch
 from gradwise.specs.paths import trainable
-from gradwise.tracing.layers import Layer, look, maps
+from gradwise.tracing.layers import TracedLayer, look, maps
 
 KEY = jr.key(0)
 INPUTS = jr.normal(KEY, (8, 8))  # as many examples as units: sizes alone do not tell the axes
@@ -24,7 +24,7 @@ def cross_entropy(outputs, targets):
     return -jnp.mean(jax.nn.log_softmax(outputs)[jnp.arange(len(targets)), targets])
 
 
-def found(loss, parameters, batch=(INPUTS, TARGETS)) -> tuple[Layer, ...]:
+def found(loss, parameters, batch=(INPUTS, TARGETS)) -> tuple[TracedLayer, ...]:
     return look(loss, parameters, batch, KEY)[1]
 
 

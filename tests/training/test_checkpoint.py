@@ -22,7 +22,7 @@ from gradwise.records import fit
 from gradwise.records.outcome import Outcome
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Numbers
-from gradwise.training.checkpoint import NAME, Saved, digest, load, save
+from gradwise.training.checkpoint import NAME, Saved, digest, load_checkpoint, save_checkpoint
 from gradwise.training.state import State
 
 Start = Callable[..., tuple[Any, State]]
@@ -50,8 +50,8 @@ def _noise(state: State) -> State:
 def test_a_checkpoint_comes_back_bit_for_bit(start: Start, tmp_path: Path, parts: dict[str, Any]) -> None:
     _, like = start(**parts)
     before = Saved(_noise(like), HISTORY, 12.5, Outcome("patience", 20))
-    save(tmp_path, before, "mark")
-    after = load(tmp_path, like, "mark")
+    save_checkpoint(tmp_path, before, "mark")
+    after = load_checkpoint(tmp_path, like, "mark")
     assert after is not None
     assert jax.tree.structure(after.state) == jax.tree.structure(before.state)
     for mine, theirs in zip(jax.tree.leaves(after.state), jax.tree.leaves(before.state), strict=True):
@@ -63,13 +63,13 @@ def test_a_checkpoint_comes_back_bit_for_bit(start: Start, tmp_path: Path, parts
 
 
 def test_a_folder_without_a_checkpoint_has_none(tmp_path: Path, state: State) -> None:
-    assert load(tmp_path, state, "mark") is None
+    assert load_checkpoint(tmp_path, state, "mark") is None
 
 
 def test_equal_runs_give_equal_bytes(tmp_path: Path, state: State) -> None:
     contents = []
     for _ in range(2):
-        save(tmp_path, Saved(_noise(state), HISTORY, 1.0), "mark")
+        save_checkpoint(tmp_path, Saved(_noise(state), HISTORY, 1.0), "mark")
         contents.append((tmp_path / NAME).read_bytes())
     assert contents[0] == contents[1]
     with safe_open(tmp_path / NAME, framework="numpy") as file:
@@ -77,11 +77,11 @@ def test_equal_runs_give_equal_bytes(tmp_path: Path, state: State) -> None:
 
 
 def test_another_run_is_refused(tmp_path: Path, state: State, start: Start) -> None:
-    save(tmp_path, Saved(state, HISTORY, 1.0), "mark")
+    save_checkpoint(tmp_path, Saved(state, HISTORY, 1.0), "mark")
     with pytest.raises(RequestError, match="belongs to another run"):
-        load(tmp_path, state, "another mark")
+        load_checkpoint(tmp_path, state, "another mark")
     with pytest.raises(RequestError, match="does not fit this recipe"):
-        load(tmp_path, start(model=Mlp(widths=(9,)))[1], "mark")
+        load_checkpoint(tmp_path, start(model=Mlp(widths=(9,)))[1], "mark")
 
 
 def _with_header(content: bytes, header: bytes) -> bytes:
@@ -117,26 +117,26 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path: Path, state: State, name: str) -> None:
-    save(tmp_path, Saved(state, HISTORY, 1.0), "mark")
+    save_checkpoint(tmp_path, Saved(state, HISTORY, 1.0), "mark")
     path = tmp_path / NAME
     path.write_bytes(DAMAGE[name](path.read_bytes()))
     with pytest.raises(RequestError, match=r"checkpoint\.safetensors") as caught:
-        load(tmp_path, state, "mark")
+        load_checkpoint(tmp_path, state, "mark")
     assert "\n" not in str(caught.value)
 
 
 def test_a_write_that_fails_leaves_the_last_generation(
     tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(tmp_path, Saved(state, HISTORY, 1.0), "mark")
+    save_checkpoint(tmp_path, Saved(state, HISTORY, 1.0), "mark")
 
     def full(number: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fit.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        save(tmp_path, Saved(_noise(state), HISTORY, 2.0), "mark")
-    last = load(tmp_path, state, "mark")
+        save_checkpoint(tmp_path, Saved(_noise(state), HISTORY, 2.0), "mark")
+    last = load_checkpoint(tmp_path, state, "mark")
     assert last is not None
     assert last.seconds == 1.0
     assert eqx.tree_equal(last.state, state)

@@ -18,7 +18,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Column, Dataset, Labels, Numbers
 from gradwise.specs.recipe import Recipe
 from gradwise.training import fit
-from gradwise.training.committee import Committee, committee_of, mean_of
+from gradwise.training.committee import Committee, committee_of, mean_prediction
 from gradwise.training.predictor import Predictor, load_predictor, save_predictor
 
 
@@ -143,7 +143,7 @@ def test_numbers_and_labels_are_averaged_as_they_are(recipe: Recipe, tmp_path: P
         chosen = gradwise.defaults.for_task(dataset.task, **shared)
         several = tuple(fit(chosen, dataset, key=jax.random.key(seed)).predictor for seed in range(2))
         each = [one.predict(x) for one in several]
-        committee = committee_of(several, mean_of(each), dataset.targets)
+        committee = committee_of(several, mean_prediction(each), dataset.targets)
         assert committee.temperature == 1.0
         np.testing.assert_array_equal(committee.predict(x), (each[0] + each[1]) / 2)
         save_predictor(committee, tmp_path / "model", about={})

@@ -17,7 +17,7 @@ from gradwise.runtime import keys
 from gradwise.specs.dataset import Dataset, Numbers
 from gradwise.specs.recipe import Recipe
 from gradwise.training import interval as module
-from gradwise.training.cross_validation import cross_validate, summarise
+from gradwise.training.cross_validation import cross_validate, summarise_folds
 from gradwise.training.stopping import Off
 
 KEY = keys.from_seed(0)
@@ -72,7 +72,7 @@ def test_options_reach_every_fold(iris: Dataset, recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("values", [[0.1, 0.2, 0.15], [3.0, 4.0], [1.0] * 4])
 def test_the_interval_is_students(values: list[float]) -> None:
-    got = summarise("rmse", values, [10] * len(values), count_errors=False)
+    got = summarise_folds("rmse", values, [10] * len(values), count_errors=False)
     assert got.mean == pytest.approx(np.mean(values))
     spread = stats.sem(values)
     expected = stats.t.interval(0.95, len(values) - 1, np.mean(values), spread) if spread > 0 else (1.0, 1.0)
@@ -80,15 +80,15 @@ def test_the_interval_is_students(values: list[float]) -> None:
 
 
 def test_folds_of_unequal_size_count_by_their_rows() -> None:
-    got = summarise("error_rate", [0.0, 0.5], [30, 10], count_errors=True)
+    got = summarise_folds("error_rate", [0.0, 0.5], [30, 10], count_errors=True)
     assert got.mean == pytest.approx(5 / 40)
     assert got.interval == pytest.approx(wilson(5, 40))
 
 
 def test_one_fold_has_no_interval_and_all_of_it_is_json() -> None:
-    one = summarise("rmse", [2.0], [10], count_errors=False)
+    one = summarise_folds("rmse", [2.0], [10], count_errors=False)
     assert all(math.isnan(end) for end in one.interval)
-    plain: dict[str, Any] = summarise("rmse", [2.0, 4.0], [10, 10], count_errors=False).plain()
+    plain: dict[str, Any] = summarise_folds("rmse", [2.0, 4.0], [10, 10], count_errors=False).plain()
     assert json.loads(json.dumps(plain))["folds"] == [{"fold": 0, "value": 2.0}, {"fold": 1, "value": 4.0}]
     assert (plain["metric"], plain["mean"]) == ("rmse", 3.0)
     assert dataclasses.is_dataclass(one)

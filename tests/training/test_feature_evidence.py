@@ -12,7 +12,7 @@ from gradwise import defaults
 from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Identity, Rectifier, Sigmoid
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.specs.dataset import Column, Dataset, Inputs
 from gradwise.training import fit
 from gradwise.training.feature_evidence import (
@@ -54,7 +54,7 @@ def test_packed_numbers_come_back_within_half_a_step():
 
 def network(weight, bias, activation=Sigmoid()):
     """An auto-encoder of one tied layer with these parameters."""
-    built = AutoEncoder(widths=(len(weight),), activation=activation).build(
+    built = MlpAutoEncoder(widths=(len(weight),), activation=activation).build(
         (weight.shape[1],), 0, key=jax.random.key(0)
     )
     where = lambda one: (one.encoder[0].weight, one.encoder[0].bias)  # noqa: E731

@@ -22,7 +22,7 @@ from gradwise.data.batches import Reshuffled
 from gradwise.data.scaling import Standardise, UnitRange
 from gradwise.data.splits import Fold, GivenParts, HoldOut
 from gradwise.evaluation.metrics import METRICS, measure
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.joint import Joint
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
@@ -36,7 +36,7 @@ from gradwise.specs.dataset import Classes, Column, Dataset, Labels, Numbers
 from gradwise.specs.recipe import Recipe
 from gradwise.training import fit, interval
 from gradwise.training.cross_validation import cross_validate
-from gradwise.training.loop import Conduct
+from gradwise.training.loop import RunOptions
 from gradwise.training.prepare import split_labelled, weights_of_classes
 from gradwise.training.state import init
 from gradwise.training.stopping import Off, Patience
@@ -385,9 +385,9 @@ def test_images_and_sparse_rows_go_through(iris: Dataset, recipe: Recipe) -> Non
 def test_a_run_that_is_cut_goes_on_to_the_same_record(
     iris: Dataset, recipe: Recipe, fitted: Fit, tmp_path: Path
 ) -> None:
-    cut = fit(recipe, iris, key=KEY, conduct=Conduct(folder=tmp_path, max_seconds=0.0))
+    cut = fit(recipe, iris, key=KEY, conduct=RunOptions(folder=tmp_path, max_seconds=0.0))
     assert cut.outcome.name == "out_of_time"
-    whole = fit(recipe, iris, key=KEY, conduct=Conduct(folder=tmp_path, resume=True))
+    whole = fit(recipe, iris, key=KEY, conduct=RunOptions(folder=tmp_path, resume=True))
     assert same(whole.predictor.network, fitted.predictor.network)
     assert timeless(whole) == timeless(fitted)
 
@@ -408,18 +408,18 @@ def test_a_checkpoint_of_another_run_is_refused(
     options = {"key": KEY, **change}
     chosen = dataclasses.replace(recipe, optimiser=Sgd(learning_rate=options.pop("rate", 0.1)))
     dataset = dataclasses.replace(iris, weights=options.pop("weights", None))
-    fit(recipe, iris, key=KEY, conduct=Conduct(folder=tmp_path, max_seconds=0.0))
+    fit(recipe, iris, key=KEY, conduct=RunOptions(folder=tmp_path, max_seconds=0.0))
     with pytest.raises(RequestError, match="belongs to another run"):
-        fit(chosen, dataset, conduct=Conduct(folder=tmp_path, resume=True), **options)
+        fit(chosen, dataset, conduct=RunOptions(folder=tmp_path, resume=True), **options)
 
 
 def test_the_knobs_count_beside_a_network_of_ones_own(bundled: Callable[[str], Dataset], tmp_path: Path) -> None:
     dataset = bundled("diabetes")
     parts = {**QUICK, "model": eqx.nn.MLP(10, 1, 16, 1, key=jax.random.key(1)), "criterion": squared}
-    fit(defaults.regression(**parts), dataset, key=KEY, conduct=Conduct(folder=tmp_path, max_seconds=0.0))
+    fit(defaults.regression(**parts), dataset, key=KEY, conduct=RunOptions(folder=tmp_path, max_seconds=0.0))
     other = {**parts, "optimiser": MovingAverage(Adam(learning_rate=0.02), decay=0.99)}
     with pytest.raises(RequestError, match="belongs to another run"):
-        fit(defaults.regression(**other), dataset, key=KEY, conduct=Conduct(folder=tmp_path, resume=True))
+        fit(defaults.regression(**other), dataset, key=KEY, conduct=RunOptions(folder=tmp_path, resume=True))
 
 
 def test_a_warm_start_goes_on_and_leaves_the_earlier_result_whole(iris: Dataset, recipe: Recipe) -> None:
@@ -477,7 +477,7 @@ def test_unlabelled_rows_go_through_with_weights_classes_folds_and_a_resumed_run
     targets = np.where(draw.random(150) < 0.5, -1, iris.targets)
     partly = dataclasses.replace(iris, targets=targets, weights=draw.uniform(0.5, 2.0, 150))
     parts: dict[str, Any] = {
-        "model": Joint(AutoEncoder(widths=(8,))),
+        "model": Joint(MlpAutoEncoder(widths=(8,))),
         "criterion": SemiSupervised(),
         "scaler": UnitRange(),
         "batches": Reshuffled(16),
@@ -505,8 +505,8 @@ def test_unlabelled_rows_go_through_with_weights_classes_folds_and_a_resumed_run
     moving = defaults.classification(**parts, optimiser=Sgd(learning_rate=0.1), stopping=Off(20.0, 1.0, 1))
     options: dict[str, Any] = {"key": KEY, "class_weight": "balanced"}
     straight = fit(moving, partly, **options)
-    fit(moving, partly, conduct=Conduct(folder=tmp_path, max_seconds=0.0), **options)
-    resumed = fit(moving, partly, conduct=Conduct(folder=tmp_path, resume=True), **options)
+    fit(moving, partly, conduct=RunOptions(folder=tmp_path, max_seconds=0.0), **options)
+    resumed = fit(moving, partly, conduct=RunOptions(folder=tmp_path, resume=True), **options)
     assert same(straight.state, resumed.state)
     assert straight.metrics == resumed.metrics
     estimate = cross_validate(moving, partly, [Fold(number, 3) for number in range(3)], **options)

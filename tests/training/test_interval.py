@@ -24,7 +24,7 @@ from gradwise.training import interval as module
 from gradwise.training.interval import advance, evaluate, interval, judge, judged_model
 from gradwise.training.state import State, init
 from gradwise.training.stopping import Off, Patience
-from gradwise.training.update import gather, step
+from gradwise.training.update import gather_batch, step
 
 compiled_step = eqx.filter_jit(step)
 
@@ -94,7 +94,7 @@ def test_an_interval_equals_its_steps(start: Start, driven: Any) -> None:
         losses, scores, classes = [], [], []
         for _ in range(3):
             chosen, present, age = (part[0] for part in update(state.update))
-            state, terms = compiled_step(problem, state, gather(problem, chosen, present))
+            state, terms = compiled_step(problem, state, gather_batch(problem, chosen, present))
             here = np.asarray(present) > 0
             losses += np.asarray(terms["loss"])[here].tolist()
             scores += np.asarray(terms["score"])[here].tolist()
@@ -201,7 +201,7 @@ def test_divergence_is_found_at_its_age_and_the_best_stays_finite(start: Start) 
     losses, replay = [], state
     rows, present, ages = problem.recipe.batches.indices(jnp.arange(6), 37, key=problem.key)
     for number in range(6):
-        replay, terms = compiled_step(problem, replay, gather(problem, rows[number], present[number]))
+        replay, terms = compiled_step(problem, replay, gather_batch(problem, rows[number], present[number]))
         losses.append(np.asarray(terms["loss"])[np.asarray(present[number]) > 0])
     bad = next(number for number, loss in enumerate(losses) if not np.isfinite(loss).all())
     assert 0 < bad < 5  # neither the first update nor the last

@@ -28,7 +28,7 @@ from gradwise.specs.dataset import Dataset
 from gradwise.specs.knobs import knob
 from gradwise.specs.priors import Uniform
 from gradwise.training import checkpoint, interval
-from gradwise.training.loop import Conduct, listening, run
+from gradwise.training.loop import RunOptions, listening, run_intervals
 from gradwise.training.state import State
 from gradwise.training.stopping import Off, Patience
 
@@ -53,7 +53,7 @@ def assert_same(first: Any, second: Any) -> None:
 @pytest.fixture(scope="module")
 def whole(start: Start) -> tuple[State, dict[str, list[Any]], Any]:
     """A run of 6.5 epochs that nothing disturbed."""
-    state, history, outcome, _ = run(*start(**LONG), Conduct(), "")
+    state, history, outcome, _ = run_intervals(*start(**LONG), RunOptions(), "")
     return state, history, outcome
 
 
@@ -69,20 +69,22 @@ def test_a_run_ends_exactly_at_its_limit(whole: Any) -> None:
 @pytest.mark.parametrize("epochs", [0.1, 4.0])
 def test_a_limit_that_is_no_multiple_of_the_interval_is_kept(start: Start, epochs: float) -> None:
     problem, state = start(stopping=Off(epochs=epochs, spacing=1.0, least_examples=1))
-    state, history, outcome, _ = run(problem, state, Conduct(), "")
+    state, history, outcome, _ = run_intervals(problem, state, RunOptions(), "")
     assert int(state.update) == problem.limit_updates == history["updates"][-1]
     assert outcome.name == "finished"
     assert outcome.age_examples == history["age_examples"][-1] >= int(epochs * 37)
 
 
 def test_a_stream_ends_with_its_last_example(start: Start) -> None:
-    _, history, outcome, _ = run(*start(batches=Stream(8), stopping=Off(epochs=50, least_examples=1)), Conduct(), "")
+    _, history, outcome, _ = run_intervals(
+        *start(batches=Stream(8), stopping=Off(epochs=50, least_examples=1)), RunOptions(), ""
+    )
     assert (outcome.name, outcome.age_examples, history["updates"][-1]) == ("finished", 37, 5)
 
 
 def test_patience_ends_a_run(start: Start) -> None:
     rule = Patience(initial_examples=64, initial_epochs=0, spacing=1.0, least_examples=1, epochs=20)
-    _, history, outcome, _ = run(*start(stopping=rule), Conduct(), "")
+    _, history, outcome, _ = run_intervals(*start(stopping=rule), RunOptions(), "")
     assert outcome.name == "patience"
     assert outcome.age_examples == history["age_examples"][-1] >= history["patience_examples"][-1]
     assert all(
@@ -92,7 +94,7 @@ def test_patience_ends_a_run(start: Start) -> None:
 
 def test_divergence_ends_a_run(start: Start) -> None:
     problem, state = start(optimiser=Sgd(learning_rate=1e38))
-    state, history, outcome, _ = run(problem, state, Conduct(), "")
+    state, history, outcome, _ = run_intervals(problem, state, RunOptions(), "")
     assert outcome.name == "diverged"
     assert 0 < outcome.age_examples <= history["age_examples"][-1]
     assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(state.best))
@@ -100,7 +102,7 @@ def test_divergence_ends_a_run(start: Start) -> None:
 
 def test_time_ends_a_run_and_every_line_is_watched(start: Start) -> None:
     lines: list[dict[str, Any]] = []
-    _, history, outcome, seconds = run(*start(**LONG), Conduct(max_seconds=0.0, watch=lines.append), "")
+    _, history, outcome, seconds = run_intervals(*start(**LONG), RunOptions(max_seconds=0.0, watch=lines.append), "")
     assert outcome.name == "out_of_time"
     assert len(lines) == len(history["updates"]) == 1
     assert {name: lines[0][name] for name in history} == {name: column[0] for name, column in history.items()}
@@ -110,11 +112,11 @@ def test_time_ends_a_run_and_every_line_is_watched(start: Start) -> None:
 @pytest.mark.parametrize("cuts", [1, 3])
 def test_stopping_and_going_on_changes_no_bit(start: Start, whole: Any, tmp_path: Path, cuts: int) -> None:
     for number in range(cuts):
-        conduct = Conduct(folder=tmp_path, resume=number > 0, max_seconds=0.0)
-        _, history, outcome, _ = run(*start(**LONG), conduct, "mark")
+        conduct = RunOptions(folder=tmp_path, resume=number > 0, max_seconds=0.0)
+        _, history, outcome, _ = run_intervals(*start(**LONG), conduct, "mark")
         assert outcome.name == "out_of_time"
         assert len(history["updates"]) == number + 1
-    state, history, outcome, seconds = run(*start(**LONG), Conduct(folder=tmp_path, resume=True), "mark")
+    state, history, outcome, seconds = run_intervals(*start(**LONG), RunOptions(folder=tmp_path, resume=True), "mark")
     assert_same(state, whole[0])
     assert same_but_seconds(history, whole[1])
     assert outcome == whole[2]
@@ -124,21 +126,23 @@ def test_stopping_and_going_on_changes_no_bit(start: Start, whole: Any, tmp_path
 
 def test_a_checkpoint_is_written_at_every_end(start: Start, tmp_path: Path) -> None:
     ends = {
-        "finished": (LONG, Conduct),
-        "out_of_time": (LONG, lambda **more: Conduct(max_seconds=0.0, **more)),
-        "diverged": ({"optimiser": Sgd(learning_rate=1e38)}, Conduct),
+        "finished": (LONG, RunOptions),
+        "out_of_time": (LONG, lambda **more: RunOptions(max_seconds=0.0, **more)),
+        "diverged": ({"optimiser": Sgd(learning_rate=1e38)}, RunOptions),
         "patience": (
             {"stopping": Patience(initial_examples=1, initial_epochs=0, spacing=1.0, least_examples=1, epochs=20)},
-            Conduct,
+            RunOptions,
         ),
     }
     for name, (parts, conduct) in ends.items():
         folder = tmp_path / name
         folder.mkdir()
         problem, state = start(**parts)
-        state, history, outcome, _ = run(problem, state, conduct(folder=folder, checkpoint_seconds=1e9), "mark")
+        state, history, outcome, _ = run_intervals(
+            problem, state, conduct(folder=folder, checkpoint_seconds=1e9), "mark"
+        )
         assert outcome.name == name
-        saved = checkpoint.load(folder, start(**parts)[1], "mark")
+        saved = checkpoint.load_checkpoint(folder, start(**parts)[1], "mark")
         assert saved is not None
         assert_same(saved.state, state)
         assert saved.history == history or same_but_seconds(saved.history, history)
@@ -154,10 +158,10 @@ def test_a_run_killed_after_its_end_ends_as_it_did(start: Start, tmp_path: Path,
         },
         "diverged": {"optimiser": Sgd(learning_rate=1e38)},
     }[end]
-    state, history, outcome, seconds = run(*start(**parts), Conduct(folder=tmp_path), "mark")
+    state, history, outcome, seconds = run_intervals(*start(**parts), RunOptions(folder=tmp_path), "mark")
     lines: list[Any] = []
-    conduct = Conduct(folder=tmp_path, resume=True, watch=lines.append)
-    again, told, same, later = run(*start(**parts), conduct, "mark")
+    conduct = RunOptions(folder=tmp_path, resume=True, watch=lines.append)
+    again, told, same, later = run_intervals(*start(**parts), conduct, "mark")
     assert outcome.name == end
     assert lines == []
     assert same == outcome
@@ -168,16 +172,18 @@ def test_a_run_killed_after_its_end_ends_as_it_did(start: Start, tmp_path: Path,
 
 def test_checkpoints_come_as_often_as_asked(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = []
-    monkeypatch.setattr(checkpoint, "save", lambda folder, what, mark: saved.append(len(what.history["updates"])))
-    run(*start(**LONG), Conduct(folder=tmp_path, checkpoint_seconds=0.0), "mark")
+    monkeypatch.setattr(
+        checkpoint, "save_checkpoint", lambda folder, what, mark: saved.append(len(what.history["updates"]))
+    )
+    run_intervals(*start(**LONG), RunOptions(folder=tmp_path, checkpoint_seconds=0.0), "mark")
     assert saved == list(range(1, 12))
     saved.clear()
-    run(*start(**LONG), Conduct(folder=tmp_path, checkpoint_seconds=1e9), "mark")
+    run_intervals(*start(**LONG), RunOptions(folder=tmp_path, checkpoint_seconds=1e9), "mark")
     assert saved == [11]
 
 
 def test_checkpoints_change_no_bit(start: Start, whole: Any, tmp_path: Path) -> None:
-    state, history, _, _ = run(*start(**LONG), Conduct(folder=tmp_path, checkpoint_seconds=0.0), "mark")
+    state, history, _, _ = run_intervals(*start(**LONG), RunOptions(folder=tmp_path, checkpoint_seconds=0.0), "mark")
     assert_same(state, whole[0])
     assert same_but_seconds(history, whole[1])
 
@@ -188,7 +194,7 @@ def test_equal_runs_leave_equal_notes_but_for_the_seconds(start: Start, tmp_path
     notes, arrays = [], []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        run(*start(**LONG), Conduct(folder=tmp_path / name), "mark")
+        run_intervals(*start(**LONG), RunOptions(folder=tmp_path / name), "mark")
         with safe_open(tmp_path / name / checkpoint.NAME, framework="numpy") as file:
             told = json.loads(file.metadata()["gradwise"])
             arrays.append({key: file.get_tensor(key).tobytes() for key in file.keys()})  # noqa: SIM118
@@ -208,11 +214,11 @@ def test_an_interrupt_ends_the_run_after_the_interval_and_it_goes_on_later(
         if line["updates"] == 6:
             signal.raise_signal(signal.SIGINT)
 
-    _, history, outcome, _ = run(*start(**LONG), Conduct(folder=tmp_path, watch=interrupt), "mark")
+    _, history, outcome, _ = run_intervals(*start(**LONG), RunOptions(folder=tmp_path, watch=interrupt), "mark")
     assert (outcome.name, outcome.resumable) == ("interrupted", True)
     assert history["updates"] == [3, 6]
     assert signal.getsignal(signal.SIGINT) is before
-    state, history, outcome, _ = run(*start(**LONG), Conduct(folder=tmp_path, resume=True), "mark")
+    state, history, outcome, _ = run_intervals(*start(**LONG), RunOptions(folder=tmp_path, resume=True), "mark")
     assert_same(state, whole[0])
     assert same_but_seconds(history, whole[1])
     assert outcome == whole[2]
@@ -225,7 +231,7 @@ def test_a_second_interrupt_is_immediate(start: Start) -> None:
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        run(*start(**LONG), Conduct(watch=interrupt_twice), "")
+        run_intervals(*start(**LONG), RunOptions(watch=interrupt_twice), "")
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -299,7 +305,7 @@ def test_a_killed_process_goes_on_without_a_bit_changed(tmp_path: Path) -> None:
 
 def test_a_run_tells_its_seconds(start: Start) -> None:
     begun = time.monotonic()
-    _, history, _, seconds = run(*start(**LONG), Conduct(), "")
+    _, history, _, seconds = run_intervals(*start(**LONG), RunOptions(), "")
     assert 0 < history["seconds"][0] <= history["seconds"][-1] <= seconds + 1e-6
     assert seconds <= time.monotonic() - begun
 
@@ -340,21 +346,21 @@ def test_a_line_search_that_gives_up_ends_the_run_and_the_best_is_kept(start: St
     parts = {"optimiser": Stubborn(6.0, falls=3.0), "stopping": ENDLESS}
     problem, state = start(**parts)
     three, _ = interval(problem, start(**parts)[1], 3)
-    state, history, outcome, _ = run(problem, state, Conduct(folder=tmp_path), "mark")
+    state, history, outcome, _ = run_intervals(problem, state, RunOptions(folder=tmp_path), "mark")
     assert (outcome.name, outcome.failed, outcome.resumable) == ("stalled", False, False)
     assert history["updates"] == [3, 6, 9]
     assert outcome.age_examples == history["age_examples"][-1]
     assert history["best"] == [True, False, False]
     assert history["valid_loss"][0] < history["valid_loss"][1] == history["valid_loss"][2]
     assert_same(state.best, three.parameters)  # the lowest point, not the last one
-    saved = checkpoint.load(tmp_path, start(**parts)[1], "mark")
+    saved = checkpoint.load_checkpoint(tmp_path, start(**parts)[1], "mark")
     assert saved is not None
     assert saved.ended == outcome
 
 
 def test_one_failure_alone_does_not_end_a_run(start: Start) -> None:
     """The first interval ends after one failure, the second after four."""
-    _, history, outcome, _ = run(*start(optimiser=Stubborn(2.0), stopping=ENDLESS), Conduct(), "")
+    _, history, outcome, _ = run_intervals(*start(optimiser=Stubborn(2.0), stopping=ENDLESS), RunOptions(), "")
     assert (history["updates"], outcome.name) == ([3, 6], "stalled")
 
 

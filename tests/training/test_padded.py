@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L1, L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
@@ -47,7 +47,7 @@ def recipe_of(model: Mlp, optimiser: Any, penalties: tuple[Any, ...] = ()) -> Re
     return defaults.classification(
         batches=Fixed(8),
         model=model,
-        criterion=Supervised(Softmax(), penalties=penalties),
+        criterion=Supervised(SoftmaxLoss(), penalties=penalties),
         optimiser=optimiser,
         stopping=Off(epochs=99, spacing=1.0, least_examples=64),
     )

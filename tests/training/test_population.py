@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
@@ -30,7 +30,7 @@ from gradwise.specs.recipe import Recipe
 from gradwise.training import loop
 from gradwise.training import population as module
 from gradwise.training.interval import Row
-from gradwise.training.population import Member, Population, enter, free_bytes, signature, slot_bytes
+from gradwise.training.population import Member, Population, enter, free_bytes, program_signature, slot_bytes
 from gradwise.training.state import State, init
 from gradwise.training.stopping import Off
 
@@ -78,7 +78,7 @@ def recipe_of(wanted: Wanted, epochs: float = LONG) -> Recipe:
     return defaults.classification(
         batches=Reshuffled(8),
         model=Mlp(widths=wanted.widths, activation=Tanh(), dropout=wanted.dropout),
-        criterion=Supervised(Softmax(), penalties=(L2(0.01),)),
+        criterion=Supervised(SoftmaxLoss(), penalties=(L2(0.01),)),
         optimiser=MovingAverage(HeavyBall(learning_rate=wanted.rate, momentum=wanted.momentum), decay=0.8),
         stopping=Off(epochs=epochs, spacing=1.0, least_examples=64),
     )
@@ -100,7 +100,7 @@ def alone(wanted: Wanted) -> tuple[dict[str, list[Any]], MlpNetwork]:
     epochs = LONG if wanted.examples is None else (wanted.examples + 0.5) / len(TRAIN)
     key = keys.of_trial(KEY, wanted.number)
     problem, state = init(recipe_of(wanted, epochs), TRAIN, VALID, outputs=3, key=key)
-    state, history, outcome, _ = loop.run(problem, state, loop.Conduct(), "")
+    state, history, outcome, _ = loop.run_intervals(problem, state, loop.RunOptions(), "")
     assert outcome.name == "finished"
     return history, problem.model(state.best)
 
@@ -222,10 +222,10 @@ def test_refilling_compiles_nothing(seven: dict[int, Any]) -> None:
     """One program for seven widths, ends and rates, and for every entry (counted by how often it was traced)."""
     traced: list[str] = []
 
-    class Counted(Softmax):
+    class Counted(SoftmaxLoss):
         def loss(self, output: Any, target: Any) -> Any:
             traced.append("loss")
-            return Softmax.loss(self, output, target)
+            return SoftmaxLoss.loss(self, output, target)
 
     def member(wanted: Wanted) -> tuple[Member, State]:
         recipe = dataclasses.replace(padded(recipe_of(wanted)), criterion=Supervised(Counted()))
@@ -240,8 +240,8 @@ def test_refilling_compiles_nothing(seven: dict[int, Any]) -> None:
         population.fill(turn % 3, *member(wanted))
         population.interval()
     assert len(traced) == once
-    assert len({signature(member(wanted)) for wanted in SEVEN}) == 1
-    assert signature(member(SEVEN[0])) != signature(entering(SEVEN[0]))
+    assert len({program_signature(member(wanted)) for wanted in SEVEN}) == 1
+    assert program_signature(member(SEVEN[0])) != program_signature(entering(SEVEN[0]))
 
 
 def test_a_program_compiled_ahead_gives_the_same(seven: dict[int, Any]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from scipy.special import log_softmax
 
 import gradwise
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.models.activations import Rectifier
 from gradwise.models.mlp import BatchNorm, Mlp
@@ -129,8 +129,8 @@ def test_any_number_of_rows_shares_the_compiled_programs(
 ) -> None:
     fitted.predictor.predict(rows[:7])
     traced = []
-    link = Softmax.link
-    monkeypatch.setattr(Softmax, "link", lambda self, output: traced.append(0) or link(self, output))
+    link = SoftmaxLoss.link
+    monkeypatch.setattr(SoftmaxLoss, "link", lambda self, output: traced.append(0) or link(self, output))
     fitted.predictor.predict(rows[:count])
     assert traced == []  # a program for each number of rows would cost a second each
 
@@ -269,7 +269,7 @@ def test_the_temperature_makes_validation_most_likely() -> None:
     draw = np.random.default_rng(0)
     logits = draw.normal(size=(4000, 3)) * 2
     targets = np.array([draw.choice(3, p=np.exp(log_softmax(row))) for row in logits])
-    criterion = Supervised(Softmax())
+    criterion = Supervised(SoftmaxLoss())
     # Logits three times too large: the temperature that repairs them is 3.
     assert fit_temperature(criterion, 3.0 * logits, targets) == pytest.approx(3.0, rel=0.1)
 
@@ -283,8 +283,10 @@ def test_the_temperature_makes_validation_most_likely() -> None:
 
 def test_the_temperature_is_one_where_there_is_no_optimum() -> None:
     outputs = np.array([[5.0, 0.0], [0.0, 5.0]])
-    assert fit_temperature(Supervised(Softmax()), outputs, np.array([0, 1])) == 1.0  # no error: ever sharper is better
-    assert fit_temperature(Supervised(Softmax()), np.zeros((4, 2)), np.array([0, 1, 0, 1])) == 1.0
+    assert (
+        fit_temperature(Supervised(SoftmaxLoss()), outputs, np.array([0, 1])) == 1.0
+    )  # no error: ever sharper is better
+    assert fit_temperature(Supervised(SoftmaxLoss()), np.zeros((4, 2)), np.array([0, 1, 0, 1])) == 1.0
 
 
 def test_outputs_are_those_of_the_network(fitted: Fit) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.semi_supervised import SemiSupervised
 from gradwise.criteria.supervised import Supervised
 from gradwise.data.scaling import Standardise
@@ -17,7 +17,7 @@ from gradwise.data.splits import Fold, GivenParts, HoldOut, TimeHoldOut
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Dataset, Labels, Numbers
-from gradwise.training.prepare import place, split_labelled, target_units, weights_of_classes
+from gradwise.training.prepare import place_examples, split_labelled, target_units, weights_of_classes
 
 DRAW = np.random.default_rng(0)
 X = DRAW.normal(size=(40, 3))
@@ -65,11 +65,11 @@ def test_weights_of_classes_that_cannot_be_are_refused(chosen: Any, dataset: Dat
 def test_weights_multiply_and_their_mean_is_one() -> None:
     own = DRAW.random(40)
     by_class = np.array([1.0, 2.0, 0.0])
-    weights = np.asarray(place(dataclasses.replace(CLASSES, weights=own), SCALER, NO_UNITS, by_class).weights)
+    weights = np.asarray(place_examples(dataclasses.replace(CLASSES, weights=own), SCALER, NO_UNITS, by_class).weights)
     assert weights.dtype == np.float32
     assert weights.mean() == pytest.approx(1.0, rel=1e-6)
     np.testing.assert_allclose(weights, own * by_class[Y] / (own * by_class[Y]).mean(), rtol=1e-6)
-    assert place(CLASSES, SCALER, NO_UNITS, None).weights is None
+    assert place_examples(CLASSES, SCALER, NO_UNITS, None).weights is None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_weights_multiply_and_their_mean_is_one() -> None:
 )
 def test_weights_that_cannot_be_are_refused(own: np.ndarray, by_class: Any, words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        place(dataclasses.replace(CLASSES, weights=own), SCALER, NO_UNITS, by_class)
+        place_examples(dataclasses.replace(CLASSES, weights=own), SCALER, NO_UNITS, by_class)
 
 
 def test_numbers_are_told_in_units_of_the_training_part() -> None:
@@ -94,7 +94,7 @@ def test_numbers_are_told_in_units_of_the_training_part() -> None:
     shift, scale = target_units(part)
     np.testing.assert_allclose(shift, targets.mean(0))
     np.testing.assert_allclose(scale, [targets[:, 0].std(), 1.0])  # a constant has no unit of its own
-    placed = np.asarray(place(part, SCALER, (shift, scale), None).targets)
+    placed = np.asarray(place_examples(part, SCALER, (shift, scale), None).targets)
     np.testing.assert_allclose(placed[:, 0].std(), 1.0, rtol=1e-5)
     np.testing.assert_allclose(placed * scale + shift, targets, rtol=1e-5)
     assert target_units(CLASSES) == (np.zeros(1), np.ones(1))
@@ -109,7 +109,7 @@ def test_numbers_are_told_in_units_of_the_training_part() -> None:
     ],
 )
 def test_examples_are_on_the_device_in_32_bits(dataset: Dataset, dtype: Any) -> None:
-    placed = place(dataset, SCALER, NO_UNITS, None)
+    placed = place_examples(dataset, SCALER, NO_UNITS, None)
     assert isinstance(placed.inputs, jax.Array)
     assert (placed.inputs.dtype, placed.targets.dtype) == (jnp.float32, dtype)
     assert len(placed) == 40
@@ -148,7 +148,7 @@ def test_examples_without_a_target_are_learned_from_and_judge_nothing(split: Any
 
 def test_only_a_criterion_that_takes_them_gets_them() -> None:
     line = r"missing in 10 of 40 rows, first in data row 1: Supervised needs one for each\. Leave those rows out"
-    for criterion, words in ((Supervised(Softmax()), line), (None, "the criterion needs one")):
+    for criterion, words in ((Supervised(SoftmaxLoss()), line), (None, "the criterion needs one")):
         with pytest.raises(RequestError, match=words):
             split_labelled(HoldOut(), criterion, PARTLY, key=keys.from_seed(0))
     none = dataclasses.replace(PARTLY, targets=np.full(40, -1))
@@ -165,9 +165,9 @@ def test_classes_and_units_are_those_of_the_labelled() -> None:
     expected = compute_class_weight("balanced", classes=np.arange(3), y=Y[~BLIND])
     by_class = weights_of_classes("balanced", PARTLY)
     np.testing.assert_allclose(by_class, expected)
-    weights = np.asarray(place(PARTLY, SCALER, NO_UNITS, by_class).weights)
+    weights = np.asarray(place_examples(PARTLY, SCALER, NO_UNITS, by_class).weights)
     np.testing.assert_allclose(weights, np.where(BLIND, 1.0, expected[Y]), rtol=1e-6)  # whose mean is 1 already
     numbers = Dataset(X, np.where(BLIND[:, None], np.nan, X[:, :1]), Numbers())
     shift, scale = target_units(numbers)
     assert (shift[0], scale[0]) == (pytest.approx(X[~BLIND, 0].mean()), pytest.approx(X[~BLIND, 0].std()))
-    assert np.isnan(place(numbers, SCALER, (shift, scale), None).targets).sum() == 10
+    assert np.isnan(place_examples(numbers, SCALER, (shift, scale), None).targets).sum() == 10

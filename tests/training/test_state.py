@@ -14,7 +14,7 @@ import pytest
 from gradwise import defaults
 from gradwise.criteria.contrastive_divergence import JointDivergence, PersistentDivergence
 from gradwise.criteria.linear_probe import Probed
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.mean_field import MeanFieldDivergence
 from gradwise.criteria.reconstruction import Reconstruction
 from gradwise.criteria.semi_supervised import SemiSupervised
@@ -26,7 +26,7 @@ from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
 from gradwise.optimisers.first_order.schedules import SelfTimed
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractRemembering
@@ -181,7 +181,7 @@ class Table(AbstractRemembering):
 
 def test_who_asks_is_found_at_any_depth() -> None:
     assert [asks(one) for one in (Table(), PolyakAverage(Table()), MovingAverage(PolyakAverage(Table())))] == [True] * 3
-    plain = Grouped(Sgd(), groups=(Group("*.bias", MovingAverage(Adam())),))
+    plain = Grouped(Sgd(), groups=(ParameterGroup("*.bias", MovingAverage(Adam())),))
     assert [asks(one) for one in (Sgd(), MovingAverage(Adam()), plain)] == [False] * 3
 
 
@@ -211,7 +211,7 @@ def test_what_is_remembered_is_each_examples_own(start: Start) -> None:
             {"model": Mlp(widths=(3,), normalisation=BatchNorm(), dropout=0.0)},
             "Table needs each example's own gradient",
         ),
-        ({"criterion": Supervised(Softmax(), mixup=0.2)}, "Table needs a loss of each example's own output: mixup"),
+        ({"criterion": Supervised(SoftmaxLoss(), mixup=0.2)}, "Table needs a loss of each example's own output: mixup"),
         ({"criterion": lambda model, batch, key: jnp.zeros(())}, "Table needs a loss of each .*FunctionCriterion"),
     ],
     ids=["batch normalisation", "mixup", "plain function"],

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.data.batches import Fixed
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.training.state import State
-from gradwise.training.update import gather, step
+from gradwise.training.update import gather_batch, step
 
 compiled_step = eqx.filter_jit(step)
 
@@ -50,7 +50,7 @@ def _linear(start: Start, **parts: Any) -> tuple[Any, State, dict[str, np.ndarra
 def test_an_update_is_the_mean_gradient_times_the_rate(start: Start) -> None:
     problem, state, a = _linear(start)
     rows = jnp.arange(8)
-    new, terms = compiled_step(problem, state, gather(problem, rows, jnp.ones(8)))
+    new, terms = compiled_step(problem, state, gather_batch(problem, rows, jnp.ones(8)))
     weight, bias, losses = by_hand(a["weight"], a["bias"], a["x"][:8], a["y"][:8], np.ones(8), 8, 0.3)
     np.testing.assert_allclose(new.parameters.output.weight, weight, rtol=2e-6)
     np.testing.assert_allclose(new.parameters.output.bias, bias, rtol=2e-6, atol=1e-7)
@@ -62,7 +62,7 @@ def test_an_update_is_the_mean_gradient_times_the_rate(start: Start) -> None:
 def test_slots_beyond_the_end_count_for_nothing(start: Start) -> None:
     problem, state, a = _linear(start)
     present = jnp.array([1.0] * 5 + [0.0] * 3)
-    batch = gather(problem, jnp.arange(8), present)
+    batch = gather_batch(problem, jnp.arange(8), present)
     np.testing.assert_array_equal(batch.weights, present)
     new, _ = compiled_step(problem, state, batch)
     # Five of eight slots: the short batch moves the parameters by five eighths of its mean gradient, so that each
@@ -75,7 +75,7 @@ def test_slots_beyond_the_end_count_for_nothing(start: Start) -> None:
 def test_a_weight_of_zero_is_as_if_the_row_were_absent(start: Start) -> None:
     weights = np.where(np.arange(37) % 3 == 0, 0.0, 1.0)
     problem, state, a = _linear(start, weights=(weights, None))
-    with_zeros, _ = compiled_step(problem, state, gather(problem, jnp.arange(8), jnp.ones(8)))
+    with_zeros, _ = compiled_step(problem, state, gather_batch(problem, jnp.arange(8), jnp.ones(8)))
     w = weights[:8]
     kept = w > 0
     weight, _, _ = by_hand(a["weight"], a["bias"], a["x"][:8][kept], a["y"][:8][kept], w[kept], 8, 0.3)
@@ -84,15 +84,15 @@ def test_a_weight_of_zero_is_as_if_the_row_were_absent(start: Start) -> None:
     poisoned = eqx.tree_at(
         lambda p: p.train.inputs, problem, jnp.where(jnp.asarray(weights)[:, None] == 0, 100.0, problem.train.inputs)
     )
-    same, _ = compiled_step(poisoned, state, gather(poisoned, jnp.arange(8), jnp.ones(8)))
+    same, _ = compiled_step(poisoned, state, gather_batch(poisoned, jnp.arange(8), jnp.ones(8)))
     np.testing.assert_array_equal(same.parameters.output.weight, with_zeros.parameters.output.weight)
 
 
 def test_a_weight_of_two_is_as_if_the_row_stood_there_twice(start: Start) -> None:
     doubled, state, _ = _linear(start, weights=([2.0] + [1.0] * 36, None))
     plain, _, _ = _linear(start)
-    one, _ = compiled_step(doubled, state, gather(doubled, jnp.array([0, 1, 2, 3]), jnp.ones(4)))
-    twice, _ = compiled_step(plain, state, gather(plain, jnp.array([0, 0, 1, 2, 3]), jnp.ones(5)))
+    one, _ = compiled_step(doubled, state, gather_batch(doubled, jnp.array([0, 1, 2, 3]), jnp.ones(4)))
+    twice, _ = compiled_step(plain, state, gather_batch(plain, jnp.array([0, 0, 1, 2, 3]), jnp.ones(5)))
     first = jax.tree.map(lambda new, old: 4 * (new - old), one.parameters, state.parameters)
     second = jax.tree.map(lambda new, old: 5 * (new - old), twice.parameters, state.parameters)
     for mine, theirs in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
@@ -100,10 +100,10 @@ def test_a_weight_of_two_is_as_if_the_row_stood_there_twice(start: Start) -> Non
 
 
 def test_a_penalty_weighs_its_share_of_the_training_set(start: Start) -> None:
-    criterion = Supervised(Softmax(), penalties=(L2(5.0),))
+    criterion = Supervised(SoftmaxLoss(), penalties=(L2(5.0),))
     problem, state, a = _linear(start, criterion=criterion)
     plain, _, _ = _linear(start)
-    batch = gather(problem, jnp.arange(8), jnp.array([1.0] * 6 + [0.0] * 2))
+    batch = gather_batch(problem, jnp.arange(8), jnp.array([1.0] * 6 + [0.0] * 2))
     with_penalty, _ = compiled_step(problem, state, batch)
     without, _ = compiled_step(plain, state, batch)
     extra = np.asarray(with_penalty.parameters.output.weight - without.parameters.output.weight)
@@ -112,7 +112,7 @@ def test_a_penalty_weighs_its_share_of_the_training_set(start: Start) -> None:
 
 def test_a_step_leaves_the_best_and_the_stopping_rule_alone(start: Start) -> None:
     problem, state, _ = _linear(start)
-    new, _ = compiled_step(problem, state, gather(problem, jnp.arange(8), jnp.ones(8)))
+    new, _ = compiled_step(problem, state, gather_batch(problem, jnp.arange(8), jnp.ones(8)))
     assert eqx.tree_equal((new.best, new.stopping), (state.best, state.stopping))
     assert not eqx.tree_equal(new.parameters, state.parameters)
     assert np.isfinite(np.asarray(state.parameters.output.weight)).all()  # the state passed in is still there
@@ -121,7 +121,7 @@ def test_a_step_leaves_the_best_and_the_stopping_rule_alone(start: Start) -> Non
 @pytest.mark.parametrize("updates", [1, 2])
 def test_every_update_has_randomness_of_its_own(start: Start, updates: int) -> None:
     problem, state = start(model=Mlp(widths=(8,), dropout=0.5))
-    batch = gather(problem, jnp.arange(8), jnp.ones(8))
+    batch = gather_batch(problem, jnp.arange(8), jnp.ones(8))
     _, terms = compiled_step(problem, state, batch)
     later = State(state.parameters, state.optimiser, state.stopping, state.best, state.update + updates)
     _, other = compiled_step(problem, later, batch)

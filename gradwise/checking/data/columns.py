@@ -26,7 +26,7 @@ _IDENTIFIER = re.compile(
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnsMeasured:
     """What each column of training is like, from a sample of rows; and where values are no numbers, from all.
 
     `varies` marks columns whose commonest value is in fewer than 9 of 10 rows. `broken` holds, for each part with
@@ -126,7 +126,7 @@ def measure_columns(
     seen: bool = True,
     missing_allowed: bool = False,
     dates: Collection[int] = (),
-) -> Columns:
+) -> ColumnsMeasured:
     """Reads the columns; `parts` begin with the training part."""
     train = parts[0]
     rows = np.sort(random.permutation(len(train))[:_SAMPLE])
@@ -152,7 +152,7 @@ def measure_columns(
             bad, column = _broken_rows(held, missing_allowed)
             if len(bad):
                 broken.append((part.name, kind, len(bad), tuple(int(row) for row in bad[:5]), column))
-    return Columns(
+    return ColumnsMeasured(
         mean,
         spread,
         ~_commonest(values) & ~constant,
@@ -169,7 +169,7 @@ def _named(number: int, names: tuple[str, ...]) -> str:
     return names[number] if number < len(names) else f"column {number}"
 
 
-def _find_units(columns: Columns, names: tuple[str, ...]) -> tuple[Finding, ...]:
+def _find_units(columns: ColumnsMeasured, names: tuple[str, ...]) -> tuple[Finding, ...]:
     """GW204: one finding, of the worst fault of units."""
     kept = np.flatnonzero(columns.varies & (columns.spread > 0))
     if not columns.seen or len(kept) == 0:
@@ -200,7 +200,7 @@ def _find_units(columns: Columns, names: tuple[str, ...]) -> tuple[Finding, ...]
     return ()
 
 
-def _find_identifiers(columns: Columns, names: tuple[str, ...]) -> tuple[Finding, ...]:
+def _find_identifiers(columns: ColumnsMeasured, names: tuple[str, ...]) -> tuple[Finding, ...]:
     """GW203 from the inputs themselves."""
     shared = [each for each in columns.identifiers if each[2] > 0]
     number = columns.numbered[0] if columns.numbered else shared[0][0] if shared else -1
@@ -217,7 +217,7 @@ def _find_identifiers(columns: Columns, names: tuple[str, ...]) -> tuple[Finding
     return (found("GW203", what, where=name, next=step, column=number),)
 
 
-def find_columns(columns: Columns, names: tuple[str, ...]) -> tuple[Finding, ...]:
+def find_columns(columns: ColumnsMeasured, names: tuple[str, ...]) -> tuple[Finding, ...]:
     """GW203 (identifiers), GW204, GW205 and GW209."""
     findings = [*_find_identifiers(columns, names), *_find_units(columns, names)]
     if columns.constant.any():

@@ -20,7 +20,7 @@ from ...records.finding import Finding, worst_first
 from ...runtime.keys import generator, named
 from ...specs.dataset import Column, Dataset
 from ..codes import found
-from .columns import Columns, find_columns, measure_columns
+from .columns import ColumnsMeasured, find_columns, measure_columns
 from .example_order import Order, find_order, measure_order
 from .leakage import Giving, Overlap, find_giving, find_overlap, marks, measure_giving, measure_overlap
 from .predictability import Part, Signal, as_part, find_signal, measure_signal, ridge, standardised, widest
@@ -52,7 +52,7 @@ class DataMeasured:
     task: str
     rows: dict[str, int]
     names: tuple[str, ...]
-    columns: Columns
+    columns: ColumnsMeasured
     outputs: int | None = None
     scores: bool = True
     counts: Mapping[str, Mapping[int, int]] | None = None

@@ -22,7 +22,7 @@ from ...tracing.program import Site, trace
 from ..codes import found
 from ..subject import Subject
 from .graph_boxes import Box, boxes_of
-from .graph_stages import AROUND, backward_stages, fewer, forward_stages, in_order, kind_of, live, owners
+from .graph_stages import AROUND, backward_stages, fewer, forward_stages, in_order, live, owners, stage_kind
 from .program_cost import Compiled, Counting, compiled_program, count
 
 LARGE_CONSTANT = 2**20  # bytes
@@ -65,7 +65,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Constant:
+class CapturedConstant:
     """An array that the loss closed over."""
 
     shape: tuple[int, ...]
@@ -87,7 +87,7 @@ class GraphMeasured:
     back_edges: tuple[tuple[int, int], ...]
     counts: Counts
     compiled: Compiled
-    constants: tuple[Constant, ...]
+    constants: tuple[CapturedConstant, ...]
     precisions: dict[str, tuple[int, float, str]]
 
     @property
@@ -111,7 +111,7 @@ class GraphMeasured:
         }
 
 
-def _constants(counting: Counting, sites: Sequence[Site], subject: Subject) -> tuple[Constant, ...]:
+def _constants(counting: Counting, sites: Sequence[Site], subject: Subject) -> tuple[CapturedConstant, ...]:
     """The arrays that the loss closed over, largest first. The model's own buffers are no such: it is an argument."""
     own = [leaf for leaf in jax.tree.leaves(subject.model_of(subject.parameters)) if hasattr(leaf, "shape")]
 
@@ -121,7 +121,7 @@ def _constants(counting: Counting, sites: Sequence[Site], subject: Subject) -> t
 
     known = [(array, np.asarray(array).nbytes, site) for array, site in counting.constants.values()]
     return tuple(
-        Constant(tuple(array.shape), str(array.dtype), size, sites[site].line if site < len(sites) else "")
+        CapturedConstant(tuple(array.shape), str(array.dtype), size, sites[site].line if site < len(sites) else "")
         for array, size, site in sorted(known, key=lambda one: -one[1])
         if size >= LARGE_CONSTANT // 64 and not is_own(array)
     )
@@ -161,7 +161,7 @@ def _stage_table(
         found.append(
             Stage(
                 stage,
-                kind_of(stage, bool(layers) and stage == layers[-1]),
+                stage_kind(stage, bool(layers) and stage == layers[-1]),
                 len(mine),
                 sum(counting.costs[n][0] for n in mine),
                 sum(counting.costs[n][1] for n in mine),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...tracing.program import BENT, Site
-from .graph_stages import AROUND, in_order, kind_of
+from .graph_stages import AROUND, in_order, stage_kind
 from .program_cost import MOVES, WHOLE, Counting
 
 MOST_IN_STAGE = 3
@@ -97,7 +97,7 @@ def boxes_of(
         boxes.append(
             Box(
                 _title([s for s in run if s.primitive in WHOLE] or run, counting),
-                kind_of(stage, final),
+                stage_kind(stage, final),
                 stage,
                 max(run, key=lambda site: ("batch" in site.depends, site.number)).shape,
                 sum(counting.costs[n][0] for n in numbers),

@@ -15,7 +15,7 @@ from ...tracing.program import Site
 AROUND = ("inputs", "loss", "penalty")  # the stages that are no layers
 
 
-def kind_of(stage: str, last: bool) -> str:
+def stage_kind(stage: str, last: bool) -> str:
     """How a stage is drawn: "loss", "input", "output" for the last layer, or "internal"."""
     return (
         "loss" if stage in ("loss", "penalty") else "input" if stage == "inputs" else "output" if last else "internal"

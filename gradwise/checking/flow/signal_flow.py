@@ -20,9 +20,9 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ...runtime import keys
 from ...runtime.compiling import quickly
-from ...tracing.layers import Layer, look, maps
+from ...tracing.layers import TracedLayer, look, maps
 from ...tracing.program import Program
-from ...tracing.signal_flow import BINS, Summary, Values, by_unit, summarise, values_of
+from ...tracing.signal_flow import BINS, Summary, Values, summarise_flow, values_by_unit, values_of
 from ..rehearsal import Rehearsal
 from ..subject import Subject, count_of, take
 
@@ -112,8 +112,8 @@ def plain_value(value: Any) -> Any:
 # --- measuring
 
 
-def _columns(values: Any, layer: Layer) -> Float[np.ndarray, "rows units"]:
-    return np.asarray(by_unit(values, layer, np)[: COLUMNS[0], : COLUMNS[1]], np.float64)
+def _columns(values: Any, layer: TracedLayer) -> Float[np.ndarray, "rows units"]:
+    return np.asarray(values_by_unit(values, layer, np)[: COLUMNS[0], : COLUMNS[1]], np.float64)
 
 
 def copies(values: Float[np.ndarray, "rows units"], gradients: Float[np.ndarray, "rows units"]) -> float:
@@ -197,7 +197,9 @@ def _stretches(subject: Subject, batch: Any, key: Key[Array, ""]) -> tuple[Stret
     )
 
 
-def _stretch(source: Layer, target: Layer, moved: Float[np.ndarray, "directions examples out"], width: int) -> Stretch:
+def _stretch(
+    source: TracedLayer, target: TracedLayer, moved: Float[np.ndarray, "directions examples out"], width: int
+) -> Stretch:
     known = moved[:width]
     square = np.mean(np.sum(known**2, axis=2))  # of one direction: the mean square of the singular values
     singular = np.zeros(0)
@@ -208,7 +210,7 @@ def _stretch(source: Layer, target: Layer, moved: Float[np.ndarray, "directions 
 
 
 def _measured_layer(
-    program: Program, layer: Layer, frozen: frozenset[str], columns: Sequence[Any], numbers: dict[str, Any]
+    program: Program, layer: TracedLayer, frozen: frozenset[str], columns: Sequence[Any], numbers: dict[str, Any]
 ) -> LayerMeasured:
     shape = program.sites[layer.input].shape
     units = 1 if layer.units is None else shape[layer.units]
@@ -242,7 +244,8 @@ def measure_flow(subject: Subject, rehearsal: Rehearsal | None, *, key: Key[Arra
     points = [subject.parameters] * 2 if rehearsal is None else [rehearsal.start, rehearsal.end]
     looks = [jax.tree.map(np.asarray, seen(point, batch)) for point in points]
     flows = [
-        summarise(layers, jax.tree.map(np.asarray, point), one, np) for point, one in zip(points, looks, strict=True)
+        summarise_flow(layers, jax.tree.map(np.asarray, point), one, np)
+        for point, one in zip(points, looks, strict=True)
     ]
 
     def pair(of: Callable[[Any], Any], place: int) -> tuple[float, float]:

@@ -16,11 +16,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from .derivative_sites import walk, within
+from .derivative_sites import broken_sites, name_inside
 from .finite_differences import RIGHT, Differences
 from .intermediate_values import TOLERANCE, OwnChecked, SiteChecked, measure_sites
 from .parameter_entries import Leaf
-from .repeated_evaluation import told
+from .repeated_evaluation import describe_site
 
 _SITES, _LARGEST, _ALONE = 150, 200_000, 12
 
@@ -65,11 +65,11 @@ def explained(differences: Differences, leaves: Sequence[Leaf]) -> list[Leaf]:
             wanted = leaf.numeric[leaf.wrong]
             agrees = len(without) and np.abs(without - wanted) <= 0.01 * np.max(np.abs(wanted)) + 1e-12
             closed = any(p.site.primitive != "stop_gradient" for p in mine)  # within a loop it cannot be taken out
-            stop = told(mine[0].site) if closed or (len(without) and bool(np.all(agrees))) else ""
+            stop = describe_site(mine[0].site) if closed or (len(without) and bool(np.all(agrees))) else ""
         if leaf.name in reach and leaf.name not in smooth and leaf.zero:
-            step = next((told(p.site) for p in steps if leaf.name in p.above), "")
+            step = next((describe_site(p.site) for p in steps if leaf.name in p.above), "")
         elif np.any(leaf.state != RIGHT):
-            step = next((told(p.site) for p in steps if leaf.name in p.above and p.kind == "step"), "")
+            step = next((describe_site(p.site) for p in steps if leaf.name in p.above and p.kind == "step"), "")
         marked.append(dataclasses.replace(leaf, stop=stop, step=step))
     return marked
 
@@ -116,7 +116,7 @@ def _named(differences: Differences, own: Iterable[OwnChecked], walked: frozense
         place, one = differences.places[number], alone.get(number)
         meant = "" if one is None else "identity" if one.identity else "step" if one.slope.flat else ""
         error, ratio = (math.nan, math.nan) if one is None else (one.slope.error, one.slope.ratio)
-        title = place.site.title if place.site.name else within(place.equation, place.kind)
+        title = place.site.title if place.site.name else name_inside(place.equation, place.kind)
         same = _same(differences, number)
         before = culprits.get(same)
         above = tuple(sorted(place.above.union(() if before is None else before.parameters)))
@@ -149,5 +149,5 @@ def culprits_of(
         asked = _each_first(differences, alone)[:_ALONE]
         sites, own = measure_sites(program, places, arguments, chosen, asked, generator)
     status = {site.number: site.wrong for site in sites if not math.isnan(site.slope.error)}
-    walked = walk(places, status, wrong) & differences.used
+    walked = broken_sites(places, status, wrong) & differences.used
     return _named(differences, own, walked), sites

@@ -77,7 +77,7 @@ def _kind_alone(equation: Any) -> tuple[str, bool]:
     return ("step", True) if name in STEPS else ("", False)
 
 
-def kind_of(equation: Any) -> tuple[str, bool]:
+def derivative_kind(equation: Any) -> tuple[str, bool]:
     """Whether an equation, or one within its loop or branch, has an own derivative or a stop; whether the user's."""
     kind, users = _kind_alone(equation)
     if kind:
@@ -89,7 +89,7 @@ def kind_of(equation: Any) -> tuple[str, bool]:
     return "", False
 
 
-def within(equation: Any, kind: str) -> str:
+def name_inside(equation: Any, kind: str) -> str:
     """How to speak of an equation of this kind, or of one that holds such an equation: `soft_clip in scan`."""
     name = equation.primitive.name
     if kind == "stop":
@@ -100,7 +100,7 @@ def within(equation: Any, kind: str) -> str:
     return f"{_source(own[0])[0]} in {name}" if own else name
 
 
-def read(program: Program, parameters: Any) -> tuple[tuple[Place, ...], Operand]:
+def read_sites(program: Program, parameters: Any) -> tuple[tuple[Place, ...], Operand]:
     """Every site as a place, in the order of `program.sites`, and what the loss is read from."""
     places: list[Place] = []
     names = [name for name, _ in named_leaves(parameters)]
@@ -119,7 +119,7 @@ def read(program: Program, parameters: Any) -> tuple[tuple[Place, ...], Operand]
                 results = walk(opened[0], list(operands))
             else:
                 site = program.sites[len(places)]
-                kind, users = kind_of(equation)
+                kind, users = derivative_kind(equation)
                 above = frozenset[str]().union(*(of(o, False) for o in operands))
                 smooth = site.is_float and kind != "step"
                 smoothly = frozenset[str]().union(*(of(o, True) for o in operands if smooth))
@@ -143,7 +143,7 @@ def reaching(places: Sequence[Place], result: Operand) -> frozenset[int]:
     return frozenset(found)
 
 
-def walk(places: Sequence[Place], status: dict[int, bool], wrong_parameters: Iterable[str]) -> frozenset[int]:
+def broken_sites(places: Sequence[Place], status: dict[int, bool], wrong_parameters: Iterable[str]) -> frozenset[int]:
     """The sites whose result's derivative is right while that of a value they read is wrong.
 
     `status` says of the measured sites whether the derivative is wrong. A value that was not measured counts as what

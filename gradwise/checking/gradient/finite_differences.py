@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int, Key
 from ...runtime.compiling import quickly
 from ...tracing.program import Program, bind, trace
 from ..subject import Subject, in_64_bits, take
-from .derivative_sites import Operand, Place, as_arrays, inside, reaching, read
+from .derivative_sites import Operand, Place, as_arrays, inside, reaching, read_sites
 
 RIGHT, WRONG, UNKNOWN = 0, 1, 2
 EPSILON = 1e-4  # the chapter's
@@ -35,7 +35,7 @@ _OPERATIONS, _BYTES = 4e9, 3e9  # a second
 _MOST_EXAMPLES, _BIG, _FEW_EXAMPLES = 32, 1_000_000, 4
 
 
-def judge(
+def judge_differences(
     analytic: np.ndarray,
     start: float,
     epsilons: np.ndarray,
@@ -136,7 +136,7 @@ class Differences:
     @classmethod
     def _traced(cls, subject: Subject, parameters: Any, batch: Any, key: Any, wide: bool) -> "Differences":
         program = trace(subject.value, parameters, batch, key)
-        places, result = read(program, parameters)
+        places, result = read_sites(program, parameters)
         unit, coarse, line = _coarseness(places, reaching(places, result))
         flat, unravel = ravel_pytree(parameters)
         others = as_arrays((batch, key))

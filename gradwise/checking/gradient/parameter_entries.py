@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...specs.paths import named_leaves
-from .finite_differences import RIGHT, UNKNOWN, WRONG, Differences, judge
+from .finite_differences import RIGHT, UNKNOWN, WRONG, Differences, judge_differences
 from .intermediate_values import common
 
 _ALL = 64  # a leaf of so many entries is looked at whole
@@ -130,7 +130,7 @@ def measure_leaves(differences: Differences, elements: int, generator: np.random
     state = np.where(error <= differences.tolerance, RIGHT, UNKNOWN)
     if len(again):
         ups, downs, steps = differences.both(plan.entries[again], differences.ladder)
-        numeric[again], error[again], state[again] = judge(
+        numeric[again], error[again], state[again] = judge_differences(
             *(analytic[again], differences.start, steps, ups, downs),
             *(differences.unit, floor[again], differences.tolerance),
         )

@@ -39,7 +39,7 @@ class Seen:
     flat: bool = False  # every gradient is exactly 0, though the loss is not
 
 
-def told(site: Site) -> str:
+def describe_site(site: Site) -> str:
     """`layers.0, log, model.py:12 in loss`: layer, primitive and line of a site."""
     return ", ".join(filter(None, (site.layer, site.title, site.line)))
 
@@ -79,12 +79,12 @@ def _first_broken(program: Program, arguments: Sequence[Any], loss: float) -> st
     fine, kept = jax.device_get(quickly(summary)(program.zeros(site.number for site in floats)))
     if not math.isfinite(loss):  # an infinity may be meant (a mask), so what is no number comes first
         first = [site for kind in (0, 1) for site in floats if kept[site.number][kind]]
-        return told(first[0]) if first else ""
+        return describe_site(first[0]) if first else ""
     bad = [site for site in floats if not fine[site.number]]
     if not bad:
         return ""
     readers = [site for site in program.sites if bad[-1].number in site.reads and site.is_float]
-    return told(readers[0] if readers else bad[-1])
+    return describe_site(readers[0] if readers else bad[-1])
 
 
 def evaluate_twice(subject: Subject, key: Any) -> Seen:

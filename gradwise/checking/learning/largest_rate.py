@@ -33,7 +33,7 @@ from ...specs.paths import check_path, get, knobs, replace
 from ...specs.recipe import Recipe
 from ...training.interval import advance
 from ...training.state import Problem, State, init
-from ...training.update import gather, step
+from ...training.update import gather_batch, step
 
 FACTOR = 1.2  # room for the noise of batches and dropout at rates so small that nothing moves
 STEP = 3.0
@@ -120,7 +120,7 @@ def _first_loss(problem: Problem, state: State, updates: int) -> Float[Array, ""
     rows, present, _ = problem.recipe.batches.indices(numbers, len(problem.train), key=problem.key)
 
     def body(inputs: tuple[Array, Array]) -> tuple[Array, Array]:
-        batch = gather(problem, *inputs)
+        batch = gather_batch(problem, *inputs)
         _, terms = step(problem, state, batch)  # only the loss is used: the compiler leaves the update out
         losses = terms.get("loss", jnp.broadcast_to(terms["total"], batch.present.shape))
         return jnp.sum(losses * batch.weights), jnp.sum(batch.weights)

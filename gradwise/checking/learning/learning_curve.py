@@ -28,7 +28,7 @@ from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from ...training.state import Problem, State, asks
 from ...training.update import step
-from ..recipe_subject import prepare
+from ..recipe_subject import prepare_recipe
 from ..rehearsal import trainer
 from ..subject import Subject, count_of, inputs_of, take, targets_of
 from .power_law import extrapolate, power_law
@@ -161,7 +161,7 @@ def recipe_growth(
     """
     if asks(recipe.optimiser):
         raise RequestError(f"{type(recipe.optimiser).__name__} looks beyond a batch: use `measure_growth` with `fit`.")
-    prepared = prepare(recipe, dataset, key=key)
+    prepared = prepare_recipe(recipe, dataset, key=key)
     problem, state = prepared.problem, prepared.state
     count = len(problem.train)
     mixed = keys.generator(keys.named(key, "growth")).permutation(count)  # the first n must be like the rest

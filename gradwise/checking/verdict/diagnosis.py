@@ -21,7 +21,7 @@ from ...records.study import Study
 from ...specs.paths import knobs
 from ..codes import found
 from .remedies import Present
-from .verdict import Judgement, Numbers, judge, shown
+from .verdict import Judgement, RunNumbers, judge_run, show_error
 
 _QUARTERS = 4  # the least number of intervals in which a trend can be seen
 _FALLING = 0.05  # of the loss, from one quarter of the run to the next
@@ -177,14 +177,14 @@ def _turned(present: Present, factor: float, what: str, level: str = "") -> list
     return [found(code, what, where=present.rate_path, next=next_, level=level, rate=present.rate, factor=factor)]
 
 
-def _of_rate(record: Fit, course: Course, numbers: Numbers) -> list[Finding]:
-    present, share = numbers.present, judge(numbers).evidence["share_in_training"]
+def _of_rate(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
+    present, share = numbers.present, judge_run(numbers).evidence["share_in_training"]
     if record.outcome.failed:
         what = f"the loss was no longer a number at age {record.outcome.age_examples:,} examples: the run diverged."
         return _turned(present, 1 / 3, what)
     if not (share > _HIGH and math.isfinite(numbers.chance)):
         return []
-    error, left = shown(numbers.train, record.metric), 100 * course.train_left
+    error, left = show_error(numbers.train, record.metric), 100 * course.train_left
     if course.rising or course.noisy:
         seen = "rose again after its least value" if course.rising else "jumped up and down to the end"
         return _turned(
@@ -201,12 +201,12 @@ def _of_rate(record: Fit, course: Course, numbers: Numbers) -> list[Finding]:
     return _turned(present, 10.0 if left > 50 else 3.0, f"{what}, and the training error at {error}.")
 
 
-def numbers_of(record: Fit, course: Course) -> Numbers:
+def numbers_of(record: Fit, course: Course) -> RunNumbers:
     """A record as the verdict wants it."""
     metrics, rows = record.metrics, record.data.get("rows", {})
     values = {part: metrics.get(part, {}).get(record.metric, math.nan) for part in ("train", "valid", "test")}
     rated = values["test"] if math.isfinite(values["test"]) else values["valid"]
-    numbers = Numbers(
+    numbers = RunNumbers(
         train=values["train"],
         valid=values["valid"],
         test=rated,  # without a test part the validation part stands in
@@ -227,7 +227,7 @@ def numbers_of(record: Fit, course: Course) -> Numbers:
     return dataclasses.replace(numbers, rate_factor=rates[0].evidence["factor"]) if rates else numbers
 
 
-def _of_patience(record: Fit, course: Course, numbers: Numbers) -> list[Finding]:
+def _of_patience(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
     command = numbers.present.command
     if record.outcome.name != "patience" or type(record.recipe.stopping).__name__ == "Off":
         return []
@@ -254,7 +254,7 @@ def _of_patience(record: Fit, course: Course, numbers: Numbers) -> list[Finding]
     ]
 
 
-def _of_data(record: Fit, numbers: Numbers) -> list[Finding]:
+def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
     told: list[Finding] = []
     command = numbers.present.command
     constant = [one["name"] for one in record.data.get("columns", ()) if one.get("constant")]
@@ -290,7 +290,7 @@ def _of_data(record: Fit, numbers: Numbers) -> list[Finding]:
     return told
 
 
-def _of_test(record: Fit, numbers: Numbers) -> list[Finding]:
+def _of_test(record: Fit, numbers: RunNumbers) -> list[Finding]:
     low, high = record.test_interval
     square = record.metric == "rmse"
     ends = [value * value if square else value for value in (low, high, numbers.chance)]
@@ -299,7 +299,7 @@ def _of_test(record: Fit, numbers: Numbers) -> list[Finding]:
     count = record.data.get("rows", {}).get("test", 0)
     what = (
         f"the test part has {count} examples: the {record.metric} is only known to lie between "
-        f"{shown(low, record.metric)} and {shown(high, record.metric)}."
+        f"{show_error(low, record.metric)} and {show_error(high, record.metric)}."
     )
     return [found("GW804", what, next=numbers.present.estimate, low=low, high=high, count=count)]
 
@@ -311,7 +311,7 @@ def diagnose(record: Fit) -> tuple[Judgement, tuple[Finding, ...]]:
     known = {one.code for one in record.findings if one.code}
     told = [*_of_rate(record, course, numbers), *_of_patience(record, course, numbers), *_of_data(record, numbers)]
     told = [one for one in told if one.code not in known]
-    judged = judge(numbers, (*record.findings, *told))
+    judged = judge_run(numbers, (*record.findings, *told))
     if judged.kind != "unsure":
         told += _of_test(record, numbers)
     return judged, (*told, *(one for one in judged.findings if one.code not in known))
@@ -342,7 +342,7 @@ def diagnose_study(study: Study) -> tuple[Finding, ...]:
         why = "though they learned the training set" if code == "GW210" else "and most did not learn the training set"
         what = (
             f"none of {len(ok)} trials is better than a constant prediction, "
-            f"{shown(study.shown(study.chance), study.metric)}, {why}."
+            f"{show_error(study.shown(study.chance), study.metric)}, {why}."
         )
         told.append(found(code, what, next=f"gradwise check {data}", best=min(trial.score for trial in ok)))
     return tuple(one for one in told if one.code not in known)

@@ -62,7 +62,7 @@ class Probes:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class RunNumbers:
     """What is known of a finished run. Errors are in the metric's own unit; what is not known is not-a-number.
 
     `chance` is the error of a constant prediction, `target` the one that is wanted or the best known. `gain_at_twice`
@@ -117,7 +117,7 @@ class _Parts:
     chance: bool  # whether the scale is known: else everything is relative to the test error
 
 
-def shown(value: float, metric: str) -> str:
+def show_error(value: float, metric: str) -> str:
     """An error as people read it."""
     return f"{100 * value:.1f} %" if metric in RATES else f"{value:.4g}"
 
@@ -139,7 +139,7 @@ def _interval(value: float, count: int, metric: str, like: tuple[float, float, i
     return max(0.0, value - half), value + half
 
 
-def _parts_of(numbers: Numbers) -> _Parts:
+def _parts_of(numbers: RunNumbers) -> _Parts:
     metric = numbers.metric
     train, test, floor = (_scaled(value, metric) for value in (numbers.train, numbers.test, numbers.target))
     chance = _scaled(numbers.chance, metric)
@@ -167,7 +167,7 @@ def _parts_of(numbers: Numbers) -> _Parts:
     )
 
 
-def _unsaid_below(numbers: Numbers, parts: _Parts) -> bool:
+def _unsaid_below(numbers: RunNumbers, parts: _Parts) -> bool:
     """Whether the training error is nil while the layers below the top tell no more than what goes into them."""
     probes = numbers.probes
     if probes is None or len(probes.errors) < 3 or parts.train > PERFECT or not probes.count:
@@ -181,7 +181,7 @@ def _unsaid_below(numbers: Numbers, parts: _Parts) -> bool:
     return told_apart and lower > best - noise
 
 
-def _kind(numbers: Numbers, parts: _Parts, errors: int) -> str:
+def _kind(numbers: RunNumbers, parts: _Parts, errors: int) -> str:
     if errors or numbers.diverged or not (math.isfinite(parts.train) and math.isfinite(parts.test)):
         return "broken"
     targeted = math.isfinite(numbers.target)
@@ -212,14 +212,14 @@ def _first_of(found: Sequence[Finding], word: str) -> str:
     return f"{several}{f' at {first.where}' if first.where else ''}: {first.what}"
 
 
-def _sentence(kind: str, numbers: Numbers, parts: _Parts, errors: Sequence[Finding]) -> str:
+def _sentence(kind: str, numbers: RunNumbers, parts: _Parts, errors: Sequence[Finding]) -> str:
     metric = numbers.metric
-    train, test = shown(numbers.train, metric), shown(numbers.test, metric)
+    train, test = show_error(numbers.train, metric), show_error(numbers.test, metric)
     low, high = numbers.test_interval
     if not math.isfinite(low) and metric in RATES and numbers.test_count:
         low, high = wilson(numbers.test * numbers.test_count, numbers.test_count)
-    between = f" ({shown(low, metric)} to {shown(high, metric)})" if math.isfinite(low) else ""
-    level = f", a constant prediction {shown(numbers.chance, metric)}" if math.isfinite(numbers.chance) else ""
+    between = f" ({show_error(low, metric)} to {show_error(high, metric)})" if math.isfinite(low) else ""
+    level = f", a constant prediction {show_error(numbers.chance, metric)}" if math.isfinite(numbers.chance) else ""
     both = f"the training {'error' if metric not in HIGHER_IS_BETTER else metric} is {train}, on test {test}{between}"
     if kind == "broken":
         why = "the run diverged." if numbers.diverged else "no error is a number."
@@ -245,7 +245,7 @@ def _sentence(kind: str, numbers: Numbers, parts: _Parts, errors: Sequence[Findi
 
 
 def _findings(
-    kind: str, sentence: str, numbers: Numbers, parts: _Parts, remedies: Sequence[str]
+    kind: str, sentence: str, numbers: RunNumbers, parts: _Parts, remedies: Sequence[str]
 ) -> tuple[Finding, ...]:
     if kind not in _CODE:
         return ()
@@ -265,7 +265,7 @@ def _findings(
     return tuple(given)
 
 
-def judge(numbers: Numbers, findings: Sequence[Finding] = ()) -> Judgement:
+def judge_run(numbers: RunNumbers, findings: Sequence[Finding] = ()) -> Judgement:
     """The verdict on a finished run. Errors among the findings come before any other reading."""
     errors = [one for one in findings if one.level == "error"]
     parts = _parts_of(numbers)

@@ -22,7 +22,7 @@ from ...runtime import keys
 from ...tracing.program import Program, Site, trace
 from ..codes import found
 from ..padding_masks import used_rows
-from ..probes import attempt, bits_of, change_of, few_rows, points, prime_rows, scale_of, tolerance
+from ..probes import attempt, bits_of, change_of, few_rows, magnitude_of, points, prime_rows, tolerance
 from ..subject import Subject, in_64_bits, inputs_of, targets_of, with_inputs, with_targets
 
 _ELEMENTWISE = ("sub", "add", "add_any", "mul", "div", "max", "min", "pow", "atan2", "eq", "ne", "select_n")
@@ -88,7 +88,7 @@ def _mixing_site(program: Program, kept: dict[int, np.ndarray], count: int, row:
     for number, values in kept.items():
         site = program.sites[number]
         change = change_of(values[0], values[1])
-        limit = 10 * tolerance(bits) * max(scale_of(values[0]), 1e-12)
+        limit = 10 * tolerance(bits) * max(magnitude_of(values[0]), 1e-12)
         if count not in site.shape:
             if change.max(initial=0.0) > limit:
                 moved.add(number)
@@ -132,7 +132,7 @@ def leak_of(function: Any, subject: Subject, inputs: Any, bits: int) -> Leak | N
     values = attempt(lambda p, xs: jax.lax.map(lambda x: function(p, x), xs), subject.parameters, variants, bits=bits)
     if not hasattr(values, "shape") or values.ndim < 2 or values.shape[1] != count:
         return None
-    scale = max(scale_of(values[0]), 1e-12)
+    scale = max(magnitude_of(values[0]), 1e-12)
     sizes = []
     for (row, _), after in zip(exchanges, values[1:], strict=True):
         change = change_of(values[0], after)[np.arange(count) != row]
@@ -199,7 +199,7 @@ def _pairs(subject: Subject, bits: int, key: Key[Array, ""]) -> tuple[np.ndarray
         return None
     table = values[:-1].reshape(asked + 1, asked + 1)
     together = np.abs(table[1:, 1:] - table[1:, :1] - table[:1, 1:] + table[0, 0])
-    scale = max(scale_of(values), 1e-12)
+    scale = max(magnitude_of(values), 1e-12)
     rolled = float(abs(values[-1] - table[0, 0])) / max(float(together.max()), 1e-300)
     return together / scale, rolled, asked == count
 

@@ -22,7 +22,7 @@ from ...specs.paths import Buffer, named_leaves
 from ...tracing.program import Program, trace
 from ..codes import found
 from ..padding_masks import Mark, mark_of, other_mark, padded
-from ..probes import attempt, bits_of, change_of, few_rows, scale_of, tolerance
+from ..probes import attempt, bits_of, change_of, few_rows, magnitude_of, tolerance
 from ..subject import Subject, inputs_of, is_nnx, targets_of, with_inputs, with_targets
 
 _STATISTICS = ("mean", "var", "moment", "running", "statistic", "batch_stat")
@@ -174,7 +174,7 @@ def measure_poison(subject: Subject, *, key: Key[Array, ""]) -> PoisonMeasured:
     base, sound, shown = answer["base"]
 
     def moved(name: str) -> float | None:
-        return float(change_of(base, answer[name][0])) / max(scale_of(base), 1e-12) if name in answer else None
+        return float(change_of(base, answer[name][0])) / max(magnitude_of(base), 1e-12) if name in answer else None
 
     def poisoned(name: str) -> bool | None:
         return None if name not in answer or not sound else not (np.isfinite(answer[name][0]) and answer[name][1])
@@ -182,7 +182,7 @@ def measure_poison(subject: Subject, *, key: Key[Array, ""]) -> PoisonMeasured:
     spread = None
     rows = mark.used if mark.used.ndim == 1 else mark.used.all(axis=1)
     if hasattr(shown, "shape") and "inputs" in answer and np.shape(shown)[:1] == rows.shape and rows.any():
-        spread = float(change_of(shown, answer["inputs"][2])[rows].max()) / max(scale_of(shown), 1e-12)
+        spread = float(change_of(shown, answer["inputs"][2])[rows].max()) / max(magnitude_of(shown), 1e-12)
     return replace(
         blank,
         mark=mark.path,

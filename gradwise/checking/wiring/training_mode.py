@@ -30,9 +30,9 @@ from ..probes import (
     dropouts,
     few_rows,
     has_switches,
+    in_evaluation_mode,
+    magnitude_of,
     prime_rows,
-    quiet,
-    scale_of,
     tolerance,
 )
 from ..subject import Subject, in_64_bits, inputs_of, is_nnx
@@ -98,7 +98,7 @@ def _proportional(one: np.ndarray, other: np.ndarray) -> float | None:
     """The factor between two arrays, where there is one."""
     square = float(np.sum(other * other))
     factor = float(np.sum(one * other)) / square if square > 0 else 0.0
-    return factor if factor and scale_of(one - factor * other) <= 1e-6 * scale_of(one) else None
+    return factor if factor and magnitude_of(one - factor * other) <= 1e-6 * magnitude_of(one) else None
 
 
 def linked(judged: np.ndarray, reference: np.ndarray) -> bool:
@@ -112,7 +112,7 @@ def linked(judged: np.ndarray, reference: np.ndarray) -> bool:
             return True
     order = np.argsort(b, axis=0)
     sorted_by = np.diff(np.take_along_axis(a, order, 0), axis=0)
-    gaps = np.diff(np.take_along_axis(b, order, 0), axis=0) > 1e-9 * max(scale_of(b), 1e-12)
+    gaps = np.diff(np.take_along_axis(b, order, 0), axis=0) > 1e-9 * max(magnitude_of(b), 1e-12)
     monotone = np.all((sorted_by > 0) | ~gaps, axis=0) | np.all((sorted_by < 0) | ~gaps, axis=0)
     return bool(np.all(monotone) and gaps.any())
 
@@ -130,7 +130,7 @@ def _reference(subject: Subject) -> Any:
     if subject.outputs is None:
         return None
     outputs = subject.outputs
-    return lambda parameters, inputs, key: outputs(quiet(subject, parameters), inputs, key)
+    return lambda parameters, inputs, key: outputs(in_evaluation_mode(subject, parameters), inputs, key)
 
 
 def _ask(subject: Subject, program: Program, draws: list[int], bits: int, key: Key[Array, ""]) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _ask(subject: Subject, program: Program, draws: list[int], bits: int, key: K
         if subject.outputs is not None and (draws or reference):
             answer |= {name: subject.outputs(parameters, given, k) for name, k in (("noisy", one), ("noisier", two))}
         if switches:
-            answer["switched"] = subject.evaluated(quiet(subject, parameters), given)
+            answer["switched"] = subject.evaluated(in_evaluation_mode(subject, parameters), given)
         if reference is not None:
             answer["reference"] = reference(parameters, given, one)
             answer["reference again"] = reference(parameters, given, two)
@@ -171,8 +171,8 @@ def _compared(answer: dict[str, Any], count: int, limit: float) -> dict[str, Any
     floating = all(np.issubdtype(np.asarray(value).dtype, np.floating) for value in (judged, reference))
     if shapes[0] != shapes[1] or not floating or shapes[0][:1] != (count,):
         return {}
-    size = max(scale_of(reference), 1e-12)
-    if scale_of(change_of(reference, answer["reference again"])) > limit * size:
+    size = max(magnitude_of(reference), 1e-12)
+    if magnitude_of(change_of(reference, answer["reference again"])) > limit * size:
         return {}  # noise that cannot be switched off: there is nothing to compare with
     leak = change_of(reference, answer["reference leak"])[1:].max(initial=0.0) / size
     change = float(change_of(reference, judged).max()) / size
@@ -188,7 +188,7 @@ def _compared(answer: dict[str, Any], count: int, limit: float) -> dict[str, Any
 def _between(answer: dict[str, Any], one: str, other: str) -> float | None:
     if one not in answer or other not in answer or not hasattr(answer[one], "shape"):
         return None
-    return float(change_of(answer[one], answer[other]).max(initial=0.0)) / max(scale_of(answer[one]), 1e-12)
+    return float(change_of(answer[one], answer[other]).max(initial=0.0)) / max(magnitude_of(answer[one]), 1e-12)
 
 
 def _evaluation(subject: Subject, bits: int, key: Key[Array, ""]) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def measure_modes(subject: Subject, *, key: Key[Array, ""], bits: int | None = N
             lambda p, b: jax.lax.map(lambda k: few.value(p, b, k), noises), few.parameters, few.batch, bits=bits
         )
         if values is not None:
-            said["noise"] = float(change_of(values, values[:1]).max()) / max(scale_of(values), 1e-12)
+            said["noise"] = float(change_of(values, values[:1]).max()) / max(magnitude_of(values), 1e-12)
         said["off"] = has_switches(subject) and not any(leaf is False for leaf in jax.tree.leaves(model))
     return ModesMeasured(bits=bits, dropout=layers, place=subject.place, **said)
 

@@ -19,7 +19,7 @@ from ...runtime import keys
 from ...specs.contracts import Batch
 from ...specs.paths import named_leaves
 from ..padding_masks import mark_of, used_rows
-from ..probes import attempt, few_rows, points, quiet
+from ..probes import attempt, few_rows, in_evaluation_mode, points
 from ..subject import Subject, inputs_of, targets_of
 
 _ROWS = 16
@@ -65,7 +65,7 @@ def unread(subject: Subject, *, bits: int, key: Key[Array, ""]) -> tuple[Unread,
         leaves, structure = jax.tree.flatten(batch)
 
         def one(parameters: Any) -> Array:
-            at = quiet(few, parameters)
+            at = in_evaluation_mode(few, parameters)
             values = [few.value(at, batch, noise)]
             for place in asked:
                 exchanged = [jnp.roll(leaf, 1, axis=0) if i == place else leaf for i, leaf in enumerate(leaves)]

@@ -21,7 +21,7 @@ from ...records.finding import Finding
 from ...runtime import keys
 from ..codes import found
 from ..padding_masks import used_rows
-from ..probes import attempt, bits_of, change_of, few_rows, points, quiet, scale_of, tolerance
+from ..probes import attempt, bits_of, change_of, few_rows, in_evaluation_mode, magnitude_of, points, tolerance
 from ..rehearsal import Rehearsal
 from ..subject import Subject, inputs_of, take, with_inputs
 from .example_mixing import MixingMeasured, find_mixing, measure_mixing
@@ -36,7 +36,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Still:
+class UnmovedParameter:
     """A parameter that a rehearsal left where it was: the sizes of its gradient and of its updates."""
 
     name: str
@@ -54,7 +54,7 @@ class WiringMeasured:
 
     bits: int = 64
     unused: tuple[str, ...] = ()
-    still: tuple[Still, ...] = ()
+    still: tuple[UnmovedParameter, ...] = ()
     trained: int = 0  # parameters whose change in the rehearsal counts; 0 where no optimiser was given
     columns_asked: int = 0
     columns_unused: tuple[int, ...] = ()
@@ -119,7 +119,7 @@ def _unused(subject: Subject, bits: int, key: Key[Array, ""]) -> tuple[str, ...]
     return tuple(subject.names[c] for c, moved in zip(candidates, change, strict=True) if moved.max() == 0)
 
 
-def _still(subject: Subject, rehearsal: Rehearsal | None) -> tuple[tuple[Still, ...], int]:
+def _still(subject: Subject, rehearsal: Rehearsal | None) -> tuple[tuple[UnmovedParameter, ...], int]:
     """The parameters that have a gradient and did not move."""
     if rehearsal is None or rehearsal.stand_in:
         return (), 0
@@ -130,7 +130,9 @@ def _still(subject: Subject, rehearsal: Rehearsal | None) -> tuple[tuple[Still, 
             continue
         trained += 1
         if rehearsal.moved[place] == 0:
-            found_still.append(Still(name, gradient, float(np.max(rehearsal.updates[:, place], initial=0.0))))
+            found_still.append(
+                UnmovedParameter(name, gradient, float(np.max(rehearsal.updates[:, place], initial=0.0)))
+            )
     return tuple(found_still), trained
 
 
@@ -138,7 +140,7 @@ def _forward(subject: Subject, key: Key[Array, ""]) -> Any:
     """The network without noise, as far as it can be had."""
     outputs, evaluated = subject.outputs, subject.evaluated
     if outputs is not None:
-        return lambda parameters, inputs: outputs(quiet(subject, parameters), inputs, key)
+        return lambda parameters, inputs: outputs(in_evaluation_mode(subject, parameters), inputs, key)
     if evaluated is not None or inputs_of(subject.batch) is None:
         return evaluated
     # A model that wants more than its inputs: the loss itself must tell whether they matter.
@@ -209,7 +211,7 @@ def _sized(subject: Subject, bits: int, key: Key[Array, ""]) -> tuple[tuple[floa
     first, *others = jr.split(key, 4)
 
     def question(parameters: Any, batches: Any) -> Any:
-        at = quiet(subject, parameters)
+        at = in_evaluation_mode(subject, parameters)
         again = jax.lax.map(lambda noise: subject.value(at, batches[0], noise), jnp.stack(others))
         return jnp.stack([subject.value(at, batch, first) for batch in batches]), again
 
@@ -319,7 +321,7 @@ def _summed(m: WiringMeasured) -> Finding | None:
     if len(m.sized) < 3:
         return None
     first, second = np.diff(m.sized)
-    scale = max(scale_of(np.asarray(m.sized)), 1e-12)
+    scale = max(magnitude_of(np.asarray(m.sized)), 1e-12)
     if abs(first) <= max(20 * m.sized_noise, 10 * tolerance(m.bits) * scale) or first * second <= 0:
         return None
     power = float(np.log2(second / first))

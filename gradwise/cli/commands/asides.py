@@ -23,12 +23,12 @@ from ...runtime import keys, machine
 from ...runtime.errors import RequestError
 from ...searching.comparison.challenge import challenge, compare
 from ...searching.comparison.seeds import Reading, seed_distribution
-from ...searching.running.evaluation_data import Ground
-from ...searching.running.executor_choice import hire
+from ...searching.running.evaluation_data import EvaluationData
+from ...searching.running.executor_choice import choose_executor
 from ...searching.search import folds_of
 from ...searching.selection.study_findings import describe_ground
 from ...searching.storage.backend import is_url
-from ...searching.storage.merge import merge
+from ...searching.storage.merge import merge_studies
 from ...searching.storage.study_file import parse_prior, write_study_file
 from ...searching.storage.study_store import Store
 from ...specs.adapters import as_criterion
@@ -39,14 +39,14 @@ from .. import run_folder as folders
 from ..options.assignments import locate, value_of_word
 from ..options.search_options import DEFAULT_BUDGET, STUDY_FILE, Asked, read_request
 from ..terminal.output import Progress
-from .search import begin, publish, tell, work_on, workplace
-from .search_request import Prepared, prepare
+from .search import announce_study, begin, publish_study, work_on, workplace
+from .search_request import PreparedSearch, prepare_search
 
 _TRIALS_EACH = 16
 _Answer = tuple[tuple[Trial, ...], dict[str, Any]]
 
 
-def _values(prepared: Prepared, words: str, source: str) -> tuple[str, tuple[Any, ...]]:
+def _values(prepared: PreparedSearch, words: str, source: str) -> tuple[str, tuple[Any, ...]]:
     """`path=v1,v2` as the full path and its values; a value of several numbers stands in brackets: [64, 64]."""
     path, equals, listed = words.partition("=")
     if not equals or not path.strip() or not listed.strip():
@@ -65,8 +65,8 @@ def _values(prepared: Prepared, words: str, source: str) -> tuple[str, tuple[Any
 class _Place:
     """Where the question is asked: the ground, who trains, and when to stop."""
 
-    prepared: Prepared
-    ground: Ground
+    prepared: PreparedSearch
+    ground: EvaluationData
     executor: Any
     stop: Callable[[], bool]
 
@@ -99,7 +99,7 @@ def _ask(place: _Place) -> _Answer:
     return found.trials, found.plain()
 
 
-def _space(prepared: Prepared) -> Space:
+def _space(prepared: PreparedSearch) -> Space:
     """The space as the report shows it: the knob in question, or the whole space that was searched for each value."""
     options, recipe = prepared.options, prepared.space.recipe
     if options.challenge:
@@ -130,7 +130,7 @@ def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Stud
         seed=prepared.options.seed,
         seconds=seconds,
         version=__version__,
-        machine=machine.describe(),
+        machine=machine.describe_machine(),
         outcome=outcome,
         unit=reading.unit,
         chance=ground.chance(reading.kind),
@@ -139,10 +139,10 @@ def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Stud
 
 
 @contextlib.contextmanager
-def _place(prepared: Prepared) -> Iterator[tuple[_Place, Any]]:
+def _place(prepared: PreparedSearch) -> Iterator[tuple[_Place, Any]]:
     options = prepared.options
     machine.use_compilation_cache()
-    ground = Ground.of(
+    ground = EvaluationData.of(
         prepared.dataset,
         prepared.space.recipe.split,
         metric=prepared.metric,
@@ -153,7 +153,7 @@ def _place(prepared: Prepared) -> Iterator[tuple[_Place, Any]]:
     )
     # Without a word about time there is no limit: the question itself says how many trials it takes.
     limited = options.budget.seconds is not None and options.budget != DEFAULT_BUDGET
-    with hire(options.on, ground, prepared.space) as executor, listening() as asked:
+    with choose_executor(options.on, ground, prepared.space) as executor, listening() as asked:
         end = time.monotonic() + (options.budget.seconds or 0.0)
         yield _Place(prepared, ground, executor, lambda: asked.is_set() or (limited and time.monotonic() >= end)), asked
 
@@ -161,7 +161,7 @@ def _place(prepared: Prepared) -> Iterator[tuple[_Place, Any]]:
 def _question(asked: Asked, folder: Path, progress: Progress) -> Study:
     options = asked.options
     progress.phase(f"reading {options.data}")
-    prepared = prepare(dataclasses.replace(asked, options=dataclasses.replace(options, nested=False)))
+    prepared = prepare_search(dataclasses.replace(asked, options=dataclasses.replace(options, nested=False)))
     _space(prepared)  # refuses a path or value that is none
     begin(options.on)
     with workplace(folder, options) as work:
@@ -173,7 +173,7 @@ def _question(asked: Asked, folder: Path, progress: Progress) -> Study:
             )
             answer = _ask(place)
             study = _study(place, answer, time.monotonic() - begun, "interrupted" if event.is_set() else "finished")
-        publish(study, folder, work, options, progress)
+        publish_study(study, folder, work, options, progress)
     return study
 
 
@@ -196,7 +196,7 @@ def _join(sources: tuple[str, ...], folder: Path) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(Store.open(_store_of(source), write=False)) for source in sources]
         folder.mkdir(parents=True)
-        with merge(stores, folder / folders.JOURNAL) as both:
+        with merge_studies(stores, folder / folders.JOURNAL) as both:
             settings = dict(both.about.settings)
     first = Path(sources[0]) / "contenders"
     if first.is_dir():  # the others' networks learned from other splits: some of these test examples
@@ -212,8 +212,8 @@ def _count(journal: Path) -> int:
 def _merge(asked: Asked) -> int:
     """Joins studies, then concludes the joined one: finalists of all of them, a committee, a report."""
     options = asked.options
-    folder = folders.choose(options.out, "merged")
-    folders.check(folder, resume=False, overwrite=False)
+    folder = folders.choose_folder(options.out, "merged")
+    folders.check_folder(folder, resume=False, overwrite=False)
     for source in asked.sources:
         _store_of(source)
     try:
@@ -230,10 +230,10 @@ def _merge(asked: Asked) -> int:
     with Progress(not options.quiet) as progress:
         again = read_request({**given, "out": str(folder), "resume": True, "nested": False}, None, [], [])
         progress.phase(f"reading {again.options.data}")
-        prepared = prepare(again)
+        prepared = prepare_search(again)
         plan = dataclasses.replace(prepared.plan, refine=False, borders=False)
         study = work_on(dataclasses.replace(prepared, plan=plan), folder, progress)
-    return tell(study, folder, again.options)
+    return announce_study(study, folder, again.options)
 
 
 def run_aside(asked: Asked) -> int:
@@ -243,8 +243,8 @@ def run_aside(asked: Asked) -> int:
         return _merge(asked)
     if options.store:
         raise RequestError(f"--store and --{options.aside} exclude each other: it is written when it ends.")
-    folder = folders.choose(options.out, options.name_of_data)
-    folders.check(folder, resume=False, overwrite=options.overwrite)
+    folder = folders.choose_folder(options.out, options.name_of_data)
+    folders.check_folder(folder, resume=False, overwrite=options.overwrite)
     with Progress(not options.quiet) as progress:
         study = _question(asked, folder, progress)
-    return tell(study, folder, options, needs_model=True)
+    return announce_study(study, folder, options, needs_model=True)

@@ -31,7 +31,7 @@ from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from .. import run_folder as folders
 from ..options.assignments import parse_assignment
-from ..options.fit_options import DataOptions, FitOptions, chosen_of, dashed, option, texts
+from ..options.fit_options import DataOptions, FitOptions, chosen_of, dashed, declare, texts
 from ..terminal.output import Progress, console, grid, show_findings
 from .fit import read_data, start_device
 
@@ -56,7 +56,7 @@ class CheckOptions(FitOptions):
         "file.py:function or package.module:function, or the folder of a finished run."
     )
 
-    only: tuple[str, ...] = option((), _names)
+    only: tuple[str, ...] = declare((), _names)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -110,9 +110,9 @@ def _load(text: str) -> Callable[..., Any]:
     except RequestError:
         raise
     except Exception as problem:
-        from ...checking.subject import told
+        from ...checking.subject import describe_user_error
 
-        raise RequestError(f"{text} could not be imported: {told(problem)}") from problem
+        raise RequestError(f"{text} could not be imported: {describe_user_error(problem)}") from problem
     function = getattr(module, attribute, None)
     if not callable(function):
         callables = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
@@ -134,7 +134,7 @@ def _needed(function: Callable[..., Any]) -> list[str]:
 
 def _made(text: str) -> dict[str, Any]:
     """The problem that the user's function makes, as the arguments of `check`."""
-    from ...checking.subject import Subject, told
+    from ...checking.subject import Subject, describe_user_error
 
     function = _load(text)
     needed = _needed(function)
@@ -146,7 +146,7 @@ def _made(text: str) -> dict[str, Any]:
     try:
         made = function()
     except Exception as problem:
-        raise RequestError(f"{text} failed: {told(problem)}") from problem
+        raise RequestError(f"{text} failed: {describe_user_error(problem)}") from problem
     if isinstance(made, Mapping):
         return dict(made)
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Recipe) and isinstance(made[1], Dataset):
@@ -313,8 +313,8 @@ def _written(options: CheckOptions, sets: list[str], folder: Path) -> tuple[Chec
 def run_check(given: dict[str, Any], sets: list[str]) -> int:
     """The command; returns its exit code."""
     options = CheckOptions(**chosen_of(CheckOptions, given))
-    folder = folders.choose(options.out, _name(options))
-    folders.check(folder, resume=options.resume, overwrite=options.overwrite)
+    folder = folders.choose_folder(options.out, _name(options))
+    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
     if _is_run(str(folder)):
         raise RequestError(f"--out {folder} holds a run, which a check would write over. Choose another.")
     try:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from ... import defaults
-from ...data.reading.read import Request, read
+from ...data.reading.read import ReadRequest, read
 from ...data.splits import Fold, GroupHoldOut, TimeHoldOut
 from ...evaluation.metrics import check_metric
 from ...optimisers.wrappers.watched import Watched
@@ -28,11 +28,11 @@ from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from ...training.cross_validation import cross_validate
 from ...training.fit import fit
-from ...training.loop import Conduct
+from ...training.loop import RunOptions
 from ...training.predictor import load_predictor, save_predictor
 from .. import run_folder as folders
 from ..options.assignments import Assignment, Resolved, flatten, parse_assignment, resolve
-from ..options.fit_options import DataOptions, FitOptions, merge, read_config
+from ..options.fit_options import DataOptions, FitOptions, merge_options, read_config
 from ..terminal.output import Progress, one_line, say, show_plan, show_result
 from .fit_plan import check_network, expected_sizes, make_plan
 from .pretraining import (
@@ -52,7 +52,7 @@ def _read_options(given: dict[str, Any], config: str | None, sets: list[str]) ->
     """The options and the assignments to knobs; those of the command line come last, so that they win."""
     table, tables = read_config(config) if config else ({}, {})
     assignments = [*flatten(tables, str(config)), *(parse_assignment(text) for text in sets)]
-    return merge(given, table, str(config)), assignments
+    return merge_options(given, table, str(config)), assignments
 
 
 def _recommended(options: DataOptions, kind: str, unit: bool, parts: dict[str, Any]) -> Recipe:
@@ -114,9 +114,9 @@ def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Datas
     return dataset, resolved
 
 
-def data_request(options: DataOptions) -> Request:
+def data_request(options: DataOptions) -> ReadRequest:
     """How the data are to be read."""
-    return Request(
+    return ReadRequest(
         targets=options.target,
         drop=options.drop,
         kinds=options.kind,
@@ -165,7 +165,7 @@ def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path
     """The network of the hold-out split, trained in the folder for checkpoints."""
     recipe = resolved.recipe
     percent = getattr(getattr(recipe.criterion, "loss", None), "score_by", "") == "error"
-    conduct = Conduct(
+    conduct = RunOptions(
         folder=work,
         resume=options.resume,
         checkpoint_seconds=options.checkpoint,
@@ -219,7 +219,7 @@ def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: Prog
         watch=watch,
         metric=options.metric,
         class_weight=options.class_weight,
-        conduct=Conduct(max_seconds=_share_of_time(options), watch=progress.watch),
+        conduct=RunOptions(max_seconds=_share_of_time(options), watch=progress.watch),
     )
     return dataclasses.replace(result, evidence={**result.evidence, "estimate": estimate.plain()})
 
@@ -238,7 +238,7 @@ def diagnosed(result: Fit) -> Fit:
     )
 
 
-def publish(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
+def publish_run(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
     """Writes the run's files, all or none."""
 
     def write(staging: Path) -> None:
@@ -250,10 +250,10 @@ def publish(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
 
             write_report(staging, result)
 
-    folders.publish(folder, work, write)
+    folders.publish_files(folder, work, write)
 
 
-def tell(result: Fit, folder: Path, options: Any) -> int:
+def announce_run(result: Fit, folder: Path, options: Any) -> int:
     """Says what came out, and how: the exit code."""
     report = folder / "report.html" if (folder / "report.html").is_file() else None
     if options.json:
@@ -280,7 +280,7 @@ def _work(
 
     def write(result: Fit, work: Path, *, last: bool = True) -> None:
         progress.phase("writing the report" if report and last else "writing")
-        publish(result, folder, work, report=report and last)
+        publish_run(result, folder, work, report=report and last)
 
     with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
         if result is None:
@@ -303,8 +303,8 @@ def _work(
 def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
     """The command; returns its exit code."""
     options, assignments = _read_options(given, config, sets)
-    folder = folders.choose(options.out, options.name_of_data)
-    folders.check(folder, resume=options.resume, overwrite=options.overwrite)
+    folder = folders.choose_folder(options.out, options.name_of_data)
+    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
     with Progress(not options.quiet) as progress:
         result = _finished(folder, options, assignments) if options.resume else None
         estimated = result is not None and ("estimate" in result.evidence or result.outcome.failed)
@@ -325,4 +325,4 @@ def run_fit(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
     if options.dry_run:
         return 0
     assert result is not None
-    return tell(result, folder, options)
+    return announce_run(result, folder, options)

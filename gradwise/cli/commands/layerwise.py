@@ -20,18 +20,18 @@ from ... import defaults
 from ...data.reading.read import read
 from ...data.splits import GroupHoldOut, TimeHoldOut
 from ...evaluation.metrics import check_metric
-from ...pretraining.layer_learners import parse
+from ...pretraining.layer_learners import parse_layers
 from ...records.fit import Fit, read_fit, write_whole
 from ...runtime import keys
 from ...runtime.errors import RequestError, nearest
-from ...searching.layerwise.algorithm import Training, drawn, layerwise, trainings_of
+from ...searching.layerwise.algorithm import Training, draw_settings, layerwise, trainings_of
 from ...searching.layerwise.record import record_of
 from ...specs.dataset import Dataset
 from ...training.checkpoint import digest
 from .. import run_folder as folders
 from ..options.assignments import resolve
 from ..terminal.output import Progress
-from .fit import data_request, publish, start_device, tell
+from .fit import announce_run, data_request, publish_run, start_device
 from .pretraining import expanded, pretrained_recipe, takes_probabilities
 
 SHELF = "layerwise"
@@ -61,7 +61,7 @@ def parse_layerwise(text: Any, name: str = "--strategy") -> LayerwisePlan:
         if key not in known:
             raise RequestError(f"{name} {text}: layerwise has no setting `{key}`.{nearest(key, known)}")
         if key == "layers":
-            parse(value)
+            parse_layers(value)
             given[key] = value
         elif re.fullmatch(r"[1-9]\d{0,4}", value):
             given[key] = int(value)
@@ -97,15 +97,15 @@ def _recipes(asked: Any, plan: LayerwisePlan, dataset: Dataset) -> tuple[list[li
         recipe = dataclasses.replace(recipe, split=GroupHoldOut())
     if options.time:
         recipe = dataclasses.replace(recipe, split=TimeHoldOut())
-    recipe = resolve(recipe, expanded(assignments, len(parse(plan.layers)))).recipe
+    recipe = resolve(recipe, expanded(assignments, len(parse_layers(plan.layers)))).recipe
     model: Any = recipe.model
     key = keys.from_seed(options.seed)
     levels = [
-        drawn(defaults.level_space(layer), plan.settings, key=keys.named(key, f"level {number}"))
+        draw_settings(defaults.level_space(layer), plan.settings, key=keys.named(key, f"level {number}"))
         for number, layer in enumerate(model.layers)
     ]
     whole = dataclasses.replace(recipe, model=model.mlp)
-    return levels, drawn(defaults.fine_tuning_space(whole), plan.tunings, key=keys.named(key, "fine-tuning"))
+    return levels, draw_settings(defaults.fine_tuning_space(whole), plan.tunings, key=keys.named(key, "fine-tuning"))
 
 
 def _check_shelf(shelf: Path, about: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progr
         result = record_of(found, dataset, key=key)
         result = dataclasses.replace(result, data={**result.data, "command": options.command(tuple(_words(asked)))})
         progress.phase("writing the report" if not options.no_report else "writing")
-        publish(result, folder, work, report=not options.no_report)
+        publish_run(result, folder, work, report=not options.no_report)
     return result
 
 
@@ -175,8 +175,8 @@ def run_layerwise(asked: Any) -> int:
     _refuse_others(options)
     if asked.ranges or asked.more_ranges:
         raise RequestError("--range: layerwise draws around the recommended recipes. Set knobs with --set instead.")
-    folder = folders.choose(options.out, options.name_of_data)
-    folders.check(folder, resume=options.resume, overwrite=options.overwrite)
+    folder = folders.choose_folder(options.out, options.name_of_data)
+    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
     finished = options.resume and (folder / folders.RESULT).is_file()
     with Progress(not options.quiet) as progress:
         progress.phase(f"reading {options.data}")
@@ -191,6 +191,6 @@ def run_layerwise(asked: Any) -> int:
             return 0
         if finished:
             _check_shelf(folder / SHELF, _about(asked, plan, dataset))
-            return tell(read_fit(folder), folder, options)
+            return announce_run(read_fit(folder), folder, options)
         result = _work(asked, plan, dataset, folder, progress)
-    return tell(result, folder, options)
+    return announce_run(result, folder, options)

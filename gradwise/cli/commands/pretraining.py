@@ -18,15 +18,15 @@ import numpy as np
 from ... import defaults
 from ...models.activations import Sigmoid
 from ...models.mlp import Mlp
-from ...pretraining.layer_learners import LEARNERS, SCALER, parse
-from ...pretraining.stack import Pretrained, Stack, check_memory, fit_pretrained
+from ...pretraining.layer_learners import LEARNERS, SCALER, parse_layers
+from ...pretraining.stack import Pretrained, Stack, check_layer_memory, fit_pretrained
 from ...records.finding import Finding
 from ...records.fit import Fit
 from ...runtime.errors import RequestError
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from ...training.feature_evidence import find_features
-from ...training.loop import Conduct
+from ...training.loop import RunOptions
 from ..options.assignments import Assignment, resolve
 from ..terminal.output import Progress
 
@@ -55,7 +55,7 @@ def takes_probabilities(assignments: Iterable[Assignment], dataset: Dataset | No
 
 def features_recipe(text: str | None, unit: bool, **parts: Any) -> Recipe:
     """The recipe of a learner, as `--learner` names it."""
-    kind, units = parse(text)[0] if text else defaults.FEATURES
+    kind, units = parse_layers(text)[0] if text else defaults.FEATURES
     return defaults.features(kind, units, unit_range=unit, **parts)
 
 
@@ -68,7 +68,7 @@ def _codes_within_unit(model: Any) -> bool:
 def layer_recipes(text: str, unit: bool) -> tuple[Recipe, ...]:
     """The recipes of layers, bottom up; each takes the codes of the one below as they are."""
     recipes: list[Recipe] = []
-    for kind, units in parse(text):
+    for kind, units in parse_layers(text):
         within = _codes_within_unit(recipes[-1].model) if recipes else unit
         recipes.append(LEARNERS[kind](units, within))
     return tuple(recipes)
@@ -82,7 +82,7 @@ def pretrained_recipe(kind: str, text: str, unit: bool, **parts: Any) -> Recipe:
             "learn features alone with --unsupervised."
         )
     layers = layer_recipes(text, unit)
-    recipe = defaults.fine_tuning(kind, tuple(units for _, units in parse(text)), **parts)
+    recipe = defaults.fine_tuning(kind, tuple(units for _, units in parse_layers(text)), **parts)
     return dataclasses.replace(recipe, model=Pretrained(layers, recipe.model))
 
 
@@ -121,7 +121,7 @@ def check_layers(recipe: Recipe, dataset: Dataset) -> None:
     if isinstance(recipe.model, Pretrained):
         inputs = math.prod(dataset.shape)
         for layer, width in zip(recipe.model.layers, recipe.model.mlp.widths, strict=True):
-            check_memory(layer, inputs, len(dataset))
+            check_layer_memory(layer, inputs, len(dataset))
             inputs = width
 
 
@@ -132,7 +132,7 @@ def _thinned(values: list[Any], steps: np.ndarray) -> list[float | None]:
 def layer_evidence(stack: Stack, text: str) -> list[dict[str, Any]]:
     """How each layer was learned, small enough for `result.json`; the first also shows its features."""
     found = []
-    for level, (record, (kind, units)) in enumerate(zip(stack.records, parse(text), strict=True)):
+    for level, (record, (kind, units)) in enumerate(zip(stack.records, parse_layers(text), strict=True)):
         history = record.history
         last = len(history["age_examples"]) - 1
         best = max((step for step, is_best in enumerate(history["best"]) if is_best), default=last)
@@ -170,7 +170,7 @@ def train_pretrained(
     text: str,
     *,
     key: jax.Array,
-    conduct: Conduct,
+    conduct: RunOptions,
     progress: Progress,
     percent: bool,
     **options: Any,

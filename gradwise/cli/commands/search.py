@@ -19,9 +19,9 @@ from ...records.study import Study
 from ...records.study_files import is_study, read_study, write_study
 from ...runtime import keys
 from ...runtime.errors import RequestError, WorkError
-from ...searching.search import Conduct, search
+from ...searching.search import StudyOptions, search
 from ...searching.selection.doubly import FOLDS, Interrupted, estimate_doubly
-from ...searching.storage.backend import FileOwner, shown
+from ...searching.storage.backend import FileOwner, without_password
 from ...searching.storage.study_file import Budget
 from ...searching.strategies.contract import History
 from ...specs.recipe import to_json
@@ -32,7 +32,7 @@ from ..terminal.output import Progress, one_line, say, show_plan
 from ..terminal.study import answers, show_study
 from .fit import MODEL, start_device
 from .search_plan import make_search_plan
-from .search_request import Prepared, prepare
+from .search_request import PreparedSearch, prepare_search
 
 NESTED = "nested.json"
 
@@ -65,7 +65,7 @@ def begin(on: str | None) -> None:
     start_device(on if on in {"cpu", "gpu"} else None)
 
 
-def _check_strategy(prepared: Prepared) -> None:
+def _check_strategy(prepared: PreparedSearch) -> None:
     """Refuses a strategy that cannot begin in this space, such as a grid of a million cells."""
     key = keys.from_seed(prepared.options.seed)
     if not prepared.strategy.ask(prepared.space, History(), 1, key=key):
@@ -73,7 +73,7 @@ def _check_strategy(prepared: Prepared) -> None:
 
 
 def _note_of(options: SearchOptions) -> str:
-    return f"# Its trials are in {shown(options.store)}\n" if options.store else ""
+    return f"# Its trials are in {without_password(options.store)}\n" if options.store else ""
 
 
 def _check_store(folder: Path, options: SearchOptions) -> None:
@@ -88,9 +88,9 @@ def _check_store(folder: Path, options: SearchOptions) -> None:
         raise RequestError(f"--resume: the trials of {folder} are in {where}. Give that as --store.")
 
 
-def _conduct(prepared: Prepared, work: Path, watch: Any) -> Conduct:
+def _conduct(prepared: PreparedSearch, work: Path, watch: Any) -> StudyOptions:
     options = prepared.options
-    return Conduct(
+    return StudyOptions(
         folder=work,
         store=options.store,
         name=options.name,
@@ -101,7 +101,7 @@ def _conduct(prepared: Prepared, work: Path, watch: Any) -> Conduct:
     )
 
 
-def _search(prepared: Prepared, work: Path, progress: Progress) -> Study:
+def _search(prepared: PreparedSearch, work: Path, progress: Progress) -> Study:
     """The study itself; where it could not begin, nothing of it is left."""
     options = prepared.options
     file = work / STUDY_FILE
@@ -137,7 +137,7 @@ def _known_folds(work: Path, budget: Budget) -> dict[int, float]:
         return {}
 
 
-def _estimate(prepared: Prepared, study: Study, work: Path, progress: Progress) -> Study:
+def _estimate(prepared: PreparedSearch, study: Study, work: Path, progress: Progress) -> Study:
     """The study with its double cross-validation; without it, and a finding, where a fold left no model."""
     assert prepared.fold_budget is not None
     options, budget = prepared.options, prepared.fold_budget
@@ -193,14 +193,14 @@ def write_files(study: Study, staging: Path, *, note: str = "", report: bool) ->
         write_report(staging, study)
 
 
-def publish(study: Study, folder: Path, work: Path, options: SearchOptions, progress: Progress) -> None:
+def publish_study(study: Study, folder: Path, work: Path, options: SearchOptions, progress: Progress) -> None:
     progress.phase("writing" if options.no_report else "writing the report")
-    folders.publish(
+    folders.publish_files(
         folder, work, lambda staging: write_files(study, staging, note=_note_of(options), report=not options.no_report)
     )
 
 
-def tell(study: Study, folder: Path, options: SearchOptions, *, needs_model: bool = True) -> int:
+def announce_study(study: Study, folder: Path, options: SearchOptions, *, needs_model: bool = True) -> int:
     """Says what came out: the exit code."""
     report = folder / "report.html" if (folder / "report.html").is_file() else None
     if options.json:
@@ -233,7 +233,7 @@ def _finished(folder: Path, asked: Asked) -> Study | None:
     return found if same and found.outcome == "finished" else None
 
 
-def work_on(prepared: Prepared, folder: Path, progress: Progress) -> Study:
+def work_on(prepared: PreparedSearch, folder: Path, progress: Progress) -> Study:
     """Searches, estimates and writes; the study as it then stands in the folder."""
     options = prepared.options
     begin(options.on)
@@ -245,9 +245,9 @@ def work_on(prepared: Prepared, folder: Path, progress: Progress) -> Study:
         if prepared.fold_budget is not None and study.outcome != "interrupted" and study.predictor is not None:
             # Both are long; the first is not to be lost by what happens in the second.
             half = dataclasses.replace(study, outcome="interrupted")
-            publish(half, folder, work, dataclasses.replace(options, no_report=True), progress)
+            publish_study(half, folder, work, dataclasses.replace(options, no_report=True), progress)
             study, work = _estimate(prepared, study, folder, progress), folder
-        publish(study, folder, work, options, progress)
+        publish_study(study, folder, work, options, progress)
         return study
 
 
@@ -263,14 +263,14 @@ def run_search(given: dict[str, Any], study: str | None, sets: list[str], ranges
         from .asides import run_aside
 
         return run_aside(asked)
-    folder = folders.choose(options.out, options.name_of_data)
-    folders.check(folder, resume=options.resume, overwrite=options.overwrite)
+    folder = folders.choose_folder(options.out, options.name_of_data)
+    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
     plan: dict[str, Any] = {}
     with Progress(not options.quiet) as progress:
         found = _finished(folder, asked) if options.resume and not options.dry_run else None
         if found is None:
             progress.phase(f"reading {options.data}")
-            prepared = prepare(asked)
+            prepared = prepare_search(asked)
             if options.dry_run:
                 progress.phase("planning")
                 plan = make_search_plan(prepared, folder)
@@ -283,4 +283,4 @@ def run_search(given: dict[str, Any], study: str | None, sets: list[str], ranges
     if options.dry_run:
         return 0
     assert found is not None
-    return tell(found, folder, options)
+    return announce_study(found, folder, options)

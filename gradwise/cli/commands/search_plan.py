@@ -7,10 +7,10 @@ from ...searching.search import folds_of
 from ...searching.selection.doubly import FOLDS
 from ...searching.storage.study_file import prior_text
 from .fit_plan import choices, data_section, expected_sizes, folder_word
-from .search_request import Prepared
+from .search_request import PreparedSearch
 
 
-def make_search_plan(prepared: Prepared, folder: Path) -> dict[str, Any]:
+def make_search_plan(prepared: PreparedSearch, folder: Path) -> dict[str, Any]:
     """What a search would do, as plain values. Starts no device."""
     options, dataset, recipe = prepared.options, prepared.dataset, prepared.space.recipe
     train, valid, test = expected_sizes(recipe, dataset)

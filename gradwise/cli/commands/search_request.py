@@ -12,7 +12,7 @@ from ... import defaults
 from ...data.reading.read import read
 from ...evaluation.metrics import check_metric
 from ...runtime.errors import RequestError
-from ...searching.search import Plan
+from ...searching.search import SearchPlan
 from ...searching.selection.doubly import is_worth_it, share
 from ...searching.storage.study_file import Budget, write_study_file
 from ...searching.storage.study_store import Store
@@ -30,7 +30,7 @@ from .fit_plan import check_network
 
 
 @dataclasses.dataclass(frozen=True)
-class Prepared:
+class PreparedSearch:
     """All that a search needs. `budget` is the study's own share, `fold_budget` that of each outer fold, if any."""
 
     options: SearchOptions
@@ -38,7 +38,7 @@ class Prepared:
     resolved: Resolved
     space: Space
     strategy: AbstractStrategy
-    plan: Plan
+    plan: SearchPlan
     budget: Budget
     fold_budget: Budget | None
     metric: str
@@ -81,7 +81,7 @@ def settings_of(options: SearchOptions, resolved: Resolved, space: Space) -> dic
     return {**plain, "command": _command(options, resolved, space), "study_file": write_study_file(plain)}
 
 
-def extended(options: SearchOptions) -> SearchOptions:
+def add_trials(options: SearchOptions) -> SearchOptions:
     """`+50 trials` as a number: so many beyond those that the study has."""
     if not options.budget.more:
         return options
@@ -102,20 +102,20 @@ def _check_possible(space: Space, dataset: Dataset) -> None:
         raise RequestError(f"no trial is possible: {problem}") from None
 
 
-def _plan(options: SearchOptions) -> Plan:
+def _plan(options: SearchOptions) -> SearchPlan:
     together = options.committee in {"bagging", "inputs"}  # of one split: folds make a committee of their own
-    return Plan(
+    return SearchPlan(
         folds=1 if together else options.folds,
         finalists=options.finalists,
-        seeds=options.seeds or Plan.seeds,
+        seeds=options.seeds or SearchPlan.seeds,
         committee=options.committee,
         batch_size=options.batch_size,
     )
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare_search(asked: Asked) -> PreparedSearch:
     """The request, ready to be run."""
-    options = extended(asked.options)
+    options = add_trials(asked.options)
     dataset = read(options.data, data_request(options))
     if dataset.task.kind == "inputs":
         raise RequestError(
@@ -139,7 +139,7 @@ def prepare(asked: Asked) -> Prepared:
         raise RequestError("--nested and --time exclude each other: folds mix past and future. Leave one out.")
     budget, fold_budget = share(options.budget) if wanted else (options.budget, None)
     metric = check_metric(options.metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
-    return Prepared(
+    return PreparedSearch(
         options=options,
         dataset=dataset,
         resolved=resolved,

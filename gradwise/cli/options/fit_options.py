@@ -84,7 +84,7 @@ def flag(value: Any, name: str) -> bool:
     return value
 
 
-def whole(low: int, high: int) -> Callable[[Any, str], int]:
+def whole_number(low: int, high: int) -> Callable[[Any, str], int]:
     def parse(value: Any, name: str) -> int:
         digits = str(value)
         said = isinstance(value, (bool, float)) or not re.fullmatch(r"-?\d{1,18}", digits)
@@ -110,10 +110,10 @@ def _device(value: Any, name: str) -> str:
 
 def _layers(value: Any, name: str) -> str:
     """Layers to pre-train, as `gradwise.pretraining.layer_learners` reads them."""
-    from ...pretraining.layer_learners import parse
+    from ...pretraining.layer_learners import parse_layers
 
     try:
-        parse(text(value, name))
+        parse_layers(text(value, name))
     except RequestError as problem:
         raise RequestError(f"{name}: {problem}") from None
     return str(value)
@@ -122,12 +122,12 @@ def _layers(value: Any, name: str) -> str:
 def _learner(value: Any, name: str) -> str:
     """One learner of features: `kind:units`, or `kind` alone with the usual number of units."""
     from ...defaults import FEATURES
-    from ...pretraining.layer_learners import LEARNERS, parse
+    from ...pretraining.layer_learners import LEARNERS, parse_layers
 
     given = text(value, name)
     whole_text = given if ":" in given else f"{given}:{FEATURES[1]}"
     try:
-        count = len(parse(whole_text))
+        count = len(parse_layers(whole_text))
     except RequestError:
         kind = given.partition(":")[0]
         hint = f" Kinds: {', '.join(LEARNERS)}." if kind in LEARNERS else nearest(kind, LEARNERS)
@@ -141,7 +141,7 @@ def _kinds(value: Any, name: str) -> dict[str, str]:
     return parse_pairs(value, name, "column=category, column=number or column=date")
 
 
-def option(default: Any, parse: Callable[[Any, str], Any], *, repeats: bool = True) -> Any:
+def declare(default: Any, parse: Callable[[Any, str], Any], *, repeats: bool = True) -> Any:
     """A field with its parser; `repeats` says that it belongs in the command that repeats the run."""
     made = {"default_factory": default} if callable(default) else {"default": default}
     return dataclasses.field(**made, metadata={"parse": parse, "repeats": repeats})
@@ -158,17 +158,17 @@ class DataOptions:
         ("group", "time", "a split follows one of them"),
     )
 
-    data: str = option("", text)
-    target: tuple[str, ...] = option((), texts)
-    task: str | None = option(None, text)
-    drop: tuple[str, ...] = option((), texts)
-    kind: dict[str, str] = option(dict, _kinds)
-    group: str | None = option(None, text)
-    time: str | None = option(None, text)
-    weight: str | None = option(None, text)
-    class_weight: str | dict[str, float] | None = option(None, parse_class_weight)
-    test: str | None = option(None, text)
-    metric: str | None = option(None, text)
+    data: str = declare("", text)
+    target: tuple[str, ...] = declare((), texts)
+    task: str | None = declare(None, text)
+    drop: tuple[str, ...] = declare((), texts)
+    kind: dict[str, str] = declare(dict, _kinds)
+    group: str | None = declare(None, text)
+    time: str | None = declare(None, text)
+    weight: str | None = declare(None, text)
+    class_weight: str | dict[str, float] | None = declare(None, parse_class_weight)
+    test: str | None = declare(None, text)
+    metric: str | None = declare(None, text)
 
     def check(self) -> None:
         """Refuses options that cannot be meant together."""
@@ -227,22 +227,22 @@ class FitOptions(DataOptions):
         ("pretrain", "folds", "each fold would need its layers pre-trained anew"),
     )
 
-    unsupervised: bool = option(False, flag)
-    learner: str | None = option(None, _learner)
-    pretrain: str | None = option(None, _layers)
-    folds: int = option(0, whole(2, 1000))
-    watch: int = option(0, whole(1, 10**9))
-    seed: int = option(0, whole(0, 2**32 - 1))
-    out: str | None = option(None, text, repeats=False)
-    resume: bool = option(False, flag, repeats=False)
-    overwrite: bool = option(False, flag, repeats=False)
-    max_time: float | None = option(None, parse_seconds, repeats=False)
-    checkpoint: float = option(10.0, _seconds_or_zero, repeats=False)
-    on: str | None = option(None, _device, repeats=False)
-    dry_run: bool = option(False, flag, repeats=False)
-    json: bool = option(False, flag, repeats=False)
-    quiet: bool = option(False, flag, repeats=False)
-    no_report: bool = option(False, flag, repeats=False)
+    unsupervised: bool = declare(False, flag)
+    learner: str | None = declare(None, _learner)
+    pretrain: str | None = declare(None, _layers)
+    folds: int = declare(0, whole_number(2, 1000))
+    watch: int = declare(0, whole_number(1, 10**9))
+    seed: int = declare(0, whole_number(0, 2**32 - 1))
+    out: str | None = declare(None, text, repeats=False)
+    resume: bool = declare(False, flag, repeats=False)
+    overwrite: bool = declare(False, flag, repeats=False)
+    max_time: float | None = declare(None, parse_seconds, repeats=False)
+    checkpoint: float = declare(10.0, _seconds_or_zero, repeats=False)
+    on: str | None = declare(None, _device, repeats=False)
+    dry_run: bool = declare(False, flag, repeats=False)
+    json: bool = declare(False, flag, repeats=False)
+    quiet: bool = declare(False, flag, repeats=False)
+    no_report: bool = declare(False, flag, repeats=False)
 
     def __post_init__(self) -> None:
         self.check()
@@ -302,6 +302,6 @@ def chosen_of(
     return chosen
 
 
-def merge(given: Mapping[str, Any], table: Mapping[str, Any] | None = None, source: str = "") -> FitOptions:
+def merge_options(given: Mapping[str, Any], table: Mapping[str, Any] | None = None, source: str = "") -> FitOptions:
     """The options of `fit`: those given on the command line, then those of the file's table, then the defaults."""
     return FitOptions(**chosen_of(FitOptions, given, table, source))

@@ -17,17 +17,17 @@ from typing import Any, ClassVar
 
 from ...runtime.errors import RequestError, nearest
 from ...searching.storage.study_file import Budget, parse_budget, read_study_file
-from ...searching.strategies.coarse_to_fine import Zoom
+from ...searching.strategies.coarse_to_fine import CoarseToFine
 from ...searching.strategies.contract import AbstractStrategy
 from ...searching.strategies.coordinate_descent import CoordinateDescent
 from ...searching.strategies.grid import Grid, GridSequence
-from ...searching.strategies.optuna_sampler import Bridge
+from ...searching.strategies.optuna_sampler import OptunaSampler
 from ...searching.strategies.random_search import Random, Sobol
-from ...searching.strategies.successive_halving import Halving
+from ...searching.strategies.successive_halving import SuccessiveHalving
 from ...specs.knobs import declarations
 from .. import run_folder as folders
 from .assignments import Assignment, parse_assignment
-from .fit_options import DataOptions, chosen_of, flag, option, text, whole
+from .fit_options import DataOptions, chosen_of, declare, flag, text, whole_number
 
 STUDY_FILE = "study.toml"
 STRATEGIES: dict[str, type[AbstractStrategy]] = {
@@ -36,8 +36,8 @@ STRATEGIES: dict[str, type[AbstractStrategy]] = {
     "grid": Grid,
     "grids": GridSequence,
     "coordinate": CoordinateDescent,
-    "zoom": Zoom,
-    "halving": Halving,
+    "zoom": CoarseToFine,
+    "halving": SuccessiveHalving,
 }
 SAMPLERS = ("tpe", "gp", "cmaes")
 COMMITTEES = ("seeds", "bagging", "inputs", "contenders")
@@ -81,7 +81,7 @@ def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
     word = found[1].lower() if found else str(value)
     known = (*STRATEGIES, *SAMPLERS, "layerwise")
     if found and (word in SAMPLERS or word.endswith("sampler")):
-        kind: type[AbstractStrategy] = Bridge
+        kind: type[AbstractStrategy] = OptunaSampler
         given: dict[str, Any] = {"sampler": word if word in SAMPLERS else found[1]}
     elif found and word in STRATEGIES:
         kind, given = STRATEGIES[word], {}
@@ -147,30 +147,30 @@ class SearchOptions(DataOptions):
         ("time", "nested", "folds mix past and future"),
     )
 
-    budget: Budget = option(DEFAULT_BUDGET, _budget)
-    strategy: str = option("random", _strategy)
-    folds: int | None = option(None, whole(1, 50))
-    finalists: int = option(3, whole(0, 50))
-    seeds: int | None = option(None, whole(1, 1000))
-    committee: str = option("seeds", _committee)
-    nested: bool | None = option(None, _yes)
-    batch_size: bool = option(False, flag)
-    seed: int = option(0, whole(0, 2**32 - 1))
-    merged: tuple[dict[str, int], ...] = option((), _merged, repeats=False)
-    challenge: str | None = option(None, text)
-    compare: str | None = option(None, text)
-    distribution: int | None = option(None, whole(1, 100_000))
-    merge: bool = option(False, flag, repeats=False)
-    out: str | None = option(None, text, repeats=False)
-    resume: bool = option(False, flag, repeats=False)
-    overwrite: bool = option(False, flag, repeats=False)
-    store: str | None = option(None, text, repeats=False)
-    name: str | None = option(None, text, repeats=False)
-    on: str | None = option(None, _who, repeats=False)
-    dry_run: bool = option(False, flag, repeats=False)
-    json: bool = option(False, flag, repeats=False)
-    quiet: bool = option(False, flag, repeats=False)
-    no_report: bool = option(False, flag, repeats=False)
+    budget: Budget = declare(DEFAULT_BUDGET, _budget)
+    strategy: str = declare("random", _strategy)
+    folds: int | None = declare(None, whole_number(1, 50))
+    finalists: int = declare(3, whole_number(0, 50))
+    seeds: int | None = declare(None, whole_number(1, 1000))
+    committee: str = declare("seeds", _committee)
+    nested: bool | None = declare(None, _yes)
+    batch_size: bool = declare(False, flag)
+    seed: int = declare(0, whole_number(0, 2**32 - 1))
+    merged: tuple[dict[str, int], ...] = declare((), _merged, repeats=False)
+    challenge: str | None = declare(None, text)
+    compare: str | None = declare(None, text)
+    distribution: int | None = declare(None, whole_number(1, 100_000))
+    merge: bool = declare(False, flag, repeats=False)
+    out: str | None = declare(None, text, repeats=False)
+    resume: bool = declare(False, flag, repeats=False)
+    overwrite: bool = declare(False, flag, repeats=False)
+    store: str | None = declare(None, text, repeats=False)
+    name: str | None = declare(None, text, repeats=False)
+    on: str | None = declare(None, _who, repeats=False)
+    dry_run: bool = declare(False, flag, repeats=False)
+    json: bool = declare(False, flag, repeats=False)
+    quiet: bool = declare(False, flag, repeats=False)
+    no_report: bool = declare(False, flag, repeats=False)
 
     def __post_init__(self) -> None:
         self.check()

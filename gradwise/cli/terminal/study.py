@@ -6,7 +6,7 @@ from typing import Any
 
 from ...records.study import Study
 from ...reporting import verdict, wording
-from ...reporting.figures.study_figures import names_of, scale_of
+from ...reporting.figures.study_figures import score_scale, short_path_names
 from ...searching.selection.finalists import chosen_from
 from .output import console, estimate, grid, show_findings
 
@@ -19,7 +19,7 @@ def _finite(value: Any) -> bool:
 
 def _validation(study: Study) -> str:
     """The winner's validation score as it was chosen, and as it would be on fresh examples."""
-    winner, scale = study.winner, scale_of(study)
+    winner, scale = study.winner, score_scale(study)
     if not _finite(winner.get("score")):
         return ""
     if not _finite(winner.get("corrected")):
@@ -46,7 +46,7 @@ def _weighted(study: Study) -> str:
     found = study.estimates.get("weighted") or {}
     if not _finite(found.get("mean")) or not found.get("contenders"):
         return ""
-    scale = scale_of(study)
+    scale = score_scale(study)
     spread = (
         f" ± {scale.say(found['deviation'])}" if _finite(found.get("deviation")) and study.task != "numbers" else ""
     )
@@ -54,7 +54,7 @@ def _weighted(study: Study) -> str:
 
 
 def _values(study: Study) -> list[tuple[str, str]]:
-    short = names_of(study)
+    short = short_path_names(study)
     return [(short.get(path, path), wording.setting(value)) for path, value in study.winner.get("values", {}).items()]
 
 

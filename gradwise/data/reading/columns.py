@@ -26,7 +26,7 @@ _TIMES = ("", " %H:%M", " %H:%M:%S")
 _DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 
 
-def word(value: Any) -> str:
+def category_name(value: Any) -> str:
     """A value as the text that names its category; whole floats drop their point, so that 1 and 1.0 agree."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
@@ -142,7 +142,7 @@ class Field:
             return np.zeros(0, np.int64), []
         # Widened first: a Parquet file may hold its codes in an unsigned type, which has no -1.
         codes = np.concatenate([chunk.indices.cast("int64").fill_null(-1).to_numpy() for chunk in chunks])
-        raw = [None if value is None else word(value) for value in chunks[0].dictionary.to_pylist()]
+        raw = [None if value is None else category_name(value) for value in chunks[0].dictionary.to_pylist()]
         distinct = sorted({text for text in raw if text is not None and text not in MISSING})
         place = {text: index for index, text in enumerate(distinct)}
         moved = np.array([*(place.get(text, -1) if text is not None else -1 for text in raw), -1], np.int64)

@@ -280,7 +280,7 @@ def _tidy(table: Any, dialect: _Dialect) -> tuple[Any, list[str]]:
     return table, notes
 
 
-def parse(data: bytes, label: str, text: Collection[str] = (), counted: bool = False) -> Parsed:
+def parse_delimited(data: bytes, label: str, text: Collection[str] = (), counted: bool = False) -> Parsed:
     """The table in these bytes. `label` names their source in messages; columns named in `text` are kept as text.
 
     `counted` says that no column names are expected, which a few rows alone do not always show.

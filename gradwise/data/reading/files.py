@@ -96,7 +96,7 @@ def check_file(path: Path) -> None:
 
 
 def _text(data: bytes, label: str, name: str, text: Collection[str], counted: bool) -> Loaded:
-    parsed = delimited.parse(data, label, text, counted)
+    parsed = delimited.parse_delimited(data, label, text, counted)
     return Loaded(name, parsed.table, headless=parsed.headless, notes=parsed.notes)
 
 
@@ -292,7 +292,9 @@ def _load_path(path: Path, wanted: Collection[str], text: Collection[str], count
     raise RequestError(f"{path} is not a file that gradwise reads, by its ending: it reads {FORMATS}.")
 
 
-def load(source: str, wanted: Collection[str] = ("y",), text: Collection[str] = (), counted: bool = False) -> Loaded:
+def load_file(
+    source: str, wanted: Collection[str] = ("y",), text: Collection[str] = (), counted: bool = False
+) -> Loaded:
     """What a file or standard input ("-") holds.
 
     `wanted` are the arrays to read beside X, `text` the columns of delimited files to keep as text; `counted` says that
@@ -310,4 +312,4 @@ def load_pair(source: str, test: str, wanted: Collection[str] = ("y",), text: Co
         check_file(Path(source))
         check_file(Path(test))
         return _svm([Path(source), Path(test)])
-    return replace(load(source, wanted, text), test=load(test, wanted, text))
+    return replace(load_file(source, wanted, text), test=load_file(test, wanted, text))

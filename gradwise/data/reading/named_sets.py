@@ -112,7 +112,7 @@ def _adult(name: str, path: Path) -> Loaded:
     def part(file: Path) -> Any:
         # The original test file ends each label with a point.
         rows = files.read_bytes(file).replace(b"K.", b"K")
-        return delimited.parse(_ADULT.encode() + b"\n" + rows, str(file)).table
+        return delimited.parse_delimited(_ADULT.encode() + b"\n" + rows, str(file)).table
 
     test = Loaded(f"{name}-test", part(path.with_name(path.name.replace("train", "test"))), targets=("income",))
     return Loaded(name, part(path), targets=("income",), test=test)
@@ -120,7 +120,7 @@ def _adult(name: str, path: Path) -> Loaded:
 
 def _german(name: str, path: Path) -> Loaded:
     data = _GERMAN.encode() + b"\n" + files.read_bytes(path)
-    return Loaded(name, delimited.parse(data, str(path)).table, targets=("risk",))
+    return Loaded(name, delimited.parse_delimited(data, str(path)).table, targets=("risk",))
 
 
 def _matrix(target: str, test_from: int = 0) -> Callable[[str, Path], Loaded]:
@@ -216,7 +216,7 @@ _SHAPES = {"mnist": ((28, 28), 60_000), "fashion-mnist": ((28, 28), 60_000), "us
 NAMES = (*_SHIPPED, *_STORED)
 
 
-def load(name: str) -> Loaded:
+def load_named(name: str) -> Loaded:
     """The named set: shipped, under $GRADWISE_DATA, or fetched."""
     if name in _SHIPPED:
         return _SHIPPED[name]()

@@ -30,16 +30,16 @@ from ...specs.dataset import Column, Dataset, Inputs, Task
 from . import files, named_sets
 from .columns import Field, fields_of
 from .files import Loaded
-from .tables import Encoded, check_kinds, check_names, encode, from_frame, infer, listed, missing_notes, source_of
+from .tables import Encoded, check_kinds, check_names, encode_table, from_frame, infer, listed, missing_notes, source_of
 from .targets import Target, of_array, of_field, under, understand
 
-__all__ = ["Encoded", "Request", "Rows", "from_frame", "read", "read_rows"]
+__all__ = ["Encoded", "ReadRequest", "Rows", "from_frame", "read", "read_rows"]
 
 FEWEST_ROWS = 5  # one to validate, one to test and three to train
 
 
 @dataclass(frozen=True)
-class Request:
+class ReadRequest:
     """How to read, as the user asked."""
 
     targets: tuple[str, ...] = ()
@@ -83,8 +83,8 @@ def _load(
     except OSError as problem:
         raise RequestError(f"`{source[:60]}...` is no name of a file: {problem.strerror}.") from None
     if source in named_sets.NAMES and not path.is_file():
-        loaded = named_sets.load(source)
-        return loaded if test is None else replace(loaded, test=files.load(test, wanted, text))
+        loaded = named_sets.load_named(source)
+        return loaded if test is None else replace(loaded, test=files.load_file(test, wanted, text))
     if source != "-" and not exists and not files.form_of(path.name) and path.name == source:
         hint = nearest(source, [*named_sets.NAMES, *(entry.name for entry in Path().iterdir() if entry.is_file())])
         suggestion = hint if "Did you" in hint else ""
@@ -92,10 +92,10 @@ def _load(
         raise RequestError(f"there is neither a file nor a named set `{source}`.{suggestion} Named sets: {names}.")
     if test is not None:
         return files.load_pair(source, test, wanted, text)
-    return files.load(source, wanted, text, counted)
+    return files.load_file(source, wanted, text, counted)
 
 
-def _check_roles(request: Request, targets: Sequence[str]) -> None:
+def _check_roles(request: ReadRequest, targets: Sequence[str]) -> None:
     """Refuses a column with two roles that exclude each other."""
     roles: dict[str, str] = {}
     for option, names in (
@@ -157,7 +157,7 @@ def _table_targets(fields: Mapping[str, Field], names: Sequence[str], kinds: Map
     return [of_field(fields[name], kinds.get(name)) for name in names]
 
 
-def _of_table(loaded: Loaded, request: Request) -> Dataset:
+def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     """A data set from a table with named columns."""
     fields = fields_of(loaded.table)
     names = list(fields)
@@ -188,7 +188,7 @@ def _of_table(loaded: Loaded, request: Request) -> Dataset:
     columns, notes = infer(inputs, request.kinds)
     if not columns:
         raise RequestError(f"{loaded.label} has no inputs left beside the target and the columns left out.")
-    encoded = encode(inputs, columns)
+    encoded = encode_table(inputs, columns)
     groups = times = weights = None
     if request.group is not None:
         codes, _ = fields[request.group].words
@@ -214,7 +214,7 @@ def _of_table(loaded: Loaded, request: Request) -> Dataset:
     return dataset if loaded.test is None else _with_table_test(dataset, loaded.test, targets, request)
 
 
-def _with_table_test(dataset: Dataset, test: Loaded, targets: Sequence[str], request: Request) -> Dataset:
+def _with_table_test(dataset: Dataset, test: Loaded, targets: Sequence[str], request: ReadRequest) -> Dataset:
     """The data set with its official test set, encoded under the schema of the training rows."""
     if test.table is None:
         raise RequestError(
@@ -223,7 +223,7 @@ def _with_table_test(dataset: Dataset, test: Loaded, targets: Sequence[str], req
     fields = fields_of(test.table)
     if not isinstance(dataset.task, Inputs):
         check_names(targets, list(fields), f"the test set {test.label}")
-    encoded = encode(fields, dataset.columns)
+    encoded = encode_table(fields, dataset.columns)
     values = np.zeros((test.table.num_rows, 0))
     if not isinstance(dataset.task, Inputs):
         values = under(dataset.task, _table_targets(fields, targets, request.kinds))
@@ -281,7 +281,7 @@ def _array_targets(loaded: Loaded, names: Sequence[str], count: int) -> list[Tar
     return targets
 
 
-def _of_arrays(loaded: Loaded, request: Request) -> Dataset:
+def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
     """A data set from arrays; they have no column names, so none can be dropped or given a kind."""
     for option, given in (("--drop", list(request.drop)), ("--kind", list(request.kinds))):
         if given:
@@ -331,7 +331,7 @@ def _of_arrays(loaded: Loaded, request: Request) -> Dataset:
     return replace(dataset, test=Dataset(others, official, task, name=loaded.test.name))
 
 
-def read(source: str, request: Request = Request()) -> Dataset:
+def read(source: str, request: ReadRequest = ReadRequest()) -> Dataset:
     """The data set in a named set, a file or standard input ("-", delimited text), read as asked."""
     text = [name for name, kind in request.kinds.items() if kind == "category"]
     wanted = [*(() if request.unsupervised else request.targets or ("y",)), *request.helpers.values()]
@@ -371,9 +371,9 @@ def read_rows(source: str, columns: tuple[Column, ...], shape: tuple[int, ...]) 
     fields = fields_of(loaded.table)
     if not columns:
         plain = {name: item for name, item in fields.items() if name not in loaded.targets}
-        inputs = encode(plain, [Column(name) for name in plain]).inputs
+        inputs = encode_table(plain, [Column(name) for name in plain]).inputs
         return Rows(_shaped(inputs, shape, loaded.label), {}, loaded.table)
     if loaded.headless and len(fields) == len(columns) and all(column.kind != "date" for column in columns):
         fields = dict(zip((column.name for column in columns), fields.values(), strict=True))
-    encoded = encode(fields, columns)
+    encoded = encode_table(fields, columns)
     return Rows(encoded.inputs, encoded.unseen, loaded.table)

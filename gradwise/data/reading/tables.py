@@ -194,7 +194,7 @@ def _refuse_infinite(name: str, value: float, row: int) -> NoReturn:
     )
 
 
-def encode(fields: Mapping[str, Field], columns: Sequence[Column]) -> Encoded:
+def encode_table(fields: Mapping[str, Field], columns: Sequence[Column]) -> Encoded:
     """These columns as numbers under a schema; other columns are ignored."""
     lacking = [name for name in dict.fromkeys(map(source_of, columns)) if name not in fields]
     if lacking:
@@ -262,6 +262,6 @@ def from_frame(frame: Any, columns: Sequence[Column] | None = None, kinds: Mappi
     if columns is None:
         check_kinds(kinds or {}, list(fields))
         columns, notes = infer(fields, kinds or {})
-    encoded = encode(fields, columns)
+    encoded = encode_table(fields, columns)
     notes += tuple(missing_notes(encoded.missing, len(encoded.inputs)))
     return replace(encoded, notes=notes)

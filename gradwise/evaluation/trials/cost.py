@@ -17,7 +17,7 @@ COSTS = ("seconds", "age_examples", "parameters")
 
 
 @dataclass(frozen=True, eq=False)
-class Pareto:
+class ParetoFront:
     """Every comparable trial by cost and score; `front` indexes those that none beats in both, cheapest first."""
 
     cost: str  # "seconds", "age_examples" or "parameters"
@@ -37,7 +37,7 @@ class RankCorrelation:
     count: int
 
 
-def pareto(trials: Sequence[Trial], cost: str) -> Pareto:
+def pareto_front(trials: Sequence[Trial], cost: str) -> ParetoFront:
     """The front of score against a cost: from the cheapest trial on, each that is better than all cheaper ones."""
     if cost not in COSTS:
         raise RequestError(f"a trial has no cost `{cost}`.{nearest(cost, COSTS)}")
@@ -47,10 +47,10 @@ def pareto(trials: Sequence[Trial], cost: str) -> Pareto:
     order = np.lexsort((scores, costs))
     below = np.minimum.accumulate(scores[order]) if len(ok) else scores
     first = np.diff(below, prepend=np.inf) < 0
-    return Pareto(cost, np.array([trial.number for trial in ok], dtype=np.int64), costs, scores, order[first])
+    return ParetoFront(cost, np.array([trial.number for trial in ok], dtype=np.int64), costs, scores, order[first])
 
 
-def cheapest_within(front: Pareto, slack: float) -> int | None:
+def cheapest_within(front: ParetoFront, slack: float) -> int | None:
     """The number of the cheapest trial that is at most `slack` worse than the best; None without trials.
 
     With the noise of one validation score as slack it is the choice by cost among those that cannot be told apart.

@@ -182,7 +182,7 @@ def _groups(trials: Sequence[Trial], most: int = 4) -> list[FailureGroup]:
     return found
 
 
-def failures(trials: Sequence[Trial]) -> Failures:
+def group_failures(trials: Sequence[Trial]) -> Failures:
     """How many diverged or failed, and in which ranges."""
     total = len(trials)
     diverged = sum(trial.outcome == "diverged" for trial in trials)
@@ -243,7 +243,7 @@ def why_all_failed(space: Space, trials: Sequence[Trial]) -> AllFailed | None:
     if not trials or any(trial.ok for trial in trials):
         return None
     diverged = [trial for trial in trials if trial.outcome == "diverged"]
-    found = failures(trials)
+    found = group_failures(trials)
     if len(diverged) == len(trials):
         return _all_diverged(space, diverged)
     if found.failed >= max(found.diverged, found.unfinished):

@@ -228,7 +228,7 @@ def _ranks(scores: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def parallel(space: Space, trials: Sequence[Trial]) -> Parallel:
+def parallel_coordinates(space: Space, trials: Sequence[Trial]) -> Parallel:
     """Each trial as a line across all dimensions."""
     axes = []
     places = np.full((len(trials), len(space.dimensions)), np.nan)

@@ -69,7 +69,7 @@ class BatchCurve:
 
 
 @dataclass(frozen=True, eq=False)
-class BatchSizes:
+class BatchSizeCurve:
     """The U-curve: for each batch size, smallest first, what it took to reach the target.
 
     Where the target was not `reached`, `seconds` and `examples` are what was spent: the truth is more.
@@ -229,7 +229,7 @@ def _spent(cost: np.ndarray, best: np.ndarray, target: float) -> float:
     return float(cost[place - 1] + share * (cost[place] - cost[place - 1]))
 
 
-def best_batch_size(curves: Sequence[BatchCurve], target: float | None = None) -> BatchSizes:
+def best_batch_size(curves: Sequence[BatchCurve], target: float | None = None) -> BatchSizeCurve:
     """The batch size that reaches a common validation score in the least time.
 
     Without a target it is the best score that at least half of the sizes reach: one that all reach would be reached
@@ -250,4 +250,4 @@ def best_batch_size(curves: Sequence[BatchCurve], target: float | None = None) -
     sizes = np.array([curve.size for curve in usable])
     # Where none reached the target, the one that came nearest.
     place = int(np.where(reached, seconds, np.inf).argmin()) if reached.any() else int(best.argmin())
-    return BatchSizes(aim, sizes, seconds, examples, best, reached, int(sizes[place]))
+    return BatchSizeCurve(aim, sizes, seconds, examples, best, reached, int(sizes[place]))

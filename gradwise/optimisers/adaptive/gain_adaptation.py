@@ -116,7 +116,7 @@ def sum_by_block(tree: PyTree, by: str) -> dict[str, Array]:
     return sums
 
 
-def spread(blocks: dict[str, Array], tree: PyTree, by: str) -> PyTree:
+def spread_by_block(blocks: dict[str, Array], tree: PyTree, by: str) -> PyTree:
     """Each array's block values, shaped so that they multiply it."""
 
     def one(name: str, leaf: Array) -> Array:
@@ -149,7 +149,7 @@ def _scale_by_gains(local: "LocalRates") -> optax.GradientTransformation:
 
         gains = {block: adapt(gain, agreement[block]) for block, gain in state.gains.items()}
         mean = jax.tree.map(lambda m, g: local.memory * m + (1.0 - local.memory) * g, state.mean, updates)
-        direction = jax.tree.map(jnp.multiply, updates, spread(gains, updates, by))
+        direction = jax.tree.map(jnp.multiply, updates, spread_by_block(gains, updates, by))
         return direction, _LocalState(mean, gains)
 
     return optax.GradientTransformation(init, update)
@@ -246,7 +246,7 @@ def _hold(held: "HeldRatio") -> optax.GradientTransformationExtraArgs:
             target = jnp.maximum(weights[block], held.floor)
             return jnp.where(typical > 0, target / jnp.where(typical > 0, typical, 1.0), 0.0)
 
-        scales = spread({block: scale(block) for block in mean}, moves, by)
+        scales = spread_by_block({block: scale(block) for block in mean}, moves, by)
         return jax.tree.map(lambda m, s: -m * s, moves, scales), _HeldState(inner_state, mean, trust)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -44,7 +44,7 @@ from ...specs.contracts import AbstractAsking
 from ...specs.knobs import knob, switch
 from ...specs.paths import named_leaves
 from ...specs.priors import LogUniform
-from ..second_order.diagonal_newton import drawn
+from ..second_order.diagonal_newton import draw_examples
 
 _LEAST = 1e-9  # curvature
 _FLOOR = 1.0  # of an array's mean curvature
@@ -225,7 +225,7 @@ class Vsgd(AbstractAsking):
             updates: PyTree, state: _VsgdState, parameters: PyTree = None, *, value: Any, objective: Objective, **_: Any
         ) -> Any:
             def start(_: Any) -> Any:
-                there = drawn(objective, self.initial_examples)
+                there = draw_examples(objective, self.initial_examples)
                 seen = _seen(there, parameters, "Vsgd", self.by)
                 slow = jax.tree.map(lambda v: self.slowness * v, seen.square)
                 return seen.gradient, slow, self._curvature(there, parameters)
@@ -313,7 +313,7 @@ class VsgdFd(AbstractAsking):
             updates: PyTree, state: _FdState, parameters: PyTree = None, *, objective: Objective, **_: Any
         ) -> Any:
             def start(_: Any) -> Any:
-                there = drawn(objective, self.initial_examples)
+                there = draw_examples(objective, self.initial_examples)
                 seen = _seen(there, parameters, "VsgdFd", "parameter")
                 h = curvature(there, parameters, seen.gradient, seen.gradient)
                 slow = jax.tree.map(lambda v: self.slowness * v, seen.square)

@@ -19,7 +19,7 @@ def _update(updates: PyTree, state: optax.EmptyState, parameters: PyTree = None,
     return jax.tree.map(jnp.zeros_like, updates), state
 
 
-class Still(AbstractOptimiser):
+class Frozen(AbstractOptimiser):
     """No update at all; its learning rate is 0."""
 
     def build(self) -> optax.GradientTransformationExtraArgs:

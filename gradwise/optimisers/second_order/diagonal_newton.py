@@ -24,7 +24,7 @@ from ..first_order.schedules import AbstractSchedule, Constant, present_rate, sc
 from ..first_order.sgd import LEARNING_RATE
 
 
-def drawn(objective: Objective, examples: int) -> Objective:
+def draw_examples(objective: Objective, examples: int) -> Objective:
     """The criterion on examples of the training set drawn by this update's key; with 0, on the batch itself."""
     if examples == 0:
         return objective
@@ -89,7 +89,7 @@ class DiagonalNewton(AbstractAsking):
             share = jnp.where(state.update == 0, 1.0, self.memory)
 
             def estimate(old: PyTree) -> PyTree:
-                there = drawn(objective, self.curvature_examples)
+                there = draw_examples(objective, self.curvature_examples)
                 new = diagonal(there, parameters, "DiagonalNewton", penalty=True)
                 return jax.tree.map(lambda mean, now: mean + share * (now - mean), old, new)
 

@@ -26,7 +26,7 @@ from ...specs.knobs import is_off, knob, switch
 from ...specs.priors import LogUniform, Uniform
 from ..first_order.schedules import AbstractSchedule, Constant, RateState, present_rate, scale_by_rate
 from ..first_order.sgd import LEARNING_RATE
-from .natural_gradient import DAMPING, Incoming, by_leaf, by_unit, incoming
+from .natural_gradient import DAMPING, Incoming, by_leaf, incoming, rows_by_unit
 
 _ASKER = "Kronecker"
 _DRAW = 0x6B726F6E  # sets the draws of the curvature apart from all else that is drawn from an update's key
@@ -229,7 +229,7 @@ class Kronecker(AbstractAsking):
 
     def _init(self, parameters: PyTree) -> _KroneckerState:
         factors = []
-        for rows in by_unit(_layers(parameters, self.largest), parameters):
+        for rows in rows_by_unit(_layers(parameters, self.largest), parameters):
             units, inputs = rows.shape
             factors.append((jnp.zeros((units, units), rows.dtype), jnp.zeros((inputs, inputs), rows.dtype)))
         return _KroneckerState(
@@ -264,7 +264,7 @@ class Kronecker(AbstractAsking):
         chosen = [layer for layer, _ in used]
         rows = [
             _matrix(_matrix(units, matrix), inputs)
-            for (_, (units, inputs)), matrix in zip(used, by_unit(chosen, gradient), strict=True)
+            for (_, (units, inputs)), matrix in zip(used, rows_by_unit(chosen, gradient), strict=True)
         ]
         direction = by_leaf(chosen, rows, direction)
         minus, rate = scale_by_rate(self.learning_rate, self.schedule).update(jnp.ones(()), state.rate, value=value)

@@ -114,7 +114,7 @@ def _outside(before: _Probe, last: _Probe) -> Scalar:
     return last.step + moved * ahead
 
 
-def search(
+def wolfe_search(
     value_and_gradient: Callable[[PyTree], tuple[Scalar, PyTree]],
     point: PyTree,
     direction: PyTree,
@@ -310,7 +310,9 @@ def descent(method: Method, *, iterations: int, steps: Any, tolerance: Any) -> o
         def iterate(now: _Iteration) -> _Iteration:
             here = now.known
             memory, direction, slope, first = _aimed(method, now.memory, here.gradient)
-            there = search(flat, here.point, direction, here.value, slope, first, steps=steps, tolerance=tolerance)
+            there = wolfe_search(
+                flat, here.point, direction, here.value, slope, first, steps=steps, tolerance=tolerance
+            )
             found = there.found
             after = jnp.where(found, there.gradient, here.gradient)
             memory = method.learn(memory, Move(there.step, direction, slope, here.gradient, after))

@@ -121,7 +121,7 @@ def incoming(parameters: PyTree) -> list[Incoming]:
     return [pairs.get(number, Incoming(number, None, False)) for number in range(len(named)) if number not in biases]
 
 
-def by_unit(layers: list[Incoming], tree: PyTree) -> list[Array]:
+def rows_by_unit(layers: list[Incoming], tree: PyTree) -> list[Array]:
     """For each layer a matrix, a row a unit: its incoming weights, then its bias."""
     leaves = jax.tree.leaves(tree)
     rows = []
@@ -216,7 +216,7 @@ def _tonga(rank: int, block: int, discount: Any, damping: Any, smoothing: Any) -
     size = rank + block
 
     def init(parameters: PyTree) -> _TongaState:
-        shapes = [matrix.shape for matrix in jax.eval_shape(lambda p: by_unit(incoming(p), p), parameters)]
+        shapes = [matrix.shape for matrix in jax.eval_shape(lambda p: rows_by_unit(incoming(p), p), parameters)]
         kind = jnp.result_type(*jax.tree.leaves(parameters))
         return _TongaState(
             columns=tuple(jnp.zeros((units, size, n), kind) for units, n in shapes),
@@ -244,11 +244,11 @@ def _tonga(rank: int, block: int, discount: Any, damping: Any, smoothing: Any) -
 
     def update(gradient: PyTree, state: _TongaState, parameters: PyTree = None, **_: Any) -> Any:
         layers = incoming(gradient)
-        new = by_unit(layers, gradient)
+        new = rows_by_unit(layers, gradient)
         mean, smooth = state.mean, new
         if not is_off(smoothing):
             mean = jax.tree.map(lambda m, g: (1.0 - smoothing) * m + smoothing * g, mean, gradient)
-            smooth = by_unit(layers, mean)
+            smooth = rows_by_unit(layers, mean)
         full = state.place >= block
         factors = (state.columns, state.gram, state.scale)
         columns, gram, scale = control_flow.when(full, lambda found: _compressed(found, rank), factors)

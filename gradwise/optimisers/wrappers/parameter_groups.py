@@ -19,7 +19,7 @@ from ...specs.paths import map_named, matching, named_leaves, parts
 _MASKED = optax.MaskedNode()
 
 
-class Group(Spec):
+class ParameterGroup(Spec):
     """Parameters by path, and their optimiser."""
 
     optimiser: AbstractOptimiser
@@ -34,7 +34,7 @@ class Grouped(AbstractOptimiser):
     """A base optimiser, and others for some of the parameters."""
 
     base: AbstractOptimiser
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ParameterGroup, ...] = ()
 
     def __check_init__(self) -> None:
         for path, part in parts(self):

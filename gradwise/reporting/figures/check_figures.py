@@ -25,7 +25,7 @@ _ROW = 25
 _SOUND_RATIO = 1e-3  # the chapter's rule of thumb for |update| / |weights|
 
 
-def number(value: Any) -> float:
+def as_number(value: Any) -> float:
     """A number, or not-a-number for what is none."""
     usable = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     return float(value) if usable else math.nan
@@ -67,7 +67,7 @@ def dots_figure(name: str, title: str, said: str, dots: Sequence[Dot], table: Ta
         name,
         title,
         said,
-        partial(check_plots.dots, shown, **look),
+        partial(check_plots.draw_dots, shown, **look),
         table,
         width=430,
         height=tall_of(len(shown)),
@@ -103,7 +103,7 @@ def _difference_figures(plain: Plain) -> Iterator[Figure]:
         "Gradient against finite differences, by step",
         "The difference falls with the step until rounding takes over. Central differences come closest, to "
         f"{wording.number(central[best])}, at a step of {wording.number(epsilons[best])}.",
-        partial(check_plots.difference_curve, DifferenceCurve(epsilons, forward, central)),
+        partial(check_plots.draw_difference_curve, DifferenceCurve(epsilons, forward, central)),
         Table("Numbers", ("step", "forward", "central"), rows, (0, 1, 2)),
         height=280,
     )
@@ -112,18 +112,18 @@ def _difference_figures(plain: Plain) -> Iterator[Figure]:
 def gradient_figures(plain: Plain) -> Iterator[Figure]:
     """The error of finite differences by step, and the gradient's error by parameter."""
     yield from _difference_figures(plain)
-    leaves = [leaf for leaf in rows_of(plain.get("leaves")) if math.isfinite(number(leaf.get("error")))]
+    leaves = [leaf for leaf in rows_of(plain.get("leaves")) if math.isfinite(as_number(leaf.get("error")))]
     if not leaves:
         return
-    leaves = sorted(leaves, key=lambda leaf: (not leaf.get("wrong"), -number(leaf.get("error"))))
-    dots = [Dot(str(leaf.get("name")), number(leaf.get("error")), marked=bool(leaf.get("wrong"))) for leaf in leaves]
+    leaves = sorted(leaves, key=lambda leaf: (not leaf.get("wrong"), -as_number(leaf.get("error"))))
+    dots = [Dot(str(leaf.get("name")), as_number(leaf.get("error")), marked=bool(leaf.get("wrong"))) for leaf in leaves]
     wrong, turned = sum(dot.marked for dot in dots), [leaf for leaf in leaves if _is_turned(leaf)]
     rows: tuple[Row, ...] = tuple(
         (
             str(leaf.get("name")),
-            wording.number(number(leaf.get("error"))),
-            wording.whole(number(leaf.get("looked_at"))),
-            wording.whole(number(leaf.get("wrong") or 0)),
+            wording.number(as_number(leaf.get("error"))),
+            wording.whole(as_number(leaf.get("looked_at"))),
+            wording.whole(as_number(leaf.get("wrong") or 0)),
             "wrong sign" if leaf in turned else "wrong" if leaf.get("wrong") else "right",
         )
         for leaf in leaves
@@ -150,7 +150,7 @@ def overfit_figures(plain: Plain) -> Iterator[Figure]:
     if curves.ndim != 2 or curves.shape[1] < 2 or not np.isfinite(curves).any():
         return
     starts, ends = array(plain.get("starts")), array(plain.get("ends"))
-    count = wording.whole(number(plain.get("examples")))
+    count = wording.whole(as_number(plain.get("examples")))
     lowest = float(np.nanmin(curves))
     how = "learned by heart" if plain.get("learned") else "not learned by heart"
     rows: tuple[Row, ...] = tuple(
@@ -162,7 +162,7 @@ def overfit_figures(plain: Plain) -> Iterator[Figure]:
         "A handful of examples, learned by L-BFGS",
         f"{count} examples are {how}: the loss goes from {wording.number(float(np.nanmax(curves[:, 0])))} to "
         f"{wording.number(lowest)}. Each line is a start of its own.",
-        partial(check_plots.falling, list(curves), across="steps of L-BFGS"),
+        partial(check_plots.draw_falling, list(curves), across="steps of L-BFGS"),
         Table("Numbers", ("start", "loss before", "loss after"), rows, (1, 2)),
     )
 
@@ -173,7 +173,7 @@ def start_figures(plain: Plain) -> Iterator[Figure]:
     if losses.ndim != 1 or len(losses) < 3 or not np.isfinite(losses).any():
         return
     sound = losses[np.isfinite(losses)]
-    chance = number(plain.get("constant"))
+    chance = as_number(plain.get("constant"))
     beside = f" A prediction that knows nothing has {wording.number(chance)}." if math.isfinite(chance) else ""
     rows: tuple[Row, ...] = tuple(
         (str(i), wording.number(float(losses[i])))
@@ -184,7 +184,7 @@ def start_figures(plain: Plain) -> Iterator[Figure]:
         "The first updates of your own training",
         f"The loss goes from {wording.number(float(sound[0]))} to {wording.number(float(sound[-1]))} in {len(losses)} "
         f"updates.{beside}",
-        partial(check_plots.falling, [losses]),
+        partial(check_plots.draw_falling, [losses]),
         Table("Numbers", ("update", "loss"), rows, (0, 1)),
     )
 
@@ -203,7 +203,7 @@ def growth_figures(plain: Plain) -> Iterator[Figure]:
     noise = array(plain.get("noise"))
     if len(noise) == len(counts):
         spreads[1] = np.hypot(spreads[1], np.nan_to_num(noise))
-    law, predicted = array(plain.get("law")), number(plain.get("predicted"))
+    law, predicted = array(plain.get("law")), as_number(plain.get("predicted"))
     fitted = (float(law[0]), float(law[1]), float(law[2])) if len(law) == 3 and np.isfinite(law).all() else None
     metric = str(plain.get("metric") or "error")
     share = metric in ("error", "error_rate")
@@ -224,7 +224,7 @@ def growth_figures(plain: Plain) -> Iterator[Figure]:
         "growth",
         "Error against the number of examples",
         said,
-        partial(check_plots.growth, data, share=share, name=name),
+        partial(check_plots.draw_growth, data, share=share, name=name),
         Table("Numbers", ("examples", "training", "validation"), rows, (0, 1, 2)),
         height=280,
     )
@@ -262,7 +262,7 @@ def _ladder_figures(plain: Plain) -> Iterator[Figure]:
         "The loss against the learning rate",
         said,
         partial(
-            check_plots.ladder,
+            check_plots.draw_ladder,
             (factors[moving], np.where(sound, ends, np.nan)[moving]),
             largest=largest if bounded else math.nan,
         ),
@@ -271,7 +271,7 @@ def _ladder_figures(plain: Plain) -> Iterator[Figure]:
     )
 
 
-def rate_figures(plain: Plain) -> Iterator[Block]:
+def learning_rate_figures(plain: Plain) -> Iterator[Block]:
     """The ladder of rates, the size of updates by parameter, and what bounds rate and batch."""
     yield from _ladder_figures(plain)
     names, ratios = [str(name) for name in plain.get("names") or ()], array(plain.get("ratios"))
@@ -298,7 +298,7 @@ def rate_figures(plain: Plain) -> Iterator[Block]:
 
 def _rate_table(plain: Plain) -> Table | None:
     facts: list[tuple[str, str]] = []
-    eigenvalue, rate, limit = (number(plain.get(name)) for name in ("eigenvalue", "rate", "limit"))
+    eigenvalue, rate, limit = (as_number(plain.get(name)) for name in ("eigenvalue", "rate", "limit"))
     if math.isfinite(eigenvalue):
         facts.append(("largest eigenvalue of the Hessian", wording.number(eigenvalue)))
     if math.isfinite(limit):
@@ -306,12 +306,12 @@ def _rate_table(plain: Plain) -> Table | None:
     if math.isfinite(rate):
         facts.append(("your learning rate", wording.number(rate)))
     noise = part_of(plain, "noise")
-    if math.isfinite(number(noise.get("value"))):
-        low, high = number(noise.get("low")), number(noise.get("high"))
+    if math.isfinite(as_number(noise.get("value"))):
+        low, high = as_number(noise.get("low")), as_number(noise.get("high"))
         ends = f" ({wording.number(low)} to {wording.number(high)})" if math.isfinite(low) else ""
-        facts.append(("gradient noise scale, in examples", f"{wording.number(number(noise['value']))}{ends}"))
-    if math.isfinite(number(plain.get("size"))):
-        facts.append(("your mini-batch size", wording.whole(number(plain["size"]))))
+        facts.append(("gradient noise scale, in examples", f"{wording.number(as_number(noise['value']))}{ends}"))
+    if math.isfinite(as_number(plain.get("size"))):
+        facts.append(("your mini-batch size", wording.whole(as_number(plain["size"]))))
     return Table("Curvature and noise", ("", ""), tuple(facts), (1,)) if facts else None
 
 
@@ -325,19 +325,20 @@ def data_figures(plain: Plain) -> Iterator[Block]:
     }
     train = parts.get("train") or next(iter(parts.values()), {})
     if train:
-        ordered = sorted(train.items(), key=lambda pair: -number(pair[1]))
+        ordered = sorted(train.items(), key=lambda pair: -as_number(pair[1]))
         shown = ordered[:SHOWN]
         rows: tuple[Row, ...] = tuple(
-            (name, *(wording.whole(number(part.get(name, 0))) for part in parts.values())) for name, _ in ordered[:200]
+            (name, *(wording.whole(as_number(part.get(name, 0))) for part in parts.values()))
+            for name, _ in ordered[:200]
         )
-        often, seldom = number(ordered[0][1]), number(ordered[-1][1])
+        often, seldom = as_number(ordered[0][1]), as_number(ordered[-1][1])
         times = f", {wording.number(often / seldom)} times as many as the rarest" if seldom > 0 else ""
         more = f" The {SHOWN} commonest of {len(ordered)}." if len(ordered) > SHOWN else ""
         yield Figure(
             "classes",
             "Examples by class",
             f"The commonest class has {wording.whole(often)} training examples{times}.{more}",
-            partial(check_plots.counts, [int(number(n)) for _, n in shown], names=[name for name, _ in shown]),
+            partial(check_plots.draw_counts, [int(as_number(n)) for _, n in shown], names=[name for name, _ in shown]),
             Table("Numbers", ("class", *parts), rows, tuple(range(1, len(parts) + 1))),
             height=60 + 22 * len(shown),
             margins=(left_of(wording.short(name, 18) for name, _ in shown), 40, 14, 8),
@@ -353,26 +354,30 @@ def _leak_table(plain: Plain) -> Table | None:
         facts.append((what, Cell(told, strong=True) if wrong else told))
 
     for one in rows_of(plain.get("overlaps")):
-        part, rows, copied = str(one.get("part")), number(one.get("rows")), number(one.get("copied", one.get("exact")))
-        expected = number(one.get("expected"))
+        part, rows, copied = (
+            str(one.get("part")),
+            as_number(one.get("rows")),
+            as_number(one.get("copied", one.get("exact"))),
+        )
+        expected = as_number(one.get("expected"))
         more = f"; {wording.whole(expected)} by chance" if expected >= 1 else ""
         share = copied / rows if rows else 0.0
         title = {"train": "training rows that repeat another"}.get(part, f"rows of {part} that stand in training")
         add(title, f"{wording.whole(copied)} of {wording.whole(rows)}{more}", copied > 2 * expected and share > 0.01)
     for part, pair in part_of(plain, "shared").items():
         if array(pair).shape == (2,) and pair[0]:
-            add(f"groups of {part} that training shares", f"{wording.whole(number(pair[0]))}", True)
+            add(f"groups of {part} that training shares", f"{wording.whole(as_number(pair[0]))}", True)
     columns = part_of(plain, "columns")
     if columns.get("constant"):
         add("constant inputs", wording.whole(len(columns["constant"])))
     giving, signal = part_of(plain, "giving"), part_of(plain, "signal")
-    if math.isfinite(number(giving.get("score"))):
-        add("score of the best single input", wording.percent(number(giving["score"])), bool(giving.get("exact")))
-    if math.isfinite(number(signal.get("conflicting"))):
-        add("examples whose inputs occur with another class", wording.percent(number(signal["conflicting"])))
-        add("labels that nearly all neighbours deny", wording.percent(number(signal.get("denied"))))
+    if math.isfinite(as_number(giving.get("score"))):
+        add("score of the best single input", wording.percent(as_number(giving["score"])), bool(giving.get("exact")))
+    if math.isfinite(as_number(signal.get("conflicting"))):
+        add("examples whose inputs occur with another class", wording.percent(as_number(signal["conflicting"])))
+        add("labels that nearly all neighbours deny", wording.percent(as_number(signal.get("denied"))))
     for one in rows_of(plain.get("elsewhere")):
-        area = number(one.get("area"))
+        area = as_number(one.get("area"))
         add(f"how well {one.get('part')} is told from training (0.5: not at all)", wording.number(area), area > 0.8)
     return Table("What was looked for", ("", "found"), tuple(facts), (1,)) if facts else None
 
@@ -390,7 +395,7 @@ def choice_blocks(plain: Plain) -> Iterator[Block]:
     said = []
     if plain.get("kind"):
         said.append(f"The loss was recognised as the {kinds.get(str(plain['kind']), str(plain['kind']))}.")
-    penalty, rest = number(plain.get("penalty")), number(plain.get("rest"))
+    penalty, rest = as_number(plain.get("penalty")), as_number(plain.get("rest"))
     if penalty > 0 and math.isfinite(rest):
         said.append(f"Its penalty is {wording.number(penalty)}, beside {wording.number(rest)} of the rest.")
     if said:

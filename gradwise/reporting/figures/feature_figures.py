@@ -77,7 +77,7 @@ def filter_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
             "filters",
             "What the units look for",
             said if len(image) == 2 else f"{many}, each on its own scale, grey where it has no weight.",
-            partial(feature_plots.tiles, values, image=image, columns=columns, signed=True),
+            partial(feature_plots.draw_tiles, values, image=image, columns=columns, signed=True),
             _filter_table(filters),
             width=width,
             height=max(60, round(width * rows * image[0] / (columns * image[1]))),
@@ -99,7 +99,7 @@ def filter_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
         f"{many.replace(str(len(values)), str(len(shown)), 1)}, each row on its own scale.{first}{cut} Blue: excites; "
         "vermilion: inhibits.",
         partial(
-            feature_plots.heat_map,
+            feature_plots.draw_heat_map,
             shown,
             rows=[str(unit + 1) for unit in filters["units"][: len(shown)]],
             columns=labels,
@@ -133,7 +133,7 @@ def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
             "reconstructions",
             "Inputs, and what the code keeps of them",
             f"{len(given)} inputs that training did not see, and under each its reconstruction.{said}",
-            partial(feature_plots.pairs_of_tiles, (given, made), image=image, columns=columns),
+            partial(feature_plots.draw_pairs_of_tiles, (given, made), image=image, columns=columns),
             table,
             width=400,
             height=round(400 * (2.35 * pairs - 0.2) * image[0] / (columns * image[1] * 1.07)),
@@ -150,7 +150,7 @@ def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
         "reconstructions",
         "What the code keeps of each input",
         f"Least of {wording.short(known[0][0], 40)}: {wording.percent(known[0][1])}.{some}{said}",
-        partial(feature_plots.shares, [share for _, share in shown], names=names),
+        partial(feature_plots.draw_shares, [share for _, share in shown], names=names),
         table,
         height=_ROW_HEIGHT * len(shown) + 52,
         margins=(16 + round(run_plots.LETTER * max(map(len, names))), 40, 18, 12),
@@ -179,7 +179,7 @@ def code_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
             "activity",
             "How much the units answer",
             f"{_unit_words(units)} Their mean activity is {wording.number(units.get('mean'))}.",
-            partial(feature_plots.histogram, (counts, edges)),
+            partial(feature_plots.draw_histogram, (counts, edges)),
             Table("Numbers", ("mean activity", "units"), rows, (0, 1)),
             height=220,
         )
@@ -196,7 +196,7 @@ def code_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
             "How many directions the codes use",
             f"The codes vary as if in {wording.number(effective)} directions of equal weight; half of the variance is "
             f"in the first{f' {half}' if half > 1 else ''}.",
-            partial(feature_plots.spectrum, parts, effective=effective),
+            partial(feature_plots.draw_spectrum, parts, effective=effective),
             Table("Numbers", ("direction", "share", "together"), rows, (0, 1, 2)),
             height=220,
         )
@@ -213,7 +213,7 @@ def _score_name(layer: Mapping[str, Any]) -> str:
     return wording.metric_name(str(layer.get("metric") or "loss"))
 
 
-def layer_figures(record: Fit) -> Iterator[Figure]:
+def pretrained_layer_figures(record: Fit) -> Iterator[Figure]:
     """What the first layer of a pre-trained network looks for, and how each layer was learned."""
     layers = record.evidence.get("layers") or []
     for layer in layers[:1]:
@@ -235,7 +235,7 @@ def layer_figures(record: Fit) -> Iterator[Figure]:
             f"Layer {layer['layer']}: {wording.clean(layer.get('learner', ''))}, {layer.get('units')} units",
             f"Validation {name} went from {wording.number(curve.value[0])} to {wording.number(layer.get('valid'))}. "
             f"{_unit_words((layer.get('features') or {}).get('units') or {'count': layer.get('units')})}",
-            partial(feature_plots.layer_curve, curve, name=name, best=best),
+            partial(feature_plots.draw_layer_curve, curve, name=name, best=best),
             Table("Numbers", ("age", name), rows, (0, 1)),
             height=210,
         )

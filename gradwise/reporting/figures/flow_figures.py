@@ -15,8 +15,8 @@ import numpy as np
 from .. import wording
 from ..blocks import Block, Figure, Prose, Row, Table
 from ..plots import check_plots
-from ..plots.check_plots import Dot, Ridge, Strip
-from .check_figures import SHOWN, Plain, array, dots_figure, left_of, number, rows_of, tall_of
+from ..plots.check_plots import Dot, RidgeLine, Strip
+from .check_figures import SHOWN, Plain, array, as_number, dots_figure, left_of, rows_of, tall_of
 
 Shown = TypeVar("Shown")
 FLOW_KINDS = {
@@ -67,7 +67,7 @@ def _strip_figures(kind: str, groups: Sequence[Plain], updates: np.ndarray, look
         f"Mean and deviation: {title}",
         "The line is the mean, the band one deviation on each side, each layer on its own scale (at the right)."
         + _drawn(len(known)),
-        partial(check_plots.strips, strips, updates=updates, looks=looks),
+        partial(check_plots.draw_strips, strips, updates=updates, looks=looks),
         Table("Numbers", ("", "mean at first", "deviation", "mean at last", "deviation"), rows, (1, 2, 3, 4)),
         width=430,
         height=56 + 34 * len(strips),
@@ -75,7 +75,7 @@ def _strip_figures(kind: str, groups: Sequence[Plain], updates: np.ndarray, look
     )
 
 
-def _first_and_last(group: Plain) -> Ridge | None:
+def _first_and_last(group: Plain) -> RidgeLine | None:
     """The first and the last histogram; edges may be common or one row each."""
     histogram, edges = array(group.get("histogram")), array(group.get("edges"))
     histogram = histogram[None] if histogram.ndim == 1 else histogram
@@ -86,7 +86,7 @@ def _first_and_last(group: Plain) -> Ridge | None:
     if edges.shape[1] != histogram.shape[1] + 1 or not usable or edges[usable[-1]][-1] <= edges[usable[-1]][0]:
         return None
     first, last = usable[0], usable[-1]
-    return Ridge(str(group.get("layer")), (edges[first], histogram[first]), (edges[last], histogram[last]))
+    return RidgeLine(str(group.get("layer")), (edges[first], histogram[first]), (edges[last], histogram[last]))
 
 
 def _ridge_figures(kind: str, groups: Sequence[Plain]) -> Iterator[Figure]:
@@ -103,7 +103,7 @@ def _ridge_figures(kind: str, groups: Sequence[Plain]) -> Iterator[Figure]:
         f"histograms-{_slug(kind)}",
         f"Histograms: {title}",
         f"Dashed at the first look, filled at the last; each layer on its own scale.{_drawn(len(known))}",
-        partial(check_plots.ridges, ridges, across=""),
+        partial(check_plots.draw_ridges, ridges, across=""),
         Table("Ends of the histograms", ("", "first from", "to", "last from", "to"), rows, (1, 2, 3, 4)),
         width=430,
         height=26 + 44 * len(ridges),
@@ -125,7 +125,7 @@ def flow_figures(plain: Plain) -> Iterator[Figure]:
 
 
 def _last(values: Any) -> float:
-    found = np.atleast_1d(array(values)) if isinstance(values, list | tuple) else np.atleast_1d(number(values))
+    found = np.atleast_1d(array(values)) if isinstance(values, list | tuple) else np.atleast_1d(as_number(values))
     return float(found[-1]) if found.ndim == 1 and found.size else math.nan
 
 
@@ -142,7 +142,7 @@ def _from_groups(groups: Sequence[Plain]) -> list[dict[str, Any]]:
     return list(layers.values())
 
 
-def layer_figures(plain: Plain) -> Iterator[Figure]:
+def layer_flow_figures(plain: Plain) -> Iterator[Figure]:
     """Saturation, dead units, gradients and singular values, layer by layer."""
     layers = rows_of(plain.get("layers")) or _from_groups(rows_of(plain.get("groups")))
     names = [str(layer.get("name", layer.get("layer"))) for layer in layers]
@@ -159,7 +159,13 @@ def layer_figures(plain: Plain) -> Iterator[Figure]:
             "Saturated entries and dead units",
             f"Most in {names[worst]}: {wording.percent(flat[worst][0])} saturated, "
             f"{wording.percent(flat[worst][1])} dead." + _drawn(len(names)),
-            partial(check_plots.shares, shown, names=drawn, kinds=("saturated", "dead"), across="share of the layer"),
+            partial(
+                check_plots.draw_share_pairs,
+                shown,
+                names=drawn,
+                kinds=("saturated", "dead"),
+                across="share of the layer",
+            ),
             Table("Numbers", ("layer", "saturated", "dead"), rows, (1, 2)),
             width=430,
             height=tall_of(len(shown)) + 8,
@@ -211,7 +217,7 @@ def _singular_figures(plain: Plain) -> Iterator[Figure]:
 
 def flow_blocks(plain: Plain) -> Iterator[Block]:
     """Everything about the flow: layer by layer, then over training."""
-    figures = tuple(layer_figures(plain))
+    figures = tuple(layer_flow_figures(plain))
     if figures and not any(figure.name == "saturation" for figure in figures):
         yield Prose("No unit is saturated or dead.")
     yield from figures

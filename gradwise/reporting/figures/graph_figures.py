@@ -11,11 +11,11 @@ from typing import Any
 from .. import wording
 from ..blocks import Block, Figure, Row, Table
 from ..plots import graph_plots
-from .check_figures import Plain, number, part_of, rows_of
+from .check_figures import Plain, as_number, part_of, rows_of
 
 
 def _megabytes(value: Any) -> str:
-    size = number(value)
+    size = as_number(value)
     return wording.NOTHING if not math.isfinite(size) else f"{wording.age(size)}B"
 
 
@@ -23,7 +23,7 @@ def _stage_table(plain: Plain) -> Table:
     rows: tuple[Row, ...] = tuple(
         (
             str(stage.get("name")),
-            *(wording.age(number(stage.get(name)) or 0.0) for name in ("operations", "backward_operations")),
+            *(wording.age(as_number(stage.get(name)) or 0.0) for name in ("operations", "backward_operations")),
             *(_megabytes(stage.get(name)) for name in ("bytes", "kept_bytes")),
         )
         for stage in rows_of(plain.get("stages"))
@@ -44,15 +44,15 @@ def _compile_table(plain: Plain) -> Table | None:
         "of these, within fusions": compiled.get("fused") if compiled.get("instructions") else None,
         "launched one after another": compiled.get("kernels") or None,
     }
-    rows: list[Row] = [(name, wording.whole(number(value))) for name, value in told.items() if value is not None]
-    if math.isfinite(number(compiled.get("operations"))):
-        rows.append(("operations, by the compiler's count", wording.age(number(compiled["operations"]))))
+    rows: list[Row] = [(name, wording.whole(as_number(value))) for name, value in told.items() if value is not None]
+    if math.isfinite(as_number(compiled.get("operations"))):
+        rows.append(("operations, by the compiler's count", wording.age(as_number(compiled["operations"]))))
     for name, key in (
         ("arguments", "argument_bytes"),
         ("results", "output_bytes"),
         ("working memory", "temporary_bytes"),
     ):
-        if math.isfinite(number(compiled.get(key))):
+        if math.isfinite(as_number(compiled.get(key))):
             rows.append((name, _megabytes(compiled[key])))
     return Table("Before and after compilation", ("", ""), tuple(rows), (1,)) if rows else None
 
@@ -67,7 +67,7 @@ def _sound(plain: Plain) -> dict[str, Any]:
         places = range(count)
         return [[*edge] for edge in listed if len(edge) == 2 and all(end in places for end in edge)]
 
-    totals = {name: number(plain.get(name)) for name in ("operations", "backward_operations")}
+    totals = {name: as_number(plain.get(name)) for name in ("operations", "backward_operations")}
     edges = {"edges": pairs("edges", len(boxes)), "back_edges": pairs("back_edges", len(stages))}
     return {"boxes": boxes, "stages": stages, **edges, **{k: v for k, v in totals.items() if math.isfinite(v)}}
 
@@ -77,14 +77,14 @@ def graph_blocks(plain: Plain) -> Iterator[Block]:
     if not rows_of(plain.get("boxes")):
         return
     plan = graph_plots.layout(_sound(plain))
-    forward, backward = (number(plain.get(name)) for name in ("operations", "backward_operations"))
+    forward, backward = (as_number(plain.get(name)) for name in ("operations", "backward_operations"))
     ratio = f", {wording.number(backward / forward)} times as much" if forward > 0 and math.isfinite(backward) else ""
     rows: tuple[Row, ...] = tuple(
         (
             str(box.get("stage")),
             str(box.get("name") or "parameters"),
             " × ".join(map(str, box.get("shape") or ())) or "1",
-            wording.whole(number(box.get("operations"))),
+            wording.whole(as_number(box.get("operations"))),
             str(box.get("line") or ""),
         )
         for box in rows_of(plain.get("boxes"))
@@ -95,7 +95,7 @@ def graph_blocks(plain: Plain) -> Iterator[Block]:
         f"One evaluation takes {wording.age(forward)} operations, the gradient {wording.age(backward)} more{ratio}. "
         "Inputs are purple, parameters grey, layers blue, the output vermilion, the loss in the colour of the text; "
         "dashed boxes are the gradient. A bar is a box's share of all operations.",
-        partial(graph_plots.flow_graph, plan),
+        partial(graph_plots.draw_flow_graph, plan),
         Table("Boxes", ("part", "computes", "shape", "operations", "line"), rows, (3,)),
         width=plan.width,
         height=plan.height,

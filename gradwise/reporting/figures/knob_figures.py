@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ...evaluation.trials.knob_marginals import Marginal, marginal, pair, parallel, places_of
+from ...evaluation.trials.knob_marginals import Marginal, marginal, pair, parallel_coordinates, places_of
 from ...evaluation.trials.knob_relevance import Relevance, relevance_of
 from ...records.study import Study
 from .. import wording
 from ..blocks import Cell, Figure, Table
 from ..plots import knob_plots
 from ..plots.study_plots import SHOWN_DOTS, Scale
-from .study_figures import LEAST_TRIALS, ROW_HEIGHT, margin, names_of, scale_of, setting
+from .study_figures import LEAST_TRIALS, ROW_HEIGHT, margin, score_scale, short_path_names, sortable_setting
 
 _SHOWN_KNOBS = 12
 _SHOWN_AXES = 9
@@ -32,7 +32,7 @@ def relevance_figures(study: Study, found: Relevance | None) -> Iterator[Figure]
     """Relevance by two methods side by side (row E13)."""
     if found is None or not np.isfinite([*found.fanova, *found.ard]).any():
         return
-    short = names_of(study)
+    short = short_path_names(study)
     names = [short[path] for path in found.paths]
     order = sorted(range(len(names)), key=lambda k: -(found.fanova[k] if math.isfinite(found.fanova[k]) else -1.0))
     first = names[order[0]]
@@ -56,7 +56,7 @@ def relevance_figures(study: Study, found: Relevance | None) -> Iterator[Figure]
         "How much each knob matters",
         f"{said}Left by variance decomposition (fANOVA), right by a Gaussian process (ARD, with its spread over "
         f"refits); {found.trials:,} trials.",
-        partial(knob_plots.relevance, found, names=[wording.short(name, 22) for name in names]),
+        partial(knob_plots.draw_relevance, found, names=[wording.short(name, 22) for name in names]),
         Table("Numbers", ("knob", "share of variance", "1/length", "spread"), rows, (1, 2, 3)),
         width=700,
         height=ROW_HEIGHT * len(names) + 66,
@@ -90,7 +90,7 @@ def marginals_of(study: Study, found: Relevance | None) -> list[Marginal]:
 
 def _knob_words(found: Marginal, name: str, asked: tuple[float, float], scale: Scale) -> str:
     place = int(np.nanargmin(found.scores))
-    said = f"Best at {setting(found.values[place])}: {scale.say(found.scores[place])}"
+    said = f"Best at {sortable_setting(found.values[place])}: {scale.say(found.scores[place])}"
     said += ", with mean and minimum over everything else."
     bad = int(found.failed.sum())
     said += f" Crosses: {bad:,} without a model." if bad else ""
@@ -101,13 +101,13 @@ def _knob_words(found: Marginal, name: str, asked: tuple[float, float], scale: S
 
 def knob_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
     """The score against each knob (row E11)."""
-    scale, short, best = scale_of(study), names_of(study), _best_searched(study)
+    scale, short, best = score_scale(study), short_path_names(study), _best_searched(study)
     for one in found[:_SHOWN_KNOBS]:
         if np.isfinite(one.scores).sum() < LEAST_TRIALS:
             continue
         name, asked = short[one.axis.path], _asked(study, one)
         rows = tuple(
-            (knob_plots.word(label), f"{int(n):,}", f"{int(bad):,}", scale.say(mean), scale.say(low))
+            (knob_plots.value_name(label), f"{int(n):,}", f"{int(bad):,}", scale.say(mean), scale.say(low))
             for label, n, bad, mean, low in zip(
                 one.axis.labels, one.count, one.failed, one.mean, one.minimum, strict=True
             )
@@ -116,7 +116,7 @@ def knob_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
             f"knob-{one.axis.path.replace('.', '-')}",
             name,
             _knob_words(one, name, asked, scale),
-            partial(knob_plots.one_knob, one, name=name, asked=asked, best=best, scale=scale),
+            partial(knob_plots.draw_one_knob, one, name=name, asked=asked, best=best, scale=scale),
             Table("Numbers", (name, "trials", "without a model", "mean", "minimum"), rows, (1, 2, 3, 4)),
         )
 
@@ -132,13 +132,13 @@ def pair_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
     if len(usable) < 2:
         return
     first, second = usable[0].axis.path, usable[1].axis.path
-    data, scale, short = pair(study.space, study.searched, first, second), scale_of(study), names_of(study)
+    data, scale, short = pair(study.space, study.searched, first, second), score_scale(study), short_path_names(study)
     names = short[first], short[second]
-    left = margin([wording.short(knob_plots.word(text), 10) for text in data.second.tick_labels])
+    left = margin([wording.short(knob_plots.value_name(text), 10) for text in data.second.tick_labels])
     for of, title in (("minimum", "at their best"), ("mean", "on average")):
         values = getattr(data, of)
         rows = tuple(
-            (knob_plots.word(label), *(scale.say(value) if math.isfinite(value) else "" for value in line))
+            (knob_plots.value_name(label), *(scale.say(value) if math.isfinite(value) else "" for value in line))
             for label, line in zip(data.first.labels, values, strict=True)
         )
         yield Figure(
@@ -146,10 +146,10 @@ def pair_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
             f"{names[0]} and {names[1]}, {title}",
             f"The stronger a cell, the lower the {of} over all other knobs. Dots are trials, the ring the best"
             + (", crosses those without a model." if int(data.failed.sum()) else "."),
-            partial(knob_plots.two_knobs, data, of=of, names=names, best=_best_searched(study)),
+            partial(knob_plots.draw_two_knobs, data, of=of, names=names, best=_best_searched(study)),
             Table(
                 "Numbers",
-                (f"{names[0]} \\ {names[1]}", *map(knob_plots.word, data.second.labels)),
+                (f"{names[0]} \\ {names[1]}", *map(knob_plots.value_name, data.second.labels)),
                 rows,
                 tuple(range(1, len(rows[0]))),
             ),
@@ -164,8 +164,8 @@ def parallel_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure
     if sum(trial.ok for trial in trials) < LEAST_TRIALS or not found:
         return
     chosen = [one.axis.path for one in found[:_SHOWN_AXES]]
-    data = parallel(study.space.only(chosen), trials)
-    short, scale = {path: name for path, name in names_of(study).items() if path in chosen}, scale_of(study)
+    data = parallel_coordinates(study.space.only(chosen), trials)
+    short, scale = {path: name for path, name in short_path_names(study).items() if path in chosen}, score_scale(study)
     names = [short[axis.path] for axis in data.axes]
     shown = len(knob_plots.shown_lines(data))
     order = sorted((trial for trial in trials if trial.ok), key=lambda t: (t.score, t.loss, t.number))[:20]
@@ -173,7 +173,7 @@ def parallel_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure
         (
             str(t.number),
             scale.say(t.score),
-            *(setting(t.values[p]) if p in t.values else wording.NOTHING for p in short),
+            *(sortable_setting(t.values[p]) if p in t.values else wording.NOTHING for p in short),
         )
         for t in order
     )
@@ -184,7 +184,7 @@ def parallel_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure
         "parallel",
         "All knobs at once",
         said,
-        partial(knob_plots.parallel, data, names=names),
+        partial(knob_plots.draw_parallel, data, names=names),
         Table("The best 20", ("trial", scale.name, *short.values()), rows, tuple(range(2 + len(short)))),
         width=max(760, 112 * (len(names) + 1)),
         height=330,
@@ -198,10 +198,10 @@ def failure_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]
     bad, good = sum(int(one.failed.sum()) for one in found), sum(int(one.count.sum()) for one in found)
     if not (bad and good):  # where everything went wrong there is no where
         return
-    short, shown = names_of(study), found[:_SHOWN_KNOBS]
+    short, shown = short_path_names(study), found[:_SHOWN_KNOBS]
     names = [short[one.axis.path] for one in shown]
     rows = tuple(
-        (Cell(name, code=True), knob_plots.word(label), f"{int(n + bad):,}", f"{int(bad):,}")
+        (Cell(name, code=True), knob_plots.value_name(label), f"{int(n + bad):,}", f"{int(bad):,}")
         for name, one in zip(names, shown, strict=True)
         for label, n, bad in zip(one.axis.labels, one.count, one.failed, strict=True)
     )
@@ -209,7 +209,7 @@ def failure_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]
         "failures",
         "Where trials went wrong",
         "In each part of a knob's interval, how many trials left no model: the stronger, the larger their share.",
-        partial(knob_plots.failures, shown, names=names),
+        partial(knob_plots.draw_failures, shown, names=names),
         Table("Numbers", ("knob", "value", "trials", "without a model"), rows, (2, 3)),
         width=700,
         height=50 * len(shown) + 16,

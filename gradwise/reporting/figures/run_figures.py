@@ -14,7 +14,7 @@ from ...evaluation.curves import (
     class_errors,
     column,
     confusion,
-    folds,
+    fold_estimates,
     learning_curves,
     optimiser_curves,
     reliability,
@@ -98,7 +98,7 @@ def _score_title(record: Fit) -> str:
     return name[:1].upper() + name[1:]
 
 
-def curve_figures(record: Fit) -> Iterator[Figure]:
+def run_curve_figures(record: Fit) -> Iterator[Figure]:
     """Score and loss against age."""
     for quantity, title in (("score", "Error during training"), ("loss", "Loss during training")):
         curves = learning_curves(record, quantity)
@@ -107,7 +107,7 @@ def curve_figures(record: Fit) -> Iterator[Figure]:
                 quantity,
                 title if curves.kind != "loss" or quantity == "loss" else f"{_score_title(record)} during training",
                 _curve_words(curves),
-                partial(run_plots.learning_curves, curves),
+                partial(run_plots.draw_learning_curves, curves),
                 _history_table(record, curves),
             )
 
@@ -123,7 +123,7 @@ def optimiser_figures(record: Fit) -> Iterator[Figure]:
             name.replace("_", "-"),
             titles[name],
             f"From {wording.number(curve.value[0])} at the start to {wording.number(curve.value[-1])} at the end.",
-            partial(run_plots.one_curve, curve, name=titles[name].lower()),
+            partial(run_plots.draw_one_curve, curve, name=titles[name].lower()),
             Table("Numbers", ("age", titles[name].lower()), rows, (0, 1)),
             height=210,
         )
@@ -165,7 +165,7 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
             "confusion",
             "Confusion matrix",
             said + " Blue: right. Vermilion: confused.",
-            partial(run_plots.confusion, data),
+            partial(run_plots.draw_confusion, data),
             _matrix_table(data),
             width=edge + side + 10,
             height=below + round(side * 0.92) + 26,
@@ -178,14 +178,14 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
             "Commonest confusions",
             f"The {len(common)} commonest confusions, true class → predicted class."
             + ("" if size <= 100 else " " + said),
-            partial(run_plots.pairs, common),
+            partial(run_plots.draw_pairs, common),
             _matrix_table(data),
             height=_ROW_HEIGHT * len(common) + 52,
             margins=(14 + round(6.2 * max(map(len, run_plots.pair_names(common)))), 40, 12, 12),
         )
 
 
-def rate_figures(record: Fit) -> Iterator[Figure]:
+def error_rate_figures(record: Fit) -> Iterator[Figure]:
     """The error of each class or label with its interval, worst first, and how the worst of them came about."""
     data = class_errors(record)
     if len(data.rates) < 2:
@@ -212,7 +212,7 @@ def rate_figures(record: Fit) -> Iterator[Figure]:
         "rates",
         f"Error of each {data.of}",
         f"Highest for {data.of} {wording.short(worst.name, 40)}: {wording.percent(worst.rate)}{of}.{many}",
-        partial(run_plots.rates, shown, overall=math.nan if overall is None else overall),
+        partial(run_plots.draw_rates, shown, overall=math.nan if overall is None else overall),
         Table("Numbers", (data.of, "examples", "errors", "error", "95 % interval"), rows, (1, 2, 3, 4)),
         height=_ROW_HEIGHT * len(shown) + 66,
         margins=(26 + round(6.6 * longest), 40, 18, 26),
@@ -225,7 +225,7 @@ def rate_figures(record: Fit) -> Iterator[Figure]:
             "class-curves",
             "Each class during training",
             f"Validation {score} of every class; those with the highest where the parameters were kept are named.",
-            partial(run_plots.class_curves, curves),
+            partial(run_plots.draw_class_curves, curves),
             Table(
                 "Numbers",
                 ("class", "lowest", "at age", "at the end"),
@@ -264,7 +264,7 @@ def reliability_figures(record: Fit) -> Iterator[Figure]:
         "reliability",
         "Can the probabilities be believed?",
         said,
-        partial(run_plots.reliability, data),
+        partial(run_plots.draw_reliability, data),
         Table("Numbers", ("", "confidence", "accuracy", "examples"), rows, (1, 2, 3)),
     )
 
@@ -288,7 +288,7 @@ def residual_figures(record: Fit) -> Iterator[Figure]:
             f"Predicted against true: {name}",
             f"On the dotted line a prediction is exact. R² {wording.number(output.r2)} on these "
             f"{len(few.target):,} test examples.{rest if index == 0 else ''}",
-            partial(run_plots.predicted, few),
+            partial(run_plots.draw_predicted, few),
             table,
             height=330,
         )
@@ -299,7 +299,7 @@ def residual_figures(record: Fit) -> Iterator[Figure]:
                 f"What is left over: {name}",
                 f"Half of the predictions are within {wording.number(spread)} of the truth. A slope or a funnel here "
                 "is something the network has not learned.",
-                partial(run_plots.errors, few),
+                partial(run_plots.draw_errors, few),
                 table,
                 height=330,
             )
@@ -307,7 +307,7 @@ def residual_figures(record: Fit) -> Iterator[Figure]:
 
 def fold_figures(record: Fit) -> Iterator[Figure]:
     """The k-fold estimate, where one was made."""
-    data = folds(record)
+    data = fold_estimates(record)
     if not any(math.isfinite(value) for value in data.values):
         return
     metric = record.metric
@@ -321,7 +321,7 @@ def fold_figures(record: Fit) -> Iterator[Figure]:
         "folds",
         f"Estimate by {len(data.values)}-fold cross-validation",
         f"Mean {wording.metric_name(metric)} {wording.in_metric(metric, data.mean)}{interval}; each dot is one fold.",
-        partial(run_plots.folds, data, metric=metric),
+        partial(run_plots.draw_folds, data, metric=metric),
         Table("Numbers", ("fold", wording.metric_name(metric)), rows, (0, 1)),
         height=130,
         margins=(20, 40, 16, 12),

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from ...evaluation.curves import Curve
-from ...evaluation.trials.cost import pareto
+from ...evaluation.trials.cost import pareto_front
 from ...evaluation.trials.expected_best import best_so_far, expected_best, scores_of
 from ...records.study import Study
 from ...records.trial import Trial
 from .. import wording
 from ..blocks import Cell, Figure, Row, Table
 from ..plots import knob_plots, study_plots
-from ..plots.study_plots import Estimate, Scale
+from ..plots.study_plots import EstimateLine, Scale
 
 _SHOWN_CURVES = 300
 _SHOWN_ROWS = 60
@@ -23,7 +23,7 @@ ROW_HEIGHT = 24
 LEAST_TRIALS = 4  # with a score; fewer show nothing about a knob
 
 
-def scale_of(study: Study) -> Scale:
+def score_scale(study: Study) -> Scale:
     """How this study's scores are read: error rates in percent, errors of a number in the target's unit."""
     kind = study.score_kind
     names = {"error": "error", "squared": "RMSE", "absolute": "absolute error"}
@@ -32,18 +32,18 @@ def scale_of(study: Study) -> Scale:
 
 def comparable(study: Study) -> bool:
     """Whether validation scores and the metric of the study are the same quantity, so that one axis can hold both."""
-    name = scale_of(study).name.removeprefix("validation ")
+    name = score_scale(study).name.removeprefix("validation ")
     return {"error_rate": "error", "rmse": "RMSE", "mae": "absolute error", "log_loss": "loss"}.get(
         study.metric
     ) == name
 
 
-def setting(value: Any) -> str:
+def sortable_setting(value: Any) -> str:
     """The value of a knob in a table: four digits, and never a form that does not sort."""
-    return f"{value:.4g}" if isinstance(value, float) else knob_plots.word(wording.setting(value))
+    return f"{value:.4g}" if isinstance(value, float) else knob_plots.value_name(wording.setting(value))
 
 
-def names_of(study: Study) -> dict[str, str]:
+def short_path_names(study: Study) -> dict[str, str]:
     """Each path with its short name."""
     paths = list(dict.fromkeys((*study.space.paths, *(path for trial in study.trials for path in trial.values))))
     return dict(zip(paths, knob_plots.short_paths(paths), strict=True))
@@ -60,9 +60,9 @@ def margin(names: Sequence[str], longest: int = 22) -> int:
     return 26 + round(6.6 * min(longest, max([len(name) for name in names] or [1])))
 
 
-def curve_figures(study: Study) -> Iterator[Figure]:
+def trial_curve_figures(study: Study) -> Iterator[Figure]:
     """The validation curves of all trials."""
-    scale = scale_of(study)
+    scale = score_scale(study)
     kept: list[tuple[Trial, Curve]] = []
     for trial in study.searched:
         ages, scores = (np.array(trial.curve.get(name) or [], dtype=float) for name in ("age_examples", "valid_score"))
@@ -90,14 +90,14 @@ def curve_figures(study: Study) -> Iterator[Figure]:
         "trial-curves",
         "Every trial during training",
         said,
-        partial(study_plots.trial_curves, [curve for _, curve in shown], best=place, scale=scale),
+        partial(study_plots.draw_trial_curves, [curve for _, curve in shown], best=place, scale=scale),
         Table("Numbers", ("trial", "age at the end", "best at age", scale.name), rows, (0, 1, 2, 3)),
     )
 
 
 def progress_figures(study: Study) -> Iterator[Figure]:
     """The expected best of N trials beside the best so far (row E10)."""
-    trials, scale = study.searched, scale_of(study)
+    trials, scale = study.searched, score_scale(study)
     if not any(trial.ok for trial in trials):
         return
     scores = scores_of(trials, study.chance)
@@ -126,13 +126,13 @@ def progress_figures(study: Study) -> Iterator[Figure]:
         )
         few = tuple((f"{i + 1:,}", scale.say(so_far[i])) for i in _some(len(so_far)))
         table = Table("Numbers", ("trials", "best so far"), few, (0, 1))
-    draw = partial(study_plots.expected_best, curve, best_so_far=so_far, scale=scale)
+    draw = partial(study_plots.draw_expected_best, curve, best_so_far=so_far, scale=scale)
     yield Figure("progress", "The best of N trials" if curve is not None else "The best so far", said, draw, table)
 
 
 def cost_figures(study: Study) -> Iterator[Figure]:
     """Error against the cost of training and of predicting (row E15)."""
-    scale = scale_of(study)
+    scale = score_scale(study)
     for cost, title, unit in (
         ("seconds", "Error against time", "trained in"),
         ("parameters", "Error against size", "parameters"),
@@ -140,7 +140,7 @@ def cost_figures(study: Study) -> Iterator[Figure]:
         usable = [t for t in study.trials if t.ok and getattr(t, cost) > 0]
         if len(usable) < 2 or len({getattr(t, cost) for t in usable}) < 2:
             continue
-        data = pareto(usable, cost)
+        data = pareto_front(usable, cost)
         front = [(int(data.numbers[i]), float(data.costs[i]), float(data.scores[i])) for i in data.front]
         write = wording.duration if cost == "seconds" else wording.whole
         cheap, best = front[0], front[-1]
@@ -152,7 +152,7 @@ def cost_figures(study: Study) -> Iterator[Figure]:
             f"cost-{cost}",
             title,
             said,
-            partial(study_plots.pareto, data, scale=scale),
+            partial(study_plots.draw_pareto, data, scale=scale),
             Table("Numbers", ("trial", unit, scale.name), rows, (0, 1, 2)),
         )
 
@@ -182,7 +182,7 @@ def batch_figures(study: Study) -> Iterator[Figure]:
         "batch-size",
         "Batch size",
         f"{said} What each size needed to reach the same score.{hollow}".strip(),
-        partial(study_plots.batch_sizes, lines, recommended=recommended),
+        partial(study_plots.draw_batch_sizes, lines, recommended=recommended),
         Table("Numbers", ("batch size", "seconds", "examples", "reached"), rows, (0, 1, 2)),
         width=700,
         height=240,
@@ -208,7 +208,7 @@ def short_run_figures(study: Study) -> Iterator[Figure]:
         "Can short runs be trusted?",
         f"After {wording.whole(age)} examples the trials stand in the order of the end with a rank correlation of "
         f"{wording.number(value)}; at 1 a short run would choose the same.",
-        partial(study_plots.short_runs, tuple(zip(*pairs, strict=True))),
+        partial(study_plots.draw_short_runs, tuple(zip(*pairs, strict=True))),
         Table("Numbers", ("age", "rank correlation"), rows, (0, 1)),
     )
 
@@ -218,7 +218,7 @@ def seed_figures(study: Study) -> Iterator[Figure]:
     scores = [s for s in (study.analysis.get("seeds") or {}).get("scores") or () if s is not None and math.isfinite(s)]
     if len(scores) < 2:
         return
-    scale = scale_of(study)
+    scale = score_scale(study)
     ordered = sorted(scores)
     levels = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
     rows = tuple((f"{100 * level:g}\u202f%", scale.say(float(np.quantile(ordered, level)))) for level in levels)
@@ -227,7 +227,7 @@ def seed_figures(study: Study) -> Iterator[Figure]:
         "The same recipe with other seeds",
         f"{len(scores):,} seeds: from {scale.say(ordered[0])} to {scale.say(ordered[-1])}. Differences within this "
         "spread are chance.",
-        partial(study_plots.seeds, ordered, scale=scale),
+        partial(study_plots.draw_seeds, ordered, scale=scale),
         Table("Numbers", ("quantile", scale.name), rows, (1,)),
     )
 
@@ -241,29 +241,29 @@ def _interval(plain: Any) -> tuple[float, float]:
     return (_number(ends[0]), _number(ends[1])) if len(ends) == 2 else (math.nan, math.nan)
 
 
-def _estimate_lines(study: Study) -> Iterator[Estimate]:
+def _estimate_lines(study: Study) -> Iterator[EstimateLine]:
     winner, told = study.winner, study.estimates
     shown = lambda value: study.shown(_number(value))  # noqa: E731
     if comparable(study):
         if winner.get("score") is not None:
-            yield Estimate("validation, as chosen", shown(winner["score"]))
+            yield EstimateLine("validation, as chosen", shown(winner["score"]))
         if winner.get("corrected") is not None:
             low, high = _interval(winner.get("corrected_interval"))
-            yield Estimate("corrected for the choice", shown(winner["corrected"]), shown(low), shown(high))
+            yield EstimateLine("corrected for the choice", shown(winner["corrected"]), shown(low), shown(high))
         weighted = told.get("weighted") or {}
         if weighted.get("mean") is not None:
             mean, spread = float(weighted["mean"]), 1.96 * _number(weighted.get("deviation"))
             ends = shown(max(mean - spread, 0.0)), shown(mean + spread)
-            yield Estimate("test, contenders weighted", shown(mean), *ends, part="test")
+            yield EstimateLine("test, contenders weighted", shown(mean), *ends, part="test")
     nested = told.get("nested") or {}
     if nested.get("mean") is not None:
         final = told.get("test") is None
-        yield Estimate(
+        yield EstimateLine(
             "nested cross-validation", float(nested["mean"]), *_interval(nested.get("interval")), "test", final
         )
     if told.get("test") is not None:
         name = "test, committee" if (study.committee.get("members") or 0) > 1 else "test"
-        yield Estimate(name, float(told["test"]), *_interval(told.get("test_interval")), part="test", final=True)
+        yield EstimateLine(name, float(told["test"]), *_interval(told.get("test_interval")), part="test", final=True)
 
 
 def estimate_figures(study: Study) -> Iterator[Figure]:
@@ -274,7 +274,9 @@ def estimate_figures(study: Study) -> Iterator[Figure]:
     metric = study.metric
     optimism = study.winner.get("optimism")
     said = "The winner was chosen by its validation score, which therefore flatters it"
-    said += f", by about {scale_of(study).say(optimism)}" if optimism is not None and scale_of(study).share else ""
+    said += (
+        f", by about {score_scale(study).say(optimism)}" if optimism is not None and score_scale(study).share else ""
+    )
     said += ". Filled: the number to quote. Bars: 95\u202f% intervals."
     rows = tuple(
         (
@@ -290,7 +292,7 @@ def estimate_figures(study: Study) -> Iterator[Figure]:
         "estimates",
         "The honest error",
         said,
-        partial(study_plots.estimates, lines, metric=metric),
+        partial(study_plots.draw_estimates, lines, metric=metric),
         Table("Numbers", ("", wording.metric_name(metric), "95 % interval"), rows, (1, 2)),
         height=30 * len(lines) + 70,
         margins=(margin([line.name for line in lines], 26), 40, 14, 12),
@@ -299,7 +301,7 @@ def estimate_figures(study: Study) -> Iterator[Figure]:
 
 def committee_figures(study: Study) -> Iterator[Figure]:
     """The committee against its members, and the finalists it was chosen from."""
-    found, metric, scale = study.committee, study.metric, scale_of(study)
+    found, metric, scale = study.committee, study.metric, score_scale(study)
     tests = [float(value) for value in found.get("member_tests") or () if value is not None and math.isfinite(value)]
     together, mean = _number(found.get("test")), _number(found.get("mean_member_test"))
     if len(tests) > 1 and math.isfinite(together):
@@ -318,7 +320,7 @@ def committee_figures(study: Study) -> Iterator[Figure]:
             "The committee against its members",
             f"{len(tests)} networks{how.get(str(found.get('kind')), ' of one setting')}: "
             f"{wording.in_metric(metric, mean)} on average, {wording.in_metric(metric, together)} together.",
-            partial(study_plots.committee, tests, together=together, mean=mean, metric=metric),
+            partial(study_plots.draw_committee, tests, together=together, mean=mean, metric=metric),
             Table("Numbers", ("", f"test {wording.metric_name(metric)}"), rows, (1,)),
             height=150,
             margins=(86, 40, 16, 12),
@@ -343,7 +345,7 @@ def committee_figures(study: Study) -> Iterator[Figure]:
             "finalists",
             "The finalists with other seeds",
             said,
-            partial(study_plots.finalists, settings, scale=scale),
+            partial(study_plots.draw_finalists, settings, scale=scale),
             Table("Numbers", ("setting", "mean", "seeds", "values"), lines, (1, 2)),
             height=ROW_HEIGHT * len(settings) + 66,
             margins=(margin([str(one.get("number")) for one in settings]) + 40, 40, 14, 12),
@@ -351,5 +353,5 @@ def committee_figures(study: Study) -> Iterator[Figure]:
 
 
 def _values(values: dict[str, Any], study: Study) -> str:
-    short = names_of(study)
-    return ", ".join(f"{short.get(path, path)} {setting(value)}" for path, value in values.items())
+    short = short_path_names(study)
+    return ", ".join(f"{short.get(path, path)} {sortable_setting(value)}" for path, value in values.items())

@@ -15,7 +15,7 @@ import numpy as np
 from ...evaluation.curves import Curve, LearningCurves
 from ...records.check import Checked
 from .. import wording
-from ..blocks import Block, Code, Figure, Items, Page, Prose, Row, Section, Table, Verdict
+from ..blocks import Block, CodeLines, Figure, Items, Page, Prose, Row, Section, Table, Verdict
 from ..figures import check_figures, flow_figures, graph_figures
 from ..figures.check_figures import part_of
 from ..html import render
@@ -99,7 +99,7 @@ def _training_blocks(plain: Mapping[str, Any]) -> Iterator[Block]:
         "A whole training",
         f"Validation {'error' if kind == 'error' else 'score'} is lowest, {write(float(valid[best]))}, after "
         f"{wording.whole(float(ages[best]))} examples.",
-        partial(run_plots.learning_curves, curves),
+        partial(run_plots.draw_learning_curves, curves),
         Table("Numbers", ("age", "training", "validation"), rows, (0, 1, 2)),
         height=280,
     )
@@ -129,7 +129,7 @@ def _verdict_blocks(record: Checked) -> Iterator[Block]:
         "chance": "knowing nothing",
         "target": "wanted",
     }
-    values = {title: check_figures.number(told.get(name)) for name, title in titles.items()}
+    values = {title: check_figures.as_number(told.get(name)) for name, title in titles.items()}
     rows: tuple[Row, ...] = tuple(
         (title, wording.in_metric(metric, value)) for title, value in values.items() if math.isfinite(value)
     )
@@ -146,7 +146,7 @@ def _sections(record: Checked) -> Iterator[Section]:
         ("ran", "What was run", _ran(record)),
         ("gradient", "Gradient", check_figures.gradient_figures(part_of(evidence, "gradient"))),
         ("learning", "Learning", _learning(evidence)),
-        ("rates", "Rates", check_figures.rate_figures(part_of(evidence, "rates"))),
+        ("rates", "Rates", check_figures.learning_rate_figures(part_of(evidence, "rates"))),
         ("flow", "What flowed through the layers", _flow(evidence)),
         ("data", "Data", check_figures.data_figures(part_of(evidence, "data"))),
         ("choices", "Choices", check_figures.choice_blocks(part_of(evidence, "choices"))),
@@ -162,7 +162,7 @@ def _sections(record: Checked) -> Iterator[Section]:
 def _repeat(record: Checked) -> Iterator[Block]:
     command = record.machine.get("command") or record.evidence.get("command")
     if isinstance(command, str) and command:
-        yield Code("In the shell", command)
+        yield CodeLines("In the shell", command)
     machine = {name: wording.clean(value) for name, value in record.machine.items() if value}
     facts = [f"seed {record.seed}", f"gradwise {wording.clean(record.version)}"]
     for name, form in (("jax", "JAX {}"), ("python", "Python {}"), ("cores", "{} cores")):

@@ -13,7 +13,7 @@ from ...specs.chapter_rows import ROWS
 from ...specs.knobs import Declaration
 from ...specs.paths import knobs, parts
 from .. import wording
-from ..blocks import Block, Cell, Code, Group, Items, Notice, Prose, Row, Table
+from ..blocks import Block, Cell, CodeLines, HeadingRow, Items, Notice, Prose, Row, Table
 
 _SHOWN_COLUMNS = 200
 _FLAGS = {"--unsupervised"}  # options of the command that take no value
@@ -120,14 +120,14 @@ def _part_row(owner: Any, name: str, part: Any) -> Row:
     return (Cell(name, code=True), Cell(chosen, strong=bool(usual) and usual != chosen), usual, "", "")
 
 
-def _recipe_rows(recipe: Any) -> list[Row | Group]:
+def _recipe_rows(recipe: Any) -> list[Row | HeadingRow]:
     """Every knob under the part it belongs to, in the order of the recipe."""
     owners = {"": recipe, **dict(parts(recipe))}
     groups: dict[str, list[Row]] = {name: [] for name in owners}
     for path, declaration, value in knobs(recipe):
         owner, _, name = path.rpartition(".")
         groups[owner].append(_knob_row(name, declaration, value))
-    rows: list[Row | Group] = []
+    rows: list[Row | HeadingRow] = []
     for path, part in owners.items():
         above = path.rpartition(".")[0]
         nested = any(name.startswith(f"{path}.") for name in owners)
@@ -136,7 +136,7 @@ def _recipe_rows(recipe: Any) -> list[Row | Group]:
     for path, part in owners.items():
         lines = groups[path]
         if path and (lines or "." not in path):
-            rows.append(Group(path, type(part).__name__))
+            rows.append(HeadingRow(path, type(part).__name__))
         rows.extend(lines)
     return rows
 
@@ -216,8 +216,8 @@ def repeat_blocks(record: Fit) -> Iterator[Block]:
     """The lines that repeat the run, and on what it ran."""
     command = str(record.data.get("command") or "")
     if command:
-        yield Code("In the shell", command)
-    yield Code("In Python", "\n".join(python_lines(command, record.seed)))
+        yield CodeLines("In the shell", command)
+    yield CodeLines("In Python", "\n".join(python_lines(command, record.seed)))
     machine = {name: wording.clean(value) for name, value in record.machine.items() if value}
     facts = [f"seed {record.seed}", f"gradwise {wording.clean(record.version)}"]
     for name, form in (("jax", "JAX {}"), ("python", "Python {}"), ("cores", "{} cores")):

@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from ...evaluation.trials.failures import failures, why_all_failed
+from ...evaluation.trials.failures import group_failures, why_all_failed
 from ...evaluation.trials.knob_marginals import Marginal
 from ...evaluation.trials.knob_relevance import Relevance
 from ...records.finding import Finding
 from ...records.study import Study
 from .. import wording
-from ..blocks import Block, Code, Items, Notice, Page, Prose, Row, Section, Table, Verdict
+from ..blocks import Block, CodeLines, Items, Notice, Page, Prose, Row, Section, Table, Verdict
 from ..figures import knob_figures, study_figures
 from ..html import render
 from .provenance import chapter_row, data_blocks, finding_notice, recipe_blocks
@@ -65,7 +65,7 @@ def _finite(value: Any) -> bool:
 def study_verdict(study: Study) -> Verdict:
     """What was reached, how sure that is, and what it took."""
     metric, told, story = study.metric, study.estimates, _story(study)
-    name, scale = wording.metric_name(metric), study_figures.scale_of(study)
+    name, scale = wording.metric_name(metric), study_figures.score_scale(study)
     if _finite(told.get("test")):
         members = study.committee.get("members") or 0
         rows = (study.data.get("rows") or {}).get("test")
@@ -115,7 +115,7 @@ def _searched(study: Study, marginals: Sequence[Marginal]) -> Iterator[Block]:
     how = wording.clean(study.settings.get("strategy") or study.strategy)
     within = f", with a budget of {wording.clean(budget)}" if budget else ""
     yield from knob_figures.parallel_figures(study, marginals)
-    yield from study_figures.curve_figures(study)
+    yield from study_figures.trial_curve_figures(study)
     yield from study_figures.short_run_figures(study)
     yield Prose(f"{_counted(count, 'knob')}, {_counted(len(study.searched), 'trial')} by {how} search{within}.")
     if table := space_table(study):
@@ -149,8 +149,8 @@ def _winner(study: Study) -> Iterator[Block]:
     if number is None and study.best is not None:
         number = study.best.number
     if values:
-        short = study_figures.names_of(study)
-        rows = tuple((short.get(path, path), study_figures.setting(value)) for path, value in values.items())
+        short = study_figures.short_path_names(study)
+        rows = tuple((short.get(path, path), study_figures.sortable_setting(value)) for path, value in values.items())
         yield Table(f"The winner, trial {number}", ("knob", "value"), rows)
     elif number is None:
         yield Prose("There is no winner: no trial left a model.")
@@ -177,7 +177,7 @@ def _borders(study: Study) -> Iterator[Block]:
 
 
 def _failures(study: Study, marginals: Sequence[Marginal]) -> Iterator[Block]:
-    found = failures(study.trials)
+    found = group_failures(study.trials)
     if all(trial.ok for trial in study.trials):
         return
     yield from knob_figures.failure_figures(study, marginals)
@@ -211,9 +211,9 @@ def _said(study: Study) -> Iterator[Block]:
 def _repeat(study: Study) -> Iterator[Block]:
     settings = study.settings
     if settings.get("command"):
-        yield Code("In the shell", str(settings["command"]))
+        yield CodeLines("In the shell", str(settings["command"]))
     if settings.get("study_file"):
-        yield Code("As a study file, study.toml", str(settings["study_file"]))
+        yield CodeLines("As a study file, study.toml", str(settings["study_file"]))
     machine = {name: wording.clean(value) for name, value in study.machine.items() if value}
     facts = [f"seed {study.seed}", f"gradwise {wording.clean(study.version)}"]
     for name, form in (("jax", "JAX {}"), ("python", "Python {}"), ("cores", "{} cores")):

@@ -14,7 +14,7 @@ from ...specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Unifo
 from ...specs.search_space import Space, label
 from .. import wording
 from ..blocks import Cell, Row, Table
-from ..figures.study_figures import names_of, scale_of, setting
+from ..figures.study_figures import score_scale, short_path_names, sortable_setting
 from ..html import POLICY
 
 SHOWN_TRIALS = 2000
@@ -66,7 +66,9 @@ def _prior(prior: AbstractPrior) -> str:
         case Choice():
             total = sum(prior.weights) if prior.weights else 0.0
             shares = [f" ({100 * weight / total:.0f}\u202f%)" for weight in prior.weights] or [""] * len(prior.values)
-            return ", ".join(f"{setting(label(v))}{share}" for v, share in zip(prior.values, shares, strict=True))
+            return ", ".join(
+                f"{sortable_setting(label(v))}{share}" for v, share in zip(prior.values, shares, strict=True)
+            )
         case ZeroOr():
             return f"0 ({100 * prior.zero:.0f}\u202f%), or {_prior(prior.other)}"
         case _:
@@ -89,7 +91,7 @@ def space_table(study: Study) -> Table | None:
         asked, now = _range(study.asked, path), _range(study.space, path)
         tried = {str(trial.values[path]) for trial in study.trials if path in trial.values}
         became = (Cell(now if now != asked else "", strong=now != asked),) if changed else ()
-        chosen = setting(best[path]) if path in best else wording.NOTHING
+        chosen = sortable_setting(best[path]) if path in best else wording.NOTHING
         rows.append((Cell(path, code=True), asked, *became, f"{len(tried):,}", chosen, dimension.row))
     header = ("knob", "searched", *(("extended to",) if changed else ()), "values tried", "best", "row")
     note = "A letter with a number is the row of the chapter that a knob comes from."
@@ -102,7 +104,7 @@ def _outcome(trial: Trial) -> str:
 
 def _precise(study: Study, score: float) -> str:
     """A score with more digits than elsewhere: here neighbours are to be told apart."""
-    value, scale = study.shown(score), scale_of(study)
+    value, scale = study.shown(score), score_scale(study)
     if value != value:
         return wording.NOTHING
     return f"{100 * value:.2f}\u202f%" if scale.share else f"{value:.4g}"
@@ -117,15 +119,17 @@ def trial_table(study: Study) -> Table | None:
     if not study.trials:
         return None
     order = sorted(study.trials, key=lambda t: (not t.ok, t.score if t.ok else 0.0, t.loss if t.ok else 0.0, t.number))
-    shown, names, best = order[:SHOWN_TRIALS], names_of(study), study.best
+    shown, names, best = order[:SHOWN_TRIALS], short_path_names(study), study.best
     phases, reasons = ({getattr(trial, name) for trial in shown} for name in ("phase", "reason"))
     columns: list[tuple[str, list[str | Cell], bool]] = [
         ("trial", [Cell(str(trial.number), strong=trial is best) for trial in shown], True),
-        (scale_of(study).name, [_precise(study, t.score) if t.ok else wording.NOTHING for t in shown], True),
+        (score_scale(study).name, [_precise(study, t.score) if t.ok else wording.NOTHING for t in shown], True),
         *((("phase", [wording.clean(trial.phase) for trial in shown], False),) if len(phases) > 1 else ()),
     ]
     for path, name in names.items():
-        cells: list[str | Cell] = [setting(t.values[path]) if path in t.values else wording.NOTHING for t in shown]
+        cells: list[str | Cell] = [
+            sortable_setting(t.values[path]) if path in t.values else wording.NOTHING for t in shown
+        ]
         columns.append((name, cells, _is_number([t.values[path] for t in shown if path in t.values])))
     columns += [
         ("age", [wording.whole(trial.age_examples) for trial in shown], True),

@@ -82,7 +82,7 @@ class DifferenceCurve:
 
 
 @_drawing
-def difference_curve(data: DifferenceCurve, ax: "Axes") -> None:
+def draw_difference_curve(data: DifferenceCurve, ax: "Axes") -> None:
     """Both errors on logarithmic axes; the chapter's step is marked."""
     _frame(ax, "step ε", "relative difference")
     floor = 1e-17  # exact agreement has no logarithm
@@ -118,7 +118,7 @@ class Dot:
 
 
 @_drawing
-def dots(data: Sequence[Dot], ax: "Axes", *, across: str, line: float = math.nan, told: str = "") -> None:
+def draw_dots(data: Sequence[Dot], ax: "Axes", *, across: str, line: float = math.nan, told: str = "") -> None:
     """Values by name, one below the other, on a logarithmic axis; a line where they should lie."""
     _frame(ax, across, "", grid="x")
     places = np.arange(len(data))[::-1]
@@ -153,7 +153,7 @@ def dots(data: Sequence[Dot], ax: "Axes", *, across: str, line: float = math.nan
 
 
 @_drawing
-def shares(
+def draw_share_pairs(
     data: Sequence[tuple[float, float]], ax: "Axes", *, names: Sequence[str], kinds: tuple[str, str], across: str
 ) -> None:
     """Two shares by name as bars, one below the other."""
@@ -170,7 +170,7 @@ def shares(
 
 
 @_drawing
-def falling(data: Sequence[np.ndarray], ax: "Axes", *, across: str = "updates", up: str = "loss") -> None:
+def draw_falling(data: Sequence[np.ndarray], ax: "Axes", *, across: str = "updates", up: str = "loss") -> None:
     """Curves of a loss; on a logarithmic axis where it falls far. The best is drawn strong."""
     _frame(ax, across, up)
     sound = [np.where(np.isfinite(curve), curve, np.nan) for curve in data]
@@ -203,7 +203,7 @@ class GrowthCurve:
 
 
 @_drawing
-def growth(data: GrowthCurve, ax: "Axes", *, share: bool, name: str) -> None:
+def draw_growth(data: GrowthCurve, ax: "Axes", *, share: bool, name: str) -> None:
     """Training error rises and validation error falls with more examples; dotted what twice as many would give."""
     _frame(ax, "training examples", name)
     for values, spread, colour, dashes, label in (
@@ -241,7 +241,7 @@ def growth(data: GrowthCurve, ax: "Axes", *, share: bool, name: str) -> None:
 
 
 @_drawing
-def ladder(data: tuple[np.ndarray, np.ndarray], ax: "Axes", *, largest: float) -> None:
+def draw_ladder(data: tuple[np.ndarray, np.ndarray], ax: "Axes", *, largest: float) -> None:
     """The loss after a short training against a factor on all updates; crosses diverged. A line at the rate in use."""
     rates, losses = data
     _frame(ax, "learning rate, as a multiple of yours", "loss after a short training")
@@ -281,7 +281,7 @@ class Strip:
 
 
 @_drawing
-def strips(data: Sequence[Strip], ax: "Axes", *, updates: np.ndarray, looks: Sequence[str] = ()) -> None:
+def draw_strips(data: Sequence[Strip], ax: "Axes", *, updates: np.ndarray, looks: Sequence[str] = ()) -> None:
     """Mean and deviation of each layer over training, one strip below the other, each on its own scale.
 
     `looks` are names for the updates where they are few.
@@ -317,7 +317,7 @@ def strips(data: Sequence[Strip], ax: "Axes", *, updates: np.ndarray, looks: Seq
 
 
 @dataclass(frozen=True)
-class Ridge:
+class RidgeLine:
     """Histograms of one layer, the first and the last: edges and shares."""
 
     name: str
@@ -340,7 +340,7 @@ def _tallest(outline: np.ndarray) -> float:
 
 
 @_drawing
-def ridges(data: Sequence[Ridge], ax: "Axes", *, across: str) -> None:
+def draw_ridges(data: Sequence[RidgeLine], ax: "Axes", *, across: str) -> None:
     """Histograms one below the other: dashed at the start, filled at the end, each pair on its own scale."""
     _frame(ax, across, "", grid="")
     ax.spines["bottom"].set_visible(False)
@@ -366,7 +366,7 @@ def ridges(data: Sequence[Ridge], ax: "Axes", *, across: str) -> None:
 
 
 @_drawing
-def counts(data: Sequence[int], ax: "Axes", *, names: Sequence[str]) -> None:
+def draw_counts(data: Sequence[int], ax: "Axes", *, names: Sequence[str]) -> None:
     """Numbers of examples as bars, one below the other."""
     _frame(ax, "training examples", "", grid="x")
     places = np.arange(len(data))[::-1]

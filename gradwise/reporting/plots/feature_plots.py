@@ -54,7 +54,7 @@ def _tile(values: np.ndarray, image: tuple[int, ...], signed: bool) -> np.ndarra
 
 
 @_drawing
-def tiles(data: np.ndarray, ax: "Axes", *, image: tuple[int, ...], columns: int, signed: bool = False) -> None:
+def draw_tiles(data: np.ndarray, ax: "Axes", *, image: tuple[int, ...], columns: int, signed: bool = False) -> None:
     """Small pictures in rows, a gap between them."""
     height, width = image[:2]
     gap = max(1, round(max(height, width) / 14))
@@ -68,7 +68,9 @@ def tiles(data: np.ndarray, ax: "Axes", *, image: tuple[int, ...], columns: int,
 
 
 @_drawing
-def pairs_of_tiles(data: tuple[np.ndarray, np.ndarray], ax: "Axes", *, image: tuple[int, ...], columns: int) -> None:
+def draw_pairs_of_tiles(
+    data: tuple[np.ndarray, np.ndarray], ax: "Axes", *, image: tuple[int, ...], columns: int
+) -> None:
     """Pictures in rows, each row followed by what was made of it; pairs stand close, rows of pairs apart."""
     given, made = data
     height, width = image[:2]
@@ -85,7 +87,7 @@ def pairs_of_tiles(data: tuple[np.ndarray, np.ndarray], ax: "Axes", *, image: tu
 
 
 @_drawing
-def heat_map(data: np.ndarray, ax: "Axes", *, rows: Sequence[str], columns: Sequence[str]) -> None:
+def draw_heat_map(data: np.ndarray, ax: "Axes", *, rows: Sequence[str], columns: Sequence[str]) -> None:
     """Signed values of rows by columns, the columns named below."""
     _frame(ax, "", "unit", grid="")
     ax.imshow(coloured(data), interpolation="none", aspect="auto")
@@ -95,7 +97,7 @@ def heat_map(data: np.ndarray, ax: "Axes", *, rows: Sequence[str], columns: Sequ
 
 
 @_drawing
-def shares(data: Sequence[float], ax: "Axes", *, names: Sequence[str]) -> None:
+def draw_shares(data: Sequence[float], ax: "Axes", *, names: Sequence[str]) -> None:
     """Shares as bars, one below the other."""
     _frame(ax, "share of its variance that the code keeps", "", grid="x")
     places = np.arange(len(data))[::-1]
@@ -108,7 +110,7 @@ def shares(data: Sequence[float], ax: "Axes", *, names: Sequence[str]) -> None:
 
 
 @_drawing
-def histogram(data: tuple[Sequence[float], Sequence[float]], ax: "Axes") -> None:
+def draw_histogram(data: tuple[Sequence[float], Sequence[float]], ax: "Axes") -> None:
     """How many units have which mean activity."""
     counts, edges = data
     _frame(ax, "mean activity", "units")
@@ -120,7 +122,7 @@ def histogram(data: tuple[Sequence[float], Sequence[float]], ax: "Axes") -> None
 
 
 @_drawing
-def spectrum(data: Sequence[float], ax: "Axes", *, effective: float) -> None:
+def draw_spectrum(data: Sequence[float], ax: "Axes", *, effective: float) -> None:
     """The share of the codes' variance in their first directions, together."""
     together = np.concatenate([[0.0], np.cumsum(data)])
     _frame(ax, "directions, the widest first", "share of the codes' variance")
@@ -137,7 +139,7 @@ def spectrum(data: Sequence[float], ax: "Axes", *, effective: float) -> None:
 
 
 @_drawing
-def layer_curve(data: Curve, ax: "Axes", *, name: str, best: float) -> None:
+def draw_layer_curve(data: Curve, ax: "Axes", *, name: str, best: float) -> None:
     """The validation score of one layer against age, and where it was kept."""
     _frame(ax, "age, in examples seen", name)
     _line(ax, data, color=_SECOND, linewidth=2.1)

@@ -41,7 +41,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GraphLayout:
     """Nodes, the edges between their numbers, and titles of the columns with their places."""
 
     width: int
@@ -102,7 +102,7 @@ def _order(box: Mapping[str, Any]) -> int:
     return 0 if box.get("kind") == "input" and not box.get("sites") else 1 if early else 2
 
 
-def layout(graph: Mapping[str, Any]) -> Plan:
+def layout(graph: Mapping[str, Any]) -> GraphLayout:
     """Where the boxes of a graph stand. Columns are stages; a row of them is as tall as its tallest."""
     names = _columns(graph)
     boxes: Sequence[Mapping[str, Any]] = graph.get("boxes") or ()
@@ -140,7 +140,7 @@ def layout(graph: Mapping[str, Any]) -> Plan:
     def aside(a: int, b: int) -> bool:  # every parameter may be penalised: such arrows would hide the others
         return boxes[a].get("kind") == "parameter" and boxes[b].get("stage") == "penalty"
 
-    return Plan(
+    return GraphLayout(
         width=min(len(names), COLUMNS) * _PITCH + 4,
         height=int(top),
         nodes=tuple(nodes),
@@ -216,7 +216,7 @@ def _box(ax: "Axes", node: Node) -> None:
 
 
 @_drawing
-def flow_graph(data: Plan, ax: "Axes") -> None:
+def draw_flow_graph(data: GraphLayout, ax: "Axes") -> None:
     """Boxes and arrows of a loss and of its gradient."""
     ax.set_axis_off()
     ax.set_xlim(0, data.width)

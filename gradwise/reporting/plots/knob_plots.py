@@ -41,7 +41,7 @@ SHOWN_LINES = 300  # of parallel coordinates: more of them make a carpet
 SHOWN_BEST = 30  # of them that are there in any case
 
 
-def word(text: str) -> str:
+def value_name(text: str) -> str:
     """The name of a value: a part with nothing but defaults, "Tanh()", is its name alone."""
     return text.removesuffix("()")
 
@@ -70,7 +70,7 @@ def _ticks_of(data: Axis, room: float) -> list[tuple[float, str]]:
     kept: list[tuple[float, str]] = []
     free = -math.inf
     for place, text in zip(data.ticks, data.tick_labels, strict=True):
-        name = wording.short(word(text), 14)
+        name = wording.short(value_name(text), 14)
         half = 0.5 * LETTER * len(name) / max(room, 1.0)
         if place - half > free:
             kept.append((float(place), name))
@@ -90,7 +90,7 @@ def _lay_out(ax: "Axes", data: Axis) -> None:
 
 
 @_drawing
-def one_knob(
+def draw_one_knob(
     data: Marginal,
     ax: "Axes",
     *,
@@ -156,7 +156,7 @@ def _strengths(values: np.ndarray) -> np.ndarray:
 
 
 @_drawing
-def two_knobs(
+def draw_two_knobs(
     data: PairMarginal, ax: "Axes", *, of: str = "minimum", names: tuple[str, str] = ("", ""), best: int | None = None
 ) -> None:
     """Score against two knobs: the stronger a cell, the better its minimum (or its mean); dots are trials."""
@@ -185,14 +185,14 @@ def two_knobs(
     ax.plot(across[winner], up[winner], "o", color=_PAPER, markeredgecolor=_INK, markeredgewidth=1.8, markersize=7.5)
     _lay_out(ax, data.first)
     ax.set_yticks(
-        data.second.ticks, [wording.short(word(text), 10) for text in data.second.tick_labels], parse_math=False
+        data.second.ticks, [wording.short(value_name(text), 10) for text in data.second.tick_labels], parse_math=False
     )
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1)
 
 
 @_drawing
-def relevance(data: Relevance, ax: "Axes", *, names: Sequence[str] = ()) -> None:
+def draw_relevance(data: Relevance, ax: "Axes", *, names: Sequence[str] = ()) -> None:
     """Which knobs matter: share of the variance (left) and relevance by a Gaussian process (right), largest on top."""
     ax.set_axis_off()
     weight = np.where(np.isfinite(data.fanova), data.fanova, -1.0)
@@ -264,7 +264,7 @@ def _upright(ax: "Axes", place: int, title: str, ticks: Sequence[tuple[float, st
     ax.text(place, 1.06, wording.short(title, 18), ha="center", color=_INK, fontsize=TEXT_SIZE, parse_math=False)
     for height, text in ticks:
         ax.annotate(
-            wording.short(word(text), 12),
+            wording.short(value_name(text), 12),
             (place, height),
             (-5 if last else 5, 0),
             textcoords="offset points",
@@ -279,7 +279,7 @@ def _upright(ax: "Axes", place: int, title: str, ticks: Sequence[tuple[float, st
 
 
 @_drawing
-def parallel(data: Parallel, ax: "Axes", *, names: Sequence[str] = ()) -> None:
+def draw_parallel(data: Parallel, ax: "Axes", *, names: Sequence[str] = ()) -> None:
     """Each trial as a line across all knobs, coloured by rank: the best tenth stands out, failures are dotted."""
     from matplotlib.patches import PathPatch
 
@@ -304,7 +304,7 @@ def parallel(data: Parallel, ax: "Axes", *, names: Sequence[str] = ()) -> None:
 
 
 @_drawing
-def failures(data: Sequence[Marginal], ax: "Axes", *, names: Sequence[str] = ()) -> None:
+def draw_failures(data: Sequence[Marginal], ax: "Axes", *, names: Sequence[str] = ()) -> None:
     """Where trials went wrong: one strip for each knob, the stronger a cell, the larger its share of failures."""
     from matplotlib.patches import Rectangle
 

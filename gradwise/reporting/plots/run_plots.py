@@ -160,7 +160,7 @@ def _say(ax: "Axes", text: str, at: tuple[float, float], curves: Sequence[Curve]
 
 
 @_drawing
-def learning_curves(data: LearningCurves, ax: "Axes") -> None:
+def draw_learning_curves(data: LearningCurves, ax: "Axes") -> None:
     """Training and validation score or loss against age; the kept parameters are marked, and where the run diverged."""
     share = data.kind == "error"
     _frame(ax, "age, in examples seen", wording.SCORES.get(data.kind, data.kind))
@@ -187,7 +187,7 @@ def learning_curves(data: LearningCurves, ax: "Axes") -> None:
 
 
 @_drawing
-def class_curves(data: ClassCurves, ax: "Axes") -> None:
+def draw_class_curves(data: ClassCurves, ax: "Axes") -> None:
     """The validation score of every class against age: all of them faint, the worst by name."""
     share = data.kind == "error"
     _frame(ax, "age, in examples seen", wording.SCORES.get(data.kind, data.kind))
@@ -209,7 +209,7 @@ def class_curves(data: ClassCurves, ax: "Axes") -> None:
 
 
 @_drawing
-def one_curve(data: Curve, ax: "Axes", *, name: str) -> None:
+def draw_one_curve(data: Curve, ax: "Axes", *, name: str) -> None:
     """A quantity of the optimiser against age, on a logarithmic axis where it changes by more than a factor of 30."""
     _frame(ax, "age, in examples seen", name)
     _line(ax, data, color=_FIRST, linewidth=1.8)
@@ -259,7 +259,7 @@ def is_upright(names: Sequence[str], cell: float) -> bool:
 
 
 @_drawing
-def confusion(data: Confusion, ax: "Axes") -> None:
+def draw_confusion(data: Confusion, ax: "Axes") -> None:
     """Counts by true and predicted class: the right ones in blue, the confused in vermilion, each on its own scale."""
     size = len(data.classes)
     alpha = strength(data)
@@ -303,7 +303,7 @@ def pair_names(data: Sequence[Pair]) -> list[str]:
 
 
 @_drawing
-def pairs(data: Sequence[Pair], ax: "Axes") -> None:
+def draw_pairs(data: Sequence[Pair], ax: "Axes") -> None:
     """The commonest confusions as bars, commonest on top."""
     _frame(ax, "test examples", "", grid="x")
     places = np.arange(len(data))[::-1]
@@ -314,7 +314,7 @@ def pairs(data: Sequence[Pair], ax: "Axes") -> None:
 
 
 @_drawing
-def rates(data: Sequence[Rate], ax: "Axes", *, overall: float = math.nan) -> None:
+def draw_rates(data: Sequence[Rate], ax: "Axes", *, overall: float = math.nan) -> None:
     """Error rates with their intervals, worst on top; a line at the error of the whole part."""
     _frame(ax, "error, with 95\u202f% interval", "", grid="x")
     places = np.arange(len(data))[::-1]
@@ -343,7 +343,7 @@ def rates(data: Sequence[Rate], ax: "Axes", *, overall: float = math.nan) -> Non
 
 
 @_drawing
-def reliability(data: Reliability, ax: "Axes") -> None:
+def draw_reliability(data: Reliability, ax: "Axes") -> None:
     """How often the network was right against how sure it was; on the diagonal its probabilities can be believed."""
     _frame(ax, "confidence", "accuracy")
     ax.plot([0, 1], [0, 1], color=_QUIET, linewidth=0.9, linestyle=(0, (1, 2)))
@@ -396,7 +396,7 @@ def _span(values: np.ndarray) -> tuple[float, float]:
 
 
 @_drawing
-def predicted(data: Residuals, ax: "Axes") -> None:
+def draw_predicted(data: Residuals, ax: "Axes") -> None:
     """Predictions against targets; a perfect network has every dot on the diagonal."""
     _frame(ax, "true", "predicted")
     ends = _span(np.concatenate([data.target, data.prediction]))
@@ -409,7 +409,7 @@ def predicted(data: Residuals, ax: "Axes") -> None:
 
 
 @_drawing
-def errors(data: Residuals, ax: "Axes") -> None:
+def draw_errors(data: Residuals, ax: "Axes") -> None:
     """Errors against predictions: a slope or a funnel here is something the network has not learned."""
     _frame(ax, "predicted", "predicted − true")
     ax.axhline(0, color=_INK, linewidth=0.9, linestyle=(0, (1, 2)))
@@ -421,7 +421,7 @@ def errors(data: Residuals, ax: "Axes") -> None:
 
 
 @_drawing
-def folds(data: Folds, ax: "Axes", *, metric: str) -> None:
+def draw_folds(data: Folds, ax: "Axes", *, metric: str) -> None:
     """Each fold's value, their mean and its interval."""
     _frame(ax, wording.metric_name(metric), "", grid="x")
     values = [value for value in data.values if math.isfinite(value)]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...evaluation.curves import Curve
-from ...evaluation.trials.cost import Pareto
+from ...evaluation.trials.cost import ParetoFront
 from ...evaluation.trials.expected_best import ExpectedBest
 from .. import wording
 from .run_plots import _FIRST, _INK, _PAPER, _SECOND, _THIRD, _drawing, _frame, _legend, _say, _span, _ticks
@@ -111,7 +111,9 @@ def _counts(ax: "Axes", most: int) -> None:
 
 
 @_drawing
-def expected_best(data: ExpectedBest | None, ax: "Axes", *, best_so_far: np.ndarray, scale: Scale = Scale()) -> None:
+def draw_expected_best(
+    data: ExpectedBest | None, ax: "Axes", *, best_so_far: np.ndarray, scale: Scale = Scale()
+) -> None:
     """The best of N trials as it is to be expected, with its deviation, beside the best that was seen in this order."""
     _frame(ax, "number of trials", scale.name)
     drawn = [scale.on(best_so_far)]
@@ -132,7 +134,7 @@ def expected_best(data: ExpectedBest | None, ax: "Axes", *, best_so_far: np.ndar
 
 
 @_drawing
-def trial_curves(data: Sequence[Curve], ax: "Axes", *, best: int | None = None, scale: Scale = Scale()) -> None:
+def draw_trial_curves(data: Sequence[Curve], ax: "Axes", *, best: int | None = None, scale: Scale = Scale()) -> None:
     """Every trial's validation score against age: all of them faint, the best one (by its place) set off."""
     _frame(ax, "age, in examples seen", scale.name)
     shown = [Curve(curve.age, scale.on(curve.value)) for curve in data]
@@ -159,7 +161,7 @@ _COSTS = {
 
 
 @_drawing
-def pareto(data: Pareto, ax: "Axes", *, scale: Scale = Scale()) -> None:
+def draw_pareto(data: ParetoFront, ax: "Axes", *, scale: Scale = Scale()) -> None:
     """Error against cost; the line joins the trials that no other beats in both."""
     name, write = _COSTS.get(data.cost, (data.cost.replace("_", " "), wording.tick))
     _frame(ax, name, scale.name)
@@ -181,7 +183,7 @@ def pareto(data: Pareto, ax: "Axes", *, scale: Scale = Scale()) -> None:
 
 
 @_drawing
-def seeds(data: Sequence[float], ax: "Axes", *, scale: Scale = Scale()) -> None:
+def draw_seeds(data: Sequence[float], ax: "Axes", *, scale: Scale = Scale()) -> None:
     """How the score of one recipe varies with the seed alone (row D13)."""
     _frame(ax, scale.name, "seeds")
     values = scale.on(data)
@@ -195,7 +197,7 @@ def seeds(data: Sequence[float], ax: "Axes", *, scale: Scale = Scale()) -> None:
 
 
 @_drawing
-def committee(data: Sequence[float], ax: "Axes", *, together: float, mean: float, metric: str) -> None:
+def draw_committee(data: Sequence[float], ax: "Axes", *, together: float, mean: float, metric: str) -> None:
     """Each member's test value, their mean, and what they reach together."""
     _frame(ax, f"test {wording.metric_name(metric)}", "", grid="x")
     ax.plot(data, np.ones(len(data)), "o", color=_FIRST, markersize=8, alpha=0.6, markeredgewidth=0)
@@ -211,7 +213,7 @@ def committee(data: Sequence[float], ax: "Axes", *, together: float, mean: float
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
+class EstimateLine:
     """One line of the picture of honest estimates; `part` is what it was measured on, `final` the one to quote."""
 
     name: str
@@ -223,7 +225,7 @@ class Estimate:
 
 
 @_drawing
-def estimates(data: Sequence[Estimate], ax: "Axes", *, metric: str) -> None:
+def draw_estimates(data: Sequence[EstimateLine], ax: "Axes", *, metric: str) -> None:
     """From the score that won to the error to quote: dots with their intervals, one line for each."""
     _frame(ax, wording.metric_name(metric), "", grid="x")
     places = np.arange(len(data))[::-1]
@@ -242,7 +244,7 @@ def estimates(data: Sequence[Estimate], ax: "Axes", *, metric: str) -> None:
 
 
 @_drawing
-def finalists(data: Sequence[Mapping[str, Any]], ax: "Axes", *, scale: Scale = Scale()) -> None:
+def draw_finalists(data: Sequence[Mapping[str, Any]], ax: "Axes", *, scale: Scale = Scale()) -> None:
     """The best settings again with other seeds: each dot a seed, the bar their mean; the best setting on top."""
     _frame(ax, scale.name, "", grid="x")
     places = np.arange(len(data))[::-1]
@@ -263,7 +265,7 @@ def finalists(data: Sequence[Mapping[str, Any]], ax: "Axes", *, scale: Scale = S
 
 
 @_drawing
-def batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommended: int | None = None) -> None:
+def draw_batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommended: int | None = None) -> None:
     """The U-curve of the batch size: seconds (left) and examples (right) it took to reach the same score.
 
     Where the score was not reached the dot is hollow: the truth lies above it.
@@ -298,7 +300,7 @@ def batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommended: i
 
 
 @_drawing
-def short_runs(data: tuple[Sequence[float], Sequence[float]], ax: "Axes") -> None:
+def draw_short_runs(data: tuple[Sequence[float], Sequence[float]], ax: "Axes") -> None:
     """How well short runs rank the settings: rank correlation with the full runs against the age of the short ones."""
     ages, correlation = np.array(data[0], dtype=float), np.array(data[1], dtype=float)
     _frame(ax, "age of the short run, in examples seen", "rank correlation with full runs")

@@ -23,12 +23,12 @@ from ...records.trial import Trial, best_of
 from ...runtime.errors import RequestError
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space, label, read_at, write_at
-from ..running.evaluation_data import Ground
+from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
 from ..selection.knob_kinds import kind_at
 from ..strategies.contract import AbstractStrategy, History
-from ..strategies.random_search import Random, chosen
-from .seeds import Reading, Request, Stop, run_requests
+from ..strategies.random_search import Random, chosen_values
+from .seeds import Reading, SeedRequest, Stop, run_requests
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _check_seeds(seeds: int) -> None:
 def _paired_runs(
     recipes: dict[Any, Recipe],
     path: str,
-    ground: Ground,
+    ground: EvaluationData,
     executor: AbstractExecutor,
     *,
     seeds: int,
@@ -168,7 +168,7 @@ def _paired_runs(
     """Each recipe with each seed. A seed's runs have neighbouring numbers, so that a cut leaves whole pairs."""
     names = list(recipes)
     requests = [
-        Request(first + seed * len(names) + place, recipes[name], randomness + seed, {path: name})
+        SeedRequest(first + seed * len(names) + place, recipes[name], randomness + seed, {path: name})
         for seed in range(seeds)
         for place, name in enumerate(names)
     ]
@@ -183,7 +183,7 @@ def challenge(
     recipe: Recipe,
     path: str,
     values: Sequence[Any],
-    ground: Ground,
+    ground: EvaluationData,
     executor: AbstractExecutor,
     seeds: int = 10,
     *,
@@ -213,7 +213,9 @@ class _Search:
     offset: int
     trials: list[Trial] = field(default_factory=list)
 
-    def ask(self, strategy: AbstractStrategy, path: str, first: int, count: int, ground: Ground) -> list[Request]:
+    def ask(
+        self, strategy: AbstractStrategy, path: str, first: int, count: int, ground: EvaluationData
+    ) -> list[SeedRequest]:
         if count < 1:
             return []
         start = first + len(self.trials)
@@ -221,12 +223,12 @@ class _Search:
         history = History(tuple(self.trials), (), start)
         for number, proposal in enumerate(strategy.ask(self.space, history, count, key=ground.key), start):
             seed = number if proposal.continues is None else proposal.continues
-            values = {path: self.name, **chosen(self.space, proposal.recipe)}
+            values = {path: self.name, **chosen_values(self.space, proposal.recipe)}
             asked = (proposal.examples, proposal.continues)
-            requests.append(Request(number + self.offset, proposal.recipe, seed, values, *asked))
+            requests.append(SeedRequest(number + self.offset, proposal.recipe, seed, values, *asked))
         return requests
 
-    def take(self, requests: list[Request], done: dict[int, Trial]) -> None:
+    def take(self, requests: list[SeedRequest], done: dict[int, Trial]) -> None:
         for one in requests:
             if one.number in done:
                 self.trials.append(replace(done[one.number], number=one.number - self.offset, phase="search"))
@@ -239,7 +241,7 @@ class _Search:
 def _run_searches(
     searches: list[_Search],
     path: str,
-    ground: Ground,
+    ground: EvaluationData,
     executor: AbstractExecutor,
     strategy: AbstractStrategy,
     trials_each: int,
@@ -262,7 +264,7 @@ def compare(
     space: Space,
     path: str,
     values: Sequence[Any],
-    ground: Ground,
+    ground: EvaluationData,
     executor: AbstractExecutor,
     trials_each: int = 16,
     strategy: AbstractStrategy | None = None,

@@ -13,8 +13,8 @@ recipes for digits the rank correlation was 0.57.
 import dataclasses
 from typing import Any
 
-from ...optimisers.first_order.frozen import Still
-from ...optimisers.wrappers.parameter_groups import Group, Grouped
+from ...optimisers.first_order.frozen import Frozen
+from ...optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import is_off
@@ -24,7 +24,7 @@ from ...specs.recipe import Recipe
 _LENGTHS = ("epochs", "initial_epochs", "initial_examples", "examples")  # knobs of stopping rules that measure lengths
 
 
-def short(recipe: Recipe, share: float) -> Recipe:
+def shorten(recipe: Recipe, share: float) -> Recipe:
     """The recipe with every length of its stopping rule multiplied: patience and the longest run.
 
     The learning-rate schedule stays: a short run is the beginning of a full one.
@@ -44,7 +44,7 @@ def short(recipe: Recipe, share: float) -> Recipe:
     return dataclasses.replace(recipe, stopping=stopping)
 
 
-def _holding(optimiser: Any, still: Group) -> AbstractOptimiser:
+def _holding(optimiser: Any, still: ParameterGroup) -> AbstractOptimiser:
     """The optimiser with one more group, before its own and inside of averages."""
     if isinstance(optimiser, Grouped):
         return dataclasses.replace(optimiser, groups=(still, *optimiser.groups))
@@ -56,4 +56,4 @@ def _holding(optimiser: Any, still: Group) -> AbstractOptimiser:
 
 def random_lower_layers(recipe: Recipe, where: str = "layers.*") -> Recipe:
     """The recipe with the parameters at these paths left as they were drawn."""
-    return dataclasses.replace(recipe, optimiser=_holding(recipe.optimiser, Group(where, Still())))
+    return dataclasses.replace(recipe, optimiser=_holding(recipe.optimiser, ParameterGroup(where, Frozen())))

@@ -20,7 +20,7 @@ from ...runtime.errors import RequestError
 from ...specs.paths import knobs
 from ...specs.recipe import Recipe
 from ..running.cohort import Done, Job
-from ..running.evaluation_data import Ground
+from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
 from ..running.jobs import as_trial, run_jobs
 
@@ -38,7 +38,7 @@ class Reading:
     unit: float = 1.0
 
     @staticmethod
-    def of(recipe: Recipe, ground: Ground) -> "Reading":
+    def of(recipe: Recipe, ground: EvaluationData) -> "Reading":
         stated = [str(v) for p, _, v in knobs(recipe) if p.startswith("criterion.") and p.endswith("score_by")]
         numbers = ground.train.task.kind == "numbers"
         kind = stated[0] if stated else "squared" if numbers else "error"
@@ -63,7 +63,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Request:
+class SeedRequest:
     """A trial to run: its number, what it is, and the number its random keys come from."""
 
     number: int
@@ -88,7 +88,12 @@ def _joined(several: list[Done], sizes: list[int]) -> Done:
 
 
 def run_requests(
-    requests: Iterable[Request], ground: Ground, executor: AbstractExecutor, *, phase: str, stop: Stop = lambda: False
+    requests: Iterable[SeedRequest],
+    ground: EvaluationData,
+    executor: AbstractExecutor,
+    *,
+    phase: str,
+    stop: Stop = lambda: False,
 ) -> dict[int, Trial]:
     """These trials, by number, each trained on every variant of the ground; those that were cut short are left out."""
     requests = list(requests)
@@ -150,7 +155,7 @@ def _sentence(scores: np.ndarray, count: int, reading: Reading) -> str:
 
 def seed_distribution(
     recipe: Recipe,
-    ground: Ground,
+    ground: EvaluationData,
     executor: AbstractExecutor,
     count: int,
     *,
@@ -163,7 +168,7 @@ def seed_distribution(
     """
     if count < 1:
         raise RequestError(f"a distribution over seeds needs at least one; got {count}.")
-    requests = [Request(number, recipe, number) for number in range(first, first + count)]
+    requests = [SeedRequest(number, recipe, number) for number in range(first, first + count)]
     found = run_requests(requests, ground, executor, phase="seeds", stop=stop)
     trials = [found[number] for number in sorted(found)]
     scores = np.array([trial.score for trial in trials if trial.ok])

@@ -33,10 +33,10 @@ from jaxtyping import Array, Key
 
 from ...criteria.linear_probe import AbstractProbe, Probed, Ridge, probe_scores
 from ...curvature.objective import Examples
-from ...data.scaling import Identity
+from ...data.scaling import NoScaling
 from ...evaluation.metrics import check_metric
 from ...models.mlp import Layer, Mlp
-from ...pretraining.stack import encode, layers_of, with_output
+from ...pretraining.stack import encode_inputs, hidden_layers, with_output
 from ...runtime import keys, machine
 from ...runtime.errors import RequestError
 from ...specs.adapters import as_criterion
@@ -44,7 +44,7 @@ from ...specs.contracts import AbstractUnsupervised, FittedScaler
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
-from ...training.prepare import place, split_labelled, target_units
+from ...training.prepare import place_examples, split_labelled, target_units
 from ..running.cohort import Job
 from ..running.joint_training import train_together
 from ..running.slots import AbstractSlots
@@ -113,12 +113,12 @@ def _silent(training: Training, total: int) -> None:
     """Watches nothing."""
 
 
-def drawn(space: Space, count: int, *, key: Key[Array, ""]) -> list[Recipe]:
+def draw_settings(space: Space, count: int, *, key: Key[Array, ""]) -> list[Recipe]:
     """A list of settings from priors: independent draws (row E9)."""
     return [space.recipe_at(random_point(space, number, key)) for number in range(count)]
 
 
-def best_of(configurations: Sequence[Configuration], keep: int) -> tuple[Configuration, ...]:
+def best_configurations(configurations: Sequence[Configuration], keep: int) -> tuple[Configuration, ...]:
     """The K best; ties go to the one that came first. A score that is no number is never among them."""
     sound = [one for one in configurations if math.isfinite(one.score)]
     return tuple(sorted(sound, key=lambda one: one.score)[:keep])
@@ -145,14 +145,14 @@ def _grounded(
     )
     scaler = recipe.scaler.fit(train.inputs, train.columns)
     units = target_units(train)
-    placed = place(train, scaler, units, None)
+    placed = place_examples(train, scaler, units, None)
     if not known.all():
         spare = jnp.asarray(scaler.apply(dataset.inputs[~known]))
         fill = -1 if dataset.task.kind == "classes" else jnp.nan
         rest = jnp.full((spare.shape[0], *placed.targets.shape[1:]), fill, placed.targets.dtype)
         placed = Examples(jnp.concatenate([placed.inputs, spare]), jnp.concatenate([placed.targets, rest]))
     classes = dataset.task.outputs if dataset.task.kind == "classes" else 0
-    ground = _Ground(placed, place(valid, scaler, units, None), len(train), dataset.task.outputs, classes)
+    ground = _Ground(placed, place_examples(valid, scaler, units, None), len(train), dataset.task.outputs, classes)
     return ground, scaler, {"train": train, "valid": valid, "test": test}
 
 
@@ -211,7 +211,7 @@ def _level_recipe(recipe: Recipe, probe: AbstractProbe, classes: int, rows: int)
             f"a level is learned without the target, but the criterion {type(criterion).__name__} needs one."
         )
     judged = Probed(criterion, probe, classes=classes, rows=min(10_000, rows))
-    return dataclasses.replace(recipe, criterion=judged, scaler=Identity())
+    return dataclasses.replace(recipe, criterion=judged, scaler=NoScaling())
 
 
 def _train_level(
@@ -226,7 +226,7 @@ def _train_level(
     for h, lower in enumerate(below):
         layers = () if lower is None else lower.layers
         # Once for all settings of the level, and on the device.
-        codes = [encode(layers, part.inputs) if layers else part.inputs for part in (ground.train, ground.valid)]
+        codes = [encode_inputs(layers, part.inputs) if layers else part.inputs for part in (ground.train, ground.valid)]
         train = Examples(codes[0], ground.train.targets)
         valid = Examples(codes[1], ground.valid.targets)
         jobs = [Job(numbers[c, h], judged[c], randomness=numbers[c, h]) for c in range(len(settings))]
@@ -236,8 +236,10 @@ def _train_level(
             score = math.inf
             upper: tuple[Layer, ...] = ()
             if done.network is not None:
-                upper = jax.tree.map(jnp.asarray, layers_of(done.network, level - 1))
-                score = run.probe_of((encode(upper, codes[0][: ground.labelled]), encode(upper, codes[1])))
+                upper = jax.tree.map(jnp.asarray, hidden_layers(done.network, level - 1))
+                score = run.probe_of(
+                    (encode_inputs(upper, codes[0][: ground.labelled]), encode_inputs(upper, codes[1]))
+                )
             before = () if lower is None else lower.numbers
             training = Training(
                 done.number, level, (*before, c), score, done.outcome, done.seconds, done.age_examples, done.reason
@@ -272,7 +274,7 @@ def _fine_tune(
                 )
             output = keys.named(keys.of_trial(run.key, number), "output")
             network = with_output(lower.layers, ground.outputs, recipe.model, key=output)
-            jobs.append(Job(number, dataclasses.replace(recipe, model=network, scaler=Identity()), randomness=number))
+            jobs.append(Job(number, dataclasses.replace(recipe, model=network, scaler=NoScaling()), randomness=number))
             which[number] = (c, h)
     found: dict[int, Configuration] = {}
     for done in run.results(jobs, labelled, ground.valid, ground.outputs):
@@ -342,14 +344,14 @@ def layerwise(
     by_level: list[tuple[Configuration, ...]] = []
     for level, settings in enumerate(levels, start=1):
         tried = _train_level(run, level, settings, below, total, watch)
-        below = best_of(tried, keep)  # a snapshot: the next level reads this one and fills its own
+        below = best_configurations(tried, keep)  # a snapshot: the next level reads this one and fills its own
         if not below:
             reasons = {one.reason or one.outcome for one in run.trainings if one.level == level}
             raise RequestError(f"no setting of level {level} could be learned: {'; '.join(sorted(reasons))}.")
         by_level.append(below)
     candidates = tuple(one for level in by_level for one in level) if shallower else below
     tuned = _fine_tune(run, len(levels) + 1, fine_tuning, candidates, total, watch)
-    kept = best_of(tuned, keep)
+    kept = best_configurations(tuned, keep)
     if not kept:
         raise RequestError("no fine-tuning could be done: every one diverged or failed.")
     return Layerwise(kept, tuple(by_level), tuple(run.trainings), scaler, parts, metric, time.monotonic() - begun)

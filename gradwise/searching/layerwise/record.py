@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from ... import __version__
-from ...evaluation.run_findings import describe, find
+from ...evaluation.run_findings import describe_data, find_in_run
 from ...pretraining.stack import Pretrained
 from ...records.fit import Fit
 from ...records.outcome import Outcome
@@ -96,11 +96,11 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         test_interval=ends,
         history=history,
         evidence=evidence,
-        data=describe(dataset, sizes, found.scaler, recipe) | {"notes": list(train.notes)},
-        findings=find(dataclasses.replace(recipe, model=network), history, outcome, train),
+        data=describe_data(dataset, sizes, found.scaler, recipe) | {"notes": list(train.notes)},
+        findings=find_in_run(dataclasses.replace(recipe, model=network), history, outcome, train),
         seconds=found.seconds,
         seed=keys.seed_of(key),
         version=__version__,
-        machine=machine.describe(),
+        machine=machine.describe_machine(),
         predictor=predictor,
     )

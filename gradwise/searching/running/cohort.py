@@ -165,7 +165,7 @@ class Cohort:
                 slot = next(n for n in range(self.population.slots) if n not in self.places)
                 self.population.fill(slot, member, state)
             except Exception as problem:  # a failed job costs one trial, never the study (row E16)
-                failed.append(Done(job.number, "failed", reason=told(problem)))
+                failed.append(Done(job.number, "failed", reason=describe_error(problem)))
                 continue
             lines: dict[str, list[float]] = {name: [] for name in (*_COLUMNS, "seconds")}
             self.places[slot] = _Place(job, recipe, lines, int(member.last))
@@ -203,7 +203,7 @@ class Cohort:
         try:
             return self._leave(slot, place, outcome, age)
         except Exception as problem:  # a failed job costs one trial, never the study (row E16)
-            return Done(place.job.number, "failed", reason=told(problem))
+            return Done(place.job.number, "failed", reason=describe_error(problem))
         finally:
             del self.places[slot]
 
@@ -264,13 +264,13 @@ class Cohort:
         self.places.clear()
         self.population, self.pending = None, None
         if slots == 1:
-            return [Done(place.job.number, "failed", reason=told(problem)) for place in places]
+            return [Done(place.job.number, "failed", reason=describe_error(problem)) for place in places]
         self.most = slots // 2 if "RESOURCE_EXHAUSTED" in str(problem) else 1
         self.queue.extendleft((place.job, place.recipe) for place in reversed(places))
         return []
 
 
-def told(problem: Exception) -> str:
+def describe_error(problem: Exception) -> str:
     """An error in a line."""
     first = str(problem).strip().partition("\n")[0][:300]
     return first if isinstance(problem, RequestError) else f"{type(problem).__name__}: {first}"

@@ -25,21 +25,21 @@ from ...runtime import machine
 from ...specs.adapters import as_criterion
 from ...specs.paths import replace
 from ...specs.recipe import Recipe
-from ...training.population import enter, signature
+from ...training.population import enter, program_signature
 from ...training.state import for_building
-from .cohort import Cohort, Done, Job, bucket, told, written_out
-from .evaluation_data import Ground
+from .cohort import Cohort, Done, Job, bucket, describe_error, written_out
+from .evaluation_data import EvaluationData
 from .slots import AbstractSlots, BySize
 
 
-class Crew:
+class DeviceRunner:
     """Cohorts by program, each with its queue.
 
     `varying` names knobs that the study varies: their `off` value is then a number like any other, so that fewer
     programs serve.
     """
 
-    def __init__(self, ground: Ground, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
+    def __init__(self, ground: EvaluationData, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
         machine.use_compilation_cache()
         self.ground = ground
         self.slots = slots or BySize()
@@ -70,7 +70,7 @@ class Crew:
         return sum(cohort.live for cohort in self.cohorts.values())
 
     def _placed(self, job: Job) -> tuple[Any, tuple[Examples, Examples]]:
-        mark = (signature(job.recipe.scaler), _static(job.recipe.scaler), job.variant)
+        mark = (program_signature(job.recipe.scaler), _static(job.recipe.scaler), job.variant)
         if mark not in self._examples:
             self._examples[mark] = self.ground.place(job.recipe.scaler, job.variant)
         return mark, self._examples[mark]
@@ -90,13 +90,13 @@ class Crew:
         as_criterion(job.recipe.criterion).check_task(self.ground.train.task)
         place, (train, valid) = self._placed(job)
         recipe = self._prepared(job, train)
-        own = (place, signature(recipe))
+        own = (place, program_signature(recipe))
         outputs = self.ground.train.task.outputs
         if own not in self._programs:
             shapes = eqx.filter_eval_shape(
                 lambda r, t, v, k: enter(r, t, v, outputs=outputs, key=k), recipe, train, valid, self.ground.key
             )
-            self._programs[own] = (place, signature(shapes))
+            self._programs[own] = (place, program_signature(shapes))
         program = self._programs[own]
         if program not in self.cohorts:
             self.cohorts[program] = Cohort(train, valid, outputs, self.ground.key, self.slots)
@@ -108,7 +108,7 @@ class Crew:
             try:
                 cohort, recipe = self._cohort(job)
             except Exception as problem:  # a failed job costs one trial, never the study (row E16)
-                self._failed.append(Done(job.number, "failed", reason=told(problem)))
+                self._failed.append(Done(job.number, "failed", reason=describe_error(problem)))
                 continue
             cohort.queue.append((job, recipe))
 
@@ -187,19 +187,19 @@ def _numbers(cohort: Cohort) -> list[int]:
     return [job.number for job, _ in cohort.queue] + [place.job.number for place in cohort.places.values()]
 
 
-def kind_of(recipe: Recipe) -> int:
+def program_group(recipe: Recipe) -> int:
     """A number that recipes which share a program mostly share: such jobs had better go to one crew."""
     widths = getattr(recipe.model, "widths", ())
     padded = tuple(bucket(width) for width in widths) if isinstance(widths, tuple) else ()
     if padded:
         recipe = replace(recipe, "model.widths", padded)
-    structure, marks = signature(recipe)
+    structure, marks = program_signature(recipe)
     return hash((str(structure), marks))
 
 
-def alone(ground: Ground, jobs: Iterable[Job], **options: Any) -> list[Done]:
+def train_alone(ground: EvaluationData, jobs: Iterable[Job], **options: Any) -> list[Done]:
     """Trains these jobs here and now; their results in the order of their numbers."""
-    crew = Crew(ground, **options)
+    crew = DeviceRunner(ground, **options)
     crew.submit(jobs)
     done = []
     while crew.busy:

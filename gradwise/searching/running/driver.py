@@ -22,9 +22,9 @@ from ..comparison.seeds import Reading
 from ..storage.contenders import Contenders
 from ..storage.study_store import Store
 from ..strategies.contract import AbstractStrategy, History
-from ..strategies.range_borders import extended
+from ..strategies.range_borders import extend_ranges
 from .cohort import Done, Job
-from .evaluation_data import Ground, Variant
+from .evaluation_data import EvaluationData, Variant
 from .executors import AbstractExecutor
 from .jobs import as_trial
 
@@ -51,7 +51,7 @@ class Driver:
     def __init__(
         self,
         space: Space,
-        ground: Ground,
+        ground: EvaluationData,
         executor: AbstractExecutor,
         *,
         key: Key[Array, ""],
@@ -298,7 +298,7 @@ class Driver:
     def follow_borders(self, trials: Iterable[Trial] | None = None) -> bool:
         """Moves out the ends that hold the best value, of these trials or of all (row E4); whether any moved."""
         looked = self.trials.values() if trials is None else trials
-        wider, said = extended(self.space, [t for t in looked if t.phase != "cut"])
+        wider, said = extend_ranges(self.space, [t for t in looked if t.phase != "cut"])
         moved = wider != self.space
         self.space = wider
         if moved:

@@ -18,11 +18,11 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ...curvature.objective import Examples
-from ...data.splits import folds, join_parts
+from ...data.splits import deal_folds, join_parts
 from ...runtime import keys
 from ...specs.contracts import AbstractCriterion, AbstractScaler, AbstractSplit, FittedScaler
 from ...specs.dataset import Dataset
-from ...training.prepare import CLASS_WEIGHTS, place, split_labelled, target_units, weights_of_classes
+from ...training.prepare import CLASS_WEIGHTS, place_examples, split_labelled, target_units, weights_of_classes
 
 Variant = tuple[str, int]
 WHOLE: Variant = ("whole", 0)
@@ -44,7 +44,7 @@ class SomeInputs(FittedScaler):
 
 
 @dataclasses.dataclass(frozen=True)
-class Ground:
+class EvaluationData:
     """The parts of a data set, and what turns them into examples on the device."""
 
     train: Dataset
@@ -66,11 +66,11 @@ class Ground:
         folds: int = 1,
         criterion: AbstractCriterion | None = None,
         key: Key[Array, ""],
-    ) -> "Ground":
+    ) -> "EvaluationData":
         """The criterion says whether examples without a target may be there."""
         train, valid, test = split_labelled(split, criterion, dataset, key=keys.named(key, "split"))
         words = tuple(int(word) for word in np.ravel(jax.random.key_data(key)))
-        return Ground(train, valid, test, metric, class_weight, words, folds, split)
+        return EvaluationData(train, valid, test, metric, class_weight, words, folds, split)
 
     @property
     def key(self) -> Key[Array, ""]:
@@ -99,7 +99,7 @@ class Ground:
 
     @functools.cached_property
     def _folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return folds(self.pool, self.dealt, key=keys.named(self.key, "inner folds"))
+        return deal_folds(self.pool, self.dealt, key=keys.named(self.key, "inner folds"))
 
     @property
     def dealt(self) -> int:
@@ -175,7 +175,7 @@ class Ground:
         scaler = self.scaler(spec, variant)
         by_class = weights_of_classes(self.class_weight, self.train)
         judged = self._judging_weights(valid)
-        return place(train, scaler, self.units, by_class), place(valid, scaler, self.units, judged)
+        return place_examples(train, scaler, self.units, by_class), place_examples(valid, scaler, self.units, judged)
 
     def _judging_weights(self, part: Dataset) -> np.ndarray | None:
         """How much each class counts when a network is judged by this part."""

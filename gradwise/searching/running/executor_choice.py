@@ -19,8 +19,8 @@ import jax
 from ...runtime.errors import RequestError
 from ...specs.paths import parts
 from ...specs.search_space import Space
-from .evaluation_data import Ground
-from .executors import AbstractExecutor, Here, Workers
+from .evaluation_data import EvaluationData
+from .executors import AbstractExecutor, LocalExecutor, WorkerProcesses
 from .slots import AbstractSlots, Measured
 
 
@@ -28,7 +28,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _travels(space: Space, ground: Ground) -> bool:
+def _travels(space: Space, ground: EvaluationData) -> bool:
     """Whether another process can be told of the study: not if a part was defined where the program began."""
     found = [space.recipe, *(part for _, part in parts(space.recipe))]
     if any(type(part).__module__ == "__main__" for part in found):
@@ -45,25 +45,27 @@ def varying(space: Space) -> tuple[str, ...]:
     return tuple(d.path for d in space.dimensions if d.declaration is not None and d.declaration.off is not None)
 
 
-def hire(on: str | None, ground: Ground, space: Space, *, slots: AbstractSlots | None = None) -> AbstractExecutor:
+def choose_executor(
+    on: str | None, ground: EvaluationData, space: Space, *, slots: AbstractSlots | None = None
+) -> AbstractExecutor:
     """The executor for a word."""
     word = (on or "").strip().lower()
     options: dict[str, Any] = {"slots": slots or Measured(), "varying": varying(space)}
     if word.startswith("ray") or re.fullmatch(r"(?!workers:)[\w.-]+:\d{1,5}", word):
-        from .ray_cluster import Fleet
+        from .ray_cluster import RayCluster
 
-        return Fleet(ground, address=None if word == "ray" else on, **options)
+        return RayCluster(ground, address=None if word == "ray" else on, **options)
     if word == "cpu":
         jax.config.update("jax_platforms", "cpu")
     count = re.fullmatch(r"workers(?::(\d{1,4}))?", word)
     if count:
         if count[1] == "0":
             raise RequestError("`workers:0` is nobody: give at least one worker.")
-        return Workers(ground, count=int(count[1] or _cores()), **options)
+        return WorkerProcesses(ground, count=int(count[1] or _cores()), **options)
     if word not in {"", "here", "cpu", "gpu"}:
         raise RequestError(f"`{on}` is nobody who trains: here, cpu, gpu, workers:N, ray or ray://host:port.")
     if word == "gpu" and jax.default_backend() == "cpu":
         raise RequestError("there is no GPU here that JAX can use. Install gradwise[cuda], or leave `gpu` out.")
     if word in {"", "cpu"} and jax.default_backend() == "cpu" and _cores() > 1 and _travels(space, ground):
-        return Workers(ground, count=_cores(), **options)
-    return Here(ground, **options)
+        return WorkerProcesses(ground, count=_cores(), **options)
+    return LocalExecutor(ground, **options)

@@ -26,8 +26,8 @@ from typing import Any, Protocol, Self
 
 from ...runtime.errors import RequestError, WorkError
 from .cohort import Done, Job
-from .device_runner import Crew, kind_of
-from .evaluation_data import Ground
+from .device_runner import DeviceRunner, program_group
+from .evaluation_data import EvaluationData
 from .slots import AbstractSlots, BySize
 from .worker import pack
 
@@ -92,11 +92,11 @@ class AbstractExecutor(abc.ABC):
         self.close()
 
 
-class Here(AbstractExecutor):
+class LocalExecutor(AbstractExecutor):
     """A crew in this process."""
 
-    def __init__(self, ground: Ground, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
-        self.crew = Crew(ground, slots=slots or BySize(), varying=varying)
+    def __init__(self, ground: EvaluationData, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
+        self.crew = DeviceRunner(ground, slots=slots or BySize(), varying=varying)
         self._numbers: set[int] = set()
 
     @property
@@ -131,7 +131,7 @@ class Here(AbstractExecutor):
         return None
 
 
-class Holder(Protocol):
+class RemoteRunner(Protocol):
     """A crew elsewhere, as it is seen from here: the jobs it has and the kinds of programs it knows."""
 
     jobs: dict[int, Job]
@@ -139,7 +139,7 @@ class Holder(Protocol):
     accelerated: bool
 
 
-class Line:
+class JobQueue:
     """Jobs that wait for a crew, and how often each saw its worker die."""
 
     def __init__(self) -> None:
@@ -176,11 +176,11 @@ class Line:
         self.suspects.clear()
         self._deaths.clear()
 
-    def _is_open(self, crew: Holder) -> bool:
+    def _is_open(self, crew: RemoteRunner) -> bool:
         alone = any(self._deaths.get(number, 0) >= _DEATHS - 1 for number in crew.jobs)
         return not alone and len(crew.jobs) < depth(looks_back=False, accelerated=crew.accelerated)
 
-    def hand(self, crews: Sequence[Holder]) -> list[tuple[int, list[Job]]]:
+    def hand(self, crews: Sequence[RemoteRunner]) -> list[tuple[int, list[Job]]]:
         """What each of the crews, by its place, is given now.
 
         A suspect goes to a crew that has nothing else; while one waits, crews are left to run empty. Any other job goes
@@ -197,7 +197,7 @@ class Line:
             if not free:
                 break
             job = self.waiting.popleft()
-            kind = kind_of(job.recipe)
+            kind = program_group(job.recipe)
             least = min(len(crews[place].jobs) for place in free)
             near = [place for place in free if len(crews[place].jobs) <= least + 2 * (least > 0)]
             chosen = min(near, key=lambda n: (kind not in crews[n].kinds, len(crews[n].jobs)))
@@ -260,16 +260,18 @@ class _Worker:
         self.process.wait()
 
 
-class Workers(AbstractExecutor):
+class WorkerProcesses(AbstractExecutor):
     """Crews in processes of their own, each on one core: for networks too large to share one."""
 
-    def __init__(self, ground: Ground, *, count: int, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
+    def __init__(
+        self, ground: EvaluationData, *, count: int, slots: AbstractSlots | None = None, varying: Iterable[str] = ()
+    ):
         if count < 1:
             raise RequestError(f"the number of workers must be at least 1; got {count}.")
         self._setting = pickle.dumps((ground, slots or BySize(), tuple(varying)))
         self._folder = tempfile.TemporaryDirectory(prefix="gradwise-", dir=_short_folder())
         self._made = 0
-        self._line = Line()
+        self._line = JobQueue()
         self._ended: list[Done] = []
         self.workers: list[_Worker] = []
         try:

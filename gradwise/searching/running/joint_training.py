@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...curvature.objective import Examples
-from ...training.population import signature
+from ...training.population import program_signature
 from ...training.state import for_building
 from .cohort import Cohort, Done, Job, off_knobs, written_out
 from .slots import AbstractSlots, BySize
@@ -27,7 +27,7 @@ def train_together(
     cohorts: dict[Any, Cohort] = {}
     for job in jobs:
         recipe = written_out(for_building(job.recipe, len(train)), varying)
-        mark = signature(recipe)
+        mark = program_signature(recipe)
         if mark not in cohorts:
             cohorts[mark] = Cohort(train, valid, outputs, key, slots or BySize())
         cohorts[mark].queue.append((job, recipe))

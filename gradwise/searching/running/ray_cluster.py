@@ -28,8 +28,8 @@ from typing import Any
 
 from ...runtime.errors import RequestError, WorkError
 from .cohort import Done, Job
-from .evaluation_data import Ground
-from .executors import AbstractExecutor, Line, depth, import_path, one_core
+from .evaluation_data import EvaluationData
+from .executors import AbstractExecutor, JobQueue, depth, import_path, one_core
 from .slots import AbstractSlots, BySize
 from .worker import Packed, pack, unpack
 
@@ -60,14 +60,14 @@ except BaseException as problem:
 """
 
 
-class _Crew:
+class _Runner:
     """What runs on the other machine."""
 
-    def __init__(self, setting: tuple[Ground, AbstractSlots, tuple[str, ...]]):
-        from .device_runner import Crew
+    def __init__(self, setting: tuple[EvaluationData, AbstractSlots, tuple[str, ...]]):
+        from .device_runner import DeviceRunner
 
         ground, slots, varying = setting
-        self.crew = Crew(ground, slots=slots, varying=varying)
+        self.crew = DeviceRunner(ground, slots=slots, varying=varying)
 
     def about(self) -> tuple[str, bool]:
         from ... import __version__
@@ -202,12 +202,12 @@ def _join(ray: Any, address: str | None, workers: int | None) -> bool:
     return True
 
 
-class Fleet(AbstractExecutor):
+class RayCluster(AbstractExecutor):
     """Crews on the machines of a Ray cluster; `workers` is the most there may be."""
 
     def __init__(
         self,
-        ground: Ground,
+        ground: EvaluationData,
         *,
         address: str | None,
         slots: AbstractSlots | None = None,
@@ -223,7 +223,7 @@ class Fleet(AbstractExecutor):
         self._own_machine = address is None
         self._where = address or "this machine"
         self._most = workers or sys.maxsize
-        self._line = Line()
+        self._line = JobQueue()
         self._ended: list[Done] = []
         self.members: list[_Member] = []
         self._strikes: collections.Counter[str] = collections.Counter()
@@ -263,7 +263,7 @@ class Fleet(AbstractExecutor):
             "runtime_env": {"env_vars": environment},
             "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
         }
-        actor = self._ray.remote(_Crew).options(**options).remote(self._setting)
+        actor = self._ray.remote(_Runner).options(**options).remote(self._setting)
         self.members.append(_Member(actor, node, actor.about.remote(), gpu))
 
     def _look(self) -> None:

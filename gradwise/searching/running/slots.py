@@ -29,7 +29,7 @@ def _power(count: int) -> int:
     return 1 << max(0, count - 1).bit_length()
 
 
-def parameters_of(state: State) -> int:
+def count_parameters(state: State) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
 
 
@@ -55,7 +55,7 @@ class BySize(AbstractSlots):
     def choose(self, member: Member, state: State, train: Examples, valid: Examples, waiting: int) -> int:
         if jax.default_backend() != "cpu":
             return min(_MANY, -(-waiting // 4) * 4)
-        return min(_FEW, _power(waiting)) if parameters_of(state) <= _SMALL else 1
+        return min(_FEW, _power(waiting)) if count_parameters(state) <= _SMALL else 1
 
 
 class Measured(AbstractSlots):
@@ -72,7 +72,7 @@ class Measured(AbstractSlots):
         candidates = tuple(sorted({min(_power(waiting), count) for count in candidates}))
         if len(candidates) == 1:
             return candidates[0]
-        size = parameters_of(state)
+        size = count_parameters(state)
         # What is too large to share a core is so at any larger size; what is small enough, at any smaller one.
         if size >= self.few:
             return candidates[0]

@@ -52,14 +52,14 @@ def pack(jobs: Iterable[Any]) -> Packed:
 
 def unpack(packed: Packed) -> tuple[list[Any], list[Any]]:
     """The jobs, and those that cannot be read here as failed ones."""
-    from .cohort import Done, told
+    from .cohort import Done, describe_error
 
     jobs, failed = [], []
     for number, page in packed:
         try:
             jobs.append(pickle.loads(page))
         except Exception as problem:  # a module that is missing here: a failed job costs one trial (row E16)
-            failed.append(Done(number, "failed", reason=f"the worker cannot read it: {told(problem)}"))
+            failed.append(Done(number, "failed", reason=f"the worker cannot read it: {describe_error(problem)}"))
     return jobs, failed
 
 
@@ -81,10 +81,10 @@ def work(link: Any) -> None:
     orders: queue.Queue[Any] = queue.Queue()
     threading.Thread(target=_listen, args=(link, orders), daemon=True).start()
 
-    from .device_runner import Crew
+    from .device_runner import DeviceRunner
 
     ground, slots, varying = pickle.loads(setting)
-    crew = Crew(ground, slots=slots, varying=varying)
+    crew = DeviceRunner(ground, slots=slots, varying=varying)
     while True:
         while not (crew.busy and orders.empty()):
             order, what = orders.get()

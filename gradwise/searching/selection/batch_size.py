@@ -34,7 +34,7 @@ from ...training.population import Population, enter
 from ...training.stopping import Off, Patience
 from ..comparison.seeds import Reading, Stop
 from ..running.cohort import Done, Job
-from ..running.evaluation_data import Ground
+from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
 from ..running.jobs import as_trial, run_jobs
 
@@ -131,7 +131,7 @@ def batch_size_jobs(
     return [run.job for run in _runs(recipe, sizes, rates, seeds, first)]
 
 
-def seconds_per_update(recipe: Recipe, ground: Ground) -> float:
+def seconds_per_update(recipe: Recipe, ground: EvaluationData) -> float:
     """How long one update takes for one network alone, here and now."""
     train, valid = ground.place(recipe.scaler)
     outputs = ground.train.task.outputs
@@ -260,9 +260,9 @@ def _told(line: _Line, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def batch_sizes(
+def compare_batch_sizes(
     recipe: Recipe,
-    ground: Ground,
+    ground: EvaluationData,
     executor: AbstractExecutor,
     *,
     sizes: Sequence[int] = SIZES,

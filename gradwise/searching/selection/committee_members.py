@@ -26,10 +26,10 @@ from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractCriterion, FittedScaler
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe, to_plain
-from ...training.committee import Committee, committee_of, mean_of
+from ...training.committee import Committee, committee_of, mean_prediction
 from ...training.predictor import Predictor, fit_temperature, outputs_of
-from ...training.prepare import place, weights_of_classes
-from ..running.evaluation_data import WHOLE, Ground, Variant
+from ...training.prepare import place_examples, weights_of_classes
+from ..running.evaluation_data import WHOLE, EvaluationData, Variant
 from ..storage.contenders import Kept
 
 KINDS = ("seeds", "bagging", "inputs", "contenders")
@@ -57,7 +57,7 @@ def setting_of(recipe: Recipe) -> str:
 class Scalers:
     """Fitted scalers and scaled test parts, each made once."""
 
-    def __init__(self, ground: Ground):
+    def __init__(self, ground: EvaluationData):
         self.ground = ground
         self._fitted: dict[tuple[str, Variant], FittedScaler] = {}
         self._tests: dict[tuple[str, Variant], Examples] = {}
@@ -80,7 +80,7 @@ class Scalers:
             balanced = ground.metric == "balanced_error_rate"
             weights = weights_of_classes("balanced", ground.test) if balanced else None
             weights = weights if balanced else weights_of_classes(ground.class_weight, ground.train)
-            self._tests[mark] = place(ground.test, self.fitted(recipe, variant), ground.units, weights)
+            self._tests[mark] = place_examples(ground.test, self.fitted(recipe, variant), ground.units, weights)
         return self._tests[mark]
 
 
@@ -104,7 +104,7 @@ class _Trained:
     part: Dataset
 
 
-def _trained(kept: Kept, ground: Ground, scalers: Scalers) -> _Trained:
+def _trained(kept: Kept, ground: EvaluationData, scalers: Scalers) -> _Trained:
     """With folds each example is predicted by the network that did not see it. One temperature for all its networks,
     since the examples of one fold alone would be too few to fit one."""
     task = ground.train.task
@@ -126,11 +126,11 @@ def _trained(kept: Kept, ground: Ground, scalers: Scalers) -> _Trained:
     return _Trained(predictors, predictors[0].from_outputs(outputs), part)
 
 
-def together(kept: Sequence[Kept], ground: Ground, scalers: Scalers) -> tuple[Committee, np.ndarray, Dataset]:
+def together(kept: Sequence[Kept], ground: EvaluationData, scalers: Scalers) -> tuple[Committee, np.ndarray, Dataset]:
     """The committee, and its predictions of validation examples."""
     several = [_trained(one, ground, scalers) for one in kept]
     part = several[0].part
-    mean = mean_of([one.judged for one in several])
+    mean = mean_prediction([one.judged for one in several])
     members = tuple(predictor for one in several for predictor in one.predictors)
     committee = committee_of(members, mean, np.asarray(part.targets))
     return committee, committee.tempered(mean), part
@@ -148,7 +148,7 @@ def indistinct(kept: Sequence[Kept]) -> list[Kept]:
     return [one for place, one in enumerate(several) if place in chosen or place == 0][:_MOST_CONTENDERS]
 
 
-def make_committee(kept: Sequence[Kept], ground: Ground, kind: str = "seeds") -> Committee:
+def make_committee(kept: Sequence[Kept], ground: EvaluationData, kind: str = "seeds") -> Committee:
     """Model averaging over all networks of these trials; of "contenders", over the best of different settings."""
     check_kind(kind)
     if not kept:
@@ -161,7 +161,7 @@ def _score(criterion: AbstractCriterion, network: PyTree, inputs: Array, targets
     return criterion.examples(network, inputs, targets)[0]
 
 
-def scores_of(criterion: AbstractCriterion, network: PyTree, part: Examples) -> np.ndarray:
+def member_scores(criterion: AbstractCriterion, network: PyTree, part: Examples) -> np.ndarray:
     """The score of each example, counted by its weight; the last chunk overlaps the one before."""
     count = len(part)
     size = min(count, _CHUNK)

@@ -21,7 +21,7 @@ from ...specs.dataset import Dataset
 from ...specs.search_space import Space
 from ...training.prepare import CLASS_WEIGHTS
 from ..running.driver import Watch, silent
-from ..search import Conduct, Plan, search
+from ..search import SearchPlan, StudyOptions, search
 from ..storage.study_file import Budget
 from ..strategies.contract import AbstractStrategy
 from ..strategies.random_search import Random
@@ -84,7 +84,7 @@ def estimate_doubly(
     key: Key[Array, ""],
     metric: str | None = None,
     class_weight: CLASS_WEIGHTS = None,
-    plan: Plan = Plan(),
+    plan: SearchPlan = SearchPlan(),
     on: str | None = None,
     folds: int = FOLDS,
     known: Mapping[int, float] | None = None,
@@ -113,7 +113,7 @@ def estimate_doubly(
             metric=metric,
             class_weight=class_weight,
             plan=shorter,
-            conduct=Conduct(on=on, watch=watch_trials(number)),
+            conduct=StudyOptions(on=on, watch=watch_trials(number)),
         )
         if study.outcome == "interrupted":
             raise Interrupted

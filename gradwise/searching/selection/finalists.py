@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...evaluation.metrics import interval, measure
+from ...evaluation.metrics import measure, metric_interval
 from ...evaluation.prediction_evidence import gather_evidence
 from ...evaluation.trials.selection import contenders as likely_best
 from ...evaluation.trials.selection import corrected_for_selection, mean_and_variance, weighted_estimate
@@ -24,13 +24,13 @@ from ...records.trial import Proposal, Trial
 from ...runtime.errors import RequestError
 from ...specs.adapters import as_criterion
 from ...specs.dataset import Dataset
-from ...training.committee import Committee, mean_of
+from ...training.committee import Committee, mean_prediction
 from ...training.predictor import AbstractPredictor
 from ..comparison.seeds import Reading
 from ..running.cohort import Job
-from ..running.evaluation_data import WHOLE, Ground, Variant
+from ..running.evaluation_data import WHOLE, EvaluationData, Variant
 from ..storage.contenders import Kept
-from .committee_members import Scalers, check_kind, indistinct, on_device, scores_of, setting_of, together
+from .committee_members import Scalers, check_kind, indistinct, member_scores, on_device, setting_of, together
 
 # What a setting may be chosen from: trials of other phases repeat, with other seeds, what was found.
 CHOSEN_FROM = ("search", "border", "refine", "batch", "cut")
@@ -111,7 +111,7 @@ def finalist_proposals(
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class ChosenSetting:
     """The setting that was chosen, its runs with other seeds, and every setting that was compared, best first."""
 
     setting: Trial
@@ -130,7 +130,7 @@ def _compared(setting: Trial, runs: Sequence[Trial]) -> dict[str, Any]:
     }
 
 
-def choose(trials: Iterable[Trial]) -> Choice | None:
+def choose_setting(trials: Iterable[Trial]) -> ChosenSetting | None:
     """The setting with the best mean validation score over its seeds, ties by the mean loss; None without finalists.
 
     Runs that were cut short say little of their setting. Settings with fewer than half as many runs as the most are
@@ -157,7 +157,9 @@ def choose(trials: Iterable[Trial]) -> Choice | None:
         return float(np.mean([t.score for t in own])), float(np.mean([t.loss for t in own])), settings[mark].number
 
     fair.sort(key=order)
-    return Choice(settings[fair[0]], tuple(runs[fair[0]]), [_compared(settings[mark], runs[mark]) for mark in fair])
+    return ChosenSetting(
+        settings[fair[0]], tuple(runs[fair[0]]), [_compared(settings[mark], runs[mark]) for mark in fair]
+    )
 
 
 # What is decided, on validation examples alone.
@@ -201,7 +203,9 @@ def _rows(trials: dict[int, Trial], kept: Sequence[Kept]) -> tuple[Kept, ...]:
     return tuple(one for one in able if np.isfinite(one.scores).all() and len(one.scores) == len(able[0].scores))
 
 
-def _members(kept: Sequence[Kept], rows: Sequence[Kept], choice: Choice | None, kind: str) -> tuple[list[Kept], str]:
+def _members(
+    kept: Sequence[Kept], rows: Sequence[Kept], choice: ChosenSetting | None, kind: str
+) -> tuple[list[Kept], str]:
     """Who sits in the committee, and of what kind it is then: contenders where no finalist has a network."""
     if kind != "contenders" and choice is not None:
         numbers = {trial.number for trial in choice.members}
@@ -211,7 +215,7 @@ def _members(kept: Sequence[Kept], rows: Sequence[Kept], choice: Choice | None, 
     return (indistinct(rows) if rows else []), "contenders"
 
 
-def _said(winner: dict[str, Any], best: Trial, tried: int, ground: Ground) -> list[Finding]:
+def _said(winner: dict[str, Any], best: Trial, tried: int, ground: EvaluationData) -> list[Finding]:
     """What a reader should know of the choice."""
     found = []
     reading = Reading.of(best.recipe, ground)
@@ -225,12 +229,12 @@ def _said(winner: dict[str, Any], best: Trial, tried: int, ground: Ground) -> li
     return found
 
 
-def decide(ground: Ground, trials: Iterable[Trial], kept: Sequence[Kept], *, kind: str = "seeds") -> Decided:
+def decide(ground: EvaluationData, trials: Iterable[Trial], kept: Sequence[Kept], *, kind: str = "seeds") -> Decided:
     """The winner with its corrected score, and the committee."""
     ground = dataclasses.replace(ground, test=None)  # whatever happens below, it cannot look
     by_number = {trial.number: trial for trial in trials}
     able = chosen_from(by_number.values())
-    choice = None if kind == "contenders" else choose(by_number.values())
+    choice = None if kind == "contenders" else choose_setting(by_number.values())
     if not able:
         return Decided({}, None, {}, {}, (), (Finding("warning", "no trial left a model: there is no winner.", "E2"),))
     best, rows = able[0], _rows(by_number, kept)
@@ -270,7 +274,7 @@ class Conclusion:
     findings: tuple[Finding, ...]
 
 
-def _weighted(rows: Sequence[Kept], ground: Ground, scalers: Scalers) -> dict[str, Any] | None:
+def _weighted(rows: Sequence[Kept], ground: EvaluationData, scalers: Scalers) -> dict[str, Any] | None:
     """Bergstra and Bengio's estimate over the contenders. A trial with folds scores as its networks do on average."""
     assert ground.test is not None
     if not rows or len(rows[0].scores) < 2 or len(ground.test) < 2:
@@ -281,7 +285,7 @@ def _weighted(rows: Sequence[Kept], ground: Ground, scalers: Scalers) -> dict[st
     for kept in (rows[row] for row in chosen):
         criterion = on_device(as_criterion(kept.recipe.criterion))
         pairs = zip(kept.networks, kept.variants, strict=True)
-        several = [scores_of(criterion, on_device(n), scalers.test(kept.recipe, v)) for n, v in pairs]
+        several = [member_scores(criterion, on_device(n), scalers.test(kept.recipe, v)) for n, v in pairs]
         tests.append(np.mean(several, axis=0))
     found = weighted_estimate(means[chosen], variances[chosen], *mean_and_variance(np.stack(tests)))
     return {"mean": found.mean, "deviation": found.deviation, "contenders": len(chosen)}
@@ -296,20 +300,22 @@ def _tested(
         return measure(test.task, predictions, test.targets, test.weights)
 
     each = [member.predict(test.inputs) for member in committee.members]
-    together = committee.tempered(mean_of(each))
+    together = committee.tempered(mean_prediction(each))
     metrics = value(together)
     alone = [value(predictions)[metric] for predictions in each]
-    raw = mean_of([dataclasses.replace(member, temperature=1.0).predict(test.inputs) for member in committee.members])
+    raw = mean_prediction(
+        [dataclasses.replace(member, temperature=1.0).predict(test.inputs) for member in committee.members]
+    )
     evidence = gather_evidence(test.task, raw, together, test.targets, test.rows)
     if test.task.kind == "classes":
         only = committee.members[0].temperature if len(committee.members) == 1 else committee.temperature
         evidence["temperature"] = only
-    ends = interval(metric, test.task, together, test.targets, test.weights)
+    ends = metric_interval(metric, test.task, together, test.targets, test.weights)
     about = {"member_tests": alone, "mean_member_test": float(np.mean(alone)), "test": metrics[metric]}
     return about, {"test": metrics[metric], "test_interval": list(ends), "evidence": evidence}, metrics
 
 
-def measured(decided: Decided, ground: Ground, *, metric: str) -> Conclusion:
+def measured(decided: Decided, ground: EvaluationData, *, metric: str) -> Conclusion:
     """What was decided, with its test error: the one pass over the test part."""
     if decided.committee is None:
         return Conclusion(decided.winner, {}, {}, None, decided.findings)
@@ -333,7 +339,7 @@ def measured(decided: Decided, ground: Ground, *, metric: str) -> Conclusion:
 
 
 def conclude(
-    ground: Ground, trials: Iterable[Trial], kept: Sequence[Kept], *, metric: str, kind: str = "seeds"
+    ground: EvaluationData, trials: Iterable[Trial], kept: Sequence[Kept], *, metric: str, kind: str = "seeds"
 ) -> Conclusion:
     """The winner, the committee and the honest estimates. Finalists are told from contenders by their trial's phase."""
     return measured(decide(ground, trials, kept, kind=kind), ground, metric=metric)

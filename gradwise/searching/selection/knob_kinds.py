@@ -54,7 +54,7 @@ def _check(trials: Sequence[Trial], path: str) -> None:
             )
 
 
-def choose(trials: Sequence[Trial], path: str, on: Criterion = "valid") -> Any:
+def choose_value(trials: Sequence[Trial], path: str, on: Criterion = "valid") -> Any:
     """The value at this path of the best trial: by validation score, or by the training loss beside it."""
     usable = [trial for trial in trials if trial.ok and read_at(trial.recipe, path)[0]]
     if not usable:

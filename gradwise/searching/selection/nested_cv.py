@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Key
 
-from ...data.splits import folds as dealt
+from ...data.splits import deal_folds as dealt
 from ...evaluation.metrics import check_metric, measure
 from ...evaluation.trials.selection import nested_estimate
 from ...runtime import keys

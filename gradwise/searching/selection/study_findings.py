@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ...evaluation.run_findings import describe
+from ...evaluation.run_findings import describe_data
 from ...evaluation.trials.expected_best import Advice
 from ...evaluation.trials.failures import why_all_failed
 from ...records.finding import Finding
 from ...records.trial import Trial
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
-from ..running.evaluation_data import Ground
+from ..running.evaluation_data import EvaluationData
 from ..storage.study_file import Budget
 
 
-def describe_ground(ground: Ground, recipe: Recipe) -> dict[str, Any]:
+def describe_ground(ground: EvaluationData, recipe: Recipe) -> dict[str, Any]:
     """The data as understood, for the report."""
     sizes = {
         "train": len(ground.train),
@@ -22,7 +22,10 @@ def describe_ground(ground: Ground, recipe: Recipe) -> dict[str, Any]:
         "test": 0 if ground.test is None else len(ground.test),
     }
     scaler = ground.scaler(recipe.scaler)
-    return describe(ground.pool, sizes, scaler, recipe) | {"notes": list(ground.train.notes), "folds": ground.folds}
+    return describe_data(ground.pool, sizes, scaler, recipe) | {
+        "notes": list(ground.train.notes),
+        "folds": ground.folds,
+    }
 
 
 def only_one(trials: Sequence[Trial], budget: Budget, first_ended: float = 0.0) -> list[Finding]:
@@ -46,7 +49,7 @@ def only_one(trials: Sequence[Trial], budget: Budget, first_ended: float = 0.0) 
     ]
 
 
-def find(space: Space, trials: Sequence[Trial], said: Advice, notes: Sequence[str]) -> list[Finding]:
+def find_in_study(space: Space, trials: Sequence[Trial], said: Advice, notes: Sequence[str]) -> list[Finding]:
     """What a reader should know: nothing left a model, trials failed, what could not be kept."""
     found = []
     verdict = why_all_failed(space, trials) if trials else None

@@ -35,7 +35,7 @@ def is_url(where: str | Path) -> bool:
     return re.match(r"^[a-zA-Z][\w+]*://", str(where)) is not None
 
 
-def shown(where: str | Path) -> str:
+def without_password(where: str | Path) -> str:
     """The place as people may read it: without a password."""
     text = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", str(where))
     return re.sub(r"(password=)[^&]*", r"\1***", text)
@@ -50,7 +50,7 @@ def address(where: str | Path) -> str:
     for driver in ("psycopg2", "psycopg"):
         if importlib.util.find_spec(driver) is not None:
             return f"postgresql+{driver}://{rest}"
-    raise RequestError(f"{shown(text)} needs a driver, which is not installed: pip install psycopg2-binary.")
+    raise RequestError(f"{without_password(text)} needs a driver, which is not installed: pip install psycopg2-binary.")
 
 
 def file_of(where: str | Path) -> Path | None:
@@ -102,12 +102,14 @@ def explain(where: str | Path, problem: BaseException, *, working: bool) -> Requ
             break
     if working:
         kept = "Every trial before it is kept: make room or connect again, then resume."
-        return WorkError(f"writing to the study in {shown(where)} failed: {what}. {kept}")
-    return RequestError(f"the study in {shown(where)} cannot be opened: {what}.{remedy or ' Give another place.'}")
+        return WorkError(f"writing to the study in {without_password(where)} failed: {what}. {kept}")
+    return RequestError(
+        f"the study in {without_password(where)} cannot be opened: {what}.{remedy or ' Give another place.'}"
+    )
 
 
 @contextlib.contextmanager
-def told(where: str | Path, *, working: bool) -> Iterator[None]:
+def explain_errors(where: str | Path, *, working: bool) -> Iterator[None]:
     """Turns whatever a storage raises into one line."""
     try:
         yield
@@ -119,7 +121,7 @@ def told(where: str | Path, *, working: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet_storage() -> Iterator[None]:
     """Optuna's own messages are not for the people who read ours."""
     import optuna
 
@@ -207,17 +209,17 @@ def _open_database(url: str, create: bool) -> Any:
         tables = inspect(engine).has_table("studies")
         engine.dispose()
         if not tables and not create:
-            raise RequestError(f"{shown(url)} holds no study. Start one, or give the place of one.")
+            raise RequestError(f"{without_password(url)} holds no study. Start one, or give the place of one.")
         return RDBStorage(url, engine_kwargs=options)
     except (ArgumentError, NoSuchModuleError, ValueError) as problem:
         if isinstance(problem, RequestError):
             raise
         forms = "study.journal, sqlite:///studies.db or postgresql://user@host/name"
-        raise RequestError(f"{shown(url)} is no place for a study. Write it as {forms}.") from None
+        raise RequestError(f"{without_password(url)} is no place for a study. Write it as {forms}.") from None
     except ImportError as problem:
         driver = getattr(problem, "name", None) or getattr(problem.__cause__, "name", None) or "its driver"
         raise RequestError(
-            f"{shown(url)} needs the package {driver}, which is not installed: pip install {driver}."
+            f"{without_password(url)} needs the package {driver}, which is not installed: pip install {driver}."
         ) from None
     except RuntimeError as problem:
         raise explain(url, problem, working=False) from None
@@ -227,7 +229,7 @@ def check_place(where: str | Path, *, create: bool) -> None:
     """Refuses a file that is not there, unless it is to be made in a folder that is."""
     path = file_of(where)
     if path is not None and not create and not path.exists():
-        raise RequestError(f"there is no study in {shown(where)}. Look at the place, or start one there.")
+        raise RequestError(f"there is no study in {without_password(where)}. Look at the place, or start one there.")
     if path is not None and not path.absolute().parent.is_dir():
         raise RequestError(f"there is no folder {path.parent} to keep the study in. Make it first.")
     if path is not None and path.is_dir():
@@ -236,7 +238,7 @@ def check_place(where: str | Path, *, create: bool) -> None:
 
 def open_storage(where: str | Path, *, create: bool) -> Any:
     """The Optuna storage at a place. Nothing is made there unless a study is to be made."""
-    with quiet(), told(where, working=False):
+    with quiet_storage(), explain_errors(where, working=False):
         return _open_database(address(where), create) if is_url(where) else _open_journal(Path(where))
 
 
@@ -300,7 +302,7 @@ class DatabaseOwner:
         mark = self._mark()
         if mark and _lives(mark):
             raise RequestError(
-                f"process {mark['process']} on {mark['host']} is writing to the study in {shown(where)}. "
+                f"process {mark['process']} on {mark['host']} is writing to the study in {without_password(where)}. "
                 "Wait for it to end, or stop it; if it is gone, try again in a minute."
             )
         self._write()
@@ -320,7 +322,7 @@ class DatabaseOwner:
         if mark.get("token") != self._token:
             raise WorkError(
                 f"another process ({mark.get('process')} on {mark.get('host')}) has taken over the study in "
-                f"{shown(self._where)}. Every trial before it is kept."
+                f"{without_password(self._where)}. Every trial before it is kept."
             )
 
     def renew(self) -> None:

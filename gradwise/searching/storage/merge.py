@@ -15,10 +15,10 @@ from pathlib import Path
 
 from ...records.trial import Trial
 from ...runtime.errors import RequestError
-from .backend import shown
-from .study_identity import About, difference_of
+from .backend import without_password
+from .study_identity import StudyIdentity, difference_of
 from .study_store import Store
-from .trial_codec import differences
+from .trial_codec import recipe_differences
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class _Origin:
     offset: int
 
 
-def _origins(about: About) -> list[_Origin]:
+def _origins(about: StudyIdentity) -> list[_Origin]:
     written = about.settings.get("merged") or [{"seed": about.seed, "offset": 0}]
     return [_Origin(item["seed"], item["offset"]) for item in written]
 
 
-def origin(about: About, number: int) -> tuple[int, int]:
+def origin(about: StudyIdentity, number: int) -> tuple[int, int]:
     """The seed and the number that a trial's randomness came from, in the study that it was made for."""
     found = max((item for item in _origins(about) if item.offset <= number), key=lambda item: item.offset)
     return found.seed, number - found.offset
@@ -51,7 +51,7 @@ def _join(
     moved: dict[int, int] = {}
     fresh: list[tuple[Trial, tuple[int, int], str]] = []
     for trial in source.trials():
-        born, recipe = origin(source.about, trial.number), json.dumps(dict(differences(base, trial.recipe)))
+        born, recipe = origin(source.about, trial.number), json.dumps(dict(recipe_differences(base, trial.recipe)))
         again = next((number for number, text in known.get(born, []) if text == recipe), None)
         if again is None:
             fresh.append((trial, born, recipe))
@@ -74,7 +74,7 @@ def _join(
     return [_Origin(item.seed, item.offset + offset) for item in theirs]
 
 
-def merge(sources: Sequence[Store], where: str | Path, name: str | None = None) -> Store:
+def merge_studies(sources: Sequence[Store], where: str | Path, name: str | None = None) -> Store:
     """A new study with the trials of several, which must be of the same data, task, metric and space.
 
     The first study keeps its numbers. Those of another are shifted past all numbers before, by an offset that
@@ -85,9 +85,8 @@ def merge(sources: Sequence[Store], where: str | Path, name: str | None = None) 
     for other in sources[1:]:
         difference = difference_of(other.about.to_plain(), plain, ("data", "task", "metric", "space"))
         if difference:
-            raise RequestError(
-                f"{shown(other.where)} and {shown(first.where)} cannot be joined: of the first of these, {difference}."
-            )
+            names = f"{without_password(other.where)} and {without_password(first.where)}"
+            raise RequestError(f"{names} cannot be joined: of the first of these, {difference}.")
     joined: dict[int, Trial] = {}
     known: dict[tuple[int, int], list[tuple[int, str]]] = {}
     origins: list[_Origin] = []

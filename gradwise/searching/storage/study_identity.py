@@ -18,7 +18,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class About:
+class StudyIdentity:
     """What makes a study this study. `data` is a digest of the data; `settings` is what a study file holds."""
 
     space: Space
@@ -45,8 +45,8 @@ class About:
         }
 
 
-def about_from_plain(plain: dict[str, Any], classes: tuple[Any, ...]) -> About:
-    return About(
+def identity_from_plain(plain: dict[str, Any], classes: tuple[Any, ...]) -> StudyIdentity:
+    return StudyIdentity(
         space_from_plain(plain["space"], classes),
         plain["seed"],
         from_plain(plain["strategy"], classes=classes),
@@ -93,7 +93,7 @@ def difference_of(stored: dict[str, Any], given: dict[str, Any], names: Sequence
     return ""
 
 
-def check_about(where: str, name: str, stored: Any) -> dict[str, Any]:
+def check_identity(where: str, name: str, stored: Any) -> dict[str, Any]:
     """What the study says about itself; refuses one that is not ours or of another format."""
     if not isinstance(stored, dict) or "format" not in stored:
         raise RequestError(f"the study {name!r} in {where} was not written by gradwise. Give another place or name.")

@@ -28,16 +28,16 @@ from .backend import (
     DatabaseOwner,
     FileOwner,
     check_place,
+    explain_errors,
     file_of,
     free_journal,
     is_url,
     mend_journal,
     open_storage,
-    quiet,
-    shown,
-    told,
+    quiet_storage,
+    without_password,
 )
-from .study_identity import About, about_from_plain, check_about, check_same
+from .study_identity import StudyIdentity, check_identity, check_same, identity_from_plain
 from .trial_codec import read_trial, write_trial
 
 NAME = "gradwise"  # of a study that was given none
@@ -92,17 +92,17 @@ def _create_in(place: str | Path, where: str, name: str, plain: dict[str, Any]) 
         _close_storage(storage)
 
 
-def _create(where: str | Path, name: str, about: About) -> None:
+def _create(where: str | Path, name: str, about: StudyIdentity) -> None:
     """An empty study. A new journal is there at once or not at all: it is written beside and then renamed."""
     plain = about.to_plain()
     path = Path(where)
     if is_url(where) or (path.exists() and path.stat().st_size):
-        _create_in(where, shown(where), name, plain)
+        _create_in(where, without_password(where), name, plain)
         return
     beside = Path(f"{where}.new")
     try:
         beside.write_bytes(b"")
-        _create_in(beside, shown(where), name, plain)
+        _create_in(beside, without_password(where), name, plain)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
@@ -123,7 +123,7 @@ class Store:
     `mended` says that the journal ended in a line that a killed process had not written to its end; it is gone.
     """
 
-    def __init__(self, where: str | Path, storage: Any, study: Any, about: About, owner: Any) -> None:
+    def __init__(self, where: str | Path, storage: Any, study: Any, about: StudyIdentity, owner: Any) -> None:
         import optuna
 
         self.where, self.name, self.about, self.mended = where, study.study_name, about, False
@@ -143,7 +143,7 @@ class Store:
         name: str | None = None,
         *,
         create: bool = False,
-        about: About | None = None,
+        about: StudyIdentity | None = None,
         write: bool = True,
         classes: tuple[Any, ...] = (),
     ) -> "Store":
@@ -154,8 +154,8 @@ class Store:
         changed. Classes from outside gradwise are passed in.
         """
         check_place(where, create=create)
-        path, place = file_of(where), shown(where)
-        with contextlib.ExitStack() as undo, quiet(), told(where, working=False):
+        path, place = file_of(where), without_password(where)
+        with contextlib.ExitStack() as undo, quiet_storage(), explain_errors(where, working=False):
             owner: Any = None
             if write and path is not None:
                 owner = FileOwner(path)
@@ -167,10 +167,10 @@ class Store:
             storage = open_storage(where, create=False)
             undo.callback(_close_storage, storage)
             study = _choose_study(place, storage, name)
-            stored = check_about(place, study.study_name, study.user_attrs.get(_ABOUT))
+            stored = check_identity(place, study.study_name, study.user_attrs.get(_ABOUT))
             if about is not None:
                 check_same(place, study.study_name, stored, about.to_plain())
-            known = about or about_from_plain(stored, classes)
+            known = about or identity_from_plain(stored, classes)
             if write and owner is None:
                 owner = DatabaseOwner(where, storage, study._study_id)
                 undo.callback(owner.release)
@@ -205,7 +205,7 @@ class Store:
 
     def _loaded(self) -> dict[int, Trial]:
         if self._trials is None:
-            with told(self.where, working=False):
+            with explain_errors(self.where, working=False):
                 frozen = self._storage.get_all_trials(self._id, deepcopy=False)
             lines = (trial.user_attrs[_ABOUT] for trial in frozen if _ABOUT in trial.user_attrs)
             found: dict[int, Trial] = {}
@@ -289,12 +289,12 @@ class Store:
         """Around whatever is written: the owner renews its mark, and a line that could not be ended is taken away."""
         assert self._owner is not None, "the study was opened for looking only"
         try:
-            with told(self.where, working=True):
+            with explain_errors(self.where, working=True):
                 self._owner.renew()
                 yield
         except WorkError:
             if not is_url(self.where):
-                with told(self.where, working=True):
+                with explain_errors(self.where, working=True):
                     mend_journal(Path(self.where))
             raise
 
@@ -308,6 +308,6 @@ class Store:
                 self._write_seconds()
         finally:
             owner, self._owner = self._owner, None
-            with told(self.where, working=True):
+            with explain_errors(self.where, working=True):
                 owner.release()
                 _close_storage(self._storage)

@@ -45,7 +45,7 @@ def _same(one: Any, other: Any) -> bool:
     return json.dumps(to_plain(one)) == json.dumps(to_plain(other))
 
 
-def differences(base: Any, recipe: Any, path: str = _WHOLE) -> Iterator[tuple[str, Any]]:
+def recipe_differences(base: Any, recipe: Any, path: str = _WHOLE) -> Iterator[tuple[str, Any]]:
     """The paths at which a recipe differs from the base, with the plain values there."""
     if base is recipe:
         return
@@ -54,10 +54,10 @@ def differences(base: Any, recipe: Any, path: str = _WHOLE) -> Iterator[tuple[st
         ours, theirs = vars(base), vars(recipe)
         for name, _ in _fields(type(base)):
             if ours[name] is not theirs[name]:
-                yield from differences(ours[name], theirs[name], prefix + name)
+                yield from recipe_differences(ours[name], theirs[name], prefix + name)
     elif _holds_parts(base) and isinstance(recipe, tuple) and len(base) == len(recipe):
         for index, (one, other) in enumerate(zip(base, recipe, strict=True)):
-            yield from differences(one, other, f"{prefix}{index}")
+            yield from recipe_differences(one, other, f"{prefix}{index}")
     elif not _same(base, recipe):
         yield path, to_plain(recipe)
 
@@ -126,7 +126,7 @@ def write_trial(trial: Trial, base: Any) -> str:
         path: value if type(value) in _PLAIN else to_plain(value) for path, value in trial.values.items()
     }
     plain["curve"] = {name: [_number(x) for x in column] for name, column in trial.curve.items()}
-    plain["recipe"] = dict(differences(base, trial.recipe))
+    plain["recipe"] = dict(recipe_differences(base, trial.recipe))
     return json.dumps(plain, separators=(",", ":"), allow_nan=False)
 
 

@@ -17,8 +17,8 @@ from ...records.trial import Proposal, Trial, best_of
 from ...specs.knobs import switch
 from ...specs.search_space import Space, read_at
 from .contract import AbstractStrategy, History
-from .grid import busy_cells, cells, is_rate, open_cells, spread
-from .random_search import learned_from, place, random_point, sobol_points
+from .grid import busy_cells, cells, is_rate, open_cells, regular_values
+from .random_search import count_proposals, learned_from, random_point, sobol_points
 from .range_borders import BORDER
 
 
@@ -80,7 +80,7 @@ class _Map:
         return self.space.recipe_of({**values, **kept})
 
 
-class Zoom(AbstractStrategy):
+class CoarseToFine(AbstractStrategy):
     """Coarse over a wide range, then finer around the few best, several rounds (row E6).
 
     Where an interval was extended because the best lay on its border, the next boxes reach into the new land, and
@@ -100,7 +100,7 @@ class Zoom(AbstractStrategy):
         return [random_point(space, number, key) for number in range(history.next, history.next + count)]
 
     def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> list[Proposal]:
-        at, size = place(history), self.best * self.each
+        at, size = count_proposals(history), self.best * self.each
         if at < self.first:
             points = self._points(space, history, min(count, self.first - at), key)
             return [Proposal(space.recipe_at(point)) for point in points]
@@ -121,7 +121,7 @@ class Zoom(AbstractStrategy):
         return [Proposal(recipe) for recipe in recipes]
 
 
-def relevance(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
+def explained_order(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
     """How much of the scores' order each numeric knob explains by itself: 1 all of it, 0 or less nothing.
 
     The trials are cut into groups of equal size along the knob, and the ranks of their scores compared between and
@@ -168,7 +168,7 @@ class AroundBest(AbstractStrategy):
             space[path]  # names what is missing
         if self.paths:
             return self.paths
-        best, known = best_of(trials), relevance(space, trials)
+        best, known = best_of(trials), explained_order(space, trials)
         numeric = [*numeric_fractions(space, best)] if best else []
         ranked = sorted(numeric, key=lambda path: (-known.get(path, 0.0), not is_rate(path), space.paths.index(path)))
         return tuple(ranked[: self.knobs])
@@ -180,7 +180,7 @@ class AroundBest(AbstractStrategy):
             return []
         values = space.values(best.recipe)
         paths = [path for path in self.over(space, trials) if path in values]
-        lists = {path: spread(space[path], self.values, values[path], reach=self.reach) for path in paths}
+        lists = {path: regular_values(space[path], self.values, values[path], reach=self.reach) for path in paths}
         laid = cells(space.only(paths, recipe=best.recipe), lists, self.most_cells, whole=space)
         tried = [trial for trial in history.trials if trial.phase in ("search", "border", "refine")]
         recipes = open_cells(laid, tried, busy_cells(space, history))

@@ -19,8 +19,8 @@ from ...records.trial import Proposal, Trial, best_of, better
 from ...specs.knobs import switch
 from ...specs.search_space import Dimension, Space, label
 from .contract import AbstractStrategy, History
-from .grid import Signature, busy_cells, is_rate, spread
-from .random_search import chosen, learned_from, signature
+from .grid import Signature, busy_cells, is_rate, regular_values
+from .random_search import chosen_values, learned_from, point_signature
 
 
 def order_of_visits(space: Space) -> list[Dimension]:
@@ -60,21 +60,21 @@ class CoordinateDescent(AbstractStrategy):
         if dimension.path not in centre.values:
             return {}
         around = None if reach is None else centre.values[dimension.path]
-        tried = spread(dimension, self.values, around, reach=reach or 1.0)
+        tried = regular_values(dimension, self.values, around, reach=reach or 1.0)
         if _stands_alone(
             space, dimension
         ):  # told without making the recipe: a long descent is walked at every question
-            return {signature({**centre.values, dimension.path: label(value)}): value for value in tried}
+            return {point_signature({**centre.values, dimension.path: label(value)}): value for value in tried}
         one = space.only([dimension.path], recipe=centre.recipe)
-        return {signature(chosen(space, one.recipe_of({dimension.path: value}))): value for value in tried}
+        return {point_signature(chosen_values(space, one.recipe_of({dimension.path: value}))): value for value in tried}
 
     def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> list[Proposal]:
         ended: dict[Signature, Trial] = {}
         for trial in learned_from(history):
-            ended.setdefault(signature(trial.values), trial)
+            ended.setdefault(point_signature(trial.values), trial)
         busy = set(busy_cells(space, history))
-        centre = _Centre(space.recipe, chosen(space, space.recipe))
-        start = signature(centre.values)  # the recipe itself begins
+        centre = _Centre(space.recipe, chosen_values(space, space.recipe))
+        start = point_signature(centre.values)  # the recipe itself begins
         if start not in ended:
             return [] if start in busy else [Proposal(space.recipe)]
         if ended[start].ok:

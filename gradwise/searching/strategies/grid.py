@@ -24,7 +24,7 @@ from ...specs.paths import parts, replace
 from ...specs.priors import Choice, ZeroOr
 from ...specs.search_space import Dimension, Space
 from .contract import AbstractStrategy, History
-from .random_search import chosen, learned_from, signature
+from .random_search import chosen_values, learned_from, point_signature
 
 Signature = frozenset[tuple[str, Any]]
 Cells = dict[Signature, Any]  # the recipe of each cell, in the grid's order
@@ -35,7 +35,7 @@ def regular(count: int) -> list[float]:
     return [place / (count - 1) for place in range(count)] if count > 1 else [0.5]
 
 
-def spread(dimension: Dimension, count: int, centre: Any = None, reach: float = 1.0) -> list[Any]:
+def regular_values(dimension: Dimension, count: int, centre: Any = None, reach: float = 1.0) -> list[Any]:
     """Regular values of a dimension: over its whole interval, or around a value as far as `reach` (a fraction).
 
     A choice gives all its values; a knob that may be off gives 0 too. Around a value there is an odd number of them,
@@ -80,7 +80,7 @@ def cells(space: Space, lists: Mapping[str, list[Any]], most: int, whole: Space 
     found: Cells = {}
     for combination in itertools.product(*lists.values()):
         recipe = space.recipe_of(dict(zip(lists, combination, strict=True)))
-        found.setdefault(signature(chosen(whole or space, recipe)), recipe)
+        found.setdefault(point_signature(chosen_values(whole or space, recipe)), recipe)
     return found
 
 
@@ -88,7 +88,7 @@ def open_cells(laid: Cells, trials: list[Trial], running: Iterable[Signature]) -
     """The recipes still to be run: those never tried, then those that failed once."""
     attempts: dict[Signature, list[Trial]] = {}
     for trial in trials:
-        attempts.setdefault(signature(trial.values), []).append(trial)
+        attempts.setdefault(point_signature(trial.values), []).append(trial)
     busy = set(running)
     fresh = [recipe for cell, recipe in laid.items() if cell not in attempts and cell not in busy]
     again = [
@@ -101,7 +101,7 @@ def open_cells(laid: Cells, trials: list[Trial], running: Iterable[Signature]) -
 
 def busy_cells(space: Space, history: History) -> list[Signature]:
     """What is being run at this moment."""
-    return [signature(chosen(space, proposal.recipe)) for _, proposal in history.running]
+    return [point_signature(chosen_values(space, proposal.recipe)) for _, proposal in history.running]
 
 
 # The last grid that was laid out: making a thousand recipes takes longer than all else here. It changes no answer, and
@@ -131,7 +131,7 @@ class Grid(AbstractStrategy):
         given = dict(self.counts)
         for path in given:
             space[path]  # names what is missing
-        lists = {d.path: spread(d, given.get(d.path, self.values)) for d in space.dimensions}
+        lists = {d.path: regular_values(d, given.get(d.path, self.values)) for d in space.dimensions}
         found = cells(space, lists, self.most_cells)
         _LAID_OUT[:] = [(space, self, found)]
         return found
@@ -187,9 +187,9 @@ class GridSequence(AbstractStrategy):
         if stage == "again":
             values = space.values(best)
             step = 1.0 / (self.values - 1)
-            lists = {d.path: spread(d, self.values, values.get(d.path), reach=step) for d in dimensions}
+            lists = {d.path: regular_values(d, self.values, values.get(d.path), reach=step) for d in dimensions}
         else:
-            lists = {d.path: spread(d, self.values) for d in dimensions}
+            lists = {d.path: regular_values(d, self.values) for d in dimensions}
         centre = best
         if stage == "schedule":  # the schedules as the recipe has them, at the rate that was best without
             for path, part in schedules:
@@ -197,7 +197,9 @@ class GridSequence(AbstractStrategy):
         sub = space.only([d.path for d in dimensions], recipe=centre)
         found = cells(sub, lists, self.most_cells, whole=space)
         if stage != "rate":
-            found.setdefault(signature(chosen(space, best)), best)  # what was best before stays in the race
+            found.setdefault(
+                point_signature(chosen_values(space, best)), best
+            )  # what was best before stays in the race
         return found
 
     def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> list[Proposal]:
@@ -215,6 +217,6 @@ class GridSequence(AbstractStrategy):
                 return [Proposal(recipe) for recipe in recipes[:count]]
             if any(cell in laid for cell in busy):
                 return []  # the next grid lies around the best of this one
-            winner = best_of(trial for trial in trials if signature(trial.values) in laid)
+            winner = best_of(trial for trial in trials if point_signature(trial.values) in laid)
             best = winner.recipe if winner else best
         return []

@@ -32,7 +32,7 @@ from ...specs.knobs import Spec, switch
 from ...specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from ...specs.search_space import Dimension, Space, label, read_at, write_at
 from .contract import AbstractStrategy, History
-from .random_search import LEARNED_FROM, chosen, learned_from, random_point
+from .random_search import LEARNED_FROM, chosen_values, learned_from, random_point
 
 _SHORT = {
     "tpe": "TPESampler",
@@ -157,13 +157,13 @@ def from_params(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def within(known: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
+def fits_distributions(known: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
     """Whether Optuna would take these parameters under these distributions."""
     return all(known[name]._contains(known[name].to_internal_repr(value)) for name, value in params.items())
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet_optuna() -> Iterator[None]:
     """Optuna without its log and its warnings of what is experimental; both are as before afterwards."""
     import optuna
 
@@ -209,7 +209,7 @@ def _told(space: Space, trials: list[Trial], running: list[tuple[int, Proposal]]
         value: Any = trial.score if trial.ok else "failed" if trial.outcome == "failed" else worst
         found.append((trial.number, dict(values), value))
     for number, proposal in running:
-        values = space.values(proposal.recipe) if ambiguous else chosen(space, proposal.recipe)
+        values = space.values(proposal.recipe) if ambiguous else chosen_values(space, proposal.recipe)
         found.append((number, values, "running"))
     told = []
     for number, values, value in sorted(found, key=lambda item: item[0]):
@@ -217,7 +217,7 @@ def _told(space: Space, trials: list[Trial], running: list[tuple[int, Proposal]]
             params = to_params(space, values)
         except RequestError:
             continue  # a word that the space no longer has
-        if within(known, params):
+        if fits_distributions(known, params):
             told.append((number, params, value))
     return told
 
@@ -243,7 +243,7 @@ def _suggest(trial: Any, space: Space) -> Any:
     return recipe
 
 
-class Bridge(AbstractStrategy):
+class OptunaSampler(AbstractStrategy):
     """The next trials by a sampler of Optuna: learns from the ended ones, keeps away from the running ones."""
 
     sampler: str = switch("tpe", row="E14", about="tpe, gp, cmaes, or the name of a class in optuna.samplers")
@@ -318,7 +318,7 @@ class Bridge(AbstractStrategy):
         if sum(trial.ok for trial in trials) < self.startup or not space.dimensions:
             return [Proposal(space.recipe_at(random_point(space, number, key))) for number in numbers]
         running = [(number, proposal) for number, proposal in history.running if proposal.phase in LEARNED_FROM]
-        with quiet():
+        with quiet_optuna():
             study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
             self._tell(study, space, _told(space, trials, running), key)
             return [self._asked(study, space, number, key) for number in numbers]

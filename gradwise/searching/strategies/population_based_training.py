@@ -32,7 +32,7 @@ from ...specs.search_space import Dimension, Space
 from ...training.population import Member, Population, enter
 from ...training.state import State
 from ..running.cohort import written_out
-from ..running.evaluation_data import Ground
+from ..running.evaluation_data import EvaluationData
 from .random_search import random_point
 
 _FACTOR = 1.2
@@ -115,7 +115,7 @@ def _check(space: Space, size: int, intervals: int, every: int) -> None:
 class Evolution:
     """A population under way: `interval` trains it, `exploit` lets the worst copy the best."""
 
-    def __init__(self, space: Space, ground: Ground, *, size: int, intervals: int, first: int = 0):
+    def __init__(self, space: Space, ground: EvaluationData, *, size: int, intervals: int, first: int = 0):
         self.space, self.ground, self.first = space, ground, first
         self.train, self.valid = ground.place(space.recipe.scaler)
         points = [space.recipe_at(random_point(space, first + slot, ground.key)) for slot in range(size)]
@@ -206,7 +206,7 @@ class Evolution:
 
 def evolve(
     space: Space,
-    ground: Ground,
+    ground: EvaluationData,
     *,
     size: int = 16,
     intervals: int = 40,

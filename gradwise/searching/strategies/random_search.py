@@ -46,12 +46,12 @@ def sobol_points(space: Space, first: int, count: int, key: Key[Array, ""]) -> l
     return [dict(zip(space.paths, map(float, row), strict=True)) for row in rows]
 
 
-def chosen(space: Space, recipe: Any) -> dict[str, Any]:
+def chosen_values(space: Space, recipe: Any) -> dict[str, Any]:
     """What a recipe chose, as the numbers and words that a trial's `values` hold."""
     return {path: label(value) for path, value in space.values(recipe).items()}
 
 
-def signature(values: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
+def point_signature(values: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
     """What makes two trials the same point. Twelve digits: some switches round, and files write numbers as text."""
     return frozenset(
         (path, float(f"{value:.12g}") if isinstance(value, float) else label(value)) for path, value in values.items()
@@ -63,7 +63,7 @@ def learned_from(history: History) -> list[Trial]:
     return sorted((t for t in history.trials if t.phase in LEARNED_FROM), key=lambda trial: trial.number)
 
 
-def place(history: History) -> int:
+def count_proposals(history: History) -> int:
     """How many proposals of the search proper came before the next number."""
     others = sum(trial.phase != "search" and trial.number < history.next for trial in history.trials)
     return history.next - others - sum(p.phase != "search" and n < history.next for n, p in history.running)

@@ -90,7 +90,7 @@ def _wanted(dimension: Dimension) -> int:
     return min(LEAST_VALUES, scale.high - scale.low + 1) if isinstance(scale, LogInteger) else LEAST_VALUES
 
 
-def extended(space: Space, trials: Sequence[Trial]) -> tuple[Space, list[Finding]]:
+def extend_ranges(space: Space, trials: Sequence[Trial]) -> tuple[Space, list[Finding]]:
     """The space with ends moved out wherever the best trial lies on them, and what was done.
 
     Nothing moves before a knob has had four values: of one or two trials some always lie near an end. An end that is

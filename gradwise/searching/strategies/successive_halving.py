@@ -28,7 +28,7 @@ def _rank(trial: Trial) -> tuple[float, float, int]:
     return (trial.score, loss, trial.randomness) if trial.ok else (math.inf, math.inf, trial.randomness)
 
 
-class Halving(AbstractStrategy):
+class SuccessiveHalving(AbstractStrategy):
     """Draws of the priors, most of them stopped early."""
 
     least_examples: int = switch(10_000, allowed="[1, inf)", row="J8", about="the age of the lowest rung, in examples")

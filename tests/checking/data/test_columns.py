@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradwise.checking.data.columns import Columns, find_columns, measure_columns
+from gradwise.checking.data.columns import ColumnsMeasured, find_columns, measure_columns
 from gradwise.checking.data.predictability import Part, as_part
 
 RANDOM = np.random.default_rng(0)
@@ -100,6 +100,6 @@ def test_row_numbers_and_shared_identifiers_are_hints_of_groups() -> None:
 
 def test_findings_come_from_numbers_alone() -> None:
     mark = np.array([False, True])
-    columns = Columns(np.zeros(2), np.array([1.0, 0.0]), ~mark, mark, True, False)
+    columns = ColumnsMeasured(np.zeros(2), np.array([1.0, 0.0]), ~mark, mark, True, False)
     (finding,) = find_columns(columns, ("a", "b"))
     assert (finding.code, finding.level, finding.where, finding.evidence["columns"]) == ("GW205", "note", "b", [1])

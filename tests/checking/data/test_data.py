@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from gradwise.checking.data.columns import Columns
+from gradwise.checking.data.columns import ColumnsMeasured
 from gradwise.checking.data.data import DataMeasured, Elsewhere, find_data, from_dataset, measure_data
 from gradwise.checking.data.leakage import Overlap
 from gradwise.data.splits import GroupHoldOut, HoldOut
@@ -226,7 +226,7 @@ def test_a_data_set_gives_its_parts_and_groups(split: Any, codes: set[str]) -> N
 
 
 def test_findings_come_from_numbers_alone() -> None:
-    quiet = Columns(np.zeros(2), np.ones(2), np.ones(2, bool), np.zeros(2, bool), True, False)
+    quiet = ColumnsMeasured(np.zeros(2), np.ones(2), np.ones(2, bool), np.zeros(2, bool), True, False)
     make: Callable[..., DataMeasured] = lambda **more: DataMeasured(  # noqa: E731
         "classes", {"training": 100, "test": 100}, ("a", "b"), quiet, **more
     )

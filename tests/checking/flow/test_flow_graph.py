@@ -15,7 +15,7 @@ import pytest
 from gradwise.checking.codes import page
 from gradwise.checking.flow.flow_graph import (
     LARGE_CONSTANT,
-    Constant,
+    CapturedConstant,
     Counts,
     GraphMeasured,
     Stage,
@@ -185,8 +185,8 @@ def lopsided(operations):
     ("changes", "codes"),
     [
         ({}, []),
-        ({"constants": (Constant((9,), "float32", LARGE_CONSTANT + 1, "a.py:3 in f"),)}, ["GW901"]),
-        ({"constants": (Constant((9,), "float32", LARGE_CONSTANT - 1, ""),)}, []),
+        ({"constants": (CapturedConstant((9,), "float32", LARGE_CONSTANT + 1, "a.py:3 in f"),)}, ["GW901"]),
+        ({"constants": (CapturedConstant((9,), "float32", LARGE_CONSTANT - 1, ""),)}, []),
         ({"stages": lopsided(90.0)}, ["GW902"]),
         ({"stages": lopsided(79.0)}, []),
         ({"stages": (Stage("only", "output", operations=99.0), Stage("loss", "loss", operations=1.0))}, []),

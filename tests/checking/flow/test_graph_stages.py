@@ -14,10 +14,10 @@ from gradwise.checking.flow.graph_stages import (
     fewer,
     forward_stages,
     in_order,
-    kind_of,
     live,
     owners,
     readers_of,
+    stage_kind,
 )
 from gradwise.checking.flow.program_cost import count
 from gradwise.checking.subject import Subject
@@ -95,7 +95,7 @@ def test_stages_are_made_fewer_by_their_names_and_then_by_neighbours():
 
 
 def test_a_stage_is_drawn_by_what_it_is():
-    told = [kind_of(name, last) for name, last in (("inputs", False), ("a", False), ("a", True), ("penalty", True))]
+    told = [stage_kind(name, last) for name, last in (("inputs", False), ("a", False), ("a", True), ("penalty", True))]
     assert told == ["input", "internal", "output", "loss"]
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gradwise.checking.gradient.derivative_sites import reaching, read, walk, within
+from gradwise.checking.gradient.derivative_sites import broken_sites, name_inside, reaching, read_sites
 from gradwise.tracing.program import bind, trace
 
 
@@ -31,7 +31,7 @@ def known():
     parameters = {name: jnp.eye(3) for name in ("first", "second", "stepped")}
     batch = np.linspace(-1, 1, 15).reshape(5, 3).astype(np.float32)
     program = trace(loss, parameters, batch, jax.random.key(0))
-    places, result = read(program, parameters)
+    places, result = read_sites(program, parameters)
     return program, places, reaching(places, result), jax.tree.leaves((parameters, batch, jax.random.key(0)))
 
 
@@ -53,12 +53,12 @@ def test_the_walk_stops_at_the_reader_that_is_right_above_and_wrong_below(known)
     hidden = number["dot_general"]
     status = {p.site.number: p.site.number == hidden for p in places if p.site.is_float and p.site.number in used}
     culprit = {number["doubled"]}
-    assert walk(places, status, ["first"]) & used == culprit
+    assert broken_sites(places, status, ["first"]) & used == culprit
     blind = {n: bad for n, bad in status.items() if n != hidden}  # seen through, to the parameter
-    assert walk(places, blind, ["first"]) & used == culprit
+    assert broken_sites(places, blind, ["first"]) & used == culprit
     above = status | {number["doubled"]: True}  # then it is not this one: its result is wrong already
-    assert not walk(places, above, ["first"]) & culprit
-    assert not walk(places, dict.fromkeys(status, False), [])
+    assert not broken_sites(places, above, ["first"]) & culprit
+    assert not broken_sites(places, dict.fromkeys(status, False), [])
 
 
 def test_a_program_runs_as_written_or_otherwise(known):
@@ -76,13 +76,13 @@ def test_what_stands_in_a_loop_that_is_too_long_to_open_is_named_with_it():
         step = lambda carry, x: (doubled(carry * parameters + jax.lax.stop_gradient(x)), None)  # noqa: E731
         return jnp.sum(jax.lax.scan(step, jnp.zeros(3), batch)[0])
 
-    short, _ = read(trace(looped, jnp.ones(3), jnp.ones((2, 3)), jax.random.key(0)), jnp.ones(3))
+    short, _ = read_sites(trace(looped, jnp.ones(3), jnp.ones((2, 3)), jax.random.key(0)), jnp.ones(3))
     assert [(place.site.title, place.site.turn) for place in short if place.kind == "own"] == [
         ("doubled", "[0]"),
         ("doubled", "[1]"),
     ]
-    places, _ = read(trace(looped, jnp.ones(3), jnp.ones((1000, 3)), jax.random.key(0)), jnp.ones(3))
+    places, _ = read_sites(trace(looped, jnp.ones(3), jnp.ones((1000, 3)), jax.random.key(0)), jnp.ones(3))
     (scan,) = [place for place in places if place.site.primitive == "scan"]
     assert (scan.kind, scan.users) == ("own", True)
-    assert within(scan.equation, "own") == "doubled in scan"
-    assert within(scan.equation, "stop") == "stop_gradient in scan"
+    assert name_inside(scan.equation, "own") == "doubled in scan"
+    assert name_inside(scan.equation, "stop") == "stop_gradient in scan"

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gradwise.checking.gradient.finite_differences import RIGHT, UNKNOWN, WRONG, Differences, curve, judge
+from gradwise.checking.gradient.finite_differences import RIGHT, UNKNOWN, WRONG, Differences, curve, judge_differences
 from gradwise.checking.subject import Subject
 
 LADDER = np.asarray([1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7])
@@ -15,7 +15,7 @@ INPUTS = np.ones((4, 1), np.float32)
 def judged(function, analytic, unit=1.1e-16, tolerance=1e-3):
     plus, minus = function(LADDER)[None], function(-LADDER)[None]
     start = float(function(np.zeros(1))[0])
-    found = judge(np.asarray([analytic]), start, LADDER[None], plus, minus, unit, 0.0, tolerance)
+    found = judge_differences(np.asarray([analytic]), start, LADDER[None], plus, minus, unit, 0.0, tolerance)
     return [float(table[0]) for table in found]
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gradwise.checking.gradient.derivative_sites import reaching, read
+from gradwise.checking.gradient.derivative_sites import reaching, read_sites
 from gradwise.checking.gradient.intermediate_values import EPSILONS, measure_sites, slope_of
 from gradwise.tracing.program import trace
 
@@ -36,7 +36,7 @@ def measured():
         }
         batch = jax.random.normal(keys[2], (5, 3), float).at[4].set(0.0)
         program = trace(loss, parameters, batch, jax.random.key(1))
-        places, result = read(program, parameters)
+        places, result = read_sites(program, parameters)
         used = reaching(places, result)
         sites = [p.site.number for p in places if p.above and p.site.is_float and p.site.number in used]
         own = [p.site.number for p in places if p.kind == "own"]

@@ -14,12 +14,12 @@ from gradwise.checking.learning.largest_rate import FACTOR, RateFound, Tried, la
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Tanh
-from gradwise.models.initial_weights import Zeros
+from gradwise.models.initial_weights import ZeroWeights
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError, WorkError
 from gradwise.specs.recipe import Recipe
@@ -119,7 +119,7 @@ def test_the_border_is_where_runs_alone_begin_to_diverge() -> None:
 
 
 def test_every_learning_rate_of_the_recipe_keeps_its_ratio() -> None:
-    optimiser = MovingAverage(Grouped(Sgd(0.2), groups=(Group("*.bias", Sgd(0.05)),)))
+    optimiser = MovingAverage(Grouped(Sgd(0.2), groups=(ParameterGroup("*.bias", Sgd(0.05)),)))
     recipe, examples, sizes = problem("digits", rows=200, optimiser=optimiser)
     found = largest_rate(recipe, *examples, **sizes, updates=40)
     assert [path for path, _ in found.paths] == [
@@ -138,7 +138,7 @@ def test_every_learning_rate_of_the_recipe_keeps_its_ratio() -> None:
 
 def test_a_border_beyond_the_ladder_is_looked_for() -> None:
     """For a linear model the largest rate is 2 over the largest curvature: for large inputs below all of the prior."""
-    linear = Mlp(widths=(), output_initial=Zeros(), dropout=0.0)
+    linear = Mlp(widths=(), output_initial=ZeroWeights(), dropout=0.0)
     recipe, (train, valid), sizes = problem("diabetes", model=linear, batches=Reshuffled(1000))
 
     def scaled(by: float) -> RateFound:

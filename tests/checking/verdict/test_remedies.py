@@ -10,8 +10,8 @@ import shlex
 import pytest
 
 from gradwise.checking.verdict.remedies import Present, of_optimisation, of_overfitting
-from gradwise.checking.verdict.verdict import Numbers
-from gradwise.cli.main import run
+from gradwise.checking.verdict.verdict import RunNumbers
+from gradwise.cli.main import run_program
 
 PRESENT = Present(
     "gradwise fit digits --seed 1",
@@ -22,7 +22,7 @@ PRESENT = Present(
     dropout=0.1,
     decay_path="criterion.penalties.0.coefficient",
 )
-RUN = Numbers(train=0.0, test=0.3, train_count=1000, test_count=300, chance=0.9, best_share=0.01, present=PRESENT)
+RUN = RunNumbers(train=0.0, test=0.3, train_count=1000, test_count=300, chance=0.9, best_share=0.01, present=PRESENT)
 
 
 def _commands(remedies: list[str]) -> list[str]:
@@ -32,7 +32,7 @@ def _commands(remedies: list[str]) -> list[str]:
 def _dry(command: str) -> tuple[int, str]:
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = run([*shlex.split(command)[1:], "--dry-run"])
+        code = run_program([*shlex.split(command)[1:], "--dry-run"])
     return code, said.getvalue()
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from gradwise.checking.codes import found
 from gradwise.checking.verdict.remedies import Present
-from gradwise.checking.verdict.verdict import KINDS, Numbers, Probes, judge, judge_findings, measure_probes
+from gradwise.checking.verdict.verdict import KINDS, Probes, RunNumbers, judge_findings, judge_run, measure_probes
 from gradwise.runtime.errors import RequestError
 
 PRESENT = Present("gradwise fit digits", "digits", rate=0.0015, widths=(256, 256), dropout=0.1)
-BASE = Numbers(train=0.0, test=0.02, train_count=1000, test_count=1000, chance=0.9, present=PRESENT)
+BASE = RunNumbers(train=0.0, test=0.02, train_count=1000, test_count=1000, chance=0.9, present=PRESENT)
 
 # What is said of a run with these changes, and why.
 CASES = [
@@ -38,7 +38,7 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "changes"), CASES)
 def test_scripted_runs_are_told_apart(kind: str, changes: dict[str, float]) -> None:
-    said = judge(dataclasses.replace(BASE, **changes))  # type: ignore[arg-type]
+    said = judge_run(dataclasses.replace(BASE, **changes))  # type: ignore[arg-type]
     assert said.kind == kind
     assert kind in KINDS
     code = {"fine": "GW805", "overfitting": "GW802", "optimisation": "GW801", "both": "GW803", "unsure": "GW804"}
@@ -47,15 +47,15 @@ def test_scripted_runs_are_told_apart(kind: str, changes: dict[str, float]) -> N
 
 
 def test_squared_errors_add_up_and_scores_that_should_rise_are_turned_round() -> None:
-    rmse = Numbers(train=10.0, test=60.0, train_count=500, test_count=500, metric="rmse", chance=77.0)
+    rmse = RunNumbers(train=10.0, test=60.0, train_count=500, test_count=500, metric="rmse", chance=77.0)
     rmse = dataclasses.replace(rmse, test_interval=(57.0, 63.0))
-    said = judge(rmse)
+    said = judge_run(rmse)
     assert said.kind == "overfitting"
     assert said.evidence["share_in_training"] == pytest.approx((10 / 77) ** 2)
     assert said.evidence["share_of_gap"] == pytest.approx((60**2 - 10**2) / 77**2)
-    same = Numbers(0.4, 0.38, train_count=500, test_count=500, metric="r2", chance=0.0, test_interval=(0.33, 0.43))
-    assert judge(same).kind == "optimisation"
-    assert judge(dataclasses.replace(same, train=0.99)).kind == "overfitting"
+    same = RunNumbers(0.4, 0.38, train_count=500, test_count=500, metric="r2", chance=0.0, test_interval=(0.33, 0.43))
+    assert judge_run(same).kind == "optimisation"
+    assert judge_run(dataclasses.replace(same, train=0.99)).kind == "overfitting"
 
 
 def test_without_numbers_the_findings_speak() -> None:
@@ -70,22 +70,22 @@ def test_without_numbers_the_findings_speak() -> None:
 
 def test_the_interval_of_the_gap_is_newcombes() -> None:
     # Newcombe 1998, method 10, his example (a): 56/70 against 48/80 gives 0.0524 to 0.3339.
-    said = judge(Numbers(48 / 80, 56 / 70, train_count=80, test_count=70, chance=1.0))
+    said = judge_run(RunNumbers(48 / 80, 56 / 70, train_count=80, test_count=70, chance=1.0))
     assert said.evidence["least_gap"] == pytest.approx(0.0524, abs=5e-5)
 
 
 def test_errors_come_before_any_other_reading() -> None:
     error = found("GW102", "the gradient is half.", where="layers.0.weight", next="look at line 3.")
     warning = found("GW204", "inputs are not scaled.")
-    said = judge(dataclasses.replace(BASE, test=0.3), (warning, error))
+    said = judge_run(dataclasses.replace(BASE, test=0.3), (warning, error))
     assert said.kind == "broken"
     assert said.sentence == "Something is broken: one error, GW102 at layers.0.weight: the gradient is half."
     assert said.remedies[0] == "GW102 at layers.0.weight: look at line 3."
-    assert judge(dataclasses.replace(BASE, test=0.3), (warning,)).kind == "overfitting"
+    assert judge_run(dataclasses.replace(BASE, test=0.3), (warning,)).kind == "overfitting"
 
 
 def test_the_sentence_has_its_numbers() -> None:
-    said = judge(dataclasses.replace(BASE, test=0.21))
+    said = judge_run(dataclasses.replace(BASE, test=0.21))
     assert said.sentence.startswith("Overfitting is the difficulty: the training error is 0.0 %, on test 21.0 %")
     assert "(18.6 % to 23.6 %)" in said.sentence  # Wilson's for 210 of 1000
     assert "100 %" in said.sentence
@@ -108,11 +108,11 @@ def test_probes_tell_whether_lower_layers_were_trained(
     errors: tuple[float, ...], untrained: tuple[float, ...], kind: str
 ) -> None:
     probes = Probes(LAYERS[: len(errors)], errors, 500, untrained)
-    said = judge(dataclasses.replace(BASE, test=0.2, probes=probes))
+    said = judge_run(dataclasses.replace(BASE, test=0.2, probes=probes))
     assert said.kind == kind
     assert [one.code for one in said.findings] == (["GW803", "GW806"] if kind == "both" else ["GW802"])
     # While training is not perfect the top does not hide what is below.
-    assert judge(dataclasses.replace(BASE, train=0.05, test=0.3, probes=probes)).kind == "overfitting"
+    assert judge_run(dataclasses.replace(BASE, train=0.05, test=0.3, probes=probes)).kind == "overfitting"
 
 
 def test_probes_read_what_is_there() -> None:

@@ -20,12 +20,12 @@ from gradwise.checking.wiring.loss_and_outputs import (
     measure_choices,
 )
 from gradwise.criteria.code_sparsity import BiasPenalty, KlToTarget, L1Codes
-from gradwise.criteria.losses import Gaussian, Softmax
+from gradwise.criteria.losses import GaussianLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.reconstruction import Reconstruction
 from gradwise.criteria.supervised import Supervised
 from gradwise.models.activations import Rectifier, Sigmoid, Tanh
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.mlp import Mlp
 from gradwise.pretraining.stack import Pretrained
 
@@ -168,7 +168,7 @@ def test_findings_follow_from_the_numbers_alone(changes: dict[str, Any], said: l
 
 def _features(activation: Any, *penalties: Any) -> Any:
     return defaults.features(
-        model=AutoEncoder(widths=(8,), activation=activation), criterion=Reconstruction(on_codes=penalties)
+        model=MlpAutoEncoder(widths=(8,), activation=activation), criterion=Reconstruction(on_codes=penalties)
     )
 
 
@@ -179,9 +179,9 @@ def _features(activation: Any, *penalties: Any) -> Any:
         (defaults.classification(model=Mlp(widths=(8, 8, 8), activation=Sigmoid())), [("warning", "GW703")]),
         (defaults.classification(model=Mlp(output_activation=Rectifier())), [("warning", "GW701")]),
         (defaults.classification(model=Pretrained((), Mlp(widths=(8, 8, 8), activation=Sigmoid()))), []),
-        (defaults.classification(criterion=Supervised(Softmax(), (L2(1e4),))), [("warning", "GW705")]),
-        (defaults.classification(criterion=Supervised(Softmax(), (L2(1.0),))), []),
-        (defaults.classification(criterion=Supervised(Gaussian())), [("error", "GW709")]),
+        (defaults.classification(criterion=Supervised(SoftmaxLoss(), (L2(1e4),))), [("warning", "GW705")]),
+        (defaults.classification(criterion=Supervised(SoftmaxLoss(), (L2(1.0),))), []),
+        (defaults.classification(criterion=Supervised(GaussianLoss())), [("error", "GW709")]),
         (_features(Sigmoid(), KlToTarget()), []),
         (_features(Tanh(), L1Codes()), [("warning", "GW704")]),
         (_features(Rectifier(), KlToTarget()), [("error", "GW704")]),

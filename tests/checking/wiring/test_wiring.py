@@ -15,7 +15,7 @@ from gradwise.checking.rehearsal import rehearse
 from gradwise.checking.subject import Subject
 from gradwise.checking.wiring.example_mixing import Leak, MixingMeasured
 from gradwise.checking.wiring.training_mode import ModesMeasured
-from gradwise.checking.wiring.wiring import Still, WiringMeasured, find_wiring, measure_wiring
+from gradwise.checking.wiring.wiring import UnmovedParameter, WiringMeasured, find_wiring, measure_wiring
 from gradwise.specs.contracts import Batch
 
 KEY = jr.key(0)
@@ -192,7 +192,7 @@ def test_an_equinox_network_with_dropout_is_sound():
 
 def test_numbers_alone_decide():
     assert find_wiring(WiringMeasured()) == ()
-    lost = WiringMeasured(still=(Still("w", 1e-9, 1e-12),), trained=3)
+    lost = WiringMeasured(still=(UnmovedParameter("w", 1e-9, 1e-12),), trained=3)
     assert [f.level for f in find_wiring(lost)] == ["warning"]
     some = WiringMeasured(
         columns_asked=40, columns_unused=(1, 2, 3, 5), columns_untold=6, column_names=("a", "b", "c", "d")

@@ -39,15 +39,18 @@ def write_digits(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A folder with data, a run that learned features, and one that was pre-trained. Not to be written to: copy it."""
-    from gradwise.cli.main import run
+    from gradwise.cli.main import run_program
 
     folder = tmp_path_factory.mktemp("features")
     write_digits(folder)
     before = Path.cwd()
     os.chdir(folder)
     try:
-        assert run(["fit", "pictures.npz", "--learner", "denoising:12", *SHORT, "--out", "learned", "--quiet"]) == 0
-        assert run([*PRETRAIN[:-1], "--out", "pretrained", "--quiet"]) == 0
+        assert (
+            run_program(["fit", "pictures.npz", "--learner", "denoising:12", *SHORT, "--out", "learned", "--quiet"])
+            == 0
+        )
+        assert run_program([*PRETRAIN[:-1], "--out", "pretrained", "--quiet"]) == 0
     finally:
         os.chdir(before)
     return folder
@@ -283,9 +286,9 @@ def test_cross_entropy_of_inputs_outside_the_unit_interval_names_the_scaler(plac
 
 
 def test_options_can_stand_in_a_file(here):
-    from gradwise.cli.options.fit_options import merge
+    from gradwise.cli.options.fit_options import merge_options
 
-    options = merge({}, {"data": "x.npy", "unsupervised": True, "learner": "plain"}, "run.toml")
+    options = merge_options({}, {"data": "x.npy", "unsupervised": True, "learner": "plain"}, "run.toml")
     assert (options.learns_inputs, options.learner) == (True, "plain:256")
     assert dataclasses.replace(options, learner=None).learns_inputs
 

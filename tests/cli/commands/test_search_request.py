@@ -3,7 +3,7 @@ import shlex
 
 import pytest
 
-from gradwise.cli.commands.search_request import prepare
+from gradwise.cli.commands.search_request import prepare_search
 from gradwise.cli.options.search_options import read_request
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.storage.study_file import Budget
@@ -13,7 +13,7 @@ DATA = {"data": ["flowers.csv"], "target": ["kind"]}
 
 def test_a_request_is_read_into_space_plan_and_budget(table):
     words = {**DATA, "trials": "8", "seeds": "2", "committee": "inputs", "nested": False}
-    found = prepare(read_request(words, None, ["model.widths=8"], ["batches.size=choice(16, 32)"]))
+    found = prepare_search(read_request(words, None, ["model.widths=8"], ["batches.size=choice(16, 32)"]))
     assert found.space.recipe.model.widths == (8,)
     assert "model.widths.each" not in found.space.paths
     assert "batches.size" in found.space.paths
@@ -24,10 +24,10 @@ def test_a_request_is_read_into_space_plan_and_budget(table):
 def test_the_study_file_and_the_command_give_the_same_study_again(table, tmp_path):
     words = {**DATA, "trials": "8", "group": "bed", "metric": "log_loss", "nested": False}
     ranges = ["optimiser.learning_rate=log(1e-3, 1e-2)", "model.widths.each=integers(4, 8)"]
-    first = prepare(read_request(words, None, ["model.widths=8,8", "model.dropout=0"], ranges))
+    first = prepare_search(read_request(words, None, ["model.widths=8,8", "model.dropout=0"], ranges))
     assert first.space.paths[0] == "model.widths.each"
     (tmp_path / "again.toml").write_text(first.study_file)
-    again = prepare(read_request({}, str(tmp_path / "again.toml"), [], []))
+    again = prepare_search(read_request({}, str(tmp_path / "again.toml"), [], []))
     assert (again.space, again.options, again.plan, again.budget) == (
         *(first.space, first.options, first.plan, first.budget),
     )
@@ -36,21 +36,21 @@ def test_the_study_file_and_the_command_give_the_same_study_again(table, tmp_pat
     assert typed[:3] == ["gradwise", "search", "flowers.csv"]
     sets = [value for word, value in itertools.pairwise(typed) if word == "--set"]
     given = [value for word, value in itertools.pairwise(typed) if word == "--range"]
-    assert prepare(read_request(words, None, sets, given)).space == first.space
+    assert prepare_search(read_request(words, None, sets, given)).space == first.space
 
 
 def test_a_small_set_is_cross_validated_doubly_by_itself(table):
-    found = prepare(read_request({**DATA, "trials": "40"}, None, [], []))
+    found = prepare_search(read_request({**DATA, "trials": "40"}, None, [], []))
     assert (found.budget, found.fold_budget) == (Budget(trials=40), Budget(trials=10))
-    timed = prepare(read_request({**DATA, "budget": "10min"}, None, [], []))
+    timed = prepare_search(read_request({**DATA, "budget": "10min"}, None, [], []))
     assert (timed.budget.seconds, timed.fold_budget.seconds) == (pytest.approx(390), pytest.approx(42))
-    short = prepare(read_request({**DATA, "budget": "20s"}, None, [], []))  # too short to be shared out
+    short = prepare_search(read_request({**DATA, "budget": "20s"}, None, [], []))  # too short to be shared out
     assert (short.budget, short.fold_budget) == (Budget(seconds=20), None)
-    assert prepare(read_request({**DATA, "trials": "40", "nested": False}, None, [], [])).fold_budget is None
+    assert prepare_search(read_request({**DATA, "trials": "40", "nested": False}, None, [], [])).fold_budget is None
 
 
 def test_a_space_in_which_nothing_fits_is_refused(table):
     with pytest.raises(RequestError, match=r"no trial is possible: the network has .* parameters"):
-        prepare(read_request(DATA, None, [], ["model.widths.each=integers(1000000000, 2000000000)"]))
+        prepare_search(read_request(DATA, None, [], ["model.widths.each=integers(1000000000, 2000000000)"]))
     with pytest.raises(RequestError, match="no trial is possible: the loss Gaussian learns numbers"):
-        prepare(read_request(DATA, None, ["criterion.loss=Gaussian"], []))
+        prepare_search(read_request(DATA, None, ["criterion.loss=Gaussian"], []))

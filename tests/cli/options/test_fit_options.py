@@ -4,7 +4,7 @@ import pytest
 
 from gradwise.cli.options.fit_options import (
     FitOptions,
-    merge,
+    merge_options,
     parse_class_weight,
     parse_pairs,
     parse_seconds,
@@ -58,7 +58,7 @@ def test_other_class_weights_are_refused(text):
 
 def test_the_command_line_wins_over_the_file():
     table = {"target": "y", "seed": 3, "drop": ["id", "name"], "max-time": "1min", "json": True}
-    options = merge({"data": "a.csv", "target": ["z"], "seed": None, "json": False}, table, "run.toml")
+    options = merge_options({"data": "a.csv", "target": ["z"], "seed": None, "json": False}, table, "run.toml")
     assert options.target == ("z",)
     assert options.seed == 3
     assert options.drop == ("id", "name")
@@ -67,7 +67,7 @@ def test_the_command_line_wins_over_the_file():
 
 
 def test_the_file_may_name_the_data_too():
-    assert merge({"data": None}, {"data": "a.csv"}, "run.toml").data == "a.csv"
+    assert merge_options({"data": None}, {"data": "a.csv"}, "run.toml").data == "a.csv"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_the_file_may_name_the_data_too():
 )
 def test_mistakes_in_the_file_are_named(table, words):
     with pytest.raises(RequestError) as caught:
-        merge({"data": "a.csv"}, table, "run.toml")
+        merge_options({"data": "a.csv"}, table, "run.toml")
     assert words in str(caught.value)
 
 
@@ -97,7 +97,7 @@ def test_a_config_file_has_options_and_parts(tmp_path):
     table, parts = read_config(str(file))
     assert table == {"target": "y", "kind": {"zip": "category"}}
     assert parts == {"optimiser": {"learning_rate": 0.03}}
-    assert merge({"data": "-"}, table, "run.toml").kind == {"zip": "category"}
+    assert merge_options({"data": "-"}, table, "run.toml").kind == {"zip": "category"}
 
 
 def test_the_command_repeats_the_request():

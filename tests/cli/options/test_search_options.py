@@ -5,18 +5,18 @@ import pytest
 from gradwise.cli.options.search_options import SearchOptions, parse_range, parse_strategy, read_request
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.storage.study_file import Budget, write_study_file
-from gradwise.searching.strategies.coarse_to_fine import Zoom
+from gradwise.searching.strategies.coarse_to_fine import CoarseToFine
 from gradwise.searching.strategies.grid import Grid
-from gradwise.searching.strategies.optuna_sampler import Bridge
+from gradwise.searching.strategies.optuna_sampler import OptunaSampler
 from gradwise.searching.strategies.random_search import Random
 
 
 def test_strategies_by_their_words():
     assert parse_strategy("random") == Random()
     assert parse_strategy("Grid(values=3, most_cells=50)") == Grid(values=3, most_cells=50)
-    assert parse_strategy("zoom(shrink=0.25,quasi=false)") == Zoom(shrink=0.25, quasi=False)
-    assert parse_strategy("cmaes") == Bridge(sampler="cmaes")
-    assert parse_strategy("QMCSampler") == Bridge(sampler="QMCSampler")
+    assert parse_strategy("zoom(shrink=0.25,quasi=false)") == CoarseToFine(shrink=0.25, quasi=False)
+    assert parse_strategy("cmaes") == OptunaSampler(sampler="cmaes")
+    assert parse_strategy("QMCSampler") == OptunaSampler(sampler="QMCSampler")
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ import sklearn.datasets
 from sklearn.utils import Bunch
 
 from gradwise.data.reading.named_sets import NAMES
-from gradwise.data.reading.read import Request, read, read_rows
+from gradwise.data.reading.read import ReadRequest, read, read_rows
 from gradwise.runtime.errors import RequestError, WorkError
 from gradwise.specs.dataset import Classes, Numbers
 
 
 def test_digits_are_the_images_of_scikit_learn() -> None:
-    dataset, bunch = read("digits", Request()), sklearn.datasets.load_digits()
+    dataset, bunch = read("digits", ReadRequest()), sklearn.datasets.load_digits()
     assert dataset.inputs.dtype == np.uint8
     assert dataset.shape == (8, 8)
     np.testing.assert_array_equal(dataset.inputs, bunch.images)
@@ -38,7 +38,7 @@ def test_digits_are_read_without_the_libraries_for_tables() -> None:
     [("iris", "iris", "species"), ("wine", "wine", "cultivar"), ("breast-cancer", "breast_cancer", "diagnosis")],
 )
 def test_shipped_tables(name: str, loader: str, target: str) -> None:
-    dataset, bunch = read(name, Request()), getattr(sklearn.datasets, f"load_{loader}")()
+    dataset, bunch = read(name, ReadRequest()), getattr(sklearn.datasets, f"load_{loader}")()
     np.testing.assert_array_equal(dataset.inputs, bunch.data)
     assert isinstance(dataset.task, Classes)
     assert dataset.task.name == target
@@ -47,14 +47,14 @@ def test_shipped_tables(name: str, loader: str, target: str) -> None:
 
 
 def test_diabetes_is_not_scaled() -> None:
-    dataset, bunch = read("diabetes", Request()), sklearn.datasets.load_diabetes(scaled=False)
+    dataset, bunch = read("diabetes", ReadRequest()), sklearn.datasets.load_diabetes(scaled=False)
     np.testing.assert_array_equal(dataset.inputs, bunch.data)
     np.testing.assert_array_equal(dataset.targets[:, 0], bunch.target)
     assert dataset.task == Numbers(("progression",))
 
 
 def test_a_named_table_is_read_as_asked() -> None:
-    dataset = read("iris", Request(targets=("petal width",), drop=("species",)))
+    dataset = read("iris", ReadRequest(targets=("petal width",), drop=("species",)))
     assert dataset.task == Numbers(("petal width",))
     assert [column.name for column in dataset.columns] == ["sepal length", "sepal width", "petal length"]
     rows = read_rows("iris", dataset.columns, dataset.shape)
@@ -64,12 +64,12 @@ def test_a_named_table_is_read_as_asked() -> None:
 
 def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(RequestError, match="Did you mean 'breast-cancer'") as refusal:
-        read("breast_cancer", Request())
+        read("breast_cancer", ReadRequest())
     assert all(name in str(refusal.value) for name in NAMES)
 
 
 def test_mnist(data_folder: Path) -> None:
-    dataset = read("mnist", Request())
+    dataset = read("mnist", ReadRequest())
     assert dataset.inputs.shape == (60000, 28, 28)
     assert dataset.inputs.dtype == np.uint8
     assert dataset.test is not None
@@ -80,13 +80,13 @@ def test_mnist(data_folder: Path) -> None:
 
 
 def test_usps(data_folder: Path) -> None:
-    dataset = read("usps", Request())
+    dataset = read("usps", ReadRequest())
     assert dataset.test is not None
     assert (dataset.inputs.shape, dataset.test.inputs.shape) == ((7291, 16, 16), (2007, 16, 16))
 
 
 def test_adult(data_folder: Path) -> None:
-    dataset = read("adult", Request())
+    dataset = read("adult", ReadRequest())
     assert isinstance(dataset.task, Classes)
     assert dataset.task.labels.tolist() == ["<=50K", ">50K"]
     assert np.bincount(dataset.targets).tolist() == [24720, 7841]
@@ -117,7 +117,7 @@ def test_adult(data_folder: Path) -> None:
     ],
 )
 def test_tables_of_the_folder(data_folder: Path, name: str, rows: int, columns: int, test: int | None) -> None:
-    dataset = read(name, Request())
+    dataset = read(name, ReadRequest())
     assert dataset.inputs.shape == (rows, columns)
     assert len(dataset.columns) == columns
     assert (dataset.test and len(dataset.test)) == test
@@ -132,7 +132,7 @@ def test_a_set_that_cannot_be_fetched_says_so_in_one_line(tmp_path: Path, monkey
     monkeypatch.setattr(sklearn.datasets, "fetch_california_housing", fail)
     for name in ("mnist", "adult", "california-housing"):
         with pytest.raises(WorkError, match=f"^{name} could not be fetched .*no route to host.* GRADWISE_DATA.*"):
-            read(name, Request())
+            read(name, ReadRequest())
 
 
 def test_a_fetched_set_is_read_like_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,11 +147,11 @@ def test_a_fetched_set_is_read_like_a_file(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.delenv("GRADWISE_DATA", raising=False)
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
-    adult = read("adult", Request())
+    adult = read("adult", ReadRequest())
     assert isinstance(adult.task, Classes)
     assert adult.task.labels.tolist() == ["p", "q"]
     assert [column.categories for column in adult.columns] == [(), ("x", "y")]
-    mnist = read("mnist", Request())
+    mnist = read("mnist", ReadRequest())
     assert mnist.inputs.dtype == np.uint8
     assert mnist.shape == (28, 28)
     assert len(mnist) == 60_000

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from gradwise.data.reading.read import Request, read, read_rows
+from gradwise.data.reading.read import ReadRequest, read, read_rows
 from gradwise.data.reading.tables import from_frame
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Column, Labels, Numbers
@@ -63,7 +63,7 @@ def test_one_frame_reads_the_same_in_every_dialect(tmp_path: Path, name: str) ->
         frame.assign(when=pd.to_datetime(frame["when"]), sold=frame["sold"] == "True").to_parquet(path)
     else:
         frame.to_csv(path, **{"index": False, **DIALECTS[name]})
-    dataset = read(str(path), Request(targets=("price",)))
+    dataset = read(str(path), ReadRequest(targets=("price",)))
     parts = ("year", "month", "day", "weekday", "hour")
     assert dataset.columns == (
         Column("size"),
@@ -92,7 +92,7 @@ def test_one_frame_reads_the_same_in_every_dialect(tmp_path: Path, name: str) ->
 def test_a_frame_and_its_file_encode_alike(tmp_path: Path) -> None:
     frame = sample_frame()
     frame.to_csv(tmp_path / "a.csv", index=False)
-    from_file = read(str(tmp_path / "a.csv"), Request(targets=("price",)))
+    from_file = read(str(tmp_path / "a.csv"), ReadRequest(targets=("price",)))
     inferred = from_frame(frame.drop(columns="price"))
     assert inferred.columns == from_file.columns
     np.testing.assert_array_equal(inferred.inputs, from_file.inputs)
@@ -131,7 +131,7 @@ ROWS = "\n".join(f"{i}.5,{'ab'[i % 2]},{i % 3}" for i in range(12)) + "\n"
 
 
 def test_without_a_header_columns_are_counted(tmp_path: Path) -> None:
-    dataset = read(write(tmp_path / "a.csv", ROWS), Request(targets=("x3",)))
+    dataset = read(write(tmp_path / "a.csv", ROWS), ReadRequest(targets=("x3",)))
     assert [column.name for column in dataset.columns] == ["x1", "x2"]
     assert len(dataset) == 12
     assert dataset.notes[0] == "no line of column names: the columns are called x1 to x3"
@@ -149,13 +149,13 @@ def test_without_a_header_columns_are_counted(tmp_path: Path) -> None:
 def test_a_header_is_taken_for_one(tmp_path: Path, header: str, rows: str) -> None:
     names = [name.strip('"').replace("\n", " ") for name in header.split(",")]
     body = "\n".join(rows.replace(rows[0], str(i % 7)) for i in range(10))
-    dataset = read(write(tmp_path / "a.csv", f"{header}\n{body}\n"), Request(targets=(names[0],), task="numbers"))
+    dataset = read(write(tmp_path / "a.csv", f"{header}\n{body}\n"), ReadRequest(targets=(names[0],), task="numbers"))
     assert (len(dataset), [column.name for column in dataset.columns]) == (10, names[1:])
 
 
 def test_blanks_around_values_do_not_matter(tmp_path: Path) -> None:
     body = "".join(f" {i} , {'ab'[i % 2]} , ? , {'yes' if i % 3 else ' no'}\n" for i in range(9))
-    dataset = read(write(tmp_path / "a.csv", " n , c , m , y \n" + body), Request(targets=("y",)))
+    dataset = read(write(tmp_path / "a.csv", " n , c , m , y \n" + body), ReadRequest(targets=("y",)))
     assert dataset.columns == (Column("n"), Column("c", "category", ("a", "b")), Column("m"))
     assert isinstance(dataset.task, Classes)
     assert dataset.task.labels.tolist() == ["no", "yes"]
@@ -165,7 +165,7 @@ def test_blanks_around_values_do_not_matter(tmp_path: Path) -> None:
 def test_line_breaks_in_quoted_values_are_read(tmp_path: Path) -> None:
     count = 60_000  # several of Arrow's blocks, so that one ends inside a quoted value
     body = "".join(f'{i % 7},"one\ntwo, {i % 3}\nthree four five six seven",{i % 2}\n' for i in range(count))
-    dataset = read(write(tmp_path / "a.csv", "a,text,y\n" + body), Request(targets=("y",)))
+    dataset = read(write(tmp_path / "a.csv", "a,text,y\n" + body), ReadRequest(targets=("y",)))
     assert len(dataset) == count
     np.testing.assert_array_equal(dataset.inputs[:, 1], np.arange(count) % 3)
 
@@ -183,7 +183,7 @@ def test_line_breaks_in_quoted_values_are_read(tmp_path: Path) -> None:
 )
 def test_dates_are_read_as_parts(tmp_path: Path, texts: list[str], first: str) -> None:
     lines = "".join(f"{texts[i % 2]},{i}.5\n" for i in range(30))
-    dataset = read(write(tmp_path / "a.csv", "when,y\n" + lines), Request(targets=("y",)))
+    dataset = read(write(tmp_path / "a.csv", "when,y\n" + lines), ReadRequest(targets=("y",)))
     seen = {column.name: dataset.inputs[0, index] for index, column in enumerate(dataset.columns)}
     moment = pd.Timestamp(first)
     for part in ("month", "day", "weekday"):
@@ -196,7 +196,7 @@ def test_dates_are_read_as_parts(tmp_path: Path, texts: list[str], first: str) -
 def test_kinds_overrule_what_columns_look_like(tmp_path: Path) -> None:
     body = "".join(f"0{i % 3}1,{20240101 + i % 5},{i},{i % 2}\n" for i in range(30))
     path = write(tmp_path / "a.csv", "zip,day,id,y\n" + body)
-    request = Request(targets=("y",), drop=("id",), kinds={"zip": "category", "day": "date"})
+    request = ReadRequest(targets=("y",), drop=("id",), kinds={"zip": "category", "day": "date"})
     dataset = read(path, request)
     assert dataset.columns[0] == Column("zip", "category", ("001", "011", "021"))
     assert [column.name for column in dataset.columns[1:]] == ["day:day", "day:weekday"]
@@ -222,7 +222,7 @@ def test_the_target_sets_the_task(tmp_path: Path, column: list, task: type, labe
     frame.to_csv(tmp_path / "a.csv", index=False)
     frame.to_parquet(tmp_path / "a.parquet")
     for name in ("a.csv", "a.parquet"):
-        dataset = read(str(tmp_path / name), Request(targets=("y",)))
+        dataset = read(str(tmp_path / name), ReadRequest(targets=("y",)))
         assert isinstance(dataset.task, task)
         if isinstance(dataset.task, Classes):
             assert dataset.task.labels.tolist() == labels
@@ -234,7 +234,7 @@ def test_the_target_sets_the_task(tmp_path: Path, column: list, task: type, labe
 
 def test_booleans_come_back_as_booleans(tmp_path: Path) -> None:
     pd.DataFrame({"x": range(6), "y": [True, False] * 3}).to_parquet(tmp_path / "a.parquet")
-    task = read(str(tmp_path / "a.parquet"), Request(targets=("y",))).task
+    task = read(str(tmp_path / "a.parquet"), ReadRequest(targets=("y",))).task
     assert isinstance(task, Classes)
     assert task.labels.dtype == bool
     assert task.labels.tolist() == [False, True]
@@ -242,17 +242,17 @@ def test_booleans_come_back_as_booleans(tmp_path: Path) -> None:
 
 def test_several_targets_are_labels_or_numbers(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "x,a,b,c\n" + "".join(f"{i}.5,{i % 2},{i // 3 % 2},{i}.25\n" for i in range(8)))
-    both = read(path, Request(targets=("a", "b"), drop=("c",)))
+    both = read(path, ReadRequest(targets=("a", "b"), drop=("c",)))
     assert both.task == Labels(("a", "b"))
     np.testing.assert_array_equal(both.targets, [[i % 2, i // 3 % 2] for i in range(8)])
-    assert read(path, Request(targets=("a", "c"))).task == Numbers(("a", "c"))
-    assert read(path, Request(targets=("a", "b"), task="numbers")).task == Numbers(("a", "b"))
+    assert read(path, ReadRequest(targets=("a", "c"))).task == Numbers(("a", "c"))
+    assert read(path, ReadRequest(targets=("a", "b"), task="numbers")).task == Numbers(("a", "b"))
 
 
 def test_group_time_and_weight_are_no_inputs(tmp_path: Path) -> None:
     body = "".join(f"{i}.5,g{i // 2},2024-01-{i + 1:02},{i},{i % 2}\n" for i in range(8))
     path = write(tmp_path / "a.csv", "x,who,when,w,y\n" + body)
-    dataset = read(path, Request(targets=("y",), group="who", time="when", weight="w"))
+    dataset = read(path, ReadRequest(targets=("y",), group="who", time="when", weight="w"))
     assert [column.name for column in dataset.columns] == ["x"]
     assert dataset.groups is not None
     assert dataset.times is not None
@@ -266,14 +266,14 @@ def test_group_time_and_weight_are_no_inputs(tmp_path: Path) -> None:
 def test_a_test_file_is_encoded_under_the_training_schema(tmp_path: Path) -> None:
     train = write(tmp_path / "a.csv", "c,n,y\n" + "".join(f"{'pq'[i % 2]},{i}.5,{'uv'[i % 2]}\n" for i in range(8)))
     test = write(tmp_path / "b.csv", "y,n,c\nv,1,q\nu,,r\n")
-    dataset = read(train, Request(targets=("y",), test=test))
+    dataset = read(train, ReadRequest(targets=("y",), test=test))
     assert dataset.test is not None
     np.testing.assert_array_equal(dataset.test.inputs, [[1, 1], [np.nan, np.nan]])
     assert dataset.test.targets.tolist() == [1, 0]
     assert dataset.notes[-1] == "test set, column `c`: 1 values are of categories that training never saw"
     wrong = write(tmp_path / "c.csv", "y,n,c\nw,1,q\n")
     with pytest.raises(RequestError, match="class 'w'"):
-        read(train, Request(targets=("y",), test=wrong))
+        read(train, ReadRequest(targets=("y",), test=wrong))
 
 
 def test_new_rows_count_what_was_never_seen(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_new_rows_count_what_was_never_seen(tmp_path: Path) -> None:
 
 
 def test_one_column_of_inputs(tmp_path: Path) -> None:
-    dataset = read(write(tmp_path / "a.csv", "x,y\n" + "1,2.5\n3,4.5\n" * 4), Request(targets=("y",)))
+    dataset = read(write(tmp_path / "a.csv", "x,y\n" + "1,2.5\n3,4.5\n" * 4), ReadRequest(targets=("y",)))
     assert dataset.shape == (1,)
     rows = read_rows(write(tmp_path / "b.csv", "x\n5\n6\n"), dataset.columns, dataset.shape)
     np.testing.assert_array_equal(rows.inputs, [[5], [6]])
@@ -301,7 +301,7 @@ def test_many_columns(tmp_path: Path) -> None:
     frame = pd.DataFrame(values, columns=[f"f{i}" for i in range(5000)])
     frame.iloc[2, 4000] = np.nan
     frame.to_csv(tmp_path / "a.csv", index=False, na_rep="N/A")
-    dataset = read(str(tmp_path / "a.csv"), Request(targets=("f0",)))
+    dataset = read(str(tmp_path / "a.csv"), ReadRequest(targets=("f0",)))
     np.testing.assert_array_equal(dataset.inputs, frame.to_numpy()[:, 1:])
     np.testing.assert_array_equal(dataset.targets[:, 0], values[:, 0])
 
@@ -309,20 +309,20 @@ def test_many_columns(tmp_path: Path) -> None:
 def test_standard_input_and_pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"x;y\n" + b"1,5;0\n2,5;1\n" * 3
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    dataset = read("-", Request(targets=("y",)))
+    dataset = read("-", ReadRequest(targets=("y",)))
     np.testing.assert_array_equal(dataset.inputs[:2], [[1.5], [2.5]])
     reading, writing = os.pipe()
     with os.fdopen(reading), os.fdopen(writing, "wb") as pipe:
         pipe.write(content)
         pipe.close()
-        assert len(read(f"/dev/fd/{reading}", Request(targets=("y",)))) == 6
+        assert len(read(f"/dev/fd/{reading}", ReadRequest(targets=("y",)))) == 6
 
 
 def test_arrays_keep_their_form(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 255, (12, 4, 5, 3), np.uint8)
     labels = np.arange(12) % 3
     np.savez(tmp_path / "a.npz", X=images, y=labels, extra=np.array([{}], object))
-    dataset = read(str(tmp_path / "a.npz"), Request())
+    dataset = read(str(tmp_path / "a.npz"), ReadRequest())
     assert dataset.inputs.dtype == np.uint8
     assert dataset.shape == (4, 5, 3)
     assert dataset.columns == ()
@@ -337,31 +337,31 @@ def test_arrays_by_name_are_targets_groups_and_weights(tmp_path: Path) -> None:
     many = np.arange(36).reshape(12, 3) % 2
     np.savez(tmp_path / "a.npz", X=inputs, Y=many, z=np.arange(12) * 2, w=np.ones(12), g=np.array(list("aabbccddeeff")))
     path = str(tmp_path / "a.npz")
-    labels = read(path, Request(targets=("Y",), group="g", weight="w"))
+    labels = read(path, ReadRequest(targets=("Y",), group="g", weight="w"))
     assert labels.task == Labels(("Y1", "Y2", "Y3"))
     np.testing.assert_array_equal(labels.targets, many)
     assert labels.groups is not None
     assert labels.groups.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
-    assert isinstance(read(path, Request(targets=("z",))).task, Classes)  # integers in an array file
-    assert read(path, Request(targets=("z",), task="numbers")).task == Numbers(("z",))
+    assert isinstance(read(path, ReadRequest(targets=("z",))).task, Classes)  # integers in an array file
+    assert read(path, ReadRequest(targets=("z",), task="numbers")).task == Numbers(("z",))
     assert labels.inputs.dtype == np.float32
     days = np.datetime64("2024-01-01") + np.arange(12)[::-1]
     np.savez(tmp_path / "b.npz", X=inputs, y=np.arange(12) % 2, t=days, gap=days.astype(str))
-    times = read(str(tmp_path / "b.npz"), Request(time="t")).times
+    times = read(str(tmp_path / "b.npz"), ReadRequest(time="t")).times
     assert times is not None
     assert np.diff(times).tolist() == [-86400.0] * 11
     with pytest.raises(RequestError, match="--time gap: neither numbers nor dates"):
-        read(str(tmp_path / "b.npz"), Request(time="gap"))
+        read(str(tmp_path / "b.npz"), ReadRequest(time="gap"))
     days[4] = np.datetime64("NaT")
     np.savez(tmp_path / "c.npz", X=inputs, y=np.arange(12) % 2, t=days)
     with pytest.raises(RequestError, match="--time t: 1 values are missing, first in data row 5"):
-        read(str(tmp_path / "c.npz"), Request(time="t"))
+        read(str(tmp_path / "c.npz"), ReadRequest(time="t"))
 
 
 def test_a_matrix_alone_is_a_table_by_position(tmp_path: Path) -> None:
     matrix = np.column_stack([np.arange(10) / 4, np.arange(10) % 2, np.arange(10) ** 2])
     np.save(tmp_path / "a.npy", matrix)
-    dataset = read(str(tmp_path / "a.npy"), Request(targets=("x2",), task="classes"))
+    dataset = read(str(tmp_path / "a.npy"), ReadRequest(targets=("x2",), task="classes"))
     assert [column.name for column in dataset.columns] == ["x1", "x3"]
     np.testing.assert_array_equal(dataset.inputs, matrix[:, [0, 2]])
     np.save(tmp_path / "b.npy", matrix[:, [0, 2]])
@@ -373,7 +373,7 @@ def test_a_matrix_alone_is_a_table_by_position(tmp_path: Path) -> None:
 def test_sparse_files_stay_sparse(tmp_path: Path) -> None:
     train = write(tmp_path / "a.svm", "+1 1:0.5 4:2\n-1 2:1\n" * 4)
     test = write(tmp_path / "b.libsvm.gz", gzip.compress(b"-1 3:7\n+1 2:1 5:1\n"))
-    dataset = read(train, Request(test=test))
+    dataset = read(train, ReadRequest(test=test))
     assert scipy.sparse.issparse(dataset.inputs)
     assert dataset.inputs.format == "csr"
     np.testing.assert_array_equal(dataset.inputs[:2].toarray(), [[0.5, 0, 0, 2, 0], [0, 1, 0, 0, 0]])
@@ -399,7 +399,7 @@ def test_idx_files_find_their_labels_and_their_test_set(tmp_path: Path, kind: st
         images = draw.integers(0, 100, (count, 3, 2)).astype(kind)
         write(tmp_path / f"{part}-images-idx3-ubyte.gz", gzip.compress(idx(images)))
         write(tmp_path / f"{part}-labels-idx1-ubyte", idx((np.arange(count) % 2).astype(np.uint8)))
-    dataset = read(str(tmp_path / "train-images-idx3-ubyte.gz"), Request())
+    dataset = read(str(tmp_path / "train-images-idx3-ubyte.gz"), ReadRequest())
     assert dataset.inputs.dtype == kind
     assert dataset.inputs.shape == (9, 3, 2)
     assert dataset.targets.tolist() == [i % 2 for i in range(9)]
@@ -420,91 +420,99 @@ GOOD = "x,c,y\n" + "".join(f"{i}.5,{'ab'[i % 2]},{i % 2}\n" for i in range(10))
 LONG = "one fine day the fox ran over hill {} and dale"
 
 # What the file holds, what is asked of it, and words that the one line must contain.
-BAD_TEXT: dict[str, tuple[str | bytes, Request, tuple[str, ...]]] = {
-    "empty": ("", Request(), ("is empty",)),
-    "blank lines": ("\n\n  \n", Request(), ("is empty",)),
-    "header only": ("a,b,y\n", Request(targets=("y",)), ("no rows",)),
-    "header and blanks": ("a,b,y\n\n\n", Request(targets=("y",)), ("no rows",)),
-    "binary": (bytes(range(256)) * 4, Request(), ("not a text table",)),
-    "UTF-16": (GOOD.encode("utf-16"), Request(), ("UTF-16", "iconv")),
-    "Latin 1 in the header": ("größe,y\n1,2\n".encode("latin1"), Request(), ("not UTF-8", "line 1", "iconv")),
+BAD_TEXT: dict[str, tuple[str | bytes, ReadRequest, tuple[str, ...]]] = {
+    "empty": ("", ReadRequest(), ("is empty",)),
+    "blank lines": ("\n\n  \n", ReadRequest(), ("is empty",)),
+    "header only": ("a,b,y\n", ReadRequest(targets=("y",)), ("no rows",)),
+    "header and blanks": ("a,b,y\n\n\n", ReadRequest(targets=("y",)), ("no rows",)),
+    "binary": (bytes(range(256)) * 4, ReadRequest(), ("not a text table",)),
+    "UTF-16": (GOOD.encode("utf-16"), ReadRequest(), ("UTF-16", "iconv")),
+    "Latin 1 in the header": ("größe,y\n1,2\n".encode("latin1"), ReadRequest(), ("not UTF-8", "line 1", "iconv")),
     "Latin 1 far below": (
         GOOD.encode() * 60 + b"1.5,\xe9,1\n",
-        Request(targets=("y",)),
+        ReadRequest(targets=("y",)),
         ("not UTF-8", "0xe9", f"position {len(GOOD) * 60 + 4}", "line 661"),
     ),
     "Latin 1 in a category": (
         GOOD.encode() * 60 + b"1.5,\xe9,1\n",
-        Request(targets=("y",), kinds={"c": "category"}),
+        ReadRequest(targets=("y",), kinds={"c": "category"}),
         ("not UTF-8", "line 661"),
     ),
-    "short row": ("a,b,y\n1,2,3\n4,5\n", Request(targets=("y",)), ("line 3", "2 values", "header has 3")),
-    "long row": ("a,b,y\n1,2,3\n\n4,5,6,7\n", Request(targets=("y",)), ("line 4", "4 values", "header has 3")),
-    "open quotation mark": ('a,b\n1,2\n3,"4\n5,6\n', Request(targets=("b",)), ("line 3", "never closes")),
-    "one column": ("a b y\n1 2 3\n4 5 6\n", Request(targets=("y",)), ("only one column", "commas, tabs")),
-    "same name twice": ("a,b,a,y\n1,2,3,4\n", Request(targets=("y",)), ("`a`", "2 times", "columns 1, 3")),
-    "no target": (GOOD, Request(), ("--target", "`x`, `c`, `y`")),
-    "unknown target": ("size,colour,y\n1,2,3\n", Request(targets=("colur",)), ("no column `colur`", "'colour'")),
-    "unknown drop": (GOOD, Request(targets=("y",), drop=("z",)), ("--drop", "no column `z`")),
-    "unknown group": (GOOD, Request(targets=("y",), group="z"), ("--group", "`z`")),
-    "unknown kind": (GOOD, Request(targets=("y",), kinds={"x": "float"}), ("x=float", "number, category, date")),
-    "kind of no column": (GOOD, Request(targets=("y",), kinds={"q": "number"}), ("--kind", "`q`")),
-    "unknown task": (GOOD, Request(targets=("y",), task="regression"), ("--task regression", "classes")),
-    "two roles": (GOOD, Request(targets=("y",), drop=("y",)), ("`y`", "--target", "--drop")),
-    "target twice": (GOOD, Request(targets=("y", "y")), ("`y`", "--target twice")),
-    "a title above": ("Prices of 2024\n" + GOOD, Request(targets=("y",)), ("line 1", "below have 3", "delete")),
-    "footer": (GOOD + "total: 10\n", Request(targets=("y",)), ("line 12", "1 value ", "header has 3")),
+    "short row": ("a,b,y\n1,2,3\n4,5\n", ReadRequest(targets=("y",)), ("line 3", "2 values", "header has 3")),
+    "long row": ("a,b,y\n1,2,3\n\n4,5,6,7\n", ReadRequest(targets=("y",)), ("line 4", "4 values", "header has 3")),
+    "open quotation mark": ('a,b\n1,2\n3,"4\n5,6\n', ReadRequest(targets=("b",)), ("line 3", "never closes")),
+    "one column": ("a b y\n1 2 3\n4 5 6\n", ReadRequest(targets=("y",)), ("only one column", "commas, tabs")),
+    "same name twice": ("a,b,a,y\n1,2,3,4\n", ReadRequest(targets=("y",)), ("`a`", "2 times", "columns 1, 3")),
+    "no target": (GOOD, ReadRequest(), ("--target", "`x`, `c`, `y`")),
+    "unknown target": ("size,colour,y\n1,2,3\n", ReadRequest(targets=("colur",)), ("no column `colur`", "'colour'")),
+    "unknown drop": (GOOD, ReadRequest(targets=("y",), drop=("z",)), ("--drop", "no column `z`")),
+    "unknown group": (GOOD, ReadRequest(targets=("y",), group="z"), ("--group", "`z`")),
+    "unknown kind": (GOOD, ReadRequest(targets=("y",), kinds={"x": "float"}), ("x=float", "number, category, date")),
+    "kind of no column": (GOOD, ReadRequest(targets=("y",), kinds={"q": "number"}), ("--kind", "`q`")),
+    "unknown task": (GOOD, ReadRequest(targets=("y",), task="regression"), ("--task regression", "classes")),
+    "two roles": (GOOD, ReadRequest(targets=("y",), drop=("y",)), ("`y`", "--target", "--drop")),
+    "target twice": (GOOD, ReadRequest(targets=("y", "y")), ("`y`", "--target twice")),
+    "a title above": ("Prices of 2024\n" + GOOD, ReadRequest(targets=("y",)), ("line 1", "below have 3", "delete")),
+    "footer": (GOOD + "total: 10\n", ReadRequest(targets=("y",)), ("line 12", "1 value ", "header has 3")),
     "money": (
         "x,y\n" + "".join(f"${i}.00,{i % 2}\n" for i in range(30)),
-        Request(targets=("y",)),
+        ReadRequest(targets=("y",)),
         ("`x`", "signs", "'$0.00'", "plain"),
     ),
-    "no inputs": ("x,y\n" + "1,2.5\n1,3\n" * 4, Request(targets=("y",), drop=("x",)), ("no inputs",)),
-    "3 rows": ("x,y\n1,2\n2,3\n3,4\n", Request(targets=("y",)), ("3 rows", "at least 5")),
-    "target missing": ("x,y\n" + "1,\n2,NA\n" * 4, Request(targets=("y",)), ("`y`", "every row", "--unsupervised")),
-    "target infinite": ("x,y\n" + "1,2.5\n" * 6 + "1,inf\n", Request(targets=("y",)), ("infinite in data row 7",)),
-    "one class": ("x,y\n" + "1,no\n" * 9, Request(targets=("y",)), ("'no' in every row", "at least two")),
-    "constant number": ("x,y\n" + "1,2.5\n" * 9, Request(targets=("y",)), ("2.5 in every row",)),
-    "no number": (GOOD, Request(targets=("c",), task="numbers"), ("`c`", "no numbers")),
-    "words as labels": (GOOD, Request(targets=("c",), task="labels"), ("0 and 1", "`c`")),
-    "two targets as classes": (GOOD, Request(targets=("c", "y"), task="classes"), ("one target", "got 2")),
+    "no inputs": ("x,y\n" + "1,2.5\n1,3\n" * 4, ReadRequest(targets=("y",), drop=("x",)), ("no inputs",)),
+    "3 rows": ("x,y\n1,2\n2,3\n3,4\n", ReadRequest(targets=("y",)), ("3 rows", "at least 5")),
+    "target missing": ("x,y\n" + "1,\n2,NA\n" * 4, ReadRequest(targets=("y",)), ("`y`", "every row", "--unsupervised")),
+    "target infinite": ("x,y\n" + "1,2.5\n" * 6 + "1,inf\n", ReadRequest(targets=("y",)), ("infinite in data row 7",)),
+    "one class": ("x,y\n" + "1,no\n" * 9, ReadRequest(targets=("y",)), ("'no' in every row", "at least two")),
+    "constant number": ("x,y\n" + "1,2.5\n" * 9, ReadRequest(targets=("y",)), ("2.5 in every row",)),
+    "no number": (GOOD, ReadRequest(targets=("c",), task="numbers"), ("`c`", "no numbers")),
+    "words as labels": (GOOD, ReadRequest(targets=("c",), task="labels"), ("0 and 1", "`c`")),
+    "two targets as classes": (GOOD, ReadRequest(targets=("c", "y"), task="classes"), ("one target", "got 2")),
     "a class a row": (
         "x,y\n" + "".join(f"{i},n{i}\n" for i in range(30)),
-        Request(targets=("y",)),
+        ReadRequest(targets=("y",)),
         ("30 different values in 30 rows",),
     ),
     "target is a date": (
         "x,y\n" + "1,2024-01-01\n" * 9,
-        Request(targets=("y",)),
+        ReadRequest(targets=("y",)),
         ("`y`", "words, booleans or numbers"),
     ),
-    "infinite input": (GOOD + "-inf,a,1\n", Request(targets=("y",)), ("column `x`", "-inf", "data row 11")),
+    "infinite input": (GOOD + "-inf,a,1\n", ReadRequest(targets=("y",)), ("column `x`", "-inf", "data row 11")),
     "identifier": (
         "name,y\n" + "".join(f"n{i},{i % 2}\n" for i in range(30)),
-        Request(targets=("y",)),
+        ReadRequest(targets=("y",)),
         ("`name`", "30 different values", "identifier", "--drop name", "--kind name=category"),
     ),
     "free text": (
         "t,u,y\n" + "".join(f"{LONG.format(i)},n{i},{i % 2}\n" for i in range(30)),
-        Request(targets=("y",)),
+        ReadRequest(targets=("y",)),
         ("`t`", "free text (11 words", "likewise `u`", "--drop t --drop u"),
     ),
     "one bad number": (
         "x,y\n" + "".join(f"{i}.5,{i % 2}\n" for i in range(30)) + "1O,1\n",
-        Request(targets=("y",)),
+        ReadRequest(targets=("y",)),
         ("`x`", "'1O' in data row 31", "--drop x"),
     ),
-    "words as numbers": (GOOD, Request(targets=("y",), kinds={"c": "number"}), ("`c`", "'a' in data row 1")),
-    "words as dates": (GOOD, Request(targets=("y",), kinds={"c": "date"}), ("`c`", "dates", "2024-01-31")),
+    "words as numbers": (GOOD, ReadRequest(targets=("y",), kinds={"c": "number"}), ("`c`", "'a' in data row 1")),
+    "words as dates": (GOOD, ReadRequest(targets=("y",), kinds={"c": "date"}), ("`c`", "dates", "2024-01-31")),
     "ambiguous dates": (
         "d,y\n" + "1/2/2024,1\n3/4/2024,0\n" * 4,
-        Request(targets=("y",), kinds={"d": "date"}),
+        ReadRequest(targets=("y",), kinds={"d": "date"}),
         ("`d`", "2024-01-31"),
     ),
-    "negative weight": ("x,w,y\n" + "1,-2,0\n2,1,1\n" * 4, Request(targets=("y",), weight="w"), ("-2.0", "data row 1")),
-    "no weight": ("x,w,y\n" + "1,0,0\n2,0,1\n" * 4, Request(targets=("y",), weight="w"), ("every weight is 0",)),
-    "missing group": ("x,g,y\n" + "1,,0\n2,a,1\n" * 4, Request(targets=("y",), group="g"), ("--group g", "4 values")),
-    "words as time": (GOOD, Request(targets=("y",), time="c"), ("--time c", "neither numbers nor dates")),
+    "negative weight": (
+        "x,w,y\n" + "1,-2,0\n2,1,1\n" * 4,
+        ReadRequest(targets=("y",), weight="w"),
+        ("-2.0", "data row 1"),
+    ),
+    "no weight": ("x,w,y\n" + "1,0,0\n2,0,1\n" * 4, ReadRequest(targets=("y",), weight="w"), ("every weight is 0",)),
+    "missing group": (
+        "x,g,y\n" + "1,,0\n2,a,1\n" * 4,
+        ReadRequest(targets=("y",), group="g"),
+        ("--group g", "4 values"),
+    ),
+    "words as time": (GOOD, ReadRequest(targets=("y",), time="c"), ("--time c", "neither numbers nor dates")),
 }
 
 
@@ -538,44 +546,49 @@ def parquet(frame: pd.DataFrame) -> bytes:
 
 X = np.ones((8, 2))
 Y = np.arange(8) % 2
-BAD_FILES: dict[str, tuple[str, bytes, Request, tuple[str, ...]]] = {
-    "truncated gzip": ("a.csv.gz", gzip.compress(GOOD.encode() * 50)[:-20], Request(), ("damaged gzip",)),
-    "broken gzip": ("a.csv.gz", b"\x1f\x8b" + b"junk" * 9, Request(), ("damaged gzip",)),
-    "damaged parquet": ("a.parquet", parquet(sample_frame())[:-30], Request(), ("not a sound Parquet file",)),
-    "no parquet": ("a.parquet", GOOD.encode(), Request(), ("not a sound Parquet file",)),
+BAD_FILES: dict[str, tuple[str, bytes, ReadRequest, tuple[str, ...]]] = {
+    "truncated gzip": ("a.csv.gz", gzip.compress(GOOD.encode() * 50)[:-20], ReadRequest(), ("damaged gzip",)),
+    "broken gzip": ("a.csv.gz", b"\x1f\x8b" + b"junk" * 9, ReadRequest(), ("damaged gzip",)),
+    "damaged parquet": ("a.parquet", parquet(sample_frame())[:-30], ReadRequest(), ("not a sound Parquet file",)),
+    "no parquet": ("a.parquet", GOOD.encode(), ReadRequest(), ("not a sound Parquet file",)),
     "nested parquet": (
         "a.parquet",
         parquet(pd.DataFrame({"l": [[1], [2]] * 4, "y": Y})),
-        Request(targets=("y",)),
+        ReadRequest(targets=("y",)),
         ("`l`", "list", "--drop l"),
     ),
-    "unknown ending": ("a.xlsx", b"PK", Request(), (".csv", ".parquet", ".npz")),
-    "npz without X": ("a.npz", npz(y=Y, z=Y), Request(), ("no array `X`", "y, z")),
-    "npz without y": ("a.npz", npz(X=X, label=Y), Request(), ("no array `y`", "X, label", "--target")),
-    "objects in npz": ("a.npz", npz(X=X, y=np.array([{}] * 8, object)), Request(), ("`y`", "never unpickles")),
-    "truncated npz": ("a.npz", npz(X=X, y=Y)[:-40], Request(), ("not a sound NumPy file",)),
-    "text as npz": ("a.npz", GOOD.encode(), Request(), ("not a sound NumPy file",)),
-    "npz of other lengths": ("a.npz", npz(X=X, y=Y[:5]), Request(), ("(5,)", "8 rows")),
-    "flat X": ("a.npz", npz(X=X[:, 0], y=Y), Request(), ("(8,)", "X.reshape(-1, 1)")),
-    "X of five dimensions": ("a.npz", npz(X=np.ones((8, 1, 1, 1, 1)), y=Y), Request(), ("2 to 4 dimensions",)),
-    "X without columns": ("a.npz", npz(X=np.ones((8, 0)), y=Y), Request(), ("(8, 0)", "no inputs")),
-    "words in X": ("a.npz", npz(X=np.full((8, 2), "a"), y=Y), Request(), ("<U1", "numbers")),
-    "infinite X": ("a.npz", npz(X=np.where(np.eye(8, 2), np.inf, 1), y=Y), Request(), ("infinite at index (0, 0)",)),
-    "NaN as y": ("a.npz", npz(X=X, y=np.full(8, np.nan)), Request(), ("`y`", "missing in every row")),
-    "drop from arrays": ("a.npz", npz(X=X, y=Y), Request(drop=("a",)), ("--drop a", "no names")),
-    "complex y": ("a.npz", npz(X=X, y=Y * 1j), Request(), ("complex128",)),
-    "one dimension in npy": ("a.npy", npy(np.ones(8)), Request(), ("(8,)", ".npz")),
-    "target in images": ("a.npy", npy(np.ones((8, 2, 2))), Request(targets=("y",)), ("no array `y`", "holds X")),
-    "objects in npy": ("a.npy", npy(np.array([{}], object)), Request(), ("never unpickles",)),
-    "npy called npz": ("a.npz", npy(X), Request(), (".npy",)),
-    "npz called npy": ("a.npy", npz(X=X), Request(), (".npz",)),
-    "no svmlight": ("a.svm", b"x 1:2\n", Request(), ("svmlight form", "index:value")),
-    "empty svmlight": ("a.svm", b"", Request(), ("is empty",)),
-    "no idx": ("a-images.idx", b"\1\2\3\4\5", Request(), ("not an IDX file",)),
-    "truncated idx": ("a-images.idx", idx(np.ones((3, 2, 2), np.uint8))[:-1], Request(), ("28 bytes",)),
-    "images without labels": ("a-images.idx", idx(np.ones((3, 2, 2), np.uint8)), Request(), ("a-labels.idx",)),
-    "labels without images": ("a-labels.idx", idx(np.ones(3, np.uint8)), Request(), ("holds labels",)),
-    "odd idx name": ("faces.idx", idx(np.ones((3, 2, 2), np.uint8)), Request(), ("`images` in its name",)),
+    "unknown ending": ("a.xlsx", b"PK", ReadRequest(), (".csv", ".parquet", ".npz")),
+    "npz without X": ("a.npz", npz(y=Y, z=Y), ReadRequest(), ("no array `X`", "y, z")),
+    "npz without y": ("a.npz", npz(X=X, label=Y), ReadRequest(), ("no array `y`", "X, label", "--target")),
+    "objects in npz": ("a.npz", npz(X=X, y=np.array([{}] * 8, object)), ReadRequest(), ("`y`", "never unpickles")),
+    "truncated npz": ("a.npz", npz(X=X, y=Y)[:-40], ReadRequest(), ("not a sound NumPy file",)),
+    "text as npz": ("a.npz", GOOD.encode(), ReadRequest(), ("not a sound NumPy file",)),
+    "npz of other lengths": ("a.npz", npz(X=X, y=Y[:5]), ReadRequest(), ("(5,)", "8 rows")),
+    "flat X": ("a.npz", npz(X=X[:, 0], y=Y), ReadRequest(), ("(8,)", "X.reshape(-1, 1)")),
+    "X of five dimensions": ("a.npz", npz(X=np.ones((8, 1, 1, 1, 1)), y=Y), ReadRequest(), ("2 to 4 dimensions",)),
+    "X without columns": ("a.npz", npz(X=np.ones((8, 0)), y=Y), ReadRequest(), ("(8, 0)", "no inputs")),
+    "words in X": ("a.npz", npz(X=np.full((8, 2), "a"), y=Y), ReadRequest(), ("<U1", "numbers")),
+    "infinite X": (
+        "a.npz",
+        npz(X=np.where(np.eye(8, 2), np.inf, 1), y=Y),
+        ReadRequest(),
+        ("infinite at index (0, 0)",),
+    ),
+    "NaN as y": ("a.npz", npz(X=X, y=np.full(8, np.nan)), ReadRequest(), ("`y`", "missing in every row")),
+    "drop from arrays": ("a.npz", npz(X=X, y=Y), ReadRequest(drop=("a",)), ("--drop a", "no names")),
+    "complex y": ("a.npz", npz(X=X, y=Y * 1j), ReadRequest(), ("complex128",)),
+    "one dimension in npy": ("a.npy", npy(np.ones(8)), ReadRequest(), ("(8,)", ".npz")),
+    "target in images": ("a.npy", npy(np.ones((8, 2, 2))), ReadRequest(targets=("y",)), ("no array `y`", "holds X")),
+    "objects in npy": ("a.npy", npy(np.array([{}], object)), ReadRequest(), ("never unpickles",)),
+    "npy called npz": ("a.npz", npy(X), ReadRequest(), (".npy",)),
+    "npz called npy": ("a.npy", npz(X=X), ReadRequest(), (".npz",)),
+    "no svmlight": ("a.svm", b"x 1:2\n", ReadRequest(), ("svmlight form", "index:value")),
+    "empty svmlight": ("a.svm", b"", ReadRequest(), ("is empty",)),
+    "no idx": ("a-images.idx", b"\1\2\3\4\5", ReadRequest(), ("not an IDX file",)),
+    "truncated idx": ("a-images.idx", idx(np.ones((3, 2, 2), np.uint8))[:-1], ReadRequest(), ("28 bytes",)),
+    "images without labels": ("a-images.idx", idx(np.ones((3, 2, 2), np.uint8)), ReadRequest(), ("a-labels.idx",)),
+    "labels without images": ("a-labels.idx", idx(np.ones(3, np.uint8)), ReadRequest(), ("holds labels",)),
+    "odd idx name": ("faces.idx", idx(np.ones((3, 2, 2), np.uint8)), ReadRequest(), ("`images` in its name",)),
 }
 
 
@@ -600,19 +613,19 @@ def test_paths_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (tmp_path / "no" / "a.csv", "does not exist"),
     ):
         with pytest.raises(RequestError, match=words):
-            read(str(source), Request())
+            read(str(source), ReadRequest())
     with pytest.raises(RequestError, match="File name too long"):
-        read("a" * 5000, Request())
+        read("a" * 5000, ReadRequest())
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RequestError, match=r"'houses.csv'.* Named sets: digits, iris"):
-        read("houses", Request())
+        read("houses", ReadRequest())
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.npz", "a.parquet", "a.svm"])
 def test_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).symlink_to("/proc/self/mem")  # its first page is nobody's, not even root's
     with pytest.raises(RequestError, match=rf"{name} (cannot be read|is not a sound)"):
-        read(str(tmp_path / name), Request())
+        read(str(tmp_path / name), ReadRequest())
 
 
 def test_reading_text_loads_no_network_library(tmp_path: Path) -> None:

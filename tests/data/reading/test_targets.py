@@ -8,7 +8,7 @@ import pytest
 
 import gradwise
 from gradwise import defaults
-from gradwise.data.reading.read import Request, read
+from gradwise.data.reading.read import ReadRequest, read
 from gradwise.data.reading.targets import missing_targets, of_array, under, understand
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
@@ -34,8 +34,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(folder / "a.csv"), str(folder / "a.parquet")]
 
 
-def asked(target: str, **more: object) -> Request:
-    return Request(targets=(target,), drop=tuple(name for name in COLUMNS if name != target), **more)  # type: ignore
+def asked(target: str, **more: object) -> ReadRequest:
+    return ReadRequest(targets=(target,), drop=tuple(name for name in COLUMNS if name != target), **more)  # type: ignore
 
 
 @pytest.mark.parametrize(
@@ -90,21 +90,21 @@ def test_a_supervised_fit_says_which_row_has_none_and_what_to_do(files: list[str
     full = pd.read_csv(files[0])[["x", "word"]]
     full.dropna().to_csv(tmp_path / "train.csv", index=False)
     full.to_csv(tmp_path / "test.csv", index=False)
-    dataset = read(str(tmp_path / "train.csv"), Request(targets=("word",), test=str(tmp_path / "test.csv")))
+    dataset = read(str(tmp_path / "train.csv"), ReadRequest(targets=("word",), test=str(tmp_path / "test.csv")))
     with pytest.raises(RequestError, match="data row 2 of the test set has no target"):
         gradwise.fit(defaults.classification(), dataset, key=keys.from_seed(0))
 
 
 def test_all_columns_are_inputs_where_no_target_is_wanted(files: list[str]) -> None:
     for file in files:
-        dataset = read(file, Request(unsupervised=True))
+        dataset = read(file, ReadRequest(unsupervised=True))
         assert isinstance(dataset.task, Inputs)
         assert dataset.targets.shape == (ROWS, 0)
         assert [column.name for column in dataset.columns] == ["x", *COLUMNS]
         assert "no target: the inputs are learned" in dataset.notes
         with pytest.raises(RequestError, match=r"--target, or learn features.*--unsupervised\. The columns are `x`"):
             read(file)
-        left = read(file, Request(targets=("word",), unsupervised=True))
+        left = read(file, ReadRequest(targets=("word",), unsupervised=True))
         assert "word" not in [column.name for column in left.columns]
         assert isinstance(left.task, Inputs)
 
@@ -123,15 +123,15 @@ def test_arrays_without_a_target_set_the_task_of_inputs_by_themselves(tmp_path: 
         assert dataset.labelled.all()
         np.testing.assert_array_equal(dataset.inputs, expected)
     assert isinstance(read(str(tmp_path / "both.npz")).task, Classes)
-    assert isinstance(read(str(tmp_path / "matrix.npy"), Request(targets=("x2",))).task, Numbers)
+    assert isinstance(read(str(tmp_path / "matrix.npy"), ReadRequest(targets=("x2",))).task, Numbers)
     for name in ("both.npz", "other.npz", "images.npy"):  # asked for, a target is left alone
-        assert isinstance(read(str(tmp_path / name), Request(unsupervised=True)).task, Inputs)
+        assert isinstance(read(str(tmp_path / name), ReadRequest(unsupervised=True)).task, Inputs)
     with pytest.raises(RequestError, match=r"no array `y`; it holds X, label\. Name the one.*--unsupervised"):
         read(str(tmp_path / "other.npz"))  # another array may be the target: it is not passed over in silence
 
 
 def test_named_sets_lose_their_target_only_when_asked() -> None:
-    told, untold = read("iris"), read("iris", Request(unsupervised=True))
+    told, untold = read("iris"), read("iris", ReadRequest(unsupervised=True))
     assert isinstance(told.task, Classes)
     assert isinstance(untold.task, Inputs)
     np.testing.assert_array_equal(told.inputs, untold.inputs)
@@ -139,6 +139,6 @@ def test_named_sets_lose_their_target_only_when_asked() -> None:
 
 
 def test_labels_are_needed_where_a_target_is_learned() -> None:
-    dataset = read("iris", Request(unsupervised=True))
+    dataset = read("iris", ReadRequest(unsupervised=True))
     with pytest.raises(RequestError, match=r"unlabelled data where labels are needed.*Supervised needs one"):
         gradwise.fit(defaults.classification(), dataset, key=keys.from_seed(0))

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from gradwise import fit
-from gradwise.criteria.corruption import Gaussian
+from gradwise.criteria.corruption import GaussianNoise
 from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scaling import Identity as Unscaled
+from gradwise.data.scaling import NoScaling as Unscaled
 from gradwise.data.splits import HoldOut
 from gradwise.evaluation.generative.denoising_score import denoising_score, reconstruction_gap, small_noise, tangents
 from gradwise.models.activations import Identity, Tanh
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.pretraining.layer_learners import learner
 from gradwise.runtime.errors import RequestError
@@ -55,8 +55,8 @@ def learned() -> Callable:
     points, _ = curve(2000, 0)
     recipe = replace(
         learner("denoising", 2),
-        model=AutoEncoder(widths=(48, 48), activation=Tanh(), tied=False),
-        criterion=Reconstruction(SquaredError(), corruption=Gaussian(DEVIATION)),
+        model=MlpAutoEncoder(widths=(48, 48), activation=Tanh(), tied=False),
+        criterion=Reconstruction(SquaredError(), corruption=GaussianNoise(DEVIATION)),
         optimiser=Adam(learning_rate=0.003),
         batches=Reshuffled(100),
         stopping=Off(epochs=80.0, least_examples=160_000),
@@ -122,7 +122,7 @@ def test_the_expansion_for_small_noise() -> None:
 
     Without either of the two terms what is left falls only as s^2.
     """
-    kind = AutoEncoder(widths=(3,), activation=Tanh())
+    kind = MlpAutoEncoder(widths=(3,), activation=Tanh())
     network = kind.build((2,), 0, key=jr.key(8))
     network = jax.tree.map(lambda leaf: 1.7 * leaf + 0.2 if isinstance(leaf, jax.Array) else leaf, network)
 
@@ -151,7 +151,7 @@ def test_the_expansion_for_small_noise() -> None:
 
 def test_the_encoder_is_not_the_reconstruction() -> None:
     """The contraction of the expansion is the reconstruction's: twice the decoder, four times the term."""
-    kind = AutoEncoder(widths=(3,), activation=Identity(), tied=False)
+    kind = MlpAutoEncoder(widths=(3,), activation=Identity(), tied=False)
     network = kind.build((2,), 0, key=jr.key(9))
     x = jnp.asarray([0.3, 0.1])
     once = small_noise(lambda x: network.decode(network(x)), x)

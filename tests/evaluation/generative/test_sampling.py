@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.criteria.corruption import Gaussian
+from gradwise.criteria.corruption import GaussianNoise
 from gradwise.evaluation.generative.sampling import (
     DrawGaussian,
     deep_gibbs,
@@ -23,8 +23,8 @@ from gradwise.evaluation.generative.sampling import (
     tangent_walk,
     walk_back,
 )
-from gradwise.models.deep_boltzmann import DeepBoltzmannNetwork, log_likelihood
-from gradwise.models.initial_weights import Gaussian as Normal
+from gradwise.models.deep_boltzmann import DeepBoltzmannNetwork, deep_log_likelihood
+from gradwise.models.initial_weights import GaussianWeights as Normal
 from gradwise.models.restricted_boltzmann import LabelRbm, RbmNetwork
 from gradwise.models.visible_units import BinaryVisible
 from gradwise.runtime.errors import RequestError
@@ -90,7 +90,7 @@ def test_a_deep_boltzmann_machine_gives_its_marginal():
     biases = tuple(jnp.asarray(0.5 * random.normal(size=size), jnp.float32) for size in (4, 3, 2))
     machine = DeepBoltzmannNetwork(weights, biases, (1, 1, 1), 10)
     found = deep_gibbs(machine, np.ones((CHAINS, 4)), 40, key=jr.key(2))
-    wanted = np.exp(np.asarray(log_likelihood(machine, jnp.asarray(EVERY))))
+    wanted = np.exp(np.asarray(deep_log_likelihood(machine, jnp.asarray(EVERY))))
     refuse_other_distribution(found.samples[0], wanted)
     assert np.allclose(found.means[0].mean(0), wanted @ EVERY, atol=5 * 0.5 / CHAINS**0.5)
 
@@ -153,7 +153,7 @@ def test_walk_back_with_the_best_reconstruction_keeps_the_datas_covariance():
 
     def chain(draw):
         found = walk_back(
-            network, Gaussian(noise), lambda output: output, np.zeros((CHAINS, 2)), 60, key=jr.key(8), draw=draw
+            network, GaussianNoise(noise), lambda output: output, np.zeros((CHAINS, 2)), 60, key=jr.key(8), draw=draw
         )
         return np.cov(np.asarray(found.samples[0]).T)
 

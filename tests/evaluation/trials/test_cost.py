@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gradwise.evaluation.trials.cost import cheapest_within, pareto, rank_correlation, short_run_correlation
+from gradwise.evaluation.trials.cost import cheapest_within, pareto_front, rank_correlation, short_run_correlation
 from gradwise.records.trial import Trial
 from gradwise.runtime.errors import RequestError
 
@@ -20,7 +20,7 @@ def test_the_front_holds_exactly_those_that_none_dominates() -> None:
     draw = np.random.default_rng(0)
     trials = [_trial(n, round(float(draw.random()), 2), int(draw.integers(1, 50))) for n in range(120)]
     trials.append(_trial(120, math.nan, 0))
-    found = pareto(trials, "parameters")
+    found = pareto_front(trials, "parameters")
     assert len(found.scores) == 120
     points = list(zip(found.costs, found.scores, strict=True))
     undominated = {(c, s) for c, s in points if not any((a <= c and b <= s) and (a < c or b < s) for a, b in points)}
@@ -32,12 +32,12 @@ def test_the_front_holds_exactly_those_that_none_dominates() -> None:
 
 def test_the_cheapest_within_the_noise_is_chosen() -> None:
     trials = [_trial(3, 0.10, 1000), _trial(4, 0.11, 50), _trial(5, 0.30, 10), _trial(6, 0.105, 60)]
-    front = pareto(trials, "parameters")
+    front = pareto_front(trials, "parameters")
     assert cheapest_within(front, 0.02) == 4
     assert cheapest_within(front, 0.0) == 3
-    assert cheapest_within(pareto([], "seconds"), 0.1) is None
+    assert cheapest_within(pareto_front([], "seconds"), 0.1) is None
     with pytest.raises(RequestError, match="Did you mean 'seconds'"):
-        pareto(trials, "second")
+        pareto_front(trials, "second")
 
 
 def test_the_rank_correlation_is_scipys_with_an_interval_that_covers() -> None:

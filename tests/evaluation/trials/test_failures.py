@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.evaluation.trials.failures import _surprise, failures, why_all_failed
+from gradwise.evaluation.trials.failures import _surprise, group_failures, why_all_failed
 from gradwise.records.trial import Trial
 from gradwise.specs.priors import Choice, LogUniform, Uniform
 from gradwise.specs.search_space import Dimension, Space
@@ -36,7 +36,7 @@ def _planted(count: int = 60, **more: Any) -> list[Trial]:
 
 def test_a_planted_threshold_is_found_and_nothing_else() -> None:
     trials = _planted()
-    found = failures(trials)
+    found = group_failures(trials)
     bad = [t.values[RATE] for t in trials if t.outcome == "diverged"]
     fine = [t.values[RATE] for t in trials if t.outcome == "finished"]
     assert found.diverged == len(bad)
@@ -56,7 +56,7 @@ def test_a_category_and_a_lower_end_are_found_too() -> None:
         decay, kind = float(draw.random()), ("a", "b", "c", "d")[int(draw.integers(4))]
         outcome = "failed" if kind == "c" else "diverged" if decay < 0.2 else "finished"
         trials.append(_trial(n, outcome, "out of memory\ntrace", decay=decay, kind=kind))
-    found = failures(trials)
+    found = group_failures(trials)
     assert {(g.path, g.outcome) for g in found.groups} == {("kind", "failed"), ("decay", "diverged")}
     named = next(g for g in found.groups if g.path == "kind")
     assert (named.category, named.bad) == ("c", found.failed)
@@ -77,7 +77,7 @@ def test_divergence_at_random_is_put_down_to_nothing() -> None:
             _trial(n, "diverged" if draw.random() < 0.3 else "finished", a=float(draw.random()), b=float(draw.random()))
             for n in range(40)
         ]
-        blamed += bool(failures(trials).groups)
+        blamed += bool(group_failures(trials).groups)
     assert blamed <= 2
 
 
@@ -92,12 +92,12 @@ def test_the_surprise_bounds_the_exact_chance() -> None:
 
 def test_thousands_of_failures_are_one_region() -> None:
     trials = _planted(3000)
-    assert len(failures(trials).groups) == 1
+    assert len(group_failures(trials).groups) == 1
 
 
 def test_no_failure_is_said_plainly() -> None:
-    assert failures([_trial(0, "finished")]).sentence == "each of the 1 trials left a model."
-    assert failures([_trial(0, "out_of_time")]).unfinished == 1
+    assert group_failures([_trial(0, "finished")]).sentence == "each of the 1 trials left a model."
+    assert group_failures([_trial(0, "out_of_time")]).unfinished == 1
 
 
 def test_the_verdict_names_the_rates_below_those_that_diverged() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradwise.evaluation.trials.knob_marginals import axis_of, marginal, pair, parallel, places_of
+from gradwise.evaluation.trials.knob_marginals import axis_of, marginal, pair, parallel_coordinates, places_of
 from gradwise.models.activations import Rectifier, Tanh
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.priors import Choice, LogInteger, LogUniform, Uniform, ZeroOr
@@ -103,7 +103,7 @@ def test_parallel_coordinates_hold_ranks_and_leave_out_what_is_not_active() -> N
         _trial(9, math.nan, rate=1e-4),
         _trial(10, 0.2, rate=1e-4),
     ]
-    found = parallel(SPACE, trials)
+    found = parallel_coordinates(SPACE, trials)
     assert [axis.path for axis in found.axes] == ["rate", "decay", "depth", "activation"]
     np.testing.assert_allclose(found.places[0], [0.5, np.nan, np.nan, 0.75], atol=1e-12)
     np.testing.assert_allclose(found.ranks, [0.75, 0.0, np.nan, 0.75])
@@ -113,4 +113,4 @@ def test_parallel_coordinates_hold_ranks_and_leave_out_what_is_not_active() -> N
 def test_no_trials_make_an_empty_picture() -> None:
     assert np.isnan(marginal(SPACE, [], "rate").mean).all()
     assert pair(SPACE, [], "rate", "activation").count.sum() == 0
-    assert parallel(SPACE, []).places.shape == (0, 4)
+    assert parallel_coordinates(SPACE, []).places.shape == (0, 4)

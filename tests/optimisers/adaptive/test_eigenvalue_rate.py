@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import gradwise
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
@@ -165,7 +165,7 @@ def trained(optimiser: AbstractOptimiser, epochs: int = 5) -> tuple[float, float
     inputs, targets = digits()
     recipe = gradwise.defaults.classification(
         model=Mlp(widths=(32,), activation=Tanh(), dropout=0.0),
-        criterion=Supervised(Softmax(), penalties=()),
+        criterion=Supervised(SoftmaxLoss(), penalties=()),
         batches=Reshuffled(32),
         optimiser=optimiser,
     )

@@ -9,13 +9,19 @@ import optax
 import pytest
 
 import gradwise.defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples, Objective, gather
 from gradwise.data.batches import Fixed, Reshuffled
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
-from gradwise.optimisers.adaptive.gain_adaptation import GlobalRate, HeldRatio, LocalRates, spread, sum_by_block
+from gradwise.optimisers.adaptive.gain_adaptation import (
+    GlobalRate,
+    HeldRatio,
+    LocalRates,
+    spread_by_block,
+    sum_by_block,
+)
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.schedules import InverseTime
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
@@ -151,7 +157,7 @@ def test_blocks_are_summed_and_spread_alike() -> None:
         "a[3]": (3,), "b[1]": (1,), "b[4]": (4,), "c[]": ()
     }  # fmt: skip
     np.testing.assert_allclose(sums["a[3]"], tree["a"]["weight"].sum(1) + tree["a"]["bias"], rtol=1e-6)
-    back = spread(sums, tree, "neuron")
+    back = spread_by_block(sums, tree, "neuron")
     fits = jax.tree.map(lambda one, leaf: np.broadcast_shapes(one.shape, leaf.shape) == leaf.shape, back, tree)
     assert all(jax.tree.leaves(fits))
     np.testing.assert_array_equal(back["a"]["weight"][:, 0], sums["a[3]"])
@@ -271,7 +277,7 @@ def _train(problem, state):
 def test_on_digits_each_leaves_its_starting_rate_behind(optimiser, reached, digits: Examples) -> None:
     recipe = gradwise.defaults.classification(
         model=Mlp(widths=(16,), activation=Tanh(), dropout=0.0),
-        criterion=Supervised(Softmax(), penalties=()),
+        criterion=Supervised(SoftmaxLoss(), penalties=()),
         batches=Reshuffled(size=32),
         optimiser=optimiser,
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gradwise.defaults
-from gradwise.criteria.losses import Gaussian, Softmax
+from gradwise.criteria.losses import GaussianLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples, Objective, gather
@@ -37,7 +37,7 @@ def net() -> tuple[Objective, object]:
     train = Examples(inputs, jnp.asarray(RNG.integers(0, 3, T)))
     parameters, rest = trainable(Mlp(widths=(5,), activation=Tanh(), dropout=0.2).build((4,), 3, key=jr.key(1)))
     batch = gather(train, jnp.arange(B), jnp.ones(B))
-    criterion = Supervised(Softmax(), penalties=(L2(PENALTY),))
+    criterion = Supervised(SoftmaxLoss(), penalties=(L2(PENALTY),))
     objective = Objective(criterion, Reshuffled(B), rest, train, jr.key(2), jnp.asarray(5, jnp.int32), batch)
     return objective, parameters
 
@@ -122,7 +122,7 @@ def test_on_a_quadratic_the_best_of_the_ladder_is_chosen() -> None:
     train = Examples(jnp.asarray(inputs, jnp.float32), jnp.asarray(targets, jnp.float32))
     parameters, rest = trainable(Mlp(widths=()).build((3,), 1, key=jr.key(4)))
     batch = gather(train, jnp.arange(T), jnp.ones(T))
-    criterion = Supervised(Gaussian(), penalties=())
+    criterion = Supervised(GaussianLoss(), penalties=())
     objective = Objective(criterion, Fixed(T), rest, train, jr.key(2), jnp.asarray(0, jnp.int32), batch)
     optimiser = Reestimated(Sgd(0.1), rates=16, factor=1.3, subset_examples=1000)
 
@@ -187,7 +187,7 @@ def trained(optimiser: AbstractOptimiser, digits: Examples) -> tuple[float, obje
     """The training loss at the end, the optimiser's last state, and the rate after each eighth of the updates."""
     recipe = gradwise.defaults.classification(
         model=Mlp(widths=(16,), activation=Tanh(), dropout=0.0),
-        criterion=Supervised(Softmax(), penalties=()),
+        criterion=Supervised(SoftmaxLoss(), penalties=()),
         batches=Reshuffled(size=32),
         optimiser=optimiser,
     )

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import gradwise.defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples, Objective, gather
 from gradwise.data.batches import Fixed, Reshuffled
@@ -169,7 +169,7 @@ def test_it_learns_digits_at_its_defaults() -> None:
     digits = Examples(jnp.asarray(inputs[:1200] / 16 - 0.3, jnp.float32), jnp.asarray(targets[:1200]))
     recipe = gradwise.defaults.classification(
         model=Mlp(widths=(16,), activation=Tanh(), dropout=0.0),
-        criterion=Supervised(Softmax(), penalties=()),
+        criterion=Supervised(SoftmaxLoss(), penalties=()),
         batches=Reshuffled(size=32),
         optimiser=SgdQn(),
     )

@@ -7,30 +7,30 @@ import numpy as np
 import optax
 
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
-from gradwise.optimisers.first_order.frozen import Still
+from gradwise.optimisers.first_order.frozen import Frozen
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.testing.contracts import check_spec
 
 START = {"layers": {"weight": jnp.asarray([[0.1, 0.7]])}, "output": {"weight": jnp.asarray([3.0])}}
 
 
 def test_it_is_a_spec_like_any_other() -> None:
-    check_spec(Still())
+    check_spec(Frozen())
 
 
 def test_nothing_moves_whatever_the_gradient() -> None:
-    rule = Still().build()
+    rule = Frozen().build()
     gradient = jax.tree.map(lambda leaf: leaf * jnp.nan, START)
     moves, state = rule.update(gradient, rule.init(START), START, value=1.0)
     assert all(np.array_equal(move, np.zeros_like(move)) for move in jax.tree.leaves(moves))
-    assert Still().judged(START, state) is START
-    assert float(Still().rate(state)) == 0.0
+    assert Frozen().judged(START, state) is START
+    assert float(Frozen().rate(state)) == 0.0
 
 
 def test_in_a_group_the_others_move_as_ever_and_averages_keep_it_still() -> None:
     """The output shrinks by a tenth an update; the layer keeps every bit, also in the average that is judged."""
-    optimiser = MovingAverage(Grouped(Sgd(0.1), groups=(Group("layers.*", Still()),)), decay=0.9)
+    optimiser = MovingAverage(Grouped(Sgd(0.1), groups=(ParameterGroup("layers.*", Frozen()),)), decay=0.9)
 
     @eqx.filter_jit
     def run():

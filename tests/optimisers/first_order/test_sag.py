@@ -13,7 +13,7 @@ import pytest
 
 import gradwise
 import gradwise.defaults
-from gradwise.criteria.losses import Sigmoid, Softmax
+from gradwise.criteria.losses import SigmoidLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.example_gradients import is_linear
@@ -148,7 +148,7 @@ def test_updates_equal_a_plain_loop(widths, optimiser: Sag, slots) -> None:
         network = jax.tree.map(lambda leaf: leaf.astype(float), network)
         train = Examples(jnp.asarray(X), jnp.asarray(CLASSES), jnp.asarray(WEIGHTS))
         ours = dataclasses.replace(optimiser, order="given").sized(T)
-        reached, state = points(ours, network, train, Supervised(Softmax(), penalties=(L2(0.8),)), *slots)
+        reached, state = points(ours, network, train, Supervised(SoftmaxLoss(), penalties=(L2(0.8),)), *slots)
         expected, bound = reference(
             lettered(network), *slots, penalty=0.8, smoothness=optimiser.smoothness, safety=optimiser.safety
         )
@@ -208,7 +208,7 @@ def _distances(optimiser: AbstractOptimiser, inputs, labels, rows) -> np.ndarray
     network = Mlp(widths=(), dropout=0.0).build(inputs.shape[1:], 1, key=jr.key(0))
     network = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), network)
     train = Examples(jnp.asarray(inputs), jnp.asarray(labels[:, None], float))
-    criterion = Supervised(Sigmoid(), penalties=(L2(0.5, where="*"),))
+    criterion = Supervised(SigmoidLoss(), penalties=(L2(0.5, where="*"),))
     reached, _ = points(optimiser, network, train, criterion, rows)
     path = np.c_[reached.output.weight[:, 0], reached.output.bias][count - 1 :: count]
     best = _optimum(inputs, labels)
@@ -288,7 +288,7 @@ def _recipe(**parts: Any):
         "scaler": MaxAbs(),
         "batches": Reshuffled(size=1),
         "model": Mlp(widths=(), dropout=0.0),
-        "criterion": Supervised(Softmax(), penalties=(L2(0.1),)),
+        "criterion": Supervised(SoftmaxLoss(), penalties=(L2(0.1),)),
         "optimiser": Sag(),
         "stopping": Off(epochs=60),
     }
@@ -373,12 +373,12 @@ def test_networks_whose_memory_would_be_wrong_are_refused() -> None:
         line = _refusal(model=Mlp(widths=(), output_activation=activation, dropout=0.0))
         assert "not linear in its parameters" in line
         assert 'Sag(memory="whole")' in line
-    tied, plain = _Tied(jnp.eye(D), jnp.ones((K, D))), Supervised(Softmax())
+    tied, plain = _Tied(jnp.eye(D), jnp.ones((K, D))), Supervised(SoftmaxLoss())
     line = _refusal(model=tied, criterion=plain)
     assert "`code`" in line
     assert 'Sag(memory="whole")' in line
     assert "batch normalisation" in _refusal(model=Mlp(widths=(3,), normalisation=BatchNorm()))
-    assert "mixup" in _refusal(criterion=Supervised(Softmax(), mixup=0.2))
+    assert "mixup" in _refusal(criterion=Supervised(SoftmaxLoss(), mixup=0.2))
     examples = Examples(jnp.asarray(X, jnp.float32), jnp.asarray(CLASSES))
     whole = _recipe(model=tied, criterion=plain, optimiser=Sag(memory="whole"))
     init(whole, examples, examples, outputs=K, classes=K, key=jr.key(0))
@@ -407,7 +407,7 @@ def test_linear_in_the_parameters_is_told_from_the_program() -> None:
     found = {}
     for kind in ("features", "jitted", "noisy", "product", "rectified", "inputs"):
         parameters, rest = trainable(Head(jnp.ones((K, D)), kind))
-        criterion = Supervised(Softmax())
+        criterion = Supervised(SoftmaxLoss())
         objective = Objective(criterion, Fixed(2), rest, train, jr.key(0), jnp.zeros((), jnp.int32), batch)
         found[kind] = is_linear(objective, parameters)
     linear = {"features", "jitted", "inputs"}
@@ -429,14 +429,14 @@ def test_another_training_part_is_refused() -> None:
     train = Examples(jnp.asarray(X, jnp.float32), jnp.asarray(CLASSES))
     network = Mlp(widths=(), dropout=0.0).build((D,), K, key=jr.key(1))
     with pytest.raises(RequestError, match=f"of {T + 1} training examples, but there are {T}"):
-        points(Sag().sized(T + 1), network, train, Supervised(Softmax()), np.zeros((1, 1), int))
+        points(Sag().sized(T + 1), network, train, Supervised(SoftmaxLoss()), np.zeros((1, 1), int))
 
 
 def test_absent_examples_move_nothing_and_dead_weights_stay_0() -> None:
     """No example present: no step, not even by the penalty. Inputs 0 and weights 0, as in padding: 0 for ever."""
     network = Mlp(widths=(), dropout=0.0).build((D,), K, key=jr.key(1))
     dead = jax.tree.map(jnp.zeros_like, network)
-    optimiser, criterion = Sag(order="given").sized(T), Supervised(Softmax(), penalties=(L2(1.0),))
+    optimiser, criterion = Sag(order="given").sized(T), Supervised(SoftmaxLoss(), penalties=(L2(1.0),))
     for start, inputs, present in ((network, X, 0.0), (dead, 0.0 * X, 1.0)):
         train = Examples(jnp.asarray(inputs, jnp.float32), jnp.asarray(CLASSES))
         slots = (np.zeros((3, 2), int), np.full((3, 2), present))

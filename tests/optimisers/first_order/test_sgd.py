@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import gradwise.defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Fixed, Reshuffled
@@ -145,7 +145,7 @@ CLASSES = RNG.integers(0, 3, T)
 def problem(optimiser: AbstractOptimiser, batches):
     recipe = gradwise.defaults.classification(
         model=Mlp(widths=(5,), activation=Tanh(), dropout=0.0),
-        criterion=Supervised(Softmax(), penalties=()),
+        criterion=Supervised(SoftmaxLoss(), penalties=()),
         batches=batches,
         optimiser=optimiser,
     )

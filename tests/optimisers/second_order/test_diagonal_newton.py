@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from gradwise import defaults
-from gradwise.criteria.losses import Gaussian
+from gradwise.criteria.losses import GaussianLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.diagonals import back_propagated_diagonal, gauss_newton_diagonal
 from gradwise.curvature.objective import Examples, Objective, gather
@@ -35,7 +35,7 @@ def _objective(widths: tuple[int, ...], inputs: np.ndarray, targets: np.ndarray)
     parameters, rest = trainable(network)
     batch = gather(train, jnp.arange(len(inputs)), jnp.ones(len(inputs)))
     fixed = Fixed(len(inputs))
-    return Objective(Supervised(Gaussian()), fixed, rest, train, jr.key(0), jnp.asarray(0), batch), parameters
+    return Objective(Supervised(GaussianLoss()), fixed, rest, train, jr.key(0), jnp.asarray(0), batch), parameters
 
 
 @pytest.mark.parametrize("exact", [False, True])

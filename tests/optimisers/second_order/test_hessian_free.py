@@ -12,14 +12,14 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import gradwise.defaults
-from gradwise.criteria.losses import Gaussian, Sigmoid, Softmax
+from gradwise.criteria.losses import GaussianLoss, SigmoidLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples, Objective, gather
 from gradwise.data.batches import Fixed
 from gradwise.models.activations import Sigmoid as SigmoidUnit
 from gradwise.models.activations import Tanh
-from gradwise.models.initial_weights import Sparse
+from gradwise.models.initial_weights import SparseWeights
 from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.first_order.sgd import Nesterov, Sgd
 from gradwise.optimisers.second_order import hessian_free
@@ -184,7 +184,7 @@ def test_the_solution_of_an_update_is_the_dense_one(update, parts, used, rows) -
         net = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), net)
         objective, parameters = an_objective(
             net,
-            Supervised(Softmax(), penalties=(L2(0.5),)),
+            Supervised(SoftmaxLoss(), penalties=(L2(0.5),)),
             rng.normal(size=(12, 1)),
             rng.integers(0, 2, 12),
             update=update,
@@ -226,7 +226,7 @@ def test_without_damping_one_update_solves_linear_regression() -> None:
     with jax.enable_x64(True):
         net = Mlp(widths=(), dropout=0.0).build((4,), 2, key=jr.key(3))
         net = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), net)
-        objective, parameters = an_objective(net, Supervised(Gaussian(), penalties=()), inputs, targets)
+        objective, parameters = an_objective(net, Supervised(GaussianLoss(), penalties=()), inputs, targets)
         moved, state = one_update(HessianFree(damping=1e-9, curvature_parts=1), objective, parameters)
         model = objective.model(moved)
         found = np.column_stack([model.output.weight, model.output.bias])
@@ -311,7 +311,7 @@ def test_the_preconditioner_holds_the_squares_of_each_example() -> None:
     rng = np.random.default_rng(8)
     inputs, targets = rng.normal(size=(6, 3)).astype(np.float32), rng.normal(size=(6, 1)).astype(np.float32)
     net = Mlp(widths=(), dropout=0.0).build((3,), 1, key=jr.key(3))
-    objective, parameters = an_objective(net, Supervised(Gaussian(), penalties=()), inputs, targets)
+    objective, parameters = an_objective(net, Supervised(GaussianLoss(), penalties=()), inputs, targets)
     _, state = one_update(HessianFree(damping=0.2, curvature_parts=1, cg_steps=1), objective, parameters)
     errors = np.asarray(jax.vmap(net)(inputs)) - targets
     each = np.column_stack([errors * inputs, errors])  # the bias comes last
@@ -406,7 +406,7 @@ def test_a_plain_loss_is_refused_by_name_with_its_remedies() -> None:
 
 
 def test_blended_examples_are_refused_by_name() -> None:
-    criterion = Supervised(Gaussian(), mixup=0.2)
+    criterion = Supervised(GaussianLoss(), mixup=0.2)
     recipe = recipe_for(HessianFree(), model=Mlp(widths=(3,), dropout=0.0), criterion=criterion)
     with pytest.raises(RequestError, match=r"HessianFree.*mixup.*Set `criterion\.mixup` to 0"):
         init(recipe, numbers(), numbers(), outputs=1, key=jr.key(0))
@@ -443,7 +443,7 @@ OWN = Own(jnp.asarray(np.random.default_rng(1).normal(size=(2, 6)), jnp.float32)
     [
         (HessianFree(curvature_parts=1), {"model": OWN, "criterion": lambda o, t: jnp.sum((o - t) ** 2)}),
         (HessianFree(curvature_parts=1, curvature="hessian"), {"model": OWN, "criterion": of_a_batch}),
-        (HessianFree(curvature_parts=1, exponent=0.0), {"model": OWN, "criterion": Supervised(Gaussian())}),
+        (HessianFree(curvature_parts=1, exponent=0.0), {"model": OWN, "criterion": Supervised(GaussianLoss())}),
         (HessianFree(curvature_parts=1), {"model": Mlp(widths=(6,), dropout=0.0, normalisation=BatchNorm())}),
     ],
     ids=["own-model-and-loss", "own-loss-of-a-batch", "no-preconditioner", "batch-normalisation"],
@@ -465,9 +465,13 @@ def test_an_autoencoder_of_digits_is_learned_where_gradient_descent_is_not() -> 
     def learned(optimiser) -> np.ndarray:
         recipe = gradwise.defaults.multilabel(
             model=Mlp(
-                widths=(24, 8, 24), activation=SigmoidUnit(), initial=Sparse(15), output_initial=Sparse(15), dropout=0.0
+                widths=(24, 8, 24),
+                activation=SigmoidUnit(),
+                initial=SparseWeights(15),
+                output_initial=SparseWeights(15),
+                dropout=0.0,
             ),
-            criterion=Supervised(Sigmoid(score_by="loss"), penalties=()),
+            criterion=Supervised(SigmoidLoss(score_by="loss"), penalties=()),
             optimiser=optimiser,
             batches=Fixed(300),
             stopping=Off(epochs=100.0, least_examples=1),
@@ -507,7 +511,7 @@ def the_program(precision="highest"):
     """One update on a net of three layers, as it is traced."""
     net = Mlp(widths=(4, 4), activation=Tanh(), dropout=0.0).build((3,), 2, key=jr.key(0))
     rng = np.random.default_rng(2)
-    criterion = Supervised(Softmax(), penalties=())
+    criterion = Supervised(SoftmaxLoss(), penalties=())
     objective, parameters = an_objective(net, criterion, rng.normal(size=(16, 3)), rng.integers(0, 2, 16))
     rule = HessianFree(precision=precision).build()
 

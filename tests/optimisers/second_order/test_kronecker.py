@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 import gradwise
 import gradwise.defaults
-from gradwise.criteria.losses import Gaussian, Sigmoid, Softmax
+from gradwise.criteria.losses import GaussianLoss, SigmoidLoss, SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples, Objective, gather
 from gradwise.curvature.products import dot, gauss_newton_map
@@ -79,10 +79,10 @@ def test_exact_factors_of_one_linear_layer_are_its_gauss_newton_matrix(weights) 
     """Squared error: G (x) A with nothing approximated, examples' weights included."""
     with jax.enable_x64(True):
         parameters, rest = linear()
-        asked = objective(rest, Gaussian(), Y, weights=weights)
+        asked = objective(rest, GaussianLoss(), Y, weights=weights)
         rule = Kronecker(1.0, curvature="exact", **PLAIN)
         _, _, state = one(rule, parameters, rule.build().init(parameters), asked)
-        (units, inputs), exact = state.factors[0], dense(asked, parameters, Gaussian())
+        (units, inputs), exact = state.factors[0], dense(asked, parameters, GaussianLoss())
     # The tree has all weights, then all biases; the factors have each unit's weights and its bias.
     order = [number for unit in range(OUT) for number in (*range(unit * IN, unit * IN + IN), OUT * IN + unit)]
     np.testing.assert_allclose(np.kron(units, inputs), exact[np.ix_(order, order)], rtol=1e-12, atol=1e-14)
@@ -95,7 +95,7 @@ def test_drawn_slopes_have_the_gauss_newton_matrix_for_their_mean() -> None:
         model = Mlp(widths=(3,), activation=Tanh(), dropout=0.0).build((IN,), OUT, key=jr.key(2))
         parameters, rest = trainable(in_64_bits(model))
 
-        asked = objective(rest, Softmax(), CLASSES)
+        asked = objective(rest, SoftmaxLoss(), CLASSES)
 
         @jax.jit
         def moments(update):
@@ -106,7 +106,7 @@ def test_drawn_slopes_have_the_gauss_newton_matrix_for_their_mean() -> None:
             return rows.T @ rows / B, kronecker._seen(layer, terms, jnp.ones(()))[0], jnp.sum(rows, 0)
 
         whole, units, sums = jax.lax.map(moments, jnp.arange(2000))
-        exact = dense(asked, parameters, Softmax())
+        exact = dense(asked, parameters, SoftmaxLoss())
         terms = kronecker._terms(asked, parameters, "exact")
         exact_units = kronecker._seen(kronecker._layers(parameters, 99)[0], terms, jnp.ones(()))[0]
         sums = np.asarray(sums)
@@ -129,7 +129,7 @@ def test_the_direction_is_the_dense_kronecker_solve() -> None:
         state = rule.build().init(parameters)
         before, seen = None, []
         for update in range(3):
-            asked = objective(rest, Softmax(), CLASSES, update)
+            asked = objective(rest, SoftmaxLoss(), CLASSES, update)
             terms = kronecker._terms(asked, parameters, "sampled")
             seen.append([kronecker._seen(layer, terms, jnp.ones(())) for layer in kronecker._layers(parameters, 99)])
             squares = terms.mean_square().layers[0].norm.gain
@@ -153,7 +153,7 @@ def test_one_step_of_rate_1_solves_a_linear_regression() -> None:
     with jax.enable_x64(True):
         parameters, rest = linear()
         rule = Kronecker(1.0, damping=1e-20, curvature="exact", **PLAIN)
-        _, moves, _ = one(rule, parameters, rule.build().init(parameters), objective(rest, Gaussian(), Y))
+        _, moves, _ = one(rule, parameters, rule.build().init(parameters), objective(rest, GaussianLoss(), Y))
         parameters = optax.apply_updates(parameters, moves)
     best = np.linalg.lstsq(np.concatenate([X, np.ones((B, 1))], 1), Y, rcond=None)[0].T
     np.testing.assert_allclose(parameters.weight, best[:, :-1], rtol=1e-8)
@@ -182,7 +182,7 @@ def test_a_weight_may_stand_either_way_round(bias, outputs) -> None:
     for turned in (False, True):
         parameters, rest = trainable(Own(jnp.asarray(weight.T if turned else weight, jnp.float32), shift, turned))
         rule = Kronecker(1.0, **PLAIN)
-        asked = objective(rest, Gaussian(), targets)
+        asked = objective(rest, GaussianLoss(), targets)
         _, moves, state = one(rule, parameters, rule.build().init(parameters), asked)
         assert all(float(jnp.trace(factor)) > 0 for factor in state.factors[0])
         found.append((moves.weight.T if turned else moves.weight, moves.bias if bias else jnp.zeros(outputs)))
@@ -203,9 +203,9 @@ class Shared(eqx.Module):
 def test_what_has_no_factors_gets_the_diagonal(largest) -> None:
     parameters, rest = trainable(Shared(jnp.asarray(RNG.normal(size=(IN, IN)), jnp.float32)))
     rule = Kronecker(1.0, damping=0.3, curvature="exact", largest=largest, **PLAIN)
-    asked = objective(rest, Gaussian(), Y)
+    asked = objective(rest, GaussianLoss(), Y)
     gradient, moves, _ = one(rule, parameters, rule.build().init(parameters), asked)
-    diagonal = np.diag(dense(asked, parameters, Gaussian())).reshape(IN, IN)
+    diagonal = np.diag(dense(asked, parameters, GaussianLoss())).reshape(IN, IN)
     np.testing.assert_allclose(moves.weight, -gradient.weight / (diagonal + 0.3), rtol=1e-4)
 
 
@@ -216,7 +216,7 @@ def test_the_clip_bounds_the_step_and_momentum_adds_them_up() -> None:
     states = [rule.build().init(parameters) for rule in (free, bound)]
     last = jax.tree.map(jnp.zeros_like, parameters)
     for update in range(3):
-        asked = objective(rest, Gaussian(), Y, update)
+        asked = objective(rest, GaussianLoss(), Y, update)
         gradient, step, states[0] = one(free, parameters, states[0], asked)
         _, moves, states[1] = one(bound, parameters, states[1], asked)
         squared = -0.5 * float(dot(step, gradient))
@@ -238,7 +238,7 @@ def test_inverses_are_renewed_when_due_and_not_before() -> None:
     state, changed = rule.build().init(parameters), []
     for update in range(8):
         before = np.asarray(state.inverses[0][0])
-        _, _, state = one(rule, parameters, state, objective(rest, Gaussian(), Y, update))
+        _, _, state = one(rule, parameters, state, objective(rest, GaussianLoss(), Y, update))
         changed.append(bool(np.any(before != state.inverses[0][0])))
     assert changed == [True, True, True, True, False, False, True, False]  # the first three, then every third
 
@@ -283,7 +283,7 @@ def test_dead_inputs_and_units_do_not_move_and_do_not_count() -> None:
         )
         moving, rest = trainable(net)
         rule = Kronecker()
-        _, moves, _ = one(rule, moving, rule.build().init(moving), objective(rest, Softmax(), CLASSES))
+        _, moves, _ = one(rule, moving, rule.build().init(moving), objective(rest, SoftmaxLoss(), CLASSES))
         found.append([moves.first.weight, moves.first.bias, moves.output.weight, moves.output.bias])
     for alone, padded in zip(*found, strict=True):
         expected = np.zeros(padded.shape)
@@ -318,7 +318,7 @@ def coder(optimiser, **parts):
     """A sigmoid auto-encoder 64-32-6-32-64."""
     chosen = {
         "model": Mlp(widths=(32, 6, 32), activation=Logistic(), dropout=0.0),
-        "criterion": Supervised(Sigmoid(), penalties=()),
+        "criterion": Supervised(SigmoidLoss(), penalties=()),
         "batches": Reshuffled(size=350),
     }
     recipe = gradwise.defaults.multilabel(**{**chosen, **parts}, optimiser=optimiser)

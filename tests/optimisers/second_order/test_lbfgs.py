@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 import gradwise
 import gradwise.defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples, Objective, gather
@@ -130,7 +130,7 @@ class Regression:
         self.start = jax.tree.map(lambda leaf: leaf.astype(kind), parameters)
         train = Examples(jnp.asarray(self.inputs, kind), jnp.asarray(self.targets))
         batch = gather(train, jnp.arange(count), jnp.ones(count, kind))
-        criterion = Supervised(Softmax(), penalties=(L2(1.0),))
+        criterion = Supervised(SoftmaxLoss(), penalties=(L2(1.0),))
         self.objective = Objective(criterion, Fixed(count), rest, train, jr.key(1), jnp.zeros((), jnp.int32), batch)
 
     def split(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,12 +7,12 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.criteria.losses import Gaussian
+from gradwise.criteria.losses import GaussianLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Objective
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.second_order.lbfgs import Lbfgs
-from gradwise.optimisers.second_order.line_search import _is_noisy, search
+from gradwise.optimisers.second_order.line_search import _is_noisy, wolfe_search
 from gradwise.runtime.control_flow import stalled
 from gradwise.testing.contracts import a_problem
 
@@ -48,7 +48,7 @@ def cliff(t):
 def _compiled(function, first, steps, tolerance):
     both, point = jax.value_and_grad(function), jnp.zeros(())
     value, slope = both(point)
-    return search(both, point, jnp.ones(()), value, slope, first, steps=steps, tolerance=tolerance)
+    return wolfe_search(both, point, jnp.ones(()), value, slope, first, steps=steps, tolerance=tolerance)
 
 
 def _search(function, first, steps, tolerance):
@@ -92,7 +92,7 @@ def test_steps_bound_the_evaluations_and_a_decrease_is_kept() -> None:
         return jnp.abs(t) + t**2 * 0.0 + jnp.where(t == 0, -1.0, 0.0)
 
     both = jax.value_and_grad(watched)
-    found = search(both, jnp.zeros(()), jnp.ones(()), -jnp.ones(()), -jnp.ones(()), 1.0, steps=7.0, tolerance=0.9)
+    found = wolfe_search(both, jnp.zeros(()), jnp.ones(()), -jnp.ones(()), -jnp.ones(()), 1.0, steps=7.0, tolerance=0.9)
     jax.block_until_ready(found.step)
     jax.effects_barrier()
     assert not bool(found.found)
@@ -101,7 +101,7 @@ def test_steps_bound_the_evaluations_and_a_decrease_is_kept() -> None:
 
 @pytest.mark.parametrize("slope", [1.0, 0.0, np.nan, -np.inf])
 def test_a_direction_that_does_not_descend_is_not_searched(slope: float) -> None:
-    found = search(
+    found = wolfe_search(
         jax.value_and_grad(bowl),
         jnp.zeros(()),
         jnp.ones(()),
@@ -137,7 +137,7 @@ def test_a_rise_within_rounding_is_no_decrease_where_a_fall_was_promised() -> No
     def table(t):
         return jnp.where(t == 0, 1.0, 1.0 + 2e-7), jnp.where(t == 0, -1.0, 0.0)
 
-    found = search(table, jnp.zeros(()), jnp.ones(()), jnp.ones(()), -jnp.ones(()), 1.0, steps=3.0, tolerance=0.9)
+    found = wolfe_search(table, jnp.zeros(()), jnp.ones(()), jnp.ones(()), -jnp.ones(()), 1.0, steps=3.0, tolerance=0.9)
     assert not bool(found.found)
 
 
@@ -164,7 +164,7 @@ def _network_problem(**parts) -> tuple[Objective, object]:
 def test_noise_is_read_off_the_program() -> None:
     plain, parameters = _network_problem()
     assert not _is_noisy(plain, parameters)
-    blended, _ = _network_problem(criterion=Supervised(Gaussian(), mixup=0.3))
+    blended, _ = _network_problem(criterion=Supervised(GaussianLoss(), mixup=0.3))
     assert _is_noisy(blended, parameters)
     from gradwise.specs.paths import trainable
 
@@ -204,7 +204,7 @@ def test_each_update_on_the_whole_set_asks_once_and_the_caller_s_gradient_is_not
             jax.debug.callback(lambda: seen.append(1))
             return jnp.zeros(())
 
-    watched = eqx.tree_at(lambda one: one.criterion, plain, Watched(Gaussian()))
+    watched = eqx.tree_at(lambda one: one.criterion, plain, Watched(GaussianLoss()))
 
     @eqx.filter_jit
     def run(parameters, state):

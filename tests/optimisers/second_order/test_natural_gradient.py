@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import gradwise.defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import BatchNorm, Mlp
-from gradwise.optimisers.second_order.natural_gradient import DiagonalNatural, Tonga, by_leaf, by_unit, incoming
+from gradwise.optimisers.second_order.natural_gradient import DiagonalNatural, Tonga, by_leaf, incoming, rows_by_unit
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.knobs import declarations
 from gradwise.testing import oracles
@@ -37,7 +37,7 @@ def problem(optimiser, inputs=X, targets=CLASSES, outputs=3, **parts):
     recipe = gradwise.defaults.classification(
         **{
             "model": Mlp(widths=(5,), activation=Tanh(), dropout=0.0),
-            "criterion": Supervised(Softmax(), penalties=()),
+            "criterion": Supervised(SoftmaxLoss(), penalties=()),
             "batches": Reshuffled(size=7),
             "optimiser": optimiser,
             **parts,
@@ -172,7 +172,7 @@ def test_layers_of_any_model_are_told_by_path() -> None:
     }
     tree = eqx.filter(tree, eqx.is_inexact_array)
     layers = incoming(tree)
-    rows = by_unit(layers, tree)
+    rows = rows_by_unit(layers, tree)
     assert sorted(matrix.shape for matrix in rows) == sorted([(2, 13), (2, 4), (2, 4), (2, 2), (1, 5), (1, 3)])
     conv = next(matrix for matrix in rows if matrix.shape == (2, 13))
     np.testing.assert_array_equal(conv[1], [*range(12, 24), 1.0])

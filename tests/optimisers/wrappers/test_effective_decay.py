@@ -11,7 +11,7 @@ import pytest
 
 import gradwise
 import gradwise.defaults
-from gradwise.criteria.losses import Gaussian
+from gradwise.criteria.losses import GaussianLoss
 from gradwise.criteria.penalties import L1, L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
@@ -28,7 +28,7 @@ from gradwise.testing.contracts import check_part
 from gradwise.training.interval import advance
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
-from gradwise.training.update import gather
+from gradwise.training.update import gather_batch
 
 # Inputs that are there in all, in 4, in 1 and in none of 12 examples.
 T = 12
@@ -39,7 +39,7 @@ THERE[[1, 4, 5, 10], 1] = 1
 THERE[7, 2] = 1
 X = np.where(THERE == 1, RNG.normal(size=(T, 4)) + 0.5, 0.0)
 Y = X @ np.asarray([1.0, -2.0, 3.0, 0.0]) + 0.2 * RNG.normal(size=T)
-NO_PENALTY = Supervised(Gaussian(), penalties=())
+NO_PENALTY = Supervised(GaussianLoss(), penalties=())
 
 
 def begin(optimiser: AbstractOptimiser, batches: Any, criterion: AbstractSummed = NO_PENALTY, **parts: Any):
@@ -108,7 +108,7 @@ def amounts(reading: str, size: int, epochs: int) -> np.ndarray:
     @jax.jit
     def body(here, kept, number):
         rows, present, _ = problem.recipe.batches.indices(number[None], T, key=problem.key)
-        criterion = problem.objective(gather(problem, rows[0], present[0]), number)
+        criterion = problem.objective(gather_batch(problem, rows[0], present[0]), number)
         gradient = jax.grad(criterion)(here)
         moves, kept = optimiser.build().update(gradient, kept, here, value=jnp.zeros(()), objective=criterion)
         return kept, -moves.output.weight - gradient.output.weight
@@ -145,7 +145,7 @@ def test_with_dense_inputs_both_are_the_l2_penalty(reading: str) -> None:
     parts = {"model": Mlp(widths=(3,), activation=Tanh(), dropout=0.0)}
     inner = HeavyBall(0.05)
     ours = run(*begin(EffectiveDecay(inner, 0.8, "output.weight", reading), Fixed(5), **parts), 30)[0]
-    penalty = Supervised(Gaussian(), penalties=(L2(0.8, where="output.weight"),))
+    penalty = Supervised(GaussianLoss(), penalties=(L2(0.8, where="output.weight"),))
     theirs = run(*begin(inner, Fixed(5), criterion=penalty, **parts), 30)[0]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), ours, theirs)
 
@@ -168,11 +168,11 @@ def test_off_is_the_inner_rule_and_averages_stand_inside() -> None:
 @pytest.mark.parametrize("penalty", [L2(0.1), L1(0.1, where="output.*")], ids=["l2", "l1"])
 def test_a_penalty_on_the_same_parameters_is_refused_before_training(penalty: Any) -> None:
     with pytest.raises(RequestError, match="`EffectiveDecay` tells active parameters by their gradients"):
-        begin(EffectiveDecay(Sgd(), 1.0), Fixed(5), criterion=Supervised(Gaussian(), penalties=(penalty,)))
+        begin(EffectiveDecay(Sgd(), 1.0), Fixed(5), criterion=Supervised(GaussianLoss(), penalties=(penalty,)))
 
 
 def test_penalties_elsewhere_proximal_steps_and_other_layers_are_not_refused() -> None:
-    elsewhere = Supervised(Gaussian(), penalties=(L2(0.1, where="*.bias"), L1(0.0)))
+    elsewhere = Supervised(GaussianLoss(), penalties=(L2(0.1, where="*.bias"), L1(0.0)))
     begin(EffectiveDecay(Proximal(Sgd(), 1.0), 1.0), Fixed(5), criterion=elsewhere)
     with pytest.raises(RequestError, match=r"which EffectiveDecay\(where='output.weight'\) makes other than 0"):
         begin(EffectiveDecay(EffectiveDecay(Sgd(), 1.0, "output.weight"), 1.0), Fixed(5))

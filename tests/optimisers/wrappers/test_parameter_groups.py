@@ -11,7 +11,7 @@ from gradwise.optimisers.adaptive.adam import Adam, AdamW
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
 from gradwise.optimisers.first_order.schedules import SelfTimed
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
-from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractAsking, AbstractOptimiser
 from gradwise.specs.paths import named_leaves
@@ -43,7 +43,7 @@ def leaves(tree) -> dict[str, np.ndarray]:
 
 
 def test_each_group_has_its_own_rate_and_the_first_match_wins() -> None:
-    groups = (Group("layers.0.*", Sgd(0.1)), Group("*.bias", Sgd(0.02)))
+    groups = (ParameterGroup("layers.0.*", Sgd(0.1)), ParameterGroup("*.bias", Sgd(0.02)))
     points, _, rates = run(Grouped(Sgd(0.01), groups=groups))
     expected = {
         "layers.0.weight": 0.1,
@@ -60,7 +60,7 @@ def test_each_group_has_its_own_rate_and_the_first_match_wins() -> None:
 
 def test_groups_may_follow_different_rules() -> None:
     """Each group moves as it would under its optimiser alone."""
-    groups = (Group("*.bias", HeavyBall(0.05)), Group("output.*", AdamW(0.1, decay=0.2)))
+    groups = (ParameterGroup("*.bias", HeavyBall(0.05)), ParameterGroup("output.*", AdamW(0.1, decay=0.2)))
     mixed = leaves(run(Grouped(Adam(0.03), groups=groups))[0])
     alone = {
         "bias": leaves(run(HeavyBall(0.05))[0]),
@@ -78,7 +78,7 @@ def test_an_average_inside_a_group_is_judged_there() -> None:
         (Sgd(0.1), PolyakAverage(Sgd(0.1)), lambda name: name.endswith("bias")),
         (MovingAverage(Sgd(0.1), decay=0.99), Sgd(0.1), lambda name: not name.endswith("bias")),
     ):
-        points, judged, rates = run(Grouped(base, groups=(Group("*.bias", group),)))
+        points, judged, rates = run(Grouped(base, groups=(ParameterGroup("*.bias", group),)))
         for name, found in leaves(judged).items():
             seen = leaves(points)[name]
             means = np.cumsum(seen, 0) / np.arange(1, 9).reshape(-1, *[1] * (seen.ndim - 1))
@@ -87,7 +87,7 @@ def test_an_average_inside_a_group_is_judged_there() -> None:
 
 
 def test_an_average_around_groups_takes_in_all_of_them() -> None:
-    points, judged, rates = run(PolyakAverage(Grouped(Sgd(0.1), groups=(Group("*.bias", Sgd(0.3)),))))
+    points, judged, rates = run(PolyakAverage(Grouped(Sgd(0.1), groups=(ParameterGroup("*.bias", Sgd(0.3)),))))
     for name, found in leaves(judged).items():
         np.testing.assert_allclose(found[-1], leaves(points)[name].mean(0), rtol=1e-5)
     np.testing.assert_allclose(rates, 0.1, rtol=1e-6)
@@ -96,19 +96,19 @@ def test_an_average_around_groups_takes_in_all_of_them() -> None:
 def test_the_criterion_reaches_the_schedules_of_groups() -> None:
     """A self-timed schedule sees the training criterion through the groups: at a rate of 1e-6 nothing improves."""
     still = Sgd(1e-6, schedule=SelfTimed(window_updates=2.0))
-    rates = run(Grouped(still, groups=(Group("*.bias", Sgd(1e-6)),)))[2]
+    rates = run(Grouped(still, groups=(ParameterGroup("*.bias", Sgd(1e-6)),)))[2]
     np.testing.assert_allclose(rates, 1e-6 * np.asarray([1, 1, 1, 1, 3 / 4, 3 / 5, 3 / 6, 3 / 7]), rtol=1e-5)
 
 
 def test_a_group_that_matches_nothing_is_refused_with_the_paths() -> None:
     with pytest.raises(RequestError, match=r"no parameter matches the group `layer\.\*`.*layers\.0\.bias") as refusal:
-        run(Grouped(Sgd(), groups=(Group("layer.*", Sgd()),)))
+        run(Grouped(Sgd(), groups=(ParameterGroup("layer.*", Sgd()),)))
     assert "\n" not in str(refusal.value)
     assert all(name in str(refusal.value) for name in NAMES)
 
 
 def test_groups_may_take_everything() -> None:
-    points, judged, _ = run(Grouped(Sgd(0.5), groups=(Group("*", Sgd(0.1)),)))
+    points, judged, _ = run(Grouped(Sgd(0.5), groups=(ParameterGroup("*", Sgd(0.1)),)))
     for name, found in leaves(points).items():
         np.testing.assert_allclose(found[-1], leaves(START)[name] * 0.9**8, rtol=1e-5)
         np.testing.assert_array_equal(leaves(judged)[name], found)
@@ -130,9 +130,12 @@ class Asking(AbstractAsking):
 @pytest.mark.parametrize(
     ("make", "path"),
     [
-        (lambda: Grouped(Asking(), groups=(Group("*.bias", Sgd()),)), "base"),
-        (lambda: Grouped(Sgd(), groups=(Group("*.bias", Asking()),)), "groups.0.optimiser"),
-        (lambda: Grouped(Sgd(), groups=(Group("*.bias", PolyakAverage(Asking())),)), "groups.0.optimiser.optimiser"),
+        (lambda: Grouped(Asking(), groups=(ParameterGroup("*.bias", Sgd()),)), "base"),
+        (lambda: Grouped(Sgd(), groups=(ParameterGroup("*.bias", Asking()),)), "groups.0.optimiser"),
+        (
+            lambda: Grouped(Sgd(), groups=(ParameterGroup("*.bias", PolyakAverage(Asking())),)),
+            "groups.0.optimiser.optimiser",
+        ),
     ],
     ids=["base", "group", "inside an average"],
 )

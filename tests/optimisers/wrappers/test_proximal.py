@@ -10,7 +10,7 @@ import pytest
 
 import gradwise
 import gradwise.defaults
-from gradwise.criteria.losses import Gaussian, Sigmoid
+from gradwise.criteria.losses import GaussianLoss, SigmoidLoss
 from gradwise.criteria.penalties import L1
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
@@ -42,7 +42,7 @@ LABELS = (X @ TRUE + RNG.normal(size=T) > 0).astype(float)
 def recipe(optimiser: AbstractOptimiser, **parts: Any) -> Recipe:
     chosen = {
         "model": Mlp(widths=()),
-        "criterion": Supervised(Gaussian(), penalties=()),
+        "criterion": Supervised(GaussianLoss(), penalties=()),
         "batches": Fixed(T),
         **parts,
     }
@@ -96,7 +96,7 @@ def test_logistic_regression_has_scikit_learns_support_and_weights() -> None:
     theirs = LogisticRegression(l1_ratio=1.0, solver="saga", C=1 / coefficient, tol=1e-7, max_iter=50_000)
     theirs = theirs.fit(X, LABELS).coef_[0]
     assert 0 < np.sum(theirs == 0) < D
-    criterion = Supervised(Sigmoid(), penalties=())
+    criterion = Supervised(SigmoidLoss(), penalties=())
     ours = train(Proximal(HeavyBall(0.05, momentum=0.9), coefficient), 6000, LABELS, criterion=criterion)
     weights = np.asarray(ours.output.weight)[0]
     np.testing.assert_array_equal(weights == 0, theirs == 0)
@@ -104,7 +104,7 @@ def test_logistic_regression_has_scikit_learns_support_and_weights() -> None:
 
 
 def test_the_subgradient_in_the_criterion_only_hovers() -> None:
-    hovering = train(Sgd(0.05), 2000, criterion=Supervised(Gaussian(), penalties=(L1(18.0),)), batches=Fixed(20))
+    hovering = train(Sgd(0.05), 2000, criterion=Supervised(GaussianLoss(), penalties=(L1(18.0),)), batches=Fixed(20))
     assert np.all(np.asarray(hovering.output.weight) != 0)
     zeros = train(Proximal(Sgd(0.05), 18.0), 2000, batches=Fixed(20))
     assert np.sum(np.asarray(zeros.output.weight) == 0) >= D / 2

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from gradwise import defaults
-from gradwise.criteria.losses import Gaussian
+from gradwise.criteria.losses import GaussianLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples, Objective, gather
 from gradwise.data.batches import Fixed, Reshuffled
@@ -39,7 +39,7 @@ def test_a_move_is_the_inner_rules_then_a_centring_every_so_many_updates() -> No
     train = Examples(jnp.asarray(random.normal(size=(20, 3)), jnp.float32), jnp.asarray(random.normal(size=(20, 2))))
     parameters, rest = trainable(CentredMlp(widths=(5, 4)).build((3,), 2, key=jr.key(0)))
     batch = gather(train, jnp.arange(20), jnp.ones(20))
-    objective = Objective(Supervised(Gaussian()), Fixed(20), rest, train, jr.key(0), jnp.asarray(0), batch)
+    objective = Objective(Supervised(GaussianLoss()), Fixed(20), rest, train, jr.key(0), jnp.asarray(0), batch)
     rule, plain = Recentred(HeavyBall(0.05), every_updates=3.0).build(), HeavyBall(0.05).build()
     state, inner = rule.init(parameters), plain.init(parameters)
     centrings = 0

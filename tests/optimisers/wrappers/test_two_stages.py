@@ -10,7 +10,7 @@ import pytest
 
 import gradwise
 import gradwise.defaults
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
@@ -43,7 +43,7 @@ def test_the_contracts() -> None:
 def problem(optimiser, batches, dropout: float = 0.0):
     recipe = gradwise.defaults.classification(
         model=Mlp(widths=(6,), activation=Tanh(), dropout=dropout),
-        criterion=Supervised(Softmax(), penalties=(L2(0.5),)),
+        criterion=Supervised(SoftmaxLoss(), penalties=(L2(0.5),)),
         batches=batches,
         optimiser=optimiser,
     )

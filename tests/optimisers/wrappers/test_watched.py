@@ -17,7 +17,7 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import PolyakAverage
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.optimisers.wrappers.watched import Watched, flow_of
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractOptimiser
@@ -102,7 +102,7 @@ def test_it_is_found_within_others_and_lets_an_average_be_judged() -> None:
 
 def test_within_a_group_it_is_refused() -> None:
     with pytest.raises(RequestError, match="Watched\\(Grouped"):
-        begin(Grouped(Sgd(0.1), groups=(Group("*.bias", Watched(Sgd(0.1))),)))
+        begin(Grouped(Sgd(0.1), groups=(ParameterGroup("*.bias", Watched(Sgd(0.1))),)))
 
 
 def test_in_a_population_each_member_keeps_its_own() -> None:

@@ -6,12 +6,12 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.models.initial_weights import Zeros
+from gradwise.models.initial_weights import ZeroWeights
 from gradwise.models.mlp import LayerNorm, Mlp
 from gradwise.optimisers.adaptive.adam import Adagrad, Adam, AdamW
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
-from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.optimisers.wrappers.width_transfer import WidthTransfer
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractOptimiser
@@ -50,7 +50,7 @@ ADAM = {name: 8 / 16 if name == "layers.1.weight" else 8 / 32 if name == "output
     [
         (Sgd(), SGD),
         (HeavyBall(), SGD),
-        (Grouped(Sgd(), groups=(Group("*.bias", HeavyBall()),)), SGD),
+        (Grouped(Sgd(), groups=(ParameterGroup("*.bias", HeavyBall()),)), SGD),
         (Adam(), ADAM),
         (AdamW(), ADAM),
     ],
@@ -71,7 +71,7 @@ def test_without_hidden_layers_there_is_no_width() -> None:
 
 def test_a_padded_network_has_the_factors_of_its_own_width() -> None:
     """Units that are not there have weights of exactly 0, also where the output weights start at 0."""
-    for mlp in (Mlp(widths=(16, 32)), Mlp(widths=(16, 32), output_initial=Zeros())):
+    for mlp in (Mlp(widths=(16, 32)), Mlp(widths=(16, 32), output_initial=ZeroWeights())):
         padded = mlp.padded((INPUTS,), lambda width: 64)
         for rule in (Sgd(), Adam()):
             assert factors(rule, parameters(padded)) == factors(rule, parameters(mlp))
@@ -107,12 +107,12 @@ def test_it_is_a_whole_optimiser() -> None:
     [
         (lambda: WidthTransfer(MovingAverage(Adam())), r"Write MovingAverage\(WidthTransfer\(\.\.\.\)\)"),
         (lambda: WidthTransfer(Grouped(PolyakAverage(Sgd()))), "PolyakAverage"),
-        (lambda: WidthTransfer(Grouped(Sgd(), groups=(Group("*.bias", Adam()),))), "groups of one kind"),
+        (lambda: WidthTransfer(Grouped(Sgd(), groups=(ParameterGroup("*.bias", Adam()),))), "groups of one kind"),
         (lambda: WidthTransfer(Sgd(), base_width=0), "base_width"),
         (lambda: WidthTransfer(Adagrad()), "steps of `Adagrad` grow with the width"),
         (
             lambda: (
-                Grouped(WidthTransfer(Adam()), groups=(Group("*.bias", Adam()),))
+                Grouped(WidthTransfer(Adam()), groups=(ParameterGroup("*.bias", Adam()),))
                 .build()
                 .init(parameters(Mlp(widths=(4,))))
             ),

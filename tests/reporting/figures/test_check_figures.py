@@ -59,7 +59,7 @@ def test_growth_without_a_law_promises_nothing():
 
 
 def test_the_ladder_leaves_out_factors_that_fail_or_end_far_above_the_start():
-    blocks = tuple(check_figures.rate_figures(rates()))
+    blocks = tuple(check_figures.learning_rate_figures(rates()))
     ladder = only(blocks, "ladder")
     assert "lowest at 10 times your learning rate" in ladder.description
     assert "beyond 10 times training fails" in ladder.description
@@ -67,12 +67,12 @@ def test_the_ladder_leaves_out_factors_that_fail_or_end_far_above_the_start():
 
 
 def test_ratios_far_from_the_rule_come_first_and_unjudged_ones_not_at_all():
-    ratios = only(check_figures.rate_figures(rates()), "ratios")
+    ratios = only(check_figures.learning_rate_figures(rates()), "ratios")
     assert [row[0] for row in ratios.table.rows] == ["layers.1.weight", "layers.0.weight"]
 
 
 def test_noise_and_curvature_are_told_in_numbers():
-    (table,) = (block for block in check_figures.rate_figures(rates()) if isinstance(block, Table))
+    (table,) = (block for block in check_figures.learning_rate_figures(rates()) if isinstance(block, Table))
     facts = dict(table.rows)
     assert facts["gradient noise scale, in examples"] == "52.5 (38.9 to 74.4)"
     assert facts["your mini-batch size"] == "32"
@@ -107,7 +107,7 @@ def test_choices_are_a_sentence():
 AREAS = {
     "gradient": (check_figures.gradient_figures, gradient),
     "growth": (check_figures.growth_figures, growth),
-    "rates": (check_figures.rate_figures, rates),
+    "rates": (check_figures.learning_rate_figures, rates),
     "data": (check_figures.data_figures, data),
     "overfit": (check_figures.overfit_figures, lambda: {"curves": [[1.0, 0.1]], "starts": [1.0], "ends": [0.1]}),
     "start": (check_figures.start_figures, lambda: {"losses": [3.0, 2.0, None, 1.0]}),

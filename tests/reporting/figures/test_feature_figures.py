@@ -131,7 +131,7 @@ def with_layers(record):
 
 def test_layers_have_curves_and_a_line_each(classes_record):
     record = with_layers(classes_record)
-    figures = list(feature_figures.layer_figures(record))
+    figures = list(feature_figures.pretrained_layer_figures(record))
     assert names(figures) == ["filters", "reconstructions", "layer-1", "layer-2"]
     assert figures[2].description.startswith("Validation denoising error went from 3 to 2. Of 24 units 3 never answer")
     table = feature_figures.layer_table(record)

@@ -30,7 +30,7 @@ def of_size(record, size):
 
 
 def test_curves_come_with_the_numbers_behind_them(classes_record):
-    score, loss = run_figures.curve_figures(classes_record)
+    score, loss = run_figures.run_curve_figures(classes_record)
     assert (score.name, loss.name) == ("score", "loss")
     assert len(score.table.rows) == 30
     assert [row[4] for row in score.table.rows].count("best") == 1
@@ -41,7 +41,7 @@ def test_curves_come_with_the_numbers_behind_them(classes_record):
 
 def test_a_first_score_that_stays_the_best_is_told_once(classes_record):
     history = {**classes_record.history, "best": [True] + [False] * 29}
-    score, _ = run_figures.curve_figures(dataclasses.replace(classes_record, history=history))
+    score, _ = run_figures.run_curve_figures(dataclasses.replace(classes_record, history=history))
     assert score.description.startswith("Validation error was best, ")
 
 
@@ -49,7 +49,7 @@ def test_a_long_history_is_thinned_but_keeps_first_best_and_last(classes_record)
     history = {name: [values[i % 30] for i in range(1000)] for name, values in classes_record.history.items()}
     history["age_examples"] = [10 * (i + 1) for i in range(1000)]
     history["best"] = [i in (0, 777) for i in range(1000)]
-    score, _ = run_figures.curve_figures(dataclasses.replace(classes_record, history=history))
+    score, _ = run_figures.run_curve_figures(dataclasses.replace(classes_record, history=history))
     ages = [row[0] for row in score.table.rows]
     assert len(ages) <= 61
     assert {"10", "7,780", "10,000"} <= set(ages)
@@ -57,7 +57,7 @@ def test_a_long_history_is_thinned_but_keeps_first_best_and_last(classes_record)
 
 
 def test_numbers_are_told_in_standard_deviations(numbers_record):
-    score, _ = run_figures.curve_figures(numbers_record)
+    score, _ = run_figures.run_curve_figures(numbers_record)
     lowest = min(numbers_record.history["valid_score"]) ** 0.5
     assert f"{lowest:.3g}" in score.description
     assert "standard deviation" in score.description
@@ -84,13 +84,13 @@ def test_the_confusion_is_told_in_words(classes_record):
 
 
 def test_many_classes_show_the_worst(classes_record):
-    figure = next(run_figures.rate_figures(of_size(classes_record, 1000)))
+    figure = next(run_figures.error_rate_figures(of_size(classes_record, 1000)))
     assert "The 20 worst of 1,000" in figure.description
     assert len(figure.table.rows) == 300
 
 
 def test_one_class_needs_no_picture_of_each(classes_record):
-    assert names(run_figures.rate_figures(of_size(classes_record, 1))) == []
+    assert names(run_figures.error_rate_figures(of_size(classes_record, 1))) == []
 
 
 def test_labels_are_drawn_as_labels(classes_record):
@@ -101,7 +101,7 @@ def test_labels_are_drawn_as_labels(classes_record):
         evidence={"labels": ["red", "blue"], "per_label": rates},
         data={"rows": {"test": 20}},
     )
-    (figure,) = run_figures.rate_figures(labels)
+    (figure,) = run_figures.error_rate_figures(labels)
     assert figure.title == "Error of each label"
     assert "95 % interval" in figure.table.header
 
@@ -165,10 +165,10 @@ def test_folds_are_drawn_where_there_are_some(numbers_record, classes_record):
 def test_nothing_to_show_gives_no_figures(classes_record):
     empty = dataclasses.replace(classes_record, evidence={}, history={}, metrics={})
     for make in (
-        run_figures.curve_figures,
+        run_figures.run_curve_figures,
         run_figures.optimiser_figures,
         run_figures.confusion_figures,
-        run_figures.rate_figures,
+        run_figures.error_rate_figures,
         run_figures.reliability_figures,
         run_figures.residual_figures,
         run_figures.fold_figures,

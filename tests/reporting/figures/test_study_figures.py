@@ -33,8 +33,8 @@ def only(figures):
 
 
 def test_scores_are_read_in_the_unit_of_the_task(study, numbers):
-    assert gallery.scale_of(study).say(0.05) == "5.0\u202f%"
-    scale = gallery.scale_of(numbers)
+    assert gallery.score_scale(study).say(0.05) == "5.0\u202f%"
+    scale = gallery.score_scale(numbers)
     assert scale.name == "validation RMSE"
     assert scale.say(0.25) == f"{53.0 * 0.5:.3g}"
 
@@ -49,7 +49,7 @@ def test_validation_and_test_share_an_axis_only_where_they_are_the_same_quantity
 
 
 def test_every_trial_with_a_curve_is_drawn_and_the_best_named(study):
-    figure = only(gallery.curve_figures(study))
+    figure = only(gallery.trial_curve_figures(study))
     best = best_of(study.searched)
     assert f"each of {sum(t.ok for t in study.trials)} trials" in figure.description
     assert f"trial {best.number} was best, {100 * best.score:.1f}" in figure.description
@@ -57,7 +57,7 @@ def test_every_trial_with_a_curve_is_drawn_and_the_best_named(study):
 
 def test_of_very_many_curves_some_are_drawn_the_best_among_them():
     study = make_study(700)
-    figure = only(gallery.curve_figures(study))
+    figure = only(gallery.trial_curve_figures(study))
     assert "of them drawn" in figure.description
     curves = figure.draw.args[0]
     best = best_of(study.searched)
@@ -157,5 +157,9 @@ def test_values_that_were_lost_on_disk_are_dashes(study):
 
 
 def test_numbers_are_drawn_without_a_warning(numbers):
-    figures = [*gallery.estimate_figures(numbers), *gallery.curve_figures(numbers), *gallery.seed_figures(numbers)]
+    figures = [
+        *gallery.estimate_figures(numbers),
+        *gallery.trial_curve_figures(numbers),
+        *gallery.seed_figures(numbers),
+    ]
     assert all(picture(figure).startswith("<svg") for figure in figures)

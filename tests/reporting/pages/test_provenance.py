@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import gradwise.training.fit
-from gradwise.reporting.blocks import Cell, Group, Prose, Table
+from gradwise.reporting.blocks import Cell, HeadingRow, Prose, Table
 from gradwise.reporting.pages.provenance import chapter_row, data_blocks, python_lines, recipe_blocks
 from gradwise.specs import knobs
 from gradwise.specs.recipe import to_json
@@ -28,7 +28,7 @@ def test_a_row_of_the_chapter_has_its_words_where_they_are_known():
 def test_every_knob_of_the_recipe_is_listed_once(classes_record):
     listed, owner = [], ""
     for row in rows_of(recipe_blocks(classes_record)):
-        if isinstance(row, Group):
+        if isinstance(row, HeadingRow):
             owner = row.text
         else:
             listed.append(f"{owner}.{row[0].text}")
@@ -37,7 +37,7 @@ def test_every_knob_of_the_recipe_is_listed_once(classes_record):
 
 def test_changed_knobs_are_set_off_and_only_those(classes_record):
     rows = rows_of(recipe_blocks(classes_record))
-    strong = {row[0].text: (row[1].text, row[2]) for row in rows if not isinstance(row, Group) and row[1].strong}
+    strong = {row[0].text: (row[1].text, row[2]) for row in rows if not isinstance(row, HeadingRow) and row[1].strong}
     assert strong == {"widths": ("32", "256, 256"), "learning_rate": ("0.003", "0.0015")}
     assert prose_of(recipe_blocks(classes_record)).startswith("2 of ")
 
@@ -58,7 +58,7 @@ def test_a_model_of_the_users_own_is_named(classes_record):
     own = eqx.nn.Linear(2, 2, key=jax.random.key(0))
     recipe = dataclasses.replace(classes_record.recipe, model=own)
     rows = rows_of(recipe_blocks(dataclasses.replace(classes_record, recipe=recipe)))
-    assert Group("model", "Linear") in rows
+    assert HeadingRow("model", "Linear") in rows
 
 
 def test_the_data_as_understood(numbers_record):

@@ -3,7 +3,7 @@
 import itertools
 
 from gradwise.reporting.plots import graph_plots
-from gradwise.reporting.plots.graph_plots import COLUMNS, flow_graph, layout
+from gradwise.reporting.plots.graph_plots import COLUMNS, draw_flow_graph, layout
 
 
 def graph_of(layers, penalty=False):
@@ -97,7 +97,7 @@ def test_boxes_say_what_they_cost():
     assert {node.detail for node in products} == {"8 × 4 · 90 ops"}
     assert {node.share for node in products} == {90.0 / 600.0}
     assert next(n for n in plan.nodes if n.kind == "parameter").detail == "42 numbers"
-    ax = flow_graph(plan)
+    ax = draw_flow_graph(plan)
     said = [text.get_text() for text in ax.texts]
     assert said.count("gradient") == 3
     assert "sub, exp, log, …" in said
@@ -108,4 +108,4 @@ def test_boxes_say_what_they_cost():
 def test_a_graph_without_boxes_is_drawn_empty():
     plan = layout({})
     assert plan.nodes == ()
-    flow_graph(plan)
+    draw_flow_graph(plan)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from gradwise.evaluation.trials.knob_marginals import marginal, pair, parallel
+from gradwise.evaluation.trials.knob_marginals import marginal, pair, parallel_coordinates
 from gradwise.evaluation.trials.knob_relevance import Relevance
 from gradwise.reporting.plots import knob_plots
 from gradwise.reporting.plots.run_plots import COLOURS
@@ -43,7 +43,7 @@ def test_paths_are_cut_to_what_tells_them_apart(paths, short):
 
 def test_one_knob_shows_trials_mean_minimum_and_failures(study):
     data = of(study, RATE)
-    ax = knob_plots.one_knob(data)
+    ax = knob_plots.draw_one_knob(data)
     dots = ax.get_lines()[2]  # after the two ends of the interval
     np.testing.assert_allclose(dots.get_xdata(), data.places)
     there = np.isfinite(data.mean)
@@ -56,7 +56,7 @@ def test_one_knob_shows_trials_mean_minimum_and_failures(study):
 
 def test_what_was_added_to_the_interval_is_shaded_and_the_old_border_marked(study):
     data = of(study, RATE)
-    plain, extended = knob_plots.one_knob(data), knob_plots.one_knob(data, asked=(0.0, 0.6))
+    plain, extended = knob_plots.draw_one_knob(data), knob_plots.draw_one_knob(data, asked=(0.0, 0.6))
     assert len(plain.patches) == 0
     (shade,) = extended.patches
     assert (shade.get_x(), shade.get_x() + shade.get_width()) == pytest.approx((0.6, 1.0))
@@ -67,16 +67,16 @@ def test_what_was_added_to_the_interval_is_shaded_and_the_old_border_marked(stud
 def test_the_best_trial_has_a_ring(study):
     data = of(study, RATE)
     best = int(data.numbers[np.nanargmin(data.scores)])
-    ring = knob_plots.one_knob(data, best=best).get_lines()[-1]
+    ring = knob_plots.draw_one_knob(data, best=best).get_lines()[-1]
     assert ring.get_xydata()[0] == pytest.approx((data.places[data.numbers == best][0], np.nanmin(data.scores)))
 
 
 def test_categories_and_an_exact_zero_are_not_joined(study):
-    words = knob_plots.one_knob(of(study, "model.activation"))
+    words = knob_plots.draw_one_knob(of(study, "model.activation"))
     assert [text.get_text() for text in words.get_xticklabels()] == ["Tanh", "Rectifier"]
     assert all(len(lines.get_segments()) == 2 for lines in words.collections)  # mean and minimum of two categories
     data = of(study, "model.dropout")
-    numbers = knob_plots.one_knob(data)
+    numbers = knob_plots.draw_one_knob(data)
     assert data.axis.zero
     assert len(line(numbers, "minimum").get_xdata()) == np.isfinite(data.mean[1:]).sum()
     assert [len(lines.get_segments()) for lines in numbers.collections] == [1, 1]
@@ -85,7 +85,7 @@ def test_categories_and_an_exact_zero_are_not_joined(study):
 @pytest.mark.parametrize("of_what", ["minimum", "mean"])
 def test_the_best_cell_of_two_knobs_is_the_strongest(study, of_what):
     data = pair(study.space, study.searched, RATE, "model.widths.each")
-    ax = knob_plots.two_knobs(data, of=of_what)
+    ax = knob_plots.draw_two_knobs(data, of=of_what)
     values = getattr(data, of_what)
     assert len(ax.patches) == np.isfinite(values).sum()
     strongest = max(ax.patches, key=lambda patch: patch.get_alpha())
@@ -97,7 +97,7 @@ def test_relevance_puts_the_largest_share_on_top_in_both_pictures():
     data = Relevance(
         ("a.x", "a.y", "a.z"), np.array([0.5, 2.0, math.nan]), np.full(3, 0.1), np.array([0.1, 0.7, math.nan]), 50
     )
-    share, length = knob_plots.relevance(data).child_axes
+    share, length = knob_plots.draw_relevance(data).child_axes
     assert [text.get_text() for text in share.get_yticklabels()] == ["y", "x", "z"]
     assert [bar.get_width() for bar in share.patches] == [0.7, 0.1, 0.0]
     assert [bar.get_width() for bar in length.patches] == [2.0, 0.5, 0.0]
@@ -105,8 +105,8 @@ def test_relevance_puts_the_largest_share_on_top_in_both_pictures():
 
 
 def test_parallel_coordinates_draw_each_trial_across_all_axes_and_its_rank(study):
-    data = parallel(study.space, study.searched)
-    ax = knob_plots.parallel(data)
+    data = parallel_coordinates(study.space, study.searched)
+    ax = knob_plots.draw_parallel(data)
     assert len(ax.patches) == len(study.searched)
     best = ax.patches[-1]  # drawn last, so that it lies on top
     row = int(np.nanargmin(data.ranks))
@@ -120,8 +120,8 @@ def test_parallel_coordinates_draw_each_trial_across_all_axes_and_its_rank(study
 
 
 def test_the_best_tenth_has_a_colour_of_its_own_and_failures_are_dotted(study):
-    data = parallel(study.space, study.searched)
-    patches = knob_plots.parallel(data).patches
+    data = parallel_coordinates(study.space, study.searched)
+    patches = knob_plots.draw_parallel(data).patches
     colours = [matplotlib_hex(patch) for patch in patches]
     assert colours.count(COLOURS["second"]) == np.sum(data.ranks <= 0.1)
     assert sum(patch.get_linestyle() != "solid" for patch in patches) == np.isnan(data.ranks).sum()
@@ -134,7 +134,7 @@ def matplotlib_hex(patch):
 
 
 def test_of_many_lines_the_best_and_an_even_choice_are_drawn(study):
-    data = parallel(study.space, study.searched)
+    data = parallel_coordinates(study.space, study.searched)
     many = dataclasses.replace(data, ranks=np.linspace(0, 1, 2000), places=np.zeros((2000, 6)))
     shown = knob_plots.shown_lines(many)
     assert len(set(shown)) == knob_plots.SHOWN_LINES
@@ -145,7 +145,7 @@ def test_of_many_lines_the_best_and_an_even_choice_are_drawn(study):
 
 def test_failures_are_counted_in_each_cell(study):
     data = [of(study, path) for path in (RATE, "model.activation")]
-    ax = knob_plots.failures(data)
+    ax = knob_plots.draw_failures(data)
     said = [text.get_text() for text in ax.texts]
     cells = [f"{bad}/{n + bad}" for one in data for n, bad in zip(one.count, one.failed, strict=True) if n + bad]
     assert [text for text in said if "/" in text] == cells
@@ -156,9 +156,9 @@ def test_failures_are_counted_in_each_cell(study):
 def test_names_with_dollars_are_not_mathematics(study):
     data = of(study, "model.activation")
     odd = dataclasses.replace(data.axis, tick_labels=(r"$\frac{", "$$"), labels=(r"$\frac{", "$$"))
-    for draw in (knob_plots.one_knob, lambda one: knob_plots.failures([one])):
+    for draw in (knob_plots.draw_one_knob, lambda one: knob_plots.draw_failures([one])):
         ax = draw(dataclasses.replace(data, axis=odd))
         ax.figure.draw_without_rendering()  # matplotlib parses here, and would raise
-    everything = parallel(study.space, study.searched)
-    ax = knob_plots.parallel(dataclasses.replace(everything, axes=(odd,) * 6), ax=Canvas().add_subplot())
+    everything = parallel_coordinates(study.space, study.searched)
+    ax = knob_plots.draw_parallel(dataclasses.replace(everything, axes=(odd,) * 6), ax=Canvas().add_subplot())
     ax.figure.draw_without_rendering()

@@ -33,7 +33,7 @@ def line(ax, label):
 def test_learning_curves_draw_both_parts_and_mark_the_best_point(classes_record):
     curves = learning_curves(classes_record)
     ax = axes()
-    assert run_plots.learning_curves(curves, ax=ax) is ax
+    assert run_plots.draw_learning_curves(curves, ax=ax) is ax
     np.testing.assert_equal(line(ax, "validation").get_xydata()[:, 1], classes_record.history["valid_score"])
     np.testing.assert_equal(line(ax, "training").get_xydata()[:, 0], classes_record.history["age_examples"])
     assert any(tuple(each.get_xydata()[0]) == curves.best for each in ax.get_lines() if len(each.get_xydata()) == 1)
@@ -41,18 +41,18 @@ def test_learning_curves_draw_both_parts_and_mark_the_best_point(classes_record)
 
 
 def test_without_axes_a_drawing_makes_its_own(classes_record):
-    assert run_plots.confusion(confusion(classes_record)).figure is not None
+    assert run_plots.draw_confusion(confusion(classes_record)).figure is not None
 
 
 def test_a_diverged_run_says_so_on_the_picture(classes_record):
     curves = dataclasses.replace(learning_curves(classes_record), diverged=True)
-    assert "diverged" in [text.get_text() for text in run_plots.learning_curves(curves).texts]
+    assert "diverged" in [text.get_text() for text in run_plots.draw_learning_curves(curves).texts]
 
 
 def test_one_point_is_a_dot(classes_record):
     point = Curve(np.array([10.0]), np.array([0.5]))
     curves = dataclasses.replace(learning_curves(classes_record), train=point, valid=point, best=None)
-    assert line(run_plots.learning_curves(curves), "training").get_marker() == "o"
+    assert line(run_plots.draw_learning_curves(curves), "training").get_marker() == "o"
 
 
 def test_words_beside_a_point_keep_clear_of_the_curves():
@@ -75,14 +75,14 @@ def test_confusion_colours_grow_with_the_share_and_empty_cells_have_none():
 @pytest.mark.parametrize(("size", "numbers"), [(2, True), (30, True), (31, False), (60, False)])
 def test_cells_are_numbered_while_numbers_can_be_read(size, numbers):
     data = Confusion(tuple(f"class {k}" for k in range(size)), np.eye(size) * 7)
-    shown = [text for text in run_plots.confusion(data).texts if text.get_text() == "7"]
+    shown = [text for text in run_plots.draw_confusion(data).texts if text.get_text() == "7"]
     assert len(shown) == (size if numbers else 0)
 
 
 def test_names_with_dollars_are_not_mathematics():
     names = (r"$\frac{", "$$", "a_b^c$")
     data = Confusion(names, np.ones((3, 3)))
-    ax = run_plots.confusion(data)
+    ax = run_plots.draw_confusion(data)
     ax.figure.draw_without_rendering()  # matplotlib parses here, and would raise
     assert [label.get_text() for label in ax.get_yticklabels()] == list(names)
 
@@ -92,7 +92,7 @@ def test_rates_stand_worst_on_top_with_their_intervals():
         Rate("bad", 10, 5, 0.5, 0.2, 0.8),
         Rate("good", 10, 1, 0.1, math.nan, math.nan),
     ]
-    ax = run_plots.rates(rates, overall=0.3)
+    ax = run_plots.draw_rates(rates, overall=0.3)
     assert ax.get_yticklabels()[0].get_text() == "bad"
     assert ax.get_yticks()[0] > ax.get_yticks()[1]
     (interval,) = ax.collections[0].get_segments()
@@ -101,7 +101,7 @@ def test_rates_stand_worst_on_top_with_their_intervals():
 
 def test_predictions_share_one_scale_on_both_axes(numbers_record):
     (data,) = residuals(numbers_record)
-    ax = run_plots.predicted(data)
+    ax = run_plots.draw_predicted(data)
     assert ax.get_xlim() == ax.get_ylim()
     dots = ax.get_lines()[-1].get_xydata()
     np.testing.assert_allclose(dots[:, 0], data.target)
@@ -109,38 +109,38 @@ def test_predictions_share_one_scale_on_both_axes(numbers_record):
 
 def test_errors_are_drawn_around_zero(numbers_record):
     (data,) = residuals(numbers_record)
-    low, high = run_plots.errors(data).get_ylim()
+    low, high = run_plots.draw_errors(data).get_ylim()
     assert low < 0 < high
 
 
 def test_a_quantity_over_many_orders_gets_a_logarithmic_axis():
     age = np.arange(1.0, 6.0)
-    assert run_plots.one_curve(Curve(age, 10.0**-age), name="rate").get_yscale() == "log"
-    assert run_plots.one_curve(Curve(age, age), name="rate").get_yscale() == "linear"
-    assert run_plots.one_curve(Curve(age, -age), name="rate").get_yscale() == "linear"
+    assert run_plots.draw_one_curve(Curve(age, 10.0**-age), name="rate").get_yscale() == "log"
+    assert run_plots.draw_one_curve(Curve(age, age), name="rate").get_yscale() == "linear"
+    assert run_plots.draw_one_curve(Curve(age, -age), name="rate").get_yscale() == "linear"
 
 
 def test_folds_show_every_value():
     data = Folds((0.1, 0.2, math.nan), 0.15, 0.12, 0.18)
-    dots = run_plots.folds(data, metric="error_rate").get_lines()[-1].get_xydata()
+    dots = run_plots.draw_folds(data, metric="error_rate").get_lines()[-1].get_xydata()
     np.testing.assert_allclose(dots[:, 0], [0.1, 0.2])
 
 
 def test_pairs_are_named_true_to_predicted():
-    ax = run_plots.pairs([Pair("cat", "dog", 5, 20), Pair("dog", "cat", 2, 20)])
+    ax = run_plots.draw_pairs([Pair("cat", "dog", 5, 20), Pair("dog", "cat", 2, 20)])
     assert ax.get_yticklabels()[0].get_text() == "cat → dog"
     assert [bar.get_width() for bar in ax.patches] == [5, 2]
 
 
 def test_reliability_draws_before_and_after(classes_record):
     data = reliability(classes_record)
-    ax = run_plots.reliability(data)
+    ax = run_plots.draw_reliability(data)
     np.testing.assert_equal(line(ax, "calibrated").get_xydata()[:, 0], data.after.confidence)
     np.testing.assert_equal(line(ax, "as trained").get_xydata()[:, 1], data.before.accuracy)
 
 
 def test_every_class_has_a_curve_and_the_worst_a_name(classes_record):
     data = class_curves(classes_record)
-    ax = run_plots.class_curves(data)
+    ax = run_plots.draw_class_curves(data)
     assert len(ax.get_lines()) == 10
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [data.classes[k] for k in data.worst]

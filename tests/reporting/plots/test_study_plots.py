@@ -7,10 +7,10 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from gradwise.evaluation.curves import Curve
-from gradwise.evaluation.trials.cost import Pareto
+from gradwise.evaluation.trials.cost import ParetoFront
 from gradwise.evaluation.trials.expected_best import best_so_far, expected_best
 from gradwise.reporting.plots import study_plots
-from gradwise.reporting.plots.study_plots import Estimate, Scale
+from gradwise.reporting.plots.study_plots import EstimateLine, Scale
 
 ERRORS = np.array([0.3, 0.05, 0.9, 0.12, 0.06])
 
@@ -38,7 +38,7 @@ def test_a_scale_says_shares_in_percent_and_numbers_as_numbers():
 def test_expected_best_draws_mean_band_and_best_so_far():
     data, so_far = expected_best(ERRORS, 0.9), best_so_far(ERRORS)
     ax = axes()
-    assert study_plots.expected_best(data, ax=ax, best_so_far=so_far) is ax
+    assert study_plots.draw_expected_best(data, ax=ax, best_so_far=so_far) is ax
     np.testing.assert_allclose(line(ax, "expected best").get_ydata(), data.mean)
     np.testing.assert_allclose(line(ax, "best so far").get_ydata(), so_far)
     band = ax.collections[0].get_paths()[0].vertices
@@ -49,7 +49,7 @@ def test_expected_best_draws_mean_band_and_best_so_far():
 
 
 def test_trials_that_look_back_have_no_expected_best():
-    ax = study_plots.expected_best(None, best_so_far=best_so_far(ERRORS))
+    ax = study_plots.draw_expected_best(None, best_so_far=best_so_far(ERRORS))
     assert [each.get_label() for each in ax.get_lines()] == ["best so far"]
     assert not ax.collections
 
@@ -77,17 +77,17 @@ def test_a_score_axis_is_made_of_anything(values):
 
 def test_every_curve_is_drawn_and_the_best_by_name():
     curves = [Curve(np.array([1.0, 2.0]), np.array([0.5, level])) for level in (0.4, 0.1, 0.3)]
-    ax = study_plots.trial_curves(curves, best=1)
+    ax = study_plots.draw_trial_curves(curves, best=1)
     assert len(ax.get_lines()) == 3
     np.testing.assert_allclose(line(ax, "best trial").get_ydata(), [0.5, 0.1])
-    assert study_plots.trial_curves([], best=None).get_legend() is None
+    assert study_plots.draw_trial_curves([], best=None).get_legend() is None
 
 
 def test_the_front_is_joined_cheapest_first():
-    data = Pareto(
+    data = ParetoFront(
         "seconds", np.arange(4), np.array([1.0, 20.0, 5.0, 6.0]), np.array([0.5, 0.1, 0.2, 0.3]), np.array([0, 2, 1])
     )
-    ax = study_plots.pareto(data)
+    ax = study_plots.draw_pareto(data)
     np.testing.assert_allclose(line(ax, "best for its cost").get_xydata(), [[1.0, 0.5], [5.0, 0.2], [20.0, 0.1]])
     np.testing.assert_allclose(ax.get_lines()[0].get_xydata(), [[6.0, 0.3]])
     assert ax.get_xscale() == "log"
@@ -103,21 +103,21 @@ def test_a_thousand_dots_are_thinned_evenly():
 
 def test_the_histogram_of_seeds_counts_all_and_marks_the_mean():
     scores = np.random.default_rng(0).normal(0.05, 0.01, 300)
-    ax = study_plots.seeds(scores)
+    ax = study_plots.draw_seeds(scores)
     assert sum(bar.get_height() for bar in ax.patches) == 300
     assert ax.get_lines()[0].get_xdata()[0] == pytest.approx(scores.mean())
 
 
 def test_a_committee_stands_below_its_members():
-    ax = study_plots.committee([0.03, 0.04, 0.05], together=0.025, mean=0.04, metric="error_rate")
+    ax = study_plots.draw_committee([0.03, 0.04, 0.05], together=0.025, mean=0.04, metric="error_rate")
     np.testing.assert_allclose(ax.get_lines()[0].get_xydata(), [[0.03, 1], [0.04, 1], [0.05, 1]])
     assert tuple(ax.get_lines()[2].get_xydata()[0]) == (0.025, 0)
     assert labels(ax.yaxis) == ["members", "committee"]
 
 
 def test_estimates_have_intervals_and_the_one_to_quote_is_filled():
-    lines = [Estimate("validation", 0.02), Estimate("test", 0.03, 0.01, 0.05, part="test", final=True)]
-    ax = study_plots.estimates(lines, metric="error_rate")
+    lines = [EstimateLine("validation", 0.02), EstimateLine("test", 0.03, 0.01, 0.05, part="test", final=True)]
+    ax = study_plots.draw_estimates(lines, metric="error_rate")
     (segment,) = ax.collections[0].get_segments()
     np.testing.assert_allclose(segment[:, 0], [0.01, 0.05])
     hollow, filled = ax.get_lines()
@@ -131,7 +131,7 @@ def test_finalists_show_each_seed_and_the_mean():
         {"number": 8, "scores": [0.02, 0.03, None], "mean": 0.025},
         {"number": 4, "scores": [0.04], "mean": None},
     ]
-    ax = study_plots.finalists(settings)
+    ax = study_plots.draw_finalists(settings)
     np.testing.assert_allclose(ax.get_lines()[0].get_xdata(), [0.02, 0.03])
     assert ax.get_lines()[1].get_xdata()[0] == 0.025
     assert labels(ax.yaxis) == ["trial 8", "trial 4"]
@@ -143,7 +143,7 @@ def test_batch_sizes_that_did_not_reach_the_score_are_hollow():
         {"size": 64, "seconds": 2.0, "examples": 1500, "reached": True},
         {"size": 256, "seconds": 5.0, "examples": None, "reached": False},
     ]
-    ax = study_plots.batch_sizes(table, recommended=64)
+    ax = study_plots.draw_batch_sizes(table, recommended=64)
     seconds, examples = ax.child_axes
     np.testing.assert_allclose(seconds.get_lines()[0].get_xydata(), [[16, 4], [64, 2], [256, 5]])
     reached, not_reached = seconds.get_lines()[1:3]
@@ -154,6 +154,6 @@ def test_batch_sizes_that_did_not_reach_the_score_are_hollow():
 
 
 def test_short_runs_draw_the_correlation_and_the_line_at_one():
-    ax = study_plots.short_runs(((100, 200), (-0.2, 0.9)))
+    ax = study_plots.draw_short_runs(((100, 200), (-0.2, 0.9)))
     np.testing.assert_allclose(ax.get_lines()[1].get_ydata(), [-0.2, 0.9])
     assert ax.get_ylim()[0] < -0.2

@@ -19,10 +19,10 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.optimisers.wrappers.parameter_groups import Group, Grouped
+from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.comparison.cheap_estimates import random_lower_layers, short
+from gradwise.searching.comparison.cheap_estimates import random_lower_layers, shorten
 from gradwise.specs.paths import named_leaves, replace
 from gradwise.specs.recipe import Recipe, from_json, to_json
 from gradwise.training.interval import advance, judge
@@ -81,8 +81,8 @@ def test_random_lower_layers_rank_recipes_as_full_runs_do() -> None:
     [
         Sgd(0.1),
         MovingAverage(Adam()),
-        Grouped(Sgd(0.1), groups=(Group("layers.0.*", Sgd(0.3)), Group("*.bias", Sgd(0.2)))),
-        MovingAverage(Grouped(Adam(), groups=(Group("*.bias", Sgd(0.2)),))),
+        Grouped(Sgd(0.1), groups=(ParameterGroup("layers.0.*", Sgd(0.3)), ParameterGroup("*.bias", Sgd(0.2)))),
+        MovingAverage(Grouped(Adam(), groups=(ParameterGroup("*.bias", Sgd(0.2)),))),
     ],
     ids=["sgd", "average", "grouped", "average-of-grouped"],
 )
@@ -121,21 +121,21 @@ def test_gradients_of_frozen_layers_are_not_computed() -> None:
 def test_short_multiplies_every_length_of_the_stopping_rule() -> None:
     one = recipe(NETS[0])
     patient = Patience(initial_examples=5000, initial_epochs=20, growth=Plus(1000), significance=0.05, epochs=400)
-    cut: Any = short(dataclasses.replace(one, stopping=patient), 0.1).stopping
+    cut: Any = shorten(dataclasses.replace(one, stopping=patient), 0.1).stopping
     assert (cut.initial_examples, cut.initial_epochs, cut.growth.examples, cut.epochs) == (500, 2, 100, 40)
     assert cut.significance == 0.05
     assert cut.limit_examples(100) == 4000
-    fixed = short(dataclasses.replace(one, stopping=Off(epochs=8)), 0.25)
+    fixed = shorten(dataclasses.replace(one, stopping=Off(epochs=8)), 0.25)
     assert fixed.stopping.limit_examples(100) == 200
     assert fixed.optimiser == one.optimiser
-    tiny: Any = short(dataclasses.replace(one, stopping=Patience(growth=Plus(2))), 0.01).stopping
+    tiny: Any = shorten(dataclasses.replace(one, stopping=Patience(growth=Plus(2))), 0.01).stopping
     assert tiny.growth.examples == 1  # an interval of less than one example would be refused
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
 def test_a_share_is_a_share(share: float) -> None:
     with pytest.raises(RequestError, match=r"must lie in \(0, 1\]"):
-        short(recipe(NETS[0]), share)
+        shorten(recipe(NETS[0]), share)
 
 
 def test_a_path_that_leads_nowhere_is_refused_with_the_paths() -> None:

@@ -18,9 +18,9 @@ from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.comparison.seeds import Reading, seed_distribution
 from gradwise.searching.running.cohort import Job
-from gradwise.searching.running.device_runner import alone
-from gradwise.searching.running.evaluation_data import Ground
-from gradwise.searching.running.executors import Here
+from gradwise.searching.running.device_runner import train_alone
+from gradwise.searching.running.evaluation_data import EvaluationData
+from gradwise.searching.running.executors import LocalExecutor
 from gradwise.searching.running.slots import Given
 from gradwise.specs.paths import replace
 from gradwise.specs.recipe import Recipe
@@ -28,8 +28,8 @@ from gradwise.training.stopping import Patience
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
-    return Ground.of(gradwise.read("iris"), HoldOut(), metric="error_rate", key=keys.from_seed(3))
+def ground() -> EvaluationData:
+    return EvaluationData.of(gradwise.read("iris"), HoldOut(), metric="error_rate", key=keys.from_seed(3))
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,13 @@ def recipe() -> Recipe:
     )
 
 
-def test_a_population_of_seeds_equals_the_seeds_alone(ground: Ground, recipe: Recipe) -> None:
-    with Here(ground, slots=Given(16)) as executor:
+def test_a_population_of_seeds_equals_the_seeds_alone(ground: EvaluationData, recipe: Recipe) -> None:
+    with LocalExecutor(ground, slots=Given(16)) as executor:
         found = seed_distribution(recipe, ground, executor, 40, first=7)
     assert len(found.scores) == 40
     assert not found.failures
     assert len(set(found.scores)) > 3
-    by_hand = [alone(ground, [Job(n, recipe, n)], slots=Given(1))[0].score for n in (7, 20, 46)]
+    by_hand = [train_alone(ground, [Job(n, recipe, n)], slots=Given(1))[0].score for n in (7, 20, 46)]
     assert [found.scores[n - 7] for n in (7, 20, 46)] == pytest.approx(by_hand, abs=1e-6)
     assert found.mean == pytest.approx(np.mean(found.scores))
     assert found.deviation == pytest.approx(np.std(found.scores, ddof=1))
@@ -60,9 +60,9 @@ def test_a_population_of_seeds_equals_the_seeds_alone(ground: Ground, recipe: Re
     assert "over 40 seeds the validation error is" in found.sentence
 
 
-def test_seeds_that_diverge_are_counted_and_not_averaged(ground: Ground, recipe: Recipe) -> None:
+def test_seeds_that_diverge_are_counted_and_not_averaged(ground: EvaluationData, recipe: Recipe) -> None:
     wild = replace(recipe, "optimiser.learning_rate", 3e38)
-    with Here(ground) as executor:
+    with LocalExecutor(ground) as executor:
         found = seed_distribution(wild, ground, executor, 3)
     assert found.scores == ()
     assert found.failures == {"diverged": 3}
@@ -70,26 +70,26 @@ def test_seeds_that_diverge_are_counted_and_not_averaged(ground: Ground, recipe:
     assert found.sentence == "0 of 3 seeds left a model: there is no spread to speak of."
 
 
-def test_folds_are_joined_by_their_sizes(ground: Ground, recipe: Recipe) -> None:
+def test_folds_are_joined_by_their_sizes(ground: EvaluationData, recipe: Recipe) -> None:
     folded = dataclasses.replace(ground, folds=3)
-    with Here(folded, slots=Given(1)) as executor:
+    with LocalExecutor(folded, slots=Given(1)) as executor:
         found = seed_distribution(recipe, folded, executor, 2, first=5)
     sizes = [len(folded.judged_rows(variant)) for variant in folded.variants]
     jobs = [Job(n, recipe, 5, None, variant) for n, variant in enumerate(folded.variants)]
-    apart = [done.score for done in alone(folded, jobs, slots=Given(1))]
+    apart = [done.score for done in train_alone(folded, jobs, slots=Given(1))]
     assert found.scores[0] == pytest.approx(np.average(apart, weights=sizes), abs=1e-6)
 
 
-def test_a_stop_leaves_what_has_ended(ground: Ground, recipe: Recipe) -> None:
+def test_a_stop_leaves_what_has_ended(ground: EvaluationData, recipe: Recipe) -> None:
     asked = iter([False] * 2 + [True] * 100)
-    with Here(ground, slots=Given(2)) as executor:
+    with LocalExecutor(ground, slots=Given(2)) as executor:
         found = seed_distribution(recipe, ground, executor, 6, stop=lambda: next(asked))
     assert 2 <= len(found.scores) < 6
 
 
-def test_scores_are_read_in_the_unit_of_the_target(ground: Ground, recipe: Recipe) -> None:
+def test_scores_are_read_in_the_unit_of_the_target(ground: EvaluationData, recipe: Recipe) -> None:
     assert Reading.of(recipe, ground).shown(0.031) == pytest.approx(3.1)
-    numbers = Ground.of(gradwise.read("diabetes"), HoldOut(), metric="rmse", key=keys.from_seed(0))
+    numbers = EvaluationData.of(gradwise.read("diabetes"), HoldOut(), metric="rmse", key=keys.from_seed(0))
     reading = Reading.of(defaults.regression(), numbers)
     assert reading.name == "validation RMSE"
     assert reading.shown(0.25) == pytest.approx(0.5 * numbers.train.targets.std())
@@ -99,6 +99,6 @@ def test_scores_are_read_in_the_unit_of_the_target(ground: Ground, recipe: Recip
     assert Reading.of(defaults.following(recipe, "log_loss"), ground).shown(0.25) == 0.25
 
 
-def test_no_seeds_is_refused(ground: Ground, recipe: Recipe) -> None:
-    with Here(ground) as executor, pytest.raises(RequestError, match="at least one"):
+def test_no_seeds_is_refused(ground: EvaluationData, recipe: Recipe) -> None:
+    with LocalExecutor(ground) as executor, pytest.raises(RequestError, match="at least one"):
         seed_distribution(recipe, ground, executor, 0)

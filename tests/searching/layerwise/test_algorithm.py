@@ -16,20 +16,20 @@ from gradwise.criteria.linear_probe import Probed, Ridge, probe_scores
 from gradwise.criteria.reconstruction import Reconstruction
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scaling import Identity, UnitRange
+from gradwise.data.scaling import NoScaling, UnitRange
 from gradwise.data.splits import HoldOut
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.pretraining.layer_learners import learner
-from gradwise.pretraining.stack import layers_of, with_output
+from gradwise.pretraining.stack import hidden_layers, with_output
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.layerwise.algorithm import Layerwise, Training, drawn, layerwise, trainings_of
+from gradwise.searching.layerwise.algorithm import Layerwise, Training, draw_settings, layerwise, trainings_of
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Dimension, Space
-from gradwise.training.loop import Conduct, run
+from gradwise.training.loop import RunOptions, run_intervals
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
 
@@ -93,7 +93,7 @@ class _Naive:
         self.count += 1
         parts = [Examples(x, part.targets) for x, part in zip(inputs, self.parts, strict=True)]
         problem, state = init(recipe, *parts, outputs=10, key=keys.of_trial(self.key, number))
-        state, history, _, _ = run(problem, state, Conduct(), "")
+        state, history, _, _ = run_intervals(problem, state, RunOptions(), "")
         network = eqx.combine(state.best, problem.rest)
         best = max(n for n, better in enumerate(history["best"]) if better)
         return network, history["valid_score"][best]
@@ -105,9 +105,11 @@ class _Naive:
         return inputs
 
     def level(self, recipe, layers, number):
-        judged = dataclasses.replace(recipe, scaler=Identity(), criterion=Probed(recipe.criterion, Ridge(), classes=10))
+        judged = dataclasses.replace(
+            recipe, scaler=NoScaling(), criterion=Probed(recipe.criterion, Ridge(), classes=10)
+        )
         network, _ = self.trained(judged, self.codes(layers), number)
-        layers = (*layers, *layers_of(network, 0))
+        layers = (*layers, *hidden_layers(network, 0))
         score, _ = probe_scores(Ridge(), tuple(self.codes(layers)), tuple(p.targets for p in self.parts), 10)
         return layers, float(jnp.mean(score))
 
@@ -125,7 +127,7 @@ class _Naive:
         for (c, recipe), (numbers, layers) in itertools.product(enumerate(FINE), kept):
             output = keys.named(keys.of_trial(self.key, number), "output")
             network = with_output(layers, 10, recipe.model, key=output)
-            tuned = dataclasses.replace(recipe, model=network, scaler=Identity())
+            tuned = dataclasses.replace(recipe, model=network, scaler=NoScaling())
             _, score = self.trained(tuned, [part.inputs for part in self.parts], number)
             pushed.append((score, (*numbers, c)))
             tried.append(((*numbers, c), score))
@@ -189,7 +191,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path, found: Layerw
 
 def test_settings_can_come_from_priors() -> None:
     space = Space(LEVELS[0][0], (Dimension("optimiser.learning_rate", LogUniform(1e-3, 1.0)),))
-    rates = [float(one.optimiser.learning_rate) for one in drawn(space, 64, key=keys.from_seed(1))]
+    rates = [float(one.optimiser.learning_rate) for one in draw_settings(space, 64, key=keys.from_seed(1))]
     assert len(set(rates)) == 64
     assert 1e-3 <= min(rates) < max(rates) <= 1.0
     assert abs(np.mean(np.log10(rates)) + 1.5) < 0.35  # uniform on the logarithm: mean -1.5, deviation 0.87 / 8
@@ -204,6 +206,6 @@ def test_requests_that_cannot_be_met_are_refused_in_a_line() -> None:
     with pytest.raises(RequestError, match="is learned without the target"):
         layerwise([[FINE[0]]], FINE, _data(), keep=1, key=key)
     wild = dataclasses.replace(LEVELS[0][0], optimiser=Sgd(learning_rate=1e6), criterion=Reconstruction())
-    diverging = dataclasses.replace(wild, model=AutoEncoder(widths=(5,)))
+    diverging = dataclasses.replace(wild, model=MlpAutoEncoder(widths=(5,)))
     result = layerwise([[diverging, LEVELS[0][1]]], FINE[:1], _data(), keep=2, key=key)
     assert math.isfinite(result.best.score)

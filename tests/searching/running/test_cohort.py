@@ -11,14 +11,14 @@ import numpy as np
 import optax
 import pytest
 
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.models.mlp import Mlp
 from gradwise.runtime.control_flow import line_search
 from gradwise.searching.running import cohort as module
-from gradwise.searching.running.cohort import Cohort, Done, Job, bucket, off_knobs, told, written_out
-from gradwise.searching.running.evaluation_data import Ground
+from gradwise.searching.running.cohort import Cohort, Done, Job, bucket, describe_error, off_knobs, written_out
+from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.slots import Given
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.knobs import knob
@@ -32,12 +32,12 @@ Make = Callable[..., Cohort]
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
+def ground() -> EvaluationData:
     return tiny.ground()
 
 
 @pytest.fixture(scope="module")
-def make(ground: Ground) -> Make:
+def make(ground: EvaluationData) -> Make:
     """A cohort of so many slots with these jobs in its queue."""
     train, valid = ground.place(tiny.recipe().scaler)
 
@@ -85,7 +85,7 @@ def test_buckets_are_few_and_little_is_unused() -> None:
 
 
 def test_a_knob_written_out_is_a_number_that_the_program_reads() -> None:
-    recipe = tiny.recipe(criterion=Supervised(Softmax(), penalties=(L2(0.0),)))
+    recipe = tiny.recipe(criterion=Supervised(SoftmaxLoss(), penalties=(L2(0.0),)))
     paths = ("model.dropout", "criterion.penalties.0.coefficient", "criterion.penalties.4.coefficient", "no.such")
     written = written_out(recipe, paths)
     assert type(recipe.model.dropout) is float
@@ -105,7 +105,7 @@ def test_knobs_off_in_some_recipes_and_on_in_others_are_found() -> None:
 
 def test_a_knob_written_out_at_its_off_value_changes_nothing(make: Make, wanted: list[Done]) -> None:
     def written(recipe: Recipe) -> Recipe:
-        penalised = dataclasses.replace(recipe, criterion=Supervised(Softmax(), penalties=(L2(0.0),)))
+        penalised = dataclasses.replace(recipe, criterion=Supervised(SoftmaxLoss(), penalties=(L2(0.0),)))
         return written_out(penalised, ("model.dropout", "criterion.penalties.0.coefficient"))
 
     jobs = [dataclasses.replace(job, recipe=written(job.recipe)) for job in tiny.jobs(4)]
@@ -121,7 +121,7 @@ def test_every_job_ends_once_whatever_the_slots(make: Make, wanted: list[Done]) 
     assert len({done.score for done in wanted}) > 1
 
 
-def test_a_record_says_what_happened(wanted: list[Done], ground: Ground) -> None:
+def test_a_record_says_what_happened(wanted: list[Done], ground: EvaluationData) -> None:
     for done in wanted:
         curve = done.curve
         assert done.outcome == "finished"
@@ -280,8 +280,8 @@ def test_any_other_failure_is_found_one_by_one(make: Make, monkeypatch: pytest.M
 
 
 def test_an_error_is_told_in_a_line() -> None:
-    assert told(ValueError("one\ntwo")) == "ValueError: one"
-    assert len(told(ValueError("x" * 1000))) == 300 + len("ValueError: ")
+    assert describe_error(ValueError("one\ntwo")) == "ValueError: one"
+    assert len(describe_error(ValueError("x" * 1000))) == 300 + len("ValueError: ")
 
 
 # --- a line search that finds nothing

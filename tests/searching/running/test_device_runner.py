@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from gradwise.criteria.losses import Softmax
+from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.data.batches import Reshuffled
@@ -18,14 +18,14 @@ from gradwise.models.initial_weights import FanIn
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import HeavyBall
 from gradwise.searching.running.cohort import Done, Job
-from gradwise.searching.running.device_runner import Crew, alone, kind_of
-from gradwise.searching.running.evaluation_data import Ground
+from gradwise.searching.running.device_runner import DeviceRunner, program_group, train_alone
+from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.slots import Given
 from tests.searching import tiny
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
+def ground() -> EvaluationData:
     return tiny.ground()
 
 
@@ -40,27 +40,27 @@ def several() -> list[Job]:
 
 
 @pytest.fixture(scope="module")
-def wanted(ground: Ground) -> list[Done]:
-    return alone(ground, several(), slots=Given(1))
+def wanted(ground: EvaluationData) -> list[Done]:
+    return train_alone(ground, several(), slots=Given(1))
 
 
 # --- programs
 
 
-def programs(ground: Ground, recipes: list[Any], **options: Any) -> int:
-    crew = Crew(ground, **options)
+def programs(ground: EvaluationData, recipes: list[Any], **options: Any) -> int:
+    crew = DeviceRunner(ground, **options)
     crew.submit(Job(n, recipe, n) for n, recipe in enumerate(recipes))
     assert crew.waiting == len(recipes)
     return len(crew.cohorts)
 
 
-def test_many_widths_are_few_programs(ground: Ground) -> None:
+def test_many_widths_are_few_programs(ground: EvaluationData) -> None:
     recipes = [tiny.recipe(rate=0.01 * width, **wide(width)) for width in range(17, 65)]
     assert programs(ground, recipes) == 1
     assert programs(ground, [*recipes, tiny.recipe(**wide(16)), tiny.recipe(**wide(65))]) == 3
 
 
-def test_numbers_and_first_weights_share_a_program(ground: Ground) -> None:
+def test_numbers_and_first_weights_share_a_program(ground: EvaluationData) -> None:
     first = tiny.recipe(**wide(9))
     for other in (tiny.recipe(rate=0.7, **wide(11)), tiny.recipe(**wide(9, initial=FanIn()))):
         assert programs(ground, [first, other]) == 1
@@ -75,17 +75,17 @@ def test_numbers_and_first_weights_share_a_program(ground: Ground) -> None:
         {"batches": Reshuffled(16)},
         {"optimiser": HeavyBall(0.1)},
         {"scaler": MaxAbs()},
-        {"criterion": Supervised(Softmax(), penalties=(L2(0.1),))},
+        {"criterion": Supervised(SoftmaxLoss(), penalties=(L2(0.1),))},
     ],
     ids=["activation", "dropout", "depth", "batch size", "optimiser", "scaler", "penalty"],
 )
-def test_what_shapes_the_program_does_not_share_one(ground: Ground, parts: dict[str, Any]) -> None:
+def test_what_shapes_the_program_does_not_share_one(ground: EvaluationData, parts: dict[str, Any]) -> None:
     first = tiny.recipe(**wide(9))
     assert programs(ground, [first, dataclasses.replace(first, **parts)]) == 2
 
 
-def test_a_scaler_with_other_numbers_makes_other_examples(ground: Ground) -> None:
-    crew = Crew(ground)
+def test_a_scaler_with_other_numbers_makes_other_examples(ground: EvaluationData) -> None:
+    crew = DeviceRunner(ground)
     recipes = [tiny.recipe(scaler=scaler) for scaler in (Standardise(), Standardise(), MaxAbs())]
     crew.submit(Job(n, recipe, n) for n, recipe in enumerate(recipes))
     trains = [cohort.train.inputs for cohort in crew.cohorts.values()]
@@ -93,13 +93,13 @@ def test_a_scaler_with_other_numbers_makes_other_examples(ground: Ground) -> Non
     assert not np.allclose(*trains)
 
 
-def test_a_knob_that_a_study_varies_needs_no_program_of_its_own(ground: Ground) -> None:
+def test_a_knob_that_a_study_varies_needs_no_program_of_its_own(ground: EvaluationData) -> None:
     recipes = [tiny.recipe(**wide(9, dropout=dropout)) for dropout in (0.0, 0.2, 0.4)]
     assert programs(ground, recipes) == 2
     assert programs(ground, recipes, varying=("model.dropout",)) == 1
 
 
-def test_an_accelerator_has_coarser_buckets(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accelerator_has_coarser_buckets(ground: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
     recipes = [tiny.recipe(**wide(width)) for width in (3, 17, 64)]
     assert programs(ground, recipes) == 2
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -107,34 +107,34 @@ def test_an_accelerator_has_coarser_buckets(ground: Ground, monkeypatch: pytest.
 
 
 def test_jobs_of_a_kind_are_told_before_they_are_prepared() -> None:
-    kinds = [kind_of(tiny.recipe(rate=0.1 * width, **wide(width))) for width in (17, 20, 32)]
+    kinds = [program_group(tiny.recipe(rate=0.1 * width, **wide(width))) for width in (17, 20, 32)]
     assert len(set(kinds)) == 1
     others = [wide(65), wide(17, activation=Rectifier()), wide(17, dropout=0.5), {"model": tiny.Linear()}]
-    assert len({kinds[0], *(kind_of(tiny.recipe(**parts)) for parts in others)}) == 5
+    assert len({kinds[0], *(program_group(tiny.recipe(**parts)) for parts in others)}) == 5
 
 
 # --- results
 
 
 @pytest.mark.parametrize("slots", [3, 8])
-def test_the_result_is_the_same_in_any_company(ground: Ground, wanted: list[Done], slots: int) -> None:
+def test_the_result_is_the_same_in_any_company(ground: EvaluationData, wanted: list[Done], slots: int) -> None:
     """Twelve jobs in slots of their own, and in the opposite order in slots that are refilled (row E18)."""
     assert len({done.score for done in wanted}) > 2
-    tiny.assert_same(alone(ground, reversed(several()), slots=Given(slots)), wanted)
+    tiny.assert_same(train_alone(ground, reversed(several()), slots=Given(slots)), wanted)
     for done, job in zip(wanted, several(), strict=True):
         assert done.network.layers[0].weight.shape[0] == job.recipe.model.widths[0]  # padding has gone
 
 
-def test_another_number_is_another_network(ground: Ground, wanted: list[Done]) -> None:
+def test_another_number_is_another_network(ground: EvaluationData, wanted: list[Done]) -> None:
     other = dataclasses.replace(several()[0], number=0, randomness=77)
-    (found,) = alone(ground, [other])
+    (found,) = train_alone(ground, [other])
     assert found.loss != pytest.approx(wanted[0].loss, abs=1e-4)
 
 
-def test_a_fold_is_judged_by_its_own_rows(ground: Ground) -> None:
+def test_a_fold_is_judged_by_its_own_rows(ground: EvaluationData) -> None:
     folded = dataclasses.replace(ground, folds=3)
     jobs = [Job(n, tiny.recipe(), 0, variant=variant) for n, variant in enumerate(folded.variants)]
-    done = alone(folded, jobs)
+    done = train_alone(folded, jobs)
     assert [len(one.scores) for one in done] == [40, 40, 40]
     assert len({one.loss for one in done}) == 3
 
@@ -147,7 +147,7 @@ def any_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return str(request.param)
 
 
-def _all(crew: Crew, seconds: float = 20.0) -> list[Done]:
+def _all(crew: DeviceRunner, seconds: float = 20.0) -> list[Done]:
     done: list[Done] = []
     end = time.monotonic() + seconds
     while crew.busy:
@@ -156,12 +156,12 @@ def _all(crew: Crew, seconds: float = 20.0) -> list[Done]:
     return sorted(done, key=lambda one: one.number)
 
 
-def test_failed_jobs_cost_themselves_alone(ground: Ground, wanted: list[Done], any_backend: str) -> None:
+def test_failed_jobs_cost_themselves_alone(ground: EvaluationData, wanted: list[Done], any_backend: str) -> None:
     """Refused when it is built, refused for its task, and broken in the middle of the program (row E16)."""
     refused = Job(20, tiny.recipe(model=tiny.Refused()), 20)
     function = Job(21, tiny.recipe(criterion=tiny.plain_loss), 21)
     broken = [Job(n, tiny.recipe(criterion=Supervised(tiny.Broken())), n) for n in (22, 23)]
-    crew = Crew(ground, slots=Given(4))
+    crew = DeviceRunner(ground, slots=Given(4))
     crew.submit([refused, *several()[:4], function, *broken, *several()[4:]])
     found = _all(crew)
     tiny.assert_same(found[:12], wanted)
@@ -172,14 +172,14 @@ def test_failed_jobs_cost_themselves_alone(ground: Ground, wanted: list[Done], a
     assert (crew.waiting, crew.live) == (0, 0)
 
 
-def test_a_program_that_cannot_be_compiled_is_not_tried_for_ever(ground: Ground, any_backend: str) -> None:
-    crew = Crew(ground, slots=Given(2))
+def test_a_program_that_cannot_be_compiled_is_not_tried_for_ever(ground: EvaluationData, any_backend: str) -> None:
+    crew = DeviceRunner(ground, slots=Given(2))
     crew.submit(Job(n, tiny.recipe(criterion=Supervised(tiny.Broken())), n) for n in range(3))
     assert [(done.number, done.outcome) for done in _all(crew)] == [(n, "failed") for n in range(3)]
 
 
-def test_cut_ends_everything(ground: Ground, any_backend: str) -> None:
-    crew = Crew(ground, slots=Given(2))
+def test_cut_ends_everything(ground: EvaluationData, any_backend: str) -> None:
+    crew = DeviceRunner(ground, slots=Given(2))
     long = [dataclasses.replace(job, recipe=tiny.recipe(epochs=10**6), examples=None) for job in several()[:3]]
     short = dataclasses.replace(long[0], number=30, examples=100)
     crew.submit([short, *long])
@@ -194,9 +194,9 @@ def test_cut_ends_everything(ground: Ground, any_backend: str) -> None:
 
 
 def test_a_failure_while_all_is_cut_costs_no_more_than_the_trials(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    ground: EvaluationData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crew = Crew(ground, slots=Given(2))
+    crew = DeviceRunner(ground, slots=Given(2))
     crew.submit(tiny.jobs(3, epochs=10**6))
     crew.turn()
     (cohort,) = crew.cohorts.values()

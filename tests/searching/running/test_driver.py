@@ -14,9 +14,9 @@ from gradwise.records.trial import Proposal, Trial
 from gradwise.runtime import keys
 from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.driver import Driver
-from gradwise.searching.running.evaluation_data import Ground
+from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import AbstractExecutor
-from gradwise.searching.storage.study_identity import About
+from gradwise.searching.storage.study_identity import StudyIdentity
 from gradwise.searching.storage.study_store import Store
 from gradwise.searching.strategies.contract import AbstractStrategy, History
 from gradwise.searching.strategies.random_search import Random
@@ -77,7 +77,7 @@ def planted(rate: float) -> float:
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
+def ground() -> EvaluationData:
     return tiny.ground()
 
 
@@ -91,7 +91,7 @@ Make = Callable[..., Driver]
 
 
 @pytest.fixture
-def make(ground: Ground, space: Space) -> Make:
+def make(ground: EvaluationData, space: Space) -> Make:
     def driver(*, pace: int = 2, score: Callable[[float], float] = planted, **options: Any) -> Driver:
         given = {"space": space, "ground": ground, **options}
         executor = Pretended(score, pace=pace)
@@ -157,7 +157,7 @@ def test_a_continued_trial_keeps_its_randomness(make: Make) -> None:
     assert driver.trials[2].continues == 1
 
 
-def test_folds_are_one_trial(make: Make, ground: Ground) -> None:
+def test_folds_are_one_trial(make: Make, ground: EvaluationData) -> None:
     driver = make(ground=dataclasses.replace(ground, folds=3))
     driver.explore(Random(), trials=3)
     assert sorted(driver.trials) == [0, 1, 2]
@@ -166,7 +166,7 @@ def test_folds_are_one_trial(make: Make, ground: Ground) -> None:
     assert driver.trials[0].score == pytest.approx(planted(driver.trials[0].values[RATE]))
 
 
-def test_a_fold_that_diverged_speaks_for_its_trial(make: Make, ground: Ground) -> None:
+def test_a_fold_that_diverged_speaks_for_its_trial(make: Make, ground: EvaluationData) -> None:
     calls: list[float] = []
 
     def sometimes(rate: float) -> float:
@@ -266,8 +266,8 @@ def test_it_ends_by_itself_when_more_is_not_worth_it(make: Make) -> None:
 # --- the store
 
 
-def about(space: Space) -> About:
-    return About(space, 3, Random(), "digest", "classes", "error_rate")
+def about(space: Space) -> StudyIdentity:
+    return StudyIdentity(space, 3, Random(), "digest", "classes", "error_rate")
 
 
 class Killed(Exception):

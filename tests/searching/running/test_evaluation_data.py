@@ -11,7 +11,7 @@ from gradwise.data.scaling import Standardise
 from gradwise.data.splits import HoldOut
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.running.evaluation_data import WHOLE, Ground
+from gradwise.searching.running.evaluation_data import WHOLE, EvaluationData
 from gradwise.specs.dataset import Classes, Column, Dataset, Labels, Numbers
 
 ROWS = 100
@@ -28,9 +28,11 @@ def data(targets: np.ndarray = CLASS, task: object = None, **more: object) -> Da
     return Dataset(inputs, targets, task or Classes(np.arange(3)), columns, **more)  # type: ignore[arg-type]
 
 
-def ground(dataset: Dataset | None = None, *, seed: int = 0, metric: str = "error_rate", **options: object) -> Ground:
+def ground(
+    dataset: Dataset | None = None, *, seed: int = 0, metric: str = "error_rate", **options: object
+) -> EvaluationData:
     split = HoldOut(0.2, 0.2)
-    return Ground.of(dataset or data(), split, metric=metric, key=keys.from_seed(seed), **options)  # type: ignore
+    return EvaluationData.of(dataset or data(), split, metric=metric, key=keys.from_seed(seed), **options)  # type: ignore
 
 
 def rows(part: Dataset) -> list[int]:
@@ -198,7 +200,7 @@ def test_chance_of_labels_is_label_by_label() -> None:
 
 
 def test_no_test_part_is_no_hindrance() -> None:
-    here = Ground.of(data(), HoldOut(0.2, 0.0), metric="error_rate", key=keys.from_seed(0))
+    here = EvaluationData.of(data(), HoldOut(0.2, 0.0), metric="error_rate", key=keys.from_seed(0))
     assert here.test is None
     assert len(dataclasses.replace(here, folds=2).pool) == ROWS
 
@@ -208,7 +210,7 @@ def test_no_test_part_is_no_hindrance() -> None:
 BLIND = np.arange(ROWS) % 5 == 0  # 20 rows
 
 
-def partly(folds: int = 1) -> Ground:
+def partly(folds: int = 1) -> EvaluationData:
     return ground(data(np.where(BLIND, -1, CLASS)), criterion=SemiSupervised(), folds=folds)
 
 

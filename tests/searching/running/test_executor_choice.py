@@ -8,9 +8,9 @@ import pytest
 
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.running import executor_choice
-from gradwise.searching.running.evaluation_data import Ground
-from gradwise.searching.running.executor_choice import hire, varying
-from gradwise.searching.running.executors import Here
+from gradwise.searching.running.evaluation_data import EvaluationData
+from gradwise.searching.running.executor_choice import choose_executor, varying
+from gradwise.searching.running.executors import LocalExecutor
 from gradwise.searching.running.slots import Given, Measured
 from gradwise.specs.priors import LogUniform, Uniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
@@ -18,7 +18,7 @@ from tests.searching import tiny
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
+def ground() -> EvaluationData:
     return tiny.ground()
 
 
@@ -33,7 +33,7 @@ def space() -> Space:
 class Hired:
     """Stands for worker processes."""
 
-    ground: Ground
+    ground: EvaluationData
     count: int
     slots: Any
     varying: tuple[str, ...]
@@ -46,47 +46,49 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor_choice, "Workers", Hired)
 
 
-def test_nobody_named_is_a_worker_for_each_core(ground: Ground, space: Space, cores: None) -> None:
-    hired: Any = hire(None, ground, space)
+def test_nobody_named_is_a_worker_for_each_core(ground: EvaluationData, space: Space, cores: None) -> None:
+    hired: Any = choose_executor(None, ground, space)
     assert isinstance(hired, Hired)
     assert (hired.count, hired.varying) == (3, ("model.dropout",))
     assert isinstance(hired.slots, Measured)
     assert hired.ground is ground
 
 
-def test_one_core_is_this_process(ground: Ground, space: Space, cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_core_is_this_process(
+    ground: EvaluationData, space: Space, cores: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(executor_choice, "_cores", lambda: 1)
-    assert isinstance(hire(None, ground, space), Here)
+    assert isinstance(choose_executor(None, ground, space), LocalExecutor)
 
 
 def test_an_accelerator_is_this_process(
-    ground: Ground, space: Space, cores: None, monkeypatch: pytest.MonkeyPatch
+    ground: EvaluationData, space: Space, cores: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     for word in (None, "gpu"):
-        assert isinstance(hire(word, ground, space), Here)
+        assert isinstance(choose_executor(word, ground, space), LocalExecutor)
 
 
 @pytest.mark.parametrize(("word", "count"), [("workers", 3), ("workers:5", 5), (" Workers:1 ", 1), ("cpu", 3)])
-def test_workers_are_counted(ground: Ground, space: Space, cores: None, word: str, count: int) -> None:
-    hired: Any = hire(word, ground, space, slots=Given(2))
+def test_workers_are_counted(ground: EvaluationData, space: Space, cores: None, word: str, count: int) -> None:
+    hired: Any = choose_executor(word, ground, space, slots=Given(2))
     assert (hired.count, hired.slots.count) == (count, 2)
 
 
-def test_here_is_here(ground: Ground, space: Space, cores: None) -> None:
-    hired = hire("here", ground, space, slots=Given(2))
-    assert isinstance(hired, Here)
+def test_here_is_here(ground: EvaluationData, space: Space, cores: None) -> None:
+    hired = choose_executor("here", ground, space, slots=Given(2))
+    assert isinstance(hired, LocalExecutor)
     assert isinstance(hired.crew.slots, Given)
 
 
-def test_what_cannot_travel_is_trained_here(ground: Ground, space: Space, cores: None) -> None:
+def test_what_cannot_travel_is_trained_here(ground: EvaluationData, space: Space, cores: None) -> None:
     """A part that was defined in the script itself, or a function: other processes cannot import it."""
     own = type("Own", (tiny.Linear,), {"__module__": "__main__"})
     for part in ({"model": own()}, {"criterion": lambda model, batch, key: 0.0}):
         stranger = Space(dataclasses.replace(space.recipe, **part), space.dimensions[:1])
-        assert isinstance(hire(None, ground, stranger), Here)
+        assert isinstance(choose_executor(None, ground, stranger), LocalExecutor)
     known = Space(dataclasses.replace(space.recipe, model=tiny.Linear()), space.dimensions[:1])
-    assert isinstance(hire(None, ground, known), Hired)
+    assert isinstance(choose_executor(None, ground, known), Hired)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +100,9 @@ def test_what_cannot_travel_is_trained_here(ground: Ground, space: Space, cores:
         ("gpu", "there is no GPU here that JAX can use"),
     ],
 )
-def test_nobody_is_refused_in_one_line(ground: Ground, space: Space, cores: None, word: str, said: str) -> None:
+def test_nobody_is_refused_in_one_line(ground: EvaluationData, space: Space, cores: None, word: str, said: str) -> None:
     with pytest.raises(RequestError, match=said) as refusal:
-        hire(word, ground, space)
+        choose_executor(word, ground, space)
     assert "\n" not in str(refusal.value)
 
 

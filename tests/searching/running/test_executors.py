@@ -16,9 +16,16 @@ from gradwise.criteria.supervised import Supervised
 from gradwise.models.mlp import Mlp
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.running.cohort import Done, Job
-from gradwise.searching.running.device_runner import kind_of
-from gradwise.searching.running.evaluation_data import Ground
-from gradwise.searching.running.executors import AbstractExecutor, Here, Line, Workers, depth, one_core
+from gradwise.searching.running.device_runner import program_group
+from gradwise.searching.running.evaluation_data import EvaluationData
+from gradwise.searching.running.executors import (
+    AbstractExecutor,
+    JobQueue,
+    LocalExecutor,
+    WorkerProcesses,
+    depth,
+    one_core,
+)
 from gradwise.searching.running.jobs import run_jobs
 from tests.searching import tiny
 
@@ -26,23 +33,23 @@ _LONG = 10**6  # epochs: more than any test waits for
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
+def ground() -> EvaluationData:
     return tiny.ground()
 
 
 @pytest.fixture(scope="module")
-def here(ground: Ground) -> Here:
-    return Here(ground)
+def here(ground: EvaluationData) -> LocalExecutor:
+    return LocalExecutor(ground)
 
 
 @pytest.fixture(scope="module")
-def workers(ground: Ground) -> Iterator[Workers]:
-    with Workers(ground, count=2) as workers:
+def workers(ground: EvaluationData) -> Iterator[WorkerProcesses]:
+    with WorkerProcesses(ground, count=2) as workers:
         yield workers
 
 
 @pytest.fixture(scope="module")
-def wanted(here: Here) -> list[Done]:
+def wanted(here: LocalExecutor) -> list[Done]:
     return list(run_jobs(here, tiny.jobs(12)).values())
 
 
@@ -60,7 +67,7 @@ def _collect(executor: AbstractExecutor, count: int) -> list[Done]:
     return found
 
 
-def test_workers_give_the_same_numbers_as_this_process(workers: Workers, wanted: list[Done]) -> None:
+def test_workers_give_the_same_numbers_as_this_process(workers: WorkerProcesses, wanted: list[Done]) -> None:
     workers.submit(tiny.jobs(12))
     assert workers.running == 12
     found = _collect(workers, 12)
@@ -70,7 +77,7 @@ def test_workers_give_the_same_numbers_as_this_process(workers: Workers, wanted:
     assert workers.wait(5.0) == []
 
 
-def test_a_killed_worker_costs_no_trial(workers: Workers, wanted: list[Done]) -> None:
+def test_a_killed_worker_costs_no_trial(workers: WorkerProcesses, wanted: list[Done]) -> None:
     """SIGKILL in the middle of the work: every job ends once, with the numbers it would have had (row E16)."""
     longer = [dataclasses.replace(job, number=100 + job.number) for job in tiny.jobs(4, epochs=1000)]
     workers.submit([*longer, *tiny.jobs(12)])
@@ -85,7 +92,7 @@ def test_a_killed_worker_costs_no_trial(workers: Workers, wanted: list[Done]) ->
     assert workers.wait(0.2) == []
 
 
-def test_a_job_that_kills_its_workers_fails_alone(workers: Workers, wanted: list[Done]) -> None:
+def test_a_job_that_kills_its_workers_fails_alone(workers: WorkerProcesses, wanted: list[Done]) -> None:
     deadly = Job(50, tiny.recipe(model=tiny.Deadly(os.getpid())), 50)
     workers.submit([*tiny.jobs(6), deadly, *tiny.jobs(6, start=6)])
     found = _collect(workers, 13)
@@ -128,7 +135,7 @@ def test_cut_returns_what_stood(executor: AbstractExecutor) -> None:
     assert run_jobs(executor, tiny.jobs(1))[0].outcome == "finished"  # it works on
 
 
-def test_a_worker_that_died_is_cut_too(workers: Workers) -> None:
+def test_a_worker_that_died_is_cut_too(workers: WorkerProcesses) -> None:
     workers.submit(tiny.jobs(4, epochs=_LONG))
     workers.wait(0.0)
     for worker in workers.workers:
@@ -172,7 +179,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_what_cannot_travel_is_refused_before_any_trial(workers: Workers, here: Here) -> None:
+def test_what_cannot_travel_is_refused_before_any_trial(workers: WorkerProcesses, here: LocalExecutor) -> None:
     own = type("Own", (tiny.Linear,), {"__module__": "__main__"})
     with pytest.raises(RequestError, match="`Own` is defined in the script itself"):
         workers.submit([Job(0, tiny.recipe(model=own()), 0)])
@@ -182,13 +189,13 @@ def test_what_cannot_travel_is_refused_before_any_trial(workers: Workers, here: 
     assert run_jobs(here, [Job(0, tiny.recipe(model=own()), 0)])[0].outcome == "finished"
 
 
-def test_an_own_model_of_a_module_travels(workers: Workers) -> None:
+def test_an_own_model_of_a_module_travels(workers: WorkerProcesses) -> None:
     done = run_jobs(workers, [Job(0, tiny.recipe(model=tiny.Linear()), 0)])[0]
     assert done.outcome == "finished"
     assert done.network.weight.shape == (3, 4)
 
 
-def test_room_is_what_is_free(workers: Workers, here: Here) -> None:
+def test_room_is_what_is_free(workers: WorkerProcesses, here: LocalExecutor) -> None:
     assert (here.room(looks_back=True), here.room(looks_back=False)) == (1, 4)
     assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (2, 8)
     workers.submit(tiny.jobs(3, epochs=_LONG))
@@ -199,9 +206,9 @@ def test_room_is_what_is_free(workers: Workers, here: Here) -> None:
     assert workers.room(looks_back=True) == 2
 
 
-def test_no_workers_are_refused(ground: Ground) -> None:
+def test_no_workers_are_refused(ground: EvaluationData) -> None:
     with pytest.raises(RequestError, match="at least 1; got 0"):
-        Workers(ground, count=0)
+        WorkerProcesses(ground, count=0)
 
 
 def test_a_process_for_one_core_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,8 +230,8 @@ def _numbers(given: list[tuple[int, list[Job]]]) -> dict[int, list[int]]:
     return {place: [job.number for job in jobs] for place, jobs in given}
 
 
-def _line(jobs: list[Job]) -> Line:
-    line = Line()
+def _line(jobs: list[Job]) -> JobQueue:
+    line = JobQueue()
     line.waiting.extend(jobs)
     return line
 
@@ -234,7 +241,7 @@ def test_jobs_of_a_kind_go_to_one_crew_unless_another_is_free() -> None:
     kinds = [tiny.jobs(1)[0], tiny.jobs(1, start=1, **wide)[0], *tiny.jobs(2, start=2), *tiny.jobs(2, start=4, **wide)]
     crews = [_Crew(), _Crew()]
     assert _numbers(_line(kinds).hand(crews)) == {0: [0, 2, 3], 1: [1, 4, 5]}
-    knowing = _Crew(kinds={kind_of(kinds[0].recipe)})
+    knowing = _Crew(kinds={program_group(kinds[0].recipe)})
     assert _numbers(_line(tiny.jobs(2)).hand([_Crew(), knowing])) == {1: [0], 0: [1]}  # nobody idles
     idle = [_Crew(), _Crew()]
     assert {place: len(jobs) for place, jobs in _line(tiny.jobs(20)).hand(idle)} == {0: 4, 1: 4}

@@ -9,7 +9,7 @@ import pytest
 from gradwise import defaults
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
-from gradwise.data.scaling import Identity
+from gradwise.data.scaling import NoScaling
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime import keys
@@ -29,7 +29,7 @@ def test_together_is_as_alone_and_a_recipe_without_a_model_is_refused() -> None:
         optimiser=Sgd(learning_rate=0.05),
         batches=Reshuffled(size=10),
         stopping=Off(epochs=4.0),
-        scaler=Identity(),
+        scaler=NoScaling(),
     )
     faster = dataclasses.replace(recipe, optimiser=Sgd(learning_rate=0.2))
     other = dataclasses.replace(recipe, model=Mlp(widths=(4,), dropout=0.0))

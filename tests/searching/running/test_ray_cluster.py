@@ -15,23 +15,23 @@ import gradwise
 from gradwise.runtime.errors import RequestError, WorkError
 from gradwise.searching.running import ray_cluster
 from gradwise.searching.running.cohort import Done, Job
-from gradwise.searching.running.evaluation_data import Ground
-from gradwise.searching.running.executors import Here, import_path
+from gradwise.searching.running.evaluation_data import EvaluationData
+from gradwise.searching.running.executors import LocalExecutor, import_path
 from gradwise.searching.running.jobs import run_jobs
-from gradwise.searching.running.ray_cluster import Fleet, seats
+from gradwise.searching.running.ray_cluster import RayCluster, seats
 from tests.searching import tiny
 
 _STORE = 80 * 2**20  # bytes, the least that Ray takes
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
+def ground() -> EvaluationData:
     return tiny.ground()
 
 
 @pytest.fixture(scope="module")
-def wanted(ground: Ground) -> list[Done]:
-    return list(run_jobs(Here(ground), tiny.jobs(12)).values())
+def wanted(ground: EvaluationData) -> list[Done]:
+    return list(run_jobs(LocalExecutor(ground), tiny.jobs(12)).values())
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +73,12 @@ def nodes(cluster: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def on_cluster(cluster: Any, nodes: list[Any], ground: Ground) -> Iterator[Fleet]:
-    with Fleet(ground, address=cluster.address) as executor:
+def on_cluster(cluster: Any, nodes: list[Any], ground: EvaluationData) -> Iterator[RayCluster]:
+    with RayCluster(ground, address=cluster.address) as executor:
         yield executor
 
 
-def _collect(executor: Fleet, count: int) -> list[Done]:
+def _collect(executor: RayCluster, count: int) -> list[Done]:
     found: list[Done] = []
     end = time.monotonic() + 120
     while len(found) < count and time.monotonic() < end:
@@ -86,7 +86,7 @@ def _collect(executor: Fleet, count: int) -> list[Done]:
     return found
 
 
-def test_a_cluster_gives_the_same_numbers_as_this_process(on_cluster: Fleet, wanted: list[Done]) -> None:
+def test_a_cluster_gives_the_same_numbers_as_this_process(on_cluster: RayCluster, wanted: list[Done]) -> None:
     on_cluster.submit(tiny.jobs(12))
     assert on_cluster.running == 12
     tiny.assert_same(_collect(on_cluster, 12), wanted)
@@ -95,7 +95,7 @@ def test_a_cluster_gives_the_same_numbers_as_this_process(on_cluster: Fleet, wan
     assert on_cluster.room(looks_back=True) == 3
 
 
-def test_failed_jobs_and_deadly_ones_cost_one_trial_each(on_cluster: Fleet, wanted: list[Done]) -> None:
+def test_failed_jobs_and_deadly_ones_cost_one_trial_each(on_cluster: RayCluster, wanted: list[Done]) -> None:
     refused = Job(50, tiny.recipe(model=tiny.Refused()), 50)
     deadly = Job(51, tiny.recipe(model=tiny.Deadly(os.getpid())), 51)
     on_cluster.submit([*tiny.jobs(6), refused, deadly, *tiny.jobs(6, start=6)])
@@ -105,7 +105,7 @@ def test_failed_jobs_and_deadly_ones_cost_one_trial_each(on_cluster: Fleet, want
     assert (found[51].outcome, found[51].reason) == ("failed", "its worker process died three times")
 
 
-def test_cut_returns_what_stood(on_cluster: Fleet) -> None:
+def test_cut_returns_what_stood(on_cluster: RayCluster) -> None:
     on_cluster.submit(tiny.jobs(6, epochs=10**6))
     end = time.monotonic() + 60
     cut: list[Done] = []
@@ -121,7 +121,7 @@ def test_cut_returns_what_stood(on_cluster: Fleet) -> None:
 
 
 def test_a_node_that_is_killed_costs_no_trial_and_one_that_joins_is_used(
-    cluster: Any, nodes: list[Any], on_cluster: Fleet, wanted: list[Done], capfd: pytest.CaptureFixture[str]
+    cluster: Any, nodes: list[Any], on_cluster: RayCluster, wanted: list[Done], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Every job ends once, with the numbers it would have had (rows E16, E18)."""
     import ray
@@ -150,23 +150,23 @@ def test_a_node_that_is_killed_costs_no_trial_and_one_that_joins_is_used(
     assert capfd.readouterr() == ("", "")  # what befell Ray's processes is not told on our output
 
 
-def test_a_process_of_another_cluster_is_told_so(cluster: Any, on_cluster: Fleet, ground: Ground) -> None:
+def test_a_process_of_another_cluster_is_told_so(cluster: Any, on_cluster: RayCluster, ground: EvaluationData) -> None:
     with pytest.raises(RequestError, match=r"belongs to the Ray cluster at .* already"):
-        Fleet(ground, address="ray://127.0.0.1:1")
+        RayCluster(ground, address="ray://127.0.0.1:1")
 
 
-def test_an_address_that_is_none_is_refused(ground: Ground) -> None:
+def test_an_address_that_is_none_is_refused(ground: EvaluationData) -> None:
     for address in ("head", "http://head:80", "ray://", "head:port", "ray://head:1/x"):
         with pytest.raises(RequestError, match=r"no address of a Ray cluster\. Write ray://host:10001"):
-            Fleet(ground, address=address)
+            RayCluster(ground, address=address)
     with pytest.raises(RequestError, match="at least 1; got 0"):
-        Fleet(ground, address=None, workers=0)
+        RayCluster(ground, address=None, workers=0)
 
 
-def test_without_ray_it_says_what_to_install(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_it_says_what_to_install(ground: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RequestError, match=r"Ray is not installed\. Run: pip install gradwise\[ray\]"):
-        Fleet(ground, address=None)
+        RayCluster(ground, address=None)
 
 
 def _node(name: str, **resources: float) -> dict[str, Any]:
@@ -186,13 +186,13 @@ def test_crews_sit_on_every_gpu_or_on_every_core() -> None:
 
 
 @pytest.fixture
-def _apart(on_cluster: Fleet) -> None:
+def _apart(on_cluster: RayCluster) -> None:
     """Outside of any cluster, as a new process is; for tests after those that use the cluster."""
     on_cluster.close()
 
 
 @pytest.mark.usefixtures("_apart")
-def test_closing_leaves_a_cluster_that_it_joined(cluster: Any, on_cluster: Fleet) -> None:
+def test_closing_leaves_a_cluster_that_it_joined(cluster: Any, on_cluster: RayCluster) -> None:
     import ray
 
     assert not ray.is_initialized()
@@ -201,17 +201,17 @@ def test_closing_leaves_a_cluster_that_it_joined(cluster: Any, on_cluster: Fleet
 
 
 @pytest.mark.usefixtures("_apart")
-def test_an_unreachable_head_is_one_line_and_soon(ground: Ground) -> None:
+def test_an_unreachable_head_is_one_line_and_soon(ground: EvaluationData) -> None:
     begun = time.monotonic()
     for address in ("ray://127.0.0.1:1", "127.0.0.1:1"):
         with pytest.raises(WorkError, match=f"no Ray head answers at {address} .*ray start --head") as problem:
-            Fleet(ground, address=address)
+            RayCluster(ground, address=address)
         assert "\n" not in str(problem.value)
     assert time.monotonic() - begun < 15
 
 
 @pytest.mark.usefixtures("_apart")
-def test_something_else_than_a_head_is_one_line_too(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_something_else_than_a_head_is_one_line_too(ground: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "_JOIN_SECONDS", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -225,20 +225,20 @@ def test_something_else_than_a_head_is_one_line_too(ground: Ground, monkeypatch:
         threading.Thread(target=answer, daemon=True).start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(WorkError, match=f"what answers at {address} is no Ray head"):
-            Fleet(ground, address=address)
+            RayCluster(ground, address=address)
         server.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.usefixtures("_apart")
 def test_a_cluster_of_its_own_starts_silently_and_ends(
-    ground: Ground, wanted: list[Done], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ground: EvaluationData, wanted: list[Done], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the way it finds another version of gradwise: one line, and no job is lost."""
     import ray
 
     capfd.readouterr()
     monkeypatch.setattr(ray_cluster, "_STRIKES", 1)
-    with Fleet(ground, address=None, workers=1) as executor:
+    with RayCluster(ground, address=None, workers=1) as executor:
         executor.submit(tiny.jobs(3))
         monkeypatch.setattr(gradwise, "__version__", "0.0.0")
         with pytest.raises(WorkError, match=r"can run gradwise: it has gradwise .*, here is 0\.0\.0"):

@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from gradwise.models.mlp import Mlp
-from gradwise.searching.running.slots import AbstractSlots, BySize, Given, Measured, parameters_of
+from gradwise.searching.running.slots import AbstractSlots, BySize, Given, Measured, count_parameters
 from gradwise.training.population import Population, enter
 from tests.searching import tiny
 
@@ -32,7 +32,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     asked: list[tuple[int, int]] = []
 
     def seconds(population: Population, updates: int = 16) -> float:
-        size = parameters_of(population.states) // population.slots
+        size = count_parameters(population.states) // population.slots
         asked.append((size, population.slots))
         return {1: 1.0, 2: 1.5}.get(population.slots, 10.0 if size > 500 else 2.0)
 

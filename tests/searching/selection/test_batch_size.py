@@ -20,17 +20,23 @@ from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.records.fit import finite
 from gradwise.runtime import keys
 from gradwise.searching.running.cohort import Done, Job
-from gradwise.searching.running.evaluation_data import Ground
-from gradwise.searching.running.executors import AbstractExecutor, Here
-from gradwise.searching.selection.batch_size import at_size, batch_size_jobs, batch_sizes, retune, seconds_per_update
+from gradwise.searching.running.evaluation_data import EvaluationData
+from gradwise.searching.running.executors import AbstractExecutor, LocalExecutor
+from gradwise.searching.selection.batch_size import (
+    at_size,
+    batch_size_jobs,
+    compare_batch_sizes,
+    retune,
+    seconds_per_update,
+)
 from gradwise.specs.paths import get, replace
 from gradwise.specs.recipe import Recipe
 from gradwise.training.stopping import Off, Patience
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
-    return Ground.of(gradwise.read("iris"), HoldOut(), metric="error_rate", key=keys.from_seed(3))
+def ground() -> EvaluationData:
+    return EvaluationData.of(gradwise.read("iris"), HoldOut(), metric="error_rate", key=keys.from_seed(3))
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +123,9 @@ def _age(sizes: dict[int, float], noise: float = 0.0) -> Callable[[Job], float]:
     return age
 
 
-def test_the_least_time_wins_at_its_best_rate(recipe: Recipe, ground: Ground) -> None:
+def test_the_least_time_wins_at_its_best_rate(recipe: Recipe, ground: EvaluationData) -> None:
     planted = Planted(_age({4: 900.0, 8: 1000.0, 32: 2000.0}, noise=0.02))
-    found = batch_sizes(recipe, ground, planted, sizes=(4, 32), timed=lambda r: 1.0)
+    found = compare_batch_sizes(recipe, ground, planted, sizes=(4, 32), timed=lambda r: 1.0)
     assert found.recommended == 32
     assert found.rate == pytest.approx(2.0 * 0.1 * 2.0)  # the root of 32/8, and the ladder's upper step
     by_size = {line["size"]: line for line in found.table}
@@ -136,41 +142,43 @@ def test_the_least_time_wins_at_its_best_rate(recipe: Recipe, ground: Ground) ->
     assert {"size", "seconds", "examples", "reached"} <= set(plain["table"][0])
     assert {trial.phase for trial in found.trials} == {"batch"}
     # Where time goes with the examples, the smallest wins.
-    found = batch_sizes(recipe, ground, planted, sizes=(4, 32), timed=lambda r: float(r.batches.size))
+    found = compare_batch_sizes(recipe, ground, planted, sizes=(4, 32), timed=lambda r: float(r.batches.size))
     assert found.recommended == 4
 
 
-def test_a_gain_within_noise_changes_nothing(recipe: Recipe, ground: Ground) -> None:
+def test_a_gain_within_noise_changes_nothing(recipe: Recipe, ground: EvaluationData) -> None:
     noisy = Planted(_age({4: 900.0, 8: 1000.0}, noise=0.3))
-    found = batch_sizes(recipe, ground, noisy, sizes=(4,), timed=lambda r: float(r.batches.size))
+    found = compare_batch_sizes(recipe, ground, noisy, sizes=(4,), timed=lambda r: float(r.batches.size))
     assert found.recommended == 8
     assert found.recipe == recipe
     assert "which is within the noise" in found.sentence
     # The same gain is taken where seeds agree, and with one seed only where it is large.
     for noise, seeds, chosen in ((0.001, 2, 4), (0.0, 1, 8)):
         sure = Planted(_age({4: 900.0, 8: 1000.0}, noise))
-        found = batch_sizes(recipe, ground, sure, sizes=(4,), seeds=seeds, timed=lambda r: float(r.batches.size))
+        found = compare_batch_sizes(
+            recipe, ground, sure, sizes=(4,), seeds=seeds, timed=lambda r: float(r.batches.size)
+        )
         assert found.recommended == chosen
 
 
-def test_runs_that_diverge_do_not_count(recipe: Recipe, ground: Ground) -> None:
+def test_runs_that_diverge_do_not_count(recipe: Recipe, ground: EvaluationData) -> None:
     planted = Planted(_age({4: 900.0, 8: 1000.0, 32: math.inf}))
-    found = batch_sizes(recipe, ground, planted, sizes=(4, 32), timed=lambda r: 1.0)
+    found = compare_batch_sizes(recipe, ground, planted, sizes=(4, 32), timed=lambda r: 1.0)
     assert [line["size"] for line in found.table] == [4, 8]
-    nothing = batch_sizes(recipe, ground, Planted(lambda job: math.inf), sizes=(4,), timed=lambda r: 1.0)
+    nothing = compare_batch_sizes(recipe, ground, Planted(lambda job: math.inf), sizes=(4,), timed=lambda r: 1.0)
     assert nothing.recommended == 8
     assert nothing.table == ()
     assert "no run left a curve" in nothing.sentence
 
 
-def test_real_curves_against_measured_time(recipe: Recipe, ground: Ground) -> None:
+def test_real_curves_against_measured_time(recipe: Recipe, ground: EvaluationData) -> None:
     measured: dict[int, float] = {}
 
     def timed(one: Recipe) -> float:
         return measured.setdefault(one.batches.size, seconds_per_update(one, ground))
 
-    with Here(ground) as executor:
-        found = batch_sizes(recipe, ground, executor, sizes=(32,), rates=(1.0, 3.0), seeds=2, timed=timed)
+    with LocalExecutor(ground) as executor:
+        found = compare_batch_sizes(recipe, ground, executor, sizes=(32,), rates=(1.0, 3.0), seeds=2, timed=timed)
     assert [line["size"] for line in found.table] == [8, 32]
     count = len(ground.train)
     for line in found.table:
@@ -181,11 +189,11 @@ def test_real_curves_against_measured_time(recipe: Recipe, ground: Ground) -> No
     assert get(found.recipe, "batches.size") == found.recommended
 
 
-def test_a_batch_is_cut_to_the_training_part(recipe: Recipe, ground: Ground) -> None:
+def test_a_batch_is_cut_to_the_training_part(recipe: Recipe, ground: EvaluationData) -> None:
     count = len(ground.train)
     large = replace(recipe, "batches.size", 1000)
     planted = Planted(lambda job: 1000.0)
-    found = batch_sizes(large, ground, planted, sizes=(32, 256), timed=lambda r: 1.0)
+    found = compare_batch_sizes(large, ground, planted, sizes=(32, 256), timed=lambda r: 1.0)
     assert [line["size"] for line in found.table] == [32, count]
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from gradwise.evaluation.metrics import measure
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.running.evaluation_data import Ground
+from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.selection.committee_members import (
     Scalers,
     indistinct,
     make_committee,
+    member_scores,
     on_device,
-    scores_of,
     setting_of,
     together,
 )
@@ -25,16 +25,16 @@ SEEDS = 5
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
+def ground() -> EvaluationData:
     return ground_of(digits())
 
 
 @pytest.fixture(scope="module")
-def seeds(ground: Ground) -> list[Kept]:
+def seeds(ground: EvaluationData) -> list[Kept]:
     return run(ground, [recipe_at()] * SEEDS)[1]
 
 
-def test_a_committee_beats_its_mean_member(ground: Ground, seeds: list[Kept]) -> None:
+def test_a_committee_beats_its_mean_member(ground: EvaluationData, seeds: list[Kept]) -> None:
     """On the test part: the log-loss by its convexity, before the committee's own temperature; here the error too."""
     assert ground.test is not None
     committee = dataclasses.replace(make_committee(seeds, ground), temperature=1.0)
@@ -49,7 +49,7 @@ def test_a_committee_beats_its_mean_member(ground: Ground, seeds: list[Kept]) ->
     assert of(committee, "error_rate") < alone["error_rate"]
 
 
-def test_a_member_is_what_was_judged(ground: Ground, seeds: list[Kept]) -> None:
+def test_a_member_is_what_was_judged(ground: EvaluationData, seeds: list[Kept]) -> None:
     """Its errors on the validation part are those that the search counted."""
     committee = make_committee(seeds, ground)
     for kept, member in zip(seeds, committee.members, strict=True):
@@ -57,7 +57,7 @@ def test_a_member_is_what_was_judged(ground: Ground, seeds: list[Kept]) -> None:
         np.testing.assert_array_equal(wrong, kept.scores > 0.5)
 
 
-def test_the_temperature_is_fitted_on_validation_examples(ground: Ground, seeds: list[Kept]) -> None:
+def test_the_temperature_is_fitted_on_validation_examples(ground: EvaluationData, seeds: list[Kept]) -> None:
     committee, judged, part = together(seeds, ground, Scalers(ground))
     assert part is ground.valid
     np.testing.assert_allclose(judged, committee.predict(ground.valid.inputs), rtol=1e-9)
@@ -70,13 +70,13 @@ def test_the_temperature_is_fitted_on_validation_examples(ground: Ground, seeds:
     assert loss(best) <= min(loss(best * 1.05), loss(best / 1.05), loss(1.0))
 
 
-def test_scores_on_the_device_are_those_of_the_search(ground: Ground, seeds: list[Kept]) -> None:
+def test_scores_on_the_device_are_those_of_the_search(ground: EvaluationData, seeds: list[Kept]) -> None:
     """The function that scores the test part, asked about the validation part, says what the search said."""
     swapped = dataclasses.replace(ground, test=ground.valid)
     part = Scalers(swapped).test(seeds[0].recipe, seeds[0].variants[0])
     criterion = on_device(as_criterion(seeds[0].recipe.criterion))
     for kept in seeds:
-        np.testing.assert_array_equal(scores_of(criterion, on_device(kept.networks[0]), part), kept.scores)
+        np.testing.assert_array_equal(member_scores(criterion, on_device(kept.networks[0]), part), kept.scores)
 
 
 def test_scores_are_counted_by_their_weights(seeds: list[Kept]) -> None:
@@ -84,7 +84,7 @@ def test_scores_are_counted_by_their_weights(seeds: list[Kept]) -> None:
     assert ground.test is not None
     scalers = Scalers(ground)
     kept = seeds[0]
-    scores = scores_of(
+    scores = member_scores(
         on_device(as_criterion(kept.recipe.criterion)),
         on_device(kept.networks[0]),
         scalers.test(kept.recipe, kept.variants[0]),
@@ -95,7 +95,7 @@ def test_scores_are_counted_by_their_weights(seeds: list[Kept]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "word"), [("bagging", "bag"), ("inputs", "inputs")])
-def test_bags_and_input_subsets_are_committees_too(ground: Ground, kind: str, word: str) -> None:
+def test_bags_and_input_subsets_are_committees_too(ground: EvaluationData, kind: str, word: str) -> None:
     variants = [(word, 0), (word, 1)]
     kept = run(ground, [recipe_at()] * 2, variants=variants)[1]
     committee = make_committee(kept, ground, kind)
@@ -133,7 +133,7 @@ def _judged(kept: Kept, number: int, rate: float, wrong: int, count: int = 400) 
 
 
 def test_contenders_are_of_different_settings_that_validation_cannot_tell_apart(
-    ground: Ground, seeds: list[Kept]
+    ground: EvaluationData, seeds: list[Kept]
 ) -> None:
     first = seeds[0]
     rows = [
@@ -168,7 +168,7 @@ def test_a_setting_is_every_choice_of_a_recipe() -> None:
     assert setting_of(recipe_at(0.1)) != setting_of(recipe_at(0.1, epochs=7.0))
 
 
-def test_what_cannot_be_is_refused(ground: Ground, seeds: list[Kept]) -> None:
+def test_what_cannot_be_is_refused(ground: EvaluationData, seeds: list[Kept]) -> None:
     with pytest.raises(RequestError, match="needs a network"):
         make_committee([], ground)
     with pytest.raises(RequestError, match="Did you mean"):

@@ -8,7 +8,7 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime import keys
 from gradwise.runtime.errors import WorkError
-from gradwise.searching.search import Plan
+from gradwise.searching.search import SearchPlan
 from gradwise.searching.selection import doubly
 from gradwise.searching.selection.doubly import Interrupted, estimate_doubly, is_worth_it, share
 from gradwise.searching.storage.study_file import Budget
@@ -67,7 +67,7 @@ def test_each_outer_fold_is_searched_anew_on_the_others_alone(monkeypatch):
         data,
         budget=Budget(trials=2),
         key=KEY,
-        plan=Plan(folds=1, finalists=0),
+        plan=SearchPlan(folds=1, finalists=0),
         on="here",
         folds=3,
         known={1: 0.25},
@@ -84,7 +84,7 @@ def test_each_outer_fold_is_searched_anew_on_the_others_alone(monkeypatch):
 
 
 def test_a_fold_that_was_stopped_or_left_no_model_ends_it(monkeypatch):
-    plan = Plan(folds=1, finalists=0)
+    plan = SearchPlan(folds=1, finalists=0)
     with pytest.raises(WorkError, match="no trial of outer fold 1 left a model"):
         estimate_doubly(space((1e30, 1e31)), dataset(), budget=Budget(trials=1), key=KEY, plan=plan, on="here", folds=2)
 

@@ -14,12 +14,12 @@ from gradwise.evaluation.trials.selection import corrected_for_selection, mean_a
 from gradwise.records.fit import finite
 from gradwise.records.trial import Trial
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.running.evaluation_data import Ground
+from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.selection.committee_members import make_committee
 from gradwise.searching.selection.finalists import (
     Conclusion,
     best_settings,
-    choose,
+    choose_setting,
     conclude,
     decide,
     finalist_jobs,
@@ -84,7 +84,7 @@ def test_finalists_as_proposals_leave_out_what_was_run() -> None:
 
 
 def test_the_setting_with_the_best_mean_over_its_seeds_is_chosen() -> None:
-    assert choose(SEARCHED) is None
+    assert choose_setting(SEARCHED) is None
     finalists = [
         *(_trial(6 + n, 0.4, score, phase="finalist") for n, score in enumerate([0.10, 0.14, 0.12])),
         *(_trial(9 + n, 0.2, score, phase="finalist") for n, score in enumerate([0.11, 0.10, 0.12])),
@@ -92,7 +92,7 @@ def test_the_setting_with_the_best_mean_over_its_seeds_is_chosen() -> None:
         _trial(13, 0.4, 0.0, phase="finalist", outcome="out_of_time"),
         _trial(14, 0.2, math.nan, phase="finalist", outcome="diverged"),
     ]
-    choice = choose([*SEARCHED, *finalists])
+    choice = choose_setting([*SEARCHED, *finalists])
     assert choice is not None
     assert choice.setting.number == 1
     assert [trial.number for trial in choice.members] == [9, 10, 11]
@@ -112,18 +112,18 @@ def test_a_tie_of_means_goes_to_the_lower_loss() -> None:
         *(_trial(6 + n, 0.4, 0.1, 0.5, phase="finalist") for n in range(2)),
         *(_trial(8 + n, 0.2, 0.1, 0.3, phase="finalist") for n in range(2)),
     ]
-    choice = choose([*SEARCHED, *finalists])
+    choice = choose_setting([*SEARCHED, *finalists])
     assert choice is not None
     assert choice.setting.number == 1
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
+def ground() -> EvaluationData:
     return ground_of(digits())
 
 
 @pytest.fixture(scope="module")
-def study(ground: Ground) -> tuple[list[Trial], list[Kept]]:
+def study(ground: EvaluationData) -> tuple[list[Trial], list[Kept]]:
     """Six trials and five seeds of the best two settings."""
     trials, kept = run(ground, [recipe_at(rate) for rate in RATES])
     jobs = finalist_jobs(trials, settings=2, seeds=5, start=len(trials))
@@ -132,15 +132,15 @@ def study(ground: Ground) -> tuple[list[Trial], list[Kept]]:
 
 
 @pytest.fixture(scope="module")
-def concluded(ground: Ground, study: tuple[list[Trial], list[Kept]]) -> Conclusion:
+def concluded(ground: EvaluationData, study: tuple[list[Trial], list[Kept]]) -> Conclusion:
     return conclude(ground, *study, metric="error_rate")
 
 
 def test_the_winner_is_the_setting_that_was_chosen(
-    ground: Ground, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
+    ground: EvaluationData, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
 ) -> None:
     trials, kept = study
-    choice = choose(trials)
+    choice = choose_setting(trials)
     assert choice is not None
     winner = concluded.winner
     chosen = trials[winner["number"]]
@@ -153,7 +153,7 @@ def test_the_winner_is_the_setting_that_was_chosen(
     assert low < winner["corrected"] < high
 
 
-def test_the_committee_is_shown_against_its_mean_member(ground: Ground, concluded: Conclusion) -> None:
+def test_the_committee_is_shown_against_its_mean_member(ground: EvaluationData, concluded: Conclusion) -> None:
     found, told = concluded.committee, concluded.estimates
     assert ground.test is not None
     assert isinstance(concluded.predictor, Committee)
@@ -169,7 +169,7 @@ def test_the_committee_is_shown_against_its_mean_member(ground: Ground, conclude
     assert found["test"] == told["test"] < found["mean_member_test"]
 
 
-def test_the_estimates_are_those_of_the_committee(ground: Ground, concluded: Conclusion) -> None:
+def test_the_estimates_are_those_of_the_committee(ground: EvaluationData, concluded: Conclusion) -> None:
     told = concluded.estimates
     assert concluded.predictor is not None
     for name, part in (("train", ground.train), ("valid", ground.valid), ("test", ground.test)):
@@ -186,7 +186,7 @@ def test_the_estimates_are_those_of_the_committee(ground: Ground, concluded: Con
 
 
 def test_the_weighted_estimate_is_that_of_the_contenders(
-    ground: Ground, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
+    ground: EvaluationData, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
 ) -> None:
     """Against predictions made one trial at a time and scored by hand."""
     assert ground.test is not None
@@ -205,7 +205,7 @@ def test_the_weighted_estimate_is_that_of_the_contenders(
 
 
 def test_no_decision_depends_on_the_test_part(
-    ground: Ground, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
+    ground: EvaluationData, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
 ) -> None:
     """Other test labels change the test fields and nothing else."""
     assert ground.test is not None
@@ -227,7 +227,7 @@ def test_no_decision_depends_on_the_test_part(
 
 
 def test_without_a_test_part_there_are_no_test_fields(
-    ground: Ground, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
+    ground: EvaluationData, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
 ) -> None:
     blind = conclude(dataclasses.replace(ground, test=None), *study, metric="error_rate")
     assert blind.winner == concluded.winner
@@ -238,7 +238,7 @@ def test_without_a_test_part_there_are_no_test_fields(
 
 
 def test_without_finalists_the_committee_is_of_contenders(
-    ground: Ground, study: tuple[list[Trial], list[Kept]]
+    ground: EvaluationData, study: tuple[list[Trial], list[Kept]]
 ) -> None:
     trials, kept = study[0][: len(RATES)], study[1][: len(RATES)]
     found = decide(ground, trials, kept)
@@ -253,14 +253,16 @@ def test_without_finalists_the_committee_is_of_contenders(
     assert not any("other seeds" in finding.what for finding in asked.findings)
 
 
-def test_one_network_is_a_predictor_of_its_own(ground: Ground, study: tuple[list[Trial], list[Kept]]) -> None:
+def test_one_network_is_a_predictor_of_its_own(ground: EvaluationData, study: tuple[list[Trial], list[Kept]]) -> None:
     found = conclude(ground, study[0][:1], study[1][:1], metric="error_rate")
     assert isinstance(found.predictor, Predictor)
     assert found.committee["members"] == 1
     assert found.committee["member_tests"] == [found.estimates["test"]]
 
 
-def test_networks_that_are_gone_cost_what_they_must(ground: Ground, study: tuple[list[Trial], list[Kept]]) -> None:
+def test_networks_that_are_gone_cost_what_they_must(
+    ground: EvaluationData, study: tuple[list[Trial], list[Kept]]
+) -> None:
     trials, kept = study
     nothing = conclude(ground, trials, [], metric="error_rate")
     assert nothing.predictor is None

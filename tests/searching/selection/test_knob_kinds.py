@@ -5,7 +5,7 @@ import pytest
 from gradwise import defaults
 from gradwise.records.trial import Trial
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.selection.knob_kinds import choose, kind_at
+from gradwise.searching.selection.knob_kinds import choose_value, kind_at
 from gradwise.specs.search_space import write_at
 
 RATE = "optimiser.optimiser.learning_rate"
@@ -42,16 +42,16 @@ def test_the_rate_may_be_chosen_on_training_loss() -> None:
         trial(1, {RATE: 0.01}, 0.2, 0.05),
         trial(2, {RATE: 1.0}, 0.1, 0.0, "diverged"),
     ]
-    assert choose(trials, RATE, on="train") == 0.1
-    assert choose(trials, RATE, on="valid") == 0.01
+    assert choose_value(trials, RATE, on="train") == 0.1
+    assert choose_value(trials, RATE, on="valid") == 0.01
 
 
 def test_capacity_is_refused_on_training_error_with_its_name() -> None:
     trials = [trial(n, {"model.widths.each": w}, s, t) for n, (w, s, t) in enumerate([(16, 0.2, 0.3), (64, 0.3, 0.1)])]
     with pytest.raises(RequestError, match=r"`model\.widths\.each` sets capacity") as refused:
-        choose(trials, "model.widths.each", on="train")
+        choose_value(trials, "model.widths.each", on="train")
     assert "\n" not in str(refused.value)
-    assert choose(trials, "model.widths.each", on="valid") == 16
+    assert choose_value(trials, "model.widths.each", on="valid") == 16
 
 
 def test_capacity_is_not_chosen_along_with_another_knob() -> None:
@@ -60,12 +60,12 @@ def test_capacity_is_not_chosen_along_with_another_knob() -> None:
         trial(1, {RATE: 0.01, "model.dropout": 0.0}, 0.3, 0.1),
     ]
     with pytest.raises(RequestError, match=r"differ in `model\.dropout`"):
-        choose(trials, RATE, on="train")
-    assert choose(trials, RATE, on="valid") == 0.1
+        choose_value(trials, RATE, on="train")
+    assert choose_value(trials, RATE, on="valid") == 0.1
 
 
 def test_nothing_to_choose_from_and_a_wrong_path() -> None:
     with pytest.raises(RequestError, match="nothing to choose from"):
-        choose([trial(0, {}, 0.1, 0.1, "failed")], RATE)
+        choose_value([trial(0, {}, 0.1, 0.1, "failed")], RATE)
     with pytest.raises(RequestError, match="Did you mean"):
         kind_at(defaults.classification(), "model.width")

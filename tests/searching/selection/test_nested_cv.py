@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from gradwise.data.splits import folds
+from gradwise.data.splits import deal_folds
 from gradwise.evaluation.trials.selection import nested_estimate
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
@@ -48,7 +48,7 @@ def test_it_is_a_naive_loop_over_outer_folds() -> None:
 
     found = nested(dataset, 5, learn, key=KEY)
     values, sizes = [], []
-    for others, own in folds(dataset, 5, key=keys.named(KEY, "outer folds")):
+    for others, own in deal_folds(dataset, 5, key=keys.named(KEY, "outer folds")):
         model = _Neighbours(dataset.take(others)).model
         values.append(float(np.mean(model.predict(dataset.inputs[own]) != dataset.targets[own])))
         sizes.append(len(own))
@@ -123,7 +123,7 @@ def test_numbers_are_measured_by_their_own_metric() -> None:
             return 2.0 * rows
 
     found = nested(dataset, 3, lambda train, number: Twice(), key=KEY)
-    expected = [np.sqrt(np.mean(x[own] ** 2)) for _, own in folds(dataset, 3, key=keys.named(KEY, "outer folds"))]
+    expected = [np.sqrt(np.mean(x[own] ** 2)) for _, own in deal_folds(dataset, 3, key=keys.named(KEY, "outer folds"))]
     assert found["metric"] == "rmse"
     assert [one["value"] for one in found["folds"]] == pytest.approx(expected)
     r2 = nested(dataset, 3, lambda train, number: Twice(), key=KEY, metric="r2")

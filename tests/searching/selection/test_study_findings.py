@@ -6,7 +6,7 @@ import pytest
 
 from gradwise.evaluation.trials.expected_best import Advice, advice
 from gradwise.records.trial import Trial
-from gradwise.searching.selection.study_findings import describe_ground, find, only_one
+from gradwise.searching.selection.study_findings import describe_ground, find_in_study, only_one
 from gradwise.searching.storage.study_file import Budget
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Space, dimension
@@ -54,20 +54,20 @@ def test_a_budget_that_was_over_before_a_trial_had_ended_is_told(space: Space) -
 
 
 def test_nothing_amiss_is_nothing_told(space: Space) -> None:
-    assert find(space, [trial(0), trial(1)], GO_ON, ()) == []
-    assert find(space, [], GO_ON, ()) == []
+    assert find_in_study(space, [trial(0), trial(1)], GO_ON, ()) == []
+    assert find_in_study(space, [], GO_ON, ()) == []
 
 
 def test_failures_are_told_with_the_first_reason(space: Space) -> None:
     trials = [trial(0), trial(1, "failed", math.nan, "no room"), trial(2, "failed", math.nan, "other")]
-    (said,) = find(space, trials, GO_ON, ())
+    (said,) = find_in_study(space, trials, GO_ON, ())
     assert (said.level, said.row) == ("warning", "E16")
     assert said.what == "2 of 3 trials failed, the first because: no room"
 
 
 def test_when_every_trial_diverged_the_verdict_names_a_range(space: Space) -> None:
     trials = [trial(n, "diverged", math.nan) for n in range(6)]
-    said = find(space, trials, advice(trials, worst=0.6, noise=math.nan), ())
+    said = find_in_study(space, trials, advice(trials, worst=0.6, noise=math.nan), ())
     assert [finding.level for finding in said] == ["error"]  # and no advice to stop, and no count of failures
     assert RATE in said[0].what
     assert "diverged" in said[0].what
@@ -75,6 +75,6 @@ def test_when_every_trial_diverged_the_verdict_names_a_range(space: Space) -> No
 
 def test_that_more_is_not_worth_it_is_told_and_what_could_not_be_kept(space: Space) -> None:
     enough = Advice(False, "more trials are hardly worth it", 0.0, 0.01, 20)
-    kept, told = find(space, [trial(0)], enough, ("trial 3's network cannot be written.",))
+    kept, told = find_in_study(space, [trial(0)], enough, ("trial 3's network cannot be written.",))
     assert (kept.level, kept.what) == ("note", "trial 3's network cannot be written.")
     assert (told.level, told.row, told.what) == ("note", "E10", "more trials are hardly worth it")

@@ -16,15 +16,18 @@ from gradwise.searching.storage import backend
 
 
 def test_an_address_is_shown_without_its_password() -> None:
-    assert backend.shown("postgresql://me:secret@host/name") == "postgresql://me:***@host/name"
-    assert backend.shown("postgresql+psycopg2://me:a:b@host:5432/x") == "postgresql+psycopg2://me:***@host:5432/x"
-    assert backend.shown("sqlite:////kept/a.db") == "sqlite:////kept/a.db"
-    assert backend.shown(Path("a/study.journal")) == "a/study.journal"
+    assert backend.without_password("postgresql://me:secret@host/name") == "postgresql://me:***@host/name"
+    assert (
+        backend.without_password("postgresql+psycopg2://me:a:b@host:5432/x")
+        == "postgresql+psycopg2://me:***@host:5432/x"
+    )
+    assert backend.without_password("sqlite:////kept/a.db") == "sqlite:////kept/a.db"
+    assert backend.without_password(Path("a/study.journal")) == "a/study.journal"
 
 
 def test_a_password_with_odd_letters_is_not_shown_either() -> None:
     for address in ("postgresql://me:se/secret@host/name", "postgresql://h/n?user=me&password=secret&sslmode=off"):
-        assert "secret" not in backend.shown(address)
+        assert "secret" not in backend.without_password(address)
 
 
 def test_which_file_holds_the_trials() -> None:
@@ -145,7 +148,10 @@ def test_a_mark_is_renewed_a_few_times_a_minute_only(monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_no_storages_fault_is_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError), backend.told("study.journal", working=True):
+    with pytest.raises(ZeroDivisionError), backend.explain_errors("study.journal", working=True):
         raise ZeroDivisionError
-    with pytest.raises(WorkError, match="No space left on device"), backend.told("study.journal", working=True):
+    with (
+        pytest.raises(WorkError, match="No space left on device"),
+        backend.explain_errors("study.journal", working=True),
+    ):
         raise OSError(28, "No space left on device")

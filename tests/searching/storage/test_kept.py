@@ -5,12 +5,12 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from gradwise.models.auto_encoder import AutoEncoder
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.searching.storage.kept import Kept, Shelf
 
 
 def test_a_training_comes_back_as_it_was(tmp_path) -> None:
-    network = jax.tree.map(np.asarray, AutoEncoder(widths=(3,)).build((4,), 0, key=jr.key(0)))
+    network = jax.tree.map(np.asarray, MlpAutoEncoder(widths=(3,)).build((4,), 0, key=jr.key(0)))
     kept = Kept(7, "patience", 0.25, 1.5, 300, network=network, scores=np.array([0.0, 1.0], np.float32))
     shelf = Shelf(tmp_path / "shelf")
     shelf.put(kept)

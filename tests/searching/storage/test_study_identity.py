@@ -7,7 +7,13 @@ import pytest
 
 from gradwise import defaults
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.storage.study_identity import About, about_from_plain, check_about, check_same, difference_of
+from gradwise.searching.storage.study_identity import (
+    StudyIdentity,
+    check_identity,
+    check_same,
+    difference_of,
+    identity_from_plain,
+)
 from gradwise.searching.strategies.random_search import Random, Sobol
 from gradwise.specs.priors import Choice, LogUniform
 from gradwise.specs.search_space import Space, dimension
@@ -20,12 +26,12 @@ SPACE = Space(
         dimension(RECIPE, "optimiser.optimiser.learning_rate", LogUniform(1e-4, 1e-1)),
     ),
 )
-ABOUT = About(SPACE, 3, Random(), "digest", "classes", "error_rate", {"budget": "9 trials"})
+ABOUT = StudyIdentity(SPACE, 3, Random(), "digest", "classes", "error_rate", {"budget": "9 trials"})
 
 
 def test_it_comes_back_through_json() -> None:
     plain = json.loads(json.dumps(ABOUT.to_plain()))
-    back = about_from_plain(plain, ())
+    back = identity_from_plain(plain, ())
     assert back.space.recipe == RECIPE
     assert back.space.dimensions == SPACE.dimensions
     assert (back.seed, back.strategy, back.settings) == (3, Random(), {"budget": "9 trials"})
@@ -50,5 +56,5 @@ def test_the_first_difference_among_those_asked_for_is_named() -> None:
 def test_what_is_not_ours_is_refused() -> None:
     for stored in (None, {}, "text", {"version": "1"}):
         with pytest.raises(RequestError, match="was not written by gradwise"):
-            check_about("here", "mine", stored)
-    assert check_about("here", "mine", ABOUT.to_plain())["seed"] == 3
+            check_identity("here", "mine", stored)
+    assert check_identity("here", "mine", ABOUT.to_plain())["seed"] == 3

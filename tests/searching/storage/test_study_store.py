@@ -24,9 +24,9 @@ from gradwise.models.activations import Rectifier, Tanh
 from gradwise.records.trial import Trial
 from gradwise.runtime.errors import RequestError, WorkError
 from gradwise.searching.storage import backend
-from gradwise.searching.storage.study_identity import About
+from gradwise.searching.storage.study_identity import StudyIdentity
 from gradwise.searching.storage.study_store import Store
-from gradwise.searching.strategies.random_search import Random, Sobol, chosen
+from gradwise.searching.strategies.random_search import Random, Sobol, chosen_values
 from gradwise.specs.priors import Choice, LogInteger, LogUniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
 from tests.searching.postgres import postgres  # noqa: F401  beside this file
@@ -38,7 +38,7 @@ RETRIES = "optuna.storages._rdb.storage.random"
 RATE = "optimiser.optimiser.learning_rate"
 
 
-def make_about(**changes: Any) -> About:
+def make_about(**changes: Any) -> StudyIdentity:
     recipe = defaults.classification()
     priors = {
         "model.activation": Choice((Tanh(), Rectifier())),
@@ -48,11 +48,11 @@ def make_about(**changes: Any) -> About:
         RATE: LogUniform(1e-4, 1e-1),
     }
     space = Space(recipe, tuple(dimension(recipe, path, prior) for path, prior in priors.items()))
-    plain = About(space, 0, Random(), "digest", "classes", "error_rate", {"budget": "9 trials"})
+    plain = StudyIdentity(space, 0, Random(), "digest", "classes", "error_rate", {"budget": "9 trials"})
     return dataclasses.replace(plain, **changes)
 
 
-def make_trial(number: int, about: About | None = None, **changes: Any) -> Trial:
+def make_trial(number: int, about: StudyIdentity | None = None, **changes: Any) -> Trial:
     space = (about or make_about()).space
     fraction = (number * 0.618) % 1
     recipe = space.recipe_at(dict.fromkeys(space.paths, fraction))
@@ -66,7 +66,7 @@ def make_trial(number: int, about: About | None = None, **changes: Any) -> Trial
         "parameters": 77,
         "curve": {"age_examples": [500.0, 1000.0], "valid_score": [0.75, math.inf]},
     }
-    return Trial(number, recipe, chosen(space, recipe), "patience", **{**fields, **changes})
+    return Trial(number, recipe, chosen_values(space, recipe), "patience", **{**fields, **changes})
 
 
 def failed(number: int, outcome: str = "diverged", **changes: Any) -> Trial:
@@ -194,7 +194,7 @@ def test_another_format_is_refused(where: str) -> None:
 def test_a_plain_optuna_study_is_refused(where: str) -> None:
     import optuna
 
-    with backend.quiet():
+    with backend.quiet_storage():
         storage: Any = (
             optuna.storages.RDBStorage(backend.address(where))
             if backend.is_url(where)
@@ -489,7 +489,7 @@ def test_optuna_opens_it_and_shows_the_knobs(where: str) -> None:
         store.add(make_trial(4))
         store.add(failed(1, reason="the loss is not a number"))
         beyond = about.space.recipe_of({RATE: 0.5})  # a border that was extended
-        store.add(dataclasses.replace(make_trial(2), recipe=beyond, values=chosen(about.space, beyond)))
+        store.add(dataclasses.replace(make_trial(2), recipe=beyond, values=chosen_values(about.space, beyond)))
         odd = {"model.widths.count": 9, "somewhere.else": 3, RATE: 0.0}
         store.add(dataclasses.replace(make_trial(5), values=odd))
     address: Any = backend.address(where)

@@ -18,7 +18,7 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.trial import Trial, trial_to_plain
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.storage.trial_codec import apply_differences, differences, read_trial, write_trial
+from gradwise.searching.storage.trial_codec import apply_differences, read_trial, recipe_differences, write_trial
 from gradwise.specs.paths import replace
 from gradwise.specs.recipe import to_json
 from gradwise.specs.search_space import Space, read_space
@@ -31,7 +31,7 @@ SPACE = Space(BASE, read_space(BASE))
 @settings(max_examples=40, deadline=None)
 def test_a_recipe_is_its_base_and_its_differences(fractions: list[float]) -> None:
     recipe = SPACE.recipe_at(dict(zip(SPACE.paths, fractions, strict=True)))
-    written = json.loads(json.dumps(dict(differences(BASE, recipe))))
+    written = json.loads(json.dumps(dict(recipe_differences(BASE, recipe))))
     back = apply_differences(BASE, written)
     assert to_json(back) == to_json(recipe)
     for one, other in zip(jax.tree.leaves(back), jax.tree.leaves(recipe), strict=True):
@@ -42,30 +42,30 @@ def test_a_recipe_is_its_base_and_its_differences(fractions: list[float]) -> Non
 
 def test_only_what_differs_is_written() -> None:
     changed = replace(replace(BASE, "batches.size", 7), "criterion.penalties.1.coefficient", 0.5)
-    assert dict(differences(BASE, changed)) == {"batches.size": 7, "criterion.penalties.1.coefficient": 0.5}
-    assert dict(differences(BASE, defaults.classification())) == {}
+    assert dict(recipe_differences(BASE, changed)) == {"batches.size": 7, "criterion.penalties.1.coefficient": 0.5}
+    assert dict(recipe_differences(BASE, defaults.classification())) == {}
 
 
 def test_another_part_is_written_whole_and_its_base_is_left_alone() -> None:
     before = to_json(BASE)
     other = defaults.classification(optimiser=Sgd(learning_rate=0.3), model=Mlp(widths=(5, 6), activation=Tanh()))
-    written = dict(differences(BASE, other))
+    written = dict(recipe_differences(BASE, other))
     assert written["optimiser"]["class"].endswith(":Sgd")
     assert apply_differences(BASE, written) == other
-    assert apply_differences(other, dict(differences(other, BASE))) == BASE
+    assert apply_differences(other, dict(recipe_differences(other, BASE))) == BASE
     assert to_json(BASE) == before
-    assert dict(differences(other, 3)) == {"": 3}
-    assert apply_differences(BASE, dict(differences(Rectifier(), BASE))) == BASE
+    assert dict(recipe_differences(other, 3)) == {"": 3}
+    assert apply_differences(BASE, dict(recipe_differences(Rectifier(), BASE))) == BASE
 
 
 def test_a_number_is_not_taken_for_its_equals() -> None:
     class Odd(eqx.Module):
         value: Any
 
-    assert dict(differences(Odd(1), Odd(True))) == {"value": True}
-    assert dict(differences(Odd(1), Odd(1.0))) == {"value": 1.0}
-    assert list(differences(Odd(0.0), Odd(-0.0))) == [("value", -0.0)]
-    assert dict(differences(Odd((1, 2)), Odd((1, 2)))) == {}
+    assert dict(recipe_differences(Odd(1), Odd(True))) == {"value": True}
+    assert dict(recipe_differences(Odd(1), Odd(1.0))) == {"value": 1.0}
+    assert list(recipe_differences(Odd(0.0), Odd(-0.0))) == [("value", -0.0)]
+    assert dict(recipe_differences(Odd((1, 2)), Odd((1, 2)))) == {}
 
 
 def test_a_model_that_is_already_built_need_not_be_written() -> None:

@@ -10,7 +10,7 @@ import pytest
 from gradwise.records.trial import Trial, best_of
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.keys import from_seed
-from gradwise.searching.strategies.coarse_to_fine import AroundBest, Zoom, numeric_fractions, relevance
+from gradwise.searching.strategies.coarse_to_fine import AroundBest, CoarseToFine, explained_order, numeric_fractions
 from gradwise.searching.strategies.contract import History
 from gradwise.searching.strategies.random_search import Random, Sobol
 from gradwise.specs.priors import LogUniform
@@ -27,12 +27,14 @@ def _bowl(values: dict[str, Any]) -> float:
 
 
 def test_the_first_round_is_the_coarse_search(space: Space) -> None:
-    assert Zoom(first=8).ask(space, History(), 99, key=KEY) == Sobol().ask(space, History(), 8, key=KEY)
-    assert Zoom(first=8, quasi=False).ask(space, History(), 99, key=KEY) == Random().ask(space, History(), 8, key=KEY)
+    assert CoarseToFine(first=8).ask(space, History(), 99, key=KEY) == Sobol().ask(space, History(), 8, key=KEY)
+    assert CoarseToFine(first=8, quasi=False).ask(space, History(), 99, key=KEY) == Random().ask(
+        space, History(), 8, key=KEY
+    )
 
 
 def test_later_rounds_lie_in_boxes_that_shrink_around_the_best(space: Space, search: Searching) -> None:
-    zoom = Zoom(first=16, rounds=3, best=2, each=5)
+    zoom = CoarseToFine(first=16, rounds=3, best=2, each=5)
     trials = search(zoom, space, _bowl, 999, at_once=4)
     assert len(trials) == 16 + 3 * 10
     for turn in range(3):
@@ -46,7 +48,7 @@ def test_later_rounds_lie_in_boxes_that_shrink_around_the_best(space: Space, sea
 
 
 def test_finer_rounds_pay(space: Space, search: Searching) -> None:
-    found = [best_of(search(Zoom(), space, _bowl, 52, seed=seed)) for seed in range(5)]
+    found = [best_of(search(CoarseToFine(), space, _bowl, 52, seed=seed)) for seed in range(5)]
     even = [best_of(search(Sobol(), space, _bowl, 52, seed=seed)) for seed in range(5)]
     scores, others = ([t.score for t in trials if t] for trials in (found, even))
     assert len(scores) == len(others) == 5
@@ -54,7 +56,7 @@ def test_finer_rounds_pay(space: Space, search: Searching) -> None:
 
 
 def test_a_round_waits_for_the_one_before_and_asks_the_same_again(space: Space, plant: Searching) -> None:
-    zoom = Zoom(first=6)
+    zoom = CoarseToFine(first=6)
     coarse = zoom.ask(space, History(), 9, key=KEY)
     trials = tuple(plant(space, _bowl, coarse))
     assert zoom.ask(space, History(trials[:5], ((5, coarse[5]),), 6), 9, key=KEY) == []
@@ -69,9 +71,9 @@ def test_a_killed_search_goes_on_as_if_nothing_had_happened(conditional: Space, 
     def planted(values: dict[str, Any]) -> float:
         return abs(math.log10(values[RATE]) + 3) + 0.2 * values["model.widths.count"]
 
-    whole = search(Zoom(), conditional, planted, 40)
+    whole = search(CoarseToFine(), conditional, planted, 40)
     history = History(tuple(whole[:30]), (), 30)
-    assert Zoom().ask(conditional, history, 1, key=KEY)[0].recipe == whole[30].recipe
+    assert CoarseToFine().ask(conditional, history, 1, key=KEY)[0].recipe == whole[30].recipe
 
 
 def test_boxes_reach_into_land_that_was_opened(space: Space, search: Searching) -> None:
@@ -81,7 +83,7 @@ def test_boxes_reach_into_land_that_was_opened(space: Space, search: Searching) 
     def rising(values: dict[str, Any]) -> float:
         return -math.log10(values[RATE])
 
-    zoom = Zoom(first=16, rounds=1, best=1, each=8)
+    zoom = CoarseToFine(first=16, rounds=1, best=1, each=8)
     trials = search(zoom, narrow, rising, 999)
     assert len(trials) == 24
     history = History(tuple(trials), (), 24)
@@ -98,7 +100,7 @@ def test_relevance_sees_a_fall_and_a_rise_alike(space: Space, search: Searching)
         return _bowl(values) if values[RATE] < 0.05 else math.nan
 
     trials = search(Random(), space, planted, 60)
-    found = relevance(space, trials)
+    found = explained_order(space, trials)
     assert found[RATE] > 0.6
     assert abs(found[MIXUP]) < 0.2
     assert found[RATE] > found[WIDTH]

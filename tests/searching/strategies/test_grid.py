@@ -14,8 +14,8 @@ from gradwise.records.trial import Trial, best_of
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.keys import from_seed
 from gradwise.searching.strategies.contract import History
-from gradwise.searching.strategies.grid import Grid, GridSequence, constant_schedule, regular, spread
-from gradwise.searching.strategies.random_search import chosen
+from gradwise.searching.strategies.grid import Grid, GridSequence, constant_schedule, regular, regular_values
+from gradwise.searching.strategies.random_search import chosen_values
 from gradwise.specs.priors import Choice, LogUniform, ZeroOr
 from gradwise.specs.search_space import Dimension, Space, dimension
 
@@ -29,18 +29,18 @@ def _distance(values: dict[str, Any]) -> float:
 
 
 def test_a_grid_is_regular_in_the_log_domain_with_both_ends(space: Space) -> None:
-    assert spread(space[RATE], 4) == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1])
-    assert spread(space["criterion.mixup"], 3) == pytest.approx([0.0, 0.25, 0.5])
-    assert spread(space["model.widths.each"], 5) == [16, 32, 64, 128, 256]
+    assert regular_values(space[RATE], 4) == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1])
+    assert regular_values(space["criterion.mixup"], 3) == pytest.approx([0.0, 0.25, 0.5])
+    assert regular_values(space["model.widths.each"], 5) == [16, 32, 64, 128, 256]
     assert regular(1) == [0.5]
 
 
 def test_around_a_value_the_interval_keeps_its_width() -> None:
     axis = Dimension("x", LogUniform(1e-4, 1.0))
-    assert spread(axis, 3, 1e-2, reach=0.25) == pytest.approx([1e-3, 1e-2, 1e-1])
-    assert spread(axis, 3, 1.0, reach=0.25) == pytest.approx([1e-2, 1e-1, 1.0])
-    assert spread(Dimension("x", ZeroOr(LogUniform(1e-4, 1.0))), 2) == pytest.approx([0.0, 1e-4, 1.0])
-    assert spread(Dimension("x", Choice(("a", "b", "c"), (1.0, 0.0, 2.0))), 9) == ["a", "c"]
+    assert regular_values(axis, 3, 1e-2, reach=0.25) == pytest.approx([1e-3, 1e-2, 1e-1])
+    assert regular_values(axis, 3, 1.0, reach=0.25) == pytest.approx([1e-2, 1e-1, 1.0])
+    assert regular_values(Dimension("x", ZeroOr(LogUniform(1e-4, 1.0))), 2) == pytest.approx([0.0, 1e-4, 1.0])
+    assert regular_values(Dimension("x", Choice(("a", "b", "c"), (1.0, 0.0, 2.0))), 9) == ["a", "c"]
 
 
 def test_every_cell_once_in_a_fixed_order_however_it_is_asked(space: Space, search: Searching) -> None:
@@ -82,7 +82,9 @@ def test_an_extended_space_is_gridded_anew(space: Space, search: Searching) -> N
     trials = search(Grid(), narrow, _distance, 99)
     wide = narrow.with_priors({RATE: LogUniform(1e-4, 1.0)})
     proposals = Grid().ask(wide, History(tuple(trials), (), 4), 9, key=KEY)
-    assert [chosen(wide, p.recipe)[RATE] for p in proposals] == pytest.approx([10 ** (-4 + 4 / 3), 10 ** (-4 / 3), 1.0])
+    assert [chosen_values(wide, p.recipe)[RATE] for p in proposals] == pytest.approx(
+        [10 ** (-4 + 4 / 3), 10 ** (-4 / 3), 1.0]
+    )
 
 
 def test_too_many_cells_are_refused_with_their_number(space: Space) -> None:
@@ -100,7 +102,7 @@ def _rates(space: Space) -> list[Trial]:
     """The first grid of the sequence above, finished."""
     proposals = GridSequence(values=12).ask(space, History(), 12, key=KEY)
     return [
-        Trial(n, p.recipe, chosen(space, p.recipe), "finished", _distance(chosen(space, p.recipe)), 0.0)
+        Trial(n, p.recipe, chosen_values(space, p.recipe), "finished", _distance(chosen_values(space, p.recipe)), 0.0)
         for n, p in enumerate(proposals)
     ]
 

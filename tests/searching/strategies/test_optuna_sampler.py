@@ -20,8 +20,15 @@ from gradwise.records.trial import Trial, best_of
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.keys import from_seed
 from gradwise.searching.strategies.contract import History
-from gradwise.searching.strategies.optuna_sampler import Bridge, distributions, from_params, to_params, within, words
-from gradwise.searching.strategies.random_search import Random, chosen
+from gradwise.searching.strategies.optuna_sampler import (
+    OptunaSampler,
+    distributions,
+    fits_distributions,
+    from_params,
+    to_params,
+    words,
+)
+from gradwise.searching.strategies.random_search import Random, chosen_values
 from gradwise.specs.priors import Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
 
@@ -60,8 +67,8 @@ def test_there_and_back_is_the_same_recipe(optimisers: Space, conditional: Space
     for space in (optimisers, conditional):
         for proposal in Random().ask(space, History(), 12, key=KEY):
             params = to_params(space, space.values(proposal.recipe))
-            assert params == to_params(space, chosen(space, proposal.recipe))  # words serve as well as values
-            assert within(distributions(space), params)
+            assert params == to_params(space, chosen_values(space, proposal.recipe))  # words serve as well as values
+            assert fits_distributions(distributions(space), params)
             assert space.recipe_of(from_params(space, params)) == proposal.recipe
 
 
@@ -84,7 +91,7 @@ def test_values_with_one_label_are_told_apart() -> None:
 def test_a_word_that_is_none_of_the_choice_is_refused(optimisers: Space) -> None:
     with pytest.raises(RequestError, match=r"'Softsign\(\)' is none of the values of `model.activation`: Tanh\(\), "):
         to_params(optimisers, {"model.activation": "Softsign()"})
-    assert not within(distributions(optimisers), {"optimiser.learning_rate": 3.0})
+    assert not fits_distributions(distributions(optimisers), {"optimiser.learning_rate": 3.0})
 
 
 def _plain(values: dict[str, Any]) -> float:
@@ -104,7 +111,7 @@ def test_the_parzen_estimator_beats_random_search(
     name: str, planted: Callable[..., float], request: pytest.FixtureRequest, search: Searching
 ) -> None:
     space = request.getfixturevalue(name)
-    modelled = [best_of(search(Bridge(), space, planted, 28, seed=seed)) for seed in range(6)]
+    modelled = [best_of(search(OptunaSampler(), space, planted, 28, seed=seed)) for seed in range(6)]
     drawn = [best_of(search(Random(), space, planted, 28, seed=seed)) for seed in range(6)]
     ours, theirs = ([trial.score for trial in trials if trial] for trials in (modelled, drawn))
     assert len(ours) == len(theirs) == 6
@@ -114,7 +121,7 @@ def test_the_parzen_estimator_beats_random_search(
 
 @pytest.mark.slow
 def test_a_gaussian_process_beats_random_search(space: Space, search: Searching) -> None:
-    bridge = Bridge("gp", startup=6)
+    bridge = OptunaSampler("gp", startup=6)
     if importlib.util.find_spec("torch") is None:
         with pytest.raises(RequestError, match="the sampler 'gp' needs the package `torch`"):
             search(bridge, space, _plain, 1)
@@ -126,20 +133,20 @@ def test_a_gaussian_process_beats_random_search(space: Space, search: Searching)
 
 def test_covariance_adaptation_beats_random_search(search: Searching, space: Space) -> None:
     numbers = space.only([RATE, "model.widths.each"])  # it works on numbers alone
-    ours = [best_of(search(Bridge("cmaes"), numbers, _plain, 80, seed=seed)).score for seed in range(3)]
+    ours = [best_of(search(OptunaSampler("cmaes"), numbers, _plain, 80, seed=seed)).score for seed in range(3)]
     theirs = [best_of(search(Random(), numbers, _plain, 80, seed=seed)).score for seed in range(3)]
     assert np.mean(ours) < 0.6 * np.mean(theirs)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "nsgaii"])
 def test_the_same_history_gives_the_same_answer(conditional: Space, plant: Searching, sampler: str) -> None:
-    bridge = Bridge(sampler, startup=5)
+    bridge = OptunaSampler(sampler, startup=5)
     trials = tuple(plant(conditional, _branched, Random().ask(conditional, History(), 8, key=KEY)))
     assert [p.recipe for p in bridge.ask(conditional, History(), 8, key=KEY)] == [t.recipe for t in trials]
     several = bridge.ask(conditional, History(trials, (), 8), 3, key=KEY)
     assert bridge.ask(conditional, History(trials, (), 8), 3, key=KEY) == several
     assert bridge.ask(conditional, History(trials[::-1], (), 8), 3, key=KEY) == several
-    assert len({str(chosen(conditional, p.recipe)) for p in several}) == 3
+    assert len({str(chosen_values(conditional, p.recipe)) for p in several}) == 3
     # Three at once are three asked one by one while the others run.
     running = History(trials, ((8, several[0]), (9, several[1])), 10)
     assert bridge.ask(conditional, running, 1, key=KEY) == several[2:]
@@ -149,15 +156,15 @@ def test_a_model_keeps_away_from_where_it_diverges_and_forgets_what_failed(space
     def cliff(values: dict[str, Any]) -> float:
         return -math.log10(values[RATE]) if values[RATE] < 0.01 else math.nan
 
-    trials = search(Bridge(), space, cliff, 50)
+    trials = search(OptunaSampler(), space, cliff, 50)
     later = [trial.outcome == "diverged" for trial in trials[25:]]
     assert np.mean(later) < 0.5  # the best lies at the very edge
     assert best_of(trials).values[RATE] > 0.007
     failed = tuple(Trial(t.number, t.recipe, t.values, "failed", reason="lost") for t in trials[:20])
     history = History(failed, (), 20)
-    assert Bridge().ask(space, history, 2, key=KEY) == Random().ask(space, history, 2, key=KEY)
+    assert OptunaSampler().ask(space, history, 2, key=KEY) == Random().ask(space, history, 2, key=KEY)
     both = History((*trials[:15], *failed[15:]), (), 20)
-    assert len(Bridge().ask(space, both, 2, key=KEY)) == 2
+    assert len(OptunaSampler().ask(space, both, 2, key=KEY)) == 2
 
 
 def test_trials_of_another_space_do_not_disturb(space: Space, search: Searching) -> None:
@@ -165,8 +172,8 @@ def test_trials_of_another_space_do_not_disturb(space: Space, search: Searching)
     wider = space.with_priors({RATE: LogUniform(1e-5, 1.0)})
     narrower = space.with_priors({RATE: LogUniform(1e-3, 1e-2), "model.widths.each": LogInteger(16, 64)})
     for changed in (wider, narrower):
-        [proposal] = Bridge().ask(changed, History(trials, (), 15), 1, key=KEY)
-        assert within(distributions(changed), to_params(changed, changed.values(proposal.recipe)))
+        [proposal] = OptunaSampler().ask(changed, History(trials, (), 15), 1, key=KEY)
+        assert fits_distributions(distributions(changed), to_params(changed, changed.values(proposal.recipe)))
 
 
 def test_optuna_keeps_quiet_and_as_it_was(
@@ -175,26 +182,26 @@ def test_optuna_keeps_quiet_and_as_it_was(
     before = optuna.logging.get_verbosity()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        search(Bridge(startup=2), conditional, _branched, 5)
+        search(OptunaSampler(startup=2), conditional, _branched, 5)
     assert optuna.logging.get_verbosity() == before
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_sampler_that_cannot_be_had_is_one_line(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RequestError, match=r"Optuna has no sampler 'tpee'. Did you mean 'tpe'\?"):
-        Bridge("tpee").ask(space, History(), 1, key=KEY)
+        OptunaSampler("tpee").ask(space, History(), 1, key=KEY)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RequestError, match=r"'cmaes' needs the package `cmaes`: install it, or use the sampler 'tpe'"):
-        Bridge("cmaes").ask(space, History(), 1, key=KEY)
+        OptunaSampler("cmaes").ask(space, History(), 1, key=KEY)
 
 
 def test_options_reach_the_sampler(space: Space, search: Searching) -> None:
     trials = tuple(search(Random(), space, _plain, 12))
     with pytest.raises(RequestError, match=r"the sampler 'tpe' cannot be made: .*'wings'"):
-        Bridge(options=(("wings", 2),)).ask(space, History(trials, (), 12), 1, key=KEY)
-    few = Bridge(options=(("n_ei_candidates", 1),)).ask(space, History(trials, (), 12), 1, key=KEY)
-    assert few != Bridge().ask(space, History(trials, (), 12), 1, key=KEY)
+        OptunaSampler(options=(("wings", 2),)).ask(space, History(trials, (), 12), 1, key=KEY)
+    few = OptunaSampler(options=(("n_ei_candidates", 1),)).ask(space, History(trials, (), 12), 1, key=KEY)
+    assert few != OptunaSampler().ask(space, History(trials, (), 12), 1, key=KEY)
 
 
 def test_any_class_of_optuna_is_a_sampler(space: Space, search: Searching) -> None:
-    assert len(search(Bridge("RandomSampler", startup=2), space, _plain, 5)) == 5
+    assert len(search(OptunaSampler("RandomSampler", startup=2), space, _plain, 5)) == 5

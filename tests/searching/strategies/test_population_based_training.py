@@ -16,7 +16,7 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.fit import finite
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.running.evaluation_data import Ground
+from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.strategies.population_based_training import Evolution, evolve, perturbed
 from gradwise.specs.priors import Choice, LogUniform, Uniform, ZeroOr
 from gradwise.specs.recipe import Recipe
@@ -27,9 +27,9 @@ RATE, DROPOUT = "optimiser.learning_rate", "model.dropout"
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
+def ground() -> EvaluationData:
     digits = gradwise.read("digits").take(np.arange(400))
-    return Ground.of(digits, HoldOut(), metric="log_loss", key=keys.from_seed(3))
+    return EvaluationData.of(digits, HoldOut(), metric="log_loss", key=keys.from_seed(3))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def space() -> Space:
     return Space(recipe, (rate, dimension(recipe, DROPOUT, ZeroOr(Uniform(0.1, 0.6)))))
 
 
-def test_a_copy_is_exact_and_goes_on_with_its_own_knobs(ground: Ground, space: Space) -> None:
+def test_a_copy_is_exact_and_goes_on_with_its_own_knobs(ground: EvaluationData, space: Space) -> None:
     evolution = Evolution(space, ground, size=8, intervals=4)
     moment = evolution.interval()
     before = [evolution.state_of(slot) for slot in range(8)]
@@ -68,7 +68,7 @@ def test_a_copy_is_exact_and_goes_on_with_its_own_knobs(ground: Ground, space: S
     assert not np.array_equal(moved[0], jax.tree.leaves(evolution.state_of(parent).parameters)[0])
 
 
-def test_it_is_not_worse_than_its_best_fixed_member(ground: Ground, space: Space) -> None:
+def test_it_is_not_worse_than_its_best_fixed_member(ground: EvaluationData, space: Space) -> None:
     fixed = evolve(space, ground, size=8, intervals=16, every=16)
     found = evolve(space, ground, size=8, intervals=16, every=2)
     assert all(moment.parents == tuple(range(8)) for moment in fixed.history)
@@ -82,7 +82,7 @@ def test_it_is_not_worse_than_its_best_fixed_member(ground: Ground, space: Space
     assert loss == pytest.approx(found.loss, rel=1e-4)
 
 
-def test_the_schedule_follows_the_line_of_ancestors(ground: Ground, space: Space) -> None:
+def test_the_schedule_follows_the_line_of_ancestors(ground: EvaluationData, space: Space) -> None:
     found = evolve(space, ground, size=8, intervals=9, every=1)
     assert found.lineage[-1] == found.slot
     assert len(found.schedule) == len(found.lineage)
@@ -99,7 +99,7 @@ def test_the_schedule_follows_the_line_of_ancestors(ground: Ground, space: Space
     assert plain["schedule"][0][RATE] == found.schedule[0][RATE]
 
 
-def test_members_that_diverge_are_replaced(ground: Ground, space: Space) -> None:
+def test_members_that_diverge_are_replaced(ground: EvaluationData, space: Space) -> None:
     wild = space.with_priors({RATE: Choice((0.1, 3e38))})
     evolution = Evolution(wild, ground, size=8, intervals=4)
     moment = evolution.interval()
@@ -139,7 +139,7 @@ def test_knobs_move_a_little_and_stay_within_their_priors() -> None:
     ],
 )
 def test_what_cannot_evolve_is_refused(
-    ground: Ground, space: Space, paths: tuple[str, ...], options: dict[str, int], told: str
+    ground: EvaluationData, space: Space, paths: tuple[str, ...], options: dict[str, int], told: str
 ) -> None:
     recipe: Recipe = space.recipe
     with pytest.raises(RequestError, match=told):

@@ -15,10 +15,10 @@ from gradwise.searching.strategies.contract import History
 from gradwise.searching.strategies.random_search import (
     Random,
     Sobol,
-    chosen,
-    place,
+    chosen_values,
+    count_proposals,
+    point_signature,
     random_point,
-    signature,
     sobol_points,
 )
 from gradwise.specs.priors import Choice, LogUniform
@@ -52,7 +52,7 @@ def test_fractions_are_uniform(space: Space) -> None:
 
 
 def test_a_rate_is_drawn_in_the_log_domain(space: Space) -> None:
-    rates = [chosen(space, p.recipe)[RATE] for p in Random().ask(space, History(), 300, key=KEY)]
+    rates = [chosen_values(space, p.recipe)[RATE] for p in Random().ask(space, History(), 300, key=KEY)]
     assert stats.kstest([math.log10(rate) for rate in rates], stats.uniform(-4, 3).cdf).pvalue > 0.01
 
 
@@ -60,7 +60,9 @@ def test_weighted_choices_have_the_right_shares() -> None:
     recipe = defaults.classification()
     prior = Choice((Tanh(), Rectifier(), Sigmoid()), weights=(6.0, 3.0, 1.0))
     space = Space(recipe, (dimension(recipe, "model.activation", prior),))
-    counted = Counter(chosen(space, p.recipe)["model.activation"] for p in Random().ask(space, History(), 500, key=KEY))
+    counted = Counter(
+        chosen_values(space, p.recipe)["model.activation"] for p in Random().ask(space, History(), 500, key=KEY)
+    )
     observed = [counted["Tanh()"], counted["Rectifier()"], counted["Sigmoid()"]]
     assert stats.chisquare(observed, [300, 150, 50]).pvalue > 0.01
 
@@ -68,7 +70,7 @@ def test_weighted_choices_have_the_right_shares() -> None:
 def test_a_third_layers_width_exists_with_three_layers_only(conditional: Space) -> None:
     seen = Counter()
     for proposal in Random().ask(conditional, History(), 60, key=KEY):
-        values = chosen(conditional, proposal.recipe)
+        values = chosen_values(conditional, proposal.recipe)
         assert ("model.widths.2" in values) == (values["model.widths.count"] == 3)
         assert len(proposal.recipe.model.widths) == values["model.widths.count"]
         seen[values["model.widths.count"]] += 1
@@ -103,14 +105,14 @@ def test_a_space_without_dimensions_gives_the_recipe_itself() -> None:
 
 
 def test_a_signature_survives_a_file() -> None:
-    assert signature({"a": 0.1 + 0.2, "b": (64, 64)}) == signature({"a": 0.3, "b": "64×64"})
-    assert signature({"a": 0.3}) != signature({"a": 0.3000001})
+    assert point_signature({"a": 0.1 + 0.2, "b": (64, 64)}) == point_signature({"a": 0.3, "b": "64×64"})
+    assert point_signature({"a": 0.3}) != point_signature({"a": 0.3000001})
 
 
 def test_other_phases_do_not_count_as_places(space: Space) -> None:
     recipe = space.recipe
     trials = (Trial(0, recipe, {}, "finished"), Trial(1, recipe, {}, "finished", phase="finalist"))
-    assert place(History(trials, ((2, Proposal(recipe)), (3, Proposal(recipe, phase="batch"))), 4)) == 2
+    assert count_proposals(History(trials, ((2, Proposal(recipe)), (3, Proposal(recipe, phase="batch"))), 4)) == 2
 
 
 def test_a_prior_that_was_extended_keeps_the_fraction(space: Space) -> None:

@@ -12,10 +12,10 @@ from gradwise.optimisers.first_order.sgd import HeavyBall
 from gradwise.records.finding import Finding
 from gradwise.records.trial import Trial, best_of
 from gradwise.runtime.keys import from_seed
-from gradwise.searching.strategies.coarse_to_fine import Zoom
+from gradwise.searching.strategies.coarse_to_fine import CoarseToFine
 from gradwise.searching.strategies.contract import AbstractStrategy, History
 from gradwise.searching.strategies.random_search import Random
-from gradwise.searching.strategies.range_borders import extended, too_few_values
+from gradwise.searching.strategies.range_borders import extend_ranges, too_few_values
 from gradwise.specs.priors import Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
 
@@ -65,7 +65,7 @@ def test_where_each_end_goes(path: str, prior: Any, best: Any, ends: tuple[float
     others = [space.dimensions[0].scale.quantile(f) for f in (0.3, 0.4, 0.5, 0.6, 0.7)]
     if path == "model.widths.count":
         others = [1, 2, 3, 4]
-    wider, findings = extended(space, _tried(space, path, [*others, best], best))
+    wider, findings = extend_ranges(space, _tried(space, path, [*others, best], best))
     assert _ends(wider) == pytest.approx(ends)
     moved = _ends(space) != pytest.approx(ends)
     assert len(findings) == moved
@@ -77,7 +77,7 @@ def test_where_each_end_goes(path: str, prior: Any, best: Any, ends: tuple[float
 
 def test_the_finding_says_what_where_and_what_happens_next() -> None:
     space = _one(RATE, LogUniform(1e-4, 1e-1))
-    _, findings = extended(space, _tried(space, RATE, [1e-3, 2e-3, 3e-3, 0.1], 0.1))
+    _, findings = extend_ranges(space, _tried(space, RATE, [1e-3, 2e-3, 3e-3, 0.1], 0.1))
     assert findings == [
         Finding(
             "note",
@@ -95,17 +95,17 @@ def test_momentum_never_reaches_one() -> None:
     space = _one(path, Uniform(0.0, 0.9), optimiser=HeavyBall())
     for _ in range(5):
         high = _ends(space)[1]
-        space, _ = extended(space, _tried(space, path, [0.1, 0.2, 0.3, 0.4, high], high))
+        space, _ = extend_ranges(space, _tried(space, path, [0.1, 0.2, 0.3, 0.4, high], high))
     assert 0.98 < _ends(space)[1] < 1.0
 
 
 def test_nothing_moves_before_four_values_and_without_a_best() -> None:
     space = _one(RATE, LogUniform(1e-4, 1e-1))
     trials = _tried(space, RATE, [1e-3, 1e-2, 0.1], 0.1)
-    assert extended(space, trials) == (space, [])
-    assert extended(space, []) == (space, [])
+    assert extend_ranges(space, trials) == (space, [])
+    assert extend_ranges(space, []) == (space, [])
     diverged = [Trial(n, space.recipe, {RATE: 0.1 - n * 0.01}, "diverged") for n in range(6)]
-    assert extended(space, diverged) == (space, [])
+    assert extend_ranges(space, diverged) == (space, [])
 
 
 def test_a_knob_the_best_did_not_have_stays(conditional: Space) -> None:
@@ -114,7 +114,7 @@ def test_a_knob_the_best_did_not_have_stays(conditional: Space) -> None:
         for n in range(5)
     ]
     best = Trial(5, conditional.recipe, {RATE: 1e-2}, "finished", 0.0, 0.0)
-    assert extended(conditional, [*trials, best]) == (conditional, [])
+    assert extend_ranges(conditional, [*trials, best]) == (conditional, [])
 
 
 def test_three_values_are_too_few_even_if_the_middle_one_wins() -> None:
@@ -144,7 +144,7 @@ def _planted(values: dict[str, Any]) -> float:
 
 
 # Of independent draws one in twenty lies on a given border, so they need many; boxes go where the best is.
-@pytest.mark.parametrize(("strategy", "most"), [(Random(), 160), (Zoom(), 60)])
+@pytest.mark.parametrize(("strategy", "most"), [(Random(), 160), (CoarseToFine(), 60)])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("at_once", [1, 6])
 def test_an_optimum_thirty_times_outside_is_found_unattended(
@@ -159,7 +159,7 @@ def test_an_optimum_thirty_times_outside_is_found_unattended(
         if not proposals:
             break
         trials += plant(space, _planted, proposals, len(trials))
-        space, findings = extended(space, trials)
+        space, findings = extend_ranges(space, trials)
         said += findings
     best = best_of(trials)
     assert best is not None

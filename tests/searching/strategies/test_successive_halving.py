@@ -13,12 +13,12 @@ from gradwise.runtime.errors import RequestError
 from gradwise.runtime.keys import from_seed
 from gradwise.searching.strategies.contract import History
 from gradwise.searching.strategies.random_search import Random
-from gradwise.searching.strategies.successive_halving import Halving
+from gradwise.searching.strategies.successive_halving import SuccessiveHalving
 from gradwise.specs.search_space import Space
 
 RATE = "optimiser.optimiser.learning_rate"
 KEY = from_seed(0)
-HALVING = Halving(least_examples=100, factor=3, most_examples=900)
+HALVING = SuccessiveHalving(least_examples=100, factor=3, most_examples=900)
 Planting = Callable[..., list[Trial]]
 
 
@@ -28,12 +28,12 @@ def _distance(values: dict[str, Any]) -> float:
 
 def test_rungs_grow_by_the_factor_up_to_the_end() -> None:
     assert HALVING.rungs == [100, 300, 900]
-    assert Halving(100, 4, 1000).rungs == [100, 400, 1000]
-    assert Halving(100, 4, 100).rungs == [100]
+    assert SuccessiveHalving(100, 4, 1000).rungs == [100, 400, 1000]
+    assert SuccessiveHalving(100, 4, 100).rungs == [100]
     with pytest.raises(
         RequestError, match=r"`Halving\.most_examples` must be at least `least_examples`; got 10 and 20"
     ):
-        Halving(20, 3, 10)
+        SuccessiveHalving(20, 3, 10)
 
 
 def test_the_first_are_draws_of_the_prior_at_the_lowest_rung(space: Space) -> None:
