@@ -17,7 +17,7 @@ recipe = gradwise.defaults.classification(model=Mlp(widths=(32,), dropout=0.0))
 recipe = dataclasses.replace(recipe, stopping=dataclasses.replace(recipe.stopping, epochs=60))
 space = Space(recipe, (dimension(recipe, "optimiser.optimiser.learning_rate", LogUniform(1e-3, 1e-1)),))
 
-plan = gradwise.Plan(folds=1, finalists=2, seeds=3)
+plan = gradwise.SearchPlan(folds=1, finalists=2, seeds=3)
 study = gradwise.search(space, dataset, budget=gradwise.Budget(trials=6), key=jax.random.key(0), plan=plan)
 
 low, high = study.estimates["test_interval"]

@@ -27,7 +27,8 @@ from ..records.fit import Fit, finite, write_whole
 from ..runtime import keys, machine
 from ..runtime.errors import RequestError, WorkError, nearest
 from ..specs.dataset import Dataset
-from ..specs.recipe import Recipe, to_plain
+from ..specs.recipe import Recipe
+from ..specs.serialisation import to_plain
 from ..training.checkpoint import digest
 from .areas import OF_RECIPE, OF_SUBJECT, Area, Case, NotAsked
 from .fingerprint import fingerprint

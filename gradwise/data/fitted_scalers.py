@@ -150,7 +150,7 @@ class Chained(FittedScaler):
         return list(dict.fromkeys(note for step in self.steps for note in step.describe()))
 
 
-class Beside(FittedScaler):
+class SideBySide(FittedScaler):
     """Some columns through each scaler, then 1 where the `indicated` columns are missing, side by side."""
 
     columns: tuple[np.ndarray, ...]

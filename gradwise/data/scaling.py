@@ -52,7 +52,6 @@ from .column_statistics import (
 )
 from .fitted_scalers import (
     Affine,
-    Beside,
     Bounded,
     Chained,
     Interpolated,
@@ -60,6 +59,7 @@ from .fitted_scalers import (
     OneOfSeveral,
     Projection,
     Rooted,
+    SideBySide,
 )
 
 _KNOTS = 2**22  # most knots kept for all columns together
@@ -342,7 +342,7 @@ class Columns(AbstractScaler):
                 scalers.append(scaler.fit(inputs[:, picked[-1]], theirs))
         indicated = np.flatnonzero(~is_category & (missing > 0) & (missing < rows))
         notes = tuple(_missing_notes(missing, is_category, rows, columns))
-        return Beside(tuple(picked), tuple(scalers), indicated, notes)
+        return SideBySide(tuple(picked), tuple(scalers), indicated, notes)
 
 
 class Automatic(AbstractScaler):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.fitted_scalers import Affine, Beside, Bounded, Chained, Interpolated, Logarithmic, Projection, Rooted
+from ..data.fitted_scalers import Affine, Bounded, Chained, Interpolated, Logarithmic, Projection, Rooted, SideBySide
 from ..specs.contracts import FittedScaler
 
 
@@ -19,7 +19,7 @@ def can_unscale(scaler: FittedScaler) -> bool:
     """Whether this scaler's inputs have raw numbers of their own."""
     if isinstance(scaler, Chained):
         return all(can_unscale(step) for step in scaler.steps)
-    if isinstance(scaler, Beside):
+    if isinstance(scaler, SideBySide):
         return all(can_unscale(one) for one in scaler.scalers)
     return isinstance(scaler, (Affine, Bounded, Logarithmic, Rooted, Interpolated, Projection))
 
@@ -47,7 +47,7 @@ def _width(scaler: FittedScaler, columns: int) -> int:
     return int(scaler.apply(np.zeros((1, columns))).shape[1])
 
 
-def _side_by_side(scaler: Beside, scaled: np.ndarray) -> np.ndarray:
+def _side_by_side(scaler: SideBySide, scaled: np.ndarray) -> np.ndarray:
     """Each block back to its columns; the inputs that say where a value is missing have none."""
     raw = np.empty((len(scaled), sum(len(picked) for picked in scaler.columns)))
     start = 0
@@ -77,5 +77,5 @@ def unscale(scaler: FittedScaler, scaled: Any) -> np.ndarray:
         return _along_knots(scaler, scaled)
     if isinstance(scaler, Projection):
         return np.asarray(scaler.mean + scaled @ np.linalg.pinv(scaler.axes))
-    assert isinstance(scaler, Beside)
+    assert isinstance(scaler, SideBySide)
     return _side_by_side(scaler, scaled)

@@ -1,1 +1,5 @@
 """Networks: specs that build Equinox modules."""
+
+from ..runtime.public_names import lazy_names
+
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -1,1 +1,5 @@
 """Optimisers: specs that build Optax transformations."""
+
+from ..runtime.public_names import lazy_names
+
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..runtime.errors import RequestError
-from ..specs.recipe import Recipe, from_plain, to_plain
+from ..specs.recipe import Recipe
+from ..specs.serialisation import from_plain, to_plain
 from .finding import Finding
 from .outcome import Outcome
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ..runtime.errors import RequestError, WorkError
-from ..specs.recipe import Recipe, from_plain, to_plain
+from ..specs.recipe import Recipe
 from ..specs.search_space import space_from_plain, space_to_plain
+from ..specs.serialisation import from_plain, public_path, to_plain
 from .finding import Finding
 from .fit import finite, write_whole
 from .study import Study
@@ -46,7 +47,7 @@ TEXTS = ("recipe", "curve")
 _FORM = b"gradwise"  # of a column of values: how they are written
 _TYPES: dict[type, str] = {bool: "bool", int: "int64", float: "float64", str: "string"}
 _PARTS = tuple(field.name for field in dataclasses.fields(Recipe))
-_RECIPE = f"{Recipe.__module__}:{Recipe.__qualname__}"
+_RECIPE = public_path(Recipe)
 _WHOLE = 2**53  # beyond it, a whole number is no longer exact among others that are not
 
 

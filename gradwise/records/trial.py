@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..specs.recipe import Recipe, from_plain, to_plain
+from ..specs.recipe import Recipe
+from ..specs.serialisation import from_plain, to_plain
 from .outcome import Outcome
 
 

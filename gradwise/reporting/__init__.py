@@ -3,8 +3,6 @@
 matplotlib is imported only when something is drawn.
 """
 
-from .blocks import Figure, Page, Section, Table
-from .html import render
-from .report import read_record, report, verdict, write_report
+from ..runtime.public_names import lazy_names
 
-__all__ = ["Figure", "Page", "Section", "Table", "read_record", "render", "report", "verdict", "write_report"]
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -1,1 +1,5 @@
 """Search: strategies that propose, populations that train, one store that keeps every trial."""
+
+from ..runtime.public_names import lazy_names
+
+__all__, __getattr__, __dir__ = lazy_names(__name__)

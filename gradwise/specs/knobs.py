@@ -193,3 +193,8 @@ def _word(value: Any) -> str:
 
 def _is_traced(value: Any) -> bool:
     return isinstance(value, (jax.core.Tracer, jax.ShapeDtypeStruct))
+
+
+def changed_knobs(spec: Any) -> dict[str, Any]:
+    """The knobs of one spec that differ from their defaults."""
+    return {n: getattr(spec, n) for n, d in declarations(spec) if getattr(spec, n) != d.default}

@@ -1,26 +1,13 @@
-"""All choices of one run form one `Recipe`, a pytree of specs; this file also writes modules as JSON and back.
+"""All choices of one run form one `Recipe`, a pytree of specs.
 
-    recipe = gradwise.defaults.classification(optimiser=Sgd(learning_rate=0.03))
-    assert from_json(to_json(recipe)) == recipe
-
-A part is written as `module:Class` with its fields. Loading imports nothing outside gradwise, runs no
-constructor of a file's choosing and never unpickles: other classes must be passed in.
+recipe = gradwise.defaults.classification(optimiser=Sgd(learning_rate=0.03))
+recipe.optimiser.learning_rate
 """
 
-import dataclasses
-import importlib
-import json
-import types
-from collections.abc import Callable, Mapping
 from typing import Any
 
-import equinox as eqx
-import jax
-import numpy as np
-
-from ..runtime.errors import RequestError
 from .contracts import AbstractBatches, AbstractOptimiser, AbstractScaler, AbstractSplit, AbstractStopping
-from .knobs import Spec, declarations
+from .knobs import Spec
 
 
 class Recipe(Spec):
@@ -37,122 +24,3 @@ class Recipe(Spec):
     criterion: Any
     optimiser: AbstractOptimiser
     stopping: AbstractStopping
-
-
-def _encode(value: Any, arrays: dict[str, np.ndarray] | None, path: str) -> Any:
-    if isinstance(value, eqx.Module):
-        kind = type(value)
-        fields = {
-            f.name: _encode(getattr(value, f.name), arrays, f"{path}.{f.name}" if path else f.name)
-            for f in dataclasses.fields(value)
-        }
-        return {"class": f"{kind.__module__}:{kind.__qualname__}", **fields}
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return {"number": repr(value)}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (tuple, list)):
-        return [_encode(item, arrays, f"{path}.{index}") for index, item in enumerate(value)]
-    if isinstance(value, (jax.Array, np.ndarray)) and arrays is not None:
-        arrays[path] = np.asarray(value)
-        return {"array": path}
-    if isinstance(value, types.FunctionType):
-        return {"function": f"{value.__module__}:{value.__qualname__}"}
-    raise RequestError(f"`{path}` holds a {type(value).__name__}, which has no written form. Make it a spec.")
-
-
-def _find(name: str, given: Mapping[str, Any]) -> Any:
-    if name in given:
-        return given[name]
-    module, _, qualname = name.partition(":")
-    if module.partition(".")[0] != "gradwise":
-        raise RequestError(f"`{name}` is not part of gradwise. Pass it in: classes=[...].")
-    if any(word.startswith("_") for word in (*module.split("."), *qualname.split("."))):
-        raise RequestError(f"`{name}` is private to gradwise.")  # importing `__main__` would run the command line
-    try:
-        found: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError):
-        raise RequestError(f"`{name}` does not exist in this version of gradwise.") from None
-    ours = isinstance(found, type) and found.__module__.partition(".")[0] == "gradwise"
-    if not (ours and issubclass(found, eqx.Module)):  # also what a module of ours merely imports
-        raise RequestError(f"`{name}` is not a part.")
-    return found
-
-
-def _decode(value: Any, find: Callable[[str], Any], arrays: Mapping[str, Any]) -> Any:
-    if isinstance(value, list):
-        return tuple(_decode(item, find, arrays) for item in value)
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"number"}:
-        return float(value["number"])
-    if set(value) == {"function"}:
-        return find(value["function"])
-    if set(value) == {"array"}:
-        if value["array"] not in arrays:
-            raise RequestError(f"the array `{value['array']}` is missing from the file.")
-        return arrays[value["array"]]
-    if not isinstance(value.get("class"), str):
-        raise RequestError("a part without its class: the file was not written by gradwise.")
-    kind = find(value["class"])
-    fields = {name: _decode(item, find, arrays) for name, item in value.items() if name != "class"}
-    known = {field.name for field in dataclasses.fields(kind)}
-    if set(fields) - known or (not issubclass(kind, Spec) and known - set(fields)):
-        odd = ", ".join(sorted(set(fields) ^ known))
-        raise RequestError(f"`{value['class']}` and the file disagree about: {odd}.")
-    if issubclass(kind, Spec):
-        missing = [
-            f.name
-            for f in dataclasses.fields(kind)
-            if f.name not in fields and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        ]
-        if missing:
-            raise RequestError(f"`{value['class']}` in the file lacks: {', '.join(missing)}.")
-        return kind(**fields)  # a spec checks its own knobs
-    module = object.__new__(kind)  # a fitted module is data: no constructor runs
-    for name, item in fields.items():
-        object.__setattr__(module, name, item)
-    return module
-
-
-def to_plain(module: Any, arrays: dict[str, np.ndarray] | None = None) -> Any:
-    """A module as JSON values. Arrays go into `arrays` under their paths; without it they are refused."""
-    return _encode(module, arrays, "")
-
-
-def from_plain(plain: Any, arrays: Mapping[str, Any] | None = None, classes: tuple[Any, ...] = ()) -> Any:
-    """The module that `to_plain` wrote."""
-    given = {f"{item.__module__}:{item.__qualname__}": item for item in classes}
-    try:
-        return _decode(plain, lambda name: _find(name, given), arrays or {})
-    except RequestError:
-        raise
-    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as problem:
-        told = str(problem).partition("\n")[0][:200]
-        raise RequestError(f"the file was not written by gradwise ({type(problem).__name__}: {told}).") from problem
-
-
-def to_json(recipe: Any) -> str:
-    """A recipe as JSON text; numbers are written so that they come back exactly."""
-    return json.dumps(to_plain(recipe), indent=2)
-
-
-def from_json(text: str, classes: tuple[Any, ...] = ()) -> Any:
-    """The recipe that `to_json` wrote; classes and functions from outside gradwise are passed in."""
-    try:
-        plain = json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise RequestError(f"the recipe is not JSON: {problem}.") from None
-    recipe = from_plain(plain, classes=classes)
-    if not isinstance(recipe, eqx.Module):
-        raise RequestError("the file holds no recipe: it was not written by gradwise.")
-    return recipe
-
-
-def changed(spec: Any) -> dict[str, Any]:
-    """The knobs of one spec that differ from their defaults."""
-    return {n: getattr(spec, n) for n, d in declarations(spec) if getattr(spec, n) != d.default}

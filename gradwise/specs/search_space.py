@@ -27,10 +27,10 @@ import equinox as eqx
 import numpy as np
 
 from ..runtime.errors import RequestError, nearest
-from .knobs import Allowed, Declaration, declarations
+from .knobs import Allowed, Declaration, changed_knobs, declarations
 from .paths import get, knobs, parts, replace
 from .priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
-from .recipe import changed, from_plain, to_plain
+from .serialisation import from_plain, to_plain
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def label(value: Any) -> Any:
     """A value for tables and pictures: numbers and words stay, a part is its name and what differs from its default."""
     value = _plain_number(value)
     if isinstance(value, eqx.Module):
-        differs = changed(value) if list(declarations(value)) else {}
+        differs = changed_knobs(value) if list(declarations(value)) else {}
         return f"{type(value).__name__}({', '.join(f'{n}={label(v)}' for n, v in differs.items())})"
     if isinstance(value, (tuple, list)):
         return "×".join(str(label(item)) for item in value) or "()"

@@ -7,18 +7,6 @@ from gradwise.testing import assert_gradients
 assert_gradients(loss, model, batch)
 """
 
-from typing import TYPE_CHECKING, Any
+from ..runtime.public_names import lazy_names
 
-if TYPE_CHECKING:
-    from .gradients import assert_gradients
-
-__all__ = ["assert_gradients"]
-
-
-def __getattr__(name: str) -> Any:
-    """`assert_gradients` is imported when it is asked for: the other proofs need none of the checks."""
-    if name == "assert_gradients":
-        from .gradients import assert_gradients
-
-        return assert_gradients
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -40,7 +40,7 @@ from ..specs.chapter_rows import ROWS
 from ..specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser, apply_batch
 from ..specs.knobs import Allowed, Declaration, Spec, declarations
 from ..specs.paths import named_leaves, replace, trainable
-from ..specs.recipe import from_json, to_json
+from ..specs.serialisation import from_json, to_json
 from ..training.state import asks, with_room
 
 _KINDS = ("optimiser", "model", "capacity")

@@ -28,7 +28,8 @@ from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractOptimiser, AbstractUnsupervised, FittedScaler
 from ..specs.dataset import Dataset
 from ..specs.paths import parts
-from ..specs.recipe import Recipe, to_plain
+from ..specs.recipe import Recipe
+from ..specs.serialisation import to_plain
 from . import checkpoint
 from .feature_evidence import find_features, measure_features
 from .loop import RunOptions, run_intervals

@@ -25,7 +25,7 @@ from ..records.fit import write_whole
 from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractCriterion, FittedScaler, apply_batch
 from ..specs.dataset import Classes, Column, Inputs, Labels, Numbers, Task
-from ..specs.recipe import from_plain, to_plain
+from ..specs.serialisation import from_plain, to_plain
 
 _LONGEST_LABEL = 2**16  # bytes
 _MOST_INPUTS = 2**26

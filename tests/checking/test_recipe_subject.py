@@ -27,7 +27,7 @@ def prepared() -> PreparedRecipe:
 def test_the_subject_is_what_the_first_update_sees(prepared: PreparedRecipe) -> None:
     subject, problem = prepared.subject, prepared.problem
     rows, present, _ = problem.recipe.batches.indices(jnp.arange(1), len(problem.train), key=problem.key)
-    batch = gradwise.gather(problem, rows[0], present[0])
+    batch = gradwise.gather_batch(problem, rows[0], present[0])
     np.testing.assert_array_equal(subject.batch.inputs, batch.inputs)
     noise = jr.fold_in(problem.key, 0)
     expected = step(problem, prepared.state, batch)[1]["total"]

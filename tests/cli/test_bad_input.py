@@ -295,14 +295,14 @@ CASES = [
         PREDICT,
         ("model.safetensors",),
         prepare=lambda here: _with_head(
-            here, lambda head: head.update({"network": {"class": "gradwise.runtime.errors:__builtins__.__import__"}})
+            here, lambda head: head.update({"network": {"class": "gradwise:__builtins__.__import__"}})
         ),
     ),
     Case(
         "module by the back door",
         PREDICT,
         ("does not exist",),
-        prepare=lambda here: _with_head(here, lambda head: head["network"].update({"class": "gradwise.evil:Network"})),
+        prepare=lambda here: _with_head(here, lambda head: head["network"].update({"class": "gradwise:evil.Network"})),
     ),
     Case(
         "nested 100 000 deep", PREDICT, ("damaged",), prepare=lambda here: _with_head(here, lambda head: "[" * 100_000)
@@ -311,9 +311,7 @@ CASES = [
         "network that is none",
         PREDICT,
         ("model.safetensors",),
-        prepare=lambda here: _with_head(
-            here, lambda head: head.update({"network": {"class": "gradwise.optimisers.adaptive.adam:Adam"}})
-        ),
+        prepare=lambda here: _with_head(here, lambda head: head.update({"network": {"class": "gradwise:Adam"}})),
     ),
     Case(
         "model of another format",

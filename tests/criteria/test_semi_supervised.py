@@ -213,7 +213,7 @@ def test_the_error_falls_as_unlabelled_examples_are_added() -> None:
 
 def test_a_search_deals_the_labelled_rows_and_learns_from_all() -> None:
     space = Space(recipe(stopping=Off(epochs=2)), (Dimension("criterion.weight", LogUniform(0.1, 1.0)),))
-    plan = gradwise.Plan(folds=1, finalists=0, refine=False, borders=False)
+    plan = gradwise.SearchPlan(folds=1, finalists=0, refine=False, borders=False)
     study = gradwise.search(space, digits(60, 40, 0), budget=gradwise.Budget(trials=2), plan=plan, key=KEY)
     assert study.data["rows"] == {"train": 54 + 40, "valid": 6, "test": 500}
     assert all(0.0 < trial.score < 1.0 for trial in study.trials)

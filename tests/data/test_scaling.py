@@ -33,7 +33,7 @@ from gradwise.data.splits import HoldOut, TimeHoldOut
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractScaler, FittedScaler
 from gradwise.specs.dataset import Column, Dataset, Numbers
-from gradwise.specs.recipe import from_json, from_plain, to_json, to_plain
+from gradwise.specs.serialisation import from_json, from_plain, to_json, to_plain
 
 RANDOM = np.random.default_rng(0)
 NUMERIC = [

@@ -20,7 +20,7 @@ from gradwise.data.splits import (
 )
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Dataset, Numbers
-from gradwise.specs.recipe import from_json, to_json
+from gradwise.specs.serialisation import from_json, to_json
 
 KEY = jr.key(0)
 

@@ -400,7 +400,7 @@ def test_a_network_and_a_loss_of_ones_own_are_searched_as_they_are():
         gradwise.Dataset(X, y, gradwise.Numbers(("wave",))),
         budget=gradwise.Budget(trials=4),
         key=jax.random.key(0),
-        plan=gradwise.Plan(finalists=1, seeds=2, refine=False, borders=False),
+        plan=gradwise.SearchPlan(finalists=1, seeds=2, refine=False, borders=False),
         conduct=StudyOptions(on="here"),
     )
     assert {trial.outcome for trial in study.trials} == {"finished"}

@@ -20,7 +20,7 @@ from gradwise.optimisers.second_order.conjugate_gradient import ConjugateGradien
 from gradwise.optimisers.second_order.hessian_free import HessianFree
 from gradwise.optimisers.second_order.lbfgs import Lbfgs
 from gradwise.optimisers.wrappers.recentred import Recentred
-from gradwise.optimisers.wrappers.two_stages import After
+from gradwise.optimisers.wrappers.two_stages import TwoStages
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.search import SearchPlan, search
@@ -60,7 +60,7 @@ def test_the_chapter_is_there() -> None:
 def test_by_its_name_it_trains_through_fit(kind: type[AbstractOptimiser]) -> None:
     recipe = _recipe(kind, 15)
     if kind in (
-        After,
+        TwoStages,
         ConjugateGradient,
         HessianFree,
         Lbfgs,

@@ -19,7 +19,7 @@ from gradwise.pretraining.stack import Pretrained, check_layer_memory, fit_pretr
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import UNLABELLED, Classes, Column, Dataset
-from gradwise.specs.recipe import from_json, to_json
+from gradwise.specs.serialisation import from_json, to_json
 from gradwise.training.loop import RunOptions
 from gradwise.training.prepare import split_labelled
 from gradwise.training.stopping import Off

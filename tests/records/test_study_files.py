@@ -195,7 +195,7 @@ def test_parts_of_the_users_own_must_be_passed_in(study, tmp_path):
 def test_a_recipe_of_another_class_is_refused(study, tmp_path):
     write_study(study, tmp_path)
     table = pq.read_table(tmp_path / "trials.parquet")
-    texts = [text.replace("core.recipe:Recipe", "models.mlp:Mlp") for text in table["recipe"].to_pylist()]
+    texts = [text.replace("gradwise:Recipe", "gradwise:Mlp") for text in table["recipe"].to_pylist()]
     place = table.schema.get_field_index("recipe")
     pq.write_table(table.set_column(place, table.schema.field("recipe"), [texts]), tmp_path / "trials.parquet")
     with pytest.raises(RequestError, match="a trial without its recipe"):

@@ -11,7 +11,7 @@ import pytest
 
 from gradwise.records.fit import write_fit
 from gradwise.records.outcome import Outcome
-from gradwise.reporting import report, verdict, write_report
+from gradwise.reporting.report import report, verdict, write_report
 from gradwise.runtime.errors import RequestError, WorkError
 
 HOSTILE = [

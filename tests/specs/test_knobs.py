@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.knobs import Allowed, Spec, declarations, is_off, knob, switch
+from gradwise.specs.knobs import Allowed, Spec, changed_knobs, declarations, is_off, knob, switch
+from gradwise.specs.paths import replace
 from gradwise.specs.priors import LogUniform, Uniform
 
 
@@ -153,3 +155,8 @@ def test_declarations_name_knobs_and_switches_but_not_parts() -> None:
     assert [name for name, _ in declarations(Toy)] == ["rate", "decay", "size", "mode", "where"]
     declared = dict(declarations(Toy()))
     assert (declared["rate"].row, declared["rate"].static, declared["size"].static) == ("C1", False, True)
+
+
+def test_changed_tells_what_differs_from_the_defaults() -> None:
+    assert changed_knobs(Sgd()) == {}
+    assert changed_knobs(replace(Sgd(), "learning_rate", 0.5)) == {"learning_rate": 0.5}

@@ -166,7 +166,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
         content, lambda head: head["network"].update({"class": "os:system"})
     ),
     "network that is no network": lambda content: _with_notes(
-        content, lambda head: head.update(network={"class": "gradwise.optimisers.first_order.sgd:Sgd"})
+        content, lambda head: head.update(network={"class": "gradwise:Sgd"})
     ),
     "network that is a number": lambda content: _with_notes(content, lambda head: head.update(network=3)),
     "network with a layer gone": lambda content: _with_notes(content, lambda head: head["network"].update(layers=[])),

@@ -24,7 +24,7 @@ from ...searching.selection.doubly import FOLDS, Interrupted, estimate_doubly
 from ...searching.storage.backend import FileOwner, without_password
 from ...searching.storage.study_file import Budget
 from ...searching.strategies.contract import History
-from ...specs.recipe import to_json
+from ...specs.serialisation import to_json
 from ...training.predictor import save_predictor
 from .. import run_folder as folders
 from ..options.search_options import STUDY_FILE, Asked, SearchOptions, is_layerwise, read_request

@@ -16,7 +16,8 @@ import numpy as np
 from ...records.finding import Finding
 from ...records.fit import Fit
 from ...records.study import Study
-from ...reporting import verdict, wording
+from ...reporting import wording
+from ...reporting.report import verdict
 from ...specs.dataset import Dataset
 from ...specs.search_space import Space
 

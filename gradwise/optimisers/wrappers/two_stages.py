@@ -56,7 +56,7 @@ def _small(objective: Objective, number: Any, rows: Array, present: Array, per_u
     return small
 
 
-class After(AbstractAsking):
+class TwoStages(AbstractAsking):
     """`first` for some epochs, then `then`, which starts from where the first one came to.
 
     A large batch of B examples is gone through in ceil(B / size) small ones; the update's move is the sum of theirs.

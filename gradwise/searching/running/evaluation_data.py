@@ -30,7 +30,7 @@ _FINAL_FOLDS = 5
 _INPUT_SHARE = 0.7  # of the inputs that a member of a committee of input subsets sees
 
 
-class SomeInputs(FittedScaler):
+class SelectedInputs(FittedScaler):
     """A fitted scaler of which some outputs are held at 0: the network cannot see those inputs."""
 
     scaler: FittedScaler
@@ -167,7 +167,7 @@ class EvaluationData:
         random = keys.generator(keys.of_trial(keys.named(self.key, "inputs"), variant[1]))
         seen = np.zeros(width, np.float32)
         seen[random.permutation(width)[: max(1, round(_INPUT_SHARE * width))]] = 1.0
-        return SomeInputs(fitted, seen.reshape(shape))
+        return SelectedInputs(fitted, seen.reshape(shape))
 
     def place(self, spec: AbstractScaler, variant: Variant = WHOLE) -> tuple[Examples, Examples]:
         """Training and validation examples on the device."""

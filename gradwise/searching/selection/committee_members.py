@@ -25,7 +25,8 @@ from ...runtime.errors import RequestError, nearest
 from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractCriterion, FittedScaler
 from ...specs.dataset import Dataset
-from ...specs.recipe import Recipe, to_plain
+from ...specs.recipe import Recipe
+from ...specs.serialisation import to_plain
 from ...training.committee import Committee, committee_of, mean_prediction
 from ...training.predictor import Predictor, fit_temperature, outputs_of
 from ...training.prepare import place_examples, weights_of_classes

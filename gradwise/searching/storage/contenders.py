@@ -18,7 +18,8 @@ import numpy as np
 
 from ...records.fit import write_whole
 from ...runtime.errors import RequestError, WorkError
-from ...specs.recipe import Recipe, from_plain, to_plain
+from ...specs.recipe import Recipe
+from ...specs.serialisation import from_plain, to_plain
 from ..running.cohort import Done
 from ..running.evaluation_data import WHOLE, Variant
 

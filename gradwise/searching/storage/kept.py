@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...records.fit import finite, write_whole
-from ...specs.recipe import from_plain, to_plain
+from ...specs.serialisation import from_plain, to_plain
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 from ... import __version__
 from ...runtime.errors import RequestError
-from ...specs.recipe import from_plain, to_plain
 from ...specs.search_space import Space, space_from_plain, space_to_plain
+from ...specs.serialisation import from_plain, to_plain
 
 FORMAT = 1
 

@@ -19,7 +19,7 @@ import equinox as eqx
 
 from ...records.trial import Trial, trial_from_plain
 from ...runtime.errors import RequestError
-from ...specs.recipe import from_plain, to_plain
+from ...specs.serialisation import from_plain, to_plain
 
 _WHOLE = ""  # the path of the recipe itself
 

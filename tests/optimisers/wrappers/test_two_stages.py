@@ -20,7 +20,7 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.optimisers.second_order.lbfgs import Lbfgs
-from gradwise.optimisers.wrappers.two_stages import After
+from gradwise.optimisers.wrappers.two_stages import TwoStages
 from gradwise.runtime.control_flow import LineSearch, stalled
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.testing.contracts import check_optimiser, check_spec
@@ -36,8 +36,8 @@ CLASSES = RNG.integers(0, 3, T)
 
 def test_the_contracts() -> None:
     """As for L-BFGS, few updates: rounding grows."""
-    check_spec(After())
-    check_optimiser(After(Sgd(0.1), Lbfgs(), size=10), updates=10)
+    check_spec(TwoStages())
+    check_optimiser(TwoStages(Sgd(0.1), Lbfgs(), size=10), updates=10)
 
 
 def problem(optimiser, batches, dropout: float = 0.0):
@@ -69,20 +69,20 @@ def close(one, other, **tolerance) -> None:
 def test_the_first_epochs_are_a_run_with_small_batches(order, dropout: float) -> None:
     """46 examples in batches of 10, the last of 6: order, presence, momentum and noise are all those of that run."""
     first = HeavyBall(0.1, momentum=0.8)
-    task, state = problem(After(first, Lbfgs(), epochs=2.0, size=10), order(1000), dropout)
+    task, state = problem(TwoStages(first, Lbfgs(), epochs=2.0, size=10), order(1000), dropout)
     ours = run(task, state, 2)
     task, state = problem(first, order(10), dropout)
     alone = run(task, state, 10)
     close(ours.parameters, alone.parameters, rtol=1e-5, atol=1e-6)
     close(ours.optimiser.first, alone.optimiser, rtol=1e-5, atol=1e-6)
     assert not bool(ours.optimiser.began)
-    assert float(After(first).rate(ours.optimiser)) == pytest.approx(0.1)
+    assert float(TwoStages(first).rate(ours.optimiser)) == pytest.approx(0.1)
 
 
 def test_large_batches_that_do_not_divide_the_set_leave_nothing_out() -> None:
     """B = 20 of T = 46 in small ones of 8: the last batch of 6 has small ones without examples, which are skipped."""
     first = HeavyBall(0.1, momentum=0.8)
-    task, state = problem(After(first, Lbfgs(), epochs=1.0, size=8), Fixed(20))
+    task, state = problem(TwoStages(first, Lbfgs(), epochs=1.0, size=8), Fixed(20))
     ours = run(task, state, 3)
     here, inner = state.parameters, first.build().init(state.parameters)
     task_objective = eqx.filter_jit(
@@ -108,7 +108,7 @@ def _gathered(task, rows, present):
 
 def test_then_the_second_goes_on_from_there() -> None:
     """After one epoch: L-BFGS started afresh at the point where gradient descent ended."""
-    task, state = problem(After(Sgd(0.3), Lbfgs(), epochs=1.0, size=10), Fixed(1000))
+    task, state = problem(TwoStages(Sgd(0.3), Lbfgs(), epochs=1.0, size=10), Fixed(1000))
     handed = run(task, state, 1)
     ours = run(task, handed, 5)
     task, state = problem(Lbfgs(), Fixed(1000))
@@ -117,19 +117,19 @@ def test_then_the_second_goes_on_from_there() -> None:
     close(ours.parameters, alone.parameters, rtol=1e-4, atol=1e-5)
     assert bool(ours.optimiser.began)
     assert not bool(handed.optimiser.began)
-    assert float(After().rate(ours.optimiser)) == float(ours.optimiser.then.step)
+    assert float(TwoStages().rate(ours.optimiser)) == float(ours.optimiser.then.step)
     close(ours.optimiser.first, handed.optimiser.first, rtol=0)
 
 
 def test_what_is_judged_follows_the_phase_and_failures_of_the_first_do_not_count() -> None:
-    optimiser = After(MovingAverage(Sgd(0.3), decay=0.9), Lbfgs(), epochs=1.0, size=10)
+    optimiser = TwoStages(MovingAverage(Sgd(0.3), decay=0.9), Lbfgs(), epochs=1.0, size=10)
     task, state = problem(optimiser, Fixed(1000))
     one = run(task, state, 1)
     close(optimiser.judged(one.parameters, one.optimiser), one.optimiser.first.average, rtol=0)
     two = run(task, one, 1)
     close(optimiser.judged(two.parameters, two.optimiser), two.parameters, rtol=0)
 
-    optimiser = After(Lbfgs(line_steps=1, tolerance=1e-6), Lbfgs(), epochs=1.0, size=46)
+    optimiser = TwoStages(Lbfgs(line_steps=1, tolerance=1e-6), Lbfgs(), epochs=1.0, size=46)
     task, state = problem(optimiser, Fixed(1000))
     failed = state.optimiser.first._replace(searches=LineSearch(jnp.asarray(5, jnp.int32)))
     state = eqx.tree_at(lambda s: s.optimiser, state, state.optimiser._replace(first=failed))
@@ -142,7 +142,7 @@ def test_a_fit_on_digits_changes_over_and_ends_by_patience() -> None:
     recipe = gradwise.defaults.classification(
         model=Mlp(widths=(32,), activation=Tanh(), dropout=0.0),
         batches=Reshuffled(10_000),
-        optimiser=After(Sgd(0.1), Lbfgs(), epochs=8, size=32),
+        optimiser=TwoStages(Sgd(0.1), Lbfgs(), epochs=8, size=32),
         stopping=Patience(initial_examples=20_000, initial_epochs=0, epochs=400),
     )
     dataset = Dataset(*load_digits(return_X_y=True), Classes(np.arange(10)))

@@ -6,8 +6,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gradwise.reporting import report
 from gradwise.reporting.figures import feature_figures
+from gradwise.reporting.report import report
 from gradwise.reporting.svg import picture
 from gradwise.training.feature_evidence import packed
 

@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
-from gradwise.reporting import report
 from gradwise.reporting.blocks import Figure, Prose
 from gradwise.reporting.figures import flow_figures
+from gradwise.reporting.report import report
 from gradwise.reporting.svg import picture
 from tests.reporting.made_up import flow, group
 

@@ -7,9 +7,9 @@ import pytest
 
 from gradwise.records.check import write_checked
 from gradwise.records.finding import Finding
-from gradwise.reporting import read_record, report, verdict, write_report
 from gradwise.reporting.pages.check_page import check_page
 from gradwise.reporting.pages.provenance import finding_notice
+from gradwise.reporting.report import read_record, report, verdict, write_report
 from tests.reporting.made_up import checked
 
 

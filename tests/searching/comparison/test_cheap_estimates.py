@@ -24,7 +24,8 @@ from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.comparison.cheap_estimates import random_lower_layers, shorten
 from gradwise.specs.paths import named_leaves, replace
-from gradwise.specs.recipe import Recipe, from_json, to_json
+from gradwise.specs.recipe import Recipe
+from gradwise.specs.serialisation import from_json, to_json
 from gradwise.training.interval import advance, judge
 from gradwise.training.state import init
 from gradwise.training.stopping import Off, Patience, Plus

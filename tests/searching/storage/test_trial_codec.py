@@ -20,8 +20,8 @@ from gradwise.records.trial import Trial, trial_to_plain
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.storage.trial_codec import apply_differences, read_trial, recipe_differences, write_trial
 from gradwise.specs.paths import replace
-from gradwise.specs.recipe import to_json
 from gradwise.specs.search_space import Space, read_space
+from gradwise.specs.serialisation import to_json
 
 BASE = defaults.classification()
 SPACE = Space(BASE, read_space(BASE))

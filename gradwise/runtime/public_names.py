@@ -1,0 +1,199 @@
+"""Every public name and the module that defines it: one table, read by whoever needs a name.
+
+    gradwise.Mlp, gradwise.models.Mlp      the same class: a package finds its names here, on first use (PEP 562)
+    {"class": "gradwise:Mlp", ...}         how files name it, so that moving a module breaks no file
+
+Names are unique, whatever the module. The table is text, so that looking at it imports nothing.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+_NAMES = {
+    "specs.adapters": "BuiltModel FunctionCriterion OutputCriterion",
+    "specs.contracts": (
+        "Batch Scores AbstractSplit FittedScaler AbstractScaler AbstractBatches AbstractModel "
+        "AbstractStarting AbstractCriterion AbstractSummed AbstractUnsupervised AbstractSemiSupervised "
+        "AbstractRecalling AbstractJudging AbstractOptimiser AbstractAsking AbstractRemembering "
+        "AbstractWatching AbstractStopping"
+    ),
+    "specs.dataset": "Dataset Column Classes Labels Numbers Inputs",
+    "specs.knobs": "Spec knob switch",
+    "specs.paths": "Buffer replace",
+    "specs.priors": "AbstractPrior Uniform LogUniform LogInteger Choice ZeroOr",
+    "specs.recipe": "Recipe",
+    "specs.serialisation": "to_json from_json",
+    "specs.search_space": "Space Dimension dimension read_space",
+    "records.check": "Checked read_checked",
+    "records.finding": "Finding",
+    "records.fit": "Fit read_fit write_fit",
+    "records.outcome": "Outcome",
+    "records.study": "Study",
+    "records.study_files": "read_study write_study",
+    "records.trial": "Trial",
+    "runtime.errors": "RequestError WorkError",
+    "runtime.keys": "from_seed",
+    "curvature.diagonals": "back_propagated_diagonal gauss_newton_diagonal",
+    "curvature.eigenvalues": "lanczos hessian_range implied_rate largest_eigenvalue",
+    "curvature.example_gradients": "example_terms",
+    "curvature.objective": "Examples Objective gather",
+    "curvature.products": "jacobian_vector hessian_vector gauss_newton_vector hessian_map gauss_newton_map",
+    "data.batches": "Reshuffled ShuffledOnce Fixed Stream",
+    "data.curriculum": "Curriculum easiest_first",
+    "data.fitted_scalers": (
+        "Affine Bounded Logarithmic Rooted Interpolated Projection OneOfSeveral Chained SideBySide"
+    ),
+    "data.reading.read": "ReadRequest read read_rows",
+    "data.reading.tables": "from_frame",
+    "data.scaling": (
+        "NoScaling Standardise MaxAbs UnitRange Pixels Logarithm SquareRoot Uniformise NormalScores Pca Chain "
+        "OneHot Columns Automatic"
+    ),
+    "data.splits": "HoldOut GroupHoldOut TimeHoldOut GivenParts Fold",
+    "models.activations": "AbstractActivation Tanh Sigmoid Rectifier HardTanh Softsign Identity",
+    "models.auto_encoder": "AsHidden Decoder AutoEncoderNetwork MlpAutoEncoder",
+    "models.centred_mlp": "CentredLayer CentredNetwork CentredMlp",
+    "models.deep_boltzmann": "DeepBoltzmannNetwork DeepBoltzmann",
+    "models.initial_weights": ("AbstractInitial Glorot FanIn GaussianWeights SparseWeights ZeroWeights normal uniform"),
+    "models.joint": "JointNetwork Joint",
+    "models.mlp": (
+        "AbstractNormalisation NoNorm LayerNorm BatchNorm LayerNormLayer BatchNormLayer Layer Linear "
+        "MlpNetwork Mlp PaddedMlp"
+    ),
+    "models.restricted_boltzmann": "RbmNetwork LabelRbmNetwork Rbm LabelRbm",
+    "models.sparse_coding": "SparseCodingNetwork PredictiveSparseNetwork SparseDictionary PredictiveSparse",
+    "models.visible_units": "AbstractVisible BinaryVisible GaussianVisible LabelledVisible",
+    "models.width_transfer": "OutputScaled",
+    "criteria.code_sparsity": "L1Codes StudentT SquaredToTarget KlToTarget BiasPenalty",
+    "criteria.contraction": "Contraction HigherContraction",
+    "criteria.contrastive_divergence": (
+        "AbstractDivergence ContrastiveDivergence PersistentDivergence FastPersistentDivergence JointDivergence"
+    ),
+    "criteria.corruption": "AbstractCorruption Clean Masking GaussianNoise SaltAndPepper",
+    "criteria.linear_probe": "AbstractProbe Ridge Logistic Probed",
+    "criteria.losses": "AbstractLoss AbstractRooted SoftmaxLoss SigmoidLoss GaussianLoss",
+    "criteria.mean_field": "MeanFieldDivergence",
+    "criteria.penalties": "AbstractPenalty L2 L1",
+    "criteria.reconstruction": (
+        "AbstractReconstructionLoss CrossEntropy SquaredError SquaredSigmoid AbstractCodePenalty Reconstruction"
+    ),
+    "criteria.semi_supervised": "SemiSupervised",
+    "criteria.sparse_coding": "SparseCode",
+    "criteria.supervised": "Supervised",
+    "optimisers.adaptive.adam": "Adagrad RmsProp Adam AdamW",
+    "optimisers.adaptive.eigenvalue_rate": "EigenRate",
+    "optimisers.adaptive.gain_adaptation": "GlobalRate LocalRates HeldRatio",
+    "optimisers.adaptive.reestimated_rate": "Subset Reestimated fixed_subset try_continuing",
+    "optimisers.adaptive.sgd_qn": "SgdQn",
+    "optimisers.adaptive.vsgd": "Vsgd VsgdFd",
+    "optimisers.averaging.dual_averaging": "DualAveraging",
+    "optimisers.averaging.parameter_average": "PolyakAverage MovingAverage TailAverage AveragedSgd",
+    "optimisers.first_order.frozen": "Frozen",
+    "optimisers.first_order.sag": "Sag",
+    "optimisers.first_order.schedules": (
+        "AbstractSchedule Constant InverseTime SelfTimed BottouDecay WarmUp Cosine WarmUpStableDecay"
+    ),
+    "optimisers.first_order.sgd": "Sgd HeavyBall Nesterov",
+    "optimisers.second_order.conjugate_gradient": "ConjugateGradient",
+    "optimisers.second_order.diagonal_newton": "DiagonalNewton",
+    "optimisers.second_order.hessian_free": "HessianFree",
+    "optimisers.second_order.kronecker": "Kronecker",
+    "optimisers.second_order.lbfgs": "Lbfgs",
+    "optimisers.second_order.natural_gradient": "DiagonalNatural Tonga",
+    "optimisers.wrappers.effective_decay": "EffectiveDecay",
+    "optimisers.wrappers.parameter_groups": "ParameterGroup Grouped",
+    "optimisers.wrappers.proximal": "Proximal",
+    "optimisers.wrappers.recentred": "Recentred",
+    "optimisers.wrappers.two_stages": "TwoStages",
+    "optimisers.wrappers.watched": "Looks Watched",
+    "optimisers.wrappers.width_transfer": "WidthTransfer",
+    "training.committee": "Committee",
+    "training.cross_validation": "cross_validate CrossValidationEstimate",
+    "training.fit": "fit",
+    "training.history": "Monitor",
+    "training.interval": "interval advance",
+    "training.loop": "RunOptions",
+    "training.predictor": "Predictor load_predictor save_predictor outputs_of",
+    "training.state": "Problem State init",
+    "training.stopping": "AbstractGrowth Times Plus Patience Off",
+    "training.update": "step gather_batch",
+    "pretraining.belief_nets": "DeepBeliefNet deep_belief_net deep_boltzmann_layers deep_boltzmann_from",
+    "pretraining.layer_learners": "learner",
+    "pretraining.stack": "Encoder Pretrained pretrain fit_pretrained with_output",
+    "searching.comparison.challenge": "challenge compare",
+    "searching.comparison.cheap_estimates": "shorten random_lower_layers",
+    "searching.comparison.seeds": "seed_distribution",
+    "searching.layerwise.algorithm": "Configuration Training layerwise draw_settings",
+    "searching.layerwise.record": "record_of",
+    "searching.running.cohort": "Job",
+    "searching.running.evaluation_data": "SelectedInputs EvaluationData",
+    "searching.running.executors": "AbstractExecutor LocalExecutor WorkerProcesses",
+    "searching.running.jobs": "run_jobs",
+    "searching.running.ray_cluster": "RayCluster",
+    "searching.search": "search SearchPlan StudyOptions",
+    "searching.storage.merge": "merge_studies",
+    "searching.storage.study_file": "Budget",
+    "searching.storage.study_identity": "StudyIdentity",
+    "searching.storage.study_store": "Store",
+    "searching.strategies.coarse_to_fine": "CoarseToFine AroundBest",
+    "searching.strategies.contract": "AbstractStrategy History",
+    "searching.strategies.coordinate_descent": "CoordinateDescent",
+    "searching.strategies.grid": "Grid GridSequence",
+    "searching.strategies.optuna_sampler": "OptunaSampler",
+    "searching.strategies.population_based_training": "evolve",
+    "searching.strategies.random_search": "Random Sobol",
+    "searching.strategies.successive_halving": "SuccessiveHalving",
+    "checking.check": "check check_recipe check_record",
+    "checking.flow.coordinate_check": "coordinate_check",
+    "checking.learning.bias_variance": "find_variance recipe_variance bias_variance",
+    "checking.learning.largest_rate": "largest_rate",
+    "checking.subject": "Subject",
+    "evaluation.break_even": "BreakEven break_even time_to",
+    "evaluation.generative.denoising_score": "denoising_score small_noise reconstruction_gap",
+    "evaluation.generative.likelihood": "log_partition log_likelihood pseudo_likelihood annealed_log_partition",
+    "evaluation.generative.parzen": "parzen",
+    "evaluation.generative.sampling": "gibbs tangent_walk walk_back rates_fpcd deep_gibbs",
+    "evaluation.metrics": "measure wilson",
+    "evaluation.trials.expected_best": "expected_best",
+    "evaluation.trials.knob_relevance": "relevance_of",
+    "evaluation.trials.selection": "weighted_estimate",
+    "reporting.report": "report write_report read_record",
+    "estimators.auto": "AutoClassifier AutoRegressor",
+    "estimators.base": "TrainingRows",
+    "estimators.classifier": "Classifier",
+    "estimators.features": "AutoEncoder DenoisingAutoEncoder ContractiveAutoEncoder RBM SparseCoding",
+    "estimators.regressor": "Regressor",
+    "estimators.stacked": "StackedAutoEncoder StackedClassifier StackedRegressor",
+    "testing.contracts": "check_part check_optimiser public_specs",
+    "testing.gradients": "assert_gradients",
+}
+
+HOMES = {name: f"gradwise.{module}" for module, names in _NAMES.items() for name in names.split()}
+
+
+def load_public(name: str) -> Any:
+    """The public thing of this name; a KeyError where there is none."""
+    return getattr(importlib.import_module(HOMES[name]), name)
+
+
+def lazy_names(
+    package: str, modules: tuple[str, ...] = ()
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """`__all__`, `__getattr__` and `__dir__` of a package: its public names and these modules, loaded on first use.
+
+    A function with a module of its own name in the package (`fit` in `gradwise.training`) is left to the root: there
+    the name means the module.
+    """
+    homes = {name: f"{module}." for name, module in HOMES.items() if module.startswith(f"{package}.")}
+    names = [name for name, home in homes.items() if not home.startswith(f"{package}.{name}.")]
+    known = sorted([*names, *modules])
+
+    def find(name: str) -> Any:
+        if name in modules:
+            return importlib.import_module(f"{package}.{name}")
+        if name in known:
+            return load_public(name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return known, find, lambda: known

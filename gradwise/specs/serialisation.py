@@ -1,0 +1,142 @@
+"""Recipes and fitted modules as JSON, and back.
+
+    assert from_json(to_json(recipe)) == recipe
+
+A part is written as its public name with its fields: `{"class": "gradwise:Sgd", "learning_rate": 0.03, ...}`; a class
+of the user's own as `module:Class`. Loading imports nothing outside gradwise, runs no constructor of a file's choosing
+and never unpickles: other classes must be passed in.
+"""
+
+import dataclasses
+import json
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..runtime.errors import RequestError
+from ..runtime.public_names import HOMES, load_public
+from .knobs import Spec
+
+_OURS = "gradwise"
+
+
+def public_path(thing: Any) -> str:
+    """How a file names a class or function: ours by its public name, others by module and name."""
+    if HOMES.get(thing.__qualname__) == thing.__module__:
+        return f"{_OURS}:{thing.__qualname__}"
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def _encode(value: Any, arrays: dict[str, np.ndarray] | None, path: str) -> Any:
+    if isinstance(value, eqx.Module):
+        fields = {
+            f.name: _encode(getattr(value, f.name), arrays, f"{path}.{f.name}" if path else f.name)
+            for f in dataclasses.fields(value)
+        }
+        return {"class": public_path(type(value)), **fields}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return {"number": repr(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [_encode(item, arrays, f"{path}.{index}") for index, item in enumerate(value)]
+    if isinstance(value, (jax.Array, np.ndarray)) and arrays is not None:
+        arrays[path] = np.asarray(value)
+        return {"array": path}
+    if isinstance(value, types.FunctionType):
+        return {"function": public_path(value)}
+    raise RequestError(f"`{path}` holds a {type(value).__name__}, which has no written form. Make it a spec.")
+
+
+def _find(name: str, given: Mapping[str, Any]) -> Any:
+    if name in given:
+        return given[name]
+    package, _, public = name.partition(":")
+    if package.startswith(f"{_OURS}."):
+        raise RequestError(
+            f"`{name}` is how gradwise 0.1 named a part; this version cannot read its files. Train again."
+        )
+    if package != _OURS:
+        raise RequestError(f"`{name}` is not part of gradwise. Pass it in: classes=[...].")
+    if public not in HOMES:
+        raise RequestError(f"`{name}` does not exist in this version of gradwise.")
+    found = load_public(public)
+    if not (isinstance(found, type) and issubclass(found, eqx.Module)):
+        raise RequestError(f"`{name}` is not a part.")
+    return found
+
+
+def _decode(value: Any, find: Callable[[str], Any], arrays: Mapping[str, Any]) -> Any:
+    if isinstance(value, list):
+        return tuple(_decode(item, find, arrays) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"number"}:
+        return float(value["number"])
+    if set(value) == {"function"}:
+        return find(value["function"])
+    if set(value) == {"array"}:
+        if value["array"] not in arrays:
+            raise RequestError(f"the array `{value['array']}` is missing from the file.")
+        return arrays[value["array"]]
+    if not isinstance(value.get("class"), str):
+        raise RequestError("a part without its class: the file was not written by gradwise.")
+    kind = find(value["class"])
+    fields = {name: _decode(item, find, arrays) for name, item in value.items() if name != "class"}
+    known = {field.name for field in dataclasses.fields(kind)}
+    if set(fields) - known or (not issubclass(kind, Spec) and known - set(fields)):
+        odd = ", ".join(sorted(set(fields) ^ known))
+        raise RequestError(f"`{value['class']}` and the file disagree about: {odd}.")
+    if issubclass(kind, Spec):
+        missing = [
+            f.name
+            for f in dataclasses.fields(kind)
+            if f.name not in fields and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        ]
+        if missing:
+            raise RequestError(f"`{value['class']}` in the file lacks: {', '.join(missing)}.")
+        return kind(**fields)  # a spec checks its own knobs
+    module = object.__new__(kind)  # a fitted module is data: no constructor runs
+    for name, item in fields.items():
+        object.__setattr__(module, name, item)
+    return module
+
+
+def to_plain(module: Any, arrays: dict[str, np.ndarray] | None = None) -> Any:
+    """A module as JSON values. Arrays go into `arrays` under their paths; without it they are refused."""
+    return _encode(module, arrays, "")
+
+
+def from_plain(plain: Any, arrays: Mapping[str, Any] | None = None, classes: tuple[Any, ...] = ()) -> Any:
+    """The module that `to_plain` wrote."""
+    given = {public_path(item): item for item in classes}
+    try:
+        return _decode(plain, lambda name: _find(name, given), arrays or {})
+    except RequestError:
+        raise
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as problem:
+        told = str(problem).partition("\n")[0][:200]
+        raise RequestError(f"the file was not written by gradwise ({type(problem).__name__}: {told}).") from problem
+
+
+def to_json(recipe: Any) -> str:
+    """A recipe as JSON text; numbers are written so that they come back exactly."""
+    return json.dumps(to_plain(recipe), indent=2)
+
+
+def from_json(text: str, classes: tuple[Any, ...] = ()) -> Any:
+    """The recipe that `to_json` wrote; classes and functions from outside gradwise are passed in."""
+    try:
+        plain = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise RequestError(f"the recipe is not JSON: {problem}.") from None
+    recipe = from_plain(plain, classes=classes)
+    if not isinstance(recipe, eqx.Module):
+        raise RequestError("the file holds no recipe: it was not written by gradwise.")
+    return recipe
