@@ -29,7 +29,7 @@ import typer
 from .. import __version__
 from ..runtime.errors import RequestError, WorkError, nearest
 from .options import shared_options
-from .options.shared_options import ASIDE, RUN, SEARCH, TRAIN, shared
+from .options.shared_options import QUESTION, RUN, SEARCH, TRAIN, shared
 
 Work = Callable[[], int]
 
@@ -233,18 +233,18 @@ def _search(
     batch_size: Annotated[
         bool, shared("--batch-size", panel=SEARCH, help="Choose the mini-batch size at the end, by time.")
     ] = False,
-    merge: Annotated[bool, shared("--merge", panel=ASIDE, help="Join studies of the same data into --out.")] = False,
+    merge: Annotated[bool, shared("--merge", panel=QUESTION, help="Join studies of the same data into --out.")] = False,
     challenge: Annotated[
         str | None,
-        shared("--challenge", panel=ASIDE, metavar="PATH=V,V", help="A knob's value against others, seed by seed."),
+        shared("--challenge", panel=QUESTION, metavar="PATH=V,V", help="A knob's value against others, seed by seed."),
     ] = None,
     compare: Annotated[
         str | None,
-        shared("--compare", panel=ASIDE, metavar="PATH=V,V", help="The same, all else searched for each value."),
+        shared("--compare", panel=QUESTION, metavar="PATH=V,V", help="The same, all else searched for each value."),
     ] = None,
     distribution: Annotated[
         str | None,
-        shared("--distribution", panel=ASIDE, metavar="N", help="One recipe with N seeds: how much is luck?"),
+        shared("--distribution", panel=QUESTION, metavar="N", help="One recipe with N seeds: how much is luck?"),
     ] = None,
     out: shared_options.Out = None,
     resume: shared_options.Resume = False,

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ...searching.search import folds_of
-from ...searching.selection.doubly import FOLDS
+from ...searching.selection.nested_cv import FOLDS
 from ...searching.storage.study_file import prior_text
 from .fit_plan import choices, data_section, expected_sizes, folder_word
 from .search_request import PreparedSearch

@@ -9,6 +9,7 @@ or changes it, and `--set` takes a knob out of it.
 """
 
 import dataclasses
+import itertools
 import re
 import shlex
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ STRATEGIES: dict[str, type[AbstractStrategy]] = {
 SAMPLERS = ("tpe", "gp", "cmaes")
 COMMITTEES = ("seeds", "bagging", "inputs", "contenders")
 DEFAULT_BUDGET = Budget(seconds=600.0)
-_ASIDE = ("merge", "challenge", "compare", "distribution")
+_QUESTIONS = ("merge", "challenge", "compare", "distribution")
 
 
 def _budget(value: Any, name: str) -> Budget:
@@ -142,8 +143,12 @@ class SearchOptions(DataOptions):
     verb: ClassVar[str] = "search"
     exclusive: ClassVar[tuple[tuple[str, str, str], ...]] = (
         *DataOptions.exclusive,
-        *((one, other, "each is a study of its own") for n, one in enumerate(_ASIDE) for other in _ASIDE[n + 1 :]),
-        *(("resume", other, "it is done in one go") for other in _ASIDE),
+        *(
+            (one, other, "each is a study of its own")
+            for n, one in enumerate(_QUESTIONS)
+            for other in _QUESTIONS[n + 1 :]
+        ),
+        *(("resume", other, "it is done in one go") for other in _QUESTIONS),
         ("time", "nested", "folds mix past and future"),
     )
 
@@ -185,9 +190,9 @@ class SearchOptions(DataOptions):
             )
 
     @property
-    def aside(self) -> str:
+    def question(self) -> str:
         """What is to be done instead of a search, if anything."""
-        return next((name for name in _ASIDE if getattr(self, name)), "")
+        return next((name for name in _QUESTIONS if getattr(self, name)), "")
 
     def settings(self) -> dict[str, Any]:
         """What a study file holds, but for ranges and recipe: all that was chosen, as plain values."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 DATA, TRAIN, RUN, SAY = "The data", "Training", "The run", "What is said"
-SEARCH, ASIDE = "The search", "Instead of a search"
+SEARCH, QUESTION = "The search", "Instead of a search"
 
 
 def shared(*names: str, panel: str, help: str, metavar: str = "") -> Any:

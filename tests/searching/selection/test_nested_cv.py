@@ -11,7 +11,7 @@ from gradwise.data.splits import deal_folds
 from gradwise.evaluation.trials.selection import nested_estimate
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.selection.nested_cv import is_small, nested
+from gradwise.searching.selection.nested_cv import is_small, cross_validate_procedure
 from gradwise.specs.dataset import Classes, Dataset, Numbers
 
 KEY = jax.random.key(3)
@@ -46,7 +46,7 @@ def test_it_is_a_naive_loop_over_outer_folds() -> None:
         seen.append((number, train))
         return _Neighbours(train)
 
-    found = nested(dataset, 5, learn, key=KEY)
+    found = cross_validate_procedure(dataset, 5, learn, key=KEY)
     values, sizes = [], []
     for others, own in deal_folds(dataset, 5, key=keys.named(KEY, "outer folds")):
         model = _Neighbours(dataset.take(others)).model
@@ -78,7 +78,7 @@ def test_no_procedure_sees_the_examples_that_judge_it() -> None:
             return np.eye(3)[np.zeros(len(rows), int)]
 
     given = dataclasses.replace(dataset, test=dataset.take(np.arange(9)))
-    found = nested(given, 4, lambda train, number: Spy(train), key=KEY)
+    found = cross_validate_procedure(given, 4, lambda train, number: Spy(train), key=KEY)
     np.testing.assert_array_equal(np.sort(np.concatenate(judged)), np.arange(len(dataset)))
     assert found["mean"] == pytest.approx(2 / 3)
 
@@ -94,12 +94,12 @@ def test_groups_stay_together() -> None:
         def predict(self, rows: np.ndarray) -> np.ndarray:
             return np.eye(3)[np.zeros(len(rows), int)]
 
-    assert len(nested(dataset, 3, lambda train, number: Spy(train), key=KEY)["folds"]) == 3
+    assert len(cross_validate_procedure(dataset, 3, lambda train, number: Spy(train), key=KEY)["folds"]) == 3
 
 
 def test_folds_that_were_measured_are_not_learned_again() -> None:
     dataset = _iris()
-    whole = nested(dataset, 3, lambda train, number: _Neighbours(train), key=KEY)
+    whole = cross_validate_procedure(dataset, 3, lambda train, number: _Neighbours(train), key=KEY)
     known = {one["fold"]: one["value"] for one in whole["folds"][:2]}
     learned: list[int] = []
     told: list[tuple[int, float]] = []
@@ -108,7 +108,9 @@ def test_folds_that_were_measured_are_not_learned_again() -> None:
         learned.append(number)
         return _Neighbours(train)
 
-    again = nested(dataset, 3, learn, key=KEY, known=known, watch=lambda number, value: told.append((number, value)))
+    again = cross_validate_procedure(
+        dataset, 3, learn, key=KEY, known=known, watch=lambda number, value: told.append((number, value))
+    )
     assert learned == [2]
     assert again == whole
     assert told == [(one["fold"], one["value"]) for one in whole["folds"]]
@@ -122,14 +124,14 @@ def test_numbers_are_measured_by_their_own_metric() -> None:
         def predict(self, rows: np.ndarray) -> np.ndarray:
             return 2.0 * rows
 
-    found = nested(dataset, 3, lambda train, number: Twice(), key=KEY)
+    found = cross_validate_procedure(dataset, 3, lambda train, number: Twice(), key=KEY)
     expected = [np.sqrt(np.mean(x[own] ** 2)) for _, own in deal_folds(dataset, 3, key=keys.named(KEY, "outer folds"))]
     assert found["metric"] == "rmse"
     assert [one["value"] for one in found["folds"]] == pytest.approx(expected)
-    r2 = nested(dataset, 3, lambda train, number: Twice(), key=KEY, metric="r2")
+    r2 = cross_validate_procedure(dataset, 3, lambda train, number: Twice(), key=KEY, metric="r2")
     assert r2["interval"][1] <= 1.0
     with pytest.raises(RequestError, match="does not measure numbers"):
-        nested(dataset, 3, lambda train, number: Twice(), key=KEY, metric="error_rate")
+        cross_validate_procedure(dataset, 3, lambda train, number: Twice(), key=KEY, metric="error_rate")
 
 
 def _rows(count: int, **about: Any) -> Dataset:
@@ -156,8 +158,8 @@ def test_rows_without_a_target_teach_every_fold_and_judge_none() -> None:
         assert (~train.labelled).sum() == blind.sum()
         return _Neighbours(train.take(np.flatnonzero(train.labelled)))
 
-    found = nested(partly, 5, learn, key=KEY)
-    expected = nested(told, 5, lambda train, number: _Neighbours(train), key=KEY)
+    found = cross_validate_procedure(partly, 5, learn, key=KEY)
+    expected = cross_validate_procedure(told, 5, lambda train, number: _Neighbours(train), key=KEY)
     assert found["folds"] == expected["folds"]
     assert sum(one["rows"] for one in found["folds"]) == 100
     many = Dataset(np.zeros((2000, 1)), np.where(np.arange(2000) < 500, 0, -1), Classes(np.arange(2)))

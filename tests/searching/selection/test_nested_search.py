@@ -9,8 +9,8 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime import keys
 from gradwise.runtime.errors import WorkError
 from gradwise.searching.search import SearchPlan
-from gradwise.searching.selection import doubly
-from gradwise.searching.selection.doubly import Interrupted, estimate_doubly, is_worth_it, share
+from gradwise.searching.selection import nested_cv
+from gradwise.searching.selection.nested_cv import Interrupted, nested_search, is_worth_it, share
 from gradwise.searching.storage.study_file import Budget
 from gradwise.specs.dataset import Classes, Column, Dataset
 from gradwise.specs.priors import LogUniform
@@ -53,16 +53,16 @@ def test_it_is_done_unasked_for_small_sets_alone():
 
 def test_each_outer_fold_is_searched_anew_on_the_others_alone(monkeypatch):
     seen = []
-    search = doubly.search
+    search = nested_cv.search
 
     def watched(space, train, **options):
         seen.append((train, space.recipe.split.test, options["budget"], options["key"]))
         return search(space, train, **options)
 
-    monkeypatch.setattr(doubly, "search", watched)
+    monkeypatch.setattr(nested_cv, "search", watched)
     told: dict[int, float] = {}
     data = dataset()
-    found = estimate_doubly(
+    found = nested_search(
         space(),
         data,
         budget=Budget(trials=2),
@@ -86,19 +86,19 @@ def test_each_outer_fold_is_searched_anew_on_the_others_alone(monkeypatch):
 def test_a_fold_that_was_stopped_or_left_no_model_ends_it(monkeypatch):
     plan = SearchPlan(folds=1, finalists=0)
     with pytest.raises(WorkError, match="no trial of outer fold 1 left a model"):
-        estimate_doubly(space((1e30, 1e31)), dataset(), budget=Budget(trials=1), key=KEY, plan=plan, on="here", folds=2)
+        nested_search(space((1e30, 1e31)), dataset(), budget=Budget(trials=1), key=KEY, plan=plan, on="here", folds=2)
 
     class Stopped:
         outcome, predictor = "interrupted", None
 
-    monkeypatch.setattr(doubly, "search", lambda *words, **more: Stopped())
+    monkeypatch.setattr(nested_cv, "search", lambda *words, **more: Stopped())
     with pytest.raises(Interrupted):
-        estimate_doubly(space(), dataset(), budget=Budget(trials=1), key=KEY, plan=plan, on="here", folds=2)
+        nested_search(space(), dataset(), budget=Budget(trials=1), key=KEY, plan=plan, on="here", folds=2)
 
 
 def test_time_is_shared_out_evenly_among_the_folds_that_are_left(monkeypatch):
     given, now = [], [0.0]
-    monkeypatch.setattr(doubly.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(nested_cv.time, "monotonic", lambda: now[0])
 
     class Done:
         outcome = "finished"
@@ -112,7 +112,7 @@ def test_time_is_shared_out_evenly_among_the_folds_that_are_left(monkeypatch):
         now[0] += budget.seconds + 2.0  # two seconds to start workers, which no budget counts
         return Done(budget.seconds)
 
-    monkeypatch.setattr(doubly, "search", search)
-    estimate_doubly(space(), dataset(), budget=Budget(seconds=10), key=KEY, folds=3)
+    monkeypatch.setattr(nested_cv, "search", search)
+    nested_search(space(), dataset(), budget=Budget(seconds=10), key=KEY, folds=3)
     assert given == pytest.approx([10.0, 7.0, 7.0])
     assert now[0] == pytest.approx(30.0)

@@ -1,6 +1,5 @@
-"""What `gradwise search` does instead of a search: joins studies, or asks one question by trials of its own.
+"""`gradwise search` with a question instead of a search: it is answered by trials of its own.
 
-    gradwise search --merge runs/a runs/b --out runs/both                    row E9
     gradwise search iris --challenge optimiser.learning_rate=0.001,0.01      row I1: one knob, nothing else changed
     gradwise search iris --compare model.widths.count=1,2,3                  row E21: all else searched for each value
     gradwise search iris --distribution 200                                  row D13: one recipe, many seeds
@@ -10,7 +9,6 @@ Each answer is a sentence with an interval, and a study folder with its trials a
 
 import contextlib
 import dataclasses
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,20 +25,17 @@ from ...searching.running.evaluation_data import EvaluationData
 from ...searching.running.executor_choice import choose_executor
 from ...searching.search import folds_of
 from ...searching.selection.study_findings import describe_ground
-from ...searching.storage.backend import is_url
-from ...searching.storage.merge import merge_studies
-from ...searching.storage.study_file import parse_prior, write_study_file
-from ...searching.storage.study_store import Store
+from ...searching.storage.study_file import parse_prior
 from ...specs.adapters import as_criterion
 from ...specs.priors import Choice
 from ...specs.search_space import Dimension, Space
 from ...training.loop import listening
 from .. import run_folder as folders
 from ..options.assignments import locate, value_of_word
-from ..options.search_options import DEFAULT_BUDGET, STUDY_FILE, Asked, read_request
+from ..options.search_options import DEFAULT_BUDGET, Asked
 from ..terminal.output import Progress
-from .search import announce_study, begin, publish_study, work_on, workplace
 from .search_request import PreparedSearch, prepare_search
+from .study_folder import announce_study, begin, publish_study, workplace
 
 _TRIALS_EACH = 16
 _Answer = tuple[tuple[Trial, ...], dict[str, Any]]
@@ -122,10 +117,10 @@ def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Stud
         metric=ground.metric,
         space=space,
         asked=space,
-        strategy=prepared.options.aside,
+        strategy=prepared.options.question,
         independent=False,
         trials=tuple(sorted(answer[0], key=lambda trial: trial.number)),
-        settings={**settings, "strategy": prepared.options.aside, "budget": None},
+        settings={**settings, "strategy": prepared.options.question, "budget": None},
         data=describe_ground(ground, space.recipe),
         seed=prepared.options.seed,
         seconds=seconds,
@@ -169,7 +164,7 @@ def _question(asked: Asked, folder: Path, progress: Progress) -> Study:
         with _place(prepared) as (place, event):
             begun = time.monotonic()
             progress.phase(
-                {"distribution": "training with many seeds"}.get(options.aside, f"{options.aside}: training")
+                {"distribution": "training with many seeds"}.get(options.question, f"{options.question}: training")
             )
             answer = _ask(place)
             study = _study(place, answer, time.monotonic() - begun, "interrupted" if event.is_set() else "finished")
@@ -177,72 +172,11 @@ def _question(asked: Asked, folder: Path, progress: Progress) -> Study:
     return study
 
 
-def _store_of(source: str) -> str | Path:
-    """Where the trials of a study are: its folder's journal, a journal, or an address."""
-    if is_url(source):
-        return source
-    path = Path(source)
-    if path.is_dir():
-        if not (path / folders.JOURNAL).is_file():
-            raise RequestError(f"--merge {source}: the folder holds no {folders.JOURNAL}. Name a study's folder.")
-        return path / folders.JOURNAL
-    if not path.is_file():
-        raise RequestError(f"--merge {source}: there is no study. Name a study's folder, its journal, or an address.")
-    return path
-
-
-def _join(sources: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """The joined study's journal, study file and the first study's networks in a new folder; its settings."""
-    with contextlib.ExitStack() as stack:
-        stores = [stack.enter_context(Store.open(_store_of(source), write=False)) for source in sources]
-        folder.mkdir(parents=True)
-        with merge_studies(stores, folder / folders.JOURNAL) as both:
-            settings = dict(both.about.settings)
-    first = Path(sources[0]) / "contenders"
-    if first.is_dir():  # the others' networks learned from other splits: some of these test examples
-        shutil.copytree(first, folder / "contenders")
-    return settings
-
-
-def _count(journal: Path) -> int:
-    with Store.open(journal, write=False) as store:
-        return sum(trial.phase == "search" for trial in store.trials())
-
-
-def _merge(asked: Asked) -> int:
-    """Joins studies, then concludes the joined one: finalists of all of them, a committee, a report."""
-    options = asked.options
-    folder = folders.choose_folder(options.out, "merged")
-    folders.check_folder(folder, resume=False, overwrite=False)
-    for source in asked.sources:
-        _store_of(source)
-    try:
-        settings = _join(asked.sources, folder)
-        if "data" not in settings:
-            raise RequestError(f"--merge {asked.sources[0]}: the study does not say what its data are.")
-        plain = {name: value for name, value in settings.items() if name not in {"command", "study_file"}}
-        trials = _count(folder / folders.JOURNAL)
-        (folder / STUDY_FILE).write_text(write_study_file({**plain, "budget": f"{max(1, trials)} trials"}))
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    given = {name: getattr(options, name) for name in ("on", "json", "quiet", "no_report", "finalists")}
-    with Progress(not options.quiet) as progress:
-        again = read_request({**given, "out": str(folder), "resume": True, "nested": False}, None, [], [])
-        progress.phase(f"reading {again.options.data}")
-        prepared = prepare_search(again)
-        plan = dataclasses.replace(prepared.plan, refine=False, borders=False)
-        study = work_on(dataclasses.replace(prepared, plan=plan), folder, progress)
-    return announce_study(study, folder, again.options)
-
-
-def run_aside(asked: Asked) -> int:
+def run_comparison(asked: Asked) -> int:
     """The command; returns its exit code."""
     options = asked.options
-    if options.merge:
-        return _merge(asked)
     if options.store:
-        raise RequestError(f"--store and --{options.aside} exclude each other: it is written when it ends.")
+        raise RequestError(f"--store and --{options.question} exclude each other: it is written when it ends.")
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=False, overwrite=options.overwrite)
     with Progress(not options.quiet) as progress:

@@ -1,0 +1,81 @@
+"""`gradwise search --merge`: studies of the same data joined into one, then concluded (row E9).
+
+gradwise search --merge runs/a runs/b --out runs/both
+"""
+
+import contextlib
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ...runtime.errors import RequestError
+from ...searching.storage.backend import is_url
+from ...searching.storage.merge import merge_studies
+from ...searching.storage.study_file import write_study_file
+from ...searching.storage.study_store import Store
+from .. import run_folder as folders
+from ..options.search_options import STUDY_FILE, Asked, read_request
+from ..terminal.output import Progress
+from .search_request import prepare_search
+from .study_folder import announce_study
+from .study_run import work_on
+
+
+def _store_of(source: str) -> str | Path:
+    """Where the trials of a study are: its folder's journal, a journal, or an address."""
+    if is_url(source):
+        return source
+    path = Path(source)
+    if path.is_dir():
+        if not (path / folders.JOURNAL).is_file():
+            raise RequestError(f"--merge {source}: the folder holds no {folders.JOURNAL}. Name a study's folder.")
+        return path / folders.JOURNAL
+    if not path.is_file():
+        raise RequestError(f"--merge {source}: there is no study. Name a study's folder, its journal, or an address.")
+    return path
+
+
+def _join(sources: tuple[str, ...], folder: Path) -> dict[str, Any]:
+    """The joined study's journal, study file and the first study's networks in a new folder; its settings."""
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(Store.open(_store_of(source), write=False)) for source in sources]
+        folder.mkdir(parents=True)
+        with merge_studies(stores, folder / folders.JOURNAL) as both:
+            settings = dict(both.about.settings)
+    first = Path(sources[0]) / "contenders"
+    if first.is_dir():  # the others' networks learned from other splits: some of these test examples
+        shutil.copytree(first, folder / "contenders")
+    return settings
+
+
+def _count(journal: Path) -> int:
+    with Store.open(journal, write=False) as store:
+        return sum(trial.phase == "search" for trial in store.trials())
+
+
+def run_merge(asked: Asked) -> int:
+    """Joins studies, then concludes the joined one: finalists of all of them, a committee, a report."""
+    options = asked.options
+    folder = folders.choose_folder(options.out, "merged")
+    folders.check_folder(folder, resume=False, overwrite=False)
+    for source in asked.sources:
+        _store_of(source)
+    try:
+        settings = _join(asked.sources, folder)
+        if "data" not in settings:
+            raise RequestError(f"--merge {asked.sources[0]}: the study does not say what its data are.")
+        plain = {name: value for name, value in settings.items() if name not in {"command", "study_file"}}
+        trials = _count(folder / folders.JOURNAL)
+        (folder / STUDY_FILE).write_text(write_study_file({**plain, "budget": f"{max(1, trials)} trials"}))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    given = {name: getattr(options, name) for name in ("on", "json", "quiet", "no_report", "finalists")}
+    with Progress(not options.quiet) as progress:
+        again = read_request({**given, "out": str(folder), "resume": True, "nested": False}, None, [], [])
+        progress.phase(f"reading {again.options.data}")
+        prepared = prepare_search(again)
+        plan = dataclasses.replace(prepared.plan, refine=False, borders=False)
+        study = work_on(dataclasses.replace(prepared, plan=plan), folder, progress)
+    return announce_study(study, folder, again.options)

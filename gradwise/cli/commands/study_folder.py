@@ -1,0 +1,102 @@
+"""The folder of a study: held while the study grows, written whole when it ends, and what is then said of it.
+
+While a search runs the folder holds `study.toml` (what was asked), `study.journal` (every trial) and `contenders` (the
+best networks); the rest is written when it ends, all or nothing.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...records.fit import write_whole
+from ...records.study import Study
+from ...records.study_files import write_study
+from ...runtime.errors import WorkError
+from ...searching.storage.backend import FileOwner, without_password
+from ...specs.serialisation import to_json
+from ...training.predictor import save_predictor
+from .. import run_folder as folders
+from ..options.search_options import STUDY_FILE, SearchOptions
+from ..terminal.output import Progress, one_line, say
+from ..terminal.study import answers, show_study
+from .fit import MODEL, start_device
+
+
+@contextlib.contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """While it lasts no other process works in this folder."""
+    owner = FileOwner(folder / "study")
+    try:
+        yield
+    finally:
+        owner.release()
+
+
+@contextlib.contextmanager
+def workplace(folder: Path, options: SearchOptions) -> Iterator[Path]:
+    """Where the study may be kept while it grows, held against other processes."""
+    with contextlib.ExitStack() as stack:
+        there = folder.is_dir()
+        if there:
+            stack.enter_context(hold(folder))
+        work = stack.enter_context(folders.claim(folder, resume=options.resume, overwrite=options.overwrite))
+        if not there:
+            stack.enter_context(hold(folder))
+        yield work
+
+
+def begin(on: str | None) -> None:
+    """Starts the device of this process."""
+    start_device(on if on in {"cpu", "gpu"} else None)
+
+
+def store_note(options: SearchOptions) -> str:
+    return f"# Its trials are in {without_password(options.store)}\n" if options.store else ""
+
+
+def write_files(study: Study, staging: Path, *, note: str = "", report: bool) -> None:
+    """All files that a finished study leaves, `result.json` among them."""
+    write_study(study, staging)
+    by_number = {trial.number: trial for trial in study.trials}
+    winner = by_number.get(study.winner.get("number", -1)) or study.best
+    if winner is not None:
+        write_whole(staging / "recipe.json", to_json(winner.recipe).encode())
+    if study.predictor is not None:
+        # Neither times nor paths: equal studies give equal model files.
+        about = {"metric": study.metric, "version": study.version}
+        save_predictor(study.predictor, staging / MODEL, about=about)
+    if study.settings.get("study_file"):
+        write_whole(staging / STUDY_FILE, (note + study.settings["study_file"]).encode())
+    if report:
+        from ...reporting.report import write_report
+
+        write_report(staging, study)
+
+
+def publish_study(study: Study, folder: Path, work: Path, options: SearchOptions, progress: Progress) -> None:
+    progress.phase("writing" if options.no_report else "writing the report")
+    folders.publish_files(
+        folder,
+        work,
+        lambda staging: write_files(study, staging, note=store_note(options), report=not options.no_report),
+    )
+
+
+def announce_study(study: Study, folder: Path, options: SearchOptions, *, needs_model: bool = True) -> int:
+    """Says what came out: the exit code."""
+    report = folder / "report.html" if (folder / "report.html").is_file() else None
+    if options.json:
+        print(json.dumps({**study.summary(), "out": str(folder), "report": None if report is None else str(report)}))
+    elif options.quiet:
+        print(one_line(study) if study.winner else " ".join(answers(study)) or one_line(study))
+    else:
+        show_study(study, folder, report)
+    if study.outcome == "interrupted":
+        again = "" if options.question else f" Go on with: gradwise search --out {folder} --resume."
+        say(f"error: interrupted after {len(study.trials)} trials; what there was is in {folder}.{again}")
+        return 130
+    if needs_model and study.best is None:
+        why = next((finding.what for finding in study.findings if finding.level == "error"), "no trial left a model.")
+        raise WorkError(f"{why.rstrip('.')}. {folder} holds every trial.")
+    return 0
