@@ -27,7 +27,7 @@ from gradwise.testing.runtime_types import check_calls  # noqa: E402
 # The shapes and types that signatures promise are held while the tests run.
 check_calls("gradwise.models", "gradwise.criteria", "gradwise.optimisers", "gradwise.data.batches", "gradwise.training")
 
-from gradwise.runtime.machine import use_compilation_cache  # noqa: E402
+from gradwise.runtime.compilation import use_compilation_cache  # noqa: E402
 
 use_compilation_cache()
 

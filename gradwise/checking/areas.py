@@ -30,7 +30,7 @@ from jaxtyping import Array, Key
 from ..records.finding import Finding
 from ..records.fit import Fit
 from ..runtime import keys
-from ..runtime.compiling import quickly
+from ..runtime.compilation import quickly
 from ..specs.dataset import Dataset
 from ..specs.paths import trainable
 from ..tracing.layers import look

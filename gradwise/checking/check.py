@@ -23,9 +23,11 @@ from jaxtyping import Array, Key
 from .. import __version__
 from ..records.check import Checked, Ran
 from ..records.finding import Finding
-from ..records.fit import Fit, finite, write_whole
-from ..runtime import keys, machine
+from ..records.fit import Fit
+from ..runtime import compilation, devices, keys
 from ..runtime.errors import RequestError, WorkError, nearest
+from ..runtime.files import finite, write_whole
+from ..runtime.progress import silent
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
 from ..specs.serialisation import to_plain
@@ -40,10 +42,6 @@ from .verdict.diagnosis import diagnose
 from .verdict.verdict import Judgement, judge_findings, judge_run
 
 PARTIAL = "check.partial.json"
-
-
-def silent(name: str) -> None:
-    """Watches nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +127,7 @@ def _said(case: Case, findings: tuple[Finding, ...], ran: Sequence[Ran]) -> Judg
 def _checked(
     name: str, case: Case, areas: dict[str, Area], keeping: Keeping, mark: Callable[[], str], seed: int
 ) -> Checked:
-    machine.use_compilation_cache()
+    compilation.use_compilation_cache()
     begun = time.monotonic()
     about = mark() if keeping.folder else ""
     kept = _kept(keeping, about)
@@ -161,7 +159,7 @@ def _record(
         seconds=seconds,
         seed=seed,
         version=__version__,
-        machine=machine.describe_machine(),
+        machine=devices.describe_machine(),
     )
 
 

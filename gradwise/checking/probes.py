@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from ..runtime import keys
-from ..runtime.compiling import options_for
+from ..runtime.compilation import options_for
 from .subject import Subject, as_judged, in_64_bits, is_nnx, take, targets_of
 
 _PRIMES = (7, 5, 11, 13, 3)

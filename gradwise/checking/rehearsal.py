@@ -20,7 +20,7 @@ import optax
 from jaxtyping import Array, Float, Key, PyTree
 
 from ..runtime import keys
-from ..runtime.compiling import quickly
+from ..runtime.compilation import quickly
 from .subject import Subject, count_of, take
 
 UPDATES = 100

@@ -22,7 +22,7 @@ from ..evaluation.metrics import check_metric
 from ..records.study import Study
 from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
-from ..searching.running.driver import silent
+from ..runtime.progress import silent
 from ..searching.running.slots import BySize
 from ..searching.search import SearchPlan, StudyOptions, search
 from ..searching.selection.committee_members import check_kind

@@ -30,11 +30,12 @@ from ..evaluation.metrics import check_metric
 from ..records.fit import Fit
 from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
+from ..runtime.progress import silent
 from ..specs.contracts import AbstractSemiSupervised, AbstractSplit
 from ..specs.dataset import Column, Dataset, Task
 from ..specs.recipe import Recipe
 from ..training.fit import fit as train_network
-from ..training.loop import RunOptions, silent
+from ..training.loop import RunOptions
 from ..training.predictor import AbstractPredictor
 from ..training.state import init
 from . import nested_parameters

@@ -19,7 +19,7 @@ from ..evaluation.metrics import METRICS
 from ..records.finding import Finding
 from ..records.fit import Fit
 from ..records.outcome import Outcome
-from ..runtime import keys, machine
+from ..runtime import compilation, devices, keys
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractRemembering, AbstractUnsupervised
@@ -78,7 +78,7 @@ def _record(
         seconds=0.0,
         seed=0,
         version=__version__,
-        machine=machine.describe_machine(),
+        machine=devices.describe_machine(),
         predictor=predictor,
         state=state,
     )
@@ -102,7 +102,7 @@ def one_pass(
     earlier: Fit | None = None,
 ) -> Fit:
     """Visits every row once. `earlier` is the record to go on from; it stays as it is."""
-    machine.use_compilation_cache()
+    compilation.use_compilation_cache()
     _refuse_memory(recipe)
     begun = time.monotonic()
     task = dataset.task

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Key, Scalar
 
 from ..curvature.soft_thresholding import lasso_codes
 from ..runtime.errors import RequestError
-from ..runtime.machine import available_bytes
+from ..runtime.memory import available_bytes
 from ..specs.contracts import AbstractStarting
 from ..specs.knobs import knob, switch
 from ..specs.paths import Buffer

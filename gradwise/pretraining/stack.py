@@ -27,6 +27,7 @@ from ..models.mlp import Layer, Linear, Mlp, MlpNetwork
 from ..records.fit import Fit
 from ..runtime import keys
 from ..runtime.errors import RequestError
+from ..runtime.progress import silent
 from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractModel, AbstractUnsupervised, FittedScaler
 from ..specs.dataset import Column, Dataset
@@ -143,7 +144,7 @@ def _dataset(below: Any, train: Dataset, recipe: Recipe, level: int) -> Dataset:
 
 def check_layer_memory(recipe: Recipe, inputs: int, rows: int) -> None:
     """Refuses a layer whose weights or codes this machine cannot hold, before hours are spent below it."""
-    from ..runtime.machine import available_bytes
+    from ..runtime.memory import available_bytes
 
     units = getattr(recipe.model, "units", None) or (getattr(recipe.model, "widths", None) or (0,))[-1]
     needed = 4 * (8 * inputs * int(units) + rows * int(units))  # weights, gradients and an optimiser's means; codes
@@ -155,10 +156,6 @@ def check_layer_memory(recipe: Recipe, inputs: int, rows: int) -> None:
 
 
 Begin = Callable[[int, int], None]
-
-
-def silent(level: int, rows: int) -> None:
-    """Is told which layer begins, on how many rows, and says nothing."""
 
 
 def pretrain_layers(

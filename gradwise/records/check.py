@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..runtime.errors import RequestError
+from ..runtime.files import finite, write_whole
 from .finding import Finding, worst_first
-from .fit import finite, write_whole
 
 FILE = "check.json"
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..runtime.files import finite
 from ..specs.paths import knobs
 from ..specs.search_space import Space
 from .finding import Finding
-from .fit import finite
 from .trial import Trial, best_of
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from ..runtime.errors import RequestError, WorkError
+from ..runtime.files import finite, write_whole
 from ..specs.recipe import Recipe
 from ..specs.search_space import space_from_plain, space_to_plain
 from ..specs.serialisation import from_plain, public_path, to_plain
 from .finding import Finding
-from .fit import finite, write_whole
 from .study import Study
 from .trial import Trial
 

@@ -17,10 +17,11 @@ import numpy as np
 from ..evaluation.curves import best_interval, column
 from ..records.check import FILE as CHECK_FILE
 from ..records.check import Checked, read_checked
-from ..records.fit import Fit, read_fit, write_whole
+from ..records.fit import Fit, read_fit
 from ..records.study import Study
 from ..records.study_files import is_study, read_study
 from ..runtime.errors import WorkError
+from ..runtime.files import write_whole
 from ..specs.paths import knobs
 from . import wording
 from .blocks import Block, Items, Notice, Page, Prose, Section, Verdict

@@ -23,11 +23,12 @@ from .. import __version__
 from ..evaluation.metrics import check_metric
 from ..evaluation.trials.expected_best import advice
 from ..records.finding import Finding
-from ..records.fit import finite, write_whole
 from ..records.study import Study
 from ..records.trial import Proposal, Trial, best_of
-from ..runtime import keys, machine
+from ..runtime import compilation, devices, keys
 from ..runtime.errors import RequestError
+from ..runtime.files import finite, write_whole
+from ..runtime.progress import silent
 from ..specs.adapters import as_criterion
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
@@ -37,7 +38,7 @@ from ..training.loop import listening
 from ..training.population import enter
 from ..training.prepare import CLASS_WEIGHTS, refuse_unlabelled, weights_of_classes
 from ..training.state import asks
-from .running.driver import Driver, Watch, silent
+from .running.driver import Driver, Watch
 from .running.evaluation_data import EvaluationData, Variant
 from .running.executor_choice import choose_executor
 from .running.executors import AbstractExecutor
@@ -46,7 +47,7 @@ from .selection.batch_size import compare_batch_sizes
 from .selection.committee_members import check_kind, setting_of
 from .selection.finalists import Conclusion, conclude, finalist_proposals
 from .selection.study_findings import describe_ground, find_in_study, only_one
-from .storage.contenders import Contenders
+from .storage.network_store import Contenders
 from .storage.study_file import Budget
 from .storage.study_identity import StudyIdentity
 from .storage.study_store import Store
@@ -279,7 +280,7 @@ def search(
     if not space.dimensions:
         raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
     check_kind(plan.committee)
-    machine.use_compilation_cache()
+    compilation.use_compilation_cache()
     criterion = as_criterion(space.recipe.criterion)
     refuse_unlabelled(criterion, dataset)
     metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
@@ -353,7 +354,7 @@ def _record(
         seed=keys.seed_of(driver.key),
         seconds=driver.seconds,
         version=__version__,
-        machine=machine.describe_machine(),
+        machine=devices.describe_machine(),
         outcome=ended,
         unit=reading.unit,
         chance=chance,

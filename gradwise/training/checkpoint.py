@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..records.fit import write_whole
 from ..records.outcome import Outcome
 from ..runtime.errors import RequestError
+from ..runtime.files import write_whole
 from ..specs.dataset import Dataset
 from ..specs.paths import named_leaves
 from .state import State

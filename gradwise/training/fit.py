@@ -22,7 +22,7 @@ from .. import __version__
 from ..evaluation.metrics import check_metric
 from ..evaluation.run_findings import describe_data, find_in_run
 from ..records.fit import Fit
-from ..runtime import keys, machine
+from ..runtime import compilation, devices, keys
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractOptimiser, AbstractUnsupervised, FittedScaler
@@ -92,7 +92,7 @@ def fit(
     `metric` names what the result is told in (all metrics are measured); `conduct` says how to run: checkpoints,
     time, watching. `warm` continues from an earlier result: its scaler, parameters and optimiser state.
     """
-    machine.use_compilation_cache()
+    compilation.use_compilation_cache()
     criterion = as_criterion(recipe.criterion)
     unsupervised = isinstance(criterion, AbstractUnsupervised)
     names = criterion.measured() if isinstance(criterion, AbstractUnsupervised) else ()
@@ -142,7 +142,7 @@ def fit(
         seconds=seconds,
         seed=keys.seed_of(key),
         version=__version__,
-        machine=machine.describe_machine(),
+        machine=devices.describe_machine(),
         predictor=predictor,
         state=state,
     )

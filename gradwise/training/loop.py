@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ..records.outcome import Outcome
+from ..runtime.progress import silent
 from . import checkpoint
 from .history import Monitor
 from .interval import interval
 from .state import Problem, State
 
 Watch = Callable[[dict[str, Any]], None]
-
-
-def silent(line: dict[str, Any]) -> None:
-    """Watches nothing."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Int, Key, PyTree
 
 from ..curvature.objective import Examples
-from ..runtime import keys, machine
+from ..runtime import keys, memory
 from ..specs.paths import trainable
 from ..specs.recipe import Recipe
 from .interval import Row, advance, evaluate, judge
@@ -219,4 +219,4 @@ def free_bytes() -> float:
     told = device.memory_stats() if device.platform != "cpu" else None
     if told and "bytes_limit" in told:
         return 0.8 * (told["bytes_limit"] - told.get("bytes_in_use", 0))
-    return 0.5 * machine.available_bytes()
+    return 0.5 * memory.available_bytes()

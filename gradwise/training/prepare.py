@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ..curvature.objective import Examples
-from ..runtime import machine
+from ..runtime import memory
 from ..runtime.errors import RequestError
 from ..specs.contracts import (
     AbstractCriterion,
@@ -117,7 +117,7 @@ def place_examples(
     part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], by_class: Any
 ) -> Examples:
     """A part on the device, scaled."""
-    machine.check_memory(part.inputs)
+    memory.check_memory(part.inputs)
     targets = part.targets
     if part.task.kind == "numbers":
         targets = ((targets - units[0]) / units[1]).astype(np.float32)

@@ -17,7 +17,7 @@ from gradwise.checking.subject import Subject
 from gradwise.checking.verdict.remedies import Present
 from gradwise.checking.verdict.verdict import Probes, RunNumbers
 from gradwise.models.mlp import Mlp
-from gradwise.records.fit import finite
+from gradwise.runtime.files import finite
 
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(np.int32)

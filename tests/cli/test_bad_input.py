@@ -287,7 +287,7 @@ CASES = [
         PREDICT,
         ("is not a part",),
         prepare=lambda here: _with_head(
-            here, lambda head: head["network"].update({"class": "gradwise.runtime.machine:os.system"})
+            here, lambda head: head["network"].update({"class": "gradwise.runtime.memory:os.system"})
         ),
     ),
     Case(

@@ -27,7 +27,7 @@ from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.specs.paths import replace, trainable
 from gradwise.specs.recipe import Recipe
 from gradwise.testing.contracts import check_part
-from gradwise.training.predictor import load_predictor, save_predictor
+from gradwise.training.model_files import load_predictor, save_predictor
 from gradwise.training.stopping import Patience
 
 UNITS, PENALTY = 40, 0.3

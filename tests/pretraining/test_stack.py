@@ -142,10 +142,10 @@ def test_what_cannot_be_stacked_is_refused(monkeypatch):
         pretrain((), blobs(), key=KEY)
     with pytest.raises(RequestError, match="Mlp"):
         fit_pretrained(dataclasses.replace(RECIPE, model=LAYERS[0].model), blobs(), LAYERS, key=KEY)
-    monkeypatch.setattr("gradwise.runtime.machine.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5) - 1)
+    monkeypatch.setattr("gradwise.runtime.memory.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5) - 1)
     with pytest.raises(RequestError, match="fewer units"):
         check_layer_memory(LAYERS[0], 4, 60)
-    monkeypatch.setattr("gradwise.runtime.machine.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5))
+    monkeypatch.setattr("gradwise.runtime.memory.available_bytes", lambda: 4 * (8 * 4 * 5 + 60 * 5))
     check_layer_memory(LAYERS[0], 4, 60)
 
 

@@ -3,10 +3,6 @@
 import dataclasses
 import json
 import math
-import os
-import resource
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,7 @@ import pytest
 from gradwise import defaults
 from gradwise.records import fit
 from gradwise.records.finding import Finding
-from gradwise.records.fit import Fit, read_fit, write_fit, write_whole
+from gradwise.records.fit import Fit, read_fit, write_fit
 from gradwise.records.outcome import Outcome
 from gradwise.runtime.errors import RequestError
 
@@ -128,43 +124,6 @@ def test_a_damaged_run_is_refused_in_one_line(tmp_path: Path, name: str, content
         read_fit(tmp_path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "result.json"
-    write_whole(path, b"old")
-
-    def fail(number: int) -> None:
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr(fit.os, "fsync", fail)
-    with pytest.raises(OSError, match="No space left"):
-        write_whole(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert [one.name for one in tmp_path.iterdir()] == ["result.json"]
-
-
-def test_a_disk_that_fills_half_way_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "big"
-    write_whole(path, b"old")
-    program = (
-        "import pathlib, resource, signal, sys\n"
-        "sys.path[:0] = sys.argv[2:]\n"
-        "from gradwise.records.fit import write_whole\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        "try:\n"
-        "    write_whole(pathlib.Path(sys.argv[1]), b'x' * 100_000)\n"
-        "except OSError as problem:\n"
-        "    print(problem.errno)\n"
-    )
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)  # only the other process is limited
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path), *filter(None, sys.path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "27"  # EFBIG
-    assert path.read_bytes() == b"old"
-    assert [one.name for one in tmp_path.iterdir()] == ["big"]
 
 
 def test_the_result_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.device_runner import train_alone
 from gradwise.searching.running.evaluation_data import WHOLE, EvaluationData, Variant
 from gradwise.searching.running.jobs import as_trial
-from gradwise.searching.storage.contenders import Kept, keep
+from gradwise.searching.storage.network_store import TrainedTrial, keep_trial
 from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
 from gradwise.specs.recipe import Recipe
 from gradwise.training.stopping import Off
@@ -69,20 +69,20 @@ def run(
     start: int = 0,
     phase: str = "search",
     variants: Sequence[Variant] = (WHOLE,),
-) -> tuple[list[Trial], list[Kept]]:
+) -> tuple[list[Trial], list[TrainedTrial]]:
     """Trains these recipes, one trial each with its own randomness; recipe n is trained on variant n of those given."""
     jobs = [Job(start + n, recipe, start + n, variant=variants[n % len(variants)]) for n, recipe in enumerate(recipes)]
     trials, kept = [], []
     for done, job in zip(train_alone(ground, jobs), jobs, strict=True):
         values = {"optimiser.learning_rate": float(job.recipe.optimiser.learning_rate)}  # type: ignore[attr-defined]
         trials.append(as_trial(done, job, values, phase=phase))
-        one = keep(done, job.recipe, (job.variant,), always=phase == "finalist")
+        one = keep_trial(done, job.recipe, (job.variant,), always=phase == "finalist")
         assert one is not None
         kept.append(one)
     return trials, kept
 
 
-def run_folds(ground: EvaluationData, recipe: Recipe, number: int, phase: str = "search") -> tuple[Trial, Kept]:
+def run_folds(ground: EvaluationData, recipe: Recipe, number: int, phase: str = "search") -> tuple[Trial, TrainedTrial]:
     """One trial that is a training for each fold."""
     variants = ground.variants
     jobs = [Job(number * 64 + n, recipe, number, variant=variant) for n, variant in enumerate(variants)]
@@ -98,7 +98,7 @@ def run_folds(ground: EvaluationData, recipe: Recipe, number: int, phase: str = 
         scores=scores,
         network=tuple(done.network for done in several),
     )
-    kept = keep(whole, recipe, variants)
+    kept = keep_trial(whole, recipe, variants)
     assert kept is not None
     return as_trial(whole, Job(number, recipe, number), {}, phase=phase), kept
 

@@ -18,8 +18,8 @@ from scipy.sparse import csr_matrix
 from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
-from gradwise.records import fit
 from gradwise.records.outcome import Outcome
+from gradwise.runtime import files
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Numbers
 from gradwise.training.checkpoint import NAME, Saved, digest, load_checkpoint, save_checkpoint
@@ -133,7 +133,7 @@ def test_a_write_that_fails_leaves_the_last_generation(
     def full(number: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fit.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         save_checkpoint(tmp_path, Saved(_noise(state), HISTORY, 2.0), "mark")
     last = load_checkpoint(tmp_path, state, "mark")

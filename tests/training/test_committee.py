@@ -19,7 +19,8 @@ from gradwise.specs.dataset import Column, Dataset, Labels, Numbers
 from gradwise.specs.recipe import Recipe
 from gradwise.training import fit
 from gradwise.training.committee import Committee, committee_of, mean_prediction
-from gradwise.training.predictor import Predictor, load_predictor, save_predictor
+from gradwise.training.model_files import load_predictor, save_predictor
+from gradwise.training.predictor import Predictor
 
 
 @pytest.fixture(scope="module")

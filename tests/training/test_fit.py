@@ -460,7 +460,7 @@ def test_the_record_of_a_fit_is_written_and_read(fitted: Fit, tmp_path: Path) ->
 def test_data_that_does_not_fit_in_memory_is_refused(
     iris: Dataset, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradwise.runtime.machine.available_bytes", lambda: 1000)
+    monkeypatch.setattr("gradwise.runtime.memory.available_bytes", lambda: 1000)
     with pytest.raises(RequestError, match="GiB"):
         fit(recipe, iris, key=KEY)
 

@@ -25,7 +25,7 @@ from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp, MlpNetwork, trimmed
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall
-from gradwise.runtime import keys, machine
+from gradwise.runtime import compilation, keys
 from gradwise.specs.recipe import Recipe
 from gradwise.training import loop
 from gradwise.training import population as module
@@ -316,7 +316,7 @@ def test_a_planted_read_of_another_slot_is_caught() -> None:
 
 def _spread_here() -> dict[str, Any]:
     """Run in a process that has eight devices: the seven over all of them."""
-    machine.use_compilation_cache()
+    compilation.use_compilation_cache()
     devices = tuple(jax.devices())
     made: list[Population] = []
 

@@ -26,7 +26,8 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
 from gradwise.specs.recipe import Recipe
 from gradwise.training import fit
-from gradwise.training.predictor import Predictor, fit_temperature, load_predictor, outputs_of, save_predictor
+from gradwise.training.model_files import load_predictor, save_predictor
+from gradwise.training.predictor import Predictor, fit_temperature, outputs_of
 from gradwise.training.stopping import Off
 
 KEY = jax.random.key(0)

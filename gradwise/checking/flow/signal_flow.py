@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from ...runtime import keys
-from ...runtime.compiling import quickly
+from ...runtime.compilation import quickly
 from ...tracing.layers import TracedLayer, look, maps
 from ...tracing.program import Program
 from ...tracing.signal_flow import BINS, Summary, Values, summarise_flow, values_by_unit, values_of

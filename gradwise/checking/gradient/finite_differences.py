@@ -21,7 +21,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key
 
-from ...runtime.compiling import quickly
+from ...runtime.compilation import quickly
 from ...tracing.program import Program, bind, trace
 from ..subject import Subject, in_64_bits, take
 from .derivative_sites import Operand, Place, as_arrays, inside, reaching, read_sites

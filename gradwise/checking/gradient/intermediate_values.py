@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...runtime.compiling import quickly
+from ...runtime.compilation import quickly
 from ...tracing.program import Program, bind
 from .derivative_sites import Place
 

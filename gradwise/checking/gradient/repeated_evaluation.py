@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...runtime.compiling import quickly
+from ...runtime.compilation import quickly
 from ...tracing.program import Program, Site, bind, trace
 from ..subject import Subject
 from .derivative_sites import as_arrays

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from ...runtime.compiling import quickly
+from ...runtime.compilation import quickly
 
 ADAM_RATES = (1e-3, 1e-2, 1e-1)
 

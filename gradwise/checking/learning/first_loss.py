@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ...records.finding import Finding
 from ...runtime import keys
-from ...runtime.compiling import quickly
+from ...runtime.compilation import quickly
 from ..codes import found
 from ..rehearsal import Rehearsal
 from ..subject import Subject, count_of, inputs_of, targets_of, with_targets

@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
 from ...runtime import keys
-from ...runtime.compiling import quickly
+from ...runtime.compilation import quickly
 from ..rehearsal import Rehearsal, order_of, trainer
 from ..subject import Subject, count_of, take
 

@@ -24,7 +24,7 @@ from jaxtyping import Array, Key, PyTree
 
 from ...records.finding import Finding
 from ...runtime import keys
-from ...runtime.compiling import quickly
+from ...runtime.compilation import quickly
 from ...specs.paths import named_leaves
 from ..codes import found
 from ..subject import Subject, count_of, inputs_of, take, targets_of, with_targets

@@ -23,7 +23,7 @@ from jaxtyping import Array, Key
 from ...criteria.code_sparsity import KlToTarget, code_activation, code_range
 from ...records.finding import Finding
 from ...runtime import keys
-from ...runtime.compiling import quickly
+from ...runtime.compilation import quickly
 from ...specs.knobs import is_off
 from ...specs.paths import knobs, parts
 from ...specs.priors import LogUniform, ZeroOr

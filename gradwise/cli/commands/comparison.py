@@ -17,7 +17,7 @@ from typing import Any
 from ... import __version__
 from ...records.study import Study
 from ...records.trial import Trial
-from ...runtime import keys, machine
+from ...runtime import compilation, devices, keys
 from ...runtime.errors import RequestError
 from ...searching.comparison.challenge import challenge, compare
 from ...searching.comparison.seeds import Reading, seed_distribution
@@ -125,7 +125,7 @@ def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Stud
         seed=prepared.options.seed,
         seconds=seconds,
         version=__version__,
-        machine=machine.describe_machine(),
+        machine=devices.describe_machine(),
         outcome=outcome,
         unit=reading.unit,
         chance=ground.chance(reading.kind),
@@ -136,7 +136,7 @@ def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Stud
 @contextlib.contextmanager
 def _place(prepared: PreparedSearch) -> Iterator[tuple[_Place, Any]]:
     options = prepared.options
-    machine.use_compilation_cache()
+    compilation.use_compilation_cache()
     ground = EvaluationData.of(
         prepared.dataset,
         prepared.space.recipe.split,

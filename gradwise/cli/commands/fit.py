@@ -29,7 +29,7 @@ from ...specs.recipe import Recipe
 from ...training.cross_validation import cross_validate
 from ...training.fit import fit
 from ...training.loop import RunOptions
-from ...training.predictor import load_predictor, save_predictor
+from ...training.model_files import load_predictor, save_predictor
 from .. import run_folder as folders
 from ..options.assignments import Assignment, Resolved, flatten, parse_assignment, resolve
 from ..options.fit_options import DataOptions, FitOptions, merge_options, read_config

@@ -9,7 +9,7 @@ import jax
 
 from ...evaluation.metrics import METRICS
 from ...pretraining.stack import Pretrained
-from ...runtime import machine
+from ...runtime import memory
 from ...runtime.errors import RequestError
 from ...specs.adapters import as_criterion, as_model
 from ...specs.contracts import AbstractUnsupervised
@@ -76,7 +76,7 @@ def check_network(recipe: Any, dataset: Dataset) -> None:
     """Refuses a network that could not be trained in this machine's memory, before the system ends the process."""
     examples = expected_sizes(recipe, dataset)[0]
     parameters, needed = _count_state(recipe, dataset.shape, dataset.task.outputs, examples)
-    free = machine.available_bytes()
+    free = memory.available_bytes()
     if needed > free:
         raise RequestError(
             f"the network has {parameters:,} parameters and training needs {needed / 2**30:.0f} GiB for them; "

@@ -21,9 +21,10 @@ from ...data.reading.read import read
 from ...data.splits import GroupHoldOut, TimeHoldOut
 from ...evaluation.metrics import check_metric
 from ...pretraining.layer_learners import parse_layers
-from ...records.fit import Fit, read_fit, write_whole
+from ...records.fit import Fit, read_fit
 from ...runtime import keys
 from ...runtime.errors import RequestError, nearest
+from ...runtime.files import write_whole
 from ...searching.layerwise.algorithm import Training, draw_settings, layerwise, trainings_of
 from ...searching.layerwise.record import record_of
 from ...specs.dataset import Dataset

@@ -17,11 +17,12 @@ from ...data.reading.columns import fields_of
 from ...data.reading.read import Rows, read_rows
 from ...data.reading.targets import of_field, under
 from ...evaluation.metrics import measure
-from ...records.fit import write_whole
-from ...runtime import machine
+from ...runtime import compilation
 from ...runtime.errors import RequestError, WorkError, nearest
+from ...runtime.files import write_whole
 from ...specs.dataset import Classes, Labels, is_labelled
-from ...training.predictor import Predictor, load_predictor
+from ...training.model_files import load_predictor
+from ...training.predictor import Predictor
 from ..terminal.output import Progress, say
 
 FORMATS = ("csv", "parquet", "json")
@@ -172,7 +173,7 @@ def run_predict(
     _check_out(out, data, path)
     if form == "parquet" and out == "-" and sys.stdout.isatty():
         raise RequestError("--format parquet: a terminal cannot show it. Name a file with --out.")
-    machine.use_compilation_cache()
+    compilation.use_compilation_cache()
     with Progress(not quiet) as progress:
         progress.phase(f"reading {path}")
         predictor, _ = load_predictor(path)

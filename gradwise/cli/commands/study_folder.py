@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...records.fit import write_whole
 from ...records.study import Study
 from ...records.study_files import write_study
 from ...runtime.errors import WorkError
+from ...runtime.files import write_whole
 from ...searching.storage.backend import FileOwner, without_password
 from ...specs.serialisation import to_json
-from ...training.predictor import save_predictor
+from ...training.model_files import save_predictor
 from .. import run_folder as folders
 from ..options.search_options import STUDY_FILE, SearchOptions
 from ..terminal.output import Progress, one_line, say

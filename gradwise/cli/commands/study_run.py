@@ -7,10 +7,10 @@ from typing import Any
 
 from ...checking.verdict.diagnosis import diagnose_study
 from ...records.finding import Finding
-from ...records.fit import write_whole
 from ...records.study import Study
 from ...runtime import keys
 from ...runtime.errors import RequestError, WorkError
+from ...runtime.files import write_whole
 from ...searching.search import StudyOptions, search
 from ...searching.selection.nested_cv import FOLDS, Interrupted, nested_search
 from ...searching.storage.study_file import Budget

@@ -9,7 +9,6 @@ or changes it, and `--set` takes a knob out of it.
 """
 
 import dataclasses
-import itertools
 import re
 import shlex
 from collections.abc import Mapping

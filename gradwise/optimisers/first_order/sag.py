@@ -39,9 +39,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ...curvature.example_gradients import Terms, example_terms, is_linear
 from ...curvature.objective import Objective
-from ...runtime import machine
 from ...runtime.errors import RequestError
 from ...runtime.keys import named, scramble
+from ...runtime.memory import available_bytes
 from ...specs.contracts import AbstractRemembering
 from ...specs.knobs import is_off, knob, switch
 from ...specs.paths import named_leaves
@@ -96,7 +96,7 @@ def _room(parameters: PyTree, examples: int, memory: str) -> tuple[tuple[Any, ..
 def _refuse_too_much(room: tuple[tuple[Any, ...], ...], memory: str) -> None:
     needed = sum(one.size * one.dtype.itemsize for one in jax.tree.leaves(room))
     stats = jax.local_devices()[0].memory_stats() or {}
-    free = stats.get("bytes_limit") or machine.available_bytes()
+    free = stats.get("bytes_limit") or available_bytes()
     if needed > free / 4:
         remedy = 'memory="short", fewer examples' if memory == "whole" else "fewer examples, a smaller network"
         raise RequestError(

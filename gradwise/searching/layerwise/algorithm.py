@@ -37,18 +37,19 @@ from ...data.scaling import NoScaling
 from ...evaluation.metrics import check_metric
 from ...models.mlp import Layer, Mlp
 from ...pretraining.stack import encode_inputs, hidden_layers, with_output
-from ...runtime import keys, machine
+from ...runtime import compilation, keys
 from ...runtime.errors import RequestError
+from ...runtime.progress import silent
 from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractUnsupervised, FittedScaler
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
 from ...training.prepare import place_examples, split_labelled, target_units
-from ..running.cohort import Job
+from ..running.cohort import Done, Job
 from ..running.joint_training import train_together
 from ..running.slots import AbstractSlots
-from ..storage.kept import Kept, Shelf
+from ..storage.network_store import NetworkStore
 from ..strategies.random_search import random_point
 
 
@@ -68,7 +69,7 @@ class Configuration:
     network: Any = None
     fine_tuning: Recipe | None = None
     scores: np.ndarray | None = None
-    ended: Kept | None = None
+    ended: Done | None = None
 
     @property
     def depth(self) -> int:
@@ -107,10 +108,6 @@ class Layerwise:
 
 
 Watch = Callable[[Training, int], None]
-
-
-def _silent(training: Training, total: int) -> None:
-    """Watches nothing."""
 
 
 def draw_settings(space: Space, count: int, *, key: Key[Array, ""]) -> list[Recipe]:
@@ -164,8 +161,10 @@ def _probed(probe: AbstractProbe, codes: Any, targets: Any, classes: int) -> tup
 class _Run:
     """The state of the algorithm while it runs: numbers, the record so far, and what an earlier run had done."""
 
-    def __init__(self, ground: _Ground, probe: AbstractProbe, key: Any, slots: AbstractSlots | None, shelf: Shelf):
-        self.ground, self.probe, self.key, self.slots, self.shelf = ground, probe, key, slots, shelf
+    def __init__(
+        self, ground: _Ground, probe: AbstractProbe, key: Any, slots: AbstractSlots | None, store: NetworkStore
+    ):
+        self.ground, self.probe, self.key, self.slots, self.store = ground, probe, key, slots, store
         self.next = 0
         self.trainings: list[Training] = []
 
@@ -179,28 +178,17 @@ class _Run:
         return float(jnp.mean(scores))
 
     def results(self, jobs: list[Job], train: Examples, valid: Examples, outputs: int) -> Any:
-        """Each job's result, from the shelf where an earlier run left it."""
+        """Each job's result, from the store where an earlier run left it."""
         waiting = []
         for job in jobs:
-            found = self.shelf.find(job.number)
+            found = self.store.find(job.number)
             if found is None:
                 waiting.append(job)
             else:
                 yield found
         for done in train_together(waiting, train, valid, outputs=outputs, key=self.key, slots=self.slots):
-            kept = Kept(
-                done.number,
-                done.outcome,
-                done.score,
-                done.seconds,
-                done.age_examples,
-                done.reason,
-                done.network,
-                done.scores,
-                done.curve,
-            )
-            self.shelf.put(kept)
-            yield kept
+            self.store.put(done)
+            yield done
 
 
 def _level_recipe(recipe: Recipe, probe: AbstractProbe, classes: int, rows: int) -> Recipe:
@@ -321,7 +309,7 @@ def layerwise(
     metric: str | None = None,
     slots: AbstractSlots | None = None,
     folder: Path | None = None,
-    watch: Watch = _silent,
+    watch: Watch = silent,
 ) -> Layerwise:
     """The K best configurations, with their settings and validation scores.
 
@@ -333,12 +321,12 @@ def layerwise(
         raise RequestError("every level, and the fine-tuning, needs at least one setting.")
     if keep < 1:
         raise RequestError(f"`keep` must be at least 1; got {keep}.")
-    machine.use_compilation_cache()
+    compilation.use_compilation_cache()
     begun = time.monotonic()
     as_criterion(fine_tuning[0].criterion).check_task(dataset.task)
     metric = check_metric(metric, dataset.task.kind)
     ground, scaler, parts = _grounded(fine_tuning[0], dataset, key)
-    run = _Run(ground, probe, key, slots, Shelf(folder))
+    run = _Run(ground, probe, key, slots, NetworkStore(folder))
     total = trainings_of(levels, len(fine_tuning), keep, shallower=shallower)
     below: tuple[Any, ...] = (None,)
     by_level: list[tuple[Configuration, ...]] = []

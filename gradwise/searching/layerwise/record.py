@@ -17,7 +17,7 @@ from ...evaluation.run_findings import describe_data, find_in_run
 from ...pretraining.stack import Pretrained
 from ...records.fit import Fit
 from ...records.outcome import Outcome
-from ...runtime import keys, machine
+from ...runtime import devices, keys
 from ...specs.adapters import as_criterion
 from ...specs.dataset import Dataset
 from ...training.measurement import measure_parts
@@ -101,6 +101,6 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         seconds=found.seconds,
         seed=keys.seed_of(key),
         version=__version__,
-        machine=machine.describe_machine(),
+        machine=devices.describe_machine(),
         predictor=predictor,
     )

@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 
 from ...curvature.objective import Examples
-from ...runtime import machine
+from ...runtime import compilation
 from ...specs.adapters import as_criterion
 from ...specs.paths import replace
 from ...specs.recipe import Recipe
@@ -40,7 +40,7 @@ class DeviceRunner:
     """
 
     def __init__(self, ground: EvaluationData, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
-        machine.use_compilation_cache()
+        compilation.use_compilation_cache()
         self.ground = ground
         self.slots = slots or BySize()
         self.accelerated = jax.default_backend() != "cpu"

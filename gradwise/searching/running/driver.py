@@ -17,9 +17,10 @@ from jaxtyping import Array, Key
 from ...evaluation.trials.expected_best import noise_of, worth_going_on
 from ...records.finding import Finding
 from ...records.trial import Proposal, Trial, best_of
+from ...runtime.progress import silent
 from ...specs.search_space import Space, label
 from ..comparison.seeds import Reading
-from ..storage.contenders import Contenders
+from ..storage.network_store import Contenders
 from ..storage.study_store import Store
 from ..strategies.contract import AbstractStrategy, History
 from ..strategies.range_borders import extend_ranges
@@ -30,10 +31,6 @@ from .jobs import as_trial
 
 Watch = Callable[[dict[str, Any]], None]
 _CHECK_EVERY = 8  # trials between looks at the borders and at whether to go on
-
-
-def silent(line: dict[str, Any]) -> None:
-    """Watches nothing."""
 
 
 @dataclasses.dataclass

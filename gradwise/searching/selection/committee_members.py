@@ -31,7 +31,7 @@ from ...training.committee import Committee, committee_of, mean_prediction
 from ...training.predictor import Predictor, fit_temperature, outputs_of
 from ...training.prepare import place_examples, weights_of_classes
 from ..running.evaluation_data import WHOLE, EvaluationData, Variant
-from ..storage.contenders import Kept
+from ..storage.network_store import TrainedTrial
 
 KINDS = ("seeds", "bagging", "inputs", "contenders")
 _CHUNK = 4096  # test examples scored at once
@@ -105,7 +105,7 @@ class _Trained:
     part: Dataset
 
 
-def _trained(kept: Kept, ground: EvaluationData, scalers: Scalers) -> _Trained:
+def _trained(kept: TrainedTrial, ground: EvaluationData, scalers: Scalers) -> _Trained:
     """With folds each example is predicted by the network that did not see it. One temperature for all its networks,
     since the examples of one fold alone would be too few to fit one."""
     task = ground.train.task
@@ -127,7 +127,9 @@ def _trained(kept: Kept, ground: EvaluationData, scalers: Scalers) -> _Trained:
     return _Trained(predictors, predictors[0].from_outputs(outputs), part)
 
 
-def together(kept: Sequence[Kept], ground: EvaluationData, scalers: Scalers) -> tuple[Committee, np.ndarray, Dataset]:
+def together(
+    kept: Sequence[TrainedTrial], ground: EvaluationData, scalers: Scalers
+) -> tuple[Committee, np.ndarray, Dataset]:
     """The committee, and its predictions of validation examples."""
     several = [_trained(one, ground, scalers) for one in kept]
     part = several[0].part
@@ -137,9 +139,9 @@ def together(kept: Sequence[Kept], ground: EvaluationData, scalers: Scalers) -> 
     return committee, committee.tempered(mean), part
 
 
-def indistinct(kept: Sequence[Kept]) -> list[Kept]:
+def indistinct(kept: Sequence[TrainedTrial]) -> list[TrainedTrial]:
     """Of different settings those that validation cannot tell from the best, five at the most."""
-    different: dict[str, Kept] = {}
+    different: dict[str, TrainedTrial] = {}
     for one in sorted(kept, key=lambda k: (k.score, k.loss, k.number)):
         different.setdefault(setting_of(one.recipe), one)
     several = list(different.values())
@@ -149,7 +151,7 @@ def indistinct(kept: Sequence[Kept]) -> list[Kept]:
     return [one for place, one in enumerate(several) if place in chosen or place == 0][:_MOST_CONTENDERS]
 
 
-def make_committee(kept: Sequence[Kept], ground: EvaluationData, kind: str = "seeds") -> Committee:
+def make_committee(kept: Sequence[TrainedTrial], ground: EvaluationData, kind: str = "seeds") -> Committee:
     """Model averaging over all networks of these trials; of "contenders", over the best of different settings."""
     check_kind(kind)
     if not kept:

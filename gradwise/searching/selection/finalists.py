@@ -29,7 +29,7 @@ from ...training.predictor import AbstractPredictor
 from ..comparison.seeds import Reading
 from ..running.cohort import Job
 from ..running.evaluation_data import WHOLE, EvaluationData, Variant
-from ..storage.contenders import Kept
+from ..storage.network_store import TrainedTrial
 from .committee_members import Scalers, check_kind, indistinct, member_scores, on_device, setting_of, together
 
 # What a setting may be chosen from: trials of other phases repeat, with other seeds, what was found.
@@ -173,11 +173,11 @@ class Decided:
     committee: Committee | None
     about: dict[str, Any]  # of the committee: kind, members, setting, finalists
     valid: dict[str, float]
-    rows: tuple[Kept, ...]  # the contenders that the test pass weighs
+    rows: tuple[TrainedTrial, ...]  # the contenders that the test pass weighs
     findings: tuple[Finding, ...]
 
 
-def _corrected(setting: Trial, rows: Sequence[Kept]) -> dict[str, Any]:
+def _corrected(setting: Trial, rows: Sequence[TrainedTrial]) -> dict[str, Any]:
     """The winner's score, and what it is worth: the bootstrap of the choice among all contenders.
 
     Where finalists preferred another setting than the search did, the same optimism is added to its score. That is on
@@ -197,15 +197,15 @@ def _corrected(setting: Trial, rows: Sequence[Kept]) -> dict[str, Any]:
     }
 
 
-def _rows(trials: dict[int, Trial], kept: Sequence[Kept]) -> tuple[Kept, ...]:
+def _rows(trials: dict[int, Trial], kept: Sequence[TrainedTrial]) -> tuple[TrainedTrial, ...]:
     """The contenders that a setting was chosen from, with scores of the same examples."""
     able = [one for one in kept if one.number in trials and trials[one.number].phase in CHOSEN_FROM]
     return tuple(one for one in able if np.isfinite(one.scores).all() and len(one.scores) == len(able[0].scores))
 
 
 def _members(
-    kept: Sequence[Kept], rows: Sequence[Kept], choice: ChosenSetting | None, kind: str
-) -> tuple[list[Kept], str]:
+    kept: Sequence[TrainedTrial], rows: Sequence[TrainedTrial], choice: ChosenSetting | None, kind: str
+) -> tuple[list[TrainedTrial], str]:
     """Who sits in the committee, and of what kind it is then: contenders where no finalist has a network."""
     if kind != "contenders" and choice is not None:
         numbers = {trial.number for trial in choice.members}
@@ -229,7 +229,9 @@ def _said(winner: dict[str, Any], best: Trial, tried: int, ground: EvaluationDat
     return found
 
 
-def decide(ground: EvaluationData, trials: Iterable[Trial], kept: Sequence[Kept], *, kind: str = "seeds") -> Decided:
+def decide(
+    ground: EvaluationData, trials: Iterable[Trial], kept: Sequence[TrainedTrial], *, kind: str = "seeds"
+) -> Decided:
     """The winner with its corrected score, and the committee."""
     ground = dataclasses.replace(ground, test=None)  # whatever happens below, it cannot look
     by_number = {trial.number: trial for trial in trials}
@@ -274,7 +276,7 @@ class Conclusion:
     findings: tuple[Finding, ...]
 
 
-def _weighted(rows: Sequence[Kept], ground: EvaluationData, scalers: Scalers) -> dict[str, Any] | None:
+def _weighted(rows: Sequence[TrainedTrial], ground: EvaluationData, scalers: Scalers) -> dict[str, Any] | None:
     """Bergstra and Bengio's estimate over the contenders. A trial with folds scores as its networks do on average."""
     assert ground.test is not None
     if not rows or len(rows[0].scores) < 2 or len(ground.test) < 2:
@@ -339,7 +341,7 @@ def measured(decided: Decided, ground: EvaluationData, *, metric: str) -> Conclu
 
 
 def conclude(
-    ground: EvaluationData, trials: Iterable[Trial], kept: Sequence[Kept], *, metric: str, kind: str = "seeds"
+    ground: EvaluationData, trials: Iterable[Trial], kept: Sequence[TrainedTrial], *, metric: str, kind: str = "seeds"
 ) -> Conclusion:
     """The winner, the committee and the honest estimates. Finalists are told from contenders by their trial's phase."""
     return measured(decide(ground, trials, kept, kind=kind), ground, metric=metric)

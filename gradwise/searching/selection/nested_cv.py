@@ -23,10 +23,11 @@ from ...evaluation.metrics import check_metric, measure
 from ...evaluation.trials.selection import nested_estimate
 from ...runtime import keys
 from ...runtime.errors import WorkError
+from ...runtime.progress import silent
 from ...specs.dataset import Dataset
 from ...specs.search_space import Space
 from ...training.prepare import CLASS_WEIGHTS
-from ..running.driver import Watch, silent
+from ..running.driver import Watch
 from ..search import SearchPlan, StudyOptions, search
 from ..storage.study_file import Budget
 from ..strategies.contract import AbstractStrategy

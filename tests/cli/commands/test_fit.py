@@ -18,7 +18,7 @@ from gradwise.evaluation.metrics import measure
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.fit import read_fit
 from gradwise.specs.paths import trainable
-from gradwise.training.predictor import load_predictor
+from gradwise.training.model_files import load_predictor
 
 TINY = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=3")
 FIT = ("fit", "flowers.csv", "--target", "kind", *TINY)

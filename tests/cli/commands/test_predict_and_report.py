@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gradwise.training.predictor import load_predictor
+from gradwise.training.model_files import load_predictor
 
 NEW = "bed,colour,width,length,extra\n3,red,-0.1,0.2,x\n5,green,-1.1,1.2,y\n7,,-2.1,,z\n"
 

@@ -16,7 +16,7 @@ from gradwise.data.reading.read import read_rows
 from gradwise.models.mlp import MlpNetwork
 from gradwise.pretraining.stack import Pretrained
 from gradwise.records.fit import read_fit
-from gradwise.training.predictor import load_predictor
+from gradwise.training.model_files import load_predictor
 
 SHORT = ("--set", "stopping=Off", "--set", "stopping.epochs=3")
 LAYERS = (

@@ -15,9 +15,9 @@ from gradwise.evaluation.trials.selection import paired_difference
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.records.fit import finite
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
+from gradwise.runtime.files import finite
 from gradwise.searching.comparison.challenge import challenge, compare
 from gradwise.searching.running.cohort import Job
 from gradwise.searching.running.device_runner import train_alone

@@ -13,9 +13,9 @@ from gradwise.data.splits import HoldOut
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.records.fit import finite
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
+from gradwise.runtime.files import finite
 from gradwise.searching.comparison.seeds import Reading, seed_distribution
 from gradwise.searching.running.cohort import Job
 from gradwise.searching.running.device_runner import train_alone

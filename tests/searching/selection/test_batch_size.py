@@ -17,8 +17,8 @@ from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.schedules import InverseTime
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
-from gradwise.records.fit import finite
 from gradwise.runtime import keys
+from gradwise.runtime.files import finite
 from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import AbstractExecutor, LocalExecutor

@@ -17,7 +17,7 @@ from gradwise.searching.selection.committee_members import (
     setting_of,
     together,
 )
-from gradwise.searching.storage.contenders import Kept
+from gradwise.searching.storage.network_store import TrainedTrial
 from gradwise.specs.adapters import as_criterion
 from tests.searching.small_study import diabetes, digits, ground_of, recipe_at, run, run_folds
 
@@ -30,11 +30,11 @@ def ground() -> EvaluationData:
 
 
 @pytest.fixture(scope="module")
-def seeds(ground: EvaluationData) -> list[Kept]:
+def seeds(ground: EvaluationData) -> list[TrainedTrial]:
     return run(ground, [recipe_at()] * SEEDS)[1]
 
 
-def test_a_committee_beats_its_mean_member(ground: EvaluationData, seeds: list[Kept]) -> None:
+def test_a_committee_beats_its_mean_member(ground: EvaluationData, seeds: list[TrainedTrial]) -> None:
     """On the test part: the log-loss by its convexity, before the committee's own temperature; here the error too."""
     assert ground.test is not None
     committee = dataclasses.replace(make_committee(seeds, ground), temperature=1.0)
@@ -49,7 +49,7 @@ def test_a_committee_beats_its_mean_member(ground: EvaluationData, seeds: list[K
     assert of(committee, "error_rate") < alone["error_rate"]
 
 
-def test_a_member_is_what_was_judged(ground: EvaluationData, seeds: list[Kept]) -> None:
+def test_a_member_is_what_was_judged(ground: EvaluationData, seeds: list[TrainedTrial]) -> None:
     """Its errors on the validation part are those that the search counted."""
     committee = make_committee(seeds, ground)
     for kept, member in zip(seeds, committee.members, strict=True):
@@ -57,7 +57,7 @@ def test_a_member_is_what_was_judged(ground: EvaluationData, seeds: list[Kept]) 
         np.testing.assert_array_equal(wrong, kept.scores > 0.5)
 
 
-def test_the_temperature_is_fitted_on_validation_examples(ground: EvaluationData, seeds: list[Kept]) -> None:
+def test_the_temperature_is_fitted_on_validation_examples(ground: EvaluationData, seeds: list[TrainedTrial]) -> None:
     committee, judged, part = together(seeds, ground, Scalers(ground))
     assert part is ground.valid
     np.testing.assert_allclose(judged, committee.predict(ground.valid.inputs), rtol=1e-9)
@@ -70,7 +70,7 @@ def test_the_temperature_is_fitted_on_validation_examples(ground: EvaluationData
     assert loss(best) <= min(loss(best * 1.05), loss(best / 1.05), loss(1.0))
 
 
-def test_scores_on_the_device_are_those_of_the_search(ground: EvaluationData, seeds: list[Kept]) -> None:
+def test_scores_on_the_device_are_those_of_the_search(ground: EvaluationData, seeds: list[TrainedTrial]) -> None:
     """The function that scores the test part, asked about the validation part, says what the search said."""
     swapped = dataclasses.replace(ground, test=ground.valid)
     part = Scalers(swapped).test(seeds[0].recipe, seeds[0].variants[0])
@@ -79,7 +79,7 @@ def test_scores_on_the_device_are_those_of_the_search(ground: EvaluationData, se
         np.testing.assert_array_equal(member_scores(criterion, on_device(kept.networks[0]), part), kept.scores)
 
 
-def test_scores_are_counted_by_their_weights(seeds: list[Kept]) -> None:
+def test_scores_are_counted_by_their_weights(seeds: list[TrainedTrial]) -> None:
     ground = ground_of(digits(), metric="balanced_error_rate")
     assert ground.test is not None
     scalers = Scalers(ground)
@@ -126,14 +126,14 @@ def test_with_folds_each_example_is_judged_by_the_network_that_did_not_see_it() 
     np.testing.assert_array_equal(judged.argmax(1) != ground.pool.targets, kept.scores > 0.5)
 
 
-def _judged(kept: Kept, number: int, rate: float, wrong: int, count: int = 400) -> Kept:
+def _judged(kept: TrainedTrial, number: int, rate: float, wrong: int, count: int = 400) -> TrainedTrial:
     scores = (np.arange(count) < wrong).astype(np.float32)
     recipe = recipe_at(rate)
     return dataclasses.replace(kept, number=number, recipe=recipe, score=wrong / count, scores=scores)
 
 
 def test_contenders_are_of_different_settings_that_validation_cannot_tell_apart(
-    ground: EvaluationData, seeds: list[Kept]
+    ground: EvaluationData, seeds: list[TrainedTrial]
 ) -> None:
     first = seeds[0]
     rows = [
@@ -168,7 +168,7 @@ def test_a_setting_is_every_choice_of_a_recipe() -> None:
     assert setting_of(recipe_at(0.1)) != setting_of(recipe_at(0.1, epochs=7.0))
 
 
-def test_what_cannot_be_is_refused(ground: EvaluationData, seeds: list[Kept]) -> None:
+def test_what_cannot_be_is_refused(ground: EvaluationData, seeds: list[TrainedTrial]) -> None:
     with pytest.raises(RequestError, match="needs a network"):
         make_committee([], ground)
     with pytest.raises(RequestError, match="Did you mean"):

@@ -11,9 +11,9 @@ import pytest
 from gradwise.evaluation.metrics import measure, wilson
 from gradwise.evaluation.trials.selection import contenders as likely_best
 from gradwise.evaluation.trials.selection import corrected_for_selection, mean_and_variance, weighted_estimate
-from gradwise.records.fit import finite
 from gradwise.records.trial import Trial
 from gradwise.runtime.errors import RequestError
+from gradwise.runtime.files import finite
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.selection.committee_members import make_committee
 from gradwise.searching.selection.finalists import (
@@ -25,7 +25,7 @@ from gradwise.searching.selection.finalists import (
     finalist_jobs,
     finalist_proposals,
 )
-from gradwise.searching.storage.contenders import Kept
+from gradwise.searching.storage.network_store import TrainedTrial
 from gradwise.training.committee import Committee
 from gradwise.training.predictor import Predictor
 from tests.searching.small_study import diabetes, digits, ground_of, recipe_at, run, run_folds
@@ -123,7 +123,7 @@ def ground() -> EvaluationData:
 
 
 @pytest.fixture(scope="module")
-def study(ground: EvaluationData) -> tuple[list[Trial], list[Kept]]:
+def study(ground: EvaluationData) -> tuple[list[Trial], list[TrainedTrial]]:
     """Six trials and five seeds of the best two settings."""
     trials, kept = run(ground, [recipe_at(rate) for rate in RATES])
     jobs = finalist_jobs(trials, settings=2, seeds=5, start=len(trials))
@@ -132,12 +132,12 @@ def study(ground: EvaluationData) -> tuple[list[Trial], list[Kept]]:
 
 
 @pytest.fixture(scope="module")
-def concluded(ground: EvaluationData, study: tuple[list[Trial], list[Kept]]) -> Conclusion:
+def concluded(ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]) -> Conclusion:
     return conclude(ground, *study, metric="error_rate")
 
 
 def test_the_winner_is_the_setting_that_was_chosen(
-    ground: EvaluationData, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
+    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
 ) -> None:
     trials, kept = study
     choice = choose_setting(trials)
@@ -186,7 +186,7 @@ def test_the_estimates_are_those_of_the_committee(ground: EvaluationData, conclu
 
 
 def test_the_weighted_estimate_is_that_of_the_contenders(
-    ground: EvaluationData, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
+    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
 ) -> None:
     """Against predictions made one trial at a time and scored by hand."""
     assert ground.test is not None
@@ -205,7 +205,7 @@ def test_the_weighted_estimate_is_that_of_the_contenders(
 
 
 def test_no_decision_depends_on_the_test_part(
-    ground: EvaluationData, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
+    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
 ) -> None:
     """Other test labels change the test fields and nothing else."""
     assert ground.test is not None
@@ -227,7 +227,7 @@ def test_no_decision_depends_on_the_test_part(
 
 
 def test_without_a_test_part_there_are_no_test_fields(
-    ground: EvaluationData, study: tuple[list[Trial], list[Kept]], concluded: Conclusion
+    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
 ) -> None:
     blind = conclude(dataclasses.replace(ground, test=None), *study, metric="error_rate")
     assert blind.winner == concluded.winner
@@ -238,7 +238,7 @@ def test_without_a_test_part_there_are_no_test_fields(
 
 
 def test_without_finalists_the_committee_is_of_contenders(
-    ground: EvaluationData, study: tuple[list[Trial], list[Kept]]
+    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]
 ) -> None:
     trials, kept = study[0][: len(RATES)], study[1][: len(RATES)]
     found = decide(ground, trials, kept)
@@ -253,7 +253,9 @@ def test_without_finalists_the_committee_is_of_contenders(
     assert not any("other seeds" in finding.what for finding in asked.findings)
 
 
-def test_one_network_is_a_predictor_of_its_own(ground: EvaluationData, study: tuple[list[Trial], list[Kept]]) -> None:
+def test_one_network_is_a_predictor_of_its_own(
+    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]
+) -> None:
     found = conclude(ground, study[0][:1], study[1][:1], metric="error_rate")
     assert isinstance(found.predictor, Predictor)
     assert found.committee["members"] == 1
@@ -261,7 +263,7 @@ def test_one_network_is_a_predictor_of_its_own(ground: EvaluationData, study: tu
 
 
 def test_networks_that_are_gone_cost_what_they_must(
-    ground: EvaluationData, study: tuple[list[Trial], list[Kept]]
+    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]
 ) -> None:
     trials, kept = study
     nothing = conclude(ground, trials, [], metric="error_rate")

@@ -11,7 +11,7 @@ from gradwise.data.splits import deal_folds
 from gradwise.evaluation.trials.selection import nested_estimate
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.selection.nested_cv import is_small, cross_validate_procedure
+from gradwise.searching.selection.nested_cv import cross_validate_procedure, is_small
 from gradwise.specs.dataset import Classes, Dataset, Numbers
 
 KEY = jax.random.key(3)

@@ -10,7 +10,7 @@ from gradwise.runtime import keys
 from gradwise.runtime.errors import WorkError
 from gradwise.searching.search import SearchPlan
 from gradwise.searching.selection import nested_cv
-from gradwise.searching.selection.nested_cv import Interrupted, nested_search, is_worth_it, share
+from gradwise.searching.selection.nested_cv import Interrupted, is_worth_it, nested_search, share
 from gradwise.searching.storage.study_file import Budget
 from gradwise.specs.dataset import Classes, Column, Dataset
 from gradwise.specs.priors import LogUniform

@@ -13,9 +13,9 @@ from gradwise.data.splits import HoldOut
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.records.fit import finite
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
+from gradwise.runtime.files import finite
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.strategies.population_based_training import Evolution, evolve, perturbed
 from gradwise.specs.priors import Choice, LogUniform, Uniform, ZeroOr

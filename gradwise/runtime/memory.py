@@ -1,38 +1,12 @@
-"""The machine (row G1): what it is, where compiled programs are kept, and whether the data will fit."""
+"""Memory (row G1): how much is free, and whether the data will fit."""
 
-import datetime
-import functools
 import math
-import os
-import platform
 from pathlib import Path
 from typing import Any
 
 from .errors import RequestError
 
 _GROUP = Path("/sys/fs/cgroup")
-
-
-@functools.cache
-def use_compilation_cache() -> None:
-    """Keeps compiled programs in the user's cache folder, so that a second run starts at once.
-
-    A cache that somebody configured already is left as it is; `GRADWISE_CACHE=` (empty) switches ours off.
-    """
-    import jax
-
-    chosen = os.environ.get("GRADWISE_CACHE")
-    if chosen == "" or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
-        return
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(chosen) if chosen else home / "gradwise"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return  # a read-only home: nothing is lost but time
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
 def _number_in(file: Path, name: str = "") -> int | None:
@@ -66,17 +40,3 @@ def check_memory(inputs: Any) -> None:
             f"the {sparse}inputs {tuple(inputs.shape)} need {needed / 2**30:.1f} GiB as dense 32-bit numbers, and only "
             f"{available_bytes() / 2**30:.1f} GiB are free. Take fewer rows, or drop columns."
         )
-
-
-def describe_machine() -> dict[str, Any]:
-    """Device, cores and versions, for the record."""
-    import jax
-
-    device = jax.devices()[0]
-    return {
-        "device": f"{device.platform}: {device.device_kind}",
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "jax": jax.__version__,
-        "python": platform.python_version(),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    }

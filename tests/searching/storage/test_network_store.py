@@ -6,13 +6,16 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
+import jax.random as jr
 import numpy as np
 import pytest
 
 from gradwise.models.activations import Rectifier
+from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.runtime import keys
 from gradwise.runtime.errors import WorkError
-from gradwise.searching.storage.contenders import Contenders, keep
+from gradwise.searching.running.cohort import Done
+from gradwise.searching.storage.network_store import Contenders, NetworkStore, keep_trial
 from gradwise.specs.recipe import Recipe
 from tests.searching.small_study import planted, recipe_at
 
@@ -157,6 +160,35 @@ def test_a_folder_that_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> No
 
 
 def test_networks_are_one_for_each_variant() -> None:
-    assert keep(planted(0, 0.1), RECIPE, (("whole", 0),)).networks[0] is not None  # type: ignore[union-attr]
+    assert keep_trial(planted(0, 0.1), RECIPE, (("whole", 0),)).networks[0] is not None  # type: ignore[union-attr]
     several = dataclasses.replace(planted(0, 0.1), network=("a", "b"))
-    assert keep(several, RECIPE, (("fold", 0), ("fold", 1))).networks == ("a", "b")  # type: ignore[union-attr]
+    assert keep_trial(several, RECIPE, (("fold", 0), ("fold", 1))).networks == ("a", "b")  # type: ignore[union-attr]
+
+
+def test_a_training_comes_back_as_it_was(tmp_path: Path) -> None:
+    network = jax.tree.map(np.asarray, MlpAutoEncoder(widths=(3,)).build((4,), 0, key=jr.key(0)))
+    done = Done(7, "patience", 0.25, seconds=1.5, age_examples=300, network=network, scores=np.arange(2.0))
+    store = NetworkStore(tmp_path / "trainings")
+    store.put(done)
+    again = NetworkStore(tmp_path / "trainings").find(7)
+    assert again is not None
+    assert (again.outcome, again.score, again.seconds, again.age_examples) == ("patience", 0.25, 1.5, 300)
+    assert eqx.tree_equal(again.network, network)
+    np.testing.assert_array_equal(again.scores, done.scores)
+    assert store.find(8) is None
+
+
+def test_a_training_without_a_network_is_kept_too(tmp_path: Path) -> None:
+    store = NetworkStore(tmp_path)
+    store.put(Done(0, "diverged", reason="the loss was no number"))
+    again = store.find(0)
+    assert again is not None
+    assert again.network is None
+    assert np.isnan(again.score)
+    assert again.reason == "the loss was no number"
+
+
+def test_without_a_folder_nothing_is_remembered() -> None:
+    store = NetworkStore(None)
+    store.put(Done(0, "finished", 0.5))
+    assert store.find(0) is None
