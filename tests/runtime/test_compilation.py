@@ -65,3 +65,8 @@ def test_the_compilation_cache_goes_where_it_is_told(tmp_path: Path, monkeypatch
 def test_a_cache_that_was_chosen_before_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _cache_after(monkeypatch, tmp_path, GRADWISE_CACHE=str(tmp_path / "own")) == str(tmp_path)
     assert not (tmp_path / "own").exists()
+
+
+def test_a_home_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    assert _cache_after(monkeypatch, None, XDG_CACHE_HOME=str(tmp_path / "file")) is None
