@@ -28,8 +28,7 @@ import typer
 
 from .. import __version__
 from ..runtime.errors import RequestError, WorkError, nearest
-from .options import shared_options
-from .options.shared_options import QUESTION, RUN, SEARCH, TRAIN, shared
+from .options import arguments
 
 Work = Callable[[], int]
 
@@ -59,81 +58,35 @@ def _gradwise(
 
 @app.command(name="fit")
 def _fit(
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DATA",
-            help="A file (.csv .tsv .parquet .npz .npy .svm .idx, .gz too), a named set (digits, iris, ...), or - .",
-        ),
-    ] = None,
-    target: shared_options.Target = None,
-    task: shared_options.Task = None,
-    drop: shared_options.Drop = None,
-    kind: shared_options.Kind = None,
-    group: shared_options.Group = None,
-    time: shared_options.Time = None,
-    weight: shared_options.Weight = None,
-    class_weight: shared_options.ClassWeight = None,
-    test: shared_options.Test = None,
-    unsupervised: Annotated[
-        bool, shared("--unsupervised", panel=TRAIN, help="Learn features of the inputs; look at no target.")
-    ] = False,
-    learner: Annotated[
-        str | None,
-        shared(
-            "--learner",
-            panel=TRAIN,
-            metavar="KIND:UNITS",
-            help="How to learn features: denoising, plain, rbm, ... Default: denoising:256.",
-        ),
-    ] = None,
-    pretrain: Annotated[
-        str | None,
-        shared(
-            "--pretrain",
-            panel=TRAIN,
-            metavar="LAYERS",
-            help="Learn layers first, then train them together: denoising:1000x3, or rbm:500,denoising:250.",
-        ),
-    ] = None,
-    metric: shared_options.Metric = None,
-    folds: Annotated[
-        str | None, shared("--folds", panel=TRAIN, metavar="K", help="Estimate by k-fold cross-validation too.")
-    ] = None,
-    watch: Annotated[
-        str | None,
-        shared(
-            "--watch",
-            panel=TRAIN,
-            metavar="UPDATES",
-            help="Record what flows through the layers every so many updates, for the report: 100.",
-        ),
-    ] = None,
-    seed: shared_options.Seed = None,
-    sets: shared_options.Sets = None,
-    config: Annotated[
-        str | None,
-        shared(
-            "--config", panel=TRAIN, metavar="FILE", help="A TOML file: a table fit for options, one for each part."
-        ),
-    ] = None,
-    max_time: Annotated[
-        str | None, shared("--max-time", panel=RUN, metavar="TIME", help="Train no longer than this: 90s, 10min, 2h.")
-    ] = None,
-    out: shared_options.Out = None,
-    resume: shared_options.Resume = False,
-    overwrite: shared_options.Overwrite = False,
-    checkpoint: Annotated[
-        str | None,
-        shared("--checkpoint", panel=RUN, metavar="SECONDS", help="Time between checkpoints. Default: 10."),
-    ] = None,
-    on: Annotated[
-        str | None, shared("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")
-    ] = None,
-    dry_run: shared_options.DryRun = False,
-    json: shared_options.Json = False,
-    quiet: shared_options.Quiet = False,
-    no_report: shared_options.NoReport = False,
+    data: arguments.FitData = None,
+    target: arguments.Target = None,
+    task: arguments.Task = None,
+    drop: arguments.Drop = None,
+    kind: arguments.Kind = None,
+    group: arguments.Group = None,
+    time: arguments.Time = None,
+    weight: arguments.Weight = None,
+    class_weight: arguments.ClassWeight = None,
+    test: arguments.Test = None,
+    unsupervised: arguments.Unsupervised = False,
+    learner: arguments.Learner = None,
+    pretrain: arguments.Pretrain = None,
+    metric: arguments.Metric = None,
+    folds: arguments.FitFolds = None,
+    watch: arguments.Watch = None,
+    seed: arguments.Seed = None,
+    sets: arguments.Sets = None,
+    config: arguments.Config = None,
+    max_time: arguments.MaxTime = None,
+    out: arguments.Out = None,
+    resume: arguments.Resume = False,
+    overwrite: arguments.Overwrite = False,
+    checkpoint: arguments.Checkpoint = None,
+    on: arguments.FitOn = None,
+    dry_run: arguments.DryRun = False,
+    json: arguments.Json = False,
+    quiet: arguments.Quiet = False,
+    no_report: arguments.NoReport = False,
 ) -> Work:
     """Train one network well: an honest test error, and a page that shows how it went."""
     given = {name: value for name, value in locals().items() if name not in {"config", "sets"}}
@@ -148,122 +101,44 @@ def _fit(
 
 @app.command(name="search")
 def _search(
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="DATA", help="As for fit; with --merge, the folders or stores of studies."),
-    ] = None,
-    target: shared_options.Target = None,
-    task: shared_options.Task = None,
-    drop: shared_options.Drop = None,
-    kind: shared_options.Kind = None,
-    group: shared_options.Group = None,
-    time: shared_options.Time = None,
-    weight: shared_options.Weight = None,
-    class_weight: shared_options.ClassWeight = None,
-    test: shared_options.Test = None,
-    budget: Annotated[
-        str | None,
-        shared("--budget", panel=SEARCH, metavar="B", help="A time (60s, 2h) or '32 trials'. Default: 10min."),
-    ] = None,
-    trials: Annotated[
-        str | None, shared("--trials", panel=SEARCH, metavar="N", help="So many trials; +N: more than there are.")
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        shared(
-            "--strategy",
-            panel=SEARCH,
-            metavar="NAME",
-            help="random, sobol, grid, grids, coordinate, zoom, tpe, gp, cmaes or halving; or grid(values=3).",
-        ),
-    ] = None,
-    ranges: Annotated[
-        list[str] | None,
-        shared(
-            "--range",
-            panel=SEARCH,
-            metavar="PATH=RANGE",
-            help="Search a knob: log(1e-4, 1e-1), integers(16, 1024), choice(Tanh, Rectifier), ...; repeatable.",
-        ),
-    ] = None,
-    sets: Annotated[
-        list[str] | None,
-        shared("--set", panel=SEARCH, metavar="PATH=VALUE", help="Turn a knob and do not search it; repeatable."),
-    ] = None,
-    study: Annotated[
-        str | None,
-        shared(
-            "--study",
-            "--config",
-            panel=SEARCH,
-            metavar="FILE",
-            help="A study file (TOML), such as a study's study.toml.",
-        ),
-    ] = None,
-    metric: shared_options.Metric = None,
-    seed: shared_options.Seed = None,
-    folds: Annotated[
-        str | None, shared("--folds", panel=SEARCH, metavar="K", help="Folds that judge each trial; 1: one part.")
-    ] = None,
-    finalists: Annotated[
-        str | None,
-        shared("--finalists", panel=SEARCH, metavar="N", help="Settings that are trained again. Default: 3."),
-    ] = None,
-    seeds: Annotated[
-        str | None, shared("--seeds", panel=SEARCH, metavar="N", help="Seeds for each of them. Default: 5.")
-    ] = None,
-    committee: Annotated[
-        str | None,
-        shared(
-            "--committee",
-            panel=SEARCH,
-            metavar="KIND",
-            help="Members differ by seeds, bagging or inputs, or are contenders. Default: seeds.",
-        ),
-    ] = None,
-    nested: Annotated[
-        bool | None,
-        typer.Option(
-            "--nested/--no-nested",
-            rich_help_panel=SEARCH,
-            show_default=False,
-            help="Double cross-validation. Default: for small sets without a test set.",
-        ),
-    ] = None,
-    batch_size: Annotated[
-        bool, shared("--batch-size", panel=SEARCH, help="Choose the mini-batch size at the end, by time.")
-    ] = False,
-    merge: Annotated[bool, shared("--merge", panel=QUESTION, help="Join studies of the same data into --out.")] = False,
-    challenge: Annotated[
-        str | None,
-        shared("--challenge", panel=QUESTION, metavar="PATH=V,V", help="A knob's value against others, seed by seed."),
-    ] = None,
-    compare: Annotated[
-        str | None,
-        shared("--compare", panel=QUESTION, metavar="PATH=V,V", help="The same, all else searched for each value."),
-    ] = None,
-    distribution: Annotated[
-        str | None,
-        shared("--distribution", panel=QUESTION, metavar="N", help="One recipe with N seeds: how much is luck?"),
-    ] = None,
-    out: shared_options.Out = None,
-    resume: shared_options.Resume = False,
-    overwrite: shared_options.Overwrite = False,
-    store: Annotated[
-        str | None,
-        shared("--store", panel=RUN, metavar="URL", help="Keep trials in sqlite:///FILE or postgresql://HOST/NAME."),
-    ] = None,
-    name: Annotated[
-        str | None, shared("--name", panel=RUN, metavar="NAME", help="What the study is called in --store.")
-    ] = None,
-    on: Annotated[
-        str | None,
-        shared("--on", panel=RUN, metavar="WHO", help="here, cpu, gpu, workers:N, ray or ray://HOST:PORT."),
-    ] = None,
-    dry_run: shared_options.DryRun = False,
-    json: shared_options.Json = False,
-    quiet: shared_options.Quiet = False,
-    no_report: shared_options.NoReport = False,
+    data: arguments.SearchData = None,
+    target: arguments.Target = None,
+    task: arguments.Task = None,
+    drop: arguments.Drop = None,
+    kind: arguments.Kind = None,
+    group: arguments.Group = None,
+    time: arguments.Time = None,
+    weight: arguments.Weight = None,
+    class_weight: arguments.ClassWeight = None,
+    test: arguments.Test = None,
+    budget: arguments.Budget = None,
+    trials: arguments.Trials = None,
+    strategy: arguments.Strategy = None,
+    ranges: arguments.Ranges = None,
+    sets: arguments.SearchSets = None,
+    study: arguments.Study = None,
+    metric: arguments.Metric = None,
+    seed: arguments.Seed = None,
+    folds: arguments.SearchFolds = None,
+    finalists: arguments.Finalists = None,
+    seeds: arguments.Seeds = None,
+    committee: arguments.Committee = None,
+    nested: arguments.Nested = None,
+    batch_size: arguments.BatchSize = False,
+    merge: arguments.Merge = False,
+    challenge: arguments.Challenge = None,
+    compare: arguments.Compare = None,
+    distribution: arguments.Distribution = None,
+    out: arguments.Out = None,
+    resume: arguments.Resume = False,
+    overwrite: arguments.Overwrite = False,
+    store: arguments.Store = None,
+    name: arguments.Name = None,
+    on: arguments.SearchOn = None,
+    dry_run: arguments.DryRun = False,
+    json: arguments.Json = False,
+    quiet: arguments.Quiet = False,
+    no_report: arguments.NoReport = False,
 ) -> Work:
     """Search for the best network within a budget: no knob left but that, and an honest error of what was chosen."""
     given = {name_: value for name_, value in locals().items() if name_ not in {"study", "sets", "ranges"}}
@@ -278,46 +153,25 @@ def _search(
 
 @app.command(name="check")
 def _check(
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DATA|MODULE:FUNCTION|RUN",
-            help="Data as for fit; your own problem (file.py:make_problem or package.module:make_problem); or a run.",
-        ),
-    ] = None,
-    target: shared_options.Target = None,
-    task: shared_options.Task = None,
-    drop: shared_options.Drop = None,
-    kind: shared_options.Kind = None,
-    group: shared_options.Group = None,
-    time: shared_options.Time = None,
-    weight: shared_options.Weight = None,
-    test: shared_options.Test = None,
-    seed: shared_options.Seed = None,
-    sets: Annotated[
-        list[str] | None,
-        shared(
-            "--set",
-            panel=TRAIN,
-            metavar="PATH=VALUE",
-            help="Turn a knob, as in fit; gradwise fit DATA --dry-run_program lists them; repeatable.",
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        shared(
-            "--only", panel=RUN, metavar="CHECK", help="Run these checks alone: gradient, or data,gradient; repeatable."
-        ),
-    ] = None,
-    out: shared_options.Out = None,
-    resume: shared_options.Resume = False,
-    overwrite: shared_options.Overwrite = False,
-    on: Annotated[
-        str | None, shared("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")
-    ] = None,
-    json: shared_options.Json = False,
-    quiet: shared_options.Quiet = False,
-    no_report: shared_options.NoReport = False,
+    data: arguments.CheckData = None,
+    target: arguments.Target = None,
+    task: arguments.Task = None,
+    drop: arguments.Drop = None,
+    kind: arguments.Kind = None,
+    group: arguments.Group = None,
+    time: arguments.Time = None,
+    weight: arguments.Weight = None,
+    test: arguments.Test = None,
+    seed: arguments.Seed = None,
+    sets: arguments.CheckSets = None,
+    only: arguments.Only = None,
+    out: arguments.Out = None,
+    resume: arguments.Resume = False,
+    overwrite: arguments.Overwrite = False,
+    on: arguments.FitOn = None,
+    json: arguments.Json = False,
+    quiet: arguments.Quiet = False,
+    no_report: arguments.NoReport = False,
 ) -> Work:
     """Is anything wrong, where, and what next? Exit code 1 where an error is found."""
     given = {name: value for name, value in locals().items() if name != "sets"}
@@ -332,7 +186,7 @@ def _check(
 
 @app.command(name="explain")
 def _explain(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="The code of a finding, such as GW101.")],
+    code: arguments.Code,
 ) -> Work:
     """Explain a finding: what it means, how it is measured, what to do, when it is a false alarm."""
 
@@ -346,22 +200,13 @@ def _explain(
 
 @app.command(name="predict")
 def _predict(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run_program's folder, or a model.safetensors file.")],
-    data: Annotated[str, typer.Argument(metavar="DATA", help="New rows: a file with the network's columns, or - .")],
-    out: Annotated[str, typer.Option("--out", metavar="FILE", help="Where to; - is standard output.")] = "-",
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format", metavar="FORM", help="csv, parquet or json. Default: by the ending of --out, else csv."
-        ),
-    ] = None,
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="A column with the probability of each class, too.")
-    ] = False,
-    keep: Annotated[
-        list[str] | None, typer.Option("--keep", metavar="COLUMN", help="Copy a column of DATA; repeatable.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing beside the predictions.")] = False,
+    run: arguments.PredictRun,
+    data: arguments.PredictData,
+    out: arguments.PredictOut = "-",
+    form: arguments.Form = None,
+    probabilities: arguments.Probabilities = False,
+    keep: arguments.Keep = None,
+    quiet: arguments.PredictQuiet = False,
 ) -> Work:
     """Predict new rows with a trained network."""
 
@@ -375,11 +220,9 @@ def _predict(
 
 @app.command(name="report")
 def _report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run_program's folder.")],
-    out: Annotated[
-        str | None, typer.Option("--out", metavar="FILE", help="Where to. Default: report.html in the folder.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="The result as one JSON object on standard output.")] = False,
+    run: arguments.ReportRun,
+    out: arguments.ReportOut = None,
+    json: arguments.ReportJson = False,
 ) -> Work:
     """Write a run's report again: one self-contained page."""
 
