@@ -1,16 +1,16 @@
-"""No knob left but the budget: a search trains many networks, and the best setting's answer together."""
+"""The budget is the only knob: a search tries many settings, and a committee of the best one's networks predicts."""
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-import gradwise
+import gradwise as gw
 
 x, y = load_digits(return_X_y=True)
 x_train, x_test, y_train, y_test = train_test_split(x, y, stratify=y, random_state=0)
 
-# `space` is here to keep the example short: without it the network's size and its penalties are searched too.
+# `space` only keeps the example short: without it the search also varies the network's size and its penalties.
 space = {"model.widths": (64,), "model.dropout": 0.0, "optimiser.learning_rate": "log(1e-4, 1e-1)"}
-auto = gradwise.AutoClassifier("6 trials", space=space, finalists=1, seeds=3, random_state=0)
+auto = gw.AutoClassifier("6 trials", space=space, finalists=1, seeds=3, random_state=0)
 auto.fit(x_train, y_train)
 
 study = auto.study_

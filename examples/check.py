@@ -1,4 +1,4 @@
-"""A loss of your own, with a bug: `gradwise.check` names it, and the line where it stands.
+"""A loss of your own, with a bug: `gradwise.check` names the bug and its line.
 
     python examples/check.py
 
@@ -12,7 +12,7 @@ import jax.random as jr
 import optax
 from sklearn.datasets import load_iris
 
-import gradwise
+import gradwise as gw
 
 
 def make_swish(factor: float):
@@ -49,7 +49,7 @@ def loss(model, batch, key):
 
 
 def make_problem(factor: float = 1.0) -> dict:
-    """What `gradwise check examples/check.py:make_problem` asks for: the arguments of `gradwise.check`."""
+    """The arguments of `gradwise.check`, as `gradwise check examples/check.py:make_problem` expects them."""
     flowers = load_iris()
     x = jnp.asarray((flowers.data - flowers.data.mean(0)) / flowers.data.std(0), jnp.float32)
     y = jnp.asarray(flowers.target, jnp.int32)
@@ -68,11 +68,11 @@ def make_problem(factor: float = 1.0) -> dict:
 
 
 def main() -> None:
-    for name, factor in (("with the bug", 1.0), ("mended", 0.5)):
+    for name, factor in (("with the bug", 1.0), ("corrected", 0.5)):
         problem = make_problem(factor)
-        record = gradwise.check(problem.pop("loss"), **problem)
+        record = gw.check(problem.pop("loss"), **problem)
         print(f"--- {name}\n{record}\n")
-        assert record.passed == (name == "mended")
+        assert record.passed == (name == "corrected")
 
 
 if __name__ == "__main__":

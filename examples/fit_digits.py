@@ -1,20 +1,20 @@
-"""The first journey in Python: one well-trained network, an honest test error, and a page that shows how it went."""
+"""Train one network, measure its test error once, and write a report that shows how training went."""
 
 import tempfile
 from pathlib import Path
 
 import jax
 
-import gradwise
+import gradwise as gw
 
-dataset = gradwise.read("digits")
-recipe = gradwise.defaults.classification()
-result = gradwise.fit(recipe, dataset, key=jax.random.key(0))
+dataset = gw.read("digits")
+recipe = gw.defaults.classification()
+result = gw.fit(recipe, dataset, key=jax.random.key(0))
 
 low, high = result.test_interval
-print(f"test error {result.test:.1%} (95 % interval {low:.1%} to {high:.1%}), {result.outcome}")
+print(f"test error {result.test:.1%} (95 % confidence interval {low:.1%} to {high:.1%}), {result.outcome}")
 print("probabilities of the first digit:", result.predictor.predict(dataset.inputs[:1]).round(3))
 
 page = Path(tempfile.mkdtemp()) / "report.html"
-page.write_text(gradwise.report(result))
+page.write_text(gw.report(result))
 print("report:", page)

@@ -1,30 +1,28 @@
-"""A model and a loss of one's own: any Equinox module, any function of (model, batch, key) that gives one number."""
+"""Your own model and loss: any Equinox module, and any function of (model, batch, key) that returns a scalar."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-import gradwise
-from gradwise.optimisers.first_order.sgd import Nesterov
-from gradwise.training.stopping import Patience
+import gradwise as gw
 
 draw = np.random.default_rng(0)
 x = draw.uniform(-3, 3, (600, 1))
 y = np.sin(2 * x) + 0.1 * draw.standard_normal((600, 1))
-dataset = gradwise.Dataset(x, y, gradwise.Numbers(("wave",)))
+dataset = gw.Dataset(x, y, gw.Numbers(("wave",)))
 
 model = eqx.nn.MLP(in_size=1, out_size=1, width_size=64, depth=2, activation=jax.nn.tanh, key=jax.random.key(0))
 
 
 def loss(model, batch, key):
-    """A Huber loss, averaged over the batch; slots beyond the end of an epoch have weight 0."""
+    """The Huber loss, averaged over the batch; rows that pad the last batch of an epoch have weight 0."""
     error = jnp.abs(jax.vmap(model)(batch.inputs) - batch.targets).sum(1)
     return jnp.mean(batch.weights * jnp.where(error < 1, 0.5 * error**2, error - 0.5))
 
 
-recipe = gradwise.defaults.regression(
-    model=model, criterion=loss, optimiser=Nesterov(learning_rate=0.05), stopping=Patience(initial_epochs=50.0)
+recipe = gw.defaults.regression(
+    model=model, criterion=loss, optimiser=gw.Nesterov(learning_rate=0.05), stopping=gw.Patience(initial_epochs=50.0)
 )
-result = gradwise.fit(recipe, dataset, key=jax.random.key(0))
-print(f"R² on the test part: {result.metrics['test']['r2']:.3f}, {result.outcome}")
+result = gw.fit(recipe, dataset, key=jax.random.key(0))
+print(f"R² on the test set: {result.metrics['test']['r2']:.3f}, {result.outcome}")

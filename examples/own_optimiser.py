@@ -1,7 +1,4 @@
-"""An optimiser of one's own: it asks the criterion how curved it is along the gradient, and steps to the minimum.
-
-python examples/own_optimiser.py
-"""
+"""Your own optimiser: it measures the curvature along the gradient and steps towards the minimum on that line."""
 
 from typing import Any
 
@@ -11,31 +8,28 @@ import optax
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-import gradwise
-from gradwise.curvature.objective import Objective
-from gradwise.curvature.products import dot, gauss_newton_vector, norm
-from gradwise.optimisers.averaging.parameter_average import MovingAverage
-from gradwise.specs.contracts import AbstractAsking
-from gradwise.specs.knobs import knob
-from gradwise.specs.priors import LogUniform
-from gradwise.testing.contracts import check_optimiser
+import gradwise as gw
 
 
-class SteepestDescent(AbstractAsking):
+class SteepestDescent(gw.AbstractAsking):
     """theta <- theta - eta g with eta = caution g'g / g'Gg, G the batch's Gauss-Newton matrix: no learning rate."""
 
-    caution: float = knob(
-        0.5, allowed="(0, 1]", prior=LogUniform(0.05, 1.0), row="H2", about="the share of the step taken"
+    caution: float = gw.knob(
+        0.5, allowed="(0, 1]", prior=gw.LogUniform(0.05, 1.0), row="H2", about="the share of the step taken"
     )
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         def init(parameters: Any) -> jax.Array:
             return jnp.ones(())
 
-        def update(gradient: Any, state: jax.Array, parameters: Any = None, *, objective: Objective, **_: Any) -> Any:
-            curved = gauss_newton_vector(objective.outputs, objective.loss_of, parameters, gradient)
-            along = dot(gradient, curved)
-            eta = jnp.where(along > 0, self.caution * norm(gradient) ** 2 / jnp.where(along > 0, along, 1.0), 0.0)
+        def update(
+            gradient: Any, state: jax.Array, parameters: Any = None, *, objective: gw.Objective, **_: Any
+        ) -> Any:
+            curved = gw.gauss_newton_vector(objective.outputs, objective.loss_of, parameters, gradient)
+            along = optax.tree.vdot(gradient, curved)
+            eta = jnp.where(
+                along > 0, self.caution * optax.tree.norm(gradient) ** 2 / jnp.where(along > 0, along, 1.0), 0.0
+            )
             return jax.tree.map(lambda g: -eta * g, gradient), jnp.maximum(eta, 1e-12)
 
         return optax.GradientTransformationExtraArgs(init, update)
@@ -48,10 +42,11 @@ class SteepestDescent(AbstractAsking):
 
 
 def main() -> None:
-    check_optimiser(SteepestDescent())  # it descends, compiles once, trains in a population as alone
+    # It must descend, compile only once, and train in a population exactly as it does alone.
+    gw.check_optimiser(SteepestDescent())
     inputs, targets = load_digits(return_X_y=True)
     train_x, test_x, train_y, test_y = train_test_split(inputs, targets, random_state=0)
-    network = gradwise.Classifier(optimiser=MovingAverage(SteepestDescent()), max_time=20, random_state=0)
+    network = gw.Classifier(optimiser=gw.MovingAverage(SteepestDescent()), max_time=20, random_state=0)
     print(f"accuracy {network.fit(train_x, train_y).score(test_x, test_y):.3f}")
 
 

@@ -1,4 +1,4 @@
-"""The second journey in Python: a search with a space of one's own, its honest error, and its page."""
+"""Search a space of your own, measure the test error of the result once, and write a report."""
 
 import dataclasses
 import tempfile
@@ -6,26 +6,24 @@ from pathlib import Path
 
 import jax
 
-import gradwise
-from gradwise.models.mlp import Mlp
-from gradwise.specs.priors import LogUniform
-from gradwise.specs.search_space import Space, dimension
+import gradwise as gw
 
-# Seconds rather than minutes: a small set, a small network of a fixed size, and one knob to search.
-dataset = gradwise.read("wine")
-recipe = gradwise.defaults.classification(model=Mlp(widths=(32,), dropout=0.0))
+# This runs in seconds: a small data set, a small network of fixed size, and one knob to search.
+dataset = gw.read("wine")
+recipe = gw.defaults.classification(model=gw.Mlp(widths=(32,), dropout=0.0))
 recipe = dataclasses.replace(recipe, stopping=dataclasses.replace(recipe.stopping, epochs=60))
-space = Space(recipe, (dimension(recipe, "optimiser.optimiser.learning_rate", LogUniform(1e-3, 1e-1)),))
+rate = gw.dimension(recipe, "optimiser.optimiser.learning_rate", gw.LogUniform(1e-3, 1e-1))
+space = gw.Space(recipe, (rate,))
 
-plan = gradwise.SearchPlan(folds=1, finalists=2, seeds=3)
-study = gradwise.search(space, dataset, budget=gradwise.Budget(trials=6), key=jax.random.key(0), plan=plan)
+plan = gw.SearchPlan(folds=1, finalists=2, seeds=3)
+study = gw.search(space, dataset, budget=gw.Budget(trials=6), key=jax.random.key(0), plan=plan)
 
 low, high = study.estimates["test_interval"]
 print("best:", study.winner["values"])
-print(f"chosen at {study.winner['score']:.1%}, on fresh examples about {study.winner['corrected']:.1%}")
+print(f"validation {study.winner['score']:.1%}; expected on new data {study.winner['corrected']:.1%}")
 print(f"committee of {study.committee['members']}: test error {study.estimates['test']:.1%} ({low:.1%} to {high:.1%})")
 print("more trials?", study.analysis["advice"]["sentence"])
 
 page = Path(tempfile.mkdtemp()) / "report.html"
-page.write_text(gradwise.report(study))
+page.write_text(gw.report(study))
 print("report:", page)

@@ -69,12 +69,50 @@ def _predictor(
     return Predictor(scaler, network, criterion, temperature, *units, dataset.task, dataset.columns, dataset.shape)
 
 
-def _told(optimiser: AbstractOptimiser, state: Any) -> dict[str, Any]:
+def _evidence_of_optimiser(optimiser: AbstractOptimiser, state: Any) -> dict[str, Any]:
     """What an optimiser, or one within it, wrote down for the record."""
     told: dict[str, Any] = {}
     for part in (optimiser, *(part for _, part in parts(optimiser))):
         told |= part.evidence(state) if hasattr(part, "evidence") else {}
     return told
+
+
+@dataclasses.dataclass(frozen=True)
+class _Prepared:
+    """The training, validation and test sets, what was learned of their units, and the run before its first update."""
+
+    train: Dataset
+    valid: Dataset
+    test: Dataset | None
+    scaler: FittedScaler
+    units: tuple[np.ndarray, np.ndarray]
+    problem: Problem
+    state: State
+
+
+def _prepare(
+    recipe: Recipe, dataset: Dataset, key: Key[Array, ""], metric: str, class_weight: CLASS_WEIGHTS, warm: Fit | None
+) -> _Prepared:
+    """Splits, scales, weighs and builds; `warm` gives its scaler, parameters and optimiser state."""
+    criterion = as_criterion(recipe.criterion)
+    train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
+    scaler = warm.predictor.scaler if warm else recipe.scaler.fit(train.inputs, train.columns)
+    units = (warm.predictor.shift, warm.predictor.scale) if warm else target_units(train)
+    by_class = weights_of_classes(class_weight, train)
+    judged = weights_of_classes("balanced", valid) if metric == "balanced_error_rate" else by_class
+    problem, state = init(
+        recipe,
+        place_examples(train, scaler, units, by_class),
+        place_examples(valid, scaler, units, judged),
+        outputs=dataset.task.outputs,
+        classes=dataset.task.outputs if dataset.task.kind == "classes" else 0,
+        key=key,
+    )
+    if warm:
+        # Copies: the intervals use up what they are given, and the earlier result must stay whole.
+        earlier = jax.tree.map(jnp.array, warm.state)
+        state = State(earlier.parameters, earlier.optimiser, state.stopping, earlier.best, state.update, earlier.memory)
+    return _Prepared(train, valid, test, scaler, units, problem, state)
 
 
 def fit(
@@ -89,7 +127,7 @@ def fit(
 ) -> Fit:
     """Trains one network by a recipe.
 
-    `metric` names what the result is told in (all metrics are measured); `conduct` says how to run: checkpoints,
+    `metric` names what the result is reported in (all metrics are measured); `conduct` says how to run: checkpoints,
     time, watching. `warm` continues from an earlier result: its scaler, parameters and optimiser state.
     """
     compilation.use_compilation_cache()
@@ -101,33 +139,17 @@ def fit(
     criterion.check_task(dataset.task)
     metric = check_metric(metric, dataset.task.kind, names)
 
-    train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
-    scaler = warm.predictor.scaler if warm else recipe.scaler.fit(train.inputs, train.columns)
-    units = (warm.predictor.shift, warm.predictor.scale) if warm else target_units(train)
-    by_class = weights_of_classes(class_weight, train)
-    judged = weights_of_classes("balanced", valid) if metric == "balanced_error_rate" else by_class
-
-    problem, state = init(
-        recipe,
-        place_examples(train, scaler, units, by_class),
-        place_examples(valid, scaler, units, judged),
-        outputs=dataset.task.outputs,
-        classes=dataset.task.outputs if dataset.task.kind == "classes" else 0,
-        key=key,
-    )
-    if warm:
-        # Copies: the intervals use up what they are given, and the earlier result must stay whole.
-        earlier = jax.tree.map(jnp.array, warm.state)
-        state = State(earlier.parameters, earlier.optimiser, state.stopping, earlier.best, state.update, earlier.memory)
+    ready = _prepare(recipe, dataset, key, metric, class_weight, warm)
     fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if conduct.folder else ""
-    state, history, outcome, seconds = run_intervals(problem, state, conduct, fingerprint)
+    state, history, outcome, seconds = run_intervals(ready.problem, ready.state, conduct, fingerprint)
 
-    predictor = _predictor(problem, state, scaler, units, dataset)
+    predictor = _predictor(ready.problem, state, ready.scaler, ready.units, dataset)
     measured = measure_features if unsupervised else measure_parts
-    scaled = {"train": problem.train.inputs, "valid": problem.valid.inputs}
-    metrics, evidence, ends = measured(predictor, scaled, {"train": train, "valid": valid, "test": test}, metric)
-    evidence |= _told(recipe.optimiser, state.optimiser)
-    sizes = {"train": len(train), "valid": len(valid), "test": 0 if test is None else len(test)}
+    scaled = {"train": ready.problem.train.inputs, "valid": ready.problem.valid.inputs}
+    sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
+    metrics, evidence, ends = measured(predictor, scaled, sets, metric)
+    evidence |= _evidence_of_optimiser(recipe.optimiser, state.optimiser)
+    data = describe_data(dataset, {name: len(part or ()) for name, part in sets.items()}, ready.scaler, recipe)
     return Fit(
         recipe=recipe,
         outcome=outcome,
@@ -137,8 +159,8 @@ def fit(
         test_interval=ends,
         history=history,
         evidence=evidence,
-        data=describe_data(dataset, sizes, scaler, recipe) | {"notes": list(train.notes)},  # what the split noted too
-        findings=(*find_in_run(recipe, history, outcome, train), *find_features(evidence)),
+        data=data | {"notes": list(ready.train.notes)},  # what the split noted too
+        findings=(*find_in_run(recipe, history, outcome, ready.train), *find_features(evidence)),
         seconds=seconds,
         seed=keys.seed_of(key),
         version=__version__,

@@ -266,6 +266,20 @@ class Vsgd(AbstractAsking):
         return state.rate
 
 
+def _secant_curvature(objective: Objective, parameters: PyTree, gradient: PyTree, step: PyTree) -> PyTree:
+    """|change of the gradient over a step / the step|, parameter by parameter, on the same batch."""
+    ahead = objective.value_and_gradient(jax.tree.map(jnp.add, parameters, step))[1]
+
+    def ratio(there: Array, here: Array, far: Array) -> Array:
+        # All parameters step at once: one that hardly steps would be charged with what the others do to it.
+        usual = jnp.sqrt(jnp.mean(far**2))
+        return jnp.where(
+            usual > 0, jnp.abs(there - here) / jnp.where(usual > 0, jnp.maximum(jnp.abs(far), usual), 1.0), 0.0
+        )
+
+    return jax.tree.map(ratio, ahead, gradient, step)
+
+
 class _FdState(NamedTuple):
     mean: PyTree
     square: PyTree
@@ -297,32 +311,20 @@ class VsgdFd(AbstractAsking):
             memory = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.initial_memory), parameters)
             return _FdState(mean, square, bend, bend_square, memory, jnp.zeros((), jnp.int32), jnp.ones(()))
 
-        def curvature(objective: Objective, parameters: PyTree, gradient: PyTree, step: PyTree) -> PyTree:
-            ahead = objective.value_and_gradient(jax.tree.map(jnp.add, parameters, step))[1]
-
-            def ratio(there: Array, here: Array, far: Array) -> Array:
-                # All parameters step at once: one that hardly steps would be charged with what the others do to it.
-                usual = jnp.sqrt(jnp.mean(far**2))
-                return jnp.where(
-                    usual > 0, jnp.abs(there - here) / jnp.where(usual > 0, jnp.maximum(jnp.abs(far), usual), 1.0), 0.0
-                )
-
-            return jax.tree.map(ratio, ahead, gradient, step)
-
         def update(
             updates: PyTree, state: _FdState, parameters: PyTree = None, *, objective: Objective, **_: Any
         ) -> Any:
             def start(_: Any) -> Any:
                 there = draw_examples(objective, self.initial_examples)
                 seen = _seen(there, parameters, "VsgdFd", "parameter")
-                h = curvature(there, parameters, seen.gradient, seen.gradient)
+                h = _secant_curvature(there, parameters, seen.gradient, seen.gradient)
                 slow = jax.tree.map(lambda v: self.slowness * v, seen.square)
                 return seen.gradient, slow, h, jax.tree.map(lambda one: self.slowness * one**2, h)
 
             known = (state.mean, state.square, state.curvature, state.curvature_square)
             mean, square, bend, bend_square = when(state.update == 0, start, known)
             seen = _seen(objective, parameters, "VsgdFd", "parameter")
-            h = curvature(objective, parameters, updates, mean)
+            h = _secant_curvature(objective, parameters, updates, mean)
 
             def outlier(new: Array, old: Array, old_square: Array, count: Any) -> Bool[Array, "..."]:
                 return (new - old) ** 2 > jnp.maximum(old_square - old**2, 0.0) / count

@@ -114,6 +114,32 @@ def _outside(before: _Probe, last: _Probe) -> Scalar:
     return last.step + moved * ahead
 
 
+class _Bracket(NamedTuple):
+    """The interval that holds an acceptable step, whether both its ends are known, and whether it is used up."""
+
+    low: _Probe
+    high: _Probe
+    closed: Bool[Array, ""]
+    spent: Bool[Array, ""]
+    following: Scalar  # the step to try next
+
+
+def _bracketed(now: "_Search", trial: _Probe, ceiling: Scalar, rounding: Scalar) -> _Bracket:
+    """The bracket after a trial; `ceiling` is the height above which the trial is no sufficient decrease."""
+    low, high = now.low, now.high
+    worse = (trial.value > ceiling + rounding) | (trial.value > low.value + rounding)
+    forward = jnp.where(now.closed, high.step - low.step, 1.0)
+    turned = ~worse & (trial.slope * forward >= 0)
+    closed = now.closed | worse | turned
+    new_high = _select(worse, trial, _select(turned, low, high))
+    new_low = _select(worse, low, trial)
+    width = jnp.abs(new_high.step - new_low.step)
+    slow = now.closed & (width > 2.0 / 3.0 * jnp.abs(high.step - low.step))
+    following = jnp.where(closed, _inside(new_low, new_high, rounding, slow), _outside(low, trial))
+    spent = closed & (width <= jnp.finfo(width.dtype).eps * new_high.step)
+    return _Bracket(new_low, new_high, closed, spent, following)
+
+
 def wolfe_search(
     value_and_gradient: Callable[[PyTree], tuple[Scalar, PyTree]],
     point: PyTree,
@@ -156,18 +182,9 @@ def wolfe_search(
         keep = done | (lower & (trial.value < now.best.value))
         here = Found(now.trial, trial.value, gradient, jnp.ones((), bool))
 
-        low, high = now.low, now.high
-        worse = (trial.value > value + _SUFFICIENT * promised + rounding) | (trial.value > low.value + rounding)
-        forward = jnp.where(now.closed, high.step - low.step, 1.0)
-        turned = ~worse & (trial.slope * forward >= 0)
-        closed = now.closed | worse | turned
-        new_high = _select(worse, trial, _select(turned, low, high))
-        new_low = _select(worse, low, trial)
-        width = jnp.abs(new_high.step - new_low.step)
-        slow = now.closed & (width > 2.0 / 3.0 * jnp.abs(high.step - low.step))
-        following = jnp.where(closed, _inside(new_low, new_high, rounding, slow), _outside(low, trial))
-        spent = closed & (width <= jnp.finfo(kind).eps * new_high.step)
-        return _Search(following, new_low, new_high, closed, now.tried + 1, done | spent, _select(keep, here, now.best))
+        ends = _bracketed(now, trial, value + _SUFFICIENT * promised, rounding)
+        best = _select(keep, here, now.best)
+        return _Search(ends.following, ends.low, ends.high, ends.closed, now.tried + 1, done | ends.spent, best)
 
     def going(now: _Search) -> Bool[Array, ""]:
         return ~now.done & (now.tried < steps)

@@ -13,7 +13,7 @@ def test_every_option_says_what_it_does_in_one_line():
     for name, alias in aliases.items():
         option = alias.__metadata__[0]
         assert 0 < len(option.help) < 120, name
-        assert option.help.endswith("."), name
+        assert option.help.endswith((".", "?")), name
         if isinstance(option, typer.models.OptionInfo):
             names = [option.default, *option.param_decls]  # typer takes the first word for a default until it is used
             assert names[0].startswith("--"), name
