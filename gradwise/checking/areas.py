@@ -35,6 +35,7 @@ from ..specs.dataset import Dataset
 from ..specs.paths import trainable
 from ..tracing.layers import look
 from ..training.fit import fit
+from .batch_access import count_of, inputs_of, take, targets_of
 from .data.data import find_data, from_dataset, measure_data
 from .flow.flow_graph import find_graph, measure_graph
 from .flow.signal_flow import measure_flow
@@ -48,7 +49,7 @@ from .learning.learning_rate_findings import find_rates
 from .learning.overfit import find_overfit, measure_overfit
 from .recipe_subject import PreparedRecipe
 from .rehearsal import Rehearsal, rehearse
-from .subject import Subject, count_of, inputs_of, take, targets_of
+from .subject import Subject
 from .verdict.diagnosis import diagnose, numbers_of, read_course
 from .verdict.remedies import Present
 from .verdict.verdict import Probes, RunNumbers, judge_run, measure_probes

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import __version__
+from .batch_access import inputs_of
 from .rehearsal import trainer
-from .subject import Subject, inputs_of
+from .subject import Subject
 
 _ADDRESSES = re.compile(r" at 0x[0-9a-f]+")  # of functions: no two processes share them
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from ..specs.contracts import Batch
-from .subject import inputs_of
+from .batch_access import inputs_of
 
 _WEIGHTS = ("weights", "weight", "sample_weight", "sample_weights", "example_weights")
 _MASKS = ("mask", "masks", "present", "valid", "padding_mask", "attention_mask", "input_mask")

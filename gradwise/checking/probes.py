@@ -19,7 +19,8 @@ from jaxtyping import Array, Key, PyTree
 
 from ..runtime import keys
 from ..runtime.compilation import options_for
-from .subject import Subject, as_judged, in_64_bits, is_nnx, take, targets_of
+from .batch_access import take, targets_of
+from .subject import Subject, as_judged, in_64_bits, is_nnx
 
 _PRIMES = (7, 5, 11, 13, 3)
 _STILL = 0.1  # how far parameters that are all 0 are moved

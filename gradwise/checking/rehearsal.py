@@ -21,7 +21,8 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ..runtime import keys
 from ..runtime.compilation import quickly
-from .subject import Subject, count_of, take
+from .batch_access import count_of, take
+from .subject import Subject
 
 UPDATES = 100
 _STAND_IN = 1e-3

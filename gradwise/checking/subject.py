@@ -22,14 +22,13 @@ import numpy as np
 from jaxtyping import Array, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import Batch, apply_batch, deterministic
+from ..specs.contracts import apply_batch, deterministic
 from ..specs.paths import matching, named_leaves, trainable
 from ..tracing.program import is_library
+from .batch_access import count_of, inputs_of, take, targets_of
 
 _KEYS = ("key", "rng", "rngs", "prng", "prng_key", "rng_key", "seed")
-_INPUTS = ("inputs", "x", "X", "image", "images", "features", "input", "data", "tokens")
 _SIGNATURES = "It may be loss(model, batch), loss(model, batch, key), loss(model, x, y) or loss(model, x, y, key)."
-_TARGETS = ("targets", "y", "Y", "label", "labels", "target", "output", "outputs")
 
 
 def describe_user_error(problem: BaseException) -> str:
@@ -66,76 +65,6 @@ def _call(function: Callable[..., Any], names: Sequence[str], given: Sequence[An
     kind = inspect.signature(function).parameters[names[-1]].kind
     named = kind == inspect.Parameter.KEYWORD_ONLY or (_takes_key(names) and kind != inspect.Parameter.POSITIONAL_ONLY)
     return function(*given, **{names[-1]: key}) if named else function(*given, key)
-
-
-def count_of(batch: PyTree) -> int:
-    """How many examples a batch has: the common first axis of its arrays."""
-    sizes = [np.shape(leaf)[0] for leaf in jax.tree.leaves(batch) if np.ndim(leaf) > 0]
-    if not sizes:
-        raise RequestError("the batch holds no array whose first axis counts the examples.")
-    return max(set(sizes), key=lambda size: (sizes.count(size), size))
-
-
-def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def take(batch: PyTree, rows: Any) -> PyTree:
-    """Some examples of a batch; what is not of one example each (a total, a mask of another size) stays."""
-    count = count_of(batch)
-    rows = np.asarray(rows)
-
-    def chosen(leaf: Any) -> Any:
-        if np.ndim(leaf) == 0 or np.shape(leaf)[0] != count:
-            return leaf
-        if isinstance(leaf, jax.core.Tracer) or _is_key(leaf):
-            return leaf[rows]
-        found = np.asarray(leaf)[rows]  # by NumPy: as an operation of JAX each shape would be compiled
-        return jnp.asarray(found) if isinstance(leaf, jax.Array) else found
-
-    return jax.tree.map(chosen, batch)
-
-
-def _part(batch: Any, names: Sequence[str], place: int) -> Any:
-    if isinstance(batch, Batch):
-        return getattr(batch, names[0])
-    if isinstance(batch, dict):
-        return next((batch[name] for name in names if name in batch), None)
-    if isinstance(batch, (tuple, list)) and len(batch) >= 2:
-        return batch[place]
-    return None
-
-
-def inputs_of(batch: Any) -> Any:
-    """The inputs in a batch; the batch itself where it has no parts. None where they cannot be told."""
-    found = _part(batch, _INPUTS, 0)
-    return batch if found is None and hasattr(batch, "shape") else found
-
-
-def targets_of(batch: Any) -> Any:
-    """The targets in a batch, or None."""
-    return _part(batch, _TARGETS, 1)
-
-
-def with_inputs(batch: Any, inputs: Any) -> Any:
-    """The batch with other inputs."""
-    if isinstance(batch, Batch):
-        return dataclasses.replace(batch, inputs=inputs)
-    if isinstance(batch, dict):
-        name = next(name for name in _INPUTS if name in batch)
-        return {**batch, name: inputs}
-    if isinstance(batch, (tuple, list)):
-        return type(batch)((inputs, *batch[1:]))
-    return inputs
-
-
-def with_targets(batch: Any, targets: Any) -> Any:
-    """The batch with other targets, where `targets_of` finds some."""
-    if isinstance(batch, Batch):
-        return dataclasses.replace(batch, targets=targets)
-    if isinstance(batch, dict):
-        return {**batch, next(name for name in _TARGETS if name in batch): targets}
-    return type(batch)((batch[0], targets, *batch[2:]))
 
 
 def is_nnx(model: Any) -> bool:

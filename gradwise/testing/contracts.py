@@ -9,11 +9,8 @@
 message says which one. All of it runs on a few numbers, in seconds.
 """
 
-import dataclasses
 import importlib
 import inspect
-import math
-import pickle
 import pkgutil
 from collections.abc import Callable
 from types import ModuleType
@@ -35,121 +32,19 @@ from ..data.batches import Fixed
 from ..models.activations import AbstractActivation, Tanh
 from ..models.mlp import Mlp
 from ..optimisers.first_order.schedules import AbstractSchedule
-from ..runtime.errors import RequestError
-from ..specs.chapter_rows import ROWS
 from ..specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser, apply_batch
-from ..specs.knobs import Allowed, Declaration, Spec, declarations
-from ..specs.paths import named_leaves, replace, trainable
-from ..specs.serialisation import from_json, to_json
+from ..specs.knobs import Spec, declarations
+from ..specs.paths import named_leaves, trainable
 from ..training.state import asks, with_room
-
-_KINDS = ("optimiser", "model", "capacity")
-_FAR = 1e4
-
-
-def _demand(kept: Any, promise: str) -> None:
-    if not bool(kept):
-        raise AssertionError(promise)
-
-
-def _finite(tree: PyTree) -> bool:
-    return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
-
-
-def _form(tree: PyTree) -> Any:
-    """What `lax.scan` demands to stay the same: structure, shapes and kinds of numbers."""
-    return jax.tree.structure(tree), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
-
+from .spec_contracts import FAR, all_finite, check_spec, demand, tree_form
 
 # --- every spec
-
-
-def outside(declaration: Declaration) -> list[Any]:
-    """Values that a knob or switch must refuse."""
-    if isinstance(declaration.allowed, Allowed):
-        low, high = declaration.allowed.ends()
-        text = declaration.allowed.text
-        values: list[Any] = [math.nan, "three"]
-        if math.isfinite(low):
-            values += [low - 1.0] + ([low] if text[0] == "(" else [])
-        if math.isfinite(high):
-            values += [high + 1.0] + ([high] if text[-1] == ")" else [])
-        return values
-    return [] if declaration.allowed is None else ["no such choice"]
-
-
-def _check_declaration(spec: Spec, name: str, declaration: Declaration) -> None:
-    full = f"{type(spec).__name__}.{name}"
-    _demand(declaration.kind in _KINDS, f"{full}: its kind must be one of {_KINDS}; it is {declaration.kind!r}")
-    _demand(declaration.row in ("", *ROWS), f"{full}: there is no chapter row {declaration.row!r}")
-    _demand(declaration.about, f"{full}: says nothing `about` itself for the report")
-    declaration.check(full, declaration.default)
-    if declaration.prior is not None:
-        for fraction in (0.0, 0.3, 0.5, 0.7, 0.999999):
-            replace(spec, name, declaration.prior.quantile(fraction))  # refuses what is not allowed
-    for value in outside(declaration):
-        try:
-            replace(spec, name, value)
-        except RequestError as refusal:
-            line = str(refusal)
-            _demand("\n" not in line, f"{full}: refuses in more than one line: {line}")
-            _demand(f"`{full}`" in line, f"{full}: the refusal does not name the knob: {line}")
-            rule = declaration.allowed.text if isinstance(declaration.allowed, Allowed) else "one of"
-            _demand(rule in line, f"{full}: the refusal does not quote the rule {rule}: {line}")
-            _demand(str(value) in line, f"{full}: the refusal does not show the value {value!r}: {line}")
-            remedy = "Default: " if isinstance(declaration.allowed, Allowed) else "one of"
-            _demand(remedy in line, f"{full}: the refusal offers no remedy: {line}")
-        else:
-            raise AssertionError(f"{full}: accepts {value!r}, which {declaration.allowed} forbids")
-
-
-def _check_fields(spec: Spec) -> None:
-    """Every field is a knob, a switch or a part; none holds a device's array."""
-    declared = {name for name, _ in declarations(spec)}
-    for field in dataclasses.fields(spec):
-        value = getattr(spec, field.name)
-        items = value if isinstance(value, tuple) else (value,)
-        parts = field.name in declared or all(isinstance(item, (Spec, eqx.Module)) for item in items)
-        _demand(parts, f"{type(spec).__name__}.{field.name} is neither knob, switch nor part: {value!r}")
-    arrays = [name for name, leaf in named_leaves(spec) if isinstance(leaf, jax.Array)]
-    _demand(not arrays, f"{type(spec).__name__} holds arrays of a device in {arrays}: reading it would start one")
-
-
-def check_round_trip(spec: Spec, classes: tuple[type, ...] = ()) -> None:
-    """JSON and pickle give the very same spec back, at ugly values too."""
-    specs = [spec]
-    for name, declaration in declarations(spec):
-        if declaration.prior is not None:
-            specs.append(replace(spec, name, declaration.prior.quantile(0.7371)))
-    for one in specs:
-        text = to_json(one)
-        again = from_json(text, classes=classes)
-        _demand(eqx.tree_equal(again, one), f"{type(one).__name__}: comes back changed from JSON: {again} for {one}")
-        _demand(to_json(again) == text, f"{type(one).__name__}: its JSON is not stable")
-        _demand(eqx.tree_equal(pickle.loads(pickle.dumps(one)), one), f"{type(one).__name__}: does not pickle")
-
-
-def check_spec(spec: Spec, classes: tuple[type, ...] = ()) -> None:
-    """Frozen, made of knobs, switches and parts, each checked when made, and written down exactly.
-
-    `classes` are those from outside gradwise that its JSON names.
-    """
-    _check_fields(spec)
-    for field in dataclasses.fields(spec):
-        try:
-            setattr(spec, field.name, getattr(spec, field.name))
-        except AttributeError:
-            continue
-        raise AssertionError(f"{type(spec).__name__}.{field.name} can be changed after the spec was made")
-    for name, declaration in declarations(spec):
-        _check_declaration(spec, name, declaration)
-    check_round_trip(spec, classes)
 
 
 # --- optimisers
 
 
-def _a_tree() -> PyTree:
+def a_tree() -> PyTree:
     """Parameters as a small network names them, with a place that holds none."""
     values = jr.normal(jr.key(7), (13,)) + 2.0
     layer = {"weight": values[:6].reshape(2, 3), "bias": values[6:8], "norm": None}
@@ -215,12 +110,12 @@ def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, upd
     objective, begin = a_problem()
     judge = jax.jit(objective(0).__call__) if asks(optimiser) else _criterion
     if parameters is None:
-        parameters = begin if asks(optimiser) else _a_tree()
+        parameters = begin if asks(optimiser) else a_tree()
     state = optimiser.build().init(parameters)
     leaves = {id(leaf) for leaf in jax.tree.leaves(parameters)}
     shared = [path for path, leaf in named_leaves(state) if id(leaf) in leaves]
-    _demand(not shared, f"{name}: its first state holds the parameters' own buffers, which are donated: {shared}")
-    _demand(_finite(optimiser.rate(state)), f"{name}: no finite rate before the first update")
+    demand(not shared, f"{name}: its first state holds the parameters' own buffers, which are donated: {shared}")
+    demand(all_finite(optimiser.rate(state)), f"{name}: no finite rate before the first update")
 
     traces = []
 
@@ -231,16 +126,16 @@ def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, upd
         return reached, one.judged(reached, last), one.rate(last)
 
     reached, judged, rate = run(optimiser, parameters)
-    _demand(_form(reached) == _form(parameters), f"{name}: the parameters change their form")
-    _demand(_form(judged) == _form(parameters), f"{name}: `judged` does not have the parameters' form")
-    _demand(jnp.shape(rate) == () and float(rate) > 0, f"{name}: `rate` must be one positive number; it is {rate}")
+    demand(tree_form(reached) == tree_form(parameters), f"{name}: the parameters change their form")
+    demand(tree_form(judged) == tree_form(parameters), f"{name}: `judged` does not have the parameters' form")
+    demand(jnp.shape(rate) == () and float(rate) > 0, f"{name}: `rate` must be one positive number; it is {rate}")
     for what, point in (("the parameters", reached), ("what is judged", judged)):
-        _demand(_finite(point), f"{name}: {what} did not stay finite")
-        _demand(judge(point) < judge(parameters), f"{name}: {what} did not descend")
+        demand(all_finite(point), f"{name}: {what} did not stay finite")
+        demand(judge(point) < judge(parameters), f"{name}: {what} did not descend")
 
     other = _changed(optimiser)
     reached_other = run(other, parameters)[0]
-    _demand(len(traces) == 1, f"{name}: another value of a knob compiles anew; make it a `knob`, not a `switch`")
+    demand(len(traces) == 1, f"{name}: another value of a knob compiles anew; make it a `knob`, not a `switch`")
 
     def stack(one: Any, two: Any) -> Any:
         return jnp.stack([one, two]) if isinstance(one, np.floating) else one
@@ -256,7 +151,7 @@ def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, upd
     for number, alone in enumerate((reached, reached_other)):
         for (path, many), (_, one) in zip(named_leaves(both), named_leaves(alone), strict=True):
             same = np.allclose(many[number], one, rtol=1e-4, atol=1e-5)
-            _demand(same, f"{name}: in a population {path} is not what it is alone")
+            demand(same, f"{name}: in a population {path} is not what it is alone")
 
 
 def check_schedule(schedule: AbstractSchedule) -> None:
@@ -270,8 +165,8 @@ def check_schedule(schedule: AbstractSchedule) -> None:
 
     values = jnp.concatenate([jnp.linspace(2.0, 1.0, 50), jnp.ones(50)])
     _, factors = jax.lax.scan(body, (schedule.init(), jnp.zeros((), jnp.int32)), values)
-    _demand(factors.shape == (100,), f"{name}: one factor an update is asked; got shape {factors.shape}")
-    _demand(_finite(factors) and bool(jnp.all(factors >= 0)), f"{name}: a factor is negative or not finite")
+    demand(factors.shape == (100,), f"{name}: one factor an update is asked; got shape {factors.shape}")
+    demand(all_finite(factors) and bool(jnp.all(factors >= 0)), f"{name}: a factor is negative or not finite")
 
 
 # --- criteria
@@ -289,48 +184,48 @@ def a_target(task: str, outputs: int) -> jax.Array:
 def check_loss(loss: AbstractLoss, outputs: int = 3) -> None:
     """One number an example; the right gradient; finite at outputs of ±1e4 (row B7); a link that is a prediction."""
     name = type(loss).__name__
-    _demand(loss.task() in ("classes", "labels", "numbers"), f"{name}: no such task as {loss.task()!r}")
+    demand(loss.task() in ("classes", "labels", "numbers"), f"{name}: no such task as {loss.task()!r}")
     target = a_target(loss.task(), outputs)
 
     @jax.jit
     def judge(output: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         value, score, link = loss.loss(output, target), loss.score(output, target), loss.link(output)
-        _demand(jnp.shape(value) == (), f"{name}: the loss of one example must be one number, not {jnp.shape(value)}")
-        _demand(jnp.shape(score) == (), f"{name}: the score of one example must be one number, not {jnp.shape(score)}")
-        _demand(link.shape == output.shape, f"{name}: the link must give {outputs} numbers, not {link.shape}")
+        demand(jnp.shape(value) == (), f"{name}: the loss of one example must be one number, not {jnp.shape(value)}")
+        demand(jnp.shape(score) == (), f"{name}: the score of one example must be one number, not {jnp.shape(score)}")
+        demand(link.shape == output.shape, f"{name}: the link must give {outputs} numbers, not {link.shape}")
         return value, jax.grad(loss.loss)(output, target), score, link
 
     signs = jnp.where(jnp.arange(outputs) % 2 == 0, 1.0, -1.0)
-    for output in (0.0 * signs, _FAR * signs, -_FAR * signs, _FAR * abs(signs), -_FAR * abs(signs)):
+    for output in (0.0 * signs, FAR * signs, -FAR * signs, FAR * abs(signs), -FAR * abs(signs)):
         *values, link = judge(output)
-        _demand(_finite(values), f"{name}: loss, gradient or score is not finite at outputs {np.asarray(output)}")
-        _demand(_finite(link), f"{name}: the link is not finite at outputs {np.asarray(output)}")
+        demand(all_finite(values), f"{name}: loss, gradient or score is not finite at outputs {np.asarray(output)}")
+        demand(all_finite(link), f"{name}: the link is not finite at outputs {np.asarray(output)}")
         if loss.task() != "numbers":
-            _demand(jnp.all((link >= 0) & (link <= 1)), f"{name}: the link must give probabilities; got {link}")
+            demand(jnp.all((link >= 0) & (link <= 1)), f"{name}: the link must give probabilities; got {link}")
         if loss.task() == "classes":
-            _demand(abs(float(link.sum()) - 1.0) < 1e-5, f"{name}: the link's probabilities must sum to 1")
+            demand(abs(float(link.sum()) - 1.0) < 1e-5, f"{name}: the link's probabilities must sum to 1")
     with jax.enable_x64(True):
         point = np.linspace(-1.3, 1.7, outputs)
         value = jax.jit(loss.loss)
         slope = np.asarray(jax.jit(jax.grad(loss.loss))(point, target))
         for index, unit in enumerate(np.eye(outputs) * 1e-5):
             rise = (float(value(point + unit, target)) - float(value(point - unit, target))) / 2e-5
-            _demand(abs(rise - slope[index]) < 1e-6, f"{name}: the gradient of output {index} is wrong")
+            demand(abs(rise - slope[index]) < 1e-6, f"{name}: the gradient of output {index} is wrong")
 
 
 def check_penalty(penalty: AbstractPenalty, model: PyTree = None) -> None:
     """One number, 0 for parameters that are 0 and positive otherwise, with a finite gradient even there."""
     name = type(penalty).__name__
-    _demand("coefficient" in dict(declarations(penalty)), f"{name}: its `coefficient` must be a knob")
-    model = _a_tree() if model is None else model
+    demand("coefficient" in dict(declarations(penalty)), f"{name}: its `coefficient` must be a knob")
+    model = a_tree() if model is None else model
     empty = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if eqx.is_inexact_array(leaf) else leaf, model)
     both = eqx.filter_jit(eqx.filter_value_and_grad(lambda tree: penalty(tree)))
     for tree in (model, empty):
         value, slope = both(tree)
-        _demand(jnp.shape(value) == (), f"{name}: must be one number; its shape is {jnp.shape(value)}")
-        _demand(_finite((value, slope)), f"{name}: it or its gradient is not finite")
-    _demand(float(penalty(empty)) == 0.0, f"{name}: must be 0 where the parameters are 0")
-    _demand(float(penalty(model)) > 0.0, f"{name}: must be positive where the parameters are not 0")
+        demand(jnp.shape(value) == (), f"{name}: must be one number; its shape is {jnp.shape(value)}")
+        demand(all_finite((value, slope)), f"{name}: it or its gradient is not finite")
+    demand(float(penalty(empty)) == 0.0, f"{name}: must be 0 where the parameters are 0")
+    demand(float(penalty(model)) > 0.0, f"{name}: must be positive where the parameters are not 0")
 
 
 # --- models and data
@@ -339,14 +234,14 @@ def check_penalty(penalty: AbstractPenalty, model: PyTree = None) -> None:
 def check_activation(activation: AbstractActivation) -> None:
     """Element by element, finite with its slope at ±1e4, and with a positive gain."""
     name = type(activation).__name__
-    a = jnp.asarray([[-_FAR, -1.0, 0.0], [0.5, 1.0, _FAR]])
+    a = jnp.asarray([[-FAR, -1.0, 0.0], [0.5, 1.0, FAR]])
     h = activation(a)
-    _demand(h.shape == a.shape, f"{name}: must keep the shape {a.shape}; got {h.shape}")
-    _demand(_finite(h), f"{name}: is not finite at ±1e4")
+    demand(h.shape == a.shape, f"{name}: must keep the shape {a.shape}; got {h.shape}")
+    demand(all_finite(h), f"{name}: is not finite at ±1e4")
     alone, slopes = jax.vmap(jax.value_and_grad(lambda one: activation(one)))(a.ravel())
-    _demand(np.allclose(alone, h.ravel(), atol=1e-6), f"{name}: does not work element by element")
-    _demand(_finite(slopes), f"{name}: a slope is not finite")
-    _demand(activation.gain() > 0, f"{name}: the gain must be positive")
+    demand(np.allclose(alone, h.ravel(), atol=1e-6), f"{name}: does not work element by element")
+    demand(all_finite(slopes), f"{name}: a slope is not finite")
+    demand(activation.gain() > 0, f"{name}: the gain must be positive")
 
 
 def check_model(model: AbstractModel, inputs: tuple[int, ...] = (6,), outputs: int = 3) -> None:
@@ -354,27 +249,27 @@ def check_model(model: AbstractModel, inputs: tuple[int, ...] = (6,), outputs: i
     name = type(model).__name__
     build = eqx.filter_jit(lambda: model.build(inputs, outputs, key=jr.key(0)))
     network = build()
-    _demand(eqx.tree_equal(network, build()), f"{name}: one key, two networks")
+    demand(eqx.tree_equal(network, build()), f"{name}: one key, two networks")
     examples = jnp.asarray(np.random.default_rng(1).normal(size=(5, *inputs)), jnp.float32)
     many = eqx.filter_jit(lambda network, rows: apply_batch(network, rows, None))
     together = many(network, examples)
-    _demand(together.shape == (5, outputs), f"{name}: {outputs} outputs are asked; got shape {together.shape[1:]}")
+    demand(together.shape == (5, outputs), f"{name}: {outputs} outputs are asked; got shape {together.shape[1:]}")
     again = eqx.filter_jit(
         lambda network, rows: apply_batch(network, rows, None)
     )  # another trace, not the same program
-    _demand(np.array_equal(together, again(network, examples)), f"{name}: without a key it is random")
+    demand(np.array_equal(together, again(network, examples)), f"{name}: without a key it is random")
     alone = np.stack([many(network, example[None])[0] for example in examples])
-    _demand(np.allclose(together, alone, atol=1e-5), f"{name}: an output depends on the other examples of the call")
+    demand(np.allclose(together, alone, atol=1e-5), f"{name}: an output depends on the other examples of the call")
 
     moves, rest = trainable(network)
-    _demand(jax.tree.leaves(moves), f"{name}: has nothing to train")
+    demand(jax.tree.leaves(moves), f"{name}: has nothing to train")
 
     @jax.jit
     @jax.grad
     def slope(parameters: PyTree) -> jax.Array:
         return jnp.mean(apply_batch(eqx.combine(parameters, rest), examples, jr.key(2)) ** 2)
 
-    _demand(_finite(slope(moves)), f"{name}: a gradient is not finite")
+    demand(all_finite(slope(moves)), f"{name}: a gradient is not finite")
 
 
 def check_batches(batches: AbstractBatches, count: int = 10, epochs: int = 3) -> None:
@@ -389,18 +284,18 @@ def check_batches(batches: AbstractBatches, count: int = 10, epochs: int = 3) ->
         return batches.indices(numbers, count, key=jr.key(3))
 
     rows, present, ages = map(np.asarray, deal(numbers))
-    _demand(rows.shape == (epochs * each, size), f"{name}: must give {size} examples an update; got {rows.shape}")
-    _demand(rows.min() >= 0 and rows.max() < count, f"{name}: an index leaves 0 ... {count - 1}")
+    demand(rows.shape == (epochs * each, size), f"{name}: must give {size} examples an update; got {rows.shape}")
+    demand(rows.min() >= 0 and rows.max() < count, f"{name}: an index leaves 0 ... {count - 1}")
     for epoch in range(epochs):
         part = slice(epoch * each, (epoch + 1) * each)
         seen = np.sort(rows[part][present[part] == 1])
-        _demand(np.array_equal(seen, np.arange(count)), f"{name}: epoch {epoch} does not visit each example once")
-    _demand(np.array_equal(ages, np.cumsum(present.sum(1))), f"{name}: ages are not the examples visited so far")
+        demand(np.array_equal(seen, np.arange(count)), f"{name}: epoch {epoch} does not visit each example once")
+    demand(np.array_equal(ages, np.cumsum(present.sum(1))), f"{name}: ages are not the examples visited so far")
     middle = epochs * each // 2
     alone = deal(numbers[middle : middle + 1])
-    _demand(np.array_equal(alone[0][0], rows[middle]), f"{name}: an update asked for alone has other examples")
+    demand(np.array_equal(alone[0][0], rows[middle]), f"{name}: an update asked for alone has other examples")
     limit = batches.limit_examples(count)
-    _demand(limit is None or limit >= 1, f"{name}: the limit must be an age or None; got {limit}")
+    demand(limit is None or limit >= 1, f"{name}: the limit must be an age or None; got {limit}")
 
 
 # --- all of it

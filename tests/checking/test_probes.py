@@ -7,7 +7,8 @@ import jax.random as jr
 import numpy as np
 
 from gradwise.checking import probes
-from gradwise.checking.subject import Subject, inputs_of, take, targets_of, with_targets
+from gradwise.checking.batch_access import inputs_of, take, targets_of, with_targets
+from gradwise.checking.subject import Subject
 from gradwise.specs.contracts import Batch
 
 KEY = jr.key(0)

@@ -9,7 +9,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.checking.subject import Subject, count_of, in_64_bits, inputs_of, take, targets_of, with_inputs
+from gradwise.checking.batch_access import count_of, inputs_of, take, targets_of, with_inputs
+from gradwise.checking.subject import Subject, in_64_bits
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch
 

@@ -12,7 +12,7 @@ from gradwise.data.curriculum import Curriculum, easiest_first
 from gradwise.models.mlp import Mlp
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Dataset
-from gradwise.testing.contracts import check_spec
+from gradwise.testing.spec_contracts import check_spec
 from gradwise.training.stopping import Off
 
 COUNT, SIZE = 1000, 50

@@ -24,7 +24,8 @@ from gradwise.pretraining.layer_learners import learner
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.specs.paths import named_leaves
-from gradwise.testing.contracts import check_part, check_spec
+from gradwise.testing.contracts import check_part
+from gradwise.testing.spec_contracts import check_spec
 from gradwise.training.stopping import Off
 
 CODE = 8

@@ -46,9 +46,9 @@ from gradwise.testing.contracts import (
     check_part,
     check_penalty,
     check_schedule,
-    check_spec,
     public_specs,
 )
+from gradwise.testing.spec_contracts import check_spec
 
 # What a class cannot be made without; a new class that needs something fails until it is named here.
 NEEDED = {

@@ -23,8 +23,9 @@ from ...runtime.compilation import quickly
 from ...tracing.layers import TracedLayer, look, maps
 from ...tracing.program import Program
 from ...tracing.signal_flow import BINS, Summary, Values, summarise_flow, values_by_unit, values_of
+from ..batch_access import count_of, take
 from ..rehearsal import Rehearsal
-from ..subject import Subject, count_of, take
+from ..subject import Subject
 
 EXAMPLES = 256  # looked at, where there are so many
 _JACOBIAN_EXAMPLES = 4

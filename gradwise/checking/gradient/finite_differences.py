@@ -23,7 +23,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from ...runtime.compilation import quickly
 from ...tracing.program import Program, bind, trace
-from ..subject import Subject, in_64_bits, take
+from ..batch_access import take
+from ..subject import Subject, in_64_bits
 from .derivative_sites import Operand, Place, as_arrays, inside, reaching, read_sites
 
 RIGHT, WRONG, UNKNOWN = 0, 1, 2

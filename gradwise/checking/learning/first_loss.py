@@ -19,9 +19,10 @@ from jaxtyping import Array, Float, Key, PyTree
 from ...records.finding import Finding
 from ...runtime import keys
 from ...runtime.compilation import quickly
+from ..batch_access import count_of, inputs_of, targets_of, with_targets
 from ..codes import found
 from ..rehearsal import Rehearsal
-from ..subject import Subject, count_of, inputs_of, targets_of, with_targets
+from ..subject import Subject
 from .chance_level import Recognised, orders, recognise
 
 

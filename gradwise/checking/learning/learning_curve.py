@@ -28,9 +28,10 @@ from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from ...training.state import Problem, State, asks
 from ...training.update import step
+from ..batch_access import count_of, inputs_of, take, targets_of
 from ..recipe_subject import prepare_recipe
 from ..rehearsal import trainer
-from ..subject import Subject, count_of, inputs_of, take, targets_of
+from ..subject import Subject
 from .power_law import extrapolate, power_law
 
 FRACTIONS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)

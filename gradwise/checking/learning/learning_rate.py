@@ -24,8 +24,9 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ...runtime import keys
 from ...runtime.compilation import quickly
+from ..batch_access import count_of, take
 from ..rehearsal import Rehearsal, order_of, trainer
-from ..subject import Subject, count_of, take
+from ..subject import Subject
 
 STEP = 3.0
 _RUNGS = tuple(range(-7, 8))

@@ -26,8 +26,9 @@ from ...records.finding import Finding
 from ...runtime import keys
 from ...runtime.compilation import quickly
 from ...specs.paths import named_leaves
+from ..batch_access import count_of, inputs_of, take, targets_of, with_targets
 from ..codes import found
-from ..subject import Subject, count_of, inputs_of, take, targets_of, with_targets
+from ..subject import Subject
 from .chance_level import Recognised, orders, recognise
 from .descent import ADAM_RATES, descend, second_try
 

@@ -20,10 +20,11 @@ from jaxtyping import Array, Float, Key
 from ...records.finding import Finding
 from ...runtime import keys
 from ...tracing.program import Program, Site, trace
+from ..batch_access import inputs_of, targets_of, with_inputs, with_targets
 from ..codes import found
 from ..padding_masks import used_rows
 from ..probes import attempt, bits_of, change_of, few_rows, magnitude_of, points, prime_rows, tolerance
-from ..subject import Subject, in_64_bits, inputs_of, targets_of, with_inputs, with_targets
+from ..subject import Subject, in_64_bits
 
 _ELEMENTWISE = ("sub", "add", "add_any", "mul", "div", "max", "min", "pow", "atan2", "eq", "ne", "select_n")
 _MOST = 20_000  # numbers in an example, above which fewer pairs are asked about

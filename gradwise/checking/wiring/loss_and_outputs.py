@@ -29,8 +29,9 @@ from ...specs.paths import knobs, parts
 from ...specs.priors import LogUniform, ZeroOr
 from ...specs.recipe import Recipe
 from ...tracing.program import Program, Site, trace
+from ..batch_access import inputs_of, targets_of
 from ..codes import found
-from ..subject import Subject, inputs_of, targets_of
+from ..subject import Subject
 from .links import HARD, STEPS, bounds_of, end_of, links_twice, penalties_of
 
 _CALLED = {

@@ -20,10 +20,11 @@ from ...runtime import keys
 from ...specs.contracts import Batch
 from ...specs.paths import Buffer, named_leaves
 from ...tracing.program import Program, trace
+from ..batch_access import inputs_of, targets_of, with_inputs, with_targets
 from ..codes import found
 from ..padding_masks import Mark, mark_of, other_mark, padded
 from ..probes import attempt, bits_of, change_of, few_rows, magnitude_of, tolerance
-from ..subject import Subject, inputs_of, is_nnx, targets_of, with_inputs, with_targets
+from ..subject import Subject, is_nnx
 
 _STATISTICS = ("mean", "var", "moment", "running", "statistic", "batch_stat")
 _ROWS = 16

@@ -21,6 +21,7 @@ from jaxtyping import Array, Key
 from ...records.finding import Finding
 from ...runtime import keys
 from ...tracing.program import Program, trace
+from ..batch_access import inputs_of
 from ..codes import found
 from ..padding_masks import used_rows
 from ..probes import (
@@ -35,7 +36,7 @@ from ..probes import (
     prime_rows,
     tolerance,
 )
-from ..subject import Subject, in_64_bits, inputs_of, is_nnx
+from ..subject import Subject, in_64_bits, is_nnx
 from .example_mixing import exchanged
 
 _DRAWS = ("random_bits", "threefry2x32")

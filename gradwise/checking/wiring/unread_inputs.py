@@ -18,9 +18,10 @@ from jaxtyping import Array, Key
 from ...runtime import keys
 from ...specs.contracts import Batch
 from ...specs.paths import named_leaves
+from ..batch_access import inputs_of, targets_of
 from ..padding_masks import mark_of, used_rows
 from ..probes import attempt, few_rows, in_evaluation_mode, points
-from ..subject import Subject, inputs_of, targets_of
+from ..subject import Subject
 
 _ROWS = 16
 _SIZES = (0.0, 1.0, 1.0)

@@ -19,11 +19,12 @@ from jaxtyping import Array, Key
 
 from ...records.finding import Finding
 from ...runtime import keys
+from ..batch_access import inputs_of, take, with_inputs
 from ..codes import found
 from ..padding_masks import used_rows
 from ..probes import attempt, bits_of, change_of, few_rows, in_evaluation_mode, magnitude_of, points, tolerance
 from ..rehearsal import Rehearsal
-from ..subject import Subject, inputs_of, take, with_inputs
+from ..subject import Subject
 from .example_mixing import MixingMeasured, find_mixing, measure_mixing
 from .training_mode import ModesMeasured, find_modes, measure_modes
 from .unread_inputs import Unread, unread

@@ -19,7 +19,7 @@ from ...evaluation.curves import Curve
 from ...records.fit import Fit
 from .. import wording
 from ..blocks import Figure, Row, Table
-from ..plots import feature_plots, run_plots
+from ..plots import axes, feature_plots
 
 _MAPPED_UNITS = 24
 _MAPPED_INPUTS = 48
@@ -153,7 +153,7 @@ def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
         partial(feature_plots.draw_shares, [share for _, share in shown], names=names),
         table,
         height=_ROW_HEIGHT * len(shown) + 52,
-        margins=(16 + round(run_plots.LETTER * max(map(len, names))), 40, 18, 12),
+        margins=(16 + round(axes.LETTER * max(map(len, names))), 40, 18, 12),
     )
 
 

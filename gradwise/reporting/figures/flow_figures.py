@@ -16,7 +16,8 @@ from .. import wording
 from ..blocks import Block, Figure, Prose, Row, Table
 from ..plots import check_plots
 from ..plots.check_plots import Dot, RidgeLine, Strip
-from .check_figures import SHOWN, Plain, array, as_number, dots_figure, left_of, rows_of, tall_of
+from .check_figures import dots_figure
+from .plain_values import SHOWN, Plain, array, as_number, left_of, rows_of, tall_of
 
 Shown = TypeVar("Shown")
 FLOW_KINDS = {

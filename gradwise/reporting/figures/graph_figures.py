@@ -11,7 +11,7 @@ from typing import Any
 from .. import wording
 from ..blocks import Block, Figure, Row, Table
 from ..plots import graph_plots
-from .check_figures import Plain, as_number, part_of, rows_of
+from .plain_values import Plain, as_number, part_of, rows_of
 
 
 def _megabytes(value: Any) -> str:

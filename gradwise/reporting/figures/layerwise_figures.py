@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import wording
 from ..blocks import Figure, Row, Table
-from ..plots.run_plots import _FIRST, _QUIET, TEXT_SIZE, _drawing, _frame, _short_percent, _ticks
+from ..plots.axes import FIRST, QUIET, TEXT_SIZE, draw_frame, set_ticks, short_percent, takes_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 Level = tuple[str, list[float], list[float]]  # its name, the scores of all its trainings, those of the kept
 
 
-@_drawing
+@takes_axes
 def levels(data: list[Level], ax: "Axes", *, percent: bool) -> None:
     """A column of points for each level, the kept ones filled; from left to right the stack grows."""
     for place, (_, tried, kept) in enumerate(data):
         spread = np.linspace(-0.18, 0.18, max(2, len(tried)))[: len(tried)]
-        ax.scatter(place + spread, sorted(tried), s=22, facecolors="none", edgecolors=_QUIET, linewidths=0.9)
+        ax.scatter(place + spread, sorted(tried), s=22, facecolors="none", edgecolors=QUIET, linewidths=0.9)
         ordered = sorted(tried)
-        ax.scatter(place + spread[: len(kept)], ordered[: len(kept)], s=26, color=_FIRST)
+        ax.scatter(place + spread[: len(kept)], ordered[: len(kept)], s=26, color=FIRST)
     best = [min(kept) for _, _, kept in data]
-    ax.plot(np.arange(len(data)) - 0.18, best, color=_FIRST, linewidth=1.2, alpha=0.6)
-    _frame(ax, "", "validation error" if percent else "validation score")
+    ax.plot(np.arange(len(data)) - 0.18, best, color=FIRST, linewidth=1.2, alpha=0.6)
+    draw_frame(ax, "", "validation error" if percent else "validation score")
     ax.set_xticks(range(len(data)), [name for name, _, _ in data], fontsize=TEXT_SIZE)
-    _ticks(ax.yaxis, _short_percent if percent else wording.number)
+    set_ticks(ax.yaxis, short_percent if percent else wording.number)
     ax.margins(y=0.08)
 
 

@@ -16,8 +16,8 @@ from ...evaluation.curves import Curve, LearningCurves
 from ...records.check import Checked
 from .. import wording
 from ..blocks import Block, CodeLines, Figure, Items, Page, Prose, Row, Section, Table, Verdict
-from ..figures import check_figures, flow_figures, graph_figures
-from ..figures.check_figures import part_of
+from ..figures import check_figures, data_figures, flow_figures, graph_figures, plain_values
+from ..figures.plain_values import part_of
 from ..html import render
 from ..plots import run_plots
 from .provenance import finding_notice
@@ -73,7 +73,7 @@ def _ran(record: Checked) -> Iterator[Block]:
 def _training_blocks(plain: Mapping[str, Any]) -> Iterator[Block]:
     """Training and validation over a whole training."""
     history = part_of(plain, "history")
-    ages, train, valid = (check_figures.array(history.get(n)) for n in ("age_examples", "train_score", "valid_score"))
+    ages, train, valid = (plain_values.array(history.get(n)) for n in ("age_examples", "train_score", "valid_score"))
     sound = len(ages) == len(train) == len(valid) and len(ages) > 1
     if not sound or not np.isfinite(valid).any():
         return
@@ -129,7 +129,7 @@ def _verdict_blocks(record: Checked) -> Iterator[Block]:
         "chance": "knowing nothing",
         "target": "wanted",
     }
-    values = {title: check_figures.as_number(told.get(name)) for name, title in titles.items()}
+    values = {title: plain_values.as_number(told.get(name)) for name, title in titles.items()}
     rows: tuple[Row, ...] = tuple(
         (title, wording.in_metric(metric, value)) for title, value in values.items() if math.isfinite(value)
     )
@@ -148,7 +148,7 @@ def _sections(record: Checked) -> Iterator[Section]:
         ("learning", "Learning", _learning(evidence)),
         ("rates", "Rates", check_figures.learning_rate_figures(part_of(evidence, "rates"))),
         ("flow", "What flowed through the layers", _flow(evidence)),
-        ("data", "Data", check_figures.data_figures(part_of(evidence, "data"))),
+        ("data", "Data", data_figures.data_figures(part_of(evidence, "data"))),
         ("choices", "Choices", check_figures.choice_blocks(part_of(evidence, "choices"))),
         ("graph", "The flow graph", graph_figures.graph_blocks(part_of(evidence, "graph"))),
     )

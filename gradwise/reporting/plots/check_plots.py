@@ -1,7 +1,7 @@
 """Drawing what a check measured: differences, learning, rates and the flow through layers, with the `ax=` custom.
 
-    check_draw.difference_curve(DifferenceCurve(epsilons, forward, central), ax=ax)
-    check_draw.dots([Dot("layers.0.weight", 2e-9)], ax=ax, across="relative error")
+    check_plots.draw_difference_curve(DifferenceCurve(epsilons, forward, central), ax=ax)
+    check_plots.draw_dots([Dot("layers.0.weight", 2e-9)], ax=ax, across="relative error")
 
 What is drawn arrives as numbers; what is not finite is left out.
 """
@@ -14,21 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import wording
-from .run_plots import (
-    _FIRST,
-    _INK,
-    _PAPER,
-    _QUIET,
-    _RULE,
-    _SECOND,
-    TEXT_SIZE,
-    _drawing,
-    _frame,
-    _legend,
-    _short_percent,
-)
-from .run_plots import _ticks as _even_ticks
-from .study_plots import _log_axis
+from .axes import FIRST, INK, PAPER, QUIET, RULE, SECOND, TEXT_SIZE, draw_frame, draw_legend, short_percent, takes_axes
+from .axes import set_ticks as set_even_ticks
+from .study_plots import set_log_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +40,7 @@ def _logarithmic(ax: "Axes", axis: str, ends: tuple[float, float], most: int = 5
 
     getattr(ax, f"set_{axis}scale")("log")
     getattr(ax, f"set_{axis}lim")(*ends)
-    _log_axis(getattr(ax, f"{axis}axis"), power, ends, most)
+    set_log_axis(getattr(ax, f"{axis}axis"), power, ends, most)
     getattr(ax, f"{axis}axis").set_minor_locator(NullLocator())
 
 
@@ -81,29 +69,29 @@ class DifferenceCurve:
     central: np.ndarray
 
 
-@_drawing
+@takes_axes
 def draw_difference_curve(data: DifferenceCurve, ax: "Axes") -> None:
     """Both errors on logarithmic axes; the chapter's step is marked."""
-    _frame(ax, "step ε", "relative difference")
+    draw_frame(ax, "step ε", "relative difference")
     floor = 1e-17  # exact agreement has no logarithm
     forward, central = (np.maximum(values, floor) for values in (data.forward, data.central))
-    ax.plot(data.epsilons, forward, color=_FIRST, linewidth=1.6, linestyle=_DASHED, marker="o", markersize=3.5)
-    ax.plot(data.epsilons, central, color=_SECOND, linewidth=2.1, marker="o", markersize=4)
+    ax.plot(data.epsilons, forward, color=FIRST, linewidth=1.6, linestyle=_DASHED, marker="o", markersize=3.5)
+    ax.plot(data.epsilons, central, color=SECOND, linewidth=2.1, marker="o", markersize=4)
     ax.lines[0].set_label("forward")
     ax.lines[1].set_label("central")
     _logarithmic(ax, "x", _ends(np.append(data.epsilons, CHAPTER_EPSILON), 1.6), most=6)
     _logarithmic(ax, "y", _ends(np.concatenate([forward, central]), 3.0))
-    ax.axvline(CHAPTER_EPSILON, color=_INK, linewidth=0.9, linestyle=_DOTTED)
+    ax.axvline(CHAPTER_EPSILON, color=INK, linewidth=0.9, linestyle=_DOTTED)
     ax.annotate(
         "the chapter's",
         (CHAPTER_EPSILON, 1),
         (4, -11),
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
-        color=_QUIET,
+        color=QUIET,
         fontsize=TEXT_SIZE,
     )
-    _legend(ax)
+    draw_legend(ax)
 
 
 @dataclass(frozen=True)
@@ -117,30 +105,30 @@ class Dot:
     marked: bool = False
 
 
-@_drawing
+@takes_axes
 def draw_dots(data: Sequence[Dot], ax: "Axes", *, across: str, line: float = math.nan, told: str = "") -> None:
     """Values by name, one below the other, on a logarithmic axis; a line where they should lie."""
-    _frame(ax, across, "", grid="x")
+    draw_frame(ax, across, "", grid="x")
     places = np.arange(len(data))[::-1]
     numbers = np.array([[dot.value, dot.low, dot.high] for dot in data])
     # What is exactly 0 stands at the left end.
     least = _ends(np.append(numbers, line))[0]
     values = np.where(numbers[:, 0] > 0, numbers[:, 0], least)
     ends = _ends(np.concatenate([values, numbers[:, 1], numbers[:, 2], [line]]), 1.6)
-    colours = [_SECOND if dot.marked else _FIRST for dot in data]
+    colours = [SECOND if dot.marked else FIRST for dot in data]
     for place, dot, colour in zip(places, data, colours, strict=True):
         if dot.high > 0:
             ax.plot([max(dot.low, ends[0]), dot.high], [place] * 2, color=colour, linewidth=3.2, alpha=0.35)
     for marked, shape in ((False, "o"), (True, "D")):
         chosen = [i for i, dot in enumerate(data) if dot.marked == marked]
-        colour = _SECOND if marked else _FIRST
+        colour = SECOND if marked else FIRST
         ax.plot(values[chosen], places[chosen], shape, color=colour, markersize=6, clip_on=False, zorder=4)
     if math.isfinite(line):
-        ax.axvline(line, color=_INK, linewidth=0.9, linestyle=_DOTTED)
+        ax.axvline(line, color=INK, linewidth=0.9, linestyle=_DOTTED)
         right = math.log(line / ends[0]) > 0.7 * math.log(ends[1] / ends[0])
         ax.text(
             *(line, len(data) - 0.35, told),
-            color=_QUIET,
+            color=QUIET,
             fontsize=TEXT_SIZE,
             va="bottom",
             ha="right" if right else "left",
@@ -148,45 +136,45 @@ def draw_dots(data: Sequence[Dot], ax: "Axes", *, across: str, line: float = mat
     _logarithmic(ax, "x", ends)
     ax.set_ylim(-0.7, len(data) - 0.3)
     names = wording.short_names([dot.name for dot in data], 26)
-    ax.set_yticks(places, names, parse_math=False, color=_INK)
+    ax.set_yticks(places, names, parse_math=False, color=INK)
     ax.tick_params(axis="y", pad=9)
 
 
-@_drawing
+@takes_axes
 def draw_share_pairs(
     data: Sequence[tuple[float, float]], ax: "Axes", *, names: Sequence[str], kinds: tuple[str, str], across: str
 ) -> None:
     """Two shares by name as bars, one below the other."""
-    _frame(ax, across, "", grid="x")
+    draw_frame(ax, across, "", grid="x")
     places = np.arange(len(data))[::-1]
     both = np.nan_to_num(np.asarray(data, float).reshape(-1, 2))
-    for side, (colour, kind) in enumerate(zip((_FIRST, _SECOND), kinds, strict=True)):
+    for side, (colour, kind) in enumerate(zip((FIRST, SECOND), kinds, strict=True)):
         ax.barh(places + (0.19, -0.19)[side], both[:, side], height=0.34, color=colour, label=kind)
     ax.set_xlim(0, min(1.0, max(0.1, 1.15 * float(both.max(initial=0.0)))))
     ax.set_ylim(-0.6, len(data) - 0.4)
-    ax.set_yticks(places, wording.short_names(names, 26), parse_math=False, color=_INK)
-    _even_ticks(ax.xaxis, _short_percent)
-    _legend(ax)
+    ax.set_yticks(places, wording.short_names(names, 26), parse_math=False, color=INK)
+    set_even_ticks(ax.xaxis, short_percent)
+    draw_legend(ax)
 
 
-@_drawing
+@takes_axes
 def draw_falling(data: Sequence[np.ndarray], ax: "Axes", *, across: str = "updates", up: str = "loss") -> None:
     """Curves of a loss; on a logarithmic axis where it falls far. The best is drawn strong."""
-    _frame(ax, across, up)
+    draw_frame(ax, across, up)
     sound = [np.where(np.isfinite(curve), curve, np.nan) for curve in data]
     last = [float(curve[np.isfinite(curve)][-1]) if np.isfinite(curve).any() else math.inf for curve in sound]
     best = int(np.argmin(last))
     for number, curve in enumerate(sound):
-        colour, width, order = (_SECOND, 2.1, 3) if number == best else (_QUIET, 0.9, 2)
+        colour, width, order = (SECOND, 2.1, 3) if number == best else (QUIET, 0.9, 2)
         ax.plot(np.arange(len(curve)), curve, color=colour, linewidth=width, zorder=order)
     every = np.concatenate(sound)
     every = every[np.isfinite(every)]
     if every.size and every.max() > 30 * max(float(every.min()), 1e-12) and every.min() >= 0:
         _logarithmic(ax, "y", _ends(np.maximum(every, 1e-12 * float(every.max())), 1.6))
     else:
-        _even_ticks(ax.yaxis, wording.tick)
+        set_even_ticks(ax.yaxis, wording.tick)
     ax.set_xlim(0, max(1, max(map(len, sound)) - 1) * 1.02)
-    _even_ticks(ax.xaxis, wording.tick)
+    set_even_ticks(ax.xaxis, wording.tick)
 
 
 @dataclass(frozen=True)
@@ -202,13 +190,13 @@ class GrowthCurve:
     predicted: float = math.nan
 
 
-@_drawing
+@takes_axes
 def draw_growth(data: GrowthCurve, ax: "Axes", *, share: bool, name: str) -> None:
     """Training error rises and validation error falls with more examples; dotted what twice as many would give."""
-    _frame(ax, "training examples", name)
+    draw_frame(ax, "training examples", name)
     for values, spread, colour, dashes, label in (
-        (data.train, data.train_spread, _FIRST, _DASHED, "training"),
-        (data.valid, data.valid_spread, _SECOND, "-", "validation"),
+        (data.train, data.train_spread, FIRST, _DASHED, "training"),
+        (data.valid, data.valid_spread, SECOND, "-", "validation"),
     ):
         ax.fill_between(data.counts, values - spread, values + spread, color=colour, alpha=0.15, linewidth=0)
         ax.plot(data.counts, values, color=colour, linewidth=2, linestyle=dashes, marker="o", markersize=4, label=label)
@@ -218,8 +206,8 @@ def draw_growth(data: GrowthCurve, ax: "Axes", *, share: bool, name: str) -> Non
         a, b, c = data.law
         right = 2 * largest
         across = np.geomspace(float(data.counts[0]), right, 60)
-        ax.plot(across, a + b * across**-c, color=_INK, linewidth=1.1, linestyle=_DOTTED)
-        mark: dict[str, Any] = {"color": _PAPER, "markeredgecolor": _INK, "markeredgewidth": 1.8, "markersize": 7.5}
+        ax.plot(across, a + b * across**-c, color=INK, linewidth=1.1, linestyle=_DOTTED)
+        mark: dict[str, Any] = {"color": PAPER, "markeredgecolor": INK, "markeredgewidth": 1.8, "markersize": 7.5}
         ax.plot([right], [data.predicted], "o", zorder=5, clip_on=False, **mark)
         ax.annotate(
             wording.percent(data.predicted) if share else wording.number(data.predicted),
@@ -227,26 +215,26 @@ def draw_growth(data: GrowthCurve, ax: "Axes", *, share: bool, name: str) -> Non
             (-9, 8),
             textcoords="offset points",
             ha="right",
-            color=_INK,
+            color=INK,
             fontsize=TEXT_SIZE,
             weight="bold",
         )
     ax.set_xscale("log")
-    _log_axis(ax.xaxis, wording.age, (float(data.counts[0]), right), 6)
+    set_log_axis(ax.xaxis, wording.age, (float(data.counts[0]), right), 6)
     ax.set_xlim(float(data.counts[0]) / 1.1, right * 1.12)
     top = float(np.nanmax([data.train + data.train_spread, data.valid + data.valid_spread]))
     ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
-    _even_ticks(ax.yaxis, _short_percent if share else wording.tick)
-    _legend(ax)
+    set_even_ticks(ax.yaxis, short_percent if share else wording.tick)
+    draw_legend(ax)
 
 
-@_drawing
+@takes_axes
 def draw_ladder(data: tuple[np.ndarray, np.ndarray], ax: "Axes", *, largest: float) -> None:
     """The loss after a short training against a factor on all updates; crosses diverged. A line at the rate in use."""
     rates, losses = data
-    _frame(ax, "learning rate, as a multiple of yours", "loss after a short training")
+    draw_frame(ax, "learning rate, as a multiple of yours", "loss after a short training")
     sound = np.isfinite(losses)
-    ax.plot(rates[sound], losses[sound], color=_FIRST, linewidth=1.8, marker="o", markersize=5)
+    ax.plot(rates[sound], losses[sound], color=FIRST, linewidth=1.8, marker="o", markersize=5)
     highest = float(losses[sound].max()) if sound.any() else 1.0
     lowest = float(losses[sound].min()) if sound.any() else 0.0
     if sound.any() and lowest > 0 and highest > 30 * lowest:
@@ -254,17 +242,17 @@ def draw_ladder(data: tuple[np.ndarray, np.ndarray], ax: "Axes", *, largest: flo
     else:
         margin = 0.12 * (highest - lowest) or 0.2 * abs(highest) or 1.0
         ax.set_ylim(lowest - margin, highest + margin)
-        _even_ticks(ax.yaxis, wording.tick)
+        set_even_ticks(ax.yaxis, wording.tick)
     top = ax.get_ylim()[1]
-    ax.plot(rates[~sound], np.full((~sound).sum(), top), "x", color=_SECOND, markersize=7, clip_on=False)
-    for rate, colour, told in ((1.0, _INK, "yours"), (largest, _SECOND, "largest")):
+    ax.plot(rates[~sound], np.full((~sound).sum(), top), "x", color=SECOND, markersize=7, clip_on=False)
+    for rate, colour, told in ((1.0, INK, "yours"), (largest, SECOND, "largest")):
         if math.isfinite(rate) and rate > 0:
             ax.axvline(rate, color=colour, linewidth=1.0, linestyle=_DOTTED)
             ax.annotate(
                 *(told, (rate, 0), (4, 5)),
                 xycoords=("data", "axes fraction"),
                 textcoords="offset points",
-                color=_INK,
+                color=INK,
                 fontsize=TEXT_SIZE,
                 weight="bold",
             )
@@ -280,40 +268,40 @@ class Strip:
     deviation: np.ndarray
 
 
-@_drawing
+@takes_axes
 def draw_strips(data: Sequence[Strip], ax: "Axes", *, updates: np.ndarray, looks: Sequence[str] = ()) -> None:
     """Mean and deviation of each layer over training, one strip below the other, each on its own scale.
 
     `looks` are names for the updates where they are few.
     """
-    _frame(ax, "" if looks else "updates", "", grid="")
+    draw_frame(ax, "" if looks else "updates", "", grid="")
     for place, strip in enumerate(reversed(data)):
         reach = np.abs(strip.mean) + strip.deviation
         size = float(np.nanmax(reach[np.isfinite(reach)], initial=0.0)) or 1.0
         middle, half = place, 0.42 / size
-        ax.axhline(middle, color=_RULE, linewidth=0.8)
+        ax.axhline(middle, color=RULE, linewidth=0.8)
         low, high = strip.mean - strip.deviation, strip.mean + strip.deviation
-        ax.fill_between(updates, middle + half * low, middle + half * high, color=_FIRST, alpha=0.22, linewidth=0)
-        ax.plot(updates, middle + half * strip.mean, color=_FIRST, linewidth=1.8)
+        ax.fill_between(updates, middle + half * low, middle + half * high, color=FIRST, alpha=0.22, linewidth=0)
+        ax.plot(updates, middle + half * strip.mean, color=FIRST, linewidth=1.8)
         ax.annotate(
             f"±{brief(size)}",
             (1, middle),
             (6, -4),
             xycoords=("axes fraction", "data"),
             textcoords="offset points",
-            color=_QUIET,
+            color=QUIET,
             fontsize=10,
         )
     ax.set_ylim(-0.6, len(data) - 0.4)
     ax.set_xlim(float(updates[0]), max(float(updates[-1]), float(updates[0]) + 1e-9))
     names = wording.short_names([strip.name for strip in data], 24)[::-1]
-    ax.set_yticks(range(len(data)), names, parse_math=False, color=_INK)
+    ax.set_yticks(range(len(data)), names, parse_math=False, color=INK)
     if looks:  # the outermost names stay within the picture
         ticks = ax.set_xticks(updates, looks)
         ticks[0].label1.set_horizontalalignment("left")
         ticks[-1].label1.set_horizontalalignment("right")
     else:
-        _even_ticks(ax.xaxis, wording.age)
+        set_even_ticks(ax.xaxis, wording.age)
 
 
 @dataclass(frozen=True)
@@ -339,10 +327,10 @@ def _tallest(outline: np.ndarray) -> float:
     return min(float(filled.max()), 12 * float(np.median(filled))) if filled.size else 1.0
 
 
-@_drawing
+@takes_axes
 def draw_ridges(data: Sequence[RidgeLine], ax: "Axes", *, across: str) -> None:
     """Histograms one below the other: dashed at the start, filled at the end, each pair on its own scale."""
-    _frame(ax, across, "", grid="")
+    draw_frame(ax, across, "", grid="")
     ax.spines["bottom"].set_visible(False)
     for place, ridge in enumerate(reversed(data)):
         low = min(float(ridge.first[0][0]), float(ridge.last[0][0]))
@@ -351,26 +339,26 @@ def draw_ridges(data: Sequence[RidgeLine], ax: "Axes", *, across: str) -> None:
         tallest = max(_tallest(outline) for _, outline in (before, after))
         scale = 0.82 / max(tallest, 1e-30)
         after_y, before_y = (place + np.minimum(scale * y, 0.92) for y in (after[1], before[1]))
-        ax.fill_between(after[0], place, after_y, color=_FIRST, alpha=0.3, linewidth=0)
-        ax.plot(after[0], after_y, color=_FIRST, linewidth=1.2)
-        ax.plot(before[0], before_y, color=_SECOND, linewidth=1.1, linestyle=_DASHED)
-        ax.axhline(place, color=_RULE, linewidth=0.8)
+        ax.fill_between(after[0], place, after_y, color=FIRST, alpha=0.3, linewidth=0)
+        ax.plot(after[0], after_y, color=FIRST, linewidth=1.2)
+        ax.plot(before[0], before_y, color=SECOND, linewidth=1.1, linestyle=_DASHED)
+        ax.axhline(place, color=RULE, linewidth=0.8)
         for end, value, side in ((0, low, "left"), (1, high, "right")):
             text = brief(value)
-            ax.annotate(*(text, (end, place), (0, -9)), textcoords="offset points", ha=side, color=_QUIET, fontsize=8.5)
+            ax.annotate(*(text, (end, place), (0, -9)), textcoords="offset points", ha=side, color=QUIET, fontsize=8.5)
     ax.set_xlim(-0.01, 1.01)
     ax.set_ylim(-0.3, len(data))
     ax.set_xticks([])
     names = wording.short_names([ridge.name for ridge in data], 24)[::-1]
-    ax.set_yticks(np.arange(len(data)) + 0.3, names, parse_math=False, color=_INK)
+    ax.set_yticks(np.arange(len(data)) + 0.3, names, parse_math=False, color=INK)
 
 
-@_drawing
+@takes_axes
 def draw_counts(data: Sequence[int], ax: "Axes", *, names: Sequence[str]) -> None:
     """Numbers of examples as bars, one below the other."""
-    _frame(ax, "training examples", "", grid="x")
+    draw_frame(ax, "training examples", "", grid="x")
     places = np.arange(len(data))[::-1]
-    ax.barh(places, data, height=0.62, color=_FIRST)
+    ax.barh(places, data, height=0.62, color=FIRST)
     ax.set_ylim(-0.6, len(data) - 0.4)
-    ax.set_yticks(places, wording.short_names(names, 18), parse_math=False, color=_INK)
-    _even_ticks(ax.xaxis, wording.age, most=4)
+    ax.set_yticks(places, wording.short_names(names, 18), parse_math=False, color=INK)
+    set_even_ticks(ax.xaxis, wording.age, most=4)

@@ -1,4 +1,4 @@
-"""Drawing features: filters, reconstructions and what the units of a code do, with the `ax=` custom of `draw.py`.
+"""Drawing features: filters, reconstructions and what the units of a code do, with the `ax=` convention of `axes.py`.
 
     feature_draw.tiles(filters, ax=ax, image=(28, 28), signed=True)
     feature_draw.heat_map(filters, ax=ax, rows=("unit 3", "unit 1"), columns=("age", "income"))
@@ -14,20 +14,20 @@ import numpy as np
 
 from ...evaluation.curves import Curve
 from .. import wording
-from .run_plots import (
-    _FIRST,
-    _INK,
-    _PAPER,
-    _SECOND,
+from .axes import (
+    FIRST,
+    INK,
+    PAPER,
+    SECOND,
     TEXT_SIZE,
-    _drawing,
-    _frame,
-    _line,
-    _rgb,
-    _say,
-    _short_percent,
-    _ticks,
+    draw_frame,
+    draw_line,
+    label_point,
+    set_ticks,
+    short_percent,
+    takes_axes,
 )
+from .run_plots import colour_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def coloured(values: np.ndarray) -> np.ndarray:
     """Signed values as colours: blue for more, vermilion for less; the paper shows through where there is nothing."""
     image = np.empty((*values.shape, 4))
-    image[..., :3] = np.where(values[..., None] >= 0, _rgb(_FIRST), _rgb(_SECOND))
+    image[..., :3] = np.where(values[..., None] >= 0, colour_of(FIRST), colour_of(SECOND))
     image[..., 3] = np.clip(np.abs(values), 0.0, 1.0)
     return image
 
@@ -53,7 +53,7 @@ def _tile(values: np.ndarray, image: tuple[int, ...], signed: bool) -> np.ndarra
     return np.concatenate([grey, grey, grey, np.ones_like(grey)], axis=2)
 
 
-@_drawing
+@takes_axes
 def draw_tiles(data: np.ndarray, ax: "Axes", *, image: tuple[int, ...], columns: int, signed: bool = False) -> None:
     """Small pictures in rows, a gap between them."""
     height, width = image[:2]
@@ -67,7 +67,7 @@ def draw_tiles(data: np.ndarray, ax: "Axes", *, image: tuple[int, ...], columns:
     ax.set_axis_off()
 
 
-@_drawing
+@takes_axes
 def draw_pairs_of_tiles(
     data: tuple[np.ndarray, np.ndarray], ax: "Axes", *, image: tuple[int, ...], columns: int
 ) -> None:
@@ -86,70 +86,70 @@ def draw_pairs_of_tiles(
     ax.set_axis_off()
 
 
-@_drawing
+@takes_axes
 def draw_heat_map(data: np.ndarray, ax: "Axes", *, rows: Sequence[str], columns: Sequence[str]) -> None:
     """Signed values of rows by columns, the columns named below."""
-    _frame(ax, "", "unit", grid="")
+    draw_frame(ax, "", "unit", grid="")
     ax.imshow(coloured(data), interpolation="none", aspect="auto")
     ax.spines["bottom"].set_visible(False)
     ax.set_xticks(range(len(columns)), columns, rotation=90, parse_math=False, fontsize=9.5)
     ax.set_yticks(range(len(rows)), rows, fontsize=9.5)
 
 
-@_drawing
+@takes_axes
 def draw_shares(data: Sequence[float], ax: "Axes", *, names: Sequence[str]) -> None:
     """Shares as bars, one below the other."""
-    _frame(ax, "share of its variance that the code keeps", "", grid="x")
+    draw_frame(ax, "share of its variance that the code keeps", "", grid="x")
     places = np.arange(len(data))[::-1]
     values = np.clip(np.asarray(data, float), 0.0, 1.0)
-    ax.barh(places, values, height=0.62, color=_FIRST)
+    ax.barh(places, values, height=0.62, color=FIRST)
     ax.set_xlim(0, 1)
     ax.set_ylim(-0.6, len(data) - 0.4)
-    ax.set_yticks(places, names, parse_math=False, color=_INK)
-    _ticks(ax.xaxis, _short_percent)
+    ax.set_yticks(places, names, parse_math=False, color=INK)
+    set_ticks(ax.xaxis, short_percent)
 
 
-@_drawing
+@takes_axes
 def draw_histogram(data: tuple[Sequence[float], Sequence[float]], ax: "Axes") -> None:
     """How many units have which mean activity."""
     counts, edges = data
-    _frame(ax, "mean activity", "units")
-    ax.bar(edges[:-1], counts, width=np.diff(edges), align="edge", color=_FIRST, edgecolor=_PAPER, linewidth=0.8)
+    draw_frame(ax, "mean activity", "units")
+    ax.bar(edges[:-1], counts, width=np.diff(edges), align="edge", color=FIRST, edgecolor=PAPER, linewidth=0.8)
     if max(map(abs, edges)) <= 1:
         ax.set_xlim(min(0.0, edges[0]), 1.0)
-    _ticks(ax.xaxis, wording.tick)
-    _ticks(ax.yaxis, wording.tick, most=max(1, min(5, int(max(counts)))))
+    set_ticks(ax.xaxis, wording.tick)
+    set_ticks(ax.yaxis, wording.tick, most=max(1, min(5, int(max(counts)))))
 
 
-@_drawing
+@takes_axes
 def draw_spectrum(data: Sequence[float], ax: "Axes", *, effective: float) -> None:
     """The share of the codes' variance in their first directions, together."""
     together = np.concatenate([[0.0], np.cumsum(data)])
-    _frame(ax, "directions, the widest first", "share of the codes' variance")
+    draw_frame(ax, "directions, the widest first", "share of the codes' variance")
     curve = Curve(np.arange(len(together), dtype=float), together)
-    _line(ax, curve, color=_FIRST, linewidth=2.1)
+    draw_line(ax, curve, color=FIRST, linewidth=2.1)
     ax.set_ylim(0, 1.02)
     ax.set_xlim(0, max(len(together) - 1, 1))
-    _ticks(ax.yaxis, _short_percent)
-    _ticks(ax.xaxis, wording.tick)
+    set_ticks(ax.yaxis, short_percent)
+    set_ticks(ax.xaxis, wording.tick)
     place = (effective, float(np.interp(effective, curve.age, curve.value)))
-    ax.plot([place[0]] * 2, [0, place[1]], color=_INK, linewidth=0.9, linestyle=(0, (1, 2)))
-    ax.plot(*place, "o", color=_PAPER, markeredgecolor=_INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
-    _say(ax, f"effectively {wording.number(effective)}", place, (curve,))
+    ax.plot([place[0]] * 2, [0, place[1]], color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
+    ax.plot(*place, "o", color=PAPER, markeredgecolor=INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
+    label_point(ax, f"effectively {wording.number(effective)}", place, (curve,))
 
 
-@_drawing
+@takes_axes
 def draw_layer_curve(data: Curve, ax: "Axes", *, name: str, best: float) -> None:
     """The validation score of one layer against age, and where it was kept."""
-    _frame(ax, "age, in examples seen", name)
-    _line(ax, data, color=_SECOND, linewidth=2.1)
+    draw_frame(ax, "age, in examples seen", name)
+    draw_line(ax, data, color=SECOND, linewidth=2.1)
     low, high = float(data.value.min()), float(data.value.max())
     margin = 0.08 * (high - low) or 0.2 * abs(high) or 1.0
     ax.set_ylim(low - margin, high + margin)
     ax.set_xlim(0, max(float(data.age[-1]), 1.0) * 1.02)
-    _ticks(ax.xaxis, wording.age)
-    _ticks(ax.yaxis, wording.tick)
+    set_ticks(ax.xaxis, wording.age)
+    set_ticks(ax.yaxis, wording.tick)
     value = float(np.interp(best, data.age, data.value))
-    ax.plot([best], [value], "o", color=_PAPER, markeredgecolor=_INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
+    ax.plot([best], [value], "o", color=PAPER, markeredgecolor=INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
     ax.tick_params(labelsize=TEXT_SIZE)
-    _say(ax, f"best {wording.number(value)}", (best, value), (data,))
+    label_point(ax, f"best {wording.number(value)}", (best, value), (data,))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import wording
-from .run_plots import _FIRST, _INK, _PAPER, _QUIET, _RULE, _SECOND, _THIRD, _drawing
+from .axes import FIRST, INK, PAPER, QUIET, RULE, SECOND, THIRD, takes_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ COLUMNS = 7
 _PITCH, _WIDE = 146, 120  # from column to column, and a box
 _TALL, _GAP = 44, 16
 _HEAD, _FOOT = 24, 26
-_COLOURS = {"input": _THIRD, "parameter": _QUIET, "internal": _FIRST, "output": _SECOND, "loss": _INK}
+_COLOURS = {"input": THIRD, "parameter": QUIET, "internal": FIRST, "output": SECOND, "loss": INK}
 _TEXT = 10.0
 
 
@@ -153,7 +153,7 @@ def layout(graph: Mapping[str, Any]) -> GraphLayout:
 def _arrow(ax: "Axes", start: tuple[float, float], end: tuple[float, float], **look: Any) -> None:
     from matplotlib.patches import FancyArrowPatch
 
-    style = {"arrowstyle": "-|>,head_length=3.4,head_width=1.9", "linewidth": 1.1, "color": _QUIET, "zorder": 1.5}
+    style = {"arrowstyle": "-|>,head_length=3.4,head_width=1.9", "linewidth": 1.1, "color": QUIET, "zorder": 1.5}
     ax.add_patch(FancyArrowPatch(start, end, shrinkA=0, shrinkB=0, **{**style, **look}))
 
 
@@ -182,24 +182,24 @@ def _forward_arrow(ax: "Axes", a: Node, b: Node) -> None:
 def _back_arrow(ax: "Axes", a: Node, b: Node) -> None:
     """From right to left; over boxes between it passes below."""
     if a.row != b.row:
-        _arrow(ax, (a.x, a.y + _TALL / 2), (a.x - 13, a.y + _TALL / 2), color=_SECOND)
-        _arrow(ax, (b.x + _WIDE + 15, b.y + _TALL / 2), (b.x + _WIDE, b.y + _TALL / 2), color=_SECOND)
+        _arrow(ax, (a.x, a.y + _TALL / 2), (a.x - 13, a.y + _TALL / 2), color=SECOND)
+        _arrow(ax, (b.x + _WIDE + 15, b.y + _TALL / 2), (b.x + _WIDE, b.y + _TALL / 2), color=SECOND)
     elif abs(a.column - b.column) == 1:
         right = a.column > b.column
         start, end = (a.x, b.x + _WIDE) if right else (a.x + _WIDE, b.x)
-        _arrow(ax, (start, a.y + _TALL / 2), (end, b.y + _TALL / 2), color=_SECOND)
+        _arrow(ax, (start, a.y + _TALL / 2), (end, b.y + _TALL / 2), color=SECOND)
     else:
         ends = (a.x + _WIDE / 2, a.y + _TALL), (b.x + _WIDE / 2, b.y + _TALL)
-        _arrow(ax, *ends, color=_SECOND, connectionstyle="arc3,rad=-0.06", alpha=0.35)
+        _arrow(ax, *ends, color=SECOND, connectionstyle="arc3,rad=-0.06", alpha=0.35)
 
 
 def _box(ax: "Axes", node: Node) -> None:
     from matplotlib.patches import FancyBboxPatch, Rectangle
 
-    colour = _COLOURS.get(node.kind, _QUIET)
+    colour = _COLOURS.get(node.kind, QUIET)
     dashes = (0, (3, 2)) if node.gradient else "-"
     looks: tuple[dict[str, Any], ...] = (
-        {"facecolor": _PAPER, "edgecolor": "none"},  # below the tint, or lines would show through
+        {"facecolor": PAPER, "edgecolor": "none"},  # below the tint, or lines would show through
         {"facecolor": colour, "edgecolor": "none", "alpha": 0.1},
         {"facecolor": "none", "edgecolor": colour, "linestyle": dashes, "linewidth": 1.2},
     )
@@ -207,15 +207,15 @@ def _box(ax: "Axes", node: Node) -> None:
         corners = "round,pad=0,rounding_size=5"
         ax.add_patch(FancyBboxPatch((node.x, node.y), _WIDE, _TALL, boxstyle=corners, zorder=2, **look))
     said: dict[str, Any] = {"fontsize": _TEXT, "zorder": 4, "parse_math": False}
-    ax.text(node.x + 7, node.y + 16, node.title, color=_INK, **said)
-    ax.text(node.x + 7, node.y + 31, node.detail, color=_QUIET, **said)
+    ax.text(node.x + 7, node.y + 16, node.title, color=INK, **said)
+    ax.text(node.x + 7, node.y + 31, node.detail, color=QUIET, **said)
     if node.share > 0:
         width = max(1.0, node.share * (_WIDE - 14))
-        ax.add_patch(Rectangle((node.x + 7, node.y + _TALL - 7), _WIDE - 14, 3, facecolor=_RULE, zorder=4))
+        ax.add_patch(Rectangle((node.x + 7, node.y + _TALL - 7), _WIDE - 14, 3, facecolor=RULE, zorder=4))
         ax.add_patch(Rectangle((node.x + 7, node.y + _TALL - 7), width, 3, facecolor=colour, zorder=5))
 
 
-@_drawing
+@takes_axes
 def draw_flow_graph(data: GraphLayout, ax: "Axes") -> None:
     """Boxes and arrows of a loss and of its gradient."""
     ax.set_axis_off()
@@ -228,4 +228,4 @@ def draw_flow_graph(data: GraphLayout, ax: "Axes") -> None:
     for node in data.nodes:
         _box(ax, node)
     for x, y, name in data.titles:
-        ax.text(x, y, wording.short(name, 19), color=_INK, fontsize=11, weight="bold", parse_math=False)
+        ax.text(x, y, wording.short(name, 19), color=INK, fontsize=11, weight="bold", parse_math=False)

@@ -1,7 +1,7 @@
 """Drawing the knobs of a study (rows E11 and E13): one, two, all of them, which matter, where trials went wrong.
 
-    knob_draw.one_knob(analysis.marginal(space, trials, "optimiser.learning_rate"), ax=ax)
-    knob_draw.relevance(analysis.relevance_of(space, trials, worst=chance)).figure.savefig("relevance.pdf")
+    knob_plots.draw_one_knob(marginal(space, trials, "optimiser.learning_rate"), ax=ax)
+    knob_plots.draw_relevance(relevance_of(space, trials, worst=chance)).figure.savefig("relevance.pdf")
 
 The data lays each knob out from 0 to 1 in its prior's own scale: a knob with a logarithmic prior has a logarithmic
 axis, a choice has one place for each of its values.
@@ -16,20 +16,7 @@ import numpy as np
 from ...evaluation.trials.knob_marginals import Axis, Marginal, PairMarginal, Parallel
 from ...evaluation.trials.knob_relevance import Relevance
 from .. import wording
-from .run_plots import (
-    _FIRST,
-    _INK,
-    _PAPER,
-    _QUIET,
-    _RULE,
-    _SECOND,
-    _THIRD,
-    LETTER,
-    TEXT_SIZE,
-    _drawing,
-    _frame,
-    _legend,
-)
+from .axes import FIRST, INK, LETTER, PAPER, QUIET, RULE, SECOND, TEXT_SIZE, THIRD, draw_frame, draw_legend, takes_axes
 from .study_plots import Scale, score_axis, some_dots
 
 if TYPE_CHECKING:
@@ -89,7 +76,7 @@ def _lay_out(ax: "Axes", data: Axis) -> None:
     ax.set_xlim(-0.025, 1.025)
 
 
-@_drawing
+@takes_axes
 def draw_one_knob(
     data: Marginal,
     ax: "Axes",
@@ -103,25 +90,25 @@ def draw_one_knob(
 
     `asked` are the places where the interval began and ended at first; what was added beyond it is shaded.
     """
-    _frame(ax, name or data.axis.path, scale.name)
+    draw_frame(ax, name or data.axis.path, scale.name)
     for low, high in ((0.0, asked[0]), (asked[1], 1.0)):
         if high - low > 1e-6:
-            ax.axvspan(low, high, color=_THIRD, alpha=0.12, linewidth=0)
+            ax.axvspan(low, high, color=THIRD, alpha=0.12, linewidth=0)
     for edge in (*((0.0, 1.0) if data.axis.numeric else ()), *(place for place in asked if 1e-6 < place < 1 - 1e-6)):
-        ax.axvline(edge, color=_QUIET, linewidth=0.9, linestyle=(0, (1, 2)))
+        ax.axvline(edge, color=QUIET, linewidth=0.9, linestyle=(0, (1, 2)))
     scores, mean, minimum = (scale.on(column) for column in (data.scores, data.mean, data.minimum))
     few = len(scores) <= 150
     dots = some_dots(len(scores))
     size = 4.6 if few else 3
-    ax.plot(data.places[dots], scores[dots], "o", color=_FIRST, markersize=size, alpha=0.45, markeredgewidth=0)
+    ax.plot(data.places[dots], scores[dots], "o", color=FIRST, markersize=size, alpha=0.45, markeredgewidth=0)
     middles = 0.5 * (data.axis.edges[1:] + data.axis.edges[:-1])
     there = np.isfinite(mean)
     # Categories are not joined, nor is an exact zero: there is nothing between them and their neighbours.
     apart = np.full(len(middles), not data.axis.numeric)
     apart[0] |= data.axis.zero
     for level, colour, width, dashes, label in (
-        (mean, _FIRST, 1.5, _DASHED, "mean"),
-        (minimum, _SECOND, 2.1, "-", "minimum"),
+        (mean, FIRST, 1.5, _DASHED, "mean"),
+        (minimum, SECOND, 2.1, "-", "minimum"),
     ):
         joined, alone = there & ~apart, there & apart
         style: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
@@ -137,14 +124,12 @@ def draw_one_knob(
     bad = bad[some_dots(len(bad))]
     if len(bad):
         heights = np.full(len(bad), 0.985)
-        ax.plot(bad, heights, "x", color=_INK, markersize=4.5, alpha=0.6, transform=ax.get_xaxis_transform())
+        ax.plot(bad, heights, "x", color=INK, markersize=4.5, alpha=0.6, transform=ax.get_xaxis_transform())
     for place, score in zip(data.places[data.numbers == best], scores[data.numbers == best], strict=True):
-        ax.plot(
-            [place], [score], "o", color=_PAPER, markeredgecolor=_INK, markeredgewidth=1.8, markersize=7.5, zorder=5
-        )
+        ax.plot([place], [score], "o", color=PAPER, markeredgecolor=INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
     _lay_out(ax, data.axis)
     if there.any():
-        _legend(ax)
+        draw_legend(ax)
 
 
 def _strengths(values: np.ndarray) -> np.ndarray:
@@ -155,34 +140,34 @@ def _strengths(values: np.ndarray) -> np.ndarray:
     return found
 
 
-@_drawing
+@takes_axes
 def draw_two_knobs(
     data: PairMarginal, ax: "Axes", *, of: str = "minimum", names: tuple[str, str] = ("", ""), best: int | None = None
 ) -> None:
     """Score against two knobs: the stronger a cell, the better its minimum (or its mean); dots are trials."""
     from matplotlib.patches import Rectangle
 
-    _frame(ax, names[0] or data.first.path, names[1] or data.second.path, grid="")
+    draw_frame(ax, names[0] or data.first.path, names[1] or data.second.path, grid="")
     ax.spines["bottom"].set_visible(False)
     strengths = _strengths(np.asarray(getattr(data, of), dtype=float))
     for i, j in zip(*np.nonzero(np.isfinite(strengths)), strict=True):
         corner = data.first.edges[i], data.second.edges[j]
         size = data.first.edges[i + 1] - corner[0], data.second.edges[j + 1] - corner[1]
-        ax.add_patch(Rectangle(corner, *size, facecolor=_FIRST, alpha=float(strengths[i, j]) * 0.8, linewidth=0))
+        ax.add_patch(Rectangle(corner, *size, facecolor=FIRST, alpha=float(strengths[i, j]) * 0.8, linewidth=0))
     for edges, line in ((data.first.edges, ax.axvline), (data.second.edges, ax.axhline)):
         for edge in edges:
-            line(edge, color=_PAPER, linewidth=1.4)
+            line(edge, color=PAPER, linewidth=1.4)
     bad = ~np.isfinite(np.asarray(data.scores, dtype=float))
     across, up = data.places[:, 0], data.places[:, 1]
     looks: tuple[dict[str, Any], ...] = (
-        {"marker": "o", "color": _INK, "markersize": 2.6, "alpha": 0.55, "markeredgewidth": 0},
-        {"marker": "x", "color": _SECOND, "markersize": 5, "markeredgewidth": 1.3},
+        {"marker": "o", "color": INK, "markersize": 2.6, "alpha": 0.55, "markeredgewidth": 0},
+        {"marker": "x", "color": SECOND, "markersize": 5, "markeredgewidth": 1.3},
     )
     for these, look in zip((np.flatnonzero(~bad), np.flatnonzero(bad)), looks, strict=True):
         dots = these[some_dots(len(these))]
         ax.plot(across[dots], up[dots], linestyle="none", **look)
     winner = data.numbers == best
-    ax.plot(across[winner], up[winner], "o", color=_PAPER, markeredgecolor=_INK, markeredgewidth=1.8, markersize=7.5)
+    ax.plot(across[winner], up[winner], "o", color=PAPER, markeredgecolor=INK, markeredgewidth=1.8, markersize=7.5)
     _lay_out(ax, data.first)
     ax.set_yticks(
         data.second.ticks, [wording.short(value_name(text), 10) for text in data.second.tick_labels], parse_math=False
@@ -191,7 +176,7 @@ def draw_two_knobs(
     ax.set_ylim(0, 1)
 
 
-@_drawing
+@takes_axes
 def draw_relevance(data: Relevance, ax: "Axes", *, names: Sequence[str] = ()) -> None:
     """Which knobs matter: share of the variance (left) and relevance by a Gaussian process (right), largest on top."""
     ax.set_axis_off()
@@ -200,24 +185,24 @@ def draw_relevance(data: Relevance, ax: "Axes", *, names: Sequence[str] = ()) ->
     places = np.arange(len(order))[::-1]
     titles = [(names or short_paths(data.paths))[k] for k in order]
     panels = (
-        (0.0, data.fanova, None, _SECOND, "share of the variance", lambda value: f"{100 * value:.3g}\u202f%"),
-        (0.55, data.ard, data.ard_spread, _FIRST, "relevance 1/length", wording.tick),
+        (0.0, data.fanova, None, SECOND, "share of the variance", lambda value: f"{100 * value:.3g}\u202f%"),
+        (0.55, data.ard, data.ard_spread, FIRST, "relevance 1/length", wording.tick),
     )
-    from .run_plots import _ticks
+    from .axes import set_ticks
 
     for place, values, spread, colour, title, write in panels:
         panel = ax.inset_axes((place, 0.0, 0.45, 1.0))
-        _frame(panel, title, "", grid="x")
+        draw_frame(panel, title, "", grid="x")
         drawn = np.where(np.isfinite(values[order]), values[order], 0.0)
         panel.barh(places, drawn, height=0.6, color=colour)
         if spread is not None:
             ends = np.where(np.isfinite(spread[order]), spread[order], 0.0)
-            panel.hlines(places, np.maximum(drawn - ends, 0), drawn + ends, color=_INK, linewidth=1.3)
-        panel.set_yticks(places, titles if place == 0.0 else [""] * len(titles), parse_math=False, color=_INK)
+            panel.hlines(places, np.maximum(drawn - ends, 0), drawn + ends, color=INK, linewidth=1.3)
+        panel.set_yticks(places, titles if place == 0.0 else [""] * len(titles), parse_math=False, color=INK)
         panel.set_ylim(-0.7, len(order) - 0.3)
         panel.set_xlim(left=0)
         panel.spines["left"].set_visible(True)
-        _ticks(panel.xaxis, write, most=4)
+        set_ticks(panel.xaxis, write, most=4)
 
 
 def _smooth(across: np.ndarray, up: np.ndarray) -> Any:
@@ -250,18 +235,18 @@ _ABSENT = -0.1  # the height at which a trial passes an axis that it has no valu
 def _line_look(rank: float, best: float, thin: float) -> dict[str, Any]:
     """How a trial of this rank is drawn; many lines must be thin enough to let one another through."""
     if not math.isfinite(rank):
-        return {"edgecolor": _QUIET, "linewidth": 0.9, "alpha": 0.5 * thin, "linestyle": (0, (1, 2))}
+        return {"edgecolor": QUIET, "linewidth": 0.9, "alpha": 0.5 * thin, "linestyle": (0, (1, 2))}
     if rank == best:
-        return {"edgecolor": _SECOND, "linewidth": 2.4}
+        return {"edgecolor": SECOND, "linewidth": 2.4}
     if rank <= 0.1:
-        return {"edgecolor": _SECOND, "linewidth": 1.4, "alpha": 0.8 * thin}
-    return {"edgecolor": _FIRST, "linewidth": 1.0, "alpha": (0.5 - 0.38 * rank) * thin}
+        return {"edgecolor": SECOND, "linewidth": 1.4, "alpha": 0.8 * thin}
+    return {"edgecolor": FIRST, "linewidth": 1.0, "alpha": (0.5 - 0.38 * rank) * thin}
 
 
 def _upright(ax: "Axes", place: int, title: str, ticks: Sequence[tuple[float, str]], *, last: bool) -> None:
     """One axis of parallel coordinates: its name on top, its values beside it."""
-    ax.plot([place, place], [0, 1], color=_INK, linewidth=1.1)
-    ax.text(place, 1.06, wording.short(title, 18), ha="center", color=_INK, fontsize=TEXT_SIZE, parse_math=False)
+    ax.plot([place, place], [0, 1], color=INK, linewidth=1.1)
+    ax.text(place, 1.06, wording.short(title, 18), ha="center", color=INK, fontsize=TEXT_SIZE, parse_math=False)
     for height, text in ticks:
         ax.annotate(
             wording.short(value_name(text), 12),
@@ -270,7 +255,7 @@ def _upright(ax: "Axes", place: int, title: str, ticks: Sequence[tuple[float, st
             textcoords="offset points",
             ha="right" if last else "left",
             va="center",
-            color=_QUIET,
+            color=QUIET,
             fontsize=_SMALL,
             weight="bold",
             zorder=5,
@@ -278,7 +263,7 @@ def _upright(ax: "Axes", place: int, title: str, ticks: Sequence[tuple[float, st
         )
 
 
-@_drawing
+@takes_axes
 def draw_parallel(data: Parallel, ax: "Axes", *, names: Sequence[str] = ()) -> None:
     """Each trial as a line across all knobs, coloured by rank: the best tenth stands out, failures are dotted."""
     from matplotlib.patches import PathPatch
@@ -303,12 +288,12 @@ def draw_parallel(data: Parallel, ax: "Axes", *, names: Sequence[str] = ()) -> N
     ax.set_ylim(-0.16, 1.02)
 
 
-@_drawing
+@takes_axes
 def draw_failures(data: Sequence[Marginal], ax: "Axes", *, names: Sequence[str] = ()) -> None:
     """Where trials went wrong: one strip for each knob, the stronger a cell, the larger its share of failures."""
     from matplotlib.patches import Rectangle
 
-    _frame(ax, "", "", grid="")
+    draw_frame(ax, "", "", grid="")
     ax.spines["bottom"].set_visible(False)
     titles = names or short_paths([one.axis.path for one in data])
     places = np.arange(len(data))[::-1]
@@ -317,17 +302,17 @@ def draw_failures(data: Sequence[Marginal], ax: "Axes", *, names: Sequence[str] 
             bad = int(one.failed[cell])
             total = int(one.count[cell]) + bad
             share = bad / total if total else 0.0
-            face = {"facecolor": _SECOND, "alpha": 0.12 + 0.8 * share} if bad else {"facecolor": _RULE}
-            ax.add_patch(Rectangle((left, place - 0.22), right - left, 0.44, edgecolor=_PAPER, linewidth=1.4, **face))
+            face = {"facecolor": SECOND, "alpha": 0.12 + 0.8 * share} if bad else {"facecolor": RULE}
+            ax.add_patch(Rectangle((left, place - 0.22), right - left, 0.44, edgecolor=PAPER, linewidth=1.4, **face))
             if total:
                 text = f"{bad}/{total}"
                 ax.text(
-                    0.5 * (left + right), place, text, ha="center", va="center_baseline", fontsize=_SMALL, color=_INK
+                    0.5 * (left + right), place, text, ha="center", va="center_baseline", fontsize=_SMALL, color=INK
                 )
         for tick, text in _ticks_of(one.axis, _room(ax)):
-            ax.text(tick, place - 0.42, text, ha="center", va="center_baseline", fontsize=_SMALL, color=_QUIET)
+            ax.text(tick, place - 0.42, text, ha="center", va="center_baseline", fontsize=_SMALL, color=QUIET)
             ax.texts[-1].set_parse_math(False)
-    ax.set_yticks(places, [wording.short(title, 22) for title in titles], parse_math=False, color=_INK)
+    ax.set_yticks(places, [wording.short(title, 22) for title in titles], parse_math=False, color=INK)
     ax.set_xticks([])
     ax.set_xlim(-0.002, 1.002)
     ax.set_ylim(-0.62, len(data) - 0.6)

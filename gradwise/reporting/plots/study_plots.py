@@ -1,10 +1,10 @@
-"""Drawing a study: progress, trials, costs and honest estimates, with the `ax=` custom of `draw.py`.
+"""Drawing a study: progress, trials, costs and honest estimates, with the `ax=` convention of `axes.py`.
 
-    study_draw.expected_best(analysis.expected_best(scores, chance), ax=ax, best_so_far=so_far)
-    study_draw.pareto(analysis.pareto(study.searched, "seconds"), scale=Scale()).figure.savefig("cost.pdf")
+    study_plots.draw_expected_best(expected_best(scores, chance), ax=ax, best_so_far=so_far)
+    study_plots.draw_pareto(pareto_front(study.searched, "seconds"), scale=Scale()).figure.savefig("cost.pdf")
 
 Scores arrive as the search compared them, lower is better; a `Scale` says how a reader wants to see them. Pictures of
-single knobs are in `knob_draw.py`.
+single knobs are in `knob_plots.py`.
 """
 
 import dataclasses
@@ -18,7 +18,19 @@ from ...evaluation.curves import Curve
 from ...evaluation.trials.cost import ParetoFront
 from ...evaluation.trials.expected_best import ExpectedBest
 from .. import wording
-from .run_plots import _FIRST, _INK, _PAPER, _SECOND, _THIRD, _drawing, _frame, _legend, _say, _span, _ticks
+from .axes import (
+    FIRST,
+    INK,
+    PAPER,
+    SECOND,
+    THIRD,
+    draw_frame,
+    draw_legend,
+    label_point,
+    set_ticks,
+    takes_axes,
+    value_span,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +78,7 @@ def _round_ticks(low: float, high: float, most: int) -> list[float]:
     return found[:: math.ceil(len(found) / most)]
 
 
-def _log_axis(axis: Any, write: Callable[[float], str], ends: tuple[float, float], most: int = 6) -> None:
+def set_log_axis(axis: Any, write: Callable[[float], str], ends: tuple[float, float], most: int = 6) -> None:
     """A logarithmic axis with few ticks, at round numbers, between the ends."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -75,7 +87,7 @@ def _log_axis(axis: Any, write: Callable[[float], str], ends: tuple[float, float
     getattr(ax, f"set_{name}lim")(*ends)
     ticks = _round_ticks(*ends, most)
     if len(ticks) < 2:  # the axis covers too little for round numbers alone
-        return _ticks(axis, write, most=4)
+        return set_ticks(axis, write, most=4)
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
@@ -90,10 +102,10 @@ def score_axis(axis: Any, values: Iterable[float], scale: Scale) -> None:
     low, high = float(found.min()), float(found.max())
     positive = found[found > 0]
     if len(positive) and high > 8 * max(low, 1e-12) and low > 0:
-        return _log_axis(axis, scale.tick, (low / 1.15, high * 1.12))
+        return set_log_axis(axis, scale.tick, (low / 1.15, high * 1.12))
     margin = 0.08 * (high - low) or 0.1 * abs(high) or 0.1
     getattr(axis.axes, f"set_{axis.axis_name}lim")(max(0.0, low - margin) if low >= 0 else low - margin, high + margin)
-    _ticks(axis, scale.tick)
+    set_ticks(axis, scale.tick)
     return None
 
 
@@ -110,47 +122,47 @@ def _counts(ax: "Axes", most: int) -> None:
     ax.set_xticklabels([f"{power:,}" for power in shown])
 
 
-@_drawing
+@takes_axes
 def draw_expected_best(
     data: ExpectedBest | None, ax: "Axes", *, best_so_far: np.ndarray, scale: Scale = Scale()
 ) -> None:
     """The best of N trials as it is to be expected, with its deviation, beside the best that was seen in this order."""
-    _frame(ax, "number of trials", scale.name)
+    draw_frame(ax, "number of trials", scale.name)
     drawn = [scale.on(best_so_far)]
     if data is not None:
         mean = scale.on(data.mean)
         # No choice of trials has a best below the best of all, though a mean less its deviation may lie there.
         low = scale.on(np.maximum(data.mean - data.deviation, np.nanmin(data.mean)))
         high = scale.on(data.mean + data.deviation)
-        ax.fill_between(data.sizes, low, high, color=_SECOND, alpha=0.18, linewidth=0)
-        ax.plot(data.sizes, mean, color=_SECOND, linewidth=2.1, label="expected best", solid_capstyle="round")
+        ax.fill_between(data.sizes, low, high, color=SECOND, alpha=0.18, linewidth=0)
+        ax.plot(data.sizes, mean, color=SECOND, linewidth=2.1, label="expected best", solid_capstyle="round")
         drawn += [mean, low, high]
     so_far = np.arange(1, len(best_so_far) + 1)
     style = {"linewidth": 1.5, "linestyle": _DASHED} if data is not None else {"linewidth": 2.1}
-    ax.step(so_far, drawn[0], where="post", color=_FIRST, label="best so far", **style)
+    ax.step(so_far, drawn[0], where="post", color=FIRST, label="best so far", **style)
     _counts(ax, len(best_so_far))
     score_axis(ax.yaxis, np.concatenate(drawn), scale)
-    _legend(ax)
+    draw_legend(ax)
 
 
-@_drawing
+@takes_axes
 def draw_trial_curves(data: Sequence[Curve], ax: "Axes", *, best: int | None = None, scale: Scale = Scale()) -> None:
     """Every trial's validation score against age: all of them faint, the best one (by its place) set off."""
-    _frame(ax, "age, in examples seen", scale.name)
+    draw_frame(ax, "age, in examples seen", scale.name)
     shown = [Curve(curve.age, scale.on(curve.value)) for curve in data]
     for place, curve in enumerate(shown):
         if place != best:
-            ax.plot(curve.age, curve.value, color=_FIRST, linewidth=0.9, alpha=0.3 if len(data) < 80 else 0.18)
+            ax.plot(curve.age, curve.value, color=FIRST, linewidth=0.9, alpha=0.3 if len(data) < 80 else 0.18)
     if best is not None:
         curve = shown[best]
         marker: dict[str, Any] = {"marker": "o", "markersize": 5} if len(curve) == 1 else {}
-        ax.plot(curve.age, curve.value, color=_SECOND, linewidth=2.2, label="best trial", zorder=4, **marker)
+        ax.plot(curve.age, curve.value, color=SECOND, linewidth=2.2, label="best trial", zorder=4, **marker)
     end = max([float(curve.age[-1]) for curve in shown if len(curve)] or [1.0])
     ax.set_xlim(0, end * 1.02)
-    _ticks(ax.xaxis, wording.age)
+    set_ticks(ax.xaxis, wording.age)
     score_axis(ax.yaxis, np.concatenate([curve.value for curve in shown] or [np.array([])]), scale)
     if best is not None:
-        _legend(ax)
+        draw_legend(ax)
 
 
 _COSTS = {
@@ -160,56 +172,56 @@ _COSTS = {
 }
 
 
-@_drawing
+@takes_axes
 def draw_pareto(data: ParetoFront, ax: "Axes", *, scale: Scale = Scale()) -> None:
     """Error against cost; the line joins the trials that no other beats in both."""
     name, write = _COSTS.get(data.cost, (data.cost.replace("_", " "), wording.tick))
-    _frame(ax, name, scale.name)
+    draw_frame(ax, name, scale.name)
     scores = scale.on(data.scores)
     others = np.setdiff1d(np.arange(len(scores)), data.front)
     others = others[some_dots(len(others))]
-    ax.plot(data.costs[others], scores[others], "o", color=_FIRST, markersize=4.6, alpha=0.45, markeredgewidth=0)
+    ax.plot(data.costs[others], scores[others], "o", color=FIRST, markersize=4.6, alpha=0.45, markeredgewidth=0)
     front = data.costs[data.front], scores[data.front]
-    ax.step(*front, where="post", color=_SECOND, linewidth=1.6, zorder=3)
-    ax.plot(*front, "o", color=_SECOND, markersize=6.5, zorder=4, label="best for its cost")
+    ax.step(*front, where="post", color=SECOND, linewidth=1.6, zorder=3)
+    ax.plot(*front, "o", color=SECOND, markersize=6.5, zorder=4, label="best for its cost")
     low, high = float(np.min(data.costs)), float(np.max(data.costs))
     if low > 0 and high > 8 * low:
-        _log_axis(ax.xaxis, write, (low / 1.2, high * 1.2), most=5)
+        set_log_axis(ax.xaxis, write, (low / 1.2, high * 1.2), most=5)
     else:
-        ax.set_xlim(*_span(data.costs))
-        _ticks(ax.xaxis, write)
+        ax.set_xlim(*value_span(data.costs))
+        set_ticks(ax.xaxis, write)
     score_axis(ax.yaxis, scores, scale)
-    _legend(ax)
+    draw_legend(ax)
 
 
-@_drawing
+@takes_axes
 def draw_seeds(data: Sequence[float], ax: "Axes", *, scale: Scale = Scale()) -> None:
     """How the score of one recipe varies with the seed alone (row D13)."""
-    _frame(ax, scale.name, "seeds")
+    draw_frame(ax, scale.name, "seeds")
     values = scale.on(data)
     bins = min(40, max(5, round(math.sqrt(len(values)) * 1.5)))
-    ax.hist(values, bins=bins, color=_FIRST, alpha=0.75, rwidth=0.94)
+    ax.hist(values, bins=bins, color=FIRST, alpha=0.75, rwidth=0.94)
     mean = float(values.mean())
-    ax.axvline(mean, color=_SECOND, linewidth=2)
-    _ticks(ax.xaxis, scale.tick, most=5)
-    _ticks(ax.yaxis, wording.whole, most=min(4, max(1, len(values))))
-    _say(ax, f"mean {scale.write(mean)}", (mean, ax.get_ylim()[1] * 0.93), ())
+    ax.axvline(mean, color=SECOND, linewidth=2)
+    set_ticks(ax.xaxis, scale.tick, most=5)
+    set_ticks(ax.yaxis, wording.whole, most=min(4, max(1, len(values))))
+    label_point(ax, f"mean {scale.write(mean)}", (mean, ax.get_ylim()[1] * 0.93), ())
 
 
-@_drawing
+@takes_axes
 def draw_committee(data: Sequence[float], ax: "Axes", *, together: float, mean: float, metric: str) -> None:
     """Each member's test value, their mean, and what they reach together."""
-    _frame(ax, f"test {wording.metric_name(metric)}", "", grid="x")
-    ax.plot(data, np.ones(len(data)), "o", color=_FIRST, markersize=8, alpha=0.6, markeredgewidth=0)
-    ax.plot([mean], [1], "|", color=_INK, markersize=24, markeredgewidth=1.8)
-    ax.plot([together], [0], "D", color=_SECOND, markersize=8.5)
-    ax.plot([together, together], [0, 1.4], color=_SECOND, linewidth=0.9, linestyle=_DOTTED)
-    ax.set_yticks([1, 0], ["members", "committee"], color=_INK)
+    draw_frame(ax, f"test {wording.metric_name(metric)}", "", grid="x")
+    ax.plot(data, np.ones(len(data)), "o", color=FIRST, markersize=8, alpha=0.6, markeredgewidth=0)
+    ax.plot([mean], [1], "|", color=INK, markersize=24, markeredgewidth=1.8)
+    ax.plot([together], [0], "D", color=SECOND, markersize=8.5)
+    ax.plot([together, together], [0, 1.4], color=SECOND, linewidth=0.9, linestyle=_DOTTED)
+    ax.set_yticks([1, 0], ["members", "committee"], color=INK)
     ax.set_ylim(-0.6, 1.6)
     ends = [value for value in (*data, mean, together) if math.isfinite(value)]
-    low, high = _span(np.array(ends))
+    low, high = value_span(np.array(ends))
     ax.set_xlim(low - 0.03 * (high - low), high + 0.03 * (high - low))
-    _ticks(ax.xaxis, lambda value: wording.in_metric(metric, value), most=5)
+    set_ticks(ax.xaxis, lambda value: wording.in_metric(metric, value), most=5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,47 +236,47 @@ class EstimateLine:
     final: bool = False
 
 
-@_drawing
+@takes_axes
 def draw_estimates(data: Sequence[EstimateLine], ax: "Axes", *, metric: str) -> None:
     """From the score that won to the error to quote: dots with their intervals, one line for each."""
-    _frame(ax, wording.metric_name(metric), "", grid="x")
+    draw_frame(ax, wording.metric_name(metric), "", grid="x")
     places = np.arange(len(data))[::-1]
     for place, line in zip(places, data, strict=True):
-        colour = _SECOND if line.part == "test" else _FIRST
+        colour = SECOND if line.part == "test" else FIRST
         if math.isfinite(line.low) and math.isfinite(line.high):
             ax.hlines([place], [line.low], [line.high], color=colour, linewidth=3.4, alpha=0.35)
-        ax.plot([line.value], [place], "o", color=colour if line.final else _PAPER, markeredgecolor=colour)
+        ax.plot([line.value], [place], "o", color=colour if line.final else PAPER, markeredgecolor=colour)
         ax.lines[-1].set(markersize=8, markeredgewidth=1.9)
     ends = np.array([x for line in data for x in (line.value, line.low, line.high) if math.isfinite(x)])
-    ax.set_yticks(places, [line.name for line in data], color=_INK, parse_math=False)
+    ax.set_yticks(places, [line.name for line in data], color=INK, parse_math=False)
     ax.set_ylim(-0.6, len(data) - 0.4)
-    low, high = _span(ends)
+    low, high = value_span(ends)
     ax.set_xlim(max(0.0, low) if ends.min() >= 0 else low, high)
-    _ticks(ax.xaxis, lambda value: wording.in_metric(metric, value), most=5)
+    set_ticks(ax.xaxis, lambda value: wording.in_metric(metric, value), most=5)
 
 
-@_drawing
+@takes_axes
 def draw_finalists(data: Sequence[Mapping[str, Any]], ax: "Axes", *, scale: Scale = Scale()) -> None:
     """The best settings again with other seeds: each dot a seed, the bar their mean; the best setting on top."""
-    _frame(ax, scale.name, "", grid="x")
+    draw_frame(ax, scale.name, "", grid="x")
     places = np.arange(len(data))[::-1]
     everything = [np.array([])]
     for place, setting in zip(places, data, strict=True):
         scores = scale.on([score for score in setting.get("scores") or () if score is not None])
-        colour = _SECOND if place == places[0] else _FIRST
+        colour = SECOND if place == places[0] else FIRST
         ax.plot(scores, np.full(len(scores), place), "o", color=colour, markersize=6, alpha=0.5, markeredgewidth=0)
         mean = setting.get("mean")
         if mean is not None:
-            ax.plot([scale.shown(float(mean))], [place], "|", color=_INK, markersize=17, markeredgewidth=1.8)
+            ax.plot([scale.shown(float(mean))], [place], "|", color=INK, markersize=17, markeredgewidth=1.8)
         everything.append(scores)
-    ax.set_yticks(places, [f"trial {setting.get('number')}" for setting in data], color=_INK)
+    ax.set_yticks(places, [f"trial {setting.get('number')}" for setting in data], color=INK)
     ax.set_ylim(-0.6, len(data) - 0.4)
     found = np.concatenate(everything)
-    ax.set_xlim(*_span(found if len(found) else np.array([0.0, 1.0])))
-    _ticks(ax.xaxis, scale.tick, most=5)
+    ax.set_xlim(*value_span(found if len(found) else np.array([0.0, 1.0])))
+    set_ticks(ax.xaxis, scale.tick, most=5)
 
 
-@_drawing
+@takes_axes
 def draw_batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommended: int | None = None) -> None:
     """The U-curve of the batch size: seconds (left) and examples (right) it took to reach the same score.
 
@@ -276,15 +288,15 @@ def draw_batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommend
     sizes = np.array([float(line["size"]) for line in data])
     reached = np.array([bool(line.get("reached", True)) for line in data])
     panels = (
-        ("seconds", "seconds needed", _SECOND, wording.tick),
-        ("examples", "examples needed", _FIRST, wording.age),
+        ("seconds", "seconds needed", SECOND, wording.tick),
+        ("examples", "examples needed", FIRST, wording.age),
     )
     for place, (name, title, colour, write) in zip((0.0, 0.58), panels, strict=True):
         panel = ax.inset_axes((place, 0.0, 0.42, 1.0))
-        _frame(panel, "batch size", title)
+        draw_frame(panel, "batch size", title)
         values = np.array([math.nan if line.get(name) is None else float(line[name]) for line in data])
         panel.plot(sizes, values, color=colour, linewidth=1.8)
-        for state, face in ((reached, colour), (~reached, _PAPER)):
+        for state, face in ((reached, colour), (~reached, PAPER)):
             panel.plot(sizes[state], values[state], "o", color=face, markeredgecolor=colour, markersize=6)
             panel.lines[-1].set_markeredgewidth(1.5)
         panel.set_xscale("log", base=2)
@@ -294,19 +306,19 @@ def draw_batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommend
         panel.xaxis.set_minor_locator(NullLocator())
         panel.set_xticklabels([wording.age(size) for size in shown])
         panel.set_ylim(0, np.nanmax([*values, 1e-9]) * 1.12)
-        _ticks(panel.yaxis, write, most=4)
+        set_ticks(panel.yaxis, write, most=4)
         if recommended is not None:
-            panel.axvline(recommended, color=_INK, linewidth=0.9, linestyle=_DOTTED)
+            panel.axvline(recommended, color=INK, linewidth=0.9, linestyle=_DOTTED)
 
 
-@_drawing
+@takes_axes
 def draw_short_runs(data: tuple[Sequence[float], Sequence[float]], ax: "Axes") -> None:
     """How well short runs rank the settings: rank correlation with the full runs against the age of the short ones."""
     ages, correlation = np.array(data[0], dtype=float), np.array(data[1], dtype=float)
-    _frame(ax, "age of the short run, in examples seen", "rank correlation with full runs")
-    ax.axhline(1, color=_INK, linewidth=0.9, linestyle=_DOTTED)
-    ax.plot(ages, correlation, "o-", color=_THIRD, linewidth=1.8, markersize=5)
+    draw_frame(ax, "age of the short run, in examples seen", "rank correlation with full runs")
+    ax.axhline(1, color=INK, linewidth=0.9, linestyle=_DOTTED)
+    ax.plot(ages, correlation, "o-", color=THIRD, linewidth=1.8, markersize=5)
     ax.set_xlim(0, max(float(ages.max()), 1.0) * 1.04)
     ax.set_ylim(min(0.0, float(np.nanmin([*correlation, 0.0])) * 1.1), 1.05)
-    _ticks(ax.xaxis, wording.age)
-    _ticks(ax.yaxis, wording.tick)
+    set_ticks(ax.xaxis, wording.age)
+    set_ticks(ax.yaxis, wording.tick)

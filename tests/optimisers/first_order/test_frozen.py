@@ -10,7 +10,7 @@ from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.frozen import Frozen
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
-from gradwise.testing.contracts import check_spec
+from gradwise.testing.spec_contracts import check_spec
 
 START = {"layers": {"weight": jnp.asarray([[0.1, 0.7]])}, "output": {"weight": jnp.asarray([3.0])}}
 

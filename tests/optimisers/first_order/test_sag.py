@@ -32,7 +32,8 @@ from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.specs.paths import trainable
 from gradwise.testing import oracles
-from gradwise.testing.contracts import check_optimiser, check_round_trip
+from gradwise.testing.contracts import check_optimiser
+from gradwise.testing.spec_contracts import check_round_trip
 from gradwise.training import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off

@@ -12,7 +12,8 @@ import pytest
 
 from gradwise.optimisers.second_order.conjugate_gradient import _FORMULAS, ConjugateGradient, _aim, _begin, _learn
 from gradwise.optimisers.second_order.line_search import Move
-from gradwise.testing.contracts import a_problem, check_optimiser, check_spec
+from gradwise.testing.contracts import a_problem, check_optimiser
+from gradwise.testing.spec_contracts import check_spec
 
 RNG = np.random.default_rng(1)
 

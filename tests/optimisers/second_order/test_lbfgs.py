@@ -25,7 +25,8 @@ from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Classes, Dataset, Numbers
 from gradwise.specs.knobs import declarations
 from gradwise.specs.paths import trainable
-from gradwise.testing.contracts import check_optimiser, check_spec
+from gradwise.testing.contracts import check_optimiser
+from gradwise.testing.spec_contracts import check_spec
 from gradwise.training.state import init
 from gradwise.training.stopping import Off, Patience
 

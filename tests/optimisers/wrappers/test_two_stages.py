@@ -23,7 +23,8 @@ from gradwise.optimisers.second_order.lbfgs import Lbfgs
 from gradwise.optimisers.wrappers.two_stages import TwoStages
 from gradwise.runtime.control_flow import LineSearch, stalled
 from gradwise.specs.dataset import Classes, Dataset
-from gradwise.testing.contracts import check_optimiser, check_spec
+from gradwise.testing.contracts import check_optimiser
+from gradwise.testing.spec_contracts import check_spec
 from gradwise.training.interval import advance
 from gradwise.training.state import init
 from gradwise.training.stopping import Patience

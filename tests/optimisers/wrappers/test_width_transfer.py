@@ -16,7 +16,8 @@ from gradwise.optimisers.wrappers.width_transfer import WidthTransfer
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.paths import named_leaves, trainable
-from gradwise.testing.contracts import check_optimiser, check_round_trip
+from gradwise.testing.contracts import check_optimiser
+from gradwise.testing.spec_contracts import check_round_trip
 
 INPUTS, OUTPUTS, BASE = 7, 3, 8
 

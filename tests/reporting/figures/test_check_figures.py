@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from gradwise.reporting.blocks import Cell, Table
-from gradwise.reporting.figures import check_figures
+from gradwise.reporting.figures import check_figures, data_figures
 from gradwise.reporting.svg import picture
 from tests.reporting.made_up import data, gradient, growth, rates
 
@@ -80,7 +80,7 @@ def test_noise_and_curvature_are_told_in_numbers():
 
 
 def test_leaks_are_set_off_in_the_table():
-    blocks = tuple(check_figures.data_figures(data()))
+    blocks = tuple(data_figures.data_figures(data()))
     classes = only(blocks, "classes")
     assert classes.table.rows == (("cat", "80", "30"), ("dog", "20", "10"))
     assert "4 times as many" in classes.description
@@ -91,7 +91,7 @@ def test_leaks_are_set_off_in_the_table():
     assert facts["groups of test that training shares"] == Cell("3", strong=True)
     assert facts["score of the best single input"] == "41.0\u202f%"
     clean = data() | {"overlaps": [{"part": "test", "rows": 40, "copied": 0, "expected": 0.0}]}
-    (table,) = (block for block in check_figures.data_figures(clean) if isinstance(block, Table))
+    (table,) = (block for block in data_figures.data_figures(clean) if isinstance(block, Table))
     assert dict(table.rows)["rows of test that stand in training"] == "0 of 40"
 
 
@@ -108,7 +108,7 @@ AREAS = {
     "gradient": (check_figures.gradient_figures, gradient),
     "growth": (check_figures.growth_figures, growth),
     "rates": (check_figures.learning_rate_figures, rates),
-    "data": (check_figures.data_figures, data),
+    "data": (data_figures.data_figures, data),
     "overfit": (check_figures.overfit_figures, lambda: {"curves": [[1.0, 0.1]], "starts": [1.0], "ends": [0.1]}),
     "start": (check_figures.start_figures, lambda: {"losses": [3.0, 2.0, None, 1.0]}),
 }

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gradwise.reporting.plots import check_plots
+from gradwise.reporting.plots.axes import COLOURS
 from gradwise.reporting.plots.check_plots import DifferenceCurve, Dot, GrowthCurve, RidgeLine, Strip
-from gradwise.reporting.plots.run_plots import COLOURS
 
 
 def labels(axis):

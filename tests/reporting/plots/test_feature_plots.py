@@ -5,7 +5,8 @@ import pytest
 
 from gradwise.evaluation.curves import Curve
 from gradwise.reporting.plots import feature_plots
-from gradwise.reporting.plots.run_plots import COLOURS, _rgb
+from gradwise.reporting.plots.axes import COLOURS
+from gradwise.reporting.plots.run_plots import colour_of
 
 
 def drawn(ax):
@@ -15,8 +16,8 @@ def drawn(ax):
 
 def test_signed_values_are_blue_vermilion_or_nothing():
     image = feature_plots.coloured(np.array([[1.0, -0.5, 0.0]]))
-    assert image[0, 0, :3].tolist() == _rgb(COLOURS["first"])
-    assert image[0, 1, :3].tolist() == _rgb(COLOURS["second"])
+    assert image[0, 0, :3].tolist() == colour_of(COLOURS["first"])
+    assert image[0, 1, :3].tolist() == colour_of(COLOURS["second"])
     assert image[0, :, 3].tolist() == [1.0, 0.5, 0.0]
 
 
@@ -25,7 +26,7 @@ def test_tiles_stand_in_rows_with_gaps_between():
     wall = drawn(feature_plots.draw_tiles(tiles, image=(2, 2), columns=2, signed=True))
     assert wall.shape == (5, 5, 4)
     assert wall[:2, :2, 3].tolist() == [[1, 1], [1, 1]]
-    assert wall[0, 3, :3].tolist() == _rgb(COLOURS["second"])
+    assert wall[0, 3, :3].tolist() == colour_of(COLOURS["second"])
     assert wall[3:, :2, 3].tolist() == [[0.5, 0.5], [0.5, 0.5]]
     assert not wall[2].any()  # the gap
     assert not wall[3:, 3:].any()  # no fourth tile

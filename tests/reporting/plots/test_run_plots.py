@@ -19,6 +19,7 @@ from gradwise.evaluation.curves import (
     reliability,
     residuals,
 )
+from gradwise.reporting.plots import axes as shared
 from gradwise.reporting.plots import run_plots
 
 
@@ -61,7 +62,7 @@ def test_words_beside_a_point_keep_clear_of_the_curves():
     ax = axes()
     ax.set_xlim(0, 100)
     ax.set_ylim(0, 2)
-    run_plots._say(ax, "best 0.5", (50.0, 0.5), [curve])
+    shared.label_point(ax, "best 0.5", (50.0, 0.5), [curve])
     assert ax.texts[0].xyann[1] < 0  # below, where nothing is
 
 

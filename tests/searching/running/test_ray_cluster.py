@@ -13,7 +13,7 @@ import pytest
 
 import gradwise
 from gradwise.runtime.errors import RequestError, WorkError
-from gradwise.searching.running import ray_cluster
+from gradwise.searching.running import ray_connection
 from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import LocalExecutor, import_path
@@ -39,7 +39,7 @@ def cluster() -> Iterator[Any]:
     """One head, which a node joins and another leaves in the tests; its workers find what this process finds."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install gradwise[ray]")
-    ray_cluster._load()
+    ray_connection.import_ray()
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = import_path()
     health = {"initial_delay_ms": 500, "period_ms": 500, "failure_threshold": 3}
@@ -49,12 +49,12 @@ def cluster() -> Iterator[Any]:
         "include_dashboard": False,
         "_system_config": {f"health_check_{name}": value for name, value in health.items()},
     }
-    with ray_cluster._quiet():  # JAX's warnings about fork, as Ray starts its processes
+    with ray_connection.quiet_ray():  # JAX's warnings about fork, as Ray starts its processes
         from ray.cluster_utils import Cluster
 
         cluster = Cluster(initialize_head=True, head_node_args=options)
     yield cluster
-    with ray_cluster._quiet():
+    with ray_connection.quiet_ray():
         cluster.shutdown()
     if before is None:
         del os.environ["PYTHONPATH"]
@@ -63,7 +63,7 @@ def cluster() -> Iterator[Any]:
 
 
 def _add(cluster: Any) -> Any:
-    with ray_cluster._quiet():
+    with ray_connection.quiet_ray():
         return cluster.add_node(num_cpus=1, object_store_memory=_STORE)
 
 
