@@ -29,7 +29,7 @@ from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractSplit, AbstractUnsupervised, FittedScaler
 from ..specs.dataset import Dataset, Inputs, Task
 from ..specs.recipe import Recipe
-from ..training.feature_evidence import measures_of
+from ..training.measurement import measures_of
 from ..training.predictor import Predictor, outputs_of
 from .base import Estimator, NetworkEstimator
 from .unscale import can_unscale, unscale

@@ -31,9 +31,8 @@ from ..specs.paths import parts
 from ..specs.recipe import Recipe
 from ..specs.serialisation import to_plain
 from . import checkpoint
-from .feature_evidence import find_features, measure_features
 from .loop import RunOptions, run_intervals
-from .measurement import measure_parts
+from .measurement import find_features, measure_features, measure_parts
 from .predictor import Predictor, fit_temperature, outputs_of
 from .prepare import CLASS_WEIGHTS, place_examples, refuse_unlabelled, split_labelled, target_units, weights_of_classes
 from .state import Problem, State, init

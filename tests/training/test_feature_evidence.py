@@ -15,7 +15,7 @@ from gradwise.models.activations import Identity, Rectifier, Sigmoid
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.specs.dataset import Column, Dataset, Inputs
 from gradwise.training import fit
-from gradwise.training.feature_evidence import (
+from gradwise.training.measurement import (
     _filters,
     _reconstructions,
     _spectrum,

@@ -25,8 +25,8 @@ from ...records.fit import Fit
 from ...runtime.errors import RequestError
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
-from ...training.feature_evidence import find_features
 from ...training.loop import RunOptions
+from ...training.measurement import find_features
 from ..options.assignments import Assignment, resolve
 from ..terminal.output import Progress
 

@@ -9,7 +9,7 @@ import pytest
 from gradwise.reporting.figures import feature_figures
 from gradwise.reporting.report import report
 from gradwise.reporting.svg import picture
-from gradwise.training.feature_evidence import packed
+from gradwise.training.measurement import packed
 
 DRAW = np.random.default_rng(0)
 
