@@ -36,7 +36,7 @@ from gradwise.models.initial_weights import AbstractInitial, Glorot, SparseWeigh
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.paths import replace
 from gradwise.testing.contracts import public_specs
-from gradwise.training import interval
+from gradwise.training.interval import interval
 from gradwise.training.state import Problem, State, init
 from gradwise.training.stopping import Off
 

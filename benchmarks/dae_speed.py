@@ -35,7 +35,7 @@ from gradwise.data.batches import Reshuffled
 from gradwise.data.reading import named_sets
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.training import interval
+from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
 

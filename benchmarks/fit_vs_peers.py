@@ -36,7 +36,7 @@ from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.specs.recipe import Recipe
-from gradwise.training import interval
+from gradwise.training.interval import interval
 from gradwise.training.history import Monitor
 from gradwise.training.state import init
 from gradwise.training.stopping import Off

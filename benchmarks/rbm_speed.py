@@ -37,7 +37,7 @@ from gradwise.data.reading import named_sets
 from gradwise.models.restricted_boltzmann import Rbm, RbmNetwork
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.pretraining.layer_learners import learner
-from gradwise.training import interval
+from gradwise.training.interval import interval
 from gradwise.training.state import init
 
 ASKED = 2.5

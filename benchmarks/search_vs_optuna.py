@@ -84,13 +84,13 @@ def run_ours(lines: list[dict[str, Any]], dataset: Any, space: Any, *, workers: 
     from gradwise.searching.running.slots import BySize
 
     key = keys.from_seed(0)
-    ground = EvaluationData.of(dataset, space.recipe.split, metric="error_rate", key=key)
+    data = EvaluationData.of(dataset, space.recipe.split, metric="error_rate", key=key)
     jobs = [Job(number, our_recipe(line, space), number) for number, line in enumerate(lines)]
     options: dict[str, Any] = {"slots": BySize(), "varying": ["criterion.penalties.0.coefficient"]}
     maker: Any = (
-        (lambda: WorkerProcesses(ground, count=workers, **options))
+        (lambda: WorkerProcesses(data, count=workers, **options))
         if workers
-        else (lambda: LocalExecutor(ground, **options))
+        else (lambda: LocalExecutor(data, **options))
     )
     with maker() as executor:
         if workers:  # as the peer: the clock starts when every process is up

@@ -154,7 +154,7 @@ _NAMES = {
     "evaluation.generative.denoising_score": "denoising_score small_noise reconstruction_gap",
     "evaluation.generative.likelihood": "log_partition log_likelihood pseudo_likelihood annealed_log_partition",
     "evaluation.generative.parzen": "parzen",
-    "evaluation.generative.sampling": "gibbs tangent_walk walk_back rates_fpcd deep_gibbs",
+    "evaluation.generative.sampling": "gibbs gibbs_of_class tangent_walk walk_back rates_fpcd deep_gibbs",
     "evaluation.metrics": "measure wilson",
     "evaluation.trials.expected_best": "expected_best",
     "evaluation.trials.knob_relevance": "relevance_of",

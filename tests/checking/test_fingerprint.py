@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from gradwise.checking import fingerprint
+from gradwise.checking.fingerprint import fingerprint
 from gradwise.checking.subject import Subject
 
 X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)

@@ -81,7 +81,7 @@ def program() -> Callable[..., "subprocess.Popen[str]"]:
     A shell lets what it runs in the background ignore Ctrl-C, and so would all that these tests start from there.
     """
     listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    begin = listening + "import sys; from gradwise.cli.main import run; sys.exit(run())"
+    begin = listening + "import sys; from gradwise.cli.main import run_program; sys.exit(run_program())"
 
     def start(*words: str, **options: object) -> "subprocess.Popen[str]":
         root = Path(__file__).parents[2]

@@ -180,7 +180,7 @@ CASES = [
     _option("knob of words", ("--set", "optimiser.learning_rate=fast"), "needs a number", "'fast'"),
     _option("no value", ("--set", "optimiser.learning_rate"), "path=value"),
     _option("unknown part", ("--set", "optimiser=Sdg"), "Did you mean 'Sgd'?"),
-    _option("loss of another task", ("--set", "criterion.loss=Gaussian"), "Gaussian learns numbers"),
+    _option("loss of another task", ("--set", "criterion.loss=GaussianLoss"), "GaussianLoss learns numbers"),
     _option("no memory", ("--set", "model.widths=1000000000000"), "parameters", "GiB", "model.widths"),
     _option("no width", ("--set", "model.widths=0"), "at least 1"),
     _option(
@@ -286,9 +286,7 @@ CASES = [
         "function by the back door",
         PREDICT,
         ("is not a part",),
-        prepare=lambda here: _with_head(
-            here, lambda head: head["network"].update({"class": "gradwise.runtime.memory:os.system"})
-        ),
+        prepare=lambda here: _with_head(here, lambda head: head["network"].update({"class": "gradwise:from_json"})),
     ),
     Case(
         "import trick",

@@ -20,7 +20,7 @@ from gradwise.pretraining.belief_nets import DeepBeliefNet, deep_belief_net, dee
 from gradwise.pretraining.stack import Stack, pretrain
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Inputs
-from gradwise.training import fit
+from gradwise.training.fit import fit
 from gradwise.training.stopping import Off
 
 

@@ -13,7 +13,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs import knobs
 from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.specs.serialisation import from_json, to_json
-from gradwise.training import fit
+from gradwise.training.fit import fit
 
 
 @pytest.mark.parametrize(

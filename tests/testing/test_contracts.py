@@ -87,7 +87,18 @@ SPECS = [
 
 def test_the_walk_finds_the_parts() -> None:
     names = {kind.__name__ for kind in SPECS}
-    assert {"Sgd", "Adam", "AdamW", "Nesterov", "Reshuffled", "Mlp", "L1", "Gaussian", "BatchNorm", "Zeros"} <= names
+    assert {
+        "Sgd",
+        "Adam",
+        "AdamW",
+        "Nesterov",
+        "Reshuffled",
+        "Mlp",
+        "L1",
+        "GaussianLoss",
+        "BatchNorm",
+        "ZeroWeights",
+    } <= names
     assert not any(inspect.isabstract(kind) for kind in SPECS)
 
 

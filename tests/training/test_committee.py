@@ -17,8 +17,8 @@ from gradwise.evaluation.metrics import measure
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Column, Dataset, Labels, Numbers
 from gradwise.specs.recipe import Recipe
-from gradwise.training import fit
 from gradwise.training.committee import Committee, committee_of, mean_prediction
+from gradwise.training.fit import fit
 from gradwise.training.model_files import load_predictor, save_predictor
 from gradwise.training.predictor import Predictor
 

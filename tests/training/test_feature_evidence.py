@@ -14,7 +14,7 @@ from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Identity, Rectifier, Sigmoid
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.specs.dataset import Column, Dataset, Inputs
-from gradwise.training import fit
+from gradwise.training.fit import fit
 from gradwise.training.measurement import (
     _filters,
     _reconstructions,

@@ -34,8 +34,9 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch
 from gradwise.specs.dataset import Classes, Column, Dataset, Labels, Numbers
 from gradwise.specs.recipe import Recipe
-from gradwise.training import fit, interval
 from gradwise.training.cross_validation import cross_validate
+from gradwise.training.fit import fit
+from gradwise.training.interval import interval
 from gradwise.training.loop import RunOptions
 from gradwise.training.prepare import split_labelled, weights_of_classes
 from gradwise.training.state import init

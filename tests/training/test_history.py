@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gradwise.training import interval
 from gradwise.training.history import Monitor
+from gradwise.training.interval import interval
 from gradwise.training.state import State
 
 

@@ -27,7 +27,8 @@ from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Dataset
 from gradwise.specs.knobs import knob
 from gradwise.specs.priors import Uniform
-from gradwise.training import checkpoint, interval
+from gradwise.training import checkpoint
+from gradwise.training.interval import interval
 from gradwise.training.loop import RunOptions, listening, run_intervals
 from gradwise.training.state import State
 from gradwise.training.stopping import Off, Patience
@@ -254,14 +255,14 @@ sys.path[:0] = sys.argv[2].split(chr(10))
 import pathlib, jax, numpy as np, gradwise
 from gradwise.data.batches import Reshuffled
 from gradwise.models.mlp import Mlp
-from gradwise.training.loop import Conduct
+from gradwise.training.loop import RunOptions
 from gradwise.training.stopping import Off
 draw = np.random.default_rng(0)
 dataset = gradwise.Dataset(draw.normal(size=(150, 4)), draw.integers(0, 3, 150), gradwise.Classes(np.arange(3)))
 recipe = gradwise.defaults.classification(
     batches=Reshuffled(8), model=Mlp(widths=(8,)), stopping=Off(epochs=40, spacing=1.0, least_examples=1)
 )
-conduct = Conduct(
+conduct = RunOptions(
     folder=pathlib.Path(sys.argv[1]), resume=True, checkpoint_seconds=0.0,
     watch=lambda line: print(line["updates"], flush=True),
 )

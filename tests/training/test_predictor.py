@@ -25,7 +25,7 @@ from gradwise.records.fit import Fit
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
 from gradwise.specs.recipe import Recipe
-from gradwise.training import fit
+from gradwise.training.fit import fit
 from gradwise.training.model_files import load_predictor, save_predictor
 from gradwise.training.predictor import Predictor, fit_temperature, outputs_of
 from gradwise.training.stopping import Off
@@ -72,7 +72,7 @@ OTHER = """
 import pathlib, sys
 sys.path[:0] = sys.argv[3].split(chr(10))
 import numpy as np
-from gradwise.training.predictor import load_predictor
+from gradwise.training.model_files import load_predictor
 predictor, _ = load_predictor(pathlib.Path(sys.argv[1]))
 np.save(sys.argv[2], predictor.predict(np.load(sys.argv[2])))
 """

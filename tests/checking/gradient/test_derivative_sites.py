@@ -41,7 +41,7 @@ def test_kinds_tell_the_users_own_from_a_librarys(known):
     assert [p.users for p in places if p.kind == "stop"] == [False]  # within log_softmax
     at = next(p for p in places if p.site.title == "doubled")
     assert at.above == {"first"}
-    assert "test_places.py" in at.site.line
+    assert "test_derivative_sites.py" in at.site.line
     assert not any(p.site.number in used for p in places if p.site.primitive == "cos")
     assert places[-1].above == {"first", "second", "stepped"}
     assert places[-1].smoothly == {"first", "second"}  # the third comes by a step

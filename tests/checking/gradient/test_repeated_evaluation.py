@@ -24,7 +24,7 @@ def test_a_gradient_that_is_no_number_is_found_on_the_way_back():
     assert found.loss == 2.0
     assert found.broken == ("a",)
     assert "sqrt" in found.broken_at
-    assert "test_evaluation.py" in found.broken_at
+    assert "test_repeated_evaluation.py" in found.broken_at
 
 
 def test_a_loss_that_is_no_number_is_found_where_it_begins():

@@ -60,7 +60,7 @@ def test_a_leak_is_found_and_pinned_to_its_line(between, line):
     )
     (finding,) = findings
     assert (finding.code, finding.level) == ("GW305", "error")
-    assert finding.where.startswith("test_mixing.py:")
+    assert finding.where.startswith("test_example_mixing.py:")
     assert finding.where.endswith(line)
     assert "after `first`" in finding.what
     assert measured.evaluation.primitive in ("reduce_sum", "reduce_max")

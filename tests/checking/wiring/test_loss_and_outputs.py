@@ -108,7 +108,7 @@ def test_each_choice_and_its_sound_twin(loss: Any, model: Any, targets: Any, sai
 def test_places_and_numbers_are_told() -> None:
     subject = Subject.of(cross_entropy, Net(3, jax.nn.softmax), (X, CLASSES))
     (twice,) = find_choices(measure_choices(subject, key=jr.key(1)))
-    assert twice.where.count("test_choices.py:") == 2
+    assert twice.where.count("test_loss_and_outputs.py:") == 2
     assert "in __call__" in twice.where
     assert "in cross_entropy" in twice.where
     # Three probabilities: the best is softmax(1, 0, 0), and its first is e/(e + 2).

@@ -71,7 +71,7 @@ def test_a_mask_that_only_divides_lets_padding_in():
     measured = measure_poison(Subject.of(wrong, MODEL, rows(mask, "mask")), key=KEY)
     (finding,) = find_poison(measured)
     assert (finding.code, finding.level) == ("GW301", "error")
-    assert finding.where.startswith("test_poison.py:")
+    assert finding.where.startswith("test_poisoned_padding.py:")
     assert "3 slots" in finding.what
     assert measured.inputs_poisoned
     assert measured.targets_poisoned

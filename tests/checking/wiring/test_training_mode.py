@@ -99,7 +99,7 @@ def test_the_users_own_evaluation(evaluate, expected, said):
     measured = measure_modes(Subject.of(loss, NET, (ROWS, TARGETS), evaluate=evaluate), key=KEY)
     findings = find_modes(measured)
     assert [(f.code, f.level) for f in findings] == expected
-    assert all(said in f.what and f.where.startswith("test_modes.py:") for f in findings)
+    assert all(said in f.what and f.where.startswith("test_training_mode.py:") for f in findings)
     if evaluate is transposed:
         other = eqx.tree_at(lambda m: m.square.weight, NET, NET.square.weight.T)
         direct = [np.asarray(sound(model, ROWS)) for model in (NET, other)]

@@ -115,7 +115,7 @@ def test_progress_of_a_search_on_a_terminal(table):
 def test_scores_are_told_as_people_read_them():
     from gradwise import defaults
     from gradwise.cli.terminal.output import score_words
-    from gradwise.data.reading import read
+    from gradwise.data.reading.read import read
     from gradwise.specs.dataset import Numbers
     from gradwise.specs.search_space import Space
 

@@ -27,7 +27,7 @@ def test_digits_are_the_images_of_scikit_learn() -> None:
 
 def test_digits_are_read_without_the_libraries_for_tables() -> None:
     script = (
-        "import sys; from gradwise.data.reading.read import *; read('digits', Request());"
+        "import sys; from gradwise.data.reading.read import *; read('digits', ReadRequest());"
         "assert not {'pandas', 'pyarrow', 'sklearn', 'jax'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

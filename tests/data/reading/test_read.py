@@ -632,7 +632,7 @@ def test_reading_text_loads_no_network_library(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", GOOD)
     script = (
         "import sys; from gradwise.data.reading.read import *;"
-        f"read({str(tmp_path / 'a.csv')!r}, Request(targets=('y',)));"
+        f"read({str(tmp_path / 'a.csv')!r}, ReadRequest(targets=('y',)));"
         "assert not {'jax', 'sklearn'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

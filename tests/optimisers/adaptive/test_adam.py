@@ -15,7 +15,7 @@ from gradwise.optimisers.adaptive.adam import Adagrad, Adam, AdamW, RmsProp
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.testing import oracles
 from gradwise.testing.contracts import check_part
-from gradwise.training import interval
+from gradwise.training.interval import interval
 from gradwise.training.state import init
 
 RNG = np.random.default_rng(0)

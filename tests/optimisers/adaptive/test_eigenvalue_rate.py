@@ -26,7 +26,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.testing.contracts import check_part
-from gradwise.training import interval
+from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
 

@@ -22,7 +22,7 @@ from gradwise.specs.adapters import OutputCriterion
 from gradwise.specs.contracts import AbstractAsking, AbstractOptimiser
 from gradwise.specs.paths import trainable
 from gradwise.testing.contracts import check_part
-from gradwise.training import interval
+from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
 

@@ -23,7 +23,7 @@ from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.testing.contracts import check_part
-from gradwise.training import interval
+from gradwise.training.interval import interval
 from gradwise.training.state import init
 
 NOISE = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)

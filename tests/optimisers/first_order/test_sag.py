@@ -34,7 +34,7 @@ from gradwise.specs.paths import trainable
 from gradwise.testing import oracles
 from gradwise.testing.contracts import check_optimiser
 from gradwise.testing.spec_contracts import check_round_trip
-from gradwise.training import interval
+from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
 

@@ -28,7 +28,7 @@ from gradwise.runtime import control_flow
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.adapters import as_criterion
 from gradwise.specs.paths import trainable
-from gradwise.training import interval
+from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
 

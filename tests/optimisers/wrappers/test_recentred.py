@@ -23,7 +23,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractModel, AbstractOptimiser
 from gradwise.specs.paths import trainable
 from gradwise.testing.spec_contracts import check_spec
-from gradwise.training import interval
+from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
 

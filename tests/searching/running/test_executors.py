@@ -149,8 +149,8 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     """A parent that is killed has no time to end its workers: they notice, even while they train."""
     script = (
         "from tests.searching import tiny\n"
-        "from gradwise.searching.running.executors import Workers\n"
-        f"workers = Workers(tiny.ground(), count=2)\n"
+        "from gradwise.searching.running.executors import WorkerProcesses\n"
+        f"workers = WorkerProcesses(tiny.ground(), count=2)\n"
         f"workers.submit(tiny.jobs(4, epochs={_LONG}))\n"
         "workers.wait(0.0)\n"
         "print(*[worker.process.pid for worker in workers.workers], flush=True)\n"
