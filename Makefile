@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test bench check clean
+.PHONY: demo test test-slow bench check clean
 
 # A stamp for each set of packages: the environment is made when it is missing and renewed when its inputs changed.
 $(VENV)/.made:
@@ -30,8 +30,12 @@ $(VENV)/.bench: $(VENV)/.dev
 demo: $(VENV)/.demo
 	$(BIN)/gradwise search digits --budget 60s --out runs/demo --overwrite
 
+# Every row of the chapter, proved once, in a few minutes; `test-slow` proves the rest. Together they are all tests.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu" $(PYTEST)
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "slow and not gpu" $(PYTEST)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -36,8 +36,8 @@ from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.specs.recipe import Recipe
-from gradwise.training.interval import interval
 from gradwise.training.history import Monitor
+from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
 

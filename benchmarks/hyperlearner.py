@@ -94,7 +94,7 @@ def run_gradwise(train: Any, test: Any, seconds: float, seed: int) -> dict[str, 
         train,
         budget=Budget(seconds=seconds),
         key=keys.from_seed(seed),
-        conduct=StudyOptions(on="workers:2"),
+        options=StudyOptions(on="workers:2"),
     )
     spent = time.perf_counter() - began
     predicted = study.predictor.predict(test.inputs)

@@ -1,7 +1,7 @@
 """What all tests share: a compilation cache of their own, the data folder, and no silent skips in CI."""
 
+import ctypes
 import gc
-import itertools
 import os
 import tempfile
 from collections.abc import Iterator
@@ -58,20 +58,26 @@ def _compiled_with_little_effort(request: pytest.FixtureRequest) -> None:
     _compile_with(little_effort=not getattr(request.module, "COMPILED_WELL", False))
 
 
-_TESTS = itertools.count(1)
+_MOST_BYTES = 1.8 * 2**30
+
+
+def _resident_bytes() -> int:
+    statistics = Path("/proc/self/statm")  # of Linux alone; elsewhere programs are kept
+    return int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statistics.exists() else 0
 
 
 @pytest.fixture(autouse=True)
 def _room_for_programs() -> Iterator[None]:
-    """Lets old programs go in time: each takes dozens of memory maps, and the system aborts a process at 65 530.
+    """Lets compiled programs go before a process of the tests takes more than 3 GiB: they pile up otherwise.
 
-    Looked at after every eighth test: a single module can make more programs than there is room for.
+    Each also takes dozens of memory maps, and the system aborts a process at 65 530. What is needed again is read from
+    the compilation cache; the allocator is asked to give the memory back, which by itself it would keep.
     """
     yield
-    maps = Path("/proc/self/maps")
-    if next(_TESTS) % 8 == 0 and maps.exists() and maps.read_bytes().count(b"\n") > 45_000:
+    if _resident_bytes() > _MOST_BYTES:
         jax.clear_caches()
         gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

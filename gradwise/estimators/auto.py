@@ -191,7 +191,7 @@ class AutoEstimator(Estimator):
             metric=self.metric,
             class_weight=self.class_weight,
             plan=plan,
-            conduct=StudyOptions(
+            options=StudyOptions(
                 on=self.on,
                 slots=BySize(),  # measured ones could differ from fit to fit, and with them the last digits
                 watch=_Lines() if self.verbose else silent,

@@ -271,7 +271,7 @@ class NetworkEstimator(Estimator):
             return recipe
         return defaults.following(recipe, check_metric(self.metric, dataset.task.kind))
 
-    def _conduct(self) -> RunOptions:
+    def _run_options(self) -> RunOptions:
         limit = math.inf if self.max_time is None else self.max_time
         if not isinstance(limit, numbers.Real) or not limit > 0:
             raise RequestError(f"`max_time` must be None or a positive number of seconds; got {self.max_time!r}.")
@@ -295,7 +295,7 @@ class NetworkEstimator(Estimator):
         `validation_data` is `(X, y)` or `(X, y, sample_weight)`, to be used instead of a part of the rows. With
         `warm_start`, the scaler, the parameters and the optimiser's state of the last training are where it begins.
         """
-        conduct = self._conduct()
+        options = self._run_options()
         warm = self.record_ if self.warm_start and hasattr(self, "record_") else None
         train = self._dataset(X, y, sample_weight, first=warm is None)
         dataset, split = train, self._split(int(train.labelled.sum()))
@@ -311,7 +311,7 @@ class NetworkEstimator(Estimator):
             key=key,
             metric=self.metric,
             class_weight=self.class_weight,
-            conduct=conduct,
+            options=options,
             warm=warm,
         )
         return self._keep(record, math.ceil(record.outcome.age_examples / record.data["rows"]["train"]))

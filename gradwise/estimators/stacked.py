@@ -117,7 +117,7 @@ class TunedStack(StackedEstimator):
         `validation_data` is `(X, y)` or `(X, y, sample_weight)`, to be used instead of a part of the rows. Pre-training
         holds some rows out of its own, from those that are left.
         """
-        conduct = self._conduct()
+        options = self._run_options()
         rows = self._dataset(X, y, sample_weight, first=True)
         known = rows.labelled
         if not known.any():
@@ -136,7 +136,7 @@ class TunedStack(StackedEstimator):
             key=key,
             metric=self.metric,
             class_weight=self.class_weight,
-            conduct=conduct,
+            options=options,
             unlabelled=spare,
         )
         return self._keep(record, math.ceil(record.outcome.age_examples / record.data["rows"]["train"]))
@@ -346,13 +346,13 @@ class StackedAutoEncoder(WithoutTargets, StackedEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]
         """Learns layer after layer from these rows; `y` is not looked at."""
-        conduct = self._conduct()
+        options = self._run_options()
         rows = self._dataset(X, self._no_targets(X), None, first=True)
         split, scaler, key = self._split(len(rows)), self._part("scaler"), keys.from_seed(self._seed())
         layers = self._layer_recipes(scaler, rows, TrainingRows(), key)
         if isinstance(self.layers, str):
             layers = [dataclasses.replace(recipe, split=split) for recipe in layers]
-        self.stack_ = pretrain_layers(layers, rows, scaler.fit(rows.inputs, rows.columns), key=key, conduct=conduct)
+        self.stack_ = pretrain_layers(layers, rows, scaler.fit(rows.inputs, rows.columns), key=key, options=options)
         return self
 
     def _can_go_back(self) -> bool:

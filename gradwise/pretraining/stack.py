@@ -164,12 +164,12 @@ def pretrain_layers(
     scaler: FittedScaler,
     *,
     key: Key[Array, ""],
-    conduct: RunOptions = RunOptions(),
+    options: RunOptions = RunOptions(),
     begin: Begin = silent,
 ) -> Stack:
     """Learns layer after layer on the rows given; each layer's recipe splits them again for a validation part.
 
-    Each layer may take `conduct.max_seconds`. Ctrl-C in a layer is passed on as such, its checkpoint kept: nothing can
+    Each layer may take `options.max_seconds`. Ctrl-C in a layer is passed on as such, its checkpoint kept: nothing can
     be built on a layer that is half learned.
     """
     if not layers:
@@ -179,13 +179,13 @@ def pretrain_layers(
     records: list[Fit] = []
     for level, recipe in enumerate(layers):
         check_layer_memory(recipe, math.prod(below.shape[1:]), len(train))
-        folder = None if conduct.folder is None else _made(conduct.folder / f"layer-{level + 1}")
+        folder = None if options.folder is None else _made(options.folder / f"layer-{level + 1}")
         begin(level, len(train))
         record = fit(
             dataclasses.replace(recipe, scaler=NoScaling()),
             _dataset(below, train, recipe, level),
             key=jax.random.fold_in(keys.named(key, "pretraining"), level),
-            conduct=dataclasses.replace(conduct, folder=folder, settled=True),
+            options=dataclasses.replace(options, folder=folder, settled=True),
         )
         if record.outcome.name == "interrupted":
             raise KeyboardInterrupt
@@ -208,13 +208,13 @@ def _made(folder: Path) -> Path:
 
 
 def pretrain(
-    layers: Sequence[Recipe], dataset: Dataset, *, key: Key[Array, ""], conduct: RunOptions = RunOptions()
+    layers: Sequence[Recipe], dataset: Dataset, *, key: Key[Array, ""], options: RunOptions = RunOptions()
 ) -> Stack:
     """Learns a stack on all rows of a data set; the scaler is that of the first layer's recipe."""
     if not layers:
         raise RequestError("there is no layer to pre-train.")
     scaler = layers[0].scaler.fit(dataset.inputs, dataset.columns)
-    return pretrain_layers(layers, dataset, scaler, key=key, conduct=conduct)
+    return pretrain_layers(layers, dataset, scaler, key=key, options=options)
 
 
 def _joined(pieces: Sequence[Any]) -> Any:
@@ -234,14 +234,14 @@ def fit_pretrained(
     key: Key[Array, ""],
     metric: str | None = None,
     class_weight: Any = None,
-    conduct: RunOptions = RunOptions(),
+    options: RunOptions = RunOptions(),
     unlabelled: Dataset | None = None,
     begin: Begin = silent,
 ) -> tuple[Fit, Stack]:
     """Pre-trains on the training part alone, then trains the whole network by `recipe`, whose model is an `Mlp`.
 
     Rows of the data set without a target, and those of `unlabelled`, serve pre-training only. The record's model is a
-    `Pretrained`, which says how its layers were learned. `conduct.max_seconds` is for all of it: no layer takes more
+    `Pretrained`, which says how its layers were learned. `options.max_seconds` is for all of it: no layer takes more
     than its even share, and the whole network what is left. `begin` is called as each layer begins, and once more.
     """
     if not isinstance(recipe.model, Mlp):
@@ -258,8 +258,8 @@ def fit_pretrained(
         inputs = _joined([train.inputs, *spare])
         pool = Dataset(inputs, np.zeros((inputs.shape[0], 0)), train.without_targets().task, train.columns)
     scaler = recipe.scaler.fit(train.inputs, train.columns)
-    share = dataclasses.replace(conduct, max_seconds=conduct.max_seconds / (len(layers) + 1))
-    stack = pretrain_layers(layers, pool, scaler, key=key, conduct=share, begin=begin)
+    share = dataclasses.replace(options, max_seconds=options.max_seconds / (len(layers) + 1))
+    stack = pretrain_layers(layers, pool, scaler, key=key, options=share, begin=begin)
     spent = sum(one.seconds for one in stack.records)
     begin(len(layers), len(train))
     network = stack.network(dataset.task.outputs, recipe.model, key=keys.named(key, "output"))
@@ -269,7 +269,7 @@ def fit_pretrained(
         key=key,
         metric=metric,
         class_weight=class_weight,
-        conduct=dataclasses.replace(conduct, max_seconds=conduct.max_seconds - spent),
+        options=dataclasses.replace(options, max_seconds=options.max_seconds - spent),
     )
     told = dataclasses.replace(recipe, model=Pretrained(tuple(layers), recipe.model))
     return dataclasses.replace(record, recipe=told, seconds=record.seconds + spent), stack

@@ -101,14 +101,14 @@ class StudyOptions:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def _open_store(conduct: StudyOptions, about: StudyIdentity) -> Store | None:
-    where: str | Path | None = conduct.store or (conduct.folder / "study.journal" if conduct.folder else None)
+def _open_store(options: StudyOptions, about: StudyIdentity) -> Store | None:
+    where: str | Path | None = options.store or (options.folder / "study.journal" if options.folder else None)
     if where is None:
         return None
-    exists = not conduct.store and Path(where).exists()
-    create = not conduct.resume or (not conduct.store and not exists)
-    store = Store.open(where, conduct.name, create=create, about=about)
-    if conduct.resume:
+    exists = not options.store and Path(where).exists()
+    create = not options.resume or (not options.store and not exists)
+    store = Store.open(where, options.name, create=create, about=about)
+    if options.resume:
         store.settle(about.settings)
     return store
 
@@ -274,7 +274,7 @@ def search(
     metric: str | None = None,
     class_weight: CLASS_WEIGHTS = None,
     plan: SearchPlan = SearchPlan(),
-    conduct: StudyOptions = StudyOptions(),
+    options: StudyOptions = StudyOptions(),
 ) -> Study:
     """Searches a space for the recipe that suits the data, within a budget of time or trials."""
     if not space.dimensions:
@@ -296,13 +296,13 @@ def search(
     weights_of_classes(class_weight, ground.train)  # refused here, not by every trial in its turn
     _refuse_unfit(space.recipe, ground)
     seed = keys.seed_of(key)
-    about = StudyIdentity(space, seed, strategy, digest(dataset), dataset.task.kind, metric, conduct.settings)
+    about = StudyIdentity(space, seed, strategy, digest(dataset), dataset.task.kind, metric, options.settings)
     store: Store | None = None
     try:
         # Who trains comes first: where nobody answers, no study is begun.
-        with choose_executor(conduct.on, ground, space, slots=conduct.slots) as executor, listening() as asked:
-            store = _open_store(conduct, about)
-            contenders = Contenders(conduct.folder)
+        with choose_executor(options.on, ground, space, slots=options.slots) as executor, listening() as asked:
+            store = _open_store(options, about)
+            contenders = Contenders(options.folder)
             driver = Driver(
                 space,
                 ground,
@@ -310,15 +310,15 @@ def search(
                 key=key,
                 store=store,
                 contenders=contenders,
-                watch=conduct.watch,
+                watch=options.watch,
                 asked=asked,
             )
             clock = _Clock(budget, driver, plan)
             ended = _explore(driver, strategy, budget, plan, clock)
-            sizes = _choose_batch_size(driver, conduct.folder, clock) if plan.batch_size and not asked.is_set() else {}
+            sizes = _choose_batch_size(driver, options.folder, clock) if plan.batch_size and not asked.is_set() else {}
             if plan.finalists and not asked.is_set():
                 _hold_finals(driver, plan, clock)
-            study = _record(driver, space, strategy, plan, conduct, "interrupted" if asked.is_set() else ended)
+            study = _record(driver, space, strategy, plan, options, "interrupted" if asked.is_set() else ended)
             findings = (*study.findings, *only_one(study.trials, budget, driver.first_ended))
             return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=findings)
     finally:
@@ -331,7 +331,7 @@ def _record(
     asked: Space,
     strategy: AbstractStrategy,
     plan: SearchPlan,
-    conduct: StudyOptions,
+    options: StudyOptions,
     ended: str,
 ) -> Study:
     """Everything is decided here; what follows only measures, and reads the test part for the first and only time."""
@@ -349,7 +349,7 @@ def _record(
         strategy=type(strategy).__name__,
         independent=strategy.independent,
         trials=trials,
-        settings=conduct.settings,
+        settings=options.settings,
         data=describe_ground(ground, asked.recipe),
         seed=keys.seed_of(driver.key),
         seconds=driver.seconds,

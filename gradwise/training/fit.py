@@ -121,12 +121,12 @@ def fit(
     key: Key[Array, ""],
     metric: str | None = None,
     class_weight: CLASS_WEIGHTS = None,
-    conduct: RunOptions = RunOptions(),
+    options: RunOptions = RunOptions(),
     warm: Fit | None = None,
 ) -> Fit:
     """Trains one network by a recipe.
 
-    `metric` names what the result is reported in (all metrics are measured); `conduct` says how to run: checkpoints,
+    `metric` names what the result is reported in (all metrics are measured); `options` says how to run: checkpoints,
     time, watching. `warm` continues from an earlier result: its scaler, parameters and optimiser state.
     """
     compilation.use_compilation_cache()
@@ -139,8 +139,8 @@ def fit(
     metric = check_metric(metric, dataset.task.kind, names)
 
     ready = _prepare(recipe, dataset, key, metric, class_weight, warm)
-    fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if conduct.folder else ""
-    state, history, outcome, seconds = run_intervals(ready.problem, ready.state, conduct, fingerprint)
+    fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if options.folder else ""
+    state, history, outcome, seconds = run_intervals(ready.problem, ready.state, options, fingerprint)
 
     predictor = _predictor(ready.problem, state, ready.scaler, ready.units, dataset)
     measured = measure_features if unsupervised else measure_parts

@@ -59,7 +59,7 @@ def listening() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _ending(line: dict[str, Any], problem: Problem, seconds: float, conduct: RunOptions, asked: bool) -> Outcome | None:
+def _ending(line: dict[str, Any], problem: Problem, seconds: float, options: RunOptions, asked: bool) -> Outcome | None:
     """Why the run ends here, if it does."""
     age = line["age_examples"]
     if line["diverged_examples"] >= 0:
@@ -72,17 +72,17 @@ def _ending(line: dict[str, Any], problem: Problem, seconds: float, conduct: Run
         return Outcome("finished", age)
     if asked:
         return Outcome("interrupted", age)
-    if seconds >= conduct.max_seconds:
+    if seconds >= options.max_seconds:
         return Outcome("out_of_time", age)
     return None
 
 
 def run_intervals(
-    problem: Problem, state: State, conduct: RunOptions, fingerprint: str
+    problem: Problem, state: State, options: RunOptions, fingerprint: str
 ) -> tuple[State, dict[str, list[Any]], Outcome, float]:
     """Intervals until something ends them: the last state, the history, the outcome, the seconds."""
     saved = (
-        checkpoint.load_checkpoint(conduct.folder, state, fingerprint) if conduct.folder and conduct.resume else None
+        checkpoint.load_checkpoint(options.folder, state, fingerprint) if options.folder and options.resume else None
     )
     monitor = Monitor(len(problem.train), problem.classes, saved.history if saved else None)
     earlier = saved.seconds if saved else 0.0
@@ -92,12 +92,12 @@ def run_intervals(
     begun = last_saved = time.monotonic()
 
     def save(outcome: Outcome | None) -> None:
-        if conduct.folder:
+        if options.folder:
             seconds = earlier + time.monotonic() - begun
-            settled = conduct.settled and outcome is not None and outcome.name == "out_of_time"
+            settled = options.settled and outcome is not None and outcome.name == "out_of_time"
             ended = outcome if outcome is not None and (settled or not outcome.resumable) else None
             checkpoint.save_checkpoint(
-                conduct.folder, checkpoint.Saved(state, monitor.columns, seconds, ended), fingerprint
+                options.folder, checkpoint.Saved(state, monitor.columns, seconds, ended), fingerprint
             )
 
     done = int(state.update)
@@ -108,9 +108,9 @@ def run_intervals(
             seconds = earlier + time.monotonic() - begun
             line = monitor.add(row, seconds)
             done = line["updates"]
-            conduct.watch(line)
-            outcome = _ending(line, problem, seconds, conduct, asked.is_set())
-            if outcome is not None or time.monotonic() - last_saved >= conduct.checkpoint_seconds:
+            options.watch(line)
+            outcome = _ending(line, problem, seconds, options, asked.is_set())
+            if outcome is not None or time.monotonic() - last_saved >= options.checkpoint_seconds:
                 save(outcome)
                 last_saved = time.monotonic()
             if outcome is not None:

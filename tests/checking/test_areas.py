@@ -70,6 +70,7 @@ def test_without_a_training_the_growth_curve_gives_the_numbers_and_without_both_
     assert _case(growth={**growth, "metric": "loss"}).numbers is None
 
 
+@pytest.mark.slow
 def test_probes_look_at_hidden_layers_where_training_is_perfect_and_the_test_is_not() -> None:
     random = np.random.default_rng(1)
     inputs = random.normal(size=(300, 20))

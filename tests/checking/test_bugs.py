@@ -11,6 +11,7 @@ def test_the_list_is_as_long_as_promised_and_its_names_are_its_own() -> None:
     assert len({bug.name for bug in BUGS}) == len(BUGS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_where_it_is(bug: Bug) -> None:
     said = checked(bug.make)

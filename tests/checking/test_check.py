@@ -102,6 +102,7 @@ def test_a_recipe_needs_its_data() -> None:
         gradwise.check(gradwise.defaults.classification())
 
 
+@pytest.mark.slow
 def test_a_small_rate_is_called_a_difficulty_of_optimisation_and_the_remedy_is_the_command() -> None:
     from gradwise.optimisers.first_order.sgd import Sgd
 
@@ -115,6 +116,7 @@ def test_a_small_rate_is_called_a_difficulty_of_optimisation_and_the_remedy_is_t
     assert record.evidence["verdict"]["kind"] == "optimisation"
 
 
+@pytest.mark.slow
 def test_the_record_of_a_run_is_judged_without_running_anything() -> None:
     record = gradwise.fit(
         gradwise.defaults.classification(model=Mlp(widths=(8,))), gradwise.read("iris"), key=jr.key(0)

@@ -24,6 +24,7 @@ def prepared() -> PreparedRecipe:
     return prepare_recipe(RECIPE, gradwise.read("iris"), key=jr.key(3))
 
 
+@pytest.mark.slow
 def test_the_subject_is_what_the_first_update_sees(prepared: PreparedRecipe) -> None:
     subject, problem = prepared.subject, prepared.problem
     rows, present, _ = problem.recipe.batches.indices(jnp.arange(1), len(problem.train), key=problem.key)
@@ -47,6 +48,7 @@ def test_a_rehearsal_is_the_training_itself(prepared: PreparedRecipe) -> None:
     assert not seen.stand_in
 
 
+@pytest.mark.slow
 def test_features_are_prepared_without_targets() -> None:
     made = prepare_recipe(gradwise.defaults.features("plain", 4), gradwise.read("iris"), key=jr.key(0))
     assert made.subject.task == "inputs"

@@ -10,6 +10,7 @@ def test_the_list_is_as_long_as_promised_and_its_names_are_its_own() -> None:
     assert len({problem.name for problem in SOUND}) == len(SOUND)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", SOUND, ids=lambda problem: problem.name)
 def test_a_sound_problem_raises_no_error(problem: Sound) -> None:
     said = checked(problem.make)

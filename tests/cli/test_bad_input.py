@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
+
+from tests.marks import parametrize_one_quick
 
 FIT = ("fit", "flowers.csv", "--target", "kind")
 TINY = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=3")
@@ -356,7 +357,7 @@ def test_there_are_enough_cases():
     assert len({case.name for case in CASES}) == len(CASES)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+@parametrize_one_quick("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 def test_one_line_and_nothing_touched(case, a_run, here, gradwise):
     for name, content in case.files.items():
         (here / name).write_bytes(content.encode() if isinstance(content, str) else content)
@@ -389,7 +390,7 @@ def test_text_from_outside_cannot_move_the_cursor(here, gradwise):
     assert said.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
+@parametrize_one_quick(
     ("words", "code", "says"),
     [
         (("fit", "nothing.csv", "--target", "y"), 2, "error: there is no file nothing.csv."),

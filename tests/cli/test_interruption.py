@@ -40,6 +40,7 @@ def result(folder: Path) -> dict:
     return {name: value for name, value in found.items() if name not in {"seconds", "machine"}}
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_very_same_end(table, program, gradwise):
     words = fit_words(4000, "--no-report")
     killed = table.with_name("killed")
@@ -59,6 +60,7 @@ def test_a_killed_run_resumes_to_the_very_same_end(table, program, gradwise):
     assert result(killed) == result(whole)
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_the_best_model_and_a_report_and_the_run_goes_on(table, program, gradwise):
     words = fit_words(15_000)
     folder = table.with_name("mine")
@@ -80,6 +82,7 @@ def test_ctrl_c_saves_the_best_model_and_a_report_and_the_run_goes_on(table, pro
     assert len(history(folder)["updates"]) == len(set(history(folder)["updates"]))
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_training_leaves_nothing(table, program):
     os.mkfifo(table.with_name("pipe"))
     process = program("fit", "pipe", "--target", "kind", "--out", "mine", cwd=table.parent)
@@ -92,6 +95,7 @@ def test_ctrl_c_before_training_leaves_nothing(table, program):
     assert not table.with_name("mine").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kilobytes", "left"), [(1, set()), (20, {"run/.next/checkpoint.safetensors"})], ids=["checkpoint", "report"]
 )

@@ -101,6 +101,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(gradwise, monkeypatch):
         gradwise("fit", "iris")
 
 
+@pytest.mark.slow
 def test_whoever_reads_our_output_may_stop_reading(a_run, program):
     reader, writer = os.pipe()
     os.close(reader)

@@ -28,6 +28,7 @@ from gradwise.specs.contracts import Batch
 from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.testing.contracts import check_part
 from gradwise.training.stopping import Off
+from tests.marks import parametrize_one_quick
 
 KEY = jr.key(5)
 ALL = [L1Codes(0.3), StudentT(0.3), SquaredToTarget(2.0), KlToTarget(2.0), BiasPenalty(0.5)]
@@ -48,7 +49,7 @@ def a_network(activation: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf + 0.1 if eqx.is_array(leaf) else leaf, built)
 
 
-@pytest.mark.parametrize("penalty", ALL, ids=name_of)
+@parametrize_one_quick("penalty", ALL, ids=name_of)
 def test_the_gradient_of_the_criterion(penalty: AbstractCodePenalty) -> None:
     """Finite differences in 64 bits, parameter by parameter, with a slot out of use and unequal weights."""
     check_part(penalty)
@@ -113,6 +114,7 @@ def test_finite_at_the_ends_and_on_an_empty_batch(penalty: AbstractCodePenalty, 
     assert np.all(np.asarray(slope) == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", [KlToTarget(10.0), SquaredToTarget(100.0)], ids=name_of)
 def test_mean_activation_reaches_the_target(penalty: AbstractCodePenalty) -> None:
     """On digits every unit's mean goes to the target, from about a half at the start."""

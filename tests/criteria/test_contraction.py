@@ -55,6 +55,7 @@ def value_and_slopes(penalty: AbstractCodePenalty, net: Any, x: jax.Array, weigh
     return np.asarray(value), np.asarray(slope)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "activation", [Sigmoid(), Tanh(), Rectifier(), Identity(), Softsign()], ids=lambda one: type(one).__name__
 )

@@ -38,6 +38,7 @@ from gradwise.specs.dataset import Classes, Dataset, Inputs, Numbers
 from gradwise.specs.paths import trainable
 from gradwise.testing.contracts import check_part
 from gradwise.training.stopping import Off
+from tests.marks import parametrize_one_quick
 
 ALL = (ContrastiveDivergence(), PersistentDivergence(), FastPersistentDivergence())
 
@@ -99,7 +100,7 @@ def assert_close(found, expected, **tolerance):
         np.testing.assert_allclose(one, other, **tolerance)
 
 
-@pytest.mark.parametrize("visible", [BinaryVisible(), LabelledVisible(BinaryVisible(), 2)], ids=["binary", "labels"])
+@parametrize_one_quick("visible", [BinaryVisible(), LabelledVisible(BinaryVisible(), 2)], ids=["binary", "labels"])
 def test_exact_statistics_give_the_gradient_of_the_likelihood(wide, visible):
     network = machine(visible)
     own = jax.vmap(lambda number: visible.state(number, 5))(jnp.arange(visible.states(5)))
@@ -126,6 +127,7 @@ def kernel(network):
     return of_h @ of_v
 
 
+@pytest.mark.slow
 def test_contrastive_divergence_is_right_on_average_and_its_bias_shrinks_with_steps(wide):
     network, own = machine(scale=1.5), jnp.asarray(states(5))
     v = own[jnp.asarray([3, 12, 21])]
@@ -145,7 +147,7 @@ def test_contrastive_divergence_is_right_on_average_and_its_bias_shrinks_with_st
     assert biases[0] > 2 * biases[1] > 4 * biases[2] > 0
 
 
-@pytest.mark.parametrize("criterion", ALL, ids=lambda one: type(one).__name__)
+@parametrize_one_quick("criterion", ALL, ids=lambda one: type(one).__name__)
 def test_gradient_is_that_of_the_difference_of_free_energies(wide, criterion):
     """The same states, differentiated by JAX, with weights, an unused slot and a penalty."""
     network = machine()
@@ -275,6 +277,7 @@ def test_training_raises_the_exact_likelihood(criterion):
     assert after > -4.0  # measured -3.5 by CD, -3.2 by PCD and FPCD
 
 
+@pytest.mark.slow
 def test_fit_learns_a_machine_and_tells_its_pseudo_likelihood():
     rows, pictures = bars_and_stripes(20)
     recipe = dataclasses.replace(
@@ -319,6 +322,7 @@ def test_joint_machine_learns_classes_and_its_hybrid_adds_the_conditional(wide):
     )
 
 
+@pytest.mark.slow
 def test_joint_machine_classifies_digits():
     """Through `fit`; a linear classifier is wrong on about 5 % of these digits."""
     from sklearn.datasets import load_digits

@@ -59,6 +59,7 @@ def test_logistic_comes_near_scikit_learns_optimum(digits: tuple[np.ndarray, np.
     assert best <= objective(np.asarray(weight), np.asarray(bias)) <= 1.002 * best + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probe", [Ridge(), Logistic()])
 def test_scores_are_errors_on_the_validation_codes_and_unlabelled_rows_count_nothing(probe, digits) -> None:
     x, y = (jnp.asarray(part) for part in digits)
@@ -85,6 +86,7 @@ def test_numbers_are_judged_by_their_squared_error() -> None:
     assert np.isfinite(as_goals(jnp.asarray(y), 0)).all()
 
 
+@pytest.mark.slow
 def test_constant_codes_say_nothing_and_break_nothing() -> None:
     codes = jnp.ones((30, 4))
     y = jnp.arange(30) % 3

@@ -43,6 +43,7 @@ def test_the_spec_keeps_its_contract():
     check_part(MeanFieldDivergence())
 
 
+@pytest.mark.slow
 def test_with_exact_states_the_gradient_is_that_of_the_likelihood():
     """All 512 states by their true shares, in 64 bits. Measured: equal to 7e-16."""
     with jax.enable_x64(True):
@@ -73,6 +74,7 @@ def a_batch(inputs, weights, memory):
     )
 
 
+@pytest.mark.slow
 def test_its_gradient_is_that_of_the_bound_within_the_chains_noise():
     """20 000 chains of 60 steps: each entry within 5 standard errors (at most 0.5 / sqrt(chains)) of the exact one.
 
@@ -123,6 +125,7 @@ def a_recipe(**changes):
     return dataclasses.replace(learner("plain", 3), **{**parts, **changes})
 
 
+@pytest.mark.slow
 def test_training_raises_the_exact_likelihood_and_lowers_the_score_that_chooses():
     """Independent units give -6 log 2 = -4.16 a row at best; the truth itself gives -3.02. Measured: -3.11."""
     data = bars(300, 0)
@@ -142,6 +145,7 @@ def test_training_raises_the_exact_likelihood_and_lowers_the_score_that_chooses(
     assert record.predictor.predict(np.asarray(fresh)).shape == (300, 3)
 
 
+@pytest.mark.slow
 def test_the_pseudo_likelihood_is_exact_for_one_hidden_layer_and_near_for_two():
     """All inputs asked, against enumeration; a probability is taken as a mean of log p at 1 and at 0."""
 

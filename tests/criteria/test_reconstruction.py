@@ -148,6 +148,7 @@ def test_inputs_that_are_no_probabilities_are_refused() -> None:
     assert not unit_range(beyond)
 
 
+@pytest.mark.slow
 def test_learning_to_repair_on_digits() -> None:
     """A quarter of the pixels masked: who learned from spoilt digits repairs better and copies worse (rows A5, E20)."""
     rows = load_digits().data / 16.0

@@ -72,6 +72,7 @@ def whole(model: Any) -> jax.Array:
     return supervised + penalty + 0.6 * (jnp.sum(WEIGHTS * errors) + 0.3 * jnp.sum(layer.weight**2)) / 6
 
 
+@pytest.mark.slow
 def test_batches_are_unbiased_whether_they_hold_a_target_or_not() -> None:
     """The mean over all 15 pairs is J, and so is its gradient (measured: 2e-7 apart); 3 pairs hold no target."""
     train = Examples(jnp.asarray(X), jnp.asarray(CLASS), jnp.asarray(WEIGHTS))
@@ -117,6 +118,7 @@ def test_without_its_weight_it_is_the_supervised_criterion_of_the_labelled(loss:
         np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_terms_tell_of_the_labelled_and_a_lonely_batch_counts_its_own() -> None:
     batch = Batch(jnp.asarray(X), jnp.asarray(CLASS), jnp.asarray(WEIGHTS), jnp.ones(6), jnp.asarray(6.0))
     total, terms = CRITERION(NETWORK, batch, key=KEY)
@@ -200,6 +202,7 @@ def recipe(**parts: Any) -> Any:
     return defaults.classification(**(given | parts))
 
 
+@pytest.mark.slow
 def test_the_error_falls_as_unlabelled_examples_are_added() -> None:
     """Row A8: 50 labels, the same number of updates. Measured over 4 seeds: 21.3 %, 18.8 %, 17.6 %."""
     errors = []
@@ -211,6 +214,7 @@ def test_the_error_falls_as_unlabelled_examples_are_added() -> None:
     assert means[2] < 0.9 * means[0]
 
 
+@pytest.mark.slow
 def test_a_search_deals_the_labelled_rows_and_learns_from_all() -> None:
     space = Space(recipe(stopping=Off(epochs=2)), (Dimension("criterion.weight", LogUniform(0.1, 1.0)),))
     plan = gradwise.SearchPlan(folds=1, finalists=0, refine=False, borders=False)

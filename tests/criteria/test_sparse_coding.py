@@ -111,6 +111,7 @@ def test_unused_slots_and_penalties_count_as_in_every_criterion() -> None:
     assert float(value) == pytest.approx((energies[0] + 3.0 * energies[1] + 0.2 * penalty) / 4.0, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_learned_dictionary_beats_random_and_pca_and_comes_near_scikit_learn(learned: Any) -> None:
     """All four judged by scikit-learn's own lasso, on new digits at one penalty and one size."""
     from sklearn.decomposition import PCA, MiniBatchDictionaryLearning, sparse_encode
@@ -166,6 +167,7 @@ def test_the_energy_cannot_choose_the_penalty_but_the_denoising_error_can(learne
     assert chosen["denoising_error"] < min(small["denoising_error"], large["denoising_error"])
 
 
+@pytest.mark.slow
 def test_a_predictor_comes_near_the_codes_and_its_layers_can_be_stacked() -> None:
     train, new = _digits()
     layers = [
@@ -184,6 +186,7 @@ def test_a_predictor_comes_near_the_codes_and_its_layers_can_be_stacked() -> Non
     assert features.std(0).min() > 0.01
 
 
+@pytest.mark.slow
 def test_the_learner_by_name_and_constant_data() -> None:
     recipe = replace(learner("psd", 6), "stopping", Patience(epochs=2.0))
     assert isinstance(recipe.model, PredictiveSparse)

@@ -24,6 +24,7 @@ from gradwise.specs.adapters import OutputCriterion
 from gradwise.specs.contracts import AbstractCriterion
 from gradwise.specs.paths import named_leaves, trainable
 from gradwise.testing import oracles
+from tests.marks import parametrize_one_quick
 
 B, D, K = 6, 4, 3
 RNG = np.random.default_rng(0)
@@ -73,6 +74,7 @@ def run(diagonal: Diagonal, objective: Objective, parameters: Any, **more: Any) 
     return eqx.filter_jit(lambda o, p: diagonal(o, p, "test", **more))(objective, parameters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", [Tanh(), Sigmoid(), Rectifier()], ids=["tanh", "sigmoid", "rectifier"])
 def test_one_hidden_layer_and_squared_error_equal_the_gauss_newton_diagonal(activation: Any) -> None:
     with jax.enable_x64(True):
@@ -104,7 +106,7 @@ def recursion(parameters: Any, slope: Callable[[np.ndarray], np.ndarray], top: n
     return found
 
 
-@pytest.mark.parametrize("widths", [(5,), (5, 4), (5, 4, 6)])
+@parametrize_one_quick("widths", [(5,), (5, 4), (5, 4, 6)])
 def test_deeper_and_with_softmax_it_is_lecuns_recursion_and_not_the_exact_diagonal(widths: tuple[int, ...]) -> None:
     with jax.enable_x64(True):
         objective, parameters = a_case(mlp(widths, Tanh()), Supervised(SoftmaxLoss()), CLASSES)
@@ -148,7 +150,7 @@ def own() -> Own:
     return Own(jr.normal(keys[0], (3,)), jr.normal(keys[1], (D, D)), jnp.ones(D), eqx.nn.Linear(2 * D, K, key=keys[2]))
 
 
-@pytest.mark.parametrize("kind", ["three layers", "own module", "dropout", "layer norm", "labels", "own loss"])
+@parametrize_one_quick("kind", ["three layers", "own module", "dropout", "layer norm", "labels", "own loss"])
 def test_the_exact_diagonal_is_the_dense_one_for_any_model_and_loss(kind: str) -> None:
     """With dropout both see the noise of the same update."""
     network = {

@@ -25,6 +25,7 @@ from gradwise.optimisers.first_order.sgd import HeavyBall, Nesterov, Sgd
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.testing.contracts import a_problem
+from tests.marks import parametrize_one_quick
 
 KEY = jr.key(0)
 LIKE = {"a": np.zeros((2, 2)), "b": (np.zeros(3), None)}
@@ -140,7 +141,7 @@ def dense_hessian(loss: Any, parameters: Any) -> np.ndarray:
     return np.asarray(jax.jit(jax.hessian(lambda v: loss(back(v))))(vector), np.float64)
 
 
-@pytest.mark.parametrize("name", ["criterion", "negated"])
+@parametrize_one_quick("name", ["criterion", "negated"])
 def test_the_range_of_a_networks_hessian_is_that_of_the_dense_one(name: str) -> None:
     """For an `Objective` and for a plain function; the dominating eigenvalue is negative in the second."""
     _, parameters, losses = network_losses()

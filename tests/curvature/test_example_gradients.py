@@ -144,6 +144,7 @@ def assert_close(mine: Any, theirs: Any, what: str = "") -> None:
         np.testing.assert_allclose(one, other, atol=2e-5, rtol=1e-4, err_msg=f"{what} {name}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_terms_equal_the_gradients_written_out(name: str) -> None:
     make, expected = NETWORKS[name]
@@ -175,6 +176,7 @@ def test_terms_equal_the_gradients_written_out(name: str) -> None:
         assert_close(mine, theirs, what)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp, dropout and layer norm", "x @ W.T", "one jit for two weights", "convolution"])
 def test_columns_of_a_root_give_the_gauss_newton_diagonal(name: str) -> None:
     with jax.enable_x64(True):
@@ -264,6 +266,7 @@ def test_no_gradient_of_a_tap_is_ever_written_out() -> None:
 # --- in a population, and refused
 
 
+@pytest.mark.slow
 def test_members_of_a_population_have_their_own_terms() -> None:
     asked, parameters = objective(NETWORKS["mlp, dropout and layer norm"][0]())
     many = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf]), parameters)

@@ -23,6 +23,7 @@ from gradwise.specs.adapters import as_criterion
 from gradwise.specs.paths import trainable
 from gradwise.training.state import init
 from gradwise.training.update import step
+from tests.marks import parametrize_one_quick
 
 RNG = np.random.default_rng(0)
 T, B = 11, 4
@@ -68,6 +69,7 @@ CRITERIA = {
 # --- the criterion and its parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CRITERIA)
 def test_the_criterion_is_the_loss_of_its_outputs_and_the_penalty(name: str) -> None:
     asked, parameters = ask(*CRITERIA[name])
@@ -108,7 +110,7 @@ def test_outputs_are_those_of_each_example_with_its_own_noise() -> None:
 # --- other examples
 
 
-@pytest.mark.parametrize("batches", [Reshuffled(4), Reshuffled(11)])
+@parametrize_one_quick("batches", [Reshuffled(4), Reshuffled(11)])
 def test_the_upcoming_batch_is_the_one_training_uses_next(batches: Any) -> None:
     """What update t asks of `upcoming` is what update t + 1 sees: examples, presence, dropout; over an epoch's end."""
     recipe = defaults.classification(model=PLAIN, criterion=PENALISED, batches=batches, optimiser=defaults.Adam())
@@ -135,6 +137,7 @@ def test_the_upcoming_batch_is_the_one_training_uses_next(batches: Any) -> None:
         np.testing.assert_array_equal(now[4], then[5])
 
 
+@pytest.mark.slow
 def test_on_and_slots_are_other_examples_with_the_same_noise() -> None:
     asked, parameters = ask(Supervised(SoftmaxLoss(), penalties=(L2(3.0),)))
     elsewhere = asked.on(jnp.asarray([7, 2, 9]))
@@ -205,6 +208,7 @@ def test_batch_normalisation_has_outputs_but_no_example_alone() -> None:
 # --- the root of the curvature
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CRITERIA)
 def test_the_roots_square_is_the_losss_hessian(name: str) -> None:
     """Known for the losses of gradwise; from the eigenvectors for the user's own."""
@@ -224,6 +228,7 @@ def test_negative_curvature_of_an_own_loss_counts_as_0() -> None:
     np.testing.assert_allclose(columns.T @ columns, np.diag([2.0, 0.0, 0.0]), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_own_loss_of_too_many_outputs_is_refused() -> None:
     asked, _ = ask(half_fourth, NUMBERS)
     root = asked.root("Newton")

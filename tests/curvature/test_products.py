@@ -99,6 +99,7 @@ def dense(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray, Callable[[Any
     return jacobian, hessian, jacobian.T @ curvature @ jacobian, tree
 
 
+@pytest.mark.slow
 def test_every_product_equals_the_dense_matrix(case: Case) -> None:
     jacobian, hessian, gauss_newton, tree = dense(case)
     total = lambda p: case.loss(case.outputs(p))  # noqa: E731

@@ -35,6 +35,7 @@ def _all_orders(count: int, size: int, epochs: int, key):
     return [kind(size=size).indices(updates, count, key=key) for kind in ORDERS]
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(st.integers(1, 2000), st.integers(1, 2100), st.integers(0, 2**32 - 1))
 @example(1, 1, 0)

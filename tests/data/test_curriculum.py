@@ -46,6 +46,7 @@ def test_no_example_is_drawn_before_its_time_and_the_share_is_used_evenly(growth
     assert len(np.unique(rows)) > 600
 
 
+@pytest.mark.slow
 def test_afterwards_it_is_the_ordinary_stream() -> None:
     batches = Curriculum(size=SIZE, first=0.1, epochs=2.0)
     later = jnp.arange(40, 80)
@@ -54,6 +55,7 @@ def test_afterwards_it_is_the_ordinary_stream() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(ours, plain, strict=True))
 
 
+@pytest.mark.slow
 def test_no_epochs_are_no_curriculum_and_an_update_alone_is_the_same() -> None:
     none = Curriculum(size=SIZE, epochs=0.0)
     assert np.array_equal(_rows(none, 20)[0], Reshuffled(SIZE).indices(jnp.arange(20), COUNT, key=KEY)[0])
@@ -92,6 +94,7 @@ def test_easiest_first_sorts_and_keeps_the_official_test() -> None:
         easiest_first(dataset, [0, 1, np.nan, 3, 4, 5])
 
 
+@pytest.mark.slow
 def test_easy_examples_first_learn_sooner_where_hard_ones_are_noise() -> None:
     """Labels are the more random the harder an example is; early on, the clean easy ones teach more."""
     random = np.random.default_rng(0)

@@ -31,6 +31,7 @@ from gradwise.specs.paths import get
 from gradwise.specs.priors import Choice, LogUniform
 from gradwise.specs.search_space import dimension
 from gradwise.training.stopping import Off
+from tests.marks import parametrize_one_quick
 
 RATE = "optimiser.optimiser.learning_rate"
 TINY: dict[str, Any] = {
@@ -50,6 +51,7 @@ def quick(**changes: Any) -> dict[str, Any]:
 # What is learned.
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_a_study_a_recipe_and_a_committee(iris):
     X, y = iris
     found = AutoClassifier(**quick(budget="3 trials", finalists=2, seeds=10)).fit(X[:100], y[:100])
@@ -75,6 +77,7 @@ def test_no_row_is_set_aside_for_a_test(iris):
     assert "test" not in study.estimates
 
 
+@pytest.mark.slow
 def test_a_budget_of_trials_makes_fit_a_function_of_its_seed(iris):
     X, y = iris
     first, again = (AutoClassifier(**quick()).fit(X, y) for _ in range(2))
@@ -85,6 +88,7 @@ def test_a_budget_of_trials_makes_fit_a_function_of_its_seed(iris):
     np.testing.assert_array_equal(repeated.predict_proba(X), free.predict_proba(X))
 
 
+@pytest.mark.slow
 def test_a_search_is_an_estimator_like_any_other(iris):
     X, y = iris
     estimator = AutoClassifier(**quick()).set_params(seeds=1)
@@ -100,7 +104,7 @@ def test_a_search_is_an_estimator_like_any_other(iris):
 # How rows are judged.
 
 
-@pytest.mark.parametrize(("rows", "train", "valid", "folds"), [(19, 19, 19, 1), (40, 32, 8, 1), (100, 80, 20, 5)])
+@parametrize_one_quick(("rows", "train", "valid", "folds"), [(19, 19, 19, 1), (40, 32, 8, 1), (100, 80, 20, 5)])
 def test_the_number_of_rows_says_how_trials_are_judged(iris, rows, train, valid, folds):
     X, _ = iris
     data = AutoRegressor(**quick(seeds=1)).fit(X[:rows, :3], X[:rows, 3]).study_.data
@@ -121,6 +125,7 @@ def test_validation_data_is_what_settings_are_chosen_by(iris):
 # Data as it comes.
 
 
+@pytest.mark.slow
 def test_words_and_holes_in_a_table_and_words_as_classes():
     draw = np.random.default_rng(3)
     frame = pd.DataFrame({"size": draw.normal(size=150), "colour": draw.choice(["red", "green", "blue"], 150)})
@@ -145,6 +150,7 @@ def test_sparse_rows_give_what_dense_rows_give(iris):
     np.testing.assert_array_equal(thin, dense)
 
 
+@pytest.mark.slow
 def test_several_labels_and_several_numbers_at_once(iris):
     X, y = iris
     labels = np.stack([y == 0, y == 2], axis=1).astype(int)
@@ -156,6 +162,7 @@ def test_several_labels_and_several_numbers_at_once(iris):
     assert numbers.score(X[:, :2], X[:, 2:]) > 0.7
 
 
+@pytest.mark.slow
 def test_weights_of_rows_and_classes_count():
     draw = np.random.default_rng(1)
     y = (np.arange(300) < 15).astype(int)
@@ -199,6 +206,7 @@ def test_values_alone_leave_the_rest_of_the_recommended_space():
     assert AutoRegressor()._space(task, recommended.recipe.split) == recommended
 
 
+@pytest.mark.slow
 def test_a_space_of_ones_own_brings_its_recipe(iris):
     X, y = iris
     recipe = gradwise.defaults.classification(
@@ -214,6 +222,7 @@ def test_a_space_of_ones_own_brings_its_recipe(iris):
     assert found.best_recipe_.model == recipe.model
 
 
+@pytest.mark.slow
 def test_a_metric_is_followed_and_told(iris):
     X, y = iris
     found = AutoClassifier(**quick(seeds=1, metric="log_loss")).fit(X, y)
@@ -260,7 +269,7 @@ def test_without_finalists_the_best_trials_answer(iris):
     assert found.score(X, y) > 0.8
 
 
-# Budgets and conduct.
+# Budgets and options.
 
 
 def test_time_is_a_budget_too_and_one_trial_runs_however_little_there_is(iris, capsys):
@@ -385,6 +394,7 @@ def absolute_error(model: Any, batch: Any, key: Any) -> Any:
     return jnp.mean(batch.weights * jnp.abs(jax.vmap(model)(batch.inputs) - batch.targets).sum(1))
 
 
+@pytest.mark.slow
 def test_a_network_and_a_loss_of_ones_own_are_searched_as_they_are():
     draw = np.random.default_rng(0)
     X = draw.uniform(-3, 3, (120, 1))
@@ -401,7 +411,7 @@ def test_a_network_and_a_loss_of_ones_own_are_searched_as_they_are():
         budget=gradwise.Budget(trials=4),
         key=jax.random.key(0),
         plan=gradwise.SearchPlan(finalists=1, seeds=2, refine=False, borders=False),
-        conduct=StudyOptions(on="here"),
+        options=StudyOptions(on="here"),
     )
     assert {trial.outcome for trial in study.trials} == {"finished"}
     assert len({trial.values["optimiser.learning_rate"] for trial in study.searched}) == 4

@@ -16,10 +16,12 @@ from gradwise.estimators import Classifier, Regressor
 from gradwise.models.mlp import Mlp
 from gradwise.runtime.errors import RequestError
 from gradwise.training.stopping import Off
+from tests.marks import parametrize_one_quick
 
 # Seeds.
 
 
+@pytest.mark.slow
 def test_one_seed_gives_one_network_and_none_gives_another_each_time(iris, small):
     X, y = iris
     first = Classifier(**small).fit(X, y).predict_proba(X)
@@ -40,6 +42,7 @@ def test_a_random_state_object_is_drawn_from(iris, small):
 # Rows alone and together.
 
 
+@pytest.mark.slow
 def test_a_prediction_depends_on_its_own_row_alone(iris, small):
     X, y = iris
     order = np.random.default_rng(0).permutation(150)
@@ -57,7 +60,7 @@ def test_a_prediction_depends_on_its_own_row_alone(iris, small):
 # Splits.
 
 
-@pytest.mark.parametrize(
+@parametrize_one_quick(
     ("rows", "fraction", "train", "valid"), [(19, 0.2, 19, 19), (20, 0.2, 16, 4), (40, 0.0, 40, 40), (40, 0.5, 20, 20)]
 )
 def test_few_rows_are_not_held_out(iris, small, rows, fraction, train, valid):
@@ -66,6 +69,7 @@ def test_few_rows_are_not_held_out(iris, small, rows, fraction, train, valid):
     assert regressor.record_.data["rows"] == {"train": train, "valid": valid, "test": 0}
 
 
+@pytest.mark.slow
 def test_validation_data_is_what_the_network_is_chosen_by(iris, small):
     X, y = iris
     classifier = Classifier(**small).fit(X[:100], y[:100], validation_data=(X[100:], y[100:]))
@@ -81,6 +85,7 @@ def test_validation_data_is_what_the_network_is_chosen_by(iris, small):
 # Weights.
 
 
+@pytest.mark.slow
 def test_a_row_of_weight_zero_counts_nowhere(iris, small):
     X, y = iris
     weights = np.where(np.arange(150) % 3 == 0, 0.0, 2.0)
@@ -134,6 +139,7 @@ def test_a_warm_start_allows_another_rate_but_no_other_network_or_classes(iris, 
 # Sparse inputs.
 
 
+@pytest.mark.slow
 def test_sparse_rows_give_what_dense_rows_give(small):
     draw = np.random.default_rng(0)
     X = draw.normal(size=(100, 6)) * (draw.random((100, 6)) < 0.3)
@@ -153,6 +159,7 @@ def test_sparse_rows_too_large_to_write_out_are_refused_with_the_memory_they_nee
 # Missing values and tables.
 
 
+@pytest.mark.slow
 def test_missing_numbers_are_filled_and_told_to_the_network(small):
     draw = np.random.default_rng(0)
     X = draw.normal(size=(300, 2))
@@ -184,6 +191,7 @@ def table(rows: int = 240):
     return frame, y
 
 
+@pytest.mark.slow
 def test_a_table_of_words_and_holes_is_encoded_as_it_was_in_training(small):
     frame, y = table()
     classifier = Classifier(**small).fit(frame, y)
@@ -226,6 +234,7 @@ def squared_error(model, batch, key):
     return jnp.mean((jax.vmap(model)(batch.inputs) - batch.targets) ** 2)
 
 
+@pytest.mark.slow
 def test_a_built_network_and_a_plain_loss_are_trained_as_they_are(iris, small):
     X, _ = iris
     network = Mlp(widths=(16,)).build((3,), 1, key=jax.random.key(5))

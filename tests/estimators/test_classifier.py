@@ -22,6 +22,7 @@ from gradwise.specs.paths import get
 from gradwise.training.stopping import Off
 
 
+@pytest.mark.slow
 def test_the_default_network_learns_iris(iris):
     X, y = iris
     classifier = Classifier(random_state=0).fit(X[:100], y[:100])
@@ -29,6 +30,7 @@ def test_the_default_network_learns_iris(iris):
     assert classifier.record_.recipe.model == classification().model
 
 
+@pytest.mark.slow
 def test_grid_search_over_a_knob_and_a_switch(iris, small):
     X, y = iris
     grid = {"optimiser__learning_rate": [1e-5, 3e-2], "model__widths": [(4,), (16,)]}
@@ -117,6 +119,7 @@ def overlapping(rare: int = 30, count: int = 600):
     return draw.normal(size=(count, 2)) + 1.2 * y[:, None], y
 
 
+@pytest.mark.slow
 def test_balanced_class_weights_raise_the_recall_of_a_rare_class(small):
     X, y = overlapping()
     shared = {**small, "stopping": Off(epochs=30)}
@@ -144,6 +147,7 @@ def test_a_metric_is_followed_and_told(iris, small):
         Classifier(**small, metric="rmse").fit(X, y)
 
 
+@pytest.mark.slow
 def test_a_class_of_minus_one_is_unknown_to_a_semi_supervised_criterion_only(iris, small):
     X, y = iris
     known = np.arange(150) % 5 == 0

@@ -33,6 +33,7 @@ from gradwise.models.sparse_coding import SparseDictionary as Dictionary
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.runtime.errors import RequestError
 from gradwise.training.stopping import Off
+from tests.marks import parametrize_one_quick
 
 TINY = {
     "model": Encoder(widths=(3,)),
@@ -68,6 +69,7 @@ def learned(iris):
     return DenoisingAutoEncoder(**TINY, scaler=UnitRange()).fit(X[:100], validation_data=X[100:])
 
 
+@pytest.mark.slow
 def test_features_scores_and_the_way_back_are_those_of_the_formula(iris, learned):
     X, _ = iris
     network = learned.record_.predictor.network
@@ -110,6 +112,7 @@ def test_features_have_names_and_come_as_frames(iris, learned):
 # What is chosen.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scaler", "shift", "loss", "corruption"),
     [
@@ -135,6 +138,7 @@ def test_a_criterion_that_cannot_mean_the_inputs_is_refused():
         AutoEncoder(**TINY, criterion=Supervised(SoftmaxLoss())).fit(X)
 
 
+@pytest.mark.slow
 def test_a_grid_search_reaches_nested_parameters_and_compares_sizes_by_the_score(iris):
     X, _ = iris
     grid = {"model__widths": [(1,), (3,)], "criterion__corruption__level": [0.4], "optimiser__learning_rate": [0.05]}
@@ -189,6 +193,7 @@ def test_a_frame_of_words_is_encoded_and_has_no_way_back():
 # Passes.
 
 
+@pytest.mark.slow
 def test_passes_over_the_same_rows_are_the_epochs_of_one_fit(iris):
     X, _ = iris
     passes = DenoisingAutoEncoder(**TINY)
@@ -219,7 +224,7 @@ LEARNERS = {
 }
 
 
-@pytest.mark.parametrize("kind", list(LEARNERS))
+@parametrize_one_quick("kind", list(LEARNERS))
 def test_every_learner_goes_there_and_back(iris, kind):
     X = (iris[0] > np.median(iris[0], axis=0)).astype(float)
     rate, units = Adam(learning_rate=0.02), LEARNERS[kind]
@@ -232,7 +237,7 @@ def test_every_learner_goes_there_and_back(iris, kind):
         assert -learner.score(X) < 0.8 * np.sum(entropy([X.mean(0), 1.0 - X.mean(0)]))
 
 
-@pytest.mark.parametrize("kind", [RBM, SparseCoding])
+@parametrize_one_quick("kind", [RBM, SparseCoding])
 def test_a_network_of_another_kind_keeps_the_contract_where_it_could_differ(kind):
     learner = kind(model=LEARNERS[kind], stopping=Off(epochs=2))
     check_transformer_general(kind.__name__, learner)

@@ -40,6 +40,7 @@ def same(first, second):
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.slow
 def test_passes_over_the_same_rows_are_the_epochs_of_one_fit(iris):
     X, y = iris
     passes = Classifier(**SMALL)
@@ -51,6 +52,7 @@ def test_passes_over_the_same_rows_are_the_epochs_of_one_fit(iris):
     assert passes.history_["age_examples"] == [150, 300, 450]
 
 
+@pytest.mark.slow
 def test_a_pass_equals_updates_made_by_hand(iris):
     X, y = iris
     classifier = Classifier(**{**SMALL, "optimiser": Sgd(learning_rate=0.1)}).partial_fit(

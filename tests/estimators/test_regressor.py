@@ -16,6 +16,7 @@ from gradwise.models.joint import Joint
 from gradwise.runtime.errors import RequestError
 
 
+@pytest.mark.slow
 def test_the_default_network_is_as_good_as_a_linear_model_where_that_is_right():
     X, y = load_diabetes(return_X_y=True)
     regressor = Regressor(random_state=0).fit(X[:300], y[:300])
@@ -37,6 +38,7 @@ def test_several_numbers_at_once_in_units_of_their_own(small):
     assert regressor.score(X, Y) > 0.95
 
 
+@pytest.mark.slow
 def test_predictions_have_the_dimensions_of_the_targets(iris, small):
     X, _ = iris
     flat = Regressor(**small).fit(X[:, :3], X[:, 3])

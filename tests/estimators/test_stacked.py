@@ -65,6 +65,7 @@ def same_layers(one, other):
 # What is computed.
 
 
+@pytest.mark.slow
 def test_features_and_the_way_back_go_through_every_layer(rows):
     X, _ = rows
     stack = StackedAutoEncoder(**TINY).fit(X)
@@ -79,6 +80,7 @@ def test_features_and_the_way_back_go_through_every_layer(rows):
     assert [record.data["rows"]["train"] for record in stack.stack_.records] == [80, 80]
 
 
+@pytest.mark.slow
 def test_probabilities_are_those_of_an_output_on_the_tuned_features(rows, classifier):
     X, y = rows
     predictor = classifier.record_.predictor
@@ -112,6 +114,7 @@ def test_rows_to_choose_by_are_not_learned_from(rows, classifier, iris):
 # Rows without a target.
 
 
+@pytest.mark.slow
 def test_rows_without_a_class_serve_pre_training_alone(rows, classifier):
     X, y = rows
     known = np.arange(80) < 40
@@ -134,6 +137,7 @@ def test_rows_without_a_class_serve_pre_training_alone(rows, classifier):
         some.fit(X, np.eye(3, dtype=int)[y])
 
 
+@pytest.mark.slow
 def test_rows_without_a_number_serve_pre_training_alone_in_sparse_rows_too(rows):
     X, _ = rows
     X, y = X, np.where(np.arange(80) % 2 == 0, X[:, 3], np.nan)

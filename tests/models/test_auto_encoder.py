@@ -57,6 +57,7 @@ def recipe_of(loss: Any, rate: float, widths: tuple[int, ...] = (CODE,), **more:
     )
 
 
+@pytest.mark.slow
 def test_against_principal_components_on_digits() -> None:
     """Code of 8. Measured: components 1.530, linear 1.566 tied and 1.561 not, sigmoid outputs 1.32, deeper 0.74."""
     rows = load_digits().data / 16.0
@@ -69,6 +70,7 @@ def test_against_principal_components_on_digits() -> None:
     assert squared_error(deep, rows, 60) < 0.6 * least
 
 
+@pytest.mark.slow
 def test_against_principal_components_on_mnist(data_folder: Path) -> None:
     loaded = named_sets.load_named("mnist")
     assert loaded.arrays is not None

@@ -24,6 +24,7 @@ def _shaken(activation: AbstractActivation) -> CentredNetwork:
     return eqx.combine(back(flat + 0.3 * jr.normal(jr.key(1), flat.shape)), rest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", [Tanh(), Sigmoid(), Rectifier()], ids=lambda one: type(one).__name__)
 def test_centring_changes_no_output_anywhere_and_centres_every_unit(activation: AbstractActivation) -> None:
     with jax.enable_x64(True):
@@ -47,6 +48,7 @@ def test_centring_changes_no_output_anywhere_and_centres_every_unit(activation: 
             earlier.append(response)
 
 
+@pytest.mark.slow
 def test_it_starts_as_an_ordinary_network_and_no_gradient_moves_the_centre() -> None:
     network = CentredMlp(widths=(6, 5)).build((3,), 2, key=jr.key(0))
     x = jnp.asarray(EXAMPLES[0], jnp.float32)

@@ -11,10 +11,12 @@ from scipy import stats
 
 from gradwise.models.activations import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid, Softsign, Tanh
 from gradwise.models.initial_weights import AbstractInitial, FanIn, GaussianWeights, Glorot, SparseWeights, ZeroWeights
+from tests.marks import parametrize_one_quick
 
 COMPILED_WELL = True  # see tests/conftest.py
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("initial", "expected"),
     [
@@ -47,7 +49,7 @@ def test_sparse_units_hear_fifteen_inputs_each() -> None:
     np.testing.assert_allclose(SparseWeights(scale=0.1).draw(400, 100, 4.0, key=jr.key(0)), 0.1 * weights, rtol=1e-6)
 
 
-@pytest.mark.parametrize("fan_in", [15, 7, 1])
+@parametrize_one_quick("fan_in", [15, 7, 1])
 def test_a_sparse_unit_with_few_inputs_hears_all(fan_in: int) -> None:
     assert np.all(np.asarray(SparseWeights(15).draw(5, fan_in, 1.0, key=jr.key(1))) != 0)
 
@@ -116,6 +118,7 @@ def faded(activation: AbstractActivation, initial: AbstractInitial, gain: float)
     return np.asarray([activations[0] / activations[-1], gradients[-1] / gradients[0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("activation", "factor"),
     [(Identity(), 1.3), (Rectifier(), 2.0), (HardTanh(), 5.0), (Tanh(), 10.0), (Softsign(), 10.0)],

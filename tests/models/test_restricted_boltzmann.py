@@ -14,6 +14,7 @@ from gradwise.models.restricted_boltzmann import LabelRbm, LabelRbmNetwork, Rbm,
 from gradwise.models.visible_units import BinaryVisible, GaussianVisible, LabelledVisible
 from gradwise.runtime.errors import RequestError
 from gradwise.testing.contracts import check_part
+from tests.marks import parametrize_one_quick
 
 KINDS = (BinaryVisible(), GaussianVisible(), LabelledVisible(BinaryVisible(), 3))
 
@@ -39,7 +40,7 @@ def hidden_states(count):
     return np.array(list(itertools.product((0.0, 1.0), repeat=count)))
 
 
-@pytest.mark.parametrize("visible", KINDS, ids=lambda kind: type(kind).__name__)
+@parametrize_one_quick("visible", KINDS, ids=lambda kind: type(kind).__name__)
 def test_free_energy_sums_over_hidden_states(wide, visible):
     network = machine(visible)
     for v in some_states(network):
@@ -113,6 +114,7 @@ def test_label_machine_scores_classes(wide):
     np.testing.assert_allclose(jax.nn.log_softmax(network(x)), powers - logsumexp(powers), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_label_machine_draws_from_its_conditionals():
     network = LabelRbmNetwork(machine(LabelledVisible(BinaryVisible(), 3)))
     h = jnp.tile(jnp.asarray([1.0, 0.0, 1.0, 1.0], jnp.float32), (20_000, 1))

@@ -32,6 +32,7 @@ from gradwise.specs.recipe import Recipe
 from gradwise.specs.search_space import Space, dimension
 from gradwise.testing.contracts import public_specs
 from gradwise.training.stopping import Off
+from tests.marks import parametrize_one_quick
 
 KINDS = [
     kind for kind in public_specs(gradwise.optimisers) if issubclass(kind, AbstractOptimiser) and kind is not Frozen
@@ -56,7 +57,7 @@ def test_the_chapter_is_there() -> None:
     assert len(KINDS) >= 34
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@parametrize_one_quick("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_by_its_name_it_trains_through_fit(kind: type[AbstractOptimiser]) -> None:
     recipe = _recipe(kind, 15)
     if kind in (
@@ -75,6 +76,7 @@ def test_by_its_name_it_trains_through_fit(kind: type[AbstractOptimiser]) -> Non
     assert result.test < 0.7  # chance is 0.67
 
 
+@pytest.mark.slow
 def test_those_that_ask_work_in_a_search_and_in_an_estimator() -> None:
     recipe = _recipe(Vsgd, 3)
     space = Space(recipe, (dimension(recipe, "criterion.penalties.0.coefficient", LogUniform(0.01, 100.0)),))

@@ -114,6 +114,7 @@ def test_put_together_a_hidden_layer_is_the_geometric_mean_of_its_two_machines()
     assert np.array_equal(deep_boltzmann_from(a_stack(alone)).weights[0], alone.weights[0])
 
 
+@pytest.mark.slow
 def test_pre_trained_layers_start_a_machine_that_beats_independent_units_and_can_be_trained_on():
     """Rows in which three pairs of inputs agree: independent units give -6 log 2 = -4.16, the truth -3 log 2 = -2.08.
 

@@ -52,6 +52,7 @@ def stack():
     return pretrain(LAYERS, blobs(), key=KEY)
 
 
+@pytest.mark.slow
 def test_features_are_the_layers_one_after_the_other(stack):
     dataset = blobs()
     expected = codes_by_hand(stack.layers, stack.scaler.apply(dataset.inputs))
@@ -86,6 +87,7 @@ def test_fine_tuning_begins_with_the_layers_and_a_new_output(stack):
     assert network.output.weight.shape == (3, 3)
 
 
+@pytest.mark.slow
 def test_nothing_is_learned_from_the_validation_and_test_parts():
     """Other inputs there, the same layers."""
     dataset = blobs()
@@ -100,6 +102,7 @@ def test_nothing_is_learned_from_the_validation_and_test_parts():
         assert np.array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_rows_without_a_label_and_others_serve_pre_training(stack):
     dataset = blobs()
     targets = dataset.targets.copy()
@@ -126,11 +129,11 @@ def test_the_record_says_how_the_layers_were_learned():
 def test_time_is_shared_and_a_layer_that_ran_out_of_it_is_settled(tmp_path):
     """Going on with more time trains the whole network on, not the layers below it, on which it stands."""
     hurried = RunOptions(folder=tmp_path, max_seconds=1e-6)
-    record, stack = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY, conduct=hurried)
+    record, stack = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY, options=hurried)
     assert [one.outcome.name for one in (*stack.records, record)] == ["out_of_time"] * 3
     before = {path: path.read_bytes() for path in Path(tmp_path).glob("layer-*/*")}
     assert len(before) == 2
-    later, again = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY, conduct=RunOptions(folder=tmp_path, resume=True))
+    later, again = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY, options=RunOptions(folder=tmp_path, resume=True))
     assert {path: path.read_bytes() for path in Path(tmp_path).glob("layer-*/*")} == before
     assert later.outcome.name == "finished"
     for a, b in zip(jax.tree.leaves(stack.networks), jax.tree.leaves(again.networks), strict=True):
@@ -149,6 +152,7 @@ def test_what_cannot_be_stacked_is_refused(monkeypatch):
     check_layer_memory(LAYERS[0], 4, 60)
 
 
+@pytest.mark.slow
 def test_layers_can_be_learned_greedily_with_the_labels():
     """Row A1's other half: each layer is the hidden one of a network trained on the targets, its output thrown away."""
     from sklearn.datasets import load_digits

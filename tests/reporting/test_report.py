@@ -178,6 +178,7 @@ def test_a_report_is_made_of_whatever_there_is(classes_record, numbers_record, c
         assert "None" not in text_of(page)
 
 
+@pytest.mark.slow
 def test_equal_records_give_equal_pages_in_memory_and_from_disk(classes_record, numbers_record, tmp_path):
     for name, record in (("a", classes_record), ("b", diverged(classes_record)), ("c", numbers_record)):
         folder = tmp_path / name
@@ -235,6 +236,7 @@ def test_a_page_stays_small_with_many_numbers_and_long_histories(numbers_record)
     assert len(report(large).encode()) < 400_000
 
 
+@pytest.mark.slow
 def test_drawing_starts_no_device_and_takes_little_time(classes_record, tmp_path):
     """In a fresh process, where matplotlib is not imported before it is needed, and never its global state."""
     write_fit(classes_record, tmp_path)
@@ -254,6 +256,7 @@ def test_drawing_starts_no_device_and_takes_little_time(classes_record, tmp_path
     assert float(done.stdout) < 10  # about 1.5 s on two idle cores; a busy machine is given room
 
 
+@pytest.mark.slow
 def test_no_page_is_wider_than_a_phone(browser, classes_record, numbers_record):
     made = [
         report(classes_record),
@@ -270,6 +273,7 @@ def test_no_page_is_wider_than_a_phone(browser, classes_record, numbers_record):
         assert (scripts, images) == (0, 0)
 
 
+@pytest.mark.slow
 def test_light_and_dark_follow_the_reader(browser, classes_record):
     page = report(classes_record)
     look = (

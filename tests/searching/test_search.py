@@ -65,13 +65,13 @@ def run(
     strategy: AbstractStrategy = Random(),
     budget: Budget | None = None,
     metric: str | None = None,
-    **conduct: Any,
+    **options: Any,
 ) -> Study:
     """A search in this process, four networks at once."""
-    given = StudyOptions(on="here", **{"slots": Given(4), **conduct})
+    given = StudyOptions(on="here", **{"slots": Given(4), **options})
     chosen = budget or Budget(trials=trials)
     return search(
-        space or space_of(), dataset, strategy=strategy, budget=chosen, key=KEY, metric=metric, plan=plan, conduct=given
+        space or space_of(), dataset, strategy=strategy, budget=chosen, key=KEY, metric=metric, plan=plan, options=given
     )
 
 
@@ -109,6 +109,7 @@ def kill_after(count: int) -> Callable[[dict[str, Any]], None]:
 # --- trials
 
 
+@pytest.mark.slow
 def test_so_many_trials_numbered_as_proposed(eight: Study) -> None:
     assert [trial.number for trial in eight.trials] == list(range(8))
     assert {trial.phase for trial in eight.trials} == {"search"}
@@ -183,6 +184,7 @@ def test_a_budget_too_small_for_one_trial_runs_one_and_says_so() -> None:
     assert study.predictor is not None
 
 
+@pytest.mark.slow
 def test_a_budget_of_time_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that a test turns: a look at it costs a second, of a hundred that there are."""
     clock = iter(range(10**6))
@@ -284,5 +286,5 @@ def test_an_optimiser_that_cannot_use_the_model_is_refused_before_the_first_tria
     recipe = dataclasses.replace(small_study.recipe_at(dataset=BLOBS, epochs=4.0), optimiser=Recentred(Sgd(0.1)))
     space = Space(recipe, (dimension(recipe, "optimiser.optimiser.learning_rate"),))
     with pytest.raises(RequestError, match="Recentred needs a network that can be centred"):
-        search(space, BLOBS, budget=Budget(trials=2), key=KEY, conduct=StudyOptions(folder=tmp_path / "study"))
+        search(space, BLOBS, budget=Budget(trials=2), key=KEY, options=StudyOptions(folder=tmp_path / "study"))
     assert not (tmp_path / "study").exists()

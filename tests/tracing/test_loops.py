@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import pytest
 
 from gradwise.specs.paths import trainable
 from gradwise.tracing.layers import look
 from gradwise.tracing.loops import MOST, turn_of, unrolled
 from gradwise.tracing.program import Program, trace
+from tests.marks import parametrize_one_quick
 
 X = np.random.default_rng(0).normal(size=(4, 5, 3)).astype(np.float32)  # examples, times, features
 CELL = {"wx": jr.normal(jr.key(0), (3, 6)), "wh": 0.5 * jr.normal(jr.key(1), (6, 6)), "b": jnp.zeros(6)}
@@ -53,7 +53,7 @@ def _noisy(model: Any, x: Any, key: Any) -> Any:
     return jnp.mean(jax.lax.scan(turn, x @ model["wx"], jr.split(key, 3))[0])
 
 
-@pytest.mark.parametrize("loss", [_forwards, _backwards, _nested, _noisy])
+@parametrize_one_quick("loss", [_forwards, _backwards, _nested, _noisy])
 def test_written_out_a_loop_gives_the_same_number_and_the_same_gradient(loss: Any) -> None:
     program = trace(loss, CELL, X, jr.key(3))
     assert not {site.primitive for site in program.sites} & {"scan", "while"}

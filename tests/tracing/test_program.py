@@ -60,6 +60,7 @@ def test_sites_know_their_layer_their_line_and_what_they_depend_on() -> None:
     assert not any(site.is_activation for site in program.sites if "batch" not in site.depends)
 
 
+@pytest.mark.slow
 def test_a_program_computes_what_its_function_does_and_keeps_what_is_asked_for() -> None:
     net, batch = _made()
     parameters = trainable(net)[0]

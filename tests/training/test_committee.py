@@ -133,6 +133,7 @@ def test_members_must_belong_together(members: tuple[Predictor, ...]) -> None:
         Committee(members, float("nan"))
 
 
+@pytest.mark.slow
 def test_numbers_and_labels_are_averaged_as_they_are(recipe: Recipe, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(120, 4))

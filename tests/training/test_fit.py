@@ -41,6 +41,7 @@ from gradwise.training.loop import RunOptions
 from gradwise.training.prepare import split_labelled, weights_of_classes
 from gradwise.training.state import init
 from gradwise.training.stopping import Off, Patience
+from tests.marks import parametrize_one_quick
 
 KEY = keys.from_seed(0)
 QUICK: dict[str, Any] = {
@@ -90,6 +91,7 @@ def quick(bundled: Callable[[str], Dataset]) -> Callable[[str], tuple[Recipe, Da
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "largest"),
     [("digits", 0.06), ("iris", 0.1), ("wine", 0.1), ("breast_cancer", 0.06), ("diabetes", 65.0)],
@@ -156,6 +158,7 @@ def test_validation_rows_choose_but_never_teach(iris: Dataset, recipe: Recipe, f
     assert marked.history["valid_loss"] != plain.history["valid_loss"]
 
 
+@pytest.mark.slow
 def test_scaler_and_target_units_come_from_the_training_part_alone() -> None:
     draw = np.random.default_rng(0)
     inputs, targets = draw.normal(size=(150, 4)), draw.normal(size=(150, 3)) * [1.0, 50.0, 1e-3] + [0.0, 7.0, 1.0]
@@ -189,7 +192,7 @@ def test_every_metric_is_told_for_every_part_and_recomputes(iris: Dataset, recip
     assert fitted.metrics["valid"]["error_rate"] == pytest.approx(fitted.history["valid_score"][last], abs=1e-6)
 
 
-@pytest.mark.parametrize("metric", METRICS["classes"])
+@parametrize_one_quick("metric", METRICS["classes"])
 def test_a_metric_can_be_chosen(iris: Dataset, recipe: Recipe, fitted: Fit, metric: str) -> None:
     result = fit(recipe, iris, key=KEY, metric=metric)
     assert result.metric == metric
@@ -279,6 +282,7 @@ def test_several_numbers_at_once() -> None:
     assert result.data["target"] == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_several_labels_at_once() -> None:
     draw = np.random.default_rng(0)
     inputs = draw.normal(size=(150, 4))
@@ -355,6 +359,7 @@ def test_the_data_is_described_as_understood(fitted: Fit, iris: Dataset) -> None
     json.dumps(told, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_missing_values_constants_and_one_column_are_handled(recipe: Recipe) -> None:
     draw = np.random.default_rng(0)
     inputs = np.stack([draw.normal(size=150), np.full(150, 3.0), draw.normal(size=150)], axis=1)
@@ -386,9 +391,9 @@ def test_images_and_sparse_rows_go_through(iris: Dataset, recipe: Recipe) -> Non
 def test_a_run_that_is_cut_goes_on_to_the_same_record(
     iris: Dataset, recipe: Recipe, fitted: Fit, tmp_path: Path
 ) -> None:
-    cut = fit(recipe, iris, key=KEY, conduct=RunOptions(folder=tmp_path, max_seconds=0.0))
+    cut = fit(recipe, iris, key=KEY, options=RunOptions(folder=tmp_path, max_seconds=0.0))
     assert cut.outcome.name == "out_of_time"
-    whole = fit(recipe, iris, key=KEY, conduct=RunOptions(folder=tmp_path, resume=True))
+    whole = fit(recipe, iris, key=KEY, options=RunOptions(folder=tmp_path, resume=True))
     assert same(whole.predictor.network, fitted.predictor.network)
     assert timeless(whole) == timeless(fitted)
 
@@ -409,18 +414,18 @@ def test_a_checkpoint_of_another_run_is_refused(
     options = {"key": KEY, **change}
     chosen = dataclasses.replace(recipe, optimiser=Sgd(learning_rate=options.pop("rate", 0.1)))
     dataset = dataclasses.replace(iris, weights=options.pop("weights", None))
-    fit(recipe, iris, key=KEY, conduct=RunOptions(folder=tmp_path, max_seconds=0.0))
+    fit(recipe, iris, key=KEY, options=RunOptions(folder=tmp_path, max_seconds=0.0))
     with pytest.raises(RequestError, match="belongs to another run"):
-        fit(chosen, dataset, conduct=RunOptions(folder=tmp_path, resume=True), **options)
+        fit(chosen, dataset, options=RunOptions(folder=tmp_path, resume=True), **options)
 
 
 def test_the_knobs_count_beside_a_network_of_ones_own(bundled: Callable[[str], Dataset], tmp_path: Path) -> None:
     dataset = bundled("diabetes")
     parts = {**QUICK, "model": eqx.nn.MLP(10, 1, 16, 1, key=jax.random.key(1)), "criterion": squared}
-    fit(defaults.regression(**parts), dataset, key=KEY, conduct=RunOptions(folder=tmp_path, max_seconds=0.0))
+    fit(defaults.regression(**parts), dataset, key=KEY, options=RunOptions(folder=tmp_path, max_seconds=0.0))
     other = {**parts, "optimiser": MovingAverage(Adam(learning_rate=0.02), decay=0.99)}
     with pytest.raises(RequestError, match="belongs to another run"):
-        fit(defaults.regression(**other), dataset, key=KEY, conduct=RunOptions(folder=tmp_path, resume=True))
+        fit(defaults.regression(**other), dataset, key=KEY, options=RunOptions(folder=tmp_path, resume=True))
 
 
 def test_a_warm_start_goes_on_and_leaves_the_earlier_result_whole(iris: Dataset, recipe: Recipe) -> None:
@@ -469,6 +474,7 @@ def test_data_that_does_not_fit_in_memory_is_refused(
 # --- examples without a target
 
 
+@pytest.mark.slow
 def test_unlabelled_rows_go_through_with_weights_classes_folds_and_a_resumed_run(
     bundled: Callable[[str], Dataset], tmp_path: Path
 ) -> None:
@@ -506,8 +512,8 @@ def test_unlabelled_rows_go_through_with_weights_classes_folds_and_a_resumed_run
     moving = defaults.classification(**parts, optimiser=Sgd(learning_rate=0.1), stopping=Off(20.0, 1.0, 1))
     options: dict[str, Any] = {"key": KEY, "class_weight": "balanced"}
     straight = fit(moving, partly, **options)
-    fit(moving, partly, conduct=RunOptions(folder=tmp_path, max_seconds=0.0), **options)
-    resumed = fit(moving, partly, conduct=RunOptions(folder=tmp_path, resume=True), **options)
+    fit(moving, partly, options=RunOptions(folder=tmp_path, max_seconds=0.0), **options)
+    resumed = fit(moving, partly, options=RunOptions(folder=tmp_path, resume=True), **options)
     assert same(straight.state, resumed.state)
     assert straight.metrics == resumed.metrics
     estimate = cross_validate(moving, partly, [Fold(number, 3) for number in range(3)], **options)

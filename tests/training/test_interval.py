@@ -25,6 +25,7 @@ from gradwise.training.interval import advance, evaluate, interval, judge, judge
 from gradwise.training.state import State, init
 from gradwise.training.stopping import Off, Patience
 from gradwise.training.update import gather_batch, step
+from tests.marks import parametrize_one_quick
 
 compiled_step = eqx.filter_jit(step)
 
@@ -61,7 +62,7 @@ def driven(start: Start) -> tuple[Any, list[Any], list[Any], State]:
     return problem, rows, parameters, state
 
 
-@pytest.mark.parametrize("size", [1, 8, 64])
+@parametrize_one_quick("size", [1, 8, 64])
 def test_one_epoch_equals_a_loop_written_by_hand(start: Start, size: int) -> None:
     problem, state = start(model=Mlp(widths=()), batches=Reshuffled(size), optimiser=Sgd(learning_rate=0.2))
     output = problem.model(state.parameters).output
@@ -183,6 +184,7 @@ def test_an_average_is_judged_and_kept_where_the_optimiser_averages(start: Start
     assert float(row.valid_loss) == pytest.approx(loss.mean(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_batch_statistics_are_measured_with_the_parameters_that_are_judged(start: Start) -> None:
     problem, state = start(model=Mlp(widths=(8,), normalisation=BatchNorm()), stopping=Off(epochs=3))
     state, row = interval(problem, state, 5)
@@ -195,6 +197,7 @@ def test_batch_statistics_are_measured_with_the_parameters_that_are_judged(start
     assert float(row.valid_loss) == pytest.approx(loss.mean(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_divergence_is_found_at_its_age_and_the_best_stays_finite(start: Start) -> None:
     problem, state = start(optimiser=Sgd(learning_rate=1e38))
     first = jax.tree.map(np.array, state.best)
@@ -326,6 +329,7 @@ def test_patience_ends_the_loop_where_the_row_says(start: Start) -> None:
     assert all(age < limit for age, limit in zip(ages[:-1], patience[:-1], strict=True))
 
 
+@pytest.mark.slow
 def test_weights_of_training_weigh_its_curves_as_those_of_validation_do() -> None:
     rng = np.random.default_rng(0)
     inputs = jnp.asarray(rng.normal(size=(8, 3)), jnp.float32)

@@ -113,8 +113,8 @@ def test_time_ends_a_run_and_every_line_is_watched(start: Start) -> None:
 @pytest.mark.parametrize("cuts", [1, 3])
 def test_stopping_and_going_on_changes_no_bit(start: Start, whole: Any, tmp_path: Path, cuts: int) -> None:
     for number in range(cuts):
-        conduct = RunOptions(folder=tmp_path, resume=number > 0, max_seconds=0.0)
-        _, history, outcome, _ = run_intervals(*start(**LONG), conduct, "mark")
+        options = RunOptions(folder=tmp_path, resume=number > 0, max_seconds=0.0)
+        _, history, outcome, _ = run_intervals(*start(**LONG), options, "mark")
         assert outcome.name == "out_of_time"
         assert len(history["updates"]) == number + 1
     state, history, outcome, seconds = run_intervals(*start(**LONG), RunOptions(folder=tmp_path, resume=True), "mark")
@@ -135,12 +135,12 @@ def test_a_checkpoint_is_written_at_every_end(start: Start, tmp_path: Path) -> N
             RunOptions,
         ),
     }
-    for name, (parts, conduct) in ends.items():
+    for name, (parts, options) in ends.items():
         folder = tmp_path / name
         folder.mkdir()
         problem, state = start(**parts)
         state, history, outcome, _ = run_intervals(
-            problem, state, conduct(folder=folder, checkpoint_seconds=1e9), "mark"
+            problem, state, options(folder=folder, checkpoint_seconds=1e9), "mark"
         )
         assert outcome.name == name
         saved = checkpoint.load_checkpoint(folder, start(**parts)[1], "mark")
@@ -161,8 +161,8 @@ def test_a_run_killed_after_its_end_ends_as_it_did(start: Start, tmp_path: Path,
     }[end]
     state, history, outcome, seconds = run_intervals(*start(**parts), RunOptions(folder=tmp_path), "mark")
     lines: list[Any] = []
-    conduct = RunOptions(folder=tmp_path, resume=True, watch=lines.append)
-    again, told, same, later = run_intervals(*start(**parts), conduct, "mark")
+    options = RunOptions(folder=tmp_path, resume=True, watch=lines.append)
+    again, told, same, later = run_intervals(*start(**parts), options, "mark")
     assert outcome.name == end
     assert lines == []
     assert same == outcome
@@ -262,15 +262,16 @@ dataset = gradwise.Dataset(draw.normal(size=(150, 4)), draw.integers(0, 3, 150),
 recipe = gradwise.defaults.classification(
     batches=Reshuffled(8), model=Mlp(widths=(8,)), stopping=Off(epochs=40, spacing=1.0, least_examples=1)
 )
-conduct = RunOptions(
+options = RunOptions(
     folder=pathlib.Path(sys.argv[1]), resume=True, checkpoint_seconds=0.0,
     watch=lambda line: print(line["updates"], flush=True),
 )
-result = gradwise.fit(recipe, dataset, key=jax.random.key(3), conduct=conduct)
+result = gradwise.fit(recipe, dataset, key=jax.random.key(3), options=options)
 print("done", result.outcome.name)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_without_a_bit_changed(tmp_path: Path) -> None:
     """SIGKILL in the middle of a run, then the same command again, against a run that was left alone."""
     command = [sys.executable, "-c", KILLED]
@@ -365,6 +366,7 @@ def test_one_failure_alone_does_not_end_a_run(start: Start) -> None:
     assert (history["updates"], outcome.name) == ([3, 6], "stalled")
 
 
+@pytest.mark.slow
 def test_fit_tells_of_a_line_search_that_gave_up(recipe: Any, iris: Dataset) -> None:
     import dataclasses
 

@@ -14,6 +14,7 @@ from gradwise.training.measurement import measure_parts
 from gradwise.training.stopping import Off
 
 
+@pytest.mark.slow
 def test_examples_without_a_target_are_not_judged_and_scaled_inputs_are_taken_as_they_are() -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(90, 3))

@@ -106,6 +106,7 @@ CHOICES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHOICES)
 def test_growing_the_arrays_changes_nothing(name: str) -> None:
     recipe = recipe_of(*CHOICES[name])

@@ -175,6 +175,7 @@ def seven() -> dict[int, Any]:
 # --- row E18: what a trial becomes depends on its key and its knobs alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(7))
 def test_a_trial_of_seven_is_what_it_is_alone(apart: dict[int, Any], seven: dict[int, Any], number: int) -> None:
     """Widths padded into one bucket, other rates and ends, some of them entering late."""
@@ -189,6 +190,7 @@ def test_the_comparison_says_something(apart: dict[int, Any]) -> None:
     assert all(np.argmin(lines["train_loss"]) > 0 for lines, _ in apart.values() if len(lines["train_loss"]) > 1)
 
 
+@pytest.mark.slow
 def test_a_trial_of_256_is_what_it_is_alone(apart: dict[int, Any]) -> None:
     """Every slot taken; the seven sit anywhere among them."""
     others = tuple(Wanted(100 + n, rate=0.01 + 0.001 * n, widths=(1 + n % 16,), late=n % 2) for n in range(249))
@@ -276,6 +278,7 @@ def poison(population: Population, live: set[int]) -> None:
     population.members = poisoned(population.members, idle)
 
 
+@pytest.mark.slow
 def test_poisoned_slots_change_no_bit(seven: dict[int, Any]) -> None:
     """Before every interval all that idle slots hold is not-a-number: unused ones and ones that were left."""
     found = together(SEVEN, 7, between=poison)
@@ -335,6 +338,7 @@ def _spread_here() -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_population_spreads_over_all_devices(seven: dict[int, Any]) -> None:
     """Eight devices (of one CPU): a slot on each, the examples on all, and the same numbers."""
     here = Path(__file__).resolve()
@@ -357,6 +361,7 @@ def test_a_population_spreads_over_all_devices(seven: dict[int, Any]) -> None:
 # --- memory and time
 
 
+@pytest.mark.slow
 def test_the_estimate_of_a_slot_is_near_what_the_compiler_takes() -> None:
     """Within a factor of 3 of the compiler's own account, for a small network and for one a hundred times as large."""
     for widths, slots in (((16,), 7), ((256, 8), 2)):

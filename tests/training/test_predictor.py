@@ -49,6 +49,7 @@ def path(fitted: Fit, tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
 
 
+@pytest.mark.slow
 def test_a_saved_predictor_predicts_the_same_to_the_bit(fitted: Fit, path: Path, rows: np.ndarray) -> None:
     again, about = load_predictor(path)
     assert about == {"metric": "error_rate"}
@@ -78,6 +79,7 @@ np.save(sys.argv[2], predictor.predict(np.load(sys.argv[2])))
 """
 
 
+@pytest.mark.slow
 def test_a_saved_predictor_works_in_another_process_without_the_data(
     fitted: Fit, path: Path, rows: np.ndarray, tmp_path: Path
 ) -> None:
@@ -244,6 +246,7 @@ def test_a_network_without_a_written_form_is_refused_in_one_line(fitted: Fit, tm
     assert not (tmp_path / "own").exists()
 
 
+@pytest.mark.slow
 def test_numbers_come_back_in_their_own_units(tmp_path: Path, recipe: Recipe) -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(150, 4))

@@ -36,6 +36,7 @@ from gradwise.training import interval as module
 from gradwise.training.population import enter
 from gradwise.training.state import State, asks, init, with_room
 from gradwise.training.stopping import Off, Patience
+from tests.marks import parametrize_one_quick
 
 Start = Callable[..., tuple[Any, State]]
 
@@ -107,7 +108,7 @@ def test_an_interval_visits_at_least_as_many_examples_as_validation_reads(
     assert far.interval_updates == -(-500 // min(size, 37))
 
 
-@pytest.mark.parametrize("size", [1, 8, 37])
+@parametrize_one_quick("size", [1, 8, 37])
 @pytest.mark.parametrize("epochs", [0.1, 1.0, 1.5, 2.9, 7.0])
 def test_the_limit_is_the_first_update_that_reaches_the_age(start: Start, size: int, epochs: float) -> None:
     problem, _ = start(batches=Fixed(size), stopping=Off(epochs=epochs))
@@ -123,6 +124,7 @@ def test_a_stream_ends_with_its_examples(start: Start) -> None:
     assert start(batches=Reshuffled(8), stopping=Off(epochs=10))[0].limit_updates == 50
 
 
+@pytest.mark.slow
 def test_a_built_module_and_a_plain_function_take_their_places(start: Start) -> None:
     network = eqx.nn.MLP(4, 3, 5, 1, key=jax.random.key(1))
 

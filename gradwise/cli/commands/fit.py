@@ -165,7 +165,7 @@ def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path
     """The network of the hold-out split, trained in the folder for checkpoints."""
     recipe = resolved.recipe
     percent = getattr(getattr(recipe.criterion, "loss", None), "score_by", "") == "error"
-    conduct = RunOptions(
+    run_options = RunOptions(
         folder=work,
         resume=options.resume,
         checkpoint_seconds=options.checkpoint,
@@ -176,7 +176,7 @@ def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path
         "key": keys.from_seed(options.seed),
         "metric": options.metric,
         "class_weight": options.class_weight,
-        "conduct": conduct,
+        "options": run_options,
     }
     if options.pretrain is not None:
         result = train_pretrained(recipe, dataset, options.pretrain, progress=progress, percent=percent, **given)
@@ -219,7 +219,7 @@ def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: Prog
         watch=watch,
         metric=options.metric,
         class_weight=options.class_weight,
-        conduct=RunOptions(max_seconds=_share_of_time(options), watch=progress.watch),
+        options=RunOptions(max_seconds=_share_of_time(options), watch=progress.watch),
     )
     return dataclasses.replace(result, evidence={**result.evidence, "estimate": estimate.plain()})
 

@@ -170,10 +170,10 @@ def train_pretrained(
     text: str,
     *,
     key: jax.Array,
-    conduct: RunOptions,
+    options: RunOptions,
     progress: Progress,
     percent: bool,
-    **options: Any,
+    **given: Any,
 ) -> Fit:
     """Layers one after the other, then all of them: the record, with each layer's story in its evidence."""
     model: Any = recipe.model
@@ -191,7 +191,7 @@ def train_pretrained(
     bare = dataclasses.replace(recipe, model=model.mlp)
     assert isinstance(bare.model, Mlp)
     try:
-        result, stack = fit_pretrained(bare, dataset, layers, key=key, conduct=conduct, begin=begin, **options)
+        result, stack = fit_pretrained(bare, dataset, layers, key=key, options=options, begin=begin, **given)
     except KeyboardInterrupt:
         if at == len(layers):
             raise

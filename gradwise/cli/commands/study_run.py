@@ -43,7 +43,7 @@ def _check_store(folder: Path, options: SearchOptions) -> None:
         raise RequestError(f"--resume: the trials of {folder} are in {where}. Give that as --store.")
 
 
-def _conduct(prepared: PreparedSearch, work: Path, watch: Any) -> StudyOptions:
+def _study_options(prepared: PreparedSearch, work: Path, watch: Any) -> StudyOptions:
     options = prepared.options
     return StudyOptions(
         folder=work,
@@ -73,7 +73,9 @@ def _search(prepared: PreparedSearch, work: Path, progress: Progress) -> Study:
             metric=prepared.metric,
             class_weight=options.class_weight,
             plan=prepared.plan,
-            conduct=_conduct(prepared, work, progress.searching(prepared.budget, prepared.space, prepared.dataset)),
+            options=_study_options(
+                prepared, work, progress.searching(prepared.budget, prepared.space, prepared.dataset)
+            ),
         )
     except BaseException as problem:
         if isinstance(problem, RequestError) or not (work / folders.JOURNAL).exists():

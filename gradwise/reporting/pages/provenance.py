@@ -189,25 +189,22 @@ def python_lines(command: str, seed: int) -> list[str]:
         by_class = {name: float(value) for name, value in _pairs(weights[-1].split(",")).items() if value}
         given.append(f"class_weight={by_class or weights[-1]!r}")
     asked += ["unsupervised=True"] if {"--unsupervised", "--learner"} & set(options) else []
-    source = f"gradwise.read({data!r}, Request({', '.join(asked)}))" if data else "...  # the data set of this run"
-    last = [f"result = gradwise.fit(recipe, dataset, {', '.join(given)})"]
+    source = f"gw.read({data!r}, gw.ReadRequest({', '.join(asked)}))" if data else "...  # the data set of this run"
+    last = [f"result = gw.fit(recipe, dataset, {', '.join(given)})"]
     layered = "--pretrain" in options
     if layered:
         last = [
             "whole = dataclasses.replace(recipe, model=recipe.model.mlp)",
-            f"result, stack = fit_pretrained(whole, dataset, recipe.model.layers, {', '.join(given)})",
+            f"result, stack = gw.fit_pretrained(whole, dataset, recipe.model.layers, {', '.join(given)})",
         ]
     return [
         *(["import dataclasses"] if layered else []),
         "import jax",
-        "import gradwise",
-        "from gradwise.specs.recipe import from_json",
-        *(["from gradwise.data.reading.read import Request"] if data else []),
-        *(["from gradwise.pretraining.stack import fit_pretrained"] if layered else []),
+        "import gradwise as gw",
         "",
         f"dataset = {source}",
         'with open("recipe.json") as file:  # beside this report',
-        "    recipe = from_json(file.read())",
+        "    recipe = gw.from_json(file.read())",
         *last,
     ]
 

@@ -172,7 +172,7 @@ def nested_search(
             metric=metric,
             class_weight=class_weight,
             plan=shorter,
-            conduct=StudyOptions(on=on, watch=watch_trials(number)),
+            options=StudyOptions(on=on, watch=watch_trials(number)),
         )
         if study.outcome == "interrupted":
             raise Interrupted

@@ -57,6 +57,7 @@ def check(recipe_for_width: Callable[[int], Recipe], *widths: int) -> Coordinate
     return coordinate_check(recipe_for_width, widths, TRAIN, VALID, **SIZES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [Sgd(0.1), Adam(0.003)], ids=["sgd", "adam"])
 def test_activations_move_alike_at_all_widths_with_transfer_alone(rule: AbstractOptimiser) -> None:
     """Theory for one update without it: -1/2, 0 and +1 for Sgd, 0, +1/2 to 1 and +1 for Adam, layer by layer."""
@@ -76,6 +77,7 @@ def test_activations_move_alike_at_all_widths_with_transfer_alone(rule: Abstract
     np.testing.assert_allclose(ours.changes[:, 0], plain.changes[:, 0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_best_rate_of_a_narrow_network_is_that_of_a_wide_one_with_transfer_alone() -> None:
     rates = 2.0 ** np.arange(-11, 0)
 
@@ -89,6 +91,7 @@ def test_the_best_rate_of_a_narrow_network_is_that_of_a_wide_one_with_transfer_a
     assert plain / narrow < 1 / 5, (narrow, plain)
 
 
+@pytest.mark.slow
 def test_the_slope_is_that_of_the_changes() -> None:
     """Two widths give the exponent in closed form; the outputs' change is that of networks trained by hand."""
     make = transferred(Sgd(0.1))

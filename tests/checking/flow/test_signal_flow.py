@@ -45,6 +45,7 @@ def told(findings):
     return [(finding.code, finding.level, finding.where) for finding in findings]
 
 
+@pytest.mark.slow
 def test_ten_layers_of_tanh_vanish_pass_or_saturate_by_their_scale() -> None:
     _, small = checked(subject(10, 0.1))
     assert told(small) == [("GW604", "warning", "0")]

@@ -130,6 +130,7 @@ class Network(eqx.Module):
         return self.last(self.drop(jax.nn.relu(right(self.norm(self.first(x)))), key=key))
 
 
+@pytest.mark.slow
 def test_equinox_with_norm_dropout_rectifiers_and_a_right_derivative_is_sound():
     def loss(model, batch, key):
         outputs = jax.vmap(model)(batch[0], jax.random.split(key, len(batch[0])))

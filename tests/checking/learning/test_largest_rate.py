@@ -59,6 +59,7 @@ def best_of_a_fine_sweep(recipe: Recipe, examples: tuple[Examples, Examples], si
     return float(rates.ravel()[np.argmin(losses)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits", "breast_cancer", "diabetes"])
 def test_within_a_factor_2_of_the_best_of_a_fine_sweep(name: str) -> None:
     recipe, examples, sizes = problem(name)
@@ -69,6 +70,7 @@ def test_within_a_factor_2_of_the_best_of_a_fine_sweep(name: str) -> None:
     assert best / 2 < found.largest < best * 2, (found, best)
 
 
+@pytest.mark.slow
 def test_saturating_units_train_far_above_their_best_rate_and_the_recommendation_knows() -> None:
     recipe, examples, sizes = problem("digits", model=Mlp(widths=(32,), activation=Tanh(), dropout=0.0))
     found = largest_rate(recipe, *examples, **sizes)
@@ -93,6 +95,7 @@ def test_two_calls_of_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.all(np.diff(found.tried.rates) >= 0)
 
 
+@pytest.mark.slow
 def test_the_border_is_where_runs_alone_begin_to_diverge() -> None:
     """Each verdict equals that of a plain run at this rate alone, without a population; the border is narrow."""
     recipe, examples, sizes = problem("breast_cancer")
@@ -118,6 +121,7 @@ def test_the_border_is_where_runs_alone_begin_to_diverge() -> None:
     np.testing.assert_allclose(alone(jnp.float32(1e-12))[0], found.tried.start, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_every_learning_rate_of_the_recipe_keeps_its_ratio() -> None:
     optimiser = MovingAverage(Grouped(Sgd(0.2), groups=(ParameterGroup("*.bias", Sgd(0.05)),)))
     recipe, examples, sizes = problem("digits", rows=200, optimiser=optimiser)
@@ -136,6 +140,7 @@ def test_every_learning_rate_of_the_recipe_keeps_its_ratio() -> None:
     assert kept.optimiser.groups[0].optimiser.learning_rate == only.recommended
 
 
+@pytest.mark.slow
 def test_a_border_beyond_the_ladder_is_looked_for() -> None:
     """For a linear model the largest rate is 2 over the largest curvature: for large inputs below all of the prior."""
     linear = Mlp(widths=(), output_initial=ZeroWeights(), dropout=0.0)
@@ -154,6 +159,7 @@ def test_a_border_beyond_the_ladder_is_looked_for() -> None:
     assert 0.85 * 2e-8 / curvature < large.largest < 1.05 * 2e-8 / curvature
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_said_in_one_line() -> None:
     recipe, examples, sizes = problem("digits", rows=200)
     with pytest.raises(RequestError, match=r"there is no knob `optimiser.learning_rat`.*Did you mean"):
@@ -174,6 +180,7 @@ class _Nameless(Sgd):
     learning_rate: Any = None  # a plain attribute, no knob
 
 
+@pytest.mark.slow
 def test_adam_has_its_own_ladder() -> None:
     recipe, examples, sizes = problem("digits", rows=400, optimiser=Adam())
     found = largest_rate(recipe, *examples, **sizes, updates=100)

@@ -89,6 +89,7 @@ def test_a_users_own_problem_grows_as_the_chapter_says_and_random_labels_do_not(
     assert _codes(random) == ["GW403"]
 
 
+@pytest.mark.slow
 def test_a_recipe_grows_in_one_program(digits: tuple[np.ndarray, np.ndarray]) -> None:
     inputs, targets = digits
     dataset = Dataset(inputs, targets, Classes(np.arange(10)))

@@ -16,6 +16,7 @@ from gradwise.checking.learning.learning_rate_findings import find_rates
 from gradwise.checking.rehearsal import rehearse
 from gradwise.checking.subject import Subject
 from gradwise.records.finding import Finding
+from tests.marks import parametrize_one_quick
 
 KEY = jax.random.key(5)
 CURVATURES = jnp.asarray([10.0, 4.0, 1.0, 0.5])
@@ -71,7 +72,7 @@ def _digits(optimiser: Any, *, rate: float = 1.0) -> Subject:
     return Subject.of(loss, start, (train[0][:64], train[1][:64]), train=train, optimiser=optimiser)
 
 
-@pytest.mark.parametrize(
+@parametrize_one_quick(
     ("optimiser", "expected"),
     [
         (optax.sgd(0.1), []),

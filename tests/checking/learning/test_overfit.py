@@ -23,6 +23,7 @@ def _overfit(subject: Subject) -> tuple[OverfitMeasured, tuple[Finding, ...]]:
     return measured, find_overfit(measured)
 
 
+@pytest.mark.slow
 def test_a_net_learns_eight_examples_by_heart_whatever_their_labels() -> None:
     shuffled = (BATCH[0], jnp.asarray(np.random.default_rng(0).permutation(np.asarray(BATCH[1]))))
     measured, findings = _overfit(subject(batch=shuffled))
@@ -63,6 +64,7 @@ def test_dropout_and_batch_statistics_raise_nothing() -> None:
     assert findings == ()
 
 
+@pytest.mark.slow
 def test_an_output_that_ignores_its_inputs_is_an_error() -> None:
     measured, findings = _overfit(subject(lambda p, x: logits(p, x * 0.0)))
     assert [(one.code, one.level) for one in findings] == [("GW401", "error")]
@@ -71,6 +73,7 @@ def test_an_output_that_ignores_its_inputs_is_an_error() -> None:
     assert "the outputs are the same" in findings[0].what
 
 
+@pytest.mark.slow
 def test_a_gradient_uphill_is_an_error_and_one_straight_through_is_not() -> None:
     def uphill(p: Any, batch: Any) -> jax.Array:
         loss = cross_entropy(logits(p, batch[0]), batch[1])
@@ -88,6 +91,7 @@ def test_a_gradient_uphill_is_an_error_and_one_straight_through_is_not() -> None
     assert _overfit(subject(signs))[1] == ()
 
 
+@pytest.mark.slow
 def test_a_penalty_that_outweighs_the_loss_is_only_noted() -> None:
     def loss(p: Any, batch: Any) -> jax.Array:
         squares = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(p))

@@ -22,6 +22,7 @@ from gradwise.records.trial import Trial
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Dimension, Space
 from gradwise.training.stopping import Off, Patience
+from tests.marks import parametrize_one_quick
 
 RECIPE = defaults.classification(optimiser=Adam(learning_rate=0.01))
 RATE = "optimiser.learning_rate"
@@ -228,7 +229,7 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("name", REAL)
+@parametrize_one_quick("name", REAL)
 def test_real_trainings_are_told_apart(name: str) -> None:
     record = gradwise.fit(REAL[name], gradwise.read("digits"), key=jax.random.key(0))
     judged, told = diagnose(record)

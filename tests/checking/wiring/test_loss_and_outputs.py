@@ -28,6 +28,7 @@ from gradwise.models.activations import Rectifier, Sigmoid, Tanh
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.mlp import Mlp
 from gradwise.pretraining.stack import Pretrained
+from tests.marks import parametrize_one_quick
 
 DRAW = np.random.default_rng(0)
 X = DRAW.normal(size=(48, 4)).astype(np.float32)
@@ -79,7 +80,7 @@ def _said(loss: Any, model: Any, targets: Any) -> list[tuple[str, str]]:
     return [(one.level, one.code) for one in find_choices(measure_choices(subject, key=jr.key(1)))]
 
 
-@pytest.mark.parametrize(
+@parametrize_one_quick(
     ("loss", "model", "targets", "said"),
     [
         (cross_entropy, Net(3, jax.nn.softmax), CLASSES, [("error", "GW702")]),
@@ -115,6 +116,7 @@ def test_places_and_numbers_are_told() -> None:
     assert twice.evidence["least"] == pytest.approx(-np.log(np.e / (np.e + 2)))
 
 
+@pytest.mark.slow
 def test_a_penalty_is_weighed_exactly() -> None:
     subject = Subject.of(decayed(0.5), Net(3), (X, CLASSES))
     seen = measure_choices(subject, key=jr.key(1))

@@ -11,6 +11,7 @@ import pytest
 
 from gradwise.checking.subject import Subject
 from gradwise.checking.wiring.training_mode import ModesMeasured, find_modes, linked, measure_modes
+from tests.marks import parametrize_one_quick
 
 KEY = jr.key(0)
 ROWS = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
@@ -81,7 +82,7 @@ def classes(model, inputs):
     return jnp.argmax(sound(model, inputs), axis=-1)
 
 
-@pytest.mark.parametrize(
+@parametrize_one_quick(
     ("evaluate", "expected", "said"),
     [
         (left_on, [("GW306", "error")], "dropout"),

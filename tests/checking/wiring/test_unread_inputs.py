@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
+import pytest
 
 import gradwise
 from gradwise.checking.subject import Subject
@@ -30,6 +31,7 @@ def _loss(model: Any, batch: Any, reads_table: bool = True) -> Any:
     return optax.softmax_cross_entropy_with_integer_labels(jnp.tanh(hidden) @ model["top"], labels).mean()
 
 
+@pytest.mark.slow
 def test_a_forgotten_input_is_named_and_one_that_is_read_is_not() -> None:
     batch = ({"image": IMAGE, "table": TABLE}, LABELS)
     wrong = gradwise.check(lambda m, b: _loss(m, b, reads_table=False), MODEL, batch, only=["wiring"])
@@ -49,6 +51,7 @@ def test_what_came_along_is_told_apart_and_what_cannot_be_asked_is_not() -> None
     assert unread(subject, bits=64, key=jr.key(0)) == (Unread("row", an_input=False),)
 
 
+@pytest.mark.slow
 def test_a_batch_of_gradwises_own_holds_more_than_a_loss_reads() -> None:
     recipe = gradwise.defaults.classification(model=Mlp(widths=(4,)))
     assert not gradwise.check(recipe, gradwise.read("iris"), only=["wiring"]).coded("GW304")

@@ -86,6 +86,7 @@ def test_a_layer_that_the_optimiser_leaves_out_is_an_error_unless_declared():
     assert [(f.code, f.level) for f in nothing] == [("GW303", "warning")]
 
 
+@pytest.mark.slow
 def test_inputs_without_effect_are_named():
     def blind(model, inputs):
         return apply(model, inputs.at[:, 1].set(0.0))
@@ -177,6 +178,7 @@ class Dropping(eqx.Module):
         return self.mlp(self.dropout(x, key=key))
 
 
+@pytest.mark.slow
 def test_an_equinox_network_with_dropout_is_sound():
     model = Dropping(eqx.nn.MLP(5, "scalar", 8, 2, key=KEY), eqx.nn.Dropout(0.5))
 

@@ -10,6 +10,7 @@ from gradwise.records.study_files import read_study
 SMALL = ("--no-report", "--out", "mine")
 
 
+@pytest.mark.slow
 def test_a_challenge_is_answered_in_a_sentence_with_an_interval(table, search_words, gradwise):
     said = gradwise(*search_words, *SMALL, "--challenge", "optimiser.learning_rate=0.00001", "--seeds", "3", "--json")
     assert said.code == 0, said.err
@@ -24,6 +25,7 @@ def test_a_challenge_is_answered_in_a_sentence_with_an_interval(table, search_wo
     assert found["sentence"].split(":")[1].strip()[:40] in Path("mine/report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_comparison_searches_for_each_value(table, search_words, gradwise):
     decay = ("--range", "optimiser.decay=uniform(0.9, 0.999)")
     words = ("--compare", "optimiser.learning_rate=0.001,0.01", *decay, "--trials", "4", "--seeds", "2")
@@ -45,6 +47,7 @@ def test_a_distribution_over_seeds(table, search_words, gradwise):
     assert len(read_study("mine").analysis["seeds"]["scores"]) == 5
 
 
+@pytest.mark.slow
 def test_two_studies_join_into_one(searched, search_words, gradwise):
     more = ("--trials", "3", "--seed", "1", "--finalists", "1", "--seeds", "2", "--no-report", "--out", "other")
     assert gradwise(*search_words, *more).code == 0

@@ -44,6 +44,7 @@ def test_the_default_folder_is_named_after_data_and_time(table, gradwise):
     assert {path.name for path in folder.iterdir()} == FILES - {"report.html"}
 
 
+@pytest.mark.slow
 def test_a_run_is_watched_and_judged(table, gradwise):
     said = gradwise(*FIT, "--watch", "2", "--out", "mine", "--json")
     result = json.loads(said.out)
@@ -74,6 +75,7 @@ def test_json_is_one_object_and_nothing_else(table, gradwise):
     assert stored == {name: value for name, value in result.items() if name not in {"out", "report"}}
 
 
+@pytest.mark.slow
 def test_the_test_error_is_the_saved_network_s_own(table, gradwise):
     """An oracle: a fixed test set, predicted by the saved model, measured apart."""
     test = table.with_name("later.csv")
@@ -116,6 +118,7 @@ def test_the_seed_decides(table, gradwise):
     assert models["one"] != models["two"]
 
 
+@pytest.mark.slow
 def test_a_config_file_and_the_command_line(table, gradwise):
     Path("run.toml").write_text(
         '[fit]\ndata = "flowers.csv"\ntarget = "kind"\nseed = 3\nno_report = true\nout = "theirs"\n'
@@ -131,6 +134,7 @@ def test_a_config_file_and_the_command_line(table, gradwise):
     assert recipe.stopping.epochs == 2
 
 
+@pytest.mark.slow
 def test_numbers_several_at_once(table, gradwise):
     words = ("fit", "flowers.csv", "--target", "length", "--target", "width", *TINY, "--no-report", "--json")
     result = json.loads(gradwise(*words).out)
@@ -139,12 +143,14 @@ def test_numbers_several_at_once(table, gradwise):
     assert result["data"]["target"] == ["length", "width"]
 
 
+@pytest.mark.slow
 def test_columns_can_be_dropped_and_read_otherwise(table, gradwise):
     said = gradwise(*FIT, "--drop", "width", "--kind", "bed=category", "--no-report", "--json")
     columns = {column["name"]: column["kind"] for column in json.loads(said.out)["data"]["columns"]}
     assert columns == {"length": "number", "colour": "category", "bed": "category"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("option", "split"), [("--group", "GroupHoldOut"), ("--time", "TimeHoldOut")])
 def test_splits_by_group_and_by_time(option, split, table, gradwise):
     result = json.loads(gradwise(*FIT, option, "bed", "--no-report", "--json").out)
@@ -180,6 +186,7 @@ def test_folds_give_an_estimate_beside_the_hold_out(table, gradwise):
     assert Path("plain/model.safetensors").read_bytes() == Path("mine/model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_folds_may_be_added_to_a_run_that_was_killed_before_them(table, gradwise):
     words = (*FIT, "--folds", "2", "--no-report", "--json", "--out", "mine")
     whole = json.loads(gradwise(*words).out)
@@ -190,6 +197,7 @@ def test_folds_may_be_added_to_a_run_that_was_killed_before_them(table, gradwise
     assert again["evidence"] == whole["evidence"]
 
 
+@pytest.mark.slow
 def test_divergence_is_said_and_fails(table, gradwise):
     words = ("--set", "optimiser=Sgd", "--set", "optimiser.learning_rate=1e30", "--set", "stopping.epochs=50")
     said = gradwise(
@@ -202,6 +210,7 @@ def test_divergence_is_said_and_fails(table, gradwise):
     assert {path.name for path in Path("mine").iterdir()} == FILES
 
 
+@pytest.mark.slow
 def test_time_runs_out_and_more_time_goes_on(table, gradwise):
     words = ("fit", "flowers.csv", "--target", "kind", *TINY[:-1], "stopping.epochs=100", "--no-report", "--json")
     whole = json.loads(gradwise(*words, "--out", "whole").out)
@@ -224,7 +233,7 @@ def test_resuming_a_finished_run_returns_at_once(a_run, gradwise, monkeypatch):
     def never(*words, **more):
         raise AssertionError("a finished run was trained again")
 
-    monkeypatch.setattr("gradwise.cli.commands.fit", never)
+    monkeypatch.setattr("gradwise.cli.commands.fit.fit", never)
     monkeypatch.setattr("gradwise.cli.commands.fit.read", never)
     said = gradwise(*FIT, "--out", "run", "--resume", "--json")
     assert said.code == 0
@@ -303,6 +312,7 @@ def test_the_plan_agrees_with_the_run(table, gradwise):
     assert history["age_examples"][-1] == training["examples at most"]
 
 
+@pytest.mark.slow
 def test_a_dry_run_starts_no_device(table, program):
     process = program(*FIT, "--dry-run", cwd=table.parent, env={"JAX_PLATFORMS": "abacus"})
     out, err = process.communicate(timeout=120)
@@ -310,6 +320,7 @@ def test_a_dry_run_starts_no_device(table, program):
     assert "Nothing was trained" in out
 
 
+@pytest.mark.slow
 def test_a_device_that_cannot_start_is_said(table, program):
     process = program(*FIT, "--out", "mine", cwd=table.parent, env={"JAX_PLATFORMS": "abacus"})
     out, err = process.communicate(timeout=120)
@@ -324,6 +335,7 @@ def test_on_cpu_runs(table, gradwise):
     assert json.loads(gradwise(*FIT, "--on", "cpu", "--no-report", "--json").out)["machine"]["device"].startswith("cpu")
 
 
+@pytest.mark.slow
 def test_real_tables_of_every_form(data_folder, here, gradwise, monkeypatch):
     monkeypatch.setenv("GRADWISE_DATA", str(data_folder))
     quick = ("--set", "model.widths=16", "--set", "stopping=Off", "--set", "stopping.epochs=1", "--no-report", "--json")
@@ -334,6 +346,7 @@ def test_real_tables_of_every_form(data_folder, here, gradwise, monkeypatch):
     assert os.listdir("runs")
 
 
+@pytest.mark.slow
 def test_an_optimiser_that_remembers_examples_gets_room_for_them(table, gradwise):
     assert gradwise(*FIT, "--set", "optimiser=Sag", "--dry-run").code == 0
     said = gradwise(*FIT, "--set", "optimiser=Sag", "--out", "mine")

@@ -39,6 +39,7 @@ def test_the_words_of_the_plan() -> None:
             parse_layerwise(words)
 
 
+@pytest.mark.slow
 def test_a_run_leaves_one_network_and_how_it_was_chosen_and_goes_on_when_killed(here, gradwise) -> None:
     write_data(here)
     assert gradwise(*SEARCH, "--out", "whole", "--quiet").code == 0

@@ -28,6 +28,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
+@pytest.mark.slow
 def test_predictions_are_classes_as_they_came(new, gradwise):
     said = gradwise("predict", "run", "new.csv")
     assert said.code == 0
@@ -109,6 +110,7 @@ def test_a_target_that_cannot_be_used_is_said_and_does_no_harm(a_run, gradwise):
     assert "'dan'" in said.err
 
 
+@pytest.mark.slow
 def test_numbers_come_under_the_names_of_their_targets(finished_numbers, new, gradwise):
     rows = rows_of(gradwise("predict", str(finished_numbers), "flowers.csv").out)
     assert list(rows[0]) == ["length", "width"]
@@ -122,6 +124,7 @@ def test_numbers_come_under_the_names_of_their_targets(finished_numbers, new, gr
     assert "have a column of this name" in said.err
 
 
+@pytest.mark.slow
 def test_labels_come_one_column_each(here, gradwise):
     random = np.random.default_rng(0)
     lines = ["x,red,round"]
@@ -138,6 +141,7 @@ def test_labels_come_one_column_each(here, gradwise):
         assert row["red"] == str(int(float(row["probability_red"]) > 0.5))
 
 
+@pytest.mark.slow
 def test_class_numbers_stay_numbers(here, gradwise):
     Path("n.csv").write_text("x,y\n" + "".join(f"{n % 2 + n / 100},{n % 2 + 7}\n" for n in range(40)))
     tiny = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=3", "--no-report")
@@ -154,6 +158,7 @@ def test_standard_input_and_output(new, gradwise, monkeypatch):
     assert gradwise("predict", "run", "-", "--out", "-").out == expected
 
 
+@pytest.mark.slow
 def test_images_and_their_array_file(here, gradwise):
     tiny = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=1", "--no-report")
     assert gradwise("fit", "digits", *tiny, "--out", "run").code == 0

@@ -199,7 +199,7 @@ def test_the_criterion_follows_the_scaled_inputs(table, gradwise):
     assert (usual["data"]["task"], usual["training"]["metric"]) == ("inputs", "denoising_error")
     assert usual["command"].startswith("gradwise fit flowers.csv --unsupervised --learner denoising:7")
     other = plan_of(gradwise, *words, "--set", "scaler.numbers=Standardise")
-    assert (chosen(other, "criterion.loss"), chosen(other, "criterion.corruption")) == ("SquaredError", "Gaussian")
+    assert (chosen(other, "criterion.loss"), chosen(other, "criterion.corruption")) == ("SquaredError", "GaussianNoise")
 
 
 def test_a_target_that_is_named_is_no_input(table, gradwise):
@@ -220,6 +220,7 @@ def test_a_plan_of_a_pretrained_network_counts_its_parameters(table, gradwise):
     assert chosen(plan, "model.layers.1.model.widths") == [9]
 
 
+@pytest.mark.slow
 def test_rows_without_a_label_serve_pretraining_alone(table, gradwise):
     """Half of the labels are gone: refused without --pretrain, used with it."""
     lines = table.read_text().splitlines()

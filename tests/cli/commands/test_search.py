@@ -106,6 +106,7 @@ def test_a_budget_too_small_for_one_trial_runs_it_and_says_so(search_words, tabl
     assert any(trial.ok for trial in read_study("mine").trials)
 
 
+@pytest.mark.slow
 def test_trials_may_be_kept_in_a_database(search_words, table, gradwise):
     words = (*search_words, "--trials", "2", "--finalists", "0", "--no-report", "--quiet")
     address = ("--store", "sqlite:///trials.db")

@@ -133,6 +133,7 @@ def test_two_processes_cannot_work_on_one_study(searched, here, gradwise):
         assert {path: path.read_bytes() for path in searched.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [4, 12], ids=["journal", "report"])
 def test_a_full_disk_fails_in_one_line_and_the_study_goes_on(kilobytes, table, gradwise):
     """A limit on the size of files stands for a full disk: first no trial fits, then no report does."""

@@ -219,6 +219,7 @@ def test_a_ray_head_that_does_not_answer_is_told_and_no_study_is_begun(table, gr
     assert [path.name for path in table.parent.iterdir()] == ["flowers.csv"]
 
 
+@pytest.mark.slow
 def test_a_locked_database_is_told_and_nothing_is_lost(table, gradwise, search_words, monkeypatch):
     import sqlite3
 

@@ -89,6 +89,7 @@ def seen_on_a_terminal(words: list[str], folder: Path) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal(table):
     epochs = ("--set", "stopping.epochs=3000", "--no-report", "--out", "run")
     shown = seen_on_a_terminal(["fit", "flowers.csv", "--target", "kind", *TINY, *epochs], table.parent)
@@ -100,6 +101,7 @@ def test_progress_on_a_terminal(table):
     assert "Test error" in shown
 
 
+@pytest.mark.slow
 def test_progress_of_a_search_on_a_terminal(table):
     words = ("--trials", "6", "--range", "stopping.epochs=choice(200, 2000, 6000)", "--finalists", "0", "--no-report")
     still = ("--set", "model.dropout=0", "--set", "criterion.penalties.l2.coefficient=0", "--on", "here", "--no-nested")

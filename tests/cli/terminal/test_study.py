@@ -20,6 +20,7 @@ def said(study, capsys, folder="nowhere"):
     return capsys.readouterr().out.replace("\u202f", " ")
 
 
+@pytest.mark.slow
 def test_the_summary_tells_the_winner_its_worth_and_the_committee(study, capsys, finished_study):
     winner = {**study.winner, "score": 0.1, "corrected": 0.15, "values": {"optimiser.optimiser.learning_rate": 0.01}}
     committee = {**study.committee, "members": 5, "test": 0.25, "mean_member_test": 0.3}

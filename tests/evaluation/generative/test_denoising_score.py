@@ -68,6 +68,7 @@ def learned() -> Callable:
     return jax.jit(lambda x: criterion.reconstruct(network, x[None])[0])
 
 
+@pytest.mark.slow
 def test_the_score_of_a_learned_curve(learned: Callable) -> None:
     """Against the exact score of the training points blurred by the noise, where the noise takes them."""
     centres, _ = curve(2000, 0)

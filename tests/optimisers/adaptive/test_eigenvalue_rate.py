@@ -133,6 +133,7 @@ def test_flat_everywhere_the_rate_stays_finite() -> None:
     assert np.all(np.isfinite(distances))
 
 
+@pytest.mark.slow
 def test_the_contract() -> None:
     check_part(EigenRate(HeavyBall()))
 
@@ -180,6 +181,7 @@ def trained(optimiser: AbstractOptimiser, epochs: int = 5) -> tuple[float, float
     return float(row.train_loss), min(losses), float(row.learning_rate)
 
 
+@pytest.mark.slow
 def test_on_the_digits_it_needs_no_tuning() -> None:
     """Beside the best of five fixed rates, half a decade apart, with 3 already too high and 1 the best of them.
 
@@ -194,6 +196,7 @@ def test_on_the_digits_it_needs_no_tuning() -> None:
     assert 0.3 < rate < 3.0
 
 
+@pytest.mark.slow
 def test_fit_takes_it_with_batch_normalisation_and_an_average_around() -> None:
     """It asks for nothing but the criterion, so any network and any loss will do."""
     inputs, targets = digits()

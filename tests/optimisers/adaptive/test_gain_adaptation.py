@@ -31,6 +31,7 @@ from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.testing.contracts import check_optimiser
 from gradwise.training.interval import advance
 from gradwise.training.state import init
+from tests.marks import parametrize_one_quick
 
 RNG = np.random.default_rng(0)
 
@@ -265,7 +266,7 @@ def _train(problem, state):
     return state, problem.recipe.optimiser.rate(state.optimiser), seen["diverged_examples"]
 
 
-@pytest.mark.parametrize(
+@parametrize_one_quick(
     ("optimiser", "reached"),
     [  # plain SGD reaches 0.62 at the rate 0.03
         (GlobalRate(0.03), 0.25),

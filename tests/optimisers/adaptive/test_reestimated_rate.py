@@ -206,6 +206,7 @@ def _eighth(problem, state):
     return advance(problem, state, UPDATES // 8)
 
 
+@pytest.mark.slow
 def test_it_recovers_from_a_rate_a_hundred_times_too_small_or_too_large(digits: Examples) -> None:
     """Measured: SGD's loss is 0.033 at the rate 1, 1.7 at 0.01, 700 at 100; re-estimated from there 0.067 and 0.049."""
     good, _, _ = trained(Sgd(1.0), digits)

@@ -56,6 +56,7 @@ def _quadratic(model, batch, key):
     return jnp.sum(jnp.asarray(DIAGONAL) * (model - jnp.mean(batch.inputs, 0)) ** 2) / 2
 
 
+@pytest.mark.slow
 def test_the_rates_are_those_of_the_curvature() -> None:
     """Noisy centres, lambda 0.2, t0 = 200, skip 3: after 901 updates 1/B = 40 + 900 h, h within [0.2, 20].
 
@@ -112,6 +113,7 @@ T, DECAY = 1000, 1e-3
 SCALES = np.geomspace(1.0, 0.1, 8)
 
 
+@pytest.mark.slow
 def test_fewer_updates_than_sgd_at_its_best_rate() -> None:
     """Updates until the criterion stays within 3e-3 of SciPy's optimum, in batches of 10; curvatures differ by 60.
 

@@ -25,6 +25,7 @@ from gradwise.testing.contracts import check_part
 from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
+from tests.marks import parametrize_one_quick
 
 CURVATURE, DISTANCE, NOISE = 3.0, 0.7, 1.5
 
@@ -66,7 +67,7 @@ def _rates(optimiser: AbstractAsking, batch: int, updates: int) -> tuple[np.ndar
     return np.asarray(rates), float(best)
 
 
-@pytest.mark.parametrize("by", ["parameter", "layer", "all"])
+@parametrize_one_quick("by", ["parameter", "layer", "all"])
 @pytest.mark.parametrize("batch", [1, 8])
 def test_at_a_fixed_point_the_rate_is_the_closed_form_optimum(by: str, batch: int) -> None:
     """eta = G^2 / (h (G^2 + sigma^2/n)), with theta held fixed and a long memory."""
@@ -74,11 +75,13 @@ def test_at_a_fixed_point_the_rate_is_the_closed_form_optimum(by: str, batch: in
     assert abs(np.median(rates[10_000:]) / best - 1.0) < 0.1  # the mean of 2000 is noisy: measured within 0.06
 
 
+@pytest.mark.slow
 def test_by_finite_differences_the_rate_is_the_closed_form_optimum_too() -> None:
     rates, best = _rates(VsgdFd(slowness=1.0), 8, 20_000)
     assert abs(np.median(rates[10_000:]) / best - 1.0) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Vsgd(by="parameter"), Vsgd(by="all")], ids=["l", "g"])  # defaults: test_contracts
 def test_the_contract(kind: AbstractOptimiser) -> None:
     check_part(kind)
@@ -122,6 +125,7 @@ def test_it_settles_on_a_noisy_quadratic_where_a_constant_rate_does_not() -> Non
     assert max(excess(Vsgd()), excess(Vsgd(by="parameter"))) < 0.1 * excess(Sgd(0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", [Tanh(), Rectifier()], ids=["tanh", "rectifier"])
 def test_untouched_it_is_no_worse_than_the_best_of_five_rates(activation) -> None:  # type: ignore[no-untyped-def]
     inputs, targets = load_digits(return_X_y=True)

@@ -188,6 +188,7 @@ def test_the_averages_covariance_is_the_least_and_the_last_points_is_not() -> No
     assert np.linalg.norm((updates - start) * last.T @ last / runs) > 3 * np.linalg.norm(best)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimiser", [AveragedSgd(0.1), TailAverage(Sgd(0.1), 4.0, 3.0)], ids=["averaged", "tail"])
 def test_contract(optimiser: AbstractOptimiser) -> None:
     check_part(optimiser)

@@ -37,6 +37,7 @@ from gradwise.testing.spec_contracts import check_round_trip
 from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
+from tests.marks import parametrize_one_quick
 
 RNG = np.random.default_rng(0)
 
@@ -127,7 +128,7 @@ REPEATED = any(len(set(row[used])) < used.sum() for row, used in zip(*SEVEN, str
 BESIDE = any(set(row[used]) & set(row[~used]) for row, used in zip(*SEVEN, strict=True))
 
 
-@pytest.mark.parametrize(
+@parametrize_one_quick(
     ("widths", "optimiser", "slots"),
     [
         ((), Sag(smoothness=8.0, safety=0.7), ONE_BY_ONE),
@@ -263,6 +264,7 @@ def test_orders_without_replacement_swing_for_ever() -> None:
     assert given.min() > -0.9  # measured: -0.36, and up to 0.0 in the last ten passes
 
 
+@pytest.mark.slow
 def test_breast_cancer_to_scipys_optimum_ahead_of_sgd() -> None:
     """569 x 30, standardised, condition number 60 000: after 50 passes ahead of every SGD, and still falling."""
     from sklearn.datasets import load_breast_cancer
@@ -302,6 +304,7 @@ def _difference(parameters: Any) -> np.ndarray:
     return np.append(output.weight[1] - output.weight[0], output.bias[1] - output.bias[0])
 
 
+@pytest.mark.slow
 def test_fit_on_sparse_or_dense_data_reaches_scikit_learns_sag() -> None:
     """Penalties lambda |W|^2 on two softmax outputs are (lambda / 2) |w|^2 on their difference: C = 1 / lambda."""
     from scipy.sparse import csr_matrix
@@ -341,6 +344,7 @@ def test_mini_batches_and_wrapped() -> None:
     assert float(row.learning_rate) == float(state.optimiser.inner.rate) > 0
 
 
+@pytest.mark.slow
 def test_the_contract() -> None:
     check_optimiser(Sag(memory="whole", order="given", smoothness=30.0))
     check_round_trip(Sag(safety=0.3, smoothness=0.1, memory="whole", order="given"))

@@ -151,6 +151,7 @@ def test_a_horizon_is_told_against_patience(schedule: AbstractSchedule, horizon:
     assert "patience may end the run while the rate is still high" in note.what
 
 
+@pytest.mark.slow
 def test_a_fit_tells_the_horizon_and_follows_the_schedule() -> None:
     """After the horizon the recorded rate is the floor."""
     from sklearn.datasets import load_iris

@@ -18,6 +18,7 @@ from gradwise.testing.spec_contracts import check_spec
 RNG = np.random.default_rng(1)
 
 
+@pytest.mark.slow
 def test_the_contracts() -> None:
     """As for L-BFGS, few updates: rounding grows."""
     check_spec(ConjugateGradient())

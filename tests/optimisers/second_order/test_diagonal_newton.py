@@ -53,6 +53,7 @@ def test_one_step_lands_at_the_optimum_where_the_hessian_is_diagonal(exact: bool
         assert max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(after)) < 1e-6  # rates are kept in 32 bits
 
 
+@pytest.mark.slow
 def test_estimates_are_averaged_and_taken_now_and_then() -> None:
     random = np.random.default_rng(2)
     objective, parameters = _objective((4,), random.normal(size=(12, 3)), random.normal(size=(12, 2)))
@@ -71,6 +72,7 @@ def test_estimates_are_averaged_and_taken_now_and_then() -> None:
         parameters = optax.apply_updates(parameters, moves)
 
 
+@pytest.mark.slow
 def test_exact_is_the_gauss_newton_diagonal() -> None:
     random = np.random.default_rng(3)
     objective, parameters = _objective((4, 3), random.normal(size=(12, 3)), random.normal(size=(12, 2)))
@@ -95,6 +97,7 @@ def test_batch_normalisation_is_refused_by_the_exact_one() -> None:
         init(recipe, examples, examples, outputs=3, classes=3, key=jr.key(0))
 
 
+@pytest.mark.slow
 def test_badly_scaled_inputs_cost_it_less_than_plain_descent() -> None:
     """Digits with columns multiplied by 0.1 to 10; both rules at their best rate of a ladder, ten epochs."""
     inputs, targets = load_digits(return_X_y=True)

@@ -31,6 +31,7 @@ from gradwise.specs.paths import trainable
 from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
+from tests.marks import parametrize_one_quick
 
 # --- conjugate gradients
 
@@ -81,7 +82,7 @@ def test_the_solution_is_the_dense_one() -> None:
         )
 
 
-@pytest.mark.parametrize(("steps", "apart"), [(250, 1e-4), (40, 1e-9), (5, 1e-12), (3, 1e-12)])
+@parametrize_one_quick(("steps", "apart"), [(250, 1e-4), (40, 1e-9), (5, 1e-12), (3, 1e-12)])
 def test_every_iterate_kept_is_the_one_by_hand(steps: int, apart: float) -> None:
     """On an ill-conditioned system of 300 unknowns: the same steps, the same end, phi falling all the way.
 
@@ -166,6 +167,7 @@ def dense_pieces(objective, parameters):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("update", "parts", "used", "rows"),
     [
@@ -199,6 +201,7 @@ def test_the_solution_of_an_update_is_the_dense_one(update, parts, used, rows) -
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_hessian_of_a_plain_loss_is_the_dense_one() -> None:
     """A loss of the whole batch has no Gauss-Newton matrix; its Hessian, damped until positive, is solved as well."""
     rng = np.random.default_rng(5)
@@ -219,6 +222,7 @@ def test_the_hessian_of_a_plain_loss_is_the_dense_one() -> None:
     np.testing.assert_allclose(found, -np.linalg.solve(matrix + 3.0 * np.eye(7), gradient), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_without_damping_one_update_solves_linear_regression() -> None:
     rng = np.random.default_rng(6)
     inputs = rng.normal(size=(40, 4))
@@ -306,6 +310,7 @@ def test_the_next_solve_starts_from_what_is_carried() -> None:
         damping *= 2 / 3
 
 
+@pytest.mark.slow
 def test_the_preconditioner_holds_the_squares_of_each_example() -> None:
     """One step from 0 goes down g / (s + lambda)^(3/4), s the mean of squared gradients, not the squared mean."""
     rng = np.random.default_rng(8)
@@ -438,7 +443,7 @@ class Own(eqx.Module):
 OWN = Own(jnp.asarray(np.random.default_rng(1).normal(size=(2, 6)), jnp.float32), jnp.linspace(-1.0, 1.0, 6))
 
 
-@pytest.mark.parametrize(
+@parametrize_one_quick(
     ("optimiser", "parts"),
     [
         (HessianFree(curvature_parts=1), {"model": OWN, "criterion": lambda o, t: jnp.sum((o - t) ** 2)}),
@@ -455,6 +460,7 @@ def test_a_users_own_pieces_are_learned(optimiser, parts) -> None:
     assert losses[-1] < losses[0] / 50, losses
 
 
+@pytest.mark.slow
 def test_an_autoencoder_of_digits_is_learned_where_gradient_descent_is_not() -> None:
     """64-24-8-24-64, sigmoid units, 300 digits, 25 updates: the best of six first-order runs stays far above."""
     from sklearn.datasets import load_digits

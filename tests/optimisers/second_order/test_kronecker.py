@@ -38,6 +38,7 @@ CLASSES = RNG.integers(0, OUT, B)
 PLAIN = {"momentum": 0.0, "clip": 0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [Kronecker(curvature="exact", momentum=0.0, clip=0.0, damping=0.3)])
 def test_contract(spec) -> None:
     check_part(spec)
@@ -74,6 +75,7 @@ def dense(asked, parameters, loss):
 # --- the factors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [None, np.linspace(0.5, 2.0, B)])
 def test_exact_factors_of_one_linear_layer_are_its_gauss_newton_matrix(weights) -> None:
     """Squared error: G (x) A with nothing approximated, examples' weights included."""
@@ -88,6 +90,7 @@ def test_exact_factors_of_one_linear_layer_are_its_gauss_newton_matrix(weights) 
     np.testing.assert_allclose(np.kron(units, inputs), exact[np.ix_(order, order)], rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_drawn_slopes_have_the_gauss_newton_matrix_for_their_mean() -> None:
     """A tanh net with softmax outputs: mean over 2000 draws of the examples' d d' (x) x x'; and G's mean is its exact
     one. A fresh draw an example and an update: with a shared one the mean would be another matrix."""
@@ -119,6 +122,7 @@ def test_drawn_slopes_have_the_gauss_newton_matrix_for_their_mean() -> None:
 # --- the direction
 
 
+@pytest.mark.slow
 def test_the_direction_is_the_dense_kronecker_solve() -> None:
     """After three updates of a network with two layers, one of them normalised: blocks, gains and all."""
     with jax.enable_x64(True):
@@ -172,6 +176,7 @@ class Own(eqx.Module):
         return a if self.bias is None else a + self.bias
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("outputs", [2, 3])  # three inputs: the square one tells nothing by its shape
 def test_a_weight_may_stand_either_way_round(bias, outputs) -> None:
@@ -199,6 +204,7 @@ class Shared(eqx.Module):
         return (self.weight @ jnp.tanh(self.weight @ x))[:OUT]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [1, 4096])
 def test_what_has_no_factors_gets_the_diagonal(largest) -> None:
     parameters, rest = trainable(Shared(jnp.asarray(RNG.normal(size=(IN, IN)), jnp.float32)))
@@ -209,6 +215,7 @@ def test_what_has_no_factors_gets_the_diagonal(largest) -> None:
     np.testing.assert_allclose(moves.weight, -gradient.weight / (diagonal + 0.3), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_clip_bounds_the_step_and_momentum_adds_them_up() -> None:
     """A step s is cut to s' C s = clip, and for s = -rate C^-1 g that is -rate s . g; then the last ones are added."""
     parameters, rest = linear()
@@ -257,6 +264,7 @@ def test_a_singular_factor_in_32_bits_has_a_finite_inverse() -> None:
     np.testing.assert_array_equal(broken, before)
 
 
+@pytest.mark.slow
 def test_dead_inputs_and_units_do_not_move_and_do_not_count() -> None:
     """The same network in larger arrays, as a padded one is: the moves of what is there are the same."""
     small = [RNG.normal(size=(4, IN)), RNG.normal(size=4), RNG.normal(size=(OUT, 4)), RNG.normal(size=OUT)]
@@ -337,6 +345,7 @@ def losses(task, state):
     return jax.lax.scan(epoch, state, None, length=70)[1]
 
 
+@pytest.mark.slow
 def test_far_fewer_updates_than_plain_descent_at_its_best_rate() -> None:
     """A loss of 20.2 a digit, with the default knobs: measured after 31 epochs of 4 updates. Plain descent at its best
     rate, which is 1 (10 is too large), has not seen it after 70: 20.6."""
@@ -347,6 +356,7 @@ def test_far_fewer_updates_than_plain_descent_at_its_best_rate() -> None:
     assert theirs.min() > 20.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [Kronecker(), Tonga(), DiagonalNatural()])
 def test_fit_runs_with_each_of_the_natural_gradients(rule) -> None:
     """Iris, twenty epochs with the default knobs: at most 12 of 150 wrong (measured 5 to 7)."""

@@ -33,6 +33,7 @@ from gradwise.training.stopping import Off, Patience
 RNG = np.random.default_rng(0)
 
 
+@pytest.mark.slow
 def test_the_contracts() -> None:
     """A population equals each alone for as long as rounding is small: on the check's network two compilations differ
     by 1e-6 after 10 updates and by 1e-3 after 30 (in 64 bits by 1e-15 and 4e-13)."""
@@ -93,6 +94,7 @@ def test_the_direction_is_that_of_the_dense_formula(count: int) -> None:
         assert float(first) == 1.0
 
 
+@pytest.mark.slow
 def test_without_pairs_it_is_the_gradient_and_no_longer_than_1() -> None:
     gradient = jnp.asarray([30.0, 40.0])
     direction, first = _aim(_empty(3)(jnp.zeros(2)), gradient)
@@ -100,6 +102,7 @@ def test_without_pairs_it_is_the_gradient_and_no_longer_than_1() -> None:
     assert float(first) == pytest.approx(1 / 50)
 
 
+@pytest.mark.slow
 def test_pairs_without_positive_curvature_are_skipped() -> None:
     with jax.enable_x64(True):
         steps, changes = _pairs(5, 6)
@@ -175,6 +178,7 @@ def _descend(optimiser: AbstractOptimiser, start, objective: Objective, updates:
     return jax.lax.scan(body, (start, optimiser.build().init(start)), None, length=updates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["breast_cancer", "digits"])
 @pytest.mark.parametrize("kind", [np.float32, np.float64], ids=["32 bits", "64 bits"])
 def test_scipy_s_optimum_of_logistic_regression_is_reached(name: str, kind: type) -> None:
@@ -356,6 +360,7 @@ def test_a_line_search_that_must_fail_ends_the_run_stalled(optimiser: AbstractOp
     np.testing.assert_array_equal(result.predictor.network.place, [1.0, 2.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimiser", [Lbfgs(), ConjugateGradient()], ids=["lbfgs", "cg"])
 def test_early_stopping_ends_a_batch_method_at_a_sound_error(optimiser: AbstractOptimiser) -> None:
     """Row C11: on digits patience ends the run, and the test error is that of a good linear-to-tanh net."""

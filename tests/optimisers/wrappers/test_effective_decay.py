@@ -29,6 +29,7 @@ from gradwise.training.interval import advance
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
 from gradwise.training.update import gather_batch
+from tests.marks import parametrize_one_quick
 
 # Inputs that are there in all, in 4, in 1 and in none of 12 examples.
 T = 12
@@ -85,7 +86,7 @@ def by_hand(weights, bias, rows, present, *, rate, coefficient, reading, negligi
     return weights, bias
 
 
-@pytest.mark.parametrize(
+@parametrize_one_quick(
     ("reading", "size", "negligible"), [("active", 1, 0.0), ("active", 5, 0.3), ("every", 1, 0.3), ("every", 5, 0.0)]
 )
 def test_three_epochs_equal_a_loop_by_hand(reading: str, size: int, negligible: float) -> None:

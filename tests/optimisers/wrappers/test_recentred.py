@@ -30,10 +30,12 @@ from gradwise.training.stopping import Off
 COMPILED_WELL = True  # see tests/conftest.py
 
 
+@pytest.mark.slow
 def test_the_spec() -> None:
     check_spec(Recentred(Sgd(0.1)))
 
 
+@pytest.mark.slow
 def test_a_move_is_the_inner_rules_then_a_centring_every_so_many_updates() -> None:
     random = np.random.default_rng(1)
     train = Examples(jnp.asarray(random.normal(size=(20, 3)), jnp.float32), jnp.asarray(random.normal(size=(20, 2))))
@@ -64,6 +66,7 @@ def test_a_network_that_cannot_be_centred_is_refused_before_training() -> None:
         init(recipe, digits, digits, outputs=3, classes=3, key=jr.key(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("activation", "rates"), [(Sigmoid(), (0.3, 1.0, 3.0)), (Rectifier(), (0.1, 0.3))])
 def test_a_deep_net_converges_in_fewer_updates_at_each_ones_best_rate(activation, rates) -> None:  # type: ignore[no-untyped-def]
     inputs, targets = load_digits(return_X_y=True)

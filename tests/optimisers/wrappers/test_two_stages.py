@@ -28,6 +28,7 @@ from gradwise.testing.spec_contracts import check_spec
 from gradwise.training.interval import advance
 from gradwise.training.state import init
 from gradwise.training.stopping import Patience
+from tests.marks import parametrize_one_quick
 
 RNG = np.random.default_rng(2)
 T = 46
@@ -35,6 +36,7 @@ X = RNG.normal(size=(T, 4)).astype(np.float32)
 CLASSES = RNG.integers(0, 3, T)
 
 
+@pytest.mark.slow
 def test_the_contracts() -> None:
     """As for L-BFGS, few updates: rounding grows."""
     check_spec(TwoStages())
@@ -66,7 +68,7 @@ def close(one, other, **tolerance) -> None:
         np.testing.assert_allclose(a, b, **tolerance)
 
 
-@pytest.mark.parametrize(("order", "dropout"), [(Fixed, 0.0), (Reshuffled, 0.3)])
+@parametrize_one_quick(("order", "dropout"), [(Fixed, 0.0), (Reshuffled, 0.3)])
 def test_the_first_epochs_are_a_run_with_small_batches(order, dropout: float) -> None:
     """46 examples in batches of 10, the last of 6: order, presence, momentum and noise are all those of that run."""
     first = HeavyBall(0.1, momentum=0.8)
@@ -107,6 +109,7 @@ def _gathered(task, rows, present):
     return gather(task.train, rows, present)
 
 
+@pytest.mark.slow
 def test_then_the_second_goes_on_from_there() -> None:
     """After one epoch: L-BFGS started afresh at the point where gradient descent ended."""
     task, state = problem(TwoStages(Sgd(0.3), Lbfgs(), epochs=1.0, size=10), Fixed(1000))
@@ -122,6 +125,7 @@ def test_then_the_second_goes_on_from_there() -> None:
     close(ours.optimiser.first, handed.optimiser.first, rtol=0)
 
 
+@pytest.mark.slow
 def test_what_is_judged_follows_the_phase_and_failures_of_the_first_do_not_count() -> None:
     optimiser = TwoStages(MovingAverage(Sgd(0.3), decay=0.9), Lbfgs(), epochs=1.0, size=10)
     task, state = problem(optimiser, Fixed(1000))
@@ -137,6 +141,7 @@ def test_what_is_judged_follows_the_phase_and_failures_of_the_first_do_not_count
     assert not bool(stalled(run(task, state, 1).optimiser))
 
 
+@pytest.mark.slow
 def test_a_fit_on_digits_changes_over_and_ends_by_patience() -> None:
     from sklearn.datasets import load_digits
 

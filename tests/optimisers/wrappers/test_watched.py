@@ -51,6 +51,7 @@ def test_it_is_a_part() -> None:
     assert not asks(Watched())  # updates keep the loop of an optimiser that asks for nothing
 
 
+@pytest.mark.slow
 def test_training_is_the_same_bit_for_bit(watched) -> None:
     problem, state = begin(Adam(0.01))
     alone = run(problem, state, 40)
@@ -87,6 +88,7 @@ def test_what_is_written_is_what_the_network_was(watched) -> None:
     assert kinds["output.bias", "parameter gradient"]["norm"][1] > 0
 
 
+@pytest.mark.slow
 def test_it_is_found_within_others_and_lets_an_average_be_judged() -> None:
     optimiser = PolyakAverage(Watched(Sgd(0.1), every=2, rows=4))
     problem, state = begin(optimiser)
@@ -105,6 +107,7 @@ def test_within_a_group_it_is_refused() -> None:
         begin(Grouped(Sgd(0.1), groups=(ParameterGroup("*.bias", Watched(Sgd(0.1))),)))
 
 
+@pytest.mark.slow
 def test_in_a_population_each_member_keeps_its_own() -> None:
     problem, state = begin(Watched(Sgd(0.1), every=4, rows=4))
     several = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), eqx.filter(state, eqx.is_array))

@@ -96,6 +96,7 @@ def test_each_update_is_multiplied(rule: AbstractOptimiser) -> None:
     assert float(transfer.rate(states[1])) == pytest.approx(float(rule.rate(states[0])))
 
 
+@pytest.mark.slow
 def test_it_is_a_whole_optimiser() -> None:
     transfer = WidthTransfer(Sgd(0.1), base_width=2)
     check_round_trip(transfer)

@@ -7,6 +7,7 @@ import pytest
 from gradwise.reporting.blocks import Cell, Table
 from gradwise.reporting.figures import check_figures, data_figures
 from gradwise.reporting.svg import picture
+from tests.marks import parametrize_one_quick
 from tests.reporting.made_up import data, gradient, growth, rates
 
 
@@ -114,7 +115,7 @@ AREAS = {
 }
 
 
-@pytest.mark.parametrize("area", AREAS)
+@parametrize_one_quick("area", AREAS)
 @pytest.mark.parametrize("change", [None, "text", [], {}, [None], [[1.0], [2.0, 3.0]]])
 def test_any_key_may_be_missing_or_damaged(area, change):
     figures_of, make = AREAS[area]

@@ -3,13 +3,12 @@
 import dataclasses
 import re
 
-import pytest
-
 from gradwise.records.check import write_checked
 from gradwise.records.finding import Finding
 from gradwise.reporting.pages.check_page import check_page
 from gradwise.reporting.pages.provenance import finding_notice
 from gradwise.reporting.report import read_record, report, verdict, write_report
+from tests.marks import parametrize_one_quick
 from tests.reporting.made_up import checked
 
 
@@ -91,7 +90,7 @@ def test_hostile_text_is_shown_not_run():
     assert "<img" not in page
 
 
-@pytest.mark.parametrize("width", [400, 1100])
+@parametrize_one_quick("width", [400, 1100])
 def test_nothing_sticks_out_of_the_page(browser, width):
     look = "[w.document.documentElement.scrollWidth, w.document.documentElement.clientWidth]"
     ((wide, room),) = browser.measure([(report(checked()), width)], look)

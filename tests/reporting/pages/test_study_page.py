@@ -186,6 +186,7 @@ def test_every_hole_is_survived(study):
     assert "None" not in words_of(text[: text.index('id="recipe"')])
 
 
+@pytest.mark.slow
 def test_hostile_text_stays_text(study, browser):
     odd = dataclasses.replace(study.trials[1], reason=HOSTILE, outcome="failed", phase=HOSTILE)
     told = {"sentence": HOSTILE, "go_on": True}
@@ -206,6 +207,7 @@ def test_hostile_text_stays_text(study, browser):
     assert seen[1] == 0
 
 
+@pytest.mark.slow
 def test_nothing_overflows_the_page_at_any_width(text, bare_text, browser):
     look = (
         "[w.document.documentElement.scrollWidth - w.innerWidth, "
@@ -218,6 +220,7 @@ def test_nothing_overflows_the_page_at_any_width(text, bare_text, browser):
     assert [outside for _, outside in seen] == [[]] * 6
 
 
+@pytest.mark.slow
 def test_dark_and_light_have_their_own_colours(text, browser):
     look = "w.getComputedStyle(w.document.querySelector('#trials tbody th')).backgroundColor"
     (light,) = browser.measure([(text, 800)], look)
@@ -225,6 +228,7 @@ def test_dark_and_light_have_their_own_colours(text, browser):
     assert light != dark
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_study_gives_the_same_report(study, text, tmp_path):
     write_study(study, tmp_path)
     path = write_report(tmp_path)
@@ -235,6 +239,7 @@ def test_the_folder_of_a_study_gives_the_same_report(study, text, tmp_path):
         write_report(tmp_path / "missing", make_study(0))
 
 
+@pytest.mark.slow
 def test_equal_studies_give_equal_pages_and_matplotlib_is_not_needed_to_import():
     assert report(make_study(12)) == report(make_study(12))
     program = (
@@ -244,6 +249,7 @@ def test_equal_studies_give_equal_pages_and_matplotlib_is_not_needed_to_import()
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_two_thousand_five_hundred_trials_fit_on_a_page(study):
     few = study.trials
     many = tuple(dataclasses.replace(few[n % 60], number=n) for n in range(2500))

@@ -29,6 +29,7 @@ from gradwise.specs.serialisation import from_json, to_json
 from gradwise.training.interval import advance, judge
 from gradwise.training.state import init
 from gradwise.training.stopping import Off, Patience, Plus
+from tests.marks import parametrize_one_quick
 
 KEY = keys.from_seed(3)
 
@@ -66,6 +67,7 @@ def errors(one: Recipe, scales: jax.Array) -> jax.Array:
     return jax.vmap(trained)(scales)
 
 
+@pytest.mark.slow
 def test_random_lower_layers_rank_recipes_as_full_runs_do() -> None:
     """Twenty-five recipes of different activation, width, depth and initial scale: the ranks agree roughly."""
     scales = jnp.asarray(SCALES)
@@ -77,7 +79,7 @@ def test_random_lower_layers_rank_recipes_as_full_runs_do() -> None:
     assert cheap.min() > full.min()  # random features are no substitute for a full run
 
 
-@pytest.mark.parametrize(
+@parametrize_one_quick(
     "optimiser",
     [
         Sgd(0.1),
@@ -98,6 +100,7 @@ def test_frozen_parameters_keep_every_bit_and_the_others_move(optimiser: Any) ->
             assert np.array_equal(new, old) == name.startswith("layers."), name
 
 
+@pytest.mark.slow
 def test_gradients_of_frozen_layers_are_not_computed() -> None:
     """The compiler's own count of operations for one update: two products of three fall away below the top."""
     net = Mlp(widths=(128, 128), dropout=0.0)

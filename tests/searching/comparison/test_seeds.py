@@ -42,6 +42,7 @@ def recipe() -> Recipe:
     )
 
 
+@pytest.mark.slow
 def test_a_population_of_seeds_equals_the_seeds_alone(ground: EvaluationData, recipe: Recipe) -> None:
     with LocalExecutor(ground, slots=Given(16)) as executor:
         found = seed_distribution(recipe, ground, executor, 40, first=7)

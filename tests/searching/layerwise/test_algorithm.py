@@ -135,6 +135,7 @@ class _Naive:
         return tried, [numbers for _, numbers in sorted(pushed, key=lambda one: one[0])[:KEEP]]
 
 
+@pytest.mark.slow
 def test_results_and_counts_are_those_of_the_naive_algorithm(found: Layerwise) -> None:
     naive = _Naive()
     tried, best = naive.algorithm()
@@ -158,6 +159,7 @@ def test_kept_configurations_are_the_best_of_their_level_and_fine_tuning_is_a_se
     assert second == {one.numbers[0] for one in found.by_level[0]}
 
 
+@pytest.mark.slow
 def test_shallower_stacks_compete_on_request() -> None:
     key = keys.from_seed(3)
     short = layerwise([LEVELS[0][:2], LEVELS[1][:1]], FINE[:1], _data(), keep=1, shallower=True, key=key)
@@ -197,6 +199,7 @@ def test_settings_can_come_from_priors() -> None:
     assert abs(np.mean(np.log10(rates)) + 1.5) < 0.35  # uniform on the logarithm: mean -1.5, deviation 0.87 / 8
 
 
+@pytest.mark.slow
 def test_requests_that_cannot_be_met_are_refused_in_a_line() -> None:
     key = keys.from_seed(0)
     with pytest.raises(RequestError, match="needs at least one setting"):

@@ -18,6 +18,7 @@ from gradwise.specs.dataset import Classes, Dataset
 from gradwise.training.stopping import Off
 
 
+@pytest.mark.slow
 def test_the_best_network_is_measured_on_every_part_and_unlabelled_rows_serve_its_layers() -> None:
     from sklearn.datasets import load_digits
 

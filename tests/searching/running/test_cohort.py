@@ -103,6 +103,7 @@ def test_knobs_off_in_some_recipes_and_on_in_others_are_found() -> None:
     assert off_knobs([on, on]) == frozenset()
 
 
+@pytest.mark.slow
 def test_a_knob_written_out_at_its_off_value_changes_nothing(make: Make, wanted: list[Done]) -> None:
     def written(recipe: Recipe) -> Recipe:
         penalised = dataclasses.replace(recipe, criterion=Supervised(SoftmaxLoss(), penalties=(L2(0.0),)))
@@ -310,6 +311,7 @@ class Stubborn(AbstractOptimiser):
         return jnp.asarray(0.1)
 
 
+@pytest.mark.slow
 def test_a_member_whose_line_search_gives_up_leaves_with_its_best(make: Make) -> None:
     """Three in one population: two give up, each at its own age and with a network, the third goes on to its end."""
     recipes = [tiny.recipe(epochs=6, optimiser=Stubborn(lasts)) for lasts in (5.0, 30.0, 1e6)]

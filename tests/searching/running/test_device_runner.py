@@ -116,6 +116,7 @@ def test_jobs_of_a_kind_are_told_before_they_are_prepared() -> None:
 # --- results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [3, 8])
 def test_the_result_is_the_same_in_any_company(ground: EvaluationData, wanted: list[Done], slots: int) -> None:
     """Twelve jobs in slots of their own, and in the opposite order in slots that are refilled (row E18)."""
@@ -156,6 +157,7 @@ def _all(crew: DeviceRunner, seconds: float = 20.0) -> list[Done]:
     return sorted(done, key=lambda one: one.number)
 
 
+@pytest.mark.slow
 def test_failed_jobs_cost_themselves_alone(ground: EvaluationData, wanted: list[Done], any_backend: str) -> None:
     """Refused when it is built, refused for its task, and broken in the middle of the program (row E16)."""
     refused = Job(20, tiny.recipe(model=tiny.Refused()), 20)

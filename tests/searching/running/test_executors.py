@@ -67,6 +67,7 @@ def _collect(executor: AbstractExecutor, count: int) -> list[Done]:
     return found
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_numbers_as_this_process(workers: WorkerProcesses, wanted: list[Done]) -> None:
     workers.submit(tiny.jobs(12))
     assert workers.running == 12
@@ -77,6 +78,7 @@ def test_workers_give_the_same_numbers_as_this_process(workers: WorkerProcesses,
     assert workers.wait(5.0) == []
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_no_trial(workers: WorkerProcesses, wanted: list[Done]) -> None:
     """SIGKILL in the middle of the work: every job ends once, with the numbers it would have had (row E16)."""
     longer = [dataclasses.replace(job, number=100 + job.number) for job in tiny.jobs(4, epochs=1000)]
@@ -92,6 +94,7 @@ def test_a_killed_worker_costs_no_trial(workers: WorkerProcesses, wanted: list[D
     assert workers.wait(0.2) == []
 
 
+@pytest.mark.slow
 def test_a_job_that_kills_its_workers_fails_alone(workers: WorkerProcesses, wanted: list[Done]) -> None:
     deadly = Job(50, tiny.recipe(model=tiny.Deadly(os.getpid())), 50)
     workers.submit([*tiny.jobs(6), deadly, *tiny.jobs(6, start=6)])
@@ -101,6 +104,7 @@ def test_a_job_that_kills_its_workers_fails_alone(workers: WorkerProcesses, want
     assert (failed.outcome, failed.reason) == ("failed", "its worker process died three times")
 
 
+@pytest.mark.slow
 def test_a_failed_job_costs_one_trial(executor: AbstractExecutor) -> None:
     refused = Job(1, tiny.recipe(model=tiny.Refused()), 1)
     broken = Job(2, tiny.recipe(criterion=Supervised(tiny.Broken())), 2)
@@ -135,6 +139,7 @@ def test_cut_returns_what_stood(executor: AbstractExecutor) -> None:
     assert run_jobs(executor, tiny.jobs(1))[0].outcome == "finished"  # it works on
 
 
+@pytest.mark.slow
 def test_a_worker_that_died_is_cut_too(workers: WorkerProcesses) -> None:
     workers.submit(tiny.jobs(4, epochs=_LONG))
     workers.wait(0.0)
@@ -145,6 +150,7 @@ def test_a_worker_that_died_is_cut_too(workers: WorkerProcesses) -> None:
     assert len(run_jobs(workers, tiny.jobs(2))) == 2
 
 
+@pytest.mark.slow
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     """A parent that is killed has no time to end its workers: they notice, even while they train."""
     script = (

@@ -19,6 +19,7 @@ from gradwise.searching.running.slots import Given
 from gradwise.training.stopping import Off
 
 
+@pytest.mark.slow
 def test_together_is_as_alone_and_a_recipe_without_a_model_is_refused() -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(120, 6)).astype(np.float32)

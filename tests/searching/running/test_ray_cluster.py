@@ -86,6 +86,7 @@ def _collect(executor: RayCluster, count: int) -> list[Done]:
     return found
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_numbers_as_this_process(on_cluster: RayCluster, wanted: list[Done]) -> None:
     on_cluster.submit(tiny.jobs(12))
     assert on_cluster.running == 12
@@ -95,6 +96,7 @@ def test_a_cluster_gives_the_same_numbers_as_this_process(on_cluster: RayCluster
     assert on_cluster.room(looks_back=True) == 3
 
 
+@pytest.mark.slow
 def test_failed_jobs_and_deadly_ones_cost_one_trial_each(on_cluster: RayCluster, wanted: list[Done]) -> None:
     refused = Job(50, tiny.recipe(model=tiny.Refused()), 50)
     deadly = Job(51, tiny.recipe(model=tiny.Deadly(os.getpid())), 51)
@@ -105,6 +107,7 @@ def test_failed_jobs_and_deadly_ones_cost_one_trial_each(on_cluster: RayCluster,
     assert (found[51].outcome, found[51].reason) == ("failed", "its worker process died three times")
 
 
+@pytest.mark.slow
 def test_cut_returns_what_stood(on_cluster: RayCluster) -> None:
     on_cluster.submit(tiny.jobs(6, epochs=10**6))
     end = time.monotonic() + 60
@@ -120,6 +123,7 @@ def test_cut_returns_what_stood(on_cluster: RayCluster) -> None:
     assert run_jobs(on_cluster, tiny.jobs(1))[0].outcome == "finished"
 
 
+@pytest.mark.slow
 def test_a_node_that_is_killed_costs_no_trial_and_one_that_joins_is_used(
     cluster: Any, nodes: list[Any], on_cluster: RayCluster, wanted: list[Done], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,6 +214,7 @@ def test_an_unreachable_head_is_one_line_and_soon(ground: EvaluationData) -> Non
     assert time.monotonic() - begun < 15
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_apart")
 def test_something_else_than_a_head_is_one_line_too(ground: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "_JOIN_SECONDS", 4.0)
@@ -229,6 +234,7 @@ def test_something_else_than_a_head_is_one_line_too(ground: EvaluationData, monk
         server.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_apart")
 def test_a_cluster_of_its_own_starts_silently_and_ends(
     ground: EvaluationData, wanted: list[Done], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

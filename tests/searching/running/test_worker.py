@@ -77,6 +77,7 @@ def test_what_cannot_be_read_is_one_failed_trial() -> None:
     assert failed[0].reason == "the worker cannot read it: ModuleNotFoundError: No module named 'tine'"
 
 
+@pytest.mark.slow
 def test_it_trains_what_arrives(worker: tuple[subprocess.Popen, Any]) -> None:
     _, link = worker
     link.send(("jobs", [*pack(tiny.jobs(2)), (9, b"torn")]))

@@ -171,6 +171,7 @@ def test_runs_that_diverge_do_not_count(recipe: Recipe, ground: EvaluationData) 
     assert "no run left a curve" in nothing.sentence
 
 
+@pytest.mark.slow
 def test_real_curves_against_measured_time(recipe: Recipe, ground: EvaluationData) -> None:
     measured: dict[int, float] = {}
 

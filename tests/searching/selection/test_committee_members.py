@@ -34,6 +34,7 @@ def seeds(ground: EvaluationData) -> list[TrainedTrial]:
     return run(ground, [recipe_at()] * SEEDS)[1]
 
 
+@pytest.mark.slow
 def test_a_committee_beats_its_mean_member(ground: EvaluationData, seeds: list[TrainedTrial]) -> None:
     """On the test part: the log-loss by its convexity, before the committee's own temperature; here the error too."""
     assert ground.test is not None
@@ -112,6 +113,7 @@ def test_bags_and_input_subsets_are_committees_too(ground: EvaluationData, kind:
         assert not np.array_equal(committee.members[1].predict(other), committee.members[1].predict(row))
 
 
+@pytest.mark.slow
 def test_with_folds_each_example_is_judged_by_the_network_that_did_not_see_it() -> None:
     ground = ground_of(digits(200), folds=2)
     kept = run_folds(ground, recipe_at(), 0)[1]

@@ -136,6 +136,7 @@ def concluded(ground: EvaluationData, study: tuple[list[Trial], list[TrainedTria
     return conclude(ground, *study, metric="error_rate")
 
 
+@pytest.mark.slow
 def test_the_winner_is_the_setting_that_was_chosen(
     ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
 ) -> None:
@@ -281,6 +282,7 @@ def test_networks_that_are_gone_cost_what_they_must(
     assert "no winner" in none.findings[0].what
 
 
+@pytest.mark.slow
 def test_the_optimism_of_a_choice_among_equals_is_said() -> None:
     """Labels that are noise: the best of 24 looks better than chance, and the correction takes that back."""
     ground = ground_of(digits(noise=True))
@@ -298,6 +300,7 @@ def test_the_optimism_of_a_choice_among_equals_is_said() -> None:
     assert f"{100 * winner['corrected']:.2f} %" in told.what
 
 
+@pytest.mark.slow
 def test_numbers_are_weighed_by_their_squared_errors() -> None:
     ground = ground_of(diabetes(), metric="rmse")
     assert ground.test is not None
@@ -324,6 +327,7 @@ def test_numbers_are_weighed_by_their_squared_errors() -> None:
     assert len(found.estimates["evidence"]["predictions"]) == len(ground.test)
 
 
+@pytest.mark.slow
 def test_with_folds_all_examples_judge() -> None:
     ground = ground_of(digits(200), folds=2)
     pairs = [run_folds(ground, recipe_at(rate), number) for number, rate in enumerate((0.1, 0.05))]

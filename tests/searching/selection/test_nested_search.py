@@ -51,6 +51,7 @@ def test_it_is_done_unasked_for_small_sets_alone():
     assert not is_worth_it(dataset(), Budget(seconds=20))
 
 
+@pytest.mark.slow
 def test_each_outer_fold_is_searched_anew_on_the_others_alone(monkeypatch):
     seen = []
     search = nested_cv.search

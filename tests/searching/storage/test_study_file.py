@@ -44,6 +44,7 @@ def priors(draw: Any) -> AbstractPrior:
     return {"uniform": Uniform, "log": LogUniform, "integers": LogInteger}[kind](low, high)
 
 
+@pytest.mark.slow
 @given(priors(), st.none() | st.floats(0, 1, exclude_max=True))
 @settings(max_examples=150, deadline=None)
 def test_a_prior_comes_back_from_its_text(prior: AbstractPrior, zero: float | None) -> None:

@@ -274,6 +274,7 @@ def run_child(code: str, *arguments: str) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.slow
 def test_a_kill_loses_no_trial_that_was_written(where: str) -> None:
     child = run_child(CHILD, where)
     assert child.stdout is not None
@@ -400,6 +401,7 @@ def test_an_unreachable_server_and_wrong_credentials(
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_database_that_is_lost_while_working(
     postgres: Callable[[str], str],  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
@@ -452,7 +454,7 @@ FULL = """
     optuna.storages._rdb.storage.random = IMPATIENT
     store = Store.open(sys.argv[1], create=True, about=make_about())
     store.add(make_trial(0))
-    size = place.file_of(sys.argv[1]).stat().st_size
+    size = backend.file_of(sys.argv[1]).stat().st_size
     limit = size + int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
@@ -463,6 +465,7 @@ FULL = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "room"), [("journal", 20_000), ("sqlite", 40_000)])
 def test_a_full_disk_keeps_what_was_written(tmp_path: Path, kind: str, room: int) -> None:
     where = str(tmp_path / "study.journal") if kind == "journal" else f"sqlite:///{tmp_path / 'studies.db'}"

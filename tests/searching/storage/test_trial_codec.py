@@ -27,6 +27,7 @@ BASE = defaults.classification()
 SPACE = Space(BASE, read_space(BASE))
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 1, exclude_max=True), min_size=len(SPACE.paths), max_size=len(SPACE.paths)))
 @settings(max_examples=40, deadline=None)
 def test_a_recipe_is_its_base_and_its_differences(fractions: list[float]) -> None:

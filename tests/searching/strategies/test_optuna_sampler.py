@@ -131,6 +131,7 @@ def test_a_gaussian_process_beats_random_search(space: Space, search: Searching)
     assert np.mean(ours) < 0.3 * np.mean(theirs)
 
 
+@pytest.mark.slow
 def test_covariance_adaptation_beats_random_search(search: Searching, space: Space) -> None:
     numbers = space.only([RATE, "model.widths.each"])  # it works on numbers alone
     ours = [best_of(search(OptunaSampler("cmaes"), numbers, _plain, 80, seed=seed)).score for seed in range(3)]
