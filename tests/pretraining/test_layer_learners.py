@@ -10,8 +10,8 @@ import pytest
 
 from gradwise.pretraining.layer_learners import LEARNERS, learner, parse_layers
 from gradwise.runtime.errors import RequestError
-from gradwise.specs import knobs
 from gradwise.specs.dataset import Dataset, Inputs
+from gradwise.specs.paths import knobs
 from gradwise.specs.serialisation import from_json, to_json
 from gradwise.training.fit import fit
 

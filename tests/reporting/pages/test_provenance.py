@@ -8,7 +8,7 @@ import pytest
 import gradwise.training.fit
 from gradwise.reporting.blocks import Cell, HeadingRow, Prose, Table
 from gradwise.reporting.pages.provenance import chapter_row, data_blocks, python_lines, recipe_blocks
-from gradwise.specs import knobs
+from gradwise.specs.paths import knobs
 from gradwise.specs.serialisation import to_json
 
 

@@ -31,7 +31,7 @@ def test_rungs_grow_by_the_factor_up_to_the_end() -> None:
     assert SuccessiveHalving(100, 4, 1000).rungs == [100, 400, 1000]
     assert SuccessiveHalving(100, 4, 100).rungs == [100]
     with pytest.raises(
-        RequestError, match=r"`Halving\.most_examples` must be at least `least_examples`; got 10 and 20"
+        RequestError, match=r"`SuccessiveHalving\.most_examples` must be at least `least_examples`; got 10 and 20"
     ):
         SuccessiveHalving(20, 3, 10)
 
