@@ -1,7 +1,7 @@
 """The criterion: a loss on targets, and penalties on parameters.
 
-    Supervised(Softmax())
-    Supervised(Softmax(label_smoothing=0.1), penalties=(L2(1.0), L1(0.1, where="layers.0.weight")), mixup=0.2)
+    Supervised(SoftmaxLoss())
+    Supervised(SoftmaxLoss(label_smoothing=0.1), penalties=(L2(1.0), L1(0.1, where="layers.0.weight")), mixup=0.2)
 
 For a mini-batch with B slots, B' of them in use, out of T training examples it is
 

@@ -229,8 +229,8 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         How much to search: trials ("32 trials"), which makes `fit` deterministic, or time ("90s", "10min", "2h"). A few
         more trials follow: around the best, beyond a border that holds it, and of the finalists.
     strategy
-        How trials are chosen: a strategy of `gradwise.searching`, such as `Sobol()` or `Bridge("tpe")`. None is random
-        search.
+        How trials are chosen: a strategy of `gradwise.searching`, such as `Sobol()` or `OptunaSampler("tpe")`. None is
+        random search.
     space
         Where to search. None is `gradwise.defaults.search_space`. A mapping from paths to ranges, as texts
         ("log(1e-4, 1e-1)") or priors (`LogUniform(1e-4, 1e-1)`), searches these; any other value stands still there:

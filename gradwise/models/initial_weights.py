@@ -1,10 +1,10 @@
 """Initial weights (row D8). Biases start at 0, so units begin in the middle of their non-linearity.
 
-    Glorot()          uniform, +-sqrt(6 / (fan_in + fan_out)) times the non-linearity's gain
-    FanIn()           uniform, +-sqrt(1 / fan_in) times the gain
-    Gaussian(0.01)    for Boltzmann machines
-    Sparse(15)        few strong weights a unit, the others 0: for very deep networks and second-order optimisers
-    Zeros()           allowed for output weights: nothing to break the symmetry of
+    Glorot()                 uniform, +-sqrt(6 / (fan_in + fan_out)) times the non-linearity's gain
+    FanIn()                  uniform, +-sqrt(1 / fan_in) times the gain
+    GaussianWeights(0.01)    for Boltzmann machines
+    SparseWeights(15)        few strong weights a unit, the others 0: for very deep networks and second-order optimisers
+    ZeroWeights()            allowed for output weights: nothing to break the symmetry of
 
 Every unit draws from a key of its own, so its draws do not depend on how many units stand beside it; only Glorot's
 scale does, through fan_out. So a layer can be drawn in an array larger than itself (`shape`): the weights of its own

@@ -5,7 +5,7 @@
 The other half is `gradwise.optimisers.WidthTransfer`, where the whole table stands. Hidden layers need a scale
 by the number of inputs alone (`FanIn`): Glorot's also looks at the number of outputs, so the first layer's activations
 would shrink as the network grows. Output weights need deviations that fall as 1/fan_in, faster than usual, or be
-`Zeros()`: what they add up is not random once training has moved the hidden units in a common direction.
+`ZeroWeights()`: what they add up is not random once training has moved the hidden units in a common direction.
 """
 
 from typing import Any

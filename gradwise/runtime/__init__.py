@@ -1,1 +1,1 @@
-"""The ground everything stands on: random keys, errors, memory, devices, compilation. Imports nothing else of ours."""
+"""What everything stands on: random keys, errors, memory, devices, compilation. Imports nothing else of ours."""

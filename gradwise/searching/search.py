@@ -46,7 +46,7 @@ from .running.slots import AbstractSlots
 from .selection.batch_size import compare_batch_sizes
 from .selection.committee_members import check_kind, setting_of
 from .selection.finalists import Conclusion, conclude, finalist_proposals
-from .selection.study_findings import describe_ground, find_in_study, only_one
+from .selection.study_findings import describe_evaluation_data, find_in_study, only_one
 from .storage.network_store import Contenders
 from .storage.study_file import Budget
 from .storage.study_identity import StudyIdentity
@@ -121,9 +121,9 @@ def folds_of(plan: SearchPlan, dataset: Dataset) -> int:
     return _FOLDS if rows <= _FOLDED and dataset.times is None and rows >= 10 * _FOLDS else 1
 
 
-def seeds_of(plan: SearchPlan, ground: EvaluationData) -> int:
+def seeds_of(plan: SearchPlan, data: EvaluationData) -> int:
     """Seeds of each finalist. Where a seed is a network for each fold, fewer seeds give as many networks."""
-    each = len(ground.final_variants)
+    each = len(data.final_variants)
     if each == 1 or plan.committee in {"bagging", "inputs"}:  # whose members are not judged on folds
         return plan.seeds
     return max(1, -(-plan.seeds // each))
@@ -145,8 +145,8 @@ class _Clock:
         trials.sort(key=lambda trial: trial.score)
         best = trials[: max(3, len(trials) // 4)]
         each = sum(trial.seconds for trial in best) / len(best) if best else 0.0
-        seeds = seeds_of(self.plan, self.driver.ground)
-        networks = seeds * len(self.driver.ground.final_variants) / len(self.driver.ground.variants)
+        seeds = seeds_of(self.plan, self.driver.data)
+        networks = seeds * len(self.driver.data.final_variants) / len(self.driver.data.variants)
         needed = 1.2 * each * self.plan.finalists * networks / self.driver.executor.hands
         return min(0.5 * self.end, max(0.1 * self.end, needed))
 
@@ -218,7 +218,7 @@ def _choose_batch_size(driver: Driver, folder: Path | None, clock: _Clock) -> di
     def stop() -> bool:
         return driver.asked.is_set() or driver.seconds >= clock.end
 
-    found = compare_batch_sizes(best.recipe, driver.ground, driver.executor, first=driver.next, stop=stop)
+    found = compare_batch_sizes(best.recipe, driver.data, driver.executor, first=driver.next, stop=stop)
     if stop():
         return {}
     driver.adopt(dataclasses.replace(trial, phase="size") for trial in found.trials)
@@ -226,7 +226,7 @@ def _choose_batch_size(driver: Driver, folder: Path | None, clock: _Clock) -> di
     if note is not None:
         write_whole(note, json.dumps(plain).encode())
     if found.recipe.batches.size != best.recipe.batches.size:
-        driver.run([(Proposal(found.recipe, phase="batch"), driver.ground.variants)], until=clock.end)
+        driver.run([(Proposal(found.recipe, phase="batch"), driver.data.variants)], until=clock.end)
     return plain
 
 
@@ -239,9 +239,9 @@ def _hold_finals(driver: Driver, plan: SearchPlan, clock: _Clock) -> None:
     def plan_of(trials: Iterable[Trial]) -> list[tuple[Proposal, tuple[Variant, ...]]]:
         return finalist_proposals(
             trials,
-            driver.ground.final_variants,
+            driver.data.final_variants,
             settings=plan.finalists,
-            seeds=seeds_of(plan, driver.ground),
+            seeds=seeds_of(plan, driver.data),
             kind=plan.committee if plan.committee != "contenders" else "seeds",
         )
 
@@ -256,12 +256,12 @@ def _hold_finals(driver: Driver, plan: SearchPlan, clock: _Clock) -> None:
     driver.run(proposals, first=first, until=clock.end)
 
 
-def _refuse_unfit(recipe: Recipe, ground: EvaluationData) -> None:
+def _refuse_unfit(recipe: Recipe, data: EvaluationData) -> None:
     """An optimiser that cannot use this model or this loss is refused here, not by every trial in its turn."""
     if asks(recipe.optimiser):
-        examples = ground.place(recipe.scaler, ground.variants[0])
-        outputs = ground.train.task.outputs
-        eqx.filter_eval_shape(lambda r, e, k: enter(r, *e, outputs=outputs, key=k), recipe, examples, ground.key)
+        examples = data.place(recipe.scaler, data.variants[0])
+        outputs = data.train.task.outputs
+        eqx.filter_eval_shape(lambda r, e, k: enter(r, *e, outputs=outputs, key=k), recipe, examples, data.key)
 
 
 def search(
@@ -284,7 +284,7 @@ def search(
     criterion = as_criterion(space.recipe.criterion)
     refuse_unlabelled(criterion, dataset)
     metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
-    ground = EvaluationData.of(
+    data = EvaluationData.of(
         dataset,
         space.recipe.split,
         metric=metric,
@@ -293,19 +293,19 @@ def search(
         criterion=criterion,
         key=key,
     )
-    weights_of_classes(class_weight, ground.train)  # refused here, not by every trial in its turn
-    _refuse_unfit(space.recipe, ground)
+    weights_of_classes(class_weight, data.train)  # refused here, not by every trial in its turn
+    _refuse_unfit(space.recipe, data)
     seed = keys.seed_of(key)
     about = StudyIdentity(space, seed, strategy, digest(dataset), dataset.task.kind, metric, options.settings)
     store: Store | None = None
     try:
         # Who trains comes first: where nobody answers, no study is begun.
-        with choose_executor(options.on, ground, space, slots=options.slots) as executor, listening() as asked:
+        with choose_executor(options.on, data, space, slots=options.slots) as executor, listening() as asked:
             store = _open_store(options, about)
             contenders = Contenders(options.folder)
             driver = Driver(
                 space,
-                ground,
+                data,
                 executor,
                 key=key,
                 store=store,
@@ -335,22 +335,22 @@ def _record(
     ended: str,
 ) -> Study:
     """Everything is decided here; what follows only measures, and reads the test part for the first and only time."""
-    ground = driver.ground
+    data = driver.data
     trials = tuple(driver.trials[number] for number in sorted(driver.trials))
-    concluded: Conclusion = conclude(ground, trials, driver.contenders.all(), metric=ground.metric, kind=plan.committee)
-    kind = ground.train.task.kind
+    concluded: Conclusion = conclude(data, trials, driver.contenders.all(), metric=data.metric, kind=plan.committee)
+    kind = data.train.task.kind
     reading = driver.reading
-    chance = ground.chance(reading.kind)
+    chance = data.chance(reading.kind)
     study = Study(
         task=kind,
-        metric=ground.metric,
+        metric=data.metric,
         space=driver.space,
         asked=asked,
         strategy=type(strategy).__name__,
         independent=strategy.independent,
         trials=trials,
         settings=options.settings,
-        data=describe_ground(ground, asked.recipe),
+        data=describe_evaluation_data(data, asked.recipe),
         seed=keys.seed_of(driver.key),
         seconds=driver.seconds,
         version=__version__,

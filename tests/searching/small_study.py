@@ -58,12 +58,12 @@ def recipe_at(rate: float = 0.1, *, dataset: Dataset | None = None, epochs: floa
     )
 
 
-def ground_of(dataset: Dataset, *, metric: str = "error_rate", seed: int = 0, **options: Any) -> EvaluationData:
+def data_of(dataset: Dataset, *, metric: str = "error_rate", seed: int = 0, **options: Any) -> EvaluationData:
     return EvaluationData.of(dataset, HoldOut(0.3, 0.3), metric=metric, key=keys.from_seed(seed), **options)
 
 
 def run(
-    ground: EvaluationData,
+    data: EvaluationData,
     recipes: Sequence[Recipe],
     *,
     start: int = 0,
@@ -73,7 +73,7 @@ def run(
     """Trains these recipes, one trial each with its own randomness; recipe n is trained on variant n of those given."""
     jobs = [Job(start + n, recipe, start + n, variant=variants[n % len(variants)]) for n, recipe in enumerate(recipes)]
     trials, kept = [], []
-    for done, job in zip(train_alone(ground, jobs), jobs, strict=True):
+    for done, job in zip(train_alone(data, jobs), jobs, strict=True):
         values = {"optimiser.learning_rate": float(job.recipe.optimiser.learning_rate)}  # type: ignore[attr-defined]
         trials.append(as_trial(done, job, values, phase=phase))
         one = keep_trial(done, job.recipe, (job.variant,), always=phase == "finalist")
@@ -82,15 +82,15 @@ def run(
     return trials, kept
 
 
-def run_folds(ground: EvaluationData, recipe: Recipe, number: int, phase: str = "search") -> tuple[Trial, TrainedTrial]:
+def run_folds(data: EvaluationData, recipe: Recipe, number: int, phase: str = "search") -> tuple[Trial, TrainedTrial]:
     """One trial that is a training for each fold."""
-    variants = ground.variants
+    variants = data.variants
     jobs = [Job(number * 64 + n, recipe, number, variant=variant) for n, variant in enumerate(variants)]
-    several = train_alone(ground, jobs)
-    scores = np.zeros(len(ground.pool), np.float32)
+    several = train_alone(data, jobs)
+    scores = np.zeros(len(data.pool), np.float32)
     for done, variant in zip(several, variants, strict=True):
         assert done.scores is not None
-        scores[ground.judged_rows(variant)] = done.scores
+        scores[data.judged_rows(variant)] = done.scores
     whole = dataclasses.replace(
         several[0],
         number=number,

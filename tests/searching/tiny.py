@@ -24,7 +24,7 @@ from gradwise.specs.recipe import Recipe
 from gradwise.training.stopping import Patience
 
 
-def ground() -> EvaluationData:
+def data() -> EvaluationData:
     from sklearn.datasets import load_iris
 
     bunch = load_iris()

@@ -24,7 +24,7 @@ from ...searching.comparison.seeds import Reading, seed_distribution
 from ...searching.running.evaluation_data import EvaluationData
 from ...searching.running.executor_choice import choose_executor
 from ...searching.search import folds_of
-from ...searching.selection.study_findings import describe_ground
+from ...searching.selection.study_findings import describe_evaluation_data
 from ...searching.storage.study_file import parse_prior
 from ...specs.adapters import as_criterion
 from ...specs.priors import Choice
@@ -58,10 +58,10 @@ def _values(prepared: PreparedSearch, words: str, source: str) -> tuple[str, tup
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where the question is asked: the ground, who trains, and when to stop."""
+    """Where the question is asked: the data, who trains, and when to stop."""
 
     prepared: PreparedSearch
-    ground: EvaluationData
+    data: EvaluationData
     executor: Any
     stop: Callable[[], bool]
 
@@ -71,11 +71,11 @@ def _ask(place: _Place) -> _Answer:
     prepared, options = place.prepared, place.prepared.options
     recipe = prepared.space.recipe
     if options.distribution:
-        found: Any = seed_distribution(recipe, place.ground, place.executor, options.distribution, stop=place.stop)
+        found: Any = seed_distribution(recipe, place.data, place.executor, options.distribution, stop=place.stop)
     elif options.challenge:
         path, values = _values(prepared, options.challenge, "--challenge")
         seeds = options.seeds or 10
-        found = challenge(recipe, path, values, place.ground, place.executor, seeds, stop=place.stop)
+        found = challenge(recipe, path, values, place.data, place.executor, seeds, stop=place.stop)
     else:
         path, values = _values(prepared, str(options.compare), "--compare")
         trials = options.budget.trials
@@ -84,7 +84,7 @@ def _ask(place: _Place) -> _Answer:
             prepared.space,
             path,
             values,
-            place.ground,
+            place.data,
             place.executor,
             each,
             prepared.strategy,
@@ -108,27 +108,27 @@ def _space(prepared: PreparedSearch) -> Space:
 
 
 def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Study:
-    prepared, ground = place.prepared, place.ground
+    prepared, data = place.prepared, place.data
     space = _space(prepared)
-    reading = Reading.of(space.recipe, ground)
+    reading = Reading.of(space.recipe, data)
     settings = {name: value for name, value in prepared.settings.items() if name != "study_file"}
     return Study(
-        task=ground.train.task.kind,
-        metric=ground.metric,
+        task=data.train.task.kind,
+        metric=data.metric,
         space=space,
         asked=space,
         strategy=prepared.options.question,
         independent=False,
         trials=tuple(sorted(answer[0], key=lambda trial: trial.number)),
         settings={**settings, "strategy": prepared.options.question, "budget": None},
-        data=describe_ground(ground, space.recipe),
+        data=describe_evaluation_data(data, space.recipe),
         seed=prepared.options.seed,
         seconds=seconds,
         version=__version__,
         machine=devices.describe_machine(),
         outcome=outcome,
         unit=reading.unit,
-        chance=ground.chance(reading.kind),
+        chance=data.chance(reading.kind),
         analysis=answer[1],
     )
 
@@ -137,7 +137,7 @@ def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Stud
 def _place(prepared: PreparedSearch) -> Iterator[tuple[_Place, Any]]:
     options = prepared.options
     compilation.use_compilation_cache()
-    ground = EvaluationData.of(
+    data = EvaluationData.of(
         prepared.dataset,
         prepared.space.recipe.split,
         metric=prepared.metric,
@@ -148,9 +148,12 @@ def _place(prepared: PreparedSearch) -> Iterator[tuple[_Place, Any]]:
     )
     # Without a word about time there is no limit: the question itself says how many trials it takes.
     limited = options.budget.seconds is not None and options.budget != DEFAULT_BUDGET
-    with choose_executor(options.on, ground, prepared.space) as executor, listening() as asked:
+    with choose_executor(options.on, data, prepared.space) as executor, listening() as asked:
         end = time.monotonic() + (options.budget.seconds or 0.0)
-        yield _Place(prepared, ground, executor, lambda: asked.is_set() or (limited and time.monotonic() >= end)), asked
+        yield (
+            _Place(prepared, data, executor, lambda: asked.is_set() or (limited and time.monotonic() >= end)),
+            asked,
+        )
 
 
 def _question(asked: Asked, folder: Path, progress: Progress) -> Study:

@@ -1,6 +1,6 @@
 """The optimiser that moves nothing: for parameters that stay as they were drawn (rows C10, E15).
 
-    Grouped(Adam(), groups=(Group("layers.*", Still()),))      only the output layer is trained
+    Grouped(Adam(), groups=(ParameterGroup("layers.*", Frozen()),))      only the output layer is trained
 
 Its moves do not depend on the gradient, so the compiler leaves out what only that gradient would need.
 """

@@ -2,7 +2,7 @@
 
     Lbfgs()                             on the whole training set: `batches.size` at least T
     Lbfgs(memory=20, iterations=5)      a few iterations on each large mini-batch, then the next
-    After(Sgd(), Lbfgs(), epochs=1)     after an epoch of stochastic gradient descent
+    TwoStages(Sgd(), Lbfgs(), epochs=1)     after an epoch of stochastic gradient descent
 
 Optax's `scale_by_lbfgs` gives the same directions on one fixed batch, and the tests hold this one to it. It does not
 serve on mini-batches: it takes the gradients of one update and the next, which there belong to different examples, and

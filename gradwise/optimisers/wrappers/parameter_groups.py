@@ -1,6 +1,6 @@
 """Knobs per layer and per kind of parameter (row C10): an optimiser of its own for each group of paths.
 
-    Grouped(Sgd(0.01), groups=(Group("layers.0.*", Sgd(0.1)), Group("*.bias", Sgd(0.02))))
+    Grouped(Sgd(0.01), groups=(ParameterGroup("layers.0.*", Sgd(0.1)), ParameterGroup("*.bias", Sgd(0.02))))
 
 The first group whose pattern matches a parameter's path takes it; the rest go to the base optimiser.
 """

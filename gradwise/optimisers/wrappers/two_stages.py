@@ -1,6 +1,6 @@
 """One optimiser for some epochs, then another (row H7): stochastic gradient descent first, second-order steps after it.
 
-    After(Sgd(0.1), Lbfgs(), epochs=1, size=32)         with `batches.size` in the thousands, or the whole training set
+    TwoStages(Sgd(0.1), Lbfgs(), epochs=1, size=32)     with `batches.size` in the thousands, or the whole training set
 
 The recipe's mini-batch is the large one that the second optimiser wants. While the first one runs, each update goes
 through the batch in small ones of its own: an update of the run is then many updates of the first optimiser.

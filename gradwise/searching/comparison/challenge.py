@@ -1,7 +1,7 @@
 """To be tried and challenged: a recommendation against alternatives on the data at hand, paired over seeds.
 
-    challenge(recipe, "optimiser.learning_rate", (0.01, 0.1), ground, executor, seeds=10)              row I1
-    compare(space, "model.widths.count", (1, 2, 3), ground, executor, trials_each=16, seeds=5)         row E21
+    challenge(recipe, "optimiser.learning_rate", (0.01, 0.1), data, executor, seeds=10)              row I1
+    compare(space, "model.widths.count", (1, 2, 3), data, executor, trials_each=16, seeds=5)         row E21
 
 A challenge changes one knob and nothing else. A comparison asks more: does depth matter once everything else is
 re-optimised for each depth? Each value gets the same search, draw by draw, and its best recipe runs again with new
@@ -156,7 +156,7 @@ def _check_seeds(seeds: int) -> None:
 def _paired_runs(
     recipes: dict[Any, Recipe],
     path: str,
-    ground: EvaluationData,
+    data: EvaluationData,
     executor: AbstractExecutor,
     *,
     seeds: int,
@@ -172,7 +172,7 @@ def _paired_runs(
         for seed in range(seeds)
         for place, name in enumerate(names)
     ]
-    found = run_requests(requests, ground, executor, phase=phase, stop=stop)
+    found = run_requests(requests, data, executor, phase=phase, stop=stop)
     return {
         name: [found.get(first + seed * len(names) + place) for seed in range(seeds)]
         for place, name in enumerate(names)
@@ -183,7 +183,7 @@ def challenge(
     recipe: Recipe,
     path: str,
     values: Sequence[Any],
-    ground: EvaluationData,
+    data: EvaluationData,
     executor: AbstractExecutor,
     seeds: int = 10,
     *,
@@ -199,8 +199,8 @@ def challenge(
     active, own = read_at(recipe, path)
     recipes = _variants(recipe, path, (*((own,) if active else ()), *values))
     options: Any = {"seeds": seeds, "first": first, "randomness": first, "phase": "challenge", "stop": stop}
-    runs = _paired_runs(recipes, path, ground, executor, **options)
-    return _judged(path, next(iter(recipes)), runs, Reading.of(recipe, ground))
+    runs = _paired_runs(recipes, path, data, executor, **options)
+    return _judged(path, next(iter(recipes)), runs, Reading.of(recipe, data))
 
 
 @dataclass
@@ -214,14 +214,14 @@ class _Search:
     trials: list[Trial] = field(default_factory=list)
 
     def ask(
-        self, strategy: AbstractStrategy, path: str, first: int, count: int, ground: EvaluationData
+        self, strategy: AbstractStrategy, path: str, first: int, count: int, data: EvaluationData
     ) -> list[SeedRequest]:
         if count < 1:
             return []
         start = first + len(self.trials)
         requests = []
         history = History(tuple(self.trials), (), start)
-        for number, proposal in enumerate(strategy.ask(self.space, history, count, key=ground.key), start):
+        for number, proposal in enumerate(strategy.ask(self.space, history, count, key=data.key), start):
             seed = number if proposal.continues is None else proposal.continues
             values = {path: self.name, **chosen_values(self.space, proposal.recipe)}
             asked = (proposal.examples, proposal.continues)
@@ -241,7 +241,7 @@ class _Search:
 def _run_searches(
     searches: list[_Search],
     path: str,
-    ground: EvaluationData,
+    data: EvaluationData,
     executor: AbstractExecutor,
     strategy: AbstractStrategy,
     trials_each: int,
@@ -251,11 +251,11 @@ def _run_searches(
     """All searches side by side: at once where the strategy does not look back, else a few trials at a time."""
     while not stop():
         room = max(1, executor.room(looks_back=True)) if strategy.looks_back else trials_each
-        asked = [s.ask(strategy, path, first, min(room, trials_each - len(s.trials)), ground) for s in searches]
+        asked = [s.ask(strategy, path, first, min(room, trials_each - len(s.trials)), data) for s in searches]
         if not any(asked):
             break
         requests = [one for several in asked for one in several]
-        done = run_requests(requests, ground, executor, phase="search", stop=stop)
+        done = run_requests(requests, data, executor, phase="search", stop=stop)
         for search, several in zip(searches, asked, strict=True):
             search.take(several, done)
 
@@ -264,7 +264,7 @@ def compare(
     space: Space,
     path: str,
     values: Sequence[Any],
-    ground: EvaluationData,
+    data: EvaluationData,
     executor: AbstractExecutor,
     trials_each: int = 16,
     strategy: AbstractStrategy | None = None,
@@ -288,7 +288,7 @@ def compare(
         _Search(name, space.only(others, recipe), place * trials_each)
         for place, (name, recipe) in enumerate(recipes.items())
     ]
-    _run_searches(searches, path, ground, executor, strategy, trials_each, first, stop)
+    _run_searches(searches, path, data, executor, strategy, trials_each, first, stop)
     best = {s.name: found for s in searches if (found := best_of(s.trials)) is not None}
     again: dict[str, Any] = {
         "seeds": seeds,
@@ -297,11 +297,11 @@ def compare(
         "phase": "comparison",
         "stop": stop,
     }
-    runs = _paired_runs({name: trial.recipe for name, trial in best.items()}, path, ground, executor, **again)
+    runs = _paired_runs({name: trial.recipe for name, trial in best.items()}, path, data, executor, **again)
     runs = {s.name: runs.get(s.name, [None] * seeds) for s in searches}
     own = label(read_at(space.recipe, path)[1])
     reference = own if own in recipes else next(iter(recipes))
     more = f"; each is the best of {trials_each} trials, run again"
-    result = _judged(path, reference, runs, Reading.of(space.recipe, ground), more)
+    result = _judged(path, reference, runs, Reading.of(space.recipe, data), more)
     searched = [trial for search in searches for trial in search.told()]
     return Comparison(result, best, trials_each, (*searched, *result.trials))

@@ -1,7 +1,7 @@
 """The same recipe with other seeds: how much of a score is luck (row D13), and how scores are read aloud.
 
-    with Here(ground) as executor:
-        found = seed_distribution(recipe, ground, executor, 200)
+    with LocalExecutor(data) as executor:
+        found = seed_distribution(recipe, data, executor, 200)
     found.mean, found.deviation, found.quantiles["0.95"]
 
 Recipes that are equal share one program, so hundreds of seeds train as one population. The examples stay the same, only
@@ -38,11 +38,11 @@ class Reading:
     unit: float = 1.0
 
     @staticmethod
-    def of(recipe: Recipe, ground: EvaluationData) -> "Reading":
+    def of(recipe: Recipe, data: EvaluationData) -> "Reading":
         stated = [str(v) for p, _, v in knobs(recipe) if p.startswith("criterion.") and p.endswith("score_by")]
-        numbers = ground.train.task.kind == "numbers"
+        numbers = data.train.task.kind == "numbers"
         kind = stated[0] if stated else "squared" if numbers else "error"
-        deviations = np.ravel(ground.units[1])
+        deviations = np.ravel(data.units[1])
         return Reading(kind, float(deviations[0]) if numbers and len(deviations) == 1 else 1.0)
 
     @property
@@ -89,19 +89,19 @@ def _joined(several: list[Done], sizes: list[int]) -> Done:
 
 def run_requests(
     requests: Iterable[SeedRequest],
-    ground: EvaluationData,
+    data: EvaluationData,
     executor: AbstractExecutor,
     *,
     phase: str,
     stop: Stop = lambda: False,
 ) -> dict[int, Trial]:
-    """These trials, by number, each trained on every variant of the ground; those that were cut short are left out."""
+    """These trials, by number, each trained on every variant of the evaluation data; those that were cut short are left out."""
     requests = list(requests)
-    sizes = [len(ground.judged_rows(variant)) for variant in ground.variants]
+    sizes = [len(data.judged_rows(variant)) for variant in data.variants]
     jobs = [
         Job(one.number * _PLACES + place, one.recipe, one.randomness, one.examples, variant)
         for one in requests
-        for place, variant in enumerate(ground.variants)
+        for place, variant in enumerate(data.variants)
     ]
     done = run_jobs(executor, jobs, stop=stop)
     trials = {}
@@ -155,7 +155,7 @@ def _sentence(scores: np.ndarray, count: int, reading: Reading) -> str:
 
 def seed_distribution(
     recipe: Recipe,
-    ground: EvaluationData,
+    data: EvaluationData,
     executor: AbstractExecutor,
     count: int,
     *,
@@ -169,7 +169,7 @@ def seed_distribution(
     if count < 1:
         raise RequestError(f"a distribution over seeds needs at least one; got {count}.")
     requests = [SeedRequest(number, recipe, number) for number in range(first, first + count)]
-    found = run_requests(requests, ground, executor, phase="seeds", stop=stop)
+    found = run_requests(requests, data, executor, phase="seeds", stop=stop)
     trials = [found[number] for number in sorted(found)]
     scores = np.array([trial.score for trial in trials if trial.ok])
     failures: dict[str, int] = {}
@@ -182,6 +182,6 @@ def seed_distribution(
         float(scores.std(ddof=1)) if len(scores) > 1 else math.nan,
         {str(level): float(np.quantile(scores, level)) for level in _LEVELS} if len(scores) else {},
         failures,
-        _sentence(scores, len(trials), Reading.of(recipe, ground)),
+        _sentence(scores, len(trials), Reading.of(recipe, data)),
         tuple(trials),
     )

@@ -122,7 +122,7 @@ def best_configurations(configurations: Sequence[Configuration], keep: int) -> t
 
 
 @dataclasses.dataclass(frozen=True)
-class _Ground:
+class _LayerData:
     """The parts on the device, labelled rows first."""
 
     train: Examples
@@ -134,7 +134,7 @@ class _Ground:
 
 def _grounded(
     recipe: Recipe, dataset: Dataset, key: Key[Array, ""]
-) -> tuple[_Ground, FittedScaler, dict[str, Dataset | None]]:
+) -> tuple[_LayerData, FittedScaler, dict[str, Dataset | None]]:
     known = dataset.labelled
     some = dataset if known.all() else dataclasses.replace(dataset.take(np.flatnonzero(known)), test=dataset.test)
     train, valid, test = split_labelled(
@@ -149,8 +149,8 @@ def _grounded(
         rest = jnp.full((spare.shape[0], *placed.targets.shape[1:]), fill, placed.targets.dtype)
         placed = Examples(jnp.concatenate([placed.inputs, spare]), jnp.concatenate([placed.targets, rest]))
     classes = dataset.task.outputs if dataset.task.kind == "classes" else 0
-    ground = _Ground(placed, place_examples(valid, scaler, units, None), len(train), dataset.task.outputs, classes)
-    return ground, scaler, {"train": train, "valid": valid, "test": test}
+    data = _LayerData(placed, place_examples(valid, scaler, units, None), len(train), dataset.task.outputs, classes)
+    return data, scaler, {"train": train, "valid": valid, "test": test}
 
 
 @eqx.filter_jit
@@ -162,18 +162,21 @@ class _Run:
     """The state of the algorithm while it runs: numbers, the record so far, and what an earlier run had done."""
 
     def __init__(
-        self, ground: _Ground, probe: AbstractProbe, key: Any, slots: AbstractSlots | None, store: NetworkStore
+        self, data: _LayerData, probe: AbstractProbe, key: Any, slots: AbstractSlots | None, store: NetworkStore
     ):
-        self.ground, self.probe, self.key, self.slots, self.store = ground, probe, key, slots, store
+        self.data, self.probe, self.key, self.slots, self.store = data, probe, key, slots, store
         self.next = 0
         self.trainings: list[Training] = []
 
     def probe_of(self, codes: tuple[Any, Any]) -> float:
         """The error of the linear probe on these codes; (training, validation)."""
-        ground = self.ground
-        train = (codes[0][: ground.labelled], codes[1])
+        data = self.data
+        train = (codes[0][: data.labelled], codes[1])
         scores, _ = _probed(
-            self.probe, train, (ground.train.targets[: ground.labelled], ground.valid.targets), ground.classes
+            self.probe,
+            train,
+            (data.train.targets[: data.labelled], data.valid.targets),
+            data.classes,
         )
         return float(jnp.mean(scores))
 
@@ -206,28 +209,26 @@ def _train_level(
     run: _Run, level: int, settings: Sequence[Recipe], below: Sequence[Configuration | None], total: int, watch: Watch
 ) -> list[Configuration]:
     """Pre-trains every setting on every configuration below, judged by the probe."""
-    ground = run.ground
-    judged = [_level_recipe(recipe, run.probe, ground.classes, ground.labelled) for recipe in settings]
+    data = run.data
+    judged = [_level_recipe(recipe, run.probe, data.classes, data.labelled) for recipe in settings]
     numbers = {(c, h): run.next + c * len(below) + h for c in range(len(settings)) for h in range(len(below))}
     run.next += len(numbers)
     found: dict[int, Configuration] = {}
     for h, lower in enumerate(below):
         layers = () if lower is None else lower.layers
         # Once for all settings of the level, and on the device.
-        codes = [encode_inputs(layers, part.inputs) if layers else part.inputs for part in (ground.train, ground.valid)]
-        train = Examples(codes[0], ground.train.targets)
-        valid = Examples(codes[1], ground.valid.targets)
+        codes = [encode_inputs(layers, part.inputs) if layers else part.inputs for part in (data.train, data.valid)]
+        train = Examples(codes[0], data.train.targets)
+        valid = Examples(codes[1], data.valid.targets)
         jobs = [Job(numbers[c, h], judged[c], randomness=numbers[c, h]) for c in range(len(settings))]
         which = {numbers[c, h]: c for c in range(len(settings))}
-        for done in run.results(jobs, train, valid, ground.outputs):
+        for done in run.results(jobs, train, valid, data.outputs):
             c = which[done.number]
             score = math.inf
             upper: tuple[Layer, ...] = ()
             if done.network is not None:
                 upper = jax.tree.map(jnp.asarray, hidden_layers(done.network, level - 1))
-                score = run.probe_of(
-                    (encode_inputs(upper, codes[0][: ground.labelled]), encode_inputs(upper, codes[1]))
-                )
+                score = run.probe_of((encode_inputs(upper, codes[0][: data.labelled]), encode_inputs(upper, codes[1])))
             before = () if lower is None else lower.numbers
             training = Training(
                 done.number, level, (*before, c), score, done.outcome, done.seconds, done.age_examples, done.reason
@@ -248,8 +249,11 @@ def _fine_tune(
     run: _Run, level: int, settings: Sequence[Recipe], below: Sequence[Configuration], total: int, watch: Watch
 ) -> list[Configuration]:
     """Fine-tunes every kept configuration with every setting; all of them read the same inputs."""
-    ground = run.ground
-    labelled = Examples(ground.train.inputs[: ground.labelled], ground.train.targets[: ground.labelled])
+    data = run.data
+    labelled = Examples(
+        data.train.inputs[: data.labelled],
+        data.train.targets[: data.labelled],
+    )
     jobs, which = [], {}
     for c, recipe in enumerate(settings):
         for h, lower in enumerate(below):
@@ -261,11 +265,11 @@ def _fine_tune(
                     f"{type(recipe.model).__name__}."
                 )
             output = keys.named(keys.of_trial(run.key, number), "output")
-            network = with_output(lower.layers, ground.outputs, recipe.model, key=output)
+            network = with_output(lower.layers, data.outputs, recipe.model, key=output)
             jobs.append(Job(number, dataclasses.replace(recipe, model=network, scaler=NoScaling()), randomness=number))
             which[number] = (c, h)
     found: dict[int, Configuration] = {}
-    for done in run.results(jobs, labelled, ground.valid, ground.outputs):
+    for done in run.results(jobs, labelled, data.valid, data.outputs):
         c, h = which[done.number]
         lower = below[h]
         score = done.score if done.network is not None else math.inf
@@ -325,8 +329,8 @@ def layerwise(
     begun = time.monotonic()
     as_criterion(fine_tuning[0].criterion).check_task(dataset.task)
     metric = check_metric(metric, dataset.task.kind)
-    ground, scaler, parts = _grounded(fine_tuning[0], dataset, key)
-    run = _Run(ground, probe, key, slots, NetworkStore(folder))
+    data, scaler, parts = _grounded(fine_tuning[0], dataset, key)
+    run = _Run(data, probe, key, slots, NetworkStore(folder))
     total = trainings_of(levels, len(fine_tuning), keep, shallower=shallower)
     below: tuple[Any, ...] = (None,)
     by_level: list[tuple[Configuration, ...]] = []

@@ -1,12 +1,12 @@
-"""A crew trains the jobs it is given, on one device of one process: in cohorts, one interval at a time.
+"""A device runner trains the jobs it is given, on one device of one process: in cohorts, one interval at a time.
 
-    crew = Crew(ground, slots=BySize())
-    crew.submit([Job(0, recipe, 0), Job(1, other, 1)])
-    while crew.busy:
-        for done in crew.turn():
+    runner = DeviceRunner(data, slots=BySize())
+    runner.submit([Job(0, recipe, 0), Job(1, other, 1)])
+    while runner.busy:
+        for done in runner.turn():
             ...
 
-Executors put crews to work: in this process, in processes beside it, on other machines. A job's result is the same
+Executors put runners to work: in this process, in processes beside it, on other machines. A job's result is the same
 wherever it ran and whoever trained beside it.
 """
 
@@ -39,9 +39,9 @@ class DeviceRunner:
     programs serve.
     """
 
-    def __init__(self, ground: EvaluationData, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
+    def __init__(self, data: EvaluationData, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
         compilation.use_compilation_cache()
-        self.ground = ground
+        self.data = data
         self.slots = slots or BySize()
         self.accelerated = jax.default_backend() != "cpu"
         self.varying = tuple(varying)
@@ -72,7 +72,7 @@ class DeviceRunner:
     def _placed(self, job: Job) -> tuple[Any, tuple[Examples, Examples]]:
         mark = (program_signature(job.recipe.scaler), _static(job.recipe.scaler), job.variant)
         if mark not in self._examples:
-            self._examples[mark] = self.ground.place(job.recipe.scaler, job.variant)
+            self._examples[mark] = self.data.place(job.recipe.scaler, job.variant)
         return mark, self._examples[mark]
 
     def _prepared(self, job: Job, train: Examples) -> Recipe:
@@ -87,19 +87,23 @@ class DeviceRunner:
         return written_out(recipe, paths)
 
     def _cohort(self, job: Job) -> tuple[Cohort, Recipe]:
-        as_criterion(job.recipe.criterion).check_task(self.ground.train.task)
+        as_criterion(job.recipe.criterion).check_task(self.data.train.task)
         place, (train, valid) = self._placed(job)
         recipe = self._prepared(job, train)
         own = (place, program_signature(recipe))
-        outputs = self.ground.train.task.outputs
+        outputs = self.data.train.task.outputs
         if own not in self._programs:
             shapes = eqx.filter_eval_shape(
-                lambda r, t, v, k: enter(r, t, v, outputs=outputs, key=k), recipe, train, valid, self.ground.key
+                lambda r, t, v, k: enter(r, t, v, outputs=outputs, key=k),
+                recipe,
+                train,
+                valid,
+                self.data.key,
             )
             self._programs[own] = (place, program_signature(shapes))
         program = self._programs[own]
         if program not in self.cohorts:
-            self.cohorts[program] = Cohort(train, valid, outputs, self.ground.key, self.slots)
+            self.cohorts[program] = Cohort(train, valid, outputs, self.data.key, self.slots)
         return self.cohorts[program], recipe
 
     def submit(self, jobs: Iterable[Job]) -> None:
@@ -188,7 +192,7 @@ def _numbers(cohort: Cohort) -> list[int]:
 
 
 def program_group(recipe: Recipe) -> int:
-    """A number that recipes which share a program mostly share: such jobs had better go to one crew."""
+    """A number that recipes which share a program mostly share: such jobs had better go to one runner."""
     widths = getattr(recipe.model, "widths", ())
     padded = tuple(bucket(width) for width in widths) if isinstance(widths, tuple) else ()
     if padded:
@@ -197,11 +201,11 @@ def program_group(recipe: Recipe) -> int:
     return hash((str(structure), marks))
 
 
-def train_alone(ground: EvaluationData, jobs: Iterable[Job], **options: Any) -> list[Done]:
+def train_alone(data: EvaluationData, jobs: Iterable[Job], **options: Any) -> list[Done]:
     """Trains these jobs here and now; their results in the order of their numbers."""
-    crew = DeviceRunner(ground, **options)
-    crew.submit(jobs)
+    runner = DeviceRunner(data, **options)
+    runner.submit(jobs)
     done = []
-    while crew.busy:
-        done += crew.turn()
+    while runner.busy:
+        done += runner.turn()
     return sorted(done, key=lambda one: one.number)

@@ -48,7 +48,7 @@ class Driver:
     def __init__(
         self,
         space: Space,
-        ground: EvaluationData,
+        data: EvaluationData,
         executor: AbstractExecutor,
         *,
         key: Key[Array, ""],
@@ -57,7 +57,7 @@ class Driver:
         watch: Watch = silent,
         asked: threading.Event | None = None,
     ):
-        self.space, self.ground, self.executor, self.key = space, ground, executor, key
+        self.space, self.data, self.executor, self.key = space, data, executor, key
         self.store = store
         self.contenders = Contenders(None) if contenders is None else contenders  # an empty one is false
         self.watch = watch
@@ -70,7 +70,7 @@ class Driver:
         self.earlier = store.seconds if store else 0.0
         self.begun = self._told = time.monotonic()
         self._running: dict[int, _Running] = {}
-        self._each = len(ground.variants)
+        self._each = len(data.variants)
 
     @property
     def seconds(self) -> float:
@@ -84,13 +84,13 @@ class Driver:
     @property
     def reading(self) -> Reading:
         """How the scores of this study are read."""
-        return Reading.of(self.space.recipe, self.ground)
+        return Reading.of(self.space.recipe, self.data)
 
     @property
     def noise(self) -> float:
         """The standard error of the best score."""
         best = self.best
-        return math.nan if best is None else noise_of(best.score, len(self.ground.judged), self.reading.kind)
+        return math.nan if best is None else noise_of(best.score, len(self.data.judged), self.reading.kind)
 
     def of_phase(self, *phases: str) -> list[Trial]:
         return sorted((t for t in self.trials.values() if t.phase in phases), key=lambda trial: trial.number)
@@ -106,7 +106,7 @@ class Driver:
 
     def start(self, number: int, proposal: Proposal, variants: tuple[Variant, ...] = ()) -> None:
         """Gives a trial to the executor."""
-        variants = variants or self.ground.variants
+        variants = variants or self.data.variants
         self._running[number] = _Running(proposal, variants)
         self.executor.submit(self._jobs(number, proposal, variants))
         self.next = max(self.next, number + 1)
@@ -142,7 +142,7 @@ class Driver:
         trial = as_trial(whole, job, values, phase=phase, continues=proposal.continues)
         # The networks first: a kill between the two costs a training again, never a trial without its network.
         final = proposal.phase == "finalist"
-        if trial.ok and (final or running.variants == self.ground.variants):
+        if trial.ok and (final or running.variants == self.data.variants):
             self.contenders.offer(whole, proposal.recipe, running.variants, always=final)
         self._note(trial, write)
         return trial
@@ -167,10 +167,10 @@ class Driver:
         bad = next((done for done in several if done.outcome in {"failed", "diverged"}), None)
         if bad is not None:
             return dataclasses.replace(bad, number=number, scores=None, network=None)
-        scores = np.zeros(len(self.ground.pool), np.float32)
+        scores = np.zeros(len(self.data.pool), np.float32)
         sizes = []
         for done, variant in zip(several, variants, strict=True):
-            rows = self.ground.judged_rows(variant)
+            rows = self.data.judged_rows(variant)
             sizes.append(len(rows))
             if done.scores is not None:
                 # An example more, that counts nothing, made the others count for more.
@@ -289,7 +289,7 @@ class Driver:
 
     def _worth_going_on(self, strategy: AbstractStrategy) -> bool:
         trials = list(self.trials.values())
-        worst = self.ground.chance(self.reading.kind)
+        worst = self.data.chance(self.reading.kind)
         return worth_going_on(trials, worst=worst, noise=self.noise, independent=strategy.independent)
 
     def follow_borders(self, trials: Iterable[Trial] | None = None) -> bool:

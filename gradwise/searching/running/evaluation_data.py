@@ -1,4 +1,4 @@
-"""The ground on which all trials of a study compete: one split, drawn once, and examples as each recipe scales them.
+"""The data on which all trials of a study are compared: one split, drawn once, and examples as each recipe scales them.
 
 The parts depend on the study's key alone, so every trial, every worker and every later run sees the same ones. The test
 part lies here untouched until the search is over (row E2).

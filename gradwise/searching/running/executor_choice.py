@@ -28,13 +28,13 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _travels(space: Space, ground: EvaluationData) -> bool:
+def _travels(space: Space, data: EvaluationData) -> bool:
     """Whether another process can be told of the study: not if a part was defined where the program began."""
     found = [space.recipe, *(part for _, part in parts(space.recipe))]
     if any(type(part).__module__ == "__main__" for part in found):
         return False
     try:
-        pickle.dumps((space.recipe, ground.train.task))
+        pickle.dumps((space.recipe, data.train.task))
     except (pickle.PicklingError, TypeError, AttributeError):
         return False
     return True
@@ -46,7 +46,7 @@ def varying(space: Space) -> tuple[str, ...]:
 
 
 def choose_executor(
-    on: str | None, ground: EvaluationData, space: Space, *, slots: AbstractSlots | None = None
+    on: str | None, data: EvaluationData, space: Space, *, slots: AbstractSlots | None = None
 ) -> AbstractExecutor:
     """The executor for a word."""
     word = (on or "").strip().lower()
@@ -54,18 +54,18 @@ def choose_executor(
     if word.startswith("ray") or re.fullmatch(r"(?!workers:)[\w.-]+:\d{1,5}", word):
         from .ray_cluster import RayCluster
 
-        return RayCluster(ground, address=None if word == "ray" else on, **options)
+        return RayCluster(data, address=None if word == "ray" else on, **options)
     if word == "cpu":
         jax.config.update("jax_platforms", "cpu")
     count = re.fullmatch(r"workers(?::(\d{1,4}))?", word)
     if count:
         if count[1] == "0":
             raise RequestError("`workers:0` is nobody: give at least one worker.")
-        return WorkerProcesses(ground, count=int(count[1] or _cores()), **options)
+        return WorkerProcesses(data, count=int(count[1] or _cores()), **options)
     if word not in {"", "here", "cpu", "gpu"}:
         raise RequestError(f"`{on}` is nobody who trains: here, cpu, gpu, workers:N, ray or ray://host:port.")
     if word == "gpu" and jax.default_backend() == "cpu":
         raise RequestError("there is no GPU here that JAX can use. Install gradwise[cuda], or leave `gpu` out.")
-    if word in {"", "cpu"} and jax.default_backend() == "cpu" and _cores() > 1 and _travels(space, ground):
-        return WorkerProcesses(ground, count=_cores(), **options)
-    return LocalExecutor(ground, **options)
+    if word in {"", "cpu"} and jax.default_backend() == "cpu" and _cores() > 1 and _travels(space, data):
+        return WorkerProcesses(data, count=_cores(), **options)
+    return LocalExecutor(data, **options)

@@ -1,7 +1,7 @@
-"""Who trains: executors behind one interface. Each gives jobs to crews and brings back what they did.
+"""Who trains: executors behind one interface. Each gives jobs to runners and brings back what they did.
 
-    with Here(ground) as executor:                  a crew in this process
-    with Workers(ground, count=2) as executor:      crews in processes of their own, one core each
+    with LocalExecutor(data) as executor:                  a runner in this process
+    with WorkerProcesses(data, count=2) as executor:      runners in processes of their own, one core each
         executor.submit(jobs)
         for done in executor.wait(1.0): ...
 
@@ -38,10 +38,10 @@ _DEEP = 60  # letters of a folder beyond which a socket's path would be too long
 
 
 def depth(*, looks_back: bool, accelerated: bool) -> int:
-    """Jobs that one crew may hold: few where the strategy waits for results, many where they train together."""
+    """Jobs that one runner may hold: few where the strategy waits for results, many where they train together."""
     if accelerated:
         return 16 if looks_back else 512
-    return 1 if looks_back else 4  # more would wait here while another crew has nothing to do
+    return 1 if looks_back else 4  # more would wait here while another runner has nothing to do
 
 
 def one_core() -> dict[str, str]:
@@ -93,10 +93,10 @@ class AbstractExecutor(abc.ABC):
 
 
 class LocalExecutor(AbstractExecutor):
-    """A crew in this process."""
+    """A device runner in this process."""
 
-    def __init__(self, ground: EvaluationData, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
-        self.crew = DeviceRunner(ground, slots=slots or BySize(), varying=varying)
+    def __init__(self, data: EvaluationData, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
+        self.runner = DeviceRunner(data, slots=slots or BySize(), varying=varying)
         self._numbers: set[int] = set()
 
     @property
@@ -104,12 +104,12 @@ class LocalExecutor(AbstractExecutor):
         return len(self._numbers)
 
     def room(self, *, looks_back: bool) -> int:
-        return max(0, depth(looks_back=looks_back, accelerated=self.crew.accelerated) - self.running)
+        return max(0, depth(looks_back=looks_back, accelerated=self.runner.accelerated) - self.running)
 
     def submit(self, jobs: Iterable[Job]) -> None:
         jobs = list(jobs)
         self._numbers |= {job.number for job in jobs}
-        self.crew.submit(jobs)
+        self.runner.submit(jobs)
 
     def _done(self, done: list[Done]) -> list[Done]:
         self._numbers -= {one.number for one in done}
@@ -118,12 +118,12 @@ class LocalExecutor(AbstractExecutor):
     def wait(self, seconds: float) -> list[Done]:
         end = time.monotonic() + seconds
         done: list[Done] = []
-        while self.crew.busy and not done and time.monotonic() < end:
-            done = self.crew.turn()
+        while self.runner.busy and not done and time.monotonic() < end:
+            done = self.runner.turn()
         return self._done(done)
 
     def cut(self, outcome: str) -> list[Done]:
-        done = self._done(self.crew.cut(outcome))
+        done = self._done(self.runner.cut(outcome))
         self._numbers.clear()
         return done
 
@@ -132,7 +132,7 @@ class LocalExecutor(AbstractExecutor):
 
 
 class RemoteRunner(Protocol):
-    """A crew elsewhere, as it is seen from here: the jobs it has and the kinds of programs it knows."""
+    """A device runner elsewhere, as it is seen from here: the jobs it has and the kinds of programs it knows."""
 
     jobs: dict[int, Job]
     kinds: set[int]
@@ -140,7 +140,7 @@ class RemoteRunner(Protocol):
 
 
 class JobQueue:
-    """Jobs that wait for a crew, and how often each saw its worker die."""
+    """Jobs that wait for a runner, and how often each saw its worker die."""
 
     def __init__(self) -> None:
         self.waiting: collections.deque[Job] = collections.deque()
@@ -176,33 +176,33 @@ class JobQueue:
         self.suspects.clear()
         self._deaths.clear()
 
-    def _is_open(self, crew: RemoteRunner) -> bool:
-        alone = any(self._deaths.get(number, 0) >= _DEATHS - 1 for number in crew.jobs)
-        return not alone and len(crew.jobs) < depth(looks_back=False, accelerated=crew.accelerated)
+    def _is_open(self, runner: RemoteRunner) -> bool:
+        alone = any(self._deaths.get(number, 0) >= _DEATHS - 1 for number in runner.jobs)
+        return not alone and len(runner.jobs) < depth(looks_back=False, accelerated=runner.accelerated)
 
-    def hand(self, crews: Sequence[RemoteRunner]) -> list[tuple[int, list[Job]]]:
-        """What each of the crews, by its place, is given now.
+    def hand(self, runners: Sequence[RemoteRunner]) -> list[tuple[int, list[Job]]]:
+        """What each of the runners, by its place, is given now.
 
-        A suspect goes to a crew that has nothing else; while one waits, crews are left to run empty. Any other job goes
-        to an idle crew, else to the least busy one; among those nearly as free, to one that has its program.
+        A suspect goes to a runner that has nothing else; while one waits, runners are left to run empty. Any other job goes
+        to an idle runner, else to the least busy one; among those nearly as free, to one that has its program.
         """
         given: dict[int, list[Job]] = {}
-        for place, crew in enumerate(crews):
-            if self.suspects and not crew.jobs:
+        for place, runner in enumerate(runners):
+            if self.suspects and not runner.jobs:
                 job = self.suspects.popleft()
-                crew.jobs[job.number] = job
+                runner.jobs[job.number] = job
                 given[place] = [job]
         while self.waiting and not self.suspects:
-            free = [place for place, crew in enumerate(crews) if self._is_open(crew)]
+            free = [place for place, runner in enumerate(runners) if self._is_open(runner)]
             if not free:
                 break
             job = self.waiting.popleft()
             kind = program_group(job.recipe)
-            least = min(len(crews[place].jobs) for place in free)
-            near = [place for place in free if len(crews[place].jobs) <= least + 2 * (least > 0)]
-            chosen = min(near, key=lambda n: (kind not in crews[n].kinds, len(crews[n].jobs)))
-            crews[chosen].jobs[job.number] = job
-            crews[chosen].kinds.add(kind)
+            least = min(len(runners[place].jobs) for place in free)
+            near = [place for place in free if len(runners[place].jobs) <= least + 2 * (least > 0)]
+            chosen = min(near, key=lambda n: (kind not in runners[n].kinds, len(runners[n].jobs)))
+            runners[chosen].jobs[job.number] = job
+            runners[chosen].kinds.add(kind)
             given.setdefault(chosen, []).append(job)
         return list(given.items())
 
@@ -214,7 +214,7 @@ def _short_folder() -> str | None:
 
 
 class _Worker:
-    """A process with a crew, seen from here."""
+    """A process with a runner, seen from here."""
 
     def __init__(self, number: int, setting: bytes, folder: Path):
         self.number = number
@@ -261,14 +261,19 @@ class _Worker:
 
 
 class WorkerProcesses(AbstractExecutor):
-    """Crews in processes of their own, each on one core: for networks too large to share one."""
+    """Device runners in processes of their own, each on one core: for networks too large to share one."""
 
     def __init__(
-        self, ground: EvaluationData, *, count: int, slots: AbstractSlots | None = None, varying: Iterable[str] = ()
+        self,
+        data: EvaluationData,
+        *,
+        count: int,
+        slots: AbstractSlots | None = None,
+        varying: Iterable[str] = (),
     ):
         if count < 1:
             raise RequestError(f"the number of workers must be at least 1; got {count}.")
-        self._setting = pickle.dumps((ground, slots or BySize(), tuple(varying)))
+        self._setting = pickle.dumps((data, slots or BySize(), tuple(varying)))
         self._folder = tempfile.TemporaryDirectory(prefix="gradwise-", dir=_short_folder())
         self._made = 0
         self._line = JobQueue()

@@ -1,12 +1,12 @@
-"""Crews on many machines, by Ray (row E18): one to a core, or one to a GPU where a machine has any.
+"""Device runners on many machines, by Ray (row E18): one to a core, or one to a GPU where a machine has any.
 
-    Fleet(ground, address=None)                     a cluster of its own on this machine
-    Fleet(ground, address="ray://head:10001")       one that stands, from outside (Ray client)
-    Fleet(ground, address="10.0.0.1:6379")          one that stands, from a machine that belongs to it
+    RayCluster(data, address=None)                     a cluster of its own on this machine
+    RayCluster(data, address="ray://head:10001")       one that stands, from outside (Ray client)
+    RayCluster(data, address="10.0.0.1:6379")          one that stands, from a machine that belongs to it
 
-The data go into Ray's object store once. Each crew is an actor with at most one call under way: it takes new jobs,
+The data go into Ray's object store once. Each runner is an actor with at most one call under way: it takes new jobs,
 trains for a moment and answers with what ended, so results come back to the one process that writes them down. Machines
-may join while the search runs, and may go: the jobs of a crew that died go to others.
+may join while the search runs, and may go: the jobs of a runner that died go to others.
 """
 
 import collections
@@ -26,11 +26,11 @@ from .ray_connection import host_and_port, import_ray, join_cluster, quiet_ray
 from .slots import AbstractSlots, BySize
 from .worker import Packed, pack, unpack
 
-_START_SECONDS = 120.0  # for the first crew, and for another once all are gone
+_START_SECONDS = 120.0  # for the first runner, and for another once all are gone
 _CUT_SECONDS = 60.0
 _LOOK_SECONDS = 2.0  # between looks at which machines there are
-_TURN_SECONDS = 0.5  # that a crew trains before it answers without anything ended
-_STRIKES = 3  # starts of a crew that fail before its machine is given up
+_TURN_SECONDS = 0.5  # that a runner trains before it answers without anything ended
+_STRIKES = 3  # starts of a runner that fail before its machine is given up
 
 
 class _Runner:
@@ -39,30 +39,30 @@ class _Runner:
     def __init__(self, setting: tuple[EvaluationData, AbstractSlots, tuple[str, ...]]):
         from .device_runner import DeviceRunner
 
-        ground, slots, varying = setting
-        self.crew = DeviceRunner(ground, slots=slots, varying=varying)
+        data, slots, varying = setting
+        self.runner = DeviceRunner(data, slots=slots, varying=varying)
 
     def about(self) -> tuple[str, bool]:
         from ... import __version__
 
-        return __version__, self.crew.accelerated
+        return __version__, self.runner.accelerated
 
     def turn(self, packed: Packed, seconds: float) -> bytes:
         """Trains until something ended or the time is up. The answer is written here: a copy, not a lease of memory."""
         jobs, done = unpack(packed)
-        self.crew.submit(jobs)
+        self.runner.submit(jobs)
         end = time.monotonic() + seconds
-        while self.crew.busy and not done and time.monotonic() < end:
-            done = self.crew.turn()
+        while self.runner.busy and not done and time.monotonic() < end:
+            done = self.runner.turn()
         return pickle.dumps(done)
 
     def cut(self, outcome: str) -> bytes:
-        return pickle.dumps(self.crew.cut(outcome))
+        return pickle.dumps(self.runner.cut(outcome))
 
 
 @dataclasses.dataclass(eq=False)
 class _Member:
-    """A crew as it is seen from here. `call` is the answer that is awaited; `fresh` are jobs not yet sent."""
+    """A device runner as it is seen from here. `call` is the answer that is awaited; `fresh` are jobs not yet sent."""
 
     actor: Any
     node: str
@@ -75,9 +75,9 @@ class _Member:
 
 
 def seats(nodes: Iterable[dict[str, Any]]) -> list[tuple[str, bool]]:
-    """The crews that machines have room for, as (machine, whether on a GPU): by turns, those with GPUs first.
+    """The runners that machines have room for, as (machine, whether on a GPU): by turns, those with GPUs first.
 
-    A machine with GPUs has one crew to each, and its cores serve them.
+    A machine with GPUs has one runner to each, and its cores serve them.
     """
     rows = []
     for node in nodes:
@@ -89,11 +89,11 @@ def seats(nodes: Iterable[dict[str, Any]]) -> list[tuple[str, bool]]:
 
 
 class RayCluster(AbstractExecutor):
-    """Crews on the machines of a Ray cluster; `workers` is the most there may be."""
+    """Device runners on the machines of a Ray cluster; `workers` is the most there may be."""
 
     def __init__(
         self,
-        ground: EvaluationData,
+        data: EvaluationData,
         *,
         address: str | None,
         slots: AbstractSlots | None = None,
@@ -115,9 +115,9 @@ class RayCluster(AbstractExecutor):
         self._strikes: collections.Counter[str] = collections.Counter()
         self._problem = "all of its cores are taken"
         self._looked = -_LOOK_SECONDS
-        self._ready_at = time.monotonic()  # when there was a crew that could work
+        self._ready_at = time.monotonic()  # when there was a runner that could work
         try:
-            self._setting = self._ray.put((ground, slots or BySize(), tuple(varying)))
+            self._setting = self._ray.put((data, slots or BySize(), tuple(varying)))
             self._look()
         except BaseException:
             self.close()
@@ -153,7 +153,7 @@ class RayCluster(AbstractExecutor):
         self.members.append(_Member(actor, node, actor.about.remote(), gpu))
 
     def _look(self) -> None:
-        """Crews for machines that joined and in the place of those that died; those on machines that went are lost."""
+        """Device runners for machines that joined and in the place of those that died; those on machines that went are lost."""
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = time.monotonic()
@@ -171,7 +171,7 @@ class RayCluster(AbstractExecutor):
                 self._start(node, gpu)
 
     def _lose(self, member: _Member, problem: str) -> None:
-        """A crew that died: its jobs go back in line. One that never worked counts against its machine."""
+        """A device runner that died: its jobs go back in line. One that never worked counts against its machine."""
         self.members.remove(member)
         self._looked = -_LOOK_SECONDS
         kept = {job.number for job in member.fresh}
@@ -255,7 +255,7 @@ class RayCluster(AbstractExecutor):
         return ended
 
     def cut(self, outcome: str) -> list[Done]:
-        """A crew that is dead or does not answer is ended: what it was doing is lost."""
+        """A device runner that is dead or does not answer is ended: what it was doing is lost."""
         self._line.clear()
         asked = {}
         for member in self.members:
@@ -276,7 +276,7 @@ class RayCluster(AbstractExecutor):
         return ended
 
     def close(self) -> None:
-        """Frees the crews, and leaves the cluster unless this process was in it before; its own one ends with it."""
+        """Frees the runners, and leaves the cluster unless this process was in it before; its own one ends with it."""
         for member in self.members:
             with contextlib.suppress(self._ray.exceptions.RayError, ConnectionError):  # it is dead already
                 self._ray.kill(member.actor)

@@ -1,6 +1,6 @@
-"""A worker process: one crew, one core, one connection to the process that writes results down.
+"""A worker process: one device runner, one core, one connection to the process that writes results down.
 
-It is started by `executor.Workers` and ends with it: when the connection breaks, there is nobody left to work for.
+It is started by `executors.WorkerProcesses` and ends with it, also when the connection breaks.
 Jobs travel in written form, each on its own, so that one which cannot be read costs one trial.
 """
 
@@ -64,7 +64,7 @@ def unpack(packed: Packed) -> tuple[list[Any], list[Any]]:
 
 
 def _listen(link: Any, orders: "queue.Queue[Any]") -> None:
-    """Takes orders at once, whatever the crew is at: the other side never waits to be heard.
+    """Takes orders at once, whatever the runner is at: the other side never waits to be heard.
 
     Its end is noticed at once too; a long compilation must not outlive it.
     """
@@ -83,20 +83,20 @@ def work(link: Any) -> None:
 
     from .device_runner import DeviceRunner
 
-    ground, slots, varying = pickle.loads(setting)
-    crew = DeviceRunner(ground, slots=slots, varying=varying)
+    data, slots, varying = pickle.loads(setting)
+    runner = DeviceRunner(data, slots=slots, varying=varying)
     while True:
-        while not (crew.busy and orders.empty()):
+        while not (runner.busy and orders.empty()):
             order, what = orders.get()
             if order == "jobs":
                 jobs, failed = unpack(what)
                 if failed:
                     link.send(failed)
-                crew.submit(jobs)
+                runner.submit(jobs)
             else:
-                link.send(crew.cut(what))
+                link.send(runner.cut(what))
                 link.send("cut")
-        done = crew.turn()
+        done = runner.turn()
         if done:
             link.send(done)
 

@@ -1,7 +1,7 @@
 """The mini-batch size, chosen last and apart, on curves against time (rows B4, C5).
 
-    with Here(ground) as executor:
-        found = batch_sizes(recipe, ground, executor)
+    with LocalExecutor(data) as executor:
+        found = compare_batch_sizes(recipe, data, executor)
     found.recommended, found.rate, found.sentence
     retune(found.recipe, found.recommended)             a small grid over B and the rate together
 
@@ -131,11 +131,11 @@ def batch_size_jobs(
     return [run.job for run in _runs(recipe, sizes, rates, seeds, first)]
 
 
-def seconds_per_update(recipe: Recipe, ground: EvaluationData) -> float:
+def seconds_per_update(recipe: Recipe, data: EvaluationData) -> float:
     """How long one update takes for one network alone, here and now."""
-    train, valid = ground.place(recipe.scaler)
-    outputs = ground.train.task.outputs
-    member, state = enter(recipe, train, valid, outputs=outputs, key=keys.of_trial(ground.key, 0))
+    train, valid = data.place(recipe.scaler)
+    outputs = data.train.task.outputs
+    member, state = enter(recipe, train, valid, outputs=outputs, key=keys.of_trial(data.key, 0))
     population = Population(member, state, train, valid, slots=1)
     population.fill(0, member, state)
     return population.seconds_per_update(max(16, _TIMED_EXAMPLES // recipe.batches.size))
@@ -262,7 +262,7 @@ def _told(line: _Line, recipe: Recipe) -> dict[str, Any]:
 
 def compare_batch_sizes(
     recipe: Recipe,
-    ground: EvaluationData,
+    data: EvaluationData,
     executor: AbstractExecutor,
     *,
     sizes: Sequence[int] = SIZES,
@@ -277,14 +277,14 @@ def compare_batch_sizes(
     It takes (sizes x rates x seeds) trials with numbers from `first` on. `timed` gives the seconds of one update; by
     default they are measured, after the trainings. Hold-out judges, also where the study has folds.
     """
-    count = len(ground.train)
+    count = len(data.train)
     rate_path(recipe)
     if recipe.batches.size > count:
         recipe = replace(recipe, "batches.size", count)  # as training would cut it
     present = recipe.batches.size
     runs = _runs(recipe, [size for size in sizes if size <= count], rates, seeds, first)
     done = run_jobs(executor, [run.job for run in runs], stop=stop)
-    measure = timed or (lambda one: seconds_per_update(one, ground))
+    measure = timed or (lambda one: seconds_per_update(one, data))
     per_update = {size: measure(at_size(recipe, size)) for size in sorted({run.size for run in runs})}
     curves: dict[tuple[int, float], list[BatchCurve | None]] = {}
     for run in runs:
@@ -295,7 +295,7 @@ def compare_batch_sizes(
         said = f"the batch size stays {present}: no run left a curve to compare."
         return BatchSizes((), present, float(get(recipe, rate_path(recipe))), math.nan, said, recipe, trials)
     lines, target = _lines(curves)
-    chosen, sentence = _verdict(lines, present, target, Reading.of(recipe, ground))
+    chosen, sentence = _verdict(lines, present, target, Reading.of(recipe, data))
     # Where the size stays, so does the rate: it was chosen by the score, which a faster one might not keep.
     found = recipe if chosen.size == present else at_size(recipe, chosen.size, chosen.factor)
     table = tuple(_told(line, recipe) for line in lines)

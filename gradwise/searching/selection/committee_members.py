@@ -1,7 +1,7 @@
 """Networks that were kept, as predictors: alone, and together in a committee (row D9).
 
-    make_committee(finalists, ground)                            one setting, other seeds
-    make_committee(contenders, ground, kind="contenders")        the best of different settings
+    make_committee(finalists, data)                            one setting, other seeds
+    make_committee(contenders, data, kind="contenders")        the best of different settings
 
 Each predictor is what `fit` would have made of its network: scaler, network, temperature. With folds a trial has a
 network for each, and an example is judged by the one that did not see it.
@@ -58,8 +58,8 @@ def setting_of(recipe: Recipe) -> str:
 class Scalers:
     """Fitted scalers and scaled test parts, each made once."""
 
-    def __init__(self, ground: EvaluationData):
-        self.ground = ground
+    def __init__(self, data: EvaluationData):
+        self.data = data
         self._fitted: dict[tuple[str, Variant], FittedScaler] = {}
         self._tests: dict[tuple[str, Variant], Examples] = {}
 
@@ -70,18 +70,18 @@ class Scalers:
     def fitted(self, recipe: Recipe, variant: Variant) -> FittedScaler:
         mark = self._mark(recipe, variant)
         if mark not in self._fitted:
-            self._fitted[mark] = self.ground.scaler(recipe.scaler, variant)
+            self._fitted[mark] = self.data.scaler(recipe.scaler, variant)
         return self._fitted[mark]
 
     def test(self, recipe: Recipe, variant: Variant) -> Examples:
         """The test part as validation parts are: scaled, in the network's units, weighted."""
-        mark, ground = self._mark(recipe, variant), self.ground
-        assert ground.test is not None
+        mark, data = self._mark(recipe, variant), self.data
+        assert data.test is not None
         if mark not in self._tests:
-            balanced = ground.metric == "balanced_error_rate"
-            weights = weights_of_classes("balanced", ground.test) if balanced else None
-            weights = weights if balanced else weights_of_classes(ground.class_weight, ground.train)
-            self._tests[mark] = place_examples(ground.test, self.fitted(recipe, variant), ground.units, weights)
+            balanced = data.metric == "balanced_error_rate"
+            weights = weights_of_classes("balanced", data.test) if balanced else None
+            weights = weights if balanced else weights_of_classes(data.class_weight, data.train)
+            self._tests[mark] = place_examples(data.test, self.fitted(recipe, variant), data.units, weights)
         return self._tests[mark]
 
 
@@ -105,33 +105,40 @@ class _Trained:
     part: Dataset
 
 
-def _trained(kept: TrainedTrial, ground: EvaluationData, scalers: Scalers) -> _Trained:
+def _trained(kept: TrainedTrial, data: EvaluationData, scalers: Scalers) -> _Trained:
     """With folds each example is predicted by the network that did not see it. One temperature for all its networks,
     since the examples of one fold alone would be too few to fit one."""
-    task = ground.train.task
+    task = data.train.task
     criterion = as_criterion(kept.recipe.criterion)
     fitted = [scalers.fitted(kept.recipe, variant) for variant in kept.variants]
     networks = [on_device(network) for network in kept.networks]
     if kept.variants[0][0] == "fold":
-        part = ground.pool
+        part = data.pool
         outputs = np.zeros((len(part), task.outputs))
         for network, scaler, variant in zip(networks, fitted, kept.variants, strict=True):
-            rows = ground.judged_rows(variant)
+            rows = data.judged_rows(variant)
             outputs[rows] = outputs_of(network, scaler.apply(part.inputs[rows]))
     else:
-        part = ground.valid
+        part = data.valid
         outputs = outputs_of(networks[0], fitted[0].apply(part.inputs))
     temperature = fit_temperature(criterion, outputs, np.asarray(part.targets)) if task.kind == "classes" else 1.0
-    about = (criterion, temperature, *ground.units, task, ground.train.columns, ground.train.shape)
+    about = (
+        criterion,
+        temperature,
+        *data.units,
+        task,
+        data.train.columns,
+        data.train.shape,
+    )
     predictors = tuple(Predictor(s, n, *about) for s, n in zip(fitted, networks, strict=True))
     return _Trained(predictors, predictors[0].from_outputs(outputs), part)
 
 
 def together(
-    kept: Sequence[TrainedTrial], ground: EvaluationData, scalers: Scalers
+    kept: Sequence[TrainedTrial], data: EvaluationData, scalers: Scalers
 ) -> tuple[Committee, np.ndarray, Dataset]:
     """The committee, and its predictions of validation examples."""
-    several = [_trained(one, ground, scalers) for one in kept]
+    several = [_trained(one, data, scalers) for one in kept]
     part = several[0].part
     mean = mean_prediction([one.judged for one in several])
     members = tuple(predictor for one in several for predictor in one.predictors)
@@ -151,12 +158,12 @@ def indistinct(kept: Sequence[TrainedTrial]) -> list[TrainedTrial]:
     return [one for place, one in enumerate(several) if place in chosen or place == 0][:_MOST_CONTENDERS]
 
 
-def make_committee(kept: Sequence[TrainedTrial], ground: EvaluationData, kind: str = "seeds") -> Committee:
+def make_committee(kept: Sequence[TrainedTrial], data: EvaluationData, kind: str = "seeds") -> Committee:
     """Model averaging over all networks of these trials; of "contenders", over the best of different settings."""
     check_kind(kind)
     if not kept:
         raise RequestError("a committee needs a network, and no trial has kept one.")
-    return together(indistinct(kept) if kind == "contenders" else kept, ground, Scalers(ground))[0]
+    return together(indistinct(kept) if kind == "contenders" else kept, data, Scalers(data))[0]
 
 
 @eqx.filter_jit

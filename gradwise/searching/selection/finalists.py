@@ -1,10 +1,10 @@
 """The end of a study: finalists with other seeds, a committee of them, and honest estimates (rows D9, E2).
 
-    finalist_proposals(trials, ground.variants)       the best few settings again, with other seeds
+    finalist_proposals(trials, data.variants)       the best few settings again, with other seeds
     choose(trials)                                    the setting that is best on average over its seeds
-    conclude(ground, trials, contenders.all(), metric="error_rate")
+    conclude(data, trials, contenders.all(), metric="error_rate")
 
-Everything is decided on validation examples: `decide` is given a ground without a test part. Then `measured` passes
+Everything is decided on validation examples: `decide` is given the data without a test set. Then `measured` passes
 over the test part once, and only writes down what it sees.
 """
 
@@ -215,10 +215,10 @@ def _members(
     return (indistinct(rows) if rows else []), "contenders"
 
 
-def _said(winner: dict[str, Any], best: Trial, tried: int, ground: EvaluationData) -> list[Finding]:
+def _said(winner: dict[str, Any], best: Trial, tried: int, data: EvaluationData) -> list[Finding]:
     """What a reader should know of the choice."""
     found = []
-    reading = Reading.of(best.recipe, ground)
+    reading = Reading.of(best.recipe, data)
     if winner["number"] != best.number:
         what = f"with other seeds trial {winner['number']} is better on average than trial {best.number}, best by a run"
         found.append(Finding("note", f"{what} of one seed.", "D9"))
@@ -230,10 +230,10 @@ def _said(winner: dict[str, Any], best: Trial, tried: int, ground: EvaluationDat
 
 
 def decide(
-    ground: EvaluationData, trials: Iterable[Trial], kept: Sequence[TrainedTrial], *, kind: str = "seeds"
+    data: EvaluationData, trials: Iterable[Trial], kept: Sequence[TrainedTrial], *, kind: str = "seeds"
 ) -> Decided:
     """The winner with its corrected score, and the committee."""
-    ground = dataclasses.replace(ground, test=None)  # whatever happens below, it cannot look
+    data = dataclasses.replace(data, test=None)  # whatever happens below, it cannot look
     by_number = {trial.number: trial for trial in trials}
     able = chosen_from(by_number.values())
     choice = None if kind == "contenders" else choose_setting(by_number.values())
@@ -243,14 +243,14 @@ def decide(
     members, made = _members(kept, rows, choice, check_kind(kind))
     setting = choice.setting if choice is not None else best
     winner = _corrected(setting, rows)
-    findings = _said(winner, best, len(able), ground)
+    findings = _said(winner, best, len(able), data)
     if not members:
         findings.append(Finding("warning", "no trial's network was kept: there is nothing to predict with.", "D9"))
         return Decided(winner, None, {}, {}, rows, tuple(findings))
     if made != kind:
         what = "no setting was run again with other seeds"
         findings.append(Finding("note", f"{what}: the committee is of the best trials as they are.", "D9"))
-    committee, judged, part = together(members, ground, Scalers(ground))
+    committee, judged, part = together(members, data, Scalers(data))
     about = {
         "members": len(committee.members),
         "kind": made,
@@ -276,10 +276,10 @@ class Conclusion:
     findings: tuple[Finding, ...]
 
 
-def _weighted(rows: Sequence[TrainedTrial], ground: EvaluationData, scalers: Scalers) -> dict[str, Any] | None:
+def _weighted(rows: Sequence[TrainedTrial], data: EvaluationData, scalers: Scalers) -> dict[str, Any] | None:
     """Bergstra and Bengio's estimate over the contenders. A trial with folds scores as its networks do on average."""
-    assert ground.test is not None
-    if not rows or len(rows[0].scores) < 2 or len(ground.test) < 2:
+    assert data.test is not None
+    if not rows or len(rows[0].scores) < 2 or len(data.test) < 2:
         return None
     means, variances = mean_and_variance(np.stack([kept.scores for kept in rows]))
     chosen = likely_best(means, variances)
@@ -317,31 +317,36 @@ def _tested(
     return about, {"test": metrics[metric], "test_interval": list(ends), "evidence": evidence}, metrics
 
 
-def measured(decided: Decided, ground: EvaluationData, *, metric: str) -> Conclusion:
+def measured(decided: Decided, data: EvaluationData, *, metric: str) -> Conclusion:
     """What was decided, with its test error: the one pass over the test part."""
     if decided.committee is None:
         return Conclusion(decided.winner, {}, {}, None, decided.findings)
     committee, findings = decided.committee, list(decided.findings)
-    learned = ground.pool if ground.folds > 1 else ground.told
+    learned = data.pool if data.folds > 1 else data.told
     train = measure(learned.task, committee.predict(learned.inputs), learned.targets, learned.weights)
     estimates: dict[str, Any] = {"metrics": {"train": train, "valid": decided.valid}}
     about = dict(decided.about)
-    if ground.test is None:
+    if data.test is None:
         what = "there is no test part: the corrected validation score is the best estimate there is."
         findings.append(Finding("note", what, "E2", "keep a test part, or cross-validate."))
     else:
-        of_committee, of_test, metrics = _tested(committee, ground.test, metric)
+        of_committee, of_test, metrics = _tested(committee, data.test, metric)
         about |= of_committee
         estimates |= of_test
         estimates["metrics"]["test"] = metrics
-        weighted = _weighted(decided.rows, ground, Scalers(ground))
+        weighted = _weighted(decided.rows, data, Scalers(data))
         estimates |= {"weighted": weighted} if weighted else {}
     predictor: AbstractPredictor = committee if len(committee.members) > 1 else committee.members[0]
     return Conclusion(decided.winner, about, estimates, predictor, tuple(findings))
 
 
 def conclude(
-    ground: EvaluationData, trials: Iterable[Trial], kept: Sequence[TrainedTrial], *, metric: str, kind: str = "seeds"
+    data: EvaluationData,
+    trials: Iterable[Trial],
+    kept: Sequence[TrainedTrial],
+    *,
+    metric: str,
+    kind: str = "seeds",
 ) -> Conclusion:
     """The winner, the committee and the honest estimates. Finalists are told from contenders by their trial's phase."""
-    return measured(decide(ground, trials, kept, kind=kind), ground, metric=metric)
+    return measured(decide(data, trials, kept, kind=kind), data, metric=metric)

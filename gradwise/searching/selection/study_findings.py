@@ -14,17 +14,17 @@ from ..running.evaluation_data import EvaluationData
 from ..storage.study_file import Budget
 
 
-def describe_ground(ground: EvaluationData, recipe: Recipe) -> dict[str, Any]:
+def describe_evaluation_data(data: EvaluationData, recipe: Recipe) -> dict[str, Any]:
     """The data as understood, for the report."""
     sizes = {
-        "train": len(ground.train),
-        "valid": len(ground.valid),
-        "test": 0 if ground.test is None else len(ground.test),
+        "train": len(data.train),
+        "valid": len(data.valid),
+        "test": 0 if data.test is None else len(data.test),
     }
-    scaler = ground.scaler(recipe.scaler)
-    return describe_data(ground.pool, sizes, scaler, recipe) | {
-        "notes": list(ground.train.notes),
-        "folds": ground.folds,
+    scaler = data.scaler(recipe.scaler)
+    return describe_data(data.pool, sizes, scaler, recipe) | {
+        "notes": list(data.train.notes),
+        "folds": data.folds,
     }
 
 

@@ -1,6 +1,6 @@
 """From coarse to fine: a wide search first, then narrower ones around the few best (rows E6, E12).
 
-    Zoom(first=16, rounds=3)                    sixteen points over the priors, then three rounds of narrower boxes
+    CoarseToFine(first=16, rounds=3)            sixteen points over the priors, then three rounds of narrower boxes
     AroundBest()                                a small grid around the best trial, over the knobs that matter
     AroundBest(paths=("model.dropout",))        over this one
 

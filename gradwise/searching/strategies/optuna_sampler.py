@@ -1,8 +1,8 @@
 """Model-based search by any sampler of Optuna (row E14), and the map from our priors to Optuna's distributions.
 
-    Bridge()                                   the tree-structured Parzen estimator
-    Bridge("gp")                               a Gaussian process and expected improvement
-    Bridge("NSGAIISampler", startup=20)        any class of `optuna.samplers`, by its name
+    OptunaSampler()                                   the tree-structured Parzen estimator
+    OptunaSampler("gp")                               a Gaussian process and expected improvement
+    OptunaSampler("NSGAIISampler", startup=20)        any class of `optuna.samplers`, by its name
 
 | our prior | Optuna's parameters |
 |---|---|

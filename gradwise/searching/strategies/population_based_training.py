@@ -1,12 +1,12 @@
 """Population-based training (row J8): knobs that change while networks train, by copying those that do well.
 
     space = Space(recipe, (dimension(recipe, "optimiser.learning_rate", LogUniform(1e-4, 1.0)),))
-    found = evolve(space, ground, size=16, intervals=40)
+    found = evolve(space, data, size=16, intervals=40)
     found.network, found.schedule
 
 All members train side by side in one population, interval by interval. Now and then each of the worst quarter takes
 the whole state (parameters, optimiser) of one of the best quarter, and that one's knobs, changed a little. What comes
-out is one network and the schedule of knobs that made it. Every draw depends on the ground's key, the interval and the
+out is one network and the schedule of knobs that made it. Every draw depends on the key of the evaluation data, the interval and the
 slot.
 
 Only knobs that the running program reads can change: a switch would need another program, and is refused.
@@ -115,10 +115,10 @@ def _check(space: Space, size: int, intervals: int, every: int) -> None:
 class Evolution:
     """A population under way: `interval` trains it, `exploit` lets the worst copy the best."""
 
-    def __init__(self, space: Space, ground: EvaluationData, *, size: int, intervals: int, first: int = 0):
-        self.space, self.ground, self.first = space, ground, first
-        self.train, self.valid = ground.place(space.recipe.scaler)
-        points = [space.recipe_at(random_point(space, first + slot, ground.key)) for slot in range(size)]
+    def __init__(self, space: Space, data: EvaluationData, *, size: int, intervals: int, first: int = 0):
+        self.space, self.data, self.first = space, data, first
+        self.train, self.valid = data.place(space.recipe.scaler)
+        points = [space.recipe_at(random_point(space, first + slot, data.key)) for slot in range(size)]
         self.knobs = [{path: float(get(recipe, path)) for path in space.paths} for recipe in points]
         entered = [self._enter(slot, recipe) for slot, recipe in enumerate(points)]
         self.population = Population(*entered[0], self.train, self.valid, slots=size)
@@ -131,9 +131,9 @@ class Evolution:
 
     def _enter(self, slot: int, recipe: Recipe) -> tuple[Member, State]:
         """A network with the slot's own randomness; every knob of the space is a number to its program."""
-        key = keys.of_trial(self.ground.key, self.first + slot)
+        key = keys.of_trial(self.data.key, self.first + slot)
         recipe = written_out(recipe, self.space.paths)
-        return enter(recipe, self.train, self.valid, outputs=self.ground.train.task.outputs, key=key)
+        return enter(recipe, self.train, self.valid, outputs=self.data.train.task.outputs, key=key)
 
     def _fill(self, slot: int, member: Member, state: State) -> None:
         # The length is the evolution's, not the recipe's.
@@ -175,7 +175,7 @@ class Evolution:
             return {}
         copied = {}
         for slot in order[-quarter:]:
-            key = jr.fold_in(jr.fold_in(keys.named(self.ground.key, "evolution"), number), self.first + slot)
+            key = jr.fold_in(jr.fold_in(keys.named(self.data.key, "evolution"), number), self.first + slot)
             random = keys.generator(key)
             parent = leaders[int(random.integers(len(leaders)))]
             self.knobs[slot] = {
@@ -206,7 +206,7 @@ class Evolution:
 
 def evolve(
     space: Space,
-    ground: EvaluationData,
+    data: EvaluationData,
     *,
     size: int = 16,
     intervals: int = 40,
@@ -220,7 +220,7 @@ def evolve(
     and their randomness are those of a random search's trials with numbers from `first` on.
     """
     _check(space, size, intervals, every)
-    evolution = Evolution(space, ground, size=size, intervals=intervals, first=first)
+    evolution = Evolution(space, data, size=size, intervals=intervals, first=first)
     for number in range(1, intervals + 1):
         evolution.interval()
         if number == intervals or stop():

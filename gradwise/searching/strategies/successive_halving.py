@@ -1,6 +1,6 @@
 """Asynchronous successive halving: many short runs, of which the best go on (row J8).
 
-    Halving(least_examples=10_000, factor=3, most_examples=270_000)
+    SuccessiveHalving(least_examples=10_000, factor=3, most_examples=270_000)
 
 Rungs are ages: `least_examples`, then `factor` times more each, up to `most_examples`. Of those that ended at a rung
 the best 1/factor go on to the next; where nobody may go on yet, a new draw of the priors starts at the lowest rung. No
@@ -38,7 +38,7 @@ class SuccessiveHalving(AbstractStrategy):
     def __check_init__(self) -> None:
         if self.most_examples < self.least_examples:
             raise RequestError(
-                f"`Halving.most_examples` must be at least `least_examples`; got {self.most_examples} and "
+                f"`SuccessiveHalving.most_examples` must be at least `least_examples`; got {self.most_examples} and "
                 f"{self.least_examples}. Exchange them?"
             )
 

@@ -35,7 +35,7 @@ RATE = "optimiser.learning_rate"
 
 
 @pytest.fixture(scope="module")
-def ground() -> EvaluationData:
+def data() -> EvaluationData:
     return EvaluationData.of(gradwise.read("iris"), HoldOut(), metric="error_rate", key=keys.from_seed(3))
 
 
@@ -50,13 +50,13 @@ def recipe() -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def executor(ground: EvaluationData) -> Any:
-    with LocalExecutor(ground, slots=Given(8)) as made:
+def executor(data: EvaluationData) -> Any:
+    with LocalExecutor(data, slots=Given(8)) as made:
         yield made
 
 
-def test_a_rate_that_is_far_too_small_is_found_worse(ground: EvaluationData, recipe: Recipe, executor: Any) -> None:
-    found = challenge(recipe, RATE, (0.001,), ground, executor, seeds=6, first=10)
+def test_a_rate_that_is_far_too_small_is_found_worse(data: EvaluationData, recipe: Recipe, executor: Any) -> None:
+    found = challenge(recipe, RATE, (0.001,), data, executor, seeds=6, first=10)
     assert found.reference == 0.3
     (against,) = found.against
     expected = paired_difference(*(100 * np.array(found.scores[value]) for value in (0.001, 0.3)))
@@ -66,7 +66,7 @@ def test_a_rate_that_is_far_too_small_is_found_worse(ground: EvaluationData, rec
     assert "paired over 6 seeds" in found.sentence
     # The n-th runs share their randomness: each is what that seed alone gives.
     for value in (0.3, 0.001):
-        apart = train_alone(ground, [Job(0, replace(recipe, RATE, value), 12)], slots=Given(1))[0]
+        apart = train_alone(data, [Job(0, replace(recipe, RATE, value), 12)], slots=Given(1))[0]
         assert found.scores[value][2] == pytest.approx(apart.score, abs=1e-6)
     plain = json.loads(json.dumps(finite(found.plain())))["challenge"]
     assert plain["sentence"] == found.sentence
@@ -75,21 +75,21 @@ def test_a_rate_that_is_far_too_small_is_found_worse(ground: EvaluationData, rec
     assert sorted(trial.number for trial in found.trials) == list(range(10, 22))
 
 
-def test_no_difference_is_claimed_where_there_is_none(ground: EvaluationData, recipe: Recipe, executor: Any) -> None:
-    found = challenge(recipe, RATE, (0.3 * (1 + 1e-7),), ground, executor, seeds=4)
+def test_no_difference_is_claimed_where_there_is_none(data: EvaluationData, recipe: Recipe, executor: Any) -> None:
+    found = challenge(recipe, RATE, (0.3 * (1 + 1e-7),), data, executor, seeds=4)
     assert found.against[0].difference.mean == pytest.approx(0.0, abs=1.0)
     assert "no difference could be shown between" in found.sentence
 
 
-def test_a_value_that_fails_is_said_to_fail(ground: EvaluationData, recipe: Recipe, executor: Any) -> None:
-    found = challenge(recipe, RATE, (3e38, 0.1), ground, executor, seeds=3)
+def test_a_value_that_fails_is_said_to_fail(data: EvaluationData, recipe: Recipe, executor: Any) -> None:
+    found = challenge(recipe, RATE, (3e38, 0.1), data, executor, seeds=3)
     assert all(math.isnan(score) for score in found.scores[3e38])
     assert "could not be compared, for want of pairs; 3e+38 failed with 3 of 3 seeds" in found.sentence
     assert found.against[1].difference.count == 3
 
 
-def test_parts_can_be_challenged(ground: EvaluationData, recipe: Recipe, executor: Any) -> None:
-    found = challenge(recipe, "model.widths", ((8,), (1,)), ground, executor, seeds=4)
+def test_parts_can_be_challenged(data: EvaluationData, recipe: Recipe, executor: Any) -> None:
+    found = challenge(recipe, "model.widths", ((8,), (1,)), data, executor, seeds=4)
     assert found.reference == "8"
     assert list(found.scores) == ["8", "1"]
     assert "1 is worse than 8" in found.sentence
@@ -105,10 +105,16 @@ def test_parts_can_be_challenged(ground: EvaluationData, recipe: Recipe, executo
     ],
 )
 def test_bad_requests_are_one_line(
-    ground: EvaluationData, recipe: Recipe, executor: Any, path: str, values: tuple[Any, ...], seeds: int, told: str
+    data: EvaluationData,
+    recipe: Recipe,
+    executor: Any,
+    path: str,
+    values: tuple[Any, ...],
+    seeds: int,
+    told: str,
 ) -> None:
     with pytest.raises(RequestError, match=told) as refused:
-        challenge(recipe, path, values, ground, executor, seeds=seeds)
+        challenge(recipe, path, values, data, executor, seeds=seeds)
     assert "\n" not in str(refused.value)
 
 
@@ -117,8 +123,8 @@ def space(recipe: Recipe) -> Space:
     return Space(recipe, (dimension(recipe, RATE, LogUniform(0.003, 3.0)), dimension(recipe, "model.widths")))
 
 
-def test_a_comparison_re_optimises_and_pairs_the_draws(ground: EvaluationData, space: Space, executor: Any) -> None:
-    found = compare(space, "model.widths", ((8,), (1,)), ground, executor, trials_each=4, seeds=4, first=100)
+def test_a_comparison_re_optimises_and_pairs_the_draws(data: EvaluationData, space: Space, executor: Any) -> None:
+    found = compare(space, "model.widths", ((8,), (1,)), data, executor, trials_each=4, seeds=4, first=100)
     rates = {
         value: [trial.values[RATE] for trial in found.trials[:8] if trial.values["model.widths"] == value]
         for value in ("8", "1")
@@ -137,11 +143,11 @@ def test_a_comparison_re_optimises_and_pairs_the_draws(ground: EvaluationData, s
     plain = json.loads(json.dumps(finite(found.plain())))["comparison"]
     assert plain["best"][0]["values"][RATE] == found.best["8"].values[RATE]
     # The best runs again with seeds that no trial of the searches had.
-    apart = train_alone(ground, [Job(0, found.best["8"].recipe, 104)], slots=Given(1))[0]
+    apart = train_alone(data, [Job(0, found.best["8"].recipe, 104)], slots=Given(1))[0]
     assert found.result.scores["8"][0] == pytest.approx(apart.score, abs=1e-6)
 
 
-def test_a_strategy_that_looks_back_is_fed_its_own_trials(ground: EvaluationData, space: Space, executor: Any) -> None:
-    found = compare(space, "model.widths", ((8,), (4,)), ground, executor, 3, CoarseToFine(), seeds=2)
+def test_a_strategy_that_looks_back_is_fed_its_own_trials(data: EvaluationData, space: Space, executor: Any) -> None:
+    found = compare(space, "model.widths", ((8,), (4,)), data, executor, 3, CoarseToFine(), seeds=2)
     assert len(found.trials) == 2 * 3 + 2 * 2
     assert set(found.best) == {"8", "4"}

@@ -28,7 +28,7 @@ from gradwise.training.stopping import Patience
 
 
 @pytest.fixture(scope="module")
-def ground() -> EvaluationData:
+def data() -> EvaluationData:
     return EvaluationData.of(gradwise.read("iris"), HoldOut(), metric="error_rate", key=keys.from_seed(3))
 
 
@@ -43,13 +43,13 @@ def recipe() -> Recipe:
 
 
 @pytest.mark.slow
-def test_a_population_of_seeds_equals_the_seeds_alone(ground: EvaluationData, recipe: Recipe) -> None:
-    with LocalExecutor(ground, slots=Given(16)) as executor:
-        found = seed_distribution(recipe, ground, executor, 40, first=7)
+def test_a_population_of_seeds_equals_the_seeds_alone(data: EvaluationData, recipe: Recipe) -> None:
+    with LocalExecutor(data, slots=Given(16)) as executor:
+        found = seed_distribution(recipe, data, executor, 40, first=7)
     assert len(found.scores) == 40
     assert not found.failures
     assert len(set(found.scores)) > 3
-    by_hand = [train_alone(ground, [Job(n, recipe, n)], slots=Given(1))[0].score for n in (7, 20, 46)]
+    by_hand = [train_alone(data, [Job(n, recipe, n)], slots=Given(1))[0].score for n in (7, 20, 46)]
     assert [found.scores[n - 7] for n in (7, 20, 46)] == pytest.approx(by_hand, abs=1e-6)
     assert found.mean == pytest.approx(np.mean(found.scores))
     assert found.deviation == pytest.approx(np.std(found.scores, ddof=1))
@@ -61,18 +61,18 @@ def test_a_population_of_seeds_equals_the_seeds_alone(ground: EvaluationData, re
     assert "over 40 seeds the validation error is" in found.sentence
 
 
-def test_seeds_that_diverge_are_counted_and_not_averaged(ground: EvaluationData, recipe: Recipe) -> None:
+def test_seeds_that_diverge_are_counted_and_not_averaged(data: EvaluationData, recipe: Recipe) -> None:
     wild = replace(recipe, "optimiser.learning_rate", 3e38)
-    with LocalExecutor(ground) as executor:
-        found = seed_distribution(wild, ground, executor, 3)
+    with LocalExecutor(data) as executor:
+        found = seed_distribution(wild, data, executor, 3)
     assert found.scores == ()
     assert found.failures == {"diverged": 3}
     assert np.isnan(found.mean)
     assert found.sentence == "0 of 3 seeds left a model: there is no spread to speak of."
 
 
-def test_folds_are_joined_by_their_sizes(ground: EvaluationData, recipe: Recipe) -> None:
-    folded = dataclasses.replace(ground, folds=3)
+def test_folds_are_joined_by_their_sizes(data: EvaluationData, recipe: Recipe) -> None:
+    folded = dataclasses.replace(data, folds=3)
     with LocalExecutor(folded, slots=Given(1)) as executor:
         found = seed_distribution(recipe, folded, executor, 2, first=5)
     sizes = [len(folded.judged_rows(variant)) for variant in folded.variants]
@@ -81,15 +81,15 @@ def test_folds_are_joined_by_their_sizes(ground: EvaluationData, recipe: Recipe)
     assert found.scores[0] == pytest.approx(np.average(apart, weights=sizes), abs=1e-6)
 
 
-def test_a_stop_leaves_what_has_ended(ground: EvaluationData, recipe: Recipe) -> None:
+def test_a_stop_leaves_what_has_ended(data: EvaluationData, recipe: Recipe) -> None:
     asked = iter([False] * 2 + [True] * 100)
-    with LocalExecutor(ground, slots=Given(2)) as executor:
-        found = seed_distribution(recipe, ground, executor, 6, stop=lambda: next(asked))
+    with LocalExecutor(data, slots=Given(2)) as executor:
+        found = seed_distribution(recipe, data, executor, 6, stop=lambda: next(asked))
     assert 2 <= len(found.scores) < 6
 
 
-def test_scores_are_read_in_the_unit_of_the_target(ground: EvaluationData, recipe: Recipe) -> None:
-    assert Reading.of(recipe, ground).shown(0.031) == pytest.approx(3.1)
+def test_scores_are_read_in_the_unit_of_the_target(data: EvaluationData, recipe: Recipe) -> None:
+    assert Reading.of(recipe, data).shown(0.031) == pytest.approx(3.1)
     numbers = EvaluationData.of(gradwise.read("diabetes"), HoldOut(), metric="rmse", key=keys.from_seed(0))
     reading = Reading.of(defaults.regression(), numbers)
     assert reading.name == "validation RMSE"
@@ -97,9 +97,9 @@ def test_scores_are_read_in_the_unit_of_the_target(ground: EvaluationData, recip
     assert Reading.of(defaults.following(defaults.regression(), "mae"), numbers).shown(0.25) == pytest.approx(
         0.25 * numbers.train.targets.std()
     )
-    assert Reading.of(defaults.following(recipe, "log_loss"), ground).shown(0.25) == 0.25
+    assert Reading.of(defaults.following(recipe, "log_loss"), data).shown(0.25) == 0.25
 
 
-def test_no_seeds_is_refused(ground: EvaluationData, recipe: Recipe) -> None:
-    with LocalExecutor(ground) as executor, pytest.raises(RequestError, match="at least one"):
-        seed_distribution(recipe, ground, executor, 0)
+def test_no_seeds_is_refused(data: EvaluationData, recipe: Recipe) -> None:
+    with LocalExecutor(data) as executor, pytest.raises(RequestError, match="at least one"):
+        seed_distribution(recipe, data, executor, 0)

@@ -32,17 +32,17 @@ Make = Callable[..., Cohort]
 
 
 @pytest.fixture(scope="module")
-def ground() -> EvaluationData:
-    return tiny.ground()
+def data() -> EvaluationData:
+    return tiny.data()
 
 
 @pytest.fixture(scope="module")
-def make(ground: EvaluationData) -> Make:
+def make(data: EvaluationData) -> Make:
     """A cohort of so many slots with these jobs in its queue."""
-    train, valid = ground.place(tiny.recipe().scaler)
+    train, valid = data.place(tiny.recipe().scaler)
 
     def cohort(slots: int, jobs: list[Job]) -> Cohort:
-        made = Cohort(train, valid, 3, ground.key, Given(slots))
+        made = Cohort(train, valid, 3, data.key, Given(slots))
         made.queue.extend((job, job.recipe) for job in jobs)
         return made
 
@@ -122,16 +122,16 @@ def test_every_job_ends_once_whatever_the_slots(make: Make, wanted: list[Done]) 
     assert len({done.score for done in wanted}) > 1
 
 
-def test_a_record_says_what_happened(wanted: list[Done], ground: EvaluationData) -> None:
+def test_a_record_says_what_happened(wanted: list[Done], data: EvaluationData) -> None:
     for done in wanted:
         curve = done.curve
         assert done.outcome == "finished"
-        assert done.age_examples == curve["age_examples"][-1] == 20 * len(ground.train)
+        assert done.age_examples == curve["age_examples"][-1] == 20 * len(data.train)
         assert done.score == min(curve["valid_score"])
         assert done.best_age in curve["age_examples"]
         assert done.seconds == curve["seconds"][-1] > 0
         assert done.scores is not None
-        assert done.scores.shape == (len(ground.valid),)
+        assert done.scores.shape == (len(data.valid),)
         assert done.scores.mean() == pytest.approx(done.score, abs=1e-6)
         assert done.parameters == 4 * 8 + 8 + 8 * 3 + 3
 

@@ -25,8 +25,8 @@ from tests.searching import tiny
 
 
 @pytest.fixture(scope="module")
-def ground() -> EvaluationData:
-    return tiny.ground()
+def data() -> EvaluationData:
+    return tiny.data()
 
 
 def wide(width: int, **model: Any) -> dict[str, Any]:
@@ -40,30 +40,30 @@ def several() -> list[Job]:
 
 
 @pytest.fixture(scope="module")
-def wanted(ground: EvaluationData) -> list[Done]:
-    return train_alone(ground, several(), slots=Given(1))
+def wanted(data: EvaluationData) -> list[Done]:
+    return train_alone(data, several(), slots=Given(1))
 
 
 # --- programs
 
 
-def programs(ground: EvaluationData, recipes: list[Any], **options: Any) -> int:
-    crew = DeviceRunner(ground, **options)
-    crew.submit(Job(n, recipe, n) for n, recipe in enumerate(recipes))
-    assert crew.waiting == len(recipes)
-    return len(crew.cohorts)
+def programs(data: EvaluationData, recipes: list[Any], **options: Any) -> int:
+    runner = DeviceRunner(data, **options)
+    runner.submit(Job(n, recipe, n) for n, recipe in enumerate(recipes))
+    assert runner.waiting == len(recipes)
+    return len(runner.cohorts)
 
 
-def test_many_widths_are_few_programs(ground: EvaluationData) -> None:
+def test_many_widths_are_few_programs(data: EvaluationData) -> None:
     recipes = [tiny.recipe(rate=0.01 * width, **wide(width)) for width in range(17, 65)]
-    assert programs(ground, recipes) == 1
-    assert programs(ground, [*recipes, tiny.recipe(**wide(16)), tiny.recipe(**wide(65))]) == 3
+    assert programs(data, recipes) == 1
+    assert programs(data, [*recipes, tiny.recipe(**wide(16)), tiny.recipe(**wide(65))]) == 3
 
 
-def test_numbers_and_first_weights_share_a_program(ground: EvaluationData) -> None:
+def test_numbers_and_first_weights_share_a_program(data: EvaluationData) -> None:
     first = tiny.recipe(**wide(9))
     for other in (tiny.recipe(rate=0.7, **wide(11)), tiny.recipe(**wide(9, initial=FanIn()))):
-        assert programs(ground, [first, other]) == 1
+        assert programs(data, [first, other]) == 1
 
 
 @pytest.mark.parametrize(
@@ -79,31 +79,31 @@ def test_numbers_and_first_weights_share_a_program(ground: EvaluationData) -> No
     ],
     ids=["activation", "dropout", "depth", "batch size", "optimiser", "scaler", "penalty"],
 )
-def test_what_shapes_the_program_does_not_share_one(ground: EvaluationData, parts: dict[str, Any]) -> None:
+def test_what_shapes_the_program_does_not_share_one(data: EvaluationData, parts: dict[str, Any]) -> None:
     first = tiny.recipe(**wide(9))
-    assert programs(ground, [first, dataclasses.replace(first, **parts)]) == 2
+    assert programs(data, [first, dataclasses.replace(first, **parts)]) == 2
 
 
-def test_a_scaler_with_other_numbers_makes_other_examples(ground: EvaluationData) -> None:
-    crew = DeviceRunner(ground)
+def test_a_scaler_with_other_numbers_makes_other_examples(data: EvaluationData) -> None:
+    runner = DeviceRunner(data)
     recipes = [tiny.recipe(scaler=scaler) for scaler in (Standardise(), Standardise(), MaxAbs())]
-    crew.submit(Job(n, recipe, n) for n, recipe in enumerate(recipes))
-    trains = [cohort.train.inputs for cohort in crew.cohorts.values()]
+    runner.submit(Job(n, recipe, n) for n, recipe in enumerate(recipes))
+    trains = [cohort.train.inputs for cohort in runner.cohorts.values()]
     assert len(trains) == 2
     assert not np.allclose(*trains)
 
 
-def test_a_knob_that_a_study_varies_needs_no_program_of_its_own(ground: EvaluationData) -> None:
+def test_a_knob_that_a_study_varies_needs_no_program_of_its_own(data: EvaluationData) -> None:
     recipes = [tiny.recipe(**wide(9, dropout=dropout)) for dropout in (0.0, 0.2, 0.4)]
-    assert programs(ground, recipes) == 2
-    assert programs(ground, recipes, varying=("model.dropout",)) == 1
+    assert programs(data, recipes) == 2
+    assert programs(data, recipes, varying=("model.dropout",)) == 1
 
 
-def test_an_accelerator_has_coarser_buckets(ground: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accelerator_has_coarser_buckets(data: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
     recipes = [tiny.recipe(**wide(width)) for width in (3, 17, 64)]
-    assert programs(ground, recipes) == 2
+    assert programs(data, recipes) == 2
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert programs(ground, recipes) == 1
+    assert programs(data, recipes) == 1
 
 
 def test_jobs_of_a_kind_are_told_before_they_are_prepared() -> None:
@@ -118,22 +118,22 @@ def test_jobs_of_a_kind_are_told_before_they_are_prepared() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [3, 8])
-def test_the_result_is_the_same_in_any_company(ground: EvaluationData, wanted: list[Done], slots: int) -> None:
+def test_the_result_is_the_same_in_any_company(data: EvaluationData, wanted: list[Done], slots: int) -> None:
     """Twelve jobs in slots of their own, and in the opposite order in slots that are refilled (row E18)."""
     assert len({done.score for done in wanted}) > 2
-    tiny.assert_same(train_alone(ground, reversed(several()), slots=Given(slots)), wanted)
+    tiny.assert_same(train_alone(data, reversed(several()), slots=Given(slots)), wanted)
     for done, job in zip(wanted, several(), strict=True):
         assert done.network.layers[0].weight.shape[0] == job.recipe.model.widths[0]  # padding has gone
 
 
-def test_another_number_is_another_network(ground: EvaluationData, wanted: list[Done]) -> None:
+def test_another_number_is_another_network(data: EvaluationData, wanted: list[Done]) -> None:
     other = dataclasses.replace(several()[0], number=0, randomness=77)
-    (found,) = train_alone(ground, [other])
+    (found,) = train_alone(data, [other])
     assert found.loss != pytest.approx(wanted[0].loss, abs=1e-4)
 
 
-def test_a_fold_is_judged_by_its_own_rows(ground: EvaluationData) -> None:
-    folded = dataclasses.replace(ground, folds=3)
+def test_a_fold_is_judged_by_its_own_rows(data: EvaluationData) -> None:
+    folded = dataclasses.replace(data, folds=3)
     jobs = [Job(n, tiny.recipe(), 0, variant=variant) for n, variant in enumerate(folded.variants)]
     done = train_alone(folded, jobs)
     assert [len(one.scores) for one in done] == [40, 40, 40]
@@ -148,65 +148,65 @@ def any_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return str(request.param)
 
 
-def _all(crew: DeviceRunner, seconds: float = 20.0) -> list[Done]:
+def _all(runner: DeviceRunner, seconds: float = 20.0) -> list[Done]:
     done: list[Done] = []
     end = time.monotonic() + seconds
-    while crew.busy:
+    while runner.busy:
         assert time.monotonic() < end, "the crew is busy for ever"
-        done += crew.turn()
+        done += runner.turn()
     return sorted(done, key=lambda one: one.number)
 
 
 @pytest.mark.slow
-def test_failed_jobs_cost_themselves_alone(ground: EvaluationData, wanted: list[Done], any_backend: str) -> None:
+def test_failed_jobs_cost_themselves_alone(data: EvaluationData, wanted: list[Done], any_backend: str) -> None:
     """Refused when it is built, refused for its task, and broken in the middle of the program (row E16)."""
     refused = Job(20, tiny.recipe(model=tiny.Refused()), 20)
     function = Job(21, tiny.recipe(criterion=tiny.plain_loss), 21)
     broken = [Job(n, tiny.recipe(criterion=Supervised(tiny.Broken())), n) for n in (22, 23)]
-    crew = DeviceRunner(ground, slots=Given(4))
-    crew.submit([refused, *several()[:4], function, *broken, *several()[4:]])
-    found = _all(crew)
+    runner = DeviceRunner(data, slots=Given(4))
+    runner.submit([refused, *several()[:4], function, *broken, *several()[4:]])
+    found = _all(runner)
     tiny.assert_same(found[:12], wanted)
     assert {done.number: done.outcome for done in found[12:]} == dict.fromkeys((20, 21, 22, 23), "failed")
     reasons = {done.number: done.reason for done in found[12:]}
     assert reasons[20].startswith("this model wants another number of inputs")
     assert reasons[22] == reasons[23] == "ZeroDivisionError: a mistake in the user's own loss"
-    assert (crew.waiting, crew.live) == (0, 0)
+    assert (runner.waiting, runner.live) == (0, 0)
 
 
-def test_a_program_that_cannot_be_compiled_is_not_tried_for_ever(ground: EvaluationData, any_backend: str) -> None:
-    crew = DeviceRunner(ground, slots=Given(2))
-    crew.submit(Job(n, tiny.recipe(criterion=Supervised(tiny.Broken())), n) for n in range(3))
-    assert [(done.number, done.outcome) for done in _all(crew)] == [(n, "failed") for n in range(3)]
+def test_a_program_that_cannot_be_compiled_is_not_tried_for_ever(data: EvaluationData, any_backend: str) -> None:
+    runner = DeviceRunner(data, slots=Given(2))
+    runner.submit(Job(n, tiny.recipe(criterion=Supervised(tiny.Broken())), n) for n in range(3))
+    assert [(done.number, done.outcome) for done in _all(runner)] == [(n, "failed") for n in range(3)]
 
 
-def test_cut_ends_everything(ground: EvaluationData, any_backend: str) -> None:
-    crew = DeviceRunner(ground, slots=Given(2))
+def test_cut_ends_everything(data: EvaluationData, any_backend: str) -> None:
+    runner = DeviceRunner(data, slots=Given(2))
     long = [dataclasses.replace(job, recipe=tiny.recipe(epochs=10**6), examples=None) for job in several()[:3]]
     short = dataclasses.replace(long[0], number=30, examples=100)
-    crew.submit([short, *long])
+    runner.submit([short, *long])
     first: list[Done] = []
     while not first:
-        first = crew.turn()
+        first = runner.turn()
     assert [done.number for done in first] == [30]
-    cut = crew.cut("out_of_time")
+    cut = runner.cut("out_of_time")
     assert {done.number for done in cut} <= {0, 1, 2}
     assert {done.outcome for done in cut} == {"out_of_time"}
-    assert not crew.busy
+    assert not runner.busy
 
 
 def test_a_failure_while_all_is_cut_costs_no_more_than_the_trials(
-    ground: EvaluationData, monkeypatch: pytest.MonkeyPatch
+    data: EvaluationData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crew = DeviceRunner(ground, slots=Given(2))
-    crew.submit(tiny.jobs(3, epochs=10**6))
-    crew.turn()
-    (cohort,) = crew.cohorts.values()
+    runner = DeviceRunner(data, slots=Given(2))
+    runner.submit(tiny.jobs(3, epochs=10**6))
+    runner.turn()
+    (cohort,) = runner.cohorts.values()
     cohort.begin()
 
     def gone() -> Any:
         raise RuntimeError("the device is gone")
 
     monkeypatch.setattr(cohort, "end", gone)
-    assert crew.cut("out_of_time") == []
-    assert not crew.busy
+    assert runner.cut("out_of_time") == []
+    assert not runner.busy

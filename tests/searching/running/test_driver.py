@@ -77,8 +77,8 @@ def planted(rate: float) -> float:
 
 
 @pytest.fixture(scope="module")
-def ground() -> EvaluationData:
-    return tiny.ground()
+def data() -> EvaluationData:
+    return tiny.data()
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +91,9 @@ Make = Callable[..., Driver]
 
 
 @pytest.fixture
-def make(ground: EvaluationData, space: Space) -> Make:
+def make(data: EvaluationData, space: Space) -> Make:
     def driver(*, pace: int = 2, score: Callable[[float], float] = planted, **options: Any) -> Driver:
-        given = {"space": space, "ground": ground, **options}
+        given = {"space": space, "ground": data, **options}
         executor = Pretended(score, pace=pace)
         return Driver(given.pop("space"), given.pop("ground"), executor, key=KEY, **given)
 
@@ -157,8 +157,8 @@ def test_a_continued_trial_keeps_its_randomness(make: Make) -> None:
     assert driver.trials[2].continues == 1
 
 
-def test_folds_are_one_trial(make: Make, ground: EvaluationData) -> None:
-    driver = make(ground=dataclasses.replace(ground, folds=3))
+def test_folds_are_one_trial(make: Make, data: EvaluationData) -> None:
+    driver = make(data=dataclasses.replace(data, folds=3))
     driver.explore(Random(), trials=3)
     assert sorted(driver.trials) == [0, 1, 2]
     assert len(executor_of(driver).seen) == 9
@@ -166,14 +166,14 @@ def test_folds_are_one_trial(make: Make, ground: EvaluationData) -> None:
     assert driver.trials[0].score == pytest.approx(planted(driver.trials[0].values[RATE]))
 
 
-def test_a_fold_that_diverged_speaks_for_its_trial(make: Make, ground: EvaluationData) -> None:
+def test_a_fold_that_diverged_speaks_for_its_trial(make: Make, data: EvaluationData) -> None:
     calls: list[float] = []
 
     def sometimes(rate: float) -> float:
         calls.append(rate)
         return math.nan if len(calls) == 2 else 0.25
 
-    driver = make(ground=dataclasses.replace(ground, folds=3), score=sometimes)
+    driver = make(data=dataclasses.replace(data, folds=3), score=sometimes)
     driver.explore(Random(), trials=1)
     assert driver.trials[0].outcome == "diverged"
     assert not driver.trials[0].ok

@@ -28,7 +28,7 @@ def data(targets: np.ndarray = CLASS, task: object = None, **more: object) -> Da
     return Dataset(inputs, targets, task or Classes(np.arange(3)), columns, **more)  # type: ignore[arg-type]
 
 
-def ground(
+def evaluation_data(
     dataset: Dataset | None = None, *, seed: int = 0, metric: str = "error_rate", **options: object
 ) -> EvaluationData:
     split = HoldOut(0.2, 0.2)
@@ -43,7 +43,7 @@ def rows(part: Dataset) -> list[int]:
 
 
 def test_one_key_gives_one_division_and_another_another() -> None:
-    first, second, other = ground(), ground(), ground(seed=1)
+    first, second, other = evaluation_data(), evaluation_data(), evaluation_data(seed=1)
     for name in ("train", "valid", "test"):
         assert rows(getattr(first, name)) == rows(getattr(second, name))
         assert rows(getattr(first, name)) != rows(getattr(other, name))
@@ -52,7 +52,7 @@ def test_one_key_gives_one_division_and_another_another() -> None:
 
 
 def test_it_travels_to_other_processes_with_its_key() -> None:
-    here = ground(folds=3)
+    here = evaluation_data(folds=3)
     there = pickle.loads(pickle.dumps(here))
     assert there.words == here.words
     assert there.key == keys.from_seed(0)
@@ -61,7 +61,7 @@ def test_it_travels_to_other_processes_with_its_key() -> None:
 
 
 def test_without_folds_a_trial_is_one_training() -> None:
-    whole = ground()
+    whole = evaluation_data()
     assert whole.variants == (WHOLE,)
     assert whole.judged is whole.valid
     assert whole.judged_rows(WHOLE).tolist() == list(range(20))
@@ -69,7 +69,7 @@ def test_without_folds_a_trial_is_one_training() -> None:
 
 
 def test_folds_deal_each_row_of_the_pool_once() -> None:
-    folded = ground(folds=4)
+    folded = evaluation_data(folds=4)
     assert folded.variants == tuple(("fold", number) for number in range(4))
     assert folded.test is not None
     pool = rows(folded.pool)
@@ -88,7 +88,7 @@ def test_folds_deal_each_row_of_the_pool_once() -> None:
 
 def test_folds_of_uneven_sizes_are_made_alike_so_that_they_share_a_program() -> None:
     """80 rows in 3 folds: the smallest gets an example that counts nothing, the larger training parts lose one."""
-    folded = ground(folds=3)
+    folded = evaluation_data(folds=3)
     pool, judged = rows(folded.pool), []
     for variant in folded.variants:
         train, valid = folded.parts(variant)
@@ -103,18 +103,18 @@ def test_folds_of_uneven_sizes_are_made_alike_so_that_they_share_a_program() -> 
 
 
 def test_a_bag_is_drawn_again_from_the_training_part() -> None:
-    bags = [ground().parts(("bag", number)) for number in (0, 1, 0)]
+    bags = [evaluation_data().parts(("bag", number)) for number in (0, 1, 0)]
     (first, valid), (second, _), (again, _) = bags
     assert rows(first) == rows(again) != rows(second)
-    assert len(first) == len(ground().train)
-    assert set(rows(first)) < set(rows(ground().train))
+    assert len(first) == len(evaluation_data().train)
+    assert set(rows(first)) < set(rows(evaluation_data().train))
     share = len(set(rows(first))) / len(first)
     assert 0.5 < share < 0.77  # 1 - 1/e of them, on average
-    assert rows(valid) == rows(ground().valid)
+    assert rows(valid) == rows(evaluation_data().valid)
 
 
 def test_a_subset_of_inputs_hides_the_others() -> None:
-    here = ground()
+    here = evaluation_data()
     scaler, other = (here.scaler(Standardise(), ("inputs", number)) for number in (0, 1))
     seen = np.asarray(scaler.seen)
     assert seen.sum() == 7
@@ -130,7 +130,7 @@ def test_a_subset_of_inputs_hides_the_others() -> None:
 
 def test_scalers_are_fitted_on_what_a_variant_learns_from() -> None:
     """Means of the training part alone: those of a fold, not of the whole."""
-    folded = ground(folds=4)
+    folded = evaluation_data(folds=4)
     for variant in (WHOLE, *folded.variants):
         train, valid = folded.parts(variant)
         placed, judged = folded.place(Standardise(), variant)
@@ -142,7 +142,7 @@ def test_scalers_are_fitted_on_what_a_variant_learns_from() -> None:
 
 def test_numbers_are_in_the_units_of_the_training_part() -> None:
     values = 5.0 + 3.0 * INPUTS[:, 1:2]
-    numbers = ground(data(values, Numbers()), metric="rmse")
+    numbers = evaluation_data(data(values, Numbers()), metric="rmse")
     mean, deviation = numbers.units
     assert (mean[0], deviation[0]) == (pytest.approx(numbers.train.targets.mean()), numbers.train.targets.std())
     train, valid = numbers.place(Standardise())
@@ -151,14 +151,14 @@ def test_numbers_are_in_the_units_of_the_training_part() -> None:
 
 
 def test_weights_follow_the_metric_and_the_classes() -> None:
-    plain, balanced = ground(), ground(metric="balanced_error_rate")
+    plain, balanced = evaluation_data(), evaluation_data(metric="balanced_error_rate")
     assert plain.place(Standardise())[1].weights is None
     train, valid = balanced.place(Standardise())
     assert train.weights is None  # judged by class, not trained so
     weights, targets = np.asarray(valid.weights), np.asarray(valid.targets)
     sums = [weights[targets == label].sum() for label in range(3)]
     np.testing.assert_allclose(sums, len(targets) / 3, rtol=1e-5)
-    both = ground(class_weight="balanced").place(Standardise())
+    both = evaluation_data(class_weight="balanced").place(Standardise())
     assert all(one.weights is not None for one in both)
 
 
@@ -166,25 +166,25 @@ def test_weights_follow_the_metric_and_the_classes() -> None:
 
 
 def test_chance_of_classes_is_the_most_frequent_one_and_the_shares() -> None:
-    here = ground()
+    here = evaluation_data()
     assert here.chance("error") == pytest.approx(np.mean(here.valid.targets != 0))
     shares = (np.bincount(here.train.targets) + 1) / (60 + 3)
     assert here.chance("loss") == pytest.approx(-np.log(shares)[here.valid.targets].mean())
-    assert ground(metric="balanced_error_rate").chance("error") == pytest.approx(2 / 3)
-    folded = ground(folds=4)
+    assert evaluation_data(metric="balanced_error_rate").chance("error") == pytest.approx(2 / 3)
+    folded = evaluation_data(folds=4)
     assert folded.chance("error") == pytest.approx(np.mean(folded.pool.targets != 0))
 
 
 def test_chance_weighs_examples_as_validation_does() -> None:
     weights = np.where(CLASS == 0, 1.0, 3.0)
-    here = ground(data(weights=weights))
+    here = evaluation_data(data(weights=weights))
     expected = np.average(here.valid.targets != 0, weights=here.valid.weights)
     assert here.chance("error") == pytest.approx(expected)
-    assert here.chance("error") > ground().chance("error")
+    assert here.chance("error") > evaluation_data().chance("error")
 
 
 def test_chance_of_numbers_is_their_mean() -> None:
-    here = ground(data(np.stack([INPUTS[:, 1], 9.0 * INPUTS[:, 2]], 1), Numbers(("a", "b"))), metric="rmse")
+    here = evaluation_data(data(np.stack([INPUTS[:, 1], 9.0 * INPUTS[:, 2]], 1), Numbers(("a", "b"))), metric="rmse")
     errors = (here.valid.targets - here.train.targets.mean(0)) / here.train.targets.std(0)
     assert here.chance("squared") == pytest.approx((errors**2).mean())
     assert here.chance("absolute") == pytest.approx(np.abs(errors).mean())
@@ -192,7 +192,7 @@ def test_chance_of_numbers_is_their_mean() -> None:
 
 def test_chance_of_labels_is_label_by_label() -> None:
     targets = (INPUTS[:, :3] > np.array([-1.0, 0.0, 9.0])).astype(int)
-    here = ground(data(targets, Labels(("a", "b", "c"))))
+    here = evaluation_data(data(targets, Labels(("a", "b", "c"))))
     guess = here.train.targets.mean(0) > 0.5
     assert here.chance("error") == pytest.approx(np.mean(here.valid.targets != guess))
     assert np.isfinite(here.chance("loss"))  # the third label was never seen
@@ -211,7 +211,7 @@ BLIND = np.arange(ROWS) % 5 == 0  # 20 rows
 
 
 def partly(folds: int = 1) -> EvaluationData:
-    return ground(data(np.where(BLIND, -1, CLASS)), criterion=SemiSupervised(), folds=folds)
+    return evaluation_data(data(np.where(BLIND, -1, CLASS)), criterion=SemiSupervised(), folds=folds)
 
 
 def test_examples_without_a_target_are_in_every_training_part_and_in_no_other() -> None:
@@ -233,8 +233,8 @@ def test_examples_without_a_target_are_in_every_training_part_and_in_no_other() 
         assert int((placed.targets == -1).sum()) == 20
         judged += rows(valid)
     assert sorted(judged) == sorted(rows(folded.pool))
-    assert ground().untold is None
-    assert ground().told is not here.told
+    assert evaluation_data().untold is None
+    assert evaluation_data().told is not here.told
 
 
 def test_chance_is_that_of_the_labelled() -> None:
@@ -246,4 +246,4 @@ def test_chance_is_that_of_the_labelled() -> None:
 
 def test_without_a_word_every_row_needs_a_target() -> None:
     with pytest.raises(RequestError, match="missing in 20 of 100 rows, first in data row 1"):
-        ground(data(np.where(BLIND, -1, CLASS)))
+        evaluation_data(data(np.where(BLIND, -1, CLASS)))

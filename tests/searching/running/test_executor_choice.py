@@ -18,8 +18,8 @@ from tests.searching import tiny
 
 
 @pytest.fixture(scope="module")
-def ground() -> EvaluationData:
-    return tiny.ground()
+def data() -> EvaluationData:
+    return tiny.data()
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def space() -> Space:
 class Hired:
     """Stands for worker processes."""
 
-    ground: EvaluationData
+    data: EvaluationData
     count: int
     slots: Any
     varying: tuple[str, ...]
@@ -46,49 +46,49 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor_choice, "Workers", Hired)
 
 
-def test_nobody_named_is_a_worker_for_each_core(ground: EvaluationData, space: Space, cores: None) -> None:
-    hired: Any = choose_executor(None, ground, space)
+def test_nobody_named_is_a_worker_for_each_core(data: EvaluationData, space: Space, cores: None) -> None:
+    hired: Any = choose_executor(None, data, space)
     assert isinstance(hired, Hired)
     assert (hired.count, hired.varying) == (3, ("model.dropout",))
     assert isinstance(hired.slots, Measured)
-    assert hired.ground is ground
+    assert hired.data is data
 
 
 def test_one_core_is_this_process(
-    ground: EvaluationData, space: Space, cores: None, monkeypatch: pytest.MonkeyPatch
+    data: EvaluationData, space: Space, cores: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor_choice, "_cores", lambda: 1)
-    assert isinstance(choose_executor(None, ground, space), LocalExecutor)
+    assert isinstance(choose_executor(None, data, space), LocalExecutor)
 
 
 def test_an_accelerator_is_this_process(
-    ground: EvaluationData, space: Space, cores: None, monkeypatch: pytest.MonkeyPatch
+    data: EvaluationData, space: Space, cores: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     for word in (None, "gpu"):
-        assert isinstance(choose_executor(word, ground, space), LocalExecutor)
+        assert isinstance(choose_executor(word, data, space), LocalExecutor)
 
 
 @pytest.mark.parametrize(("word", "count"), [("workers", 3), ("workers:5", 5), (" Workers:1 ", 1), ("cpu", 3)])
-def test_workers_are_counted(ground: EvaluationData, space: Space, cores: None, word: str, count: int) -> None:
-    hired: Any = choose_executor(word, ground, space, slots=Given(2))
+def test_workers_are_counted(data: EvaluationData, space: Space, cores: None, word: str, count: int) -> None:
+    hired: Any = choose_executor(word, data, space, slots=Given(2))
     assert (hired.count, hired.slots.count) == (count, 2)
 
 
-def test_here_is_here(ground: EvaluationData, space: Space, cores: None) -> None:
-    hired = choose_executor("here", ground, space, slots=Given(2))
+def test_here_is_here(data: EvaluationData, space: Space, cores: None) -> None:
+    hired = choose_executor("here", data, space, slots=Given(2))
     assert isinstance(hired, LocalExecutor)
-    assert isinstance(hired.crew.slots, Given)
+    assert isinstance(hired.runner.slots, Given)
 
 
-def test_what_cannot_travel_is_trained_here(ground: EvaluationData, space: Space, cores: None) -> None:
+def test_what_cannot_travel_is_trained_here(data: EvaluationData, space: Space, cores: None) -> None:
     """A part that was defined in the script itself, or a function: other processes cannot import it."""
     own = type("Own", (tiny.Linear,), {"__module__": "__main__"})
     for part in ({"model": own()}, {"criterion": lambda model, batch, key: 0.0}):
         stranger = Space(dataclasses.replace(space.recipe, **part), space.dimensions[:1])
-        assert isinstance(choose_executor(None, ground, stranger), LocalExecutor)
+        assert isinstance(choose_executor(None, data, stranger), LocalExecutor)
     known = Space(dataclasses.replace(space.recipe, model=tiny.Linear()), space.dimensions[:1])
-    assert isinstance(choose_executor(None, ground, known), Hired)
+    assert isinstance(choose_executor(None, data, known), Hired)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_what_cannot_travel_is_trained_here(ground: EvaluationData, space: Space
         ("gpu", "there is no GPU here that JAX can use"),
     ],
 )
-def test_nobody_is_refused_in_one_line(ground: EvaluationData, space: Space, cores: None, word: str, said: str) -> None:
+def test_nobody_is_refused_in_one_line(data: EvaluationData, space: Space, cores: None, word: str, said: str) -> None:
     with pytest.raises(RequestError, match=said) as refusal:
-        choose_executor(word, ground, space)
+        choose_executor(word, data, space)
     assert "\n" not in str(refusal.value)
 
 

@@ -33,18 +33,18 @@ _LONG = 10**6  # epochs: more than any test waits for
 
 
 @pytest.fixture(scope="module")
-def ground() -> EvaluationData:
-    return tiny.ground()
+def data() -> EvaluationData:
+    return tiny.data()
 
 
 @pytest.fixture(scope="module")
-def here(ground: EvaluationData) -> LocalExecutor:
-    return LocalExecutor(ground)
+def here(data: EvaluationData) -> LocalExecutor:
+    return LocalExecutor(data)
 
 
 @pytest.fixture(scope="module")
-def workers(ground: EvaluationData) -> Iterator[WorkerProcesses]:
-    with WorkerProcesses(ground, count=2) as workers:
+def workers(data: EvaluationData) -> Iterator[WorkerProcesses]:
+    with WorkerProcesses(data, count=2) as workers:
         yield workers
 
 
@@ -212,9 +212,9 @@ def test_room_is_what_is_free(workers: WorkerProcesses, here: LocalExecutor) -> 
     assert workers.room(looks_back=True) == 2
 
 
-def test_no_workers_are_refused(ground: EvaluationData) -> None:
+def test_no_workers_are_refused(data: EvaluationData) -> None:
     with pytest.raises(RequestError, match="at least 1; got 0"):
-        WorkerProcesses(ground, count=0)
+        WorkerProcesses(data, count=0)
 
 
 def test_a_process_for_one_core_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +245,8 @@ def _line(jobs: list[Job]) -> JobQueue:
 def test_jobs_of_a_kind_go_to_one_crew_unless_another_is_free() -> None:
     wide: dict[str, Any] = {"model": Mlp(widths=(64,))}
     kinds = [tiny.jobs(1)[0], tiny.jobs(1, start=1, **wide)[0], *tiny.jobs(2, start=2), *tiny.jobs(2, start=4, **wide)]
-    crews = [_Crew(), _Crew()]
-    assert _numbers(_line(kinds).hand(crews)) == {0: [0, 2, 3], 1: [1, 4, 5]}
+    runners = [_Crew(), _Crew()]
+    assert _numbers(_line(kinds).hand(runners)) == {0: [0, 2, 3], 1: [1, 4, 5]}
     knowing = _Crew(kinds={program_group(kinds[0].recipe)})
     assert _numbers(_line(tiny.jobs(2)).hand([_Crew(), knowing])) == {1: [0], 0: [1]}  # nobody idles
     idle = [_Crew(), _Crew()]
@@ -255,13 +255,13 @@ def test_jobs_of_a_kind_go_to_one_crew_unless_another_is_free() -> None:
 
 def test_a_crew_holds_so_many_and_the_others_wait() -> None:
     line = _line(tiny.jobs(10))
-    crews = [_Crew(), _Crew()]
-    line.hand(crews)
-    assert [len(crew.jobs) for crew in crews] == [4, 4]
+    runners = [_Crew(), _Crew()]
+    line.hand(runners)
+    assert [len(runner.jobs) for runner in runners] == [4, 4]
     assert len(line) == 2
-    assert line.hand(crews) == []
-    crews[1].jobs.clear()
-    assert _numbers(line.hand(crews)) == {1: [8, 9]}
+    assert line.hand(runners) == []
+    runners[1].jobs.clear()
+    assert _numbers(line.hand(runners)) == {1: [8, 9]}
     assert depth(looks_back=True, accelerated=True) == 16
 
 
@@ -271,13 +271,13 @@ def test_jobs_that_saw_two_deaths_are_tried_alone() -> None:
     assert line.died(some) == []
     assert _numbers(line.hand([_Crew()])) == {0: [0, 1, 2]}  # one death may be anything: again together
     assert line.died(some) == []
-    crews = [_Crew(), _Crew(jobs={9: some[0]})]
-    assert _numbers(line.hand(crews)) == {0: [0]}  # the second is busy
+    runners = [_Crew(), _Crew(jobs={9: some[0]})]
+    assert _numbers(line.hand(runners)) == {0: [0]}  # the second is busy
     line.waiting.extend(tiny.jobs(1, start=20))
-    assert line.hand(crews) == []  # nobody joins a suspect, and nobody else is fed while some wait
-    assert [done.number for done in line.died(crews[0].jobs.values())] == [0]
-    crews[0].jobs.clear()
-    assert _numbers(line.hand(crews)) == {0: [1]}
-    crews[0].jobs.clear()
-    assert _numbers(line.hand(crews)) == {0: [2], 1: [20]}
+    assert line.hand(runners) == []  # nobody joins a suspect, and nobody else is fed while some wait
+    assert [done.number for done in line.died(runners[0].jobs.values())] == [0]
+    runners[0].jobs.clear()
+    assert _numbers(line.hand(runners)) == {0: [1]}
+    runners[0].jobs.clear()
+    assert _numbers(line.hand(runners)) == {0: [2], 1: [20]}
     assert len(line) == 0

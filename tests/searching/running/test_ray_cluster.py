@@ -25,13 +25,13 @@ _STORE = 80 * 2**20  # bytes, the least that Ray takes
 
 
 @pytest.fixture(scope="module")
-def ground() -> EvaluationData:
-    return tiny.ground()
+def data() -> EvaluationData:
+    return tiny.data()
 
 
 @pytest.fixture(scope="module")
-def wanted(ground: EvaluationData) -> list[Done]:
-    return list(run_jobs(LocalExecutor(ground), tiny.jobs(12)).values())
+def wanted(data: EvaluationData) -> list[Done]:
+    return list(run_jobs(LocalExecutor(data), tiny.jobs(12)).values())
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +73,8 @@ def nodes(cluster: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def on_cluster(cluster: Any, nodes: list[Any], ground: EvaluationData) -> Iterator[RayCluster]:
-    with RayCluster(ground, address=cluster.address) as executor:
+def on_cluster(cluster: Any, nodes: list[Any], data: EvaluationData) -> Iterator[RayCluster]:
+    with RayCluster(data, address=cluster.address) as executor:
         yield executor
 
 
@@ -154,23 +154,23 @@ def test_a_node_that_is_killed_costs_no_trial_and_one_that_joins_is_used(
     assert capfd.readouterr() == ("", "")  # what befell Ray's processes is not told on our output
 
 
-def test_a_process_of_another_cluster_is_told_so(cluster: Any, on_cluster: RayCluster, ground: EvaluationData) -> None:
+def test_a_process_of_another_cluster_is_told_so(cluster: Any, on_cluster: RayCluster, data: EvaluationData) -> None:
     with pytest.raises(RequestError, match=r"belongs to the Ray cluster at .* already"):
-        RayCluster(ground, address="ray://127.0.0.1:1")
+        RayCluster(data, address="ray://127.0.0.1:1")
 
 
-def test_an_address_that_is_none_is_refused(ground: EvaluationData) -> None:
+def test_an_address_that_is_none_is_refused(data: EvaluationData) -> None:
     for address in ("head", "http://head:80", "ray://", "head:port", "ray://head:1/x"):
         with pytest.raises(RequestError, match=r"no address of a Ray cluster\. Write ray://host:10001"):
-            RayCluster(ground, address=address)
+            RayCluster(data, address=address)
     with pytest.raises(RequestError, match="at least 1; got 0"):
-        RayCluster(ground, address=None, workers=0)
+        RayCluster(data, address=None, workers=0)
 
 
-def test_without_ray_it_says_what_to_install(ground: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_it_says_what_to_install(data: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RequestError, match=r"Ray is not installed\. Run: pip install gradwise\[ray\]"):
-        RayCluster(ground, address=None)
+        RayCluster(data, address=None)
 
 
 def _node(name: str, **resources: float) -> dict[str, Any]:
@@ -205,18 +205,18 @@ def test_closing_leaves_a_cluster_that_it_joined(cluster: Any, on_cluster: RayCl
 
 
 @pytest.mark.usefixtures("_apart")
-def test_an_unreachable_head_is_one_line_and_soon(ground: EvaluationData) -> None:
+def test_an_unreachable_head_is_one_line_and_soon(data: EvaluationData) -> None:
     begun = time.monotonic()
     for address in ("ray://127.0.0.1:1", "127.0.0.1:1"):
         with pytest.raises(WorkError, match=f"no Ray head answers at {address} .*ray start --head") as problem:
-            RayCluster(ground, address=address)
+            RayCluster(data, address=address)
         assert "\n" not in str(problem.value)
     assert time.monotonic() - begun < 15
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_apart")
-def test_something_else_than_a_head_is_one_line_too(ground: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_something_else_than_a_head_is_one_line_too(data: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "_JOIN_SECONDS", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -230,21 +230,24 @@ def test_something_else_than_a_head_is_one_line_too(ground: EvaluationData, monk
         threading.Thread(target=answer, daemon=True).start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(WorkError, match=f"what answers at {address} is no Ray head"):
-            RayCluster(ground, address=address)
+            RayCluster(data, address=address)
         server.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_apart")
 def test_a_cluster_of_its_own_starts_silently_and_ends(
-    ground: EvaluationData, wanted: list[Done], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    data: EvaluationData,
+    wanted: list[Done],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On the way it finds another version of gradwise: one line, and no job is lost."""
     import ray
 
     capfd.readouterr()
     monkeypatch.setattr(ray_cluster, "_STRIKES", 1)
-    with RayCluster(ground, address=None, workers=1) as executor:
+    with RayCluster(data, address=None, workers=1) as executor:
         executor.submit(tiny.jobs(3))
         monkeypatch.setattr(gradwise, "__version__", "0.0.0")
         with pytest.raises(WorkError, match=r"can run gradwise: it has gradwise .*, here is 0\.0\.0"):

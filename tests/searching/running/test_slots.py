@@ -16,12 +16,12 @@ from tests.searching import tiny
 @pytest.fixture(scope="module")
 def placed() -> dict[int, tuple[Any, ...]]:
     """Networks of several widths, ready to enter, with their examples."""
-    ground = tiny.ground()
-    train, valid = ground.place(tiny.recipe().scaler)
+    data = tiny.data()
+    train, valid = data.place(tiny.recipe().scaler)
 
     def entering(width: int) -> tuple[Any, ...]:
         recipe = dataclasses.replace(tiny.recipe(), model=Mlp(widths=(width,), dropout=0.0))
-        return (*enter(recipe, train, valid, outputs=3, key=ground.key), train, valid)
+        return (*enter(recipe, train, valid, outputs=3, key=data.key), train, valid)
 
     return {width: entering(width) for width in (8, 64, 400, 800)}
 

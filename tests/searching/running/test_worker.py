@@ -38,7 +38,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subproces
     address = str(tmp_path_factory.mktemp("worker") / "link")
     with connection.Listener(address, "AF_UNIX", authkey=_KEY) as listener, _start(address, _KEY) as process:
         link = listener.accept()
-        link.send_bytes(pickle.dumps((tiny.ground(), BySize(), ())))
+        link.send_bytes(pickle.dumps((tiny.data(), BySize(), ())))
         yield process, link
         link.close()
         process.kill()

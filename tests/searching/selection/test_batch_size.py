@@ -35,7 +35,7 @@ from gradwise.training.stopping import Off, Patience
 
 
 @pytest.fixture(scope="module")
-def ground() -> EvaluationData:
+def data() -> EvaluationData:
     return EvaluationData.of(gradwise.read("iris"), HoldOut(), metric="error_rate", key=keys.from_seed(3))
 
 
@@ -123,13 +123,13 @@ def _age(sizes: dict[int, float], noise: float = 0.0) -> Callable[[Job], float]:
     return age
 
 
-def test_the_least_time_wins_at_its_best_rate(recipe: Recipe, ground: EvaluationData) -> None:
+def test_the_least_time_wins_at_its_best_rate(recipe: Recipe, data: EvaluationData) -> None:
     planted = Planted(_age({4: 900.0, 8: 1000.0, 32: 2000.0}, noise=0.02))
-    found = compare_batch_sizes(recipe, ground, planted, sizes=(4, 32), timed=lambda r: 1.0)
+    found = compare_batch_sizes(recipe, data, planted, sizes=(4, 32), timed=lambda r: 1.0)
     assert found.recommended == 32
     assert found.rate == pytest.approx(2.0 * 0.1 * 2.0)  # the root of 32/8, and the ladder's upper step
     by_size = {line["size"]: line for line in found.table}
-    count = len(ground.train)
+    count = len(data.train)
     for size, examples in ((4, 900), (8, 1000), (32, 2000)):
         assert by_size[size]["examples"] == examples
         assert by_size[size]["seconds"] == pytest.approx(examples / count * math.ceil(count / size), rel=1e-3)
@@ -142,46 +142,44 @@ def test_the_least_time_wins_at_its_best_rate(recipe: Recipe, ground: Evaluation
     assert {"size", "seconds", "examples", "reached"} <= set(plain["table"][0])
     assert {trial.phase for trial in found.trials} == {"batch"}
     # Where time goes with the examples, the smallest wins.
-    found = compare_batch_sizes(recipe, ground, planted, sizes=(4, 32), timed=lambda r: float(r.batches.size))
+    found = compare_batch_sizes(recipe, data, planted, sizes=(4, 32), timed=lambda r: float(r.batches.size))
     assert found.recommended == 4
 
 
-def test_a_gain_within_noise_changes_nothing(recipe: Recipe, ground: EvaluationData) -> None:
+def test_a_gain_within_noise_changes_nothing(recipe: Recipe, data: EvaluationData) -> None:
     noisy = Planted(_age({4: 900.0, 8: 1000.0}, noise=0.3))
-    found = compare_batch_sizes(recipe, ground, noisy, sizes=(4,), timed=lambda r: float(r.batches.size))
+    found = compare_batch_sizes(recipe, data, noisy, sizes=(4,), timed=lambda r: float(r.batches.size))
     assert found.recommended == 8
     assert found.recipe == recipe
     assert "which is within the noise" in found.sentence
     # The same gain is taken where seeds agree, and with one seed only where it is large.
     for noise, seeds, chosen in ((0.001, 2, 4), (0.0, 1, 8)):
         sure = Planted(_age({4: 900.0, 8: 1000.0}, noise))
-        found = compare_batch_sizes(
-            recipe, ground, sure, sizes=(4,), seeds=seeds, timed=lambda r: float(r.batches.size)
-        )
+        found = compare_batch_sizes(recipe, data, sure, sizes=(4,), seeds=seeds, timed=lambda r: float(r.batches.size))
         assert found.recommended == chosen
 
 
-def test_runs_that_diverge_do_not_count(recipe: Recipe, ground: EvaluationData) -> None:
+def test_runs_that_diverge_do_not_count(recipe: Recipe, data: EvaluationData) -> None:
     planted = Planted(_age({4: 900.0, 8: 1000.0, 32: math.inf}))
-    found = compare_batch_sizes(recipe, ground, planted, sizes=(4, 32), timed=lambda r: 1.0)
+    found = compare_batch_sizes(recipe, data, planted, sizes=(4, 32), timed=lambda r: 1.0)
     assert [line["size"] for line in found.table] == [4, 8]
-    nothing = compare_batch_sizes(recipe, ground, Planted(lambda job: math.inf), sizes=(4,), timed=lambda r: 1.0)
+    nothing = compare_batch_sizes(recipe, data, Planted(lambda job: math.inf), sizes=(4,), timed=lambda r: 1.0)
     assert nothing.recommended == 8
     assert nothing.table == ()
     assert "no run left a curve" in nothing.sentence
 
 
 @pytest.mark.slow
-def test_real_curves_against_measured_time(recipe: Recipe, ground: EvaluationData) -> None:
+def test_real_curves_against_measured_time(recipe: Recipe, data: EvaluationData) -> None:
     measured: dict[int, float] = {}
 
     def timed(one: Recipe) -> float:
-        return measured.setdefault(one.batches.size, seconds_per_update(one, ground))
+        return measured.setdefault(one.batches.size, seconds_per_update(one, data))
 
-    with LocalExecutor(ground) as executor:
-        found = compare_batch_sizes(recipe, ground, executor, sizes=(32,), rates=(1.0, 3.0), seeds=2, timed=timed)
+    with LocalExecutor(data) as executor:
+        found = compare_batch_sizes(recipe, data, executor, sizes=(32,), rates=(1.0, 3.0), seeds=2, timed=timed)
     assert [line["size"] for line in found.table] == [8, 32]
-    count = len(ground.train)
+    count = len(data.train)
     for line in found.table:
         updates = line["examples"] / count * math.ceil(count / line["size"])
         assert line["seconds"] == pytest.approx(updates * measured[line["size"]], rel=1e-2)
@@ -190,11 +188,11 @@ def test_real_curves_against_measured_time(recipe: Recipe, ground: EvaluationDat
     assert get(found.recipe, "batches.size") == found.recommended
 
 
-def test_a_batch_is_cut_to_the_training_part(recipe: Recipe, ground: EvaluationData) -> None:
-    count = len(ground.train)
+def test_a_batch_is_cut_to_the_training_part(recipe: Recipe, data: EvaluationData) -> None:
+    count = len(data.train)
     large = replace(recipe, "batches.size", 1000)
     planted = Planted(lambda job: 1000.0)
-    found = compare_batch_sizes(large, ground, planted, sizes=(32, 256), timed=lambda r: 1.0)
+    found = compare_batch_sizes(large, data, planted, sizes=(32, 256), timed=lambda r: 1.0)
     assert [line["size"] for line in found.table] == [32, count]
 
 

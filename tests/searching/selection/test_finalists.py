@@ -28,7 +28,7 @@ from gradwise.searching.selection.finalists import (
 from gradwise.searching.storage.network_store import TrainedTrial
 from gradwise.training.committee import Committee
 from gradwise.training.predictor import Predictor
-from tests.searching.small_study import diabetes, digits, ground_of, recipe_at, run, run_folds
+from tests.searching.small_study import data_of, diabetes, digits, recipe_at, run, run_folds
 
 RATES = (0.1, 0.003, 0.06, 0.03, 0.2, 0.01)
 
@@ -118,27 +118,27 @@ def test_a_tie_of_means_goes_to_the_lower_loss() -> None:
 
 
 @pytest.fixture(scope="module")
-def ground() -> EvaluationData:
-    return ground_of(digits())
+def data() -> EvaluationData:
+    return data_of(digits())
 
 
 @pytest.fixture(scope="module")
-def study(ground: EvaluationData) -> tuple[list[Trial], list[TrainedTrial]]:
+def study(data: EvaluationData) -> tuple[list[Trial], list[TrainedTrial]]:
     """Six trials and five seeds of the best two settings."""
-    trials, kept = run(ground, [recipe_at(rate) for rate in RATES])
+    trials, kept = run(data, [recipe_at(rate) for rate in RATES])
     jobs = finalist_jobs(trials, settings=2, seeds=5, start=len(trials))
-    more, finalists = run(ground, [job.recipe for job, _ in jobs], start=len(trials), phase="finalist")
+    more, finalists = run(data, [job.recipe for job, _ in jobs], start=len(trials), phase="finalist")
     return [*trials, *more], [*kept, *finalists]
 
 
 @pytest.fixture(scope="module")
-def concluded(ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]) -> Conclusion:
-    return conclude(ground, *study, metric="error_rate")
+def concluded(data: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]) -> Conclusion:
+    return conclude(data, *study, metric="error_rate")
 
 
 @pytest.mark.slow
 def test_the_winner_is_the_setting_that_was_chosen(
-    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
+    data: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
 ) -> None:
     trials, kept = study
     choice = choose_setting(trials)
@@ -154,15 +154,15 @@ def test_the_winner_is_the_setting_that_was_chosen(
     assert low < winner["corrected"] < high
 
 
-def test_the_committee_is_shown_against_its_mean_member(ground: EvaluationData, concluded: Conclusion) -> None:
+def test_the_committee_is_shown_against_its_mean_member(data: EvaluationData, concluded: Conclusion) -> None:
     found, told = concluded.committee, concluded.estimates
-    assert ground.test is not None
+    assert data.test is not None
     assert isinstance(concluded.predictor, Committee)
     assert (found["members"], found["kind"]) == (5, "seeds")
     assert found["setting"] == concluded.winner["number"]
     assert len(found["finalists"]) == 2
     members = [
-        measure(ground.test.task, m.predict(ground.test.inputs), ground.test.targets, None)["error_rate"]
+        measure(data.test.task, m.predict(data.test.inputs), data.test.targets, None)["error_rate"]
         for m in concluded.predictor.members
     ]
     assert found["member_tests"] == members
@@ -170,14 +170,18 @@ def test_the_committee_is_shown_against_its_mean_member(ground: EvaluationData, 
     assert found["test"] == told["test"] < found["mean_member_test"]
 
 
-def test_the_estimates_are_those_of_the_committee(ground: EvaluationData, concluded: Conclusion) -> None:
+def test_the_estimates_are_those_of_the_committee(data: EvaluationData, concluded: Conclusion) -> None:
     told = concluded.estimates
     assert concluded.predictor is not None
-    for name, part in (("train", ground.train), ("valid", ground.valid), ("test", ground.test)):
+    for name, part in (
+        ("train", data.train),
+        ("valid", data.valid),
+        ("test", data.test),
+    ):
         assert part is not None
         expected = measure(part.task, concluded.predictor.predict(part.inputs), part.targets, None)
         assert told["metrics"][name] == pytest.approx(expected)
-    count = len(ground.test)  # type: ignore[arg-type]
+    count = len(data.test)  # type: ignore[arg-type]
     assert told["test_interval"] == pytest.approx(wilson(told["test"] * count, count))
     evidence = told["evidence"]
     assert np.sum(evidence["confusion"]) == count
@@ -187,17 +191,17 @@ def test_the_estimates_are_those_of_the_committee(ground: EvaluationData, conclu
 
 
 def test_the_weighted_estimate_is_that_of_the_contenders(
-    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
+    data: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
 ) -> None:
     """Against predictions made one trial at a time and scored by hand."""
-    assert ground.test is not None
+    assert data.test is not None
     kept = study[1][: len(RATES)]
     valid = mean_and_variance(np.stack([one.scores for one in kept]))
     chosen = likely_best(*valid)
     wrong = []
     for place in chosen:
-        predictions = make_committee([kept[place]], ground).predict(ground.test.inputs)
-        wrong.append(predictions.argmax(1) != ground.test.targets)
+        predictions = make_committee([kept[place]], data).predict(data.test.inputs)
+        wrong.append(predictions.argmax(1) != data.test.targets)
     expected = weighted_estimate(valid[0][chosen], valid[1][chosen], *mean_and_variance(np.stack(wrong)))
     found = concluded.estimates["weighted"]
     assert found["contenders"] == len(chosen)
@@ -206,12 +210,12 @@ def test_the_weighted_estimate_is_that_of_the_contenders(
 
 
 def test_no_decision_depends_on_the_test_part(
-    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
+    data: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
 ) -> None:
     """Other test labels change the test fields and nothing else."""
-    assert ground.test is not None
-    other = dataclasses.replace(ground.test, targets=np.random.default_rng(0).permutation(ground.test.targets))
-    again = conclude(dataclasses.replace(ground, test=other), *study, metric="error_rate")
+    assert data.test is not None
+    other = dataclasses.replace(data.test, targets=np.random.default_rng(0).permutation(data.test.targets))
+    again = conclude(dataclasses.replace(data, test=other), *study, metric="error_rate")
     assert again.winner == concluded.winner
     tests = {"member_tests", "mean_member_test", "test"}
     for name in set(concluded.committee) - tests:
@@ -219,7 +223,7 @@ def test_no_decision_depends_on_the_test_part(
     assert again.estimates["metrics"]["valid"] == concluded.estimates["metrics"]["valid"]
     assert again.estimates["metrics"]["train"] == concluded.estimates["metrics"]["train"]
     assert again.findings == concluded.findings
-    rows = ground.valid.inputs
+    rows = data.valid.inputs
     np.testing.assert_array_equal(again.predictor.predict(rows), concluded.predictor.predict(rows))  # type: ignore[union-attr]
     for name in tests:
         assert again.committee[name] != concluded.committee[name], name
@@ -228,9 +232,9 @@ def test_no_decision_depends_on_the_test_part(
 
 
 def test_without_a_test_part_there_are_no_test_fields(
-    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
+    data: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]], concluded: Conclusion
 ) -> None:
-    blind = conclude(dataclasses.replace(ground, test=None), *study, metric="error_rate")
+    blind = conclude(dataclasses.replace(data, test=None), *study, metric="error_rate")
     assert blind.winner == concluded.winner
     assert set(blind.estimates) == {"metrics"}
     assert set(blind.estimates["metrics"]) == {"train", "valid"}
@@ -239,45 +243,43 @@ def test_without_a_test_part_there_are_no_test_fields(
 
 
 def test_without_finalists_the_committee_is_of_contenders(
-    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]
+    data: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]
 ) -> None:
     trials, kept = study[0][: len(RATES)], study[1][: len(RATES)]
-    found = decide(ground, trials, kept)
+    found = decide(data, trials, kept)
     best = min(trials, key=lambda trial: (trial.score, trial.loss))
     assert found.about["kind"] == "contenders"
     assert found.about["setting"] == found.winner["number"] == best.number
     assert found.about["finalists"] == []
     assert any("run again with other seeds" in finding.what for finding in found.findings)
     # Asked for, it is nothing to remark upon, and finalists are left aside.
-    asked = decide(ground, *study, kind="contenders")
+    asked = decide(data, *study, kind="contenders")
     assert asked.about == found.about
     assert not any("other seeds" in finding.what for finding in asked.findings)
 
 
 def test_one_network_is_a_predictor_of_its_own(
-    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]
+    data: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]
 ) -> None:
-    found = conclude(ground, study[0][:1], study[1][:1], metric="error_rate")
+    found = conclude(data, study[0][:1], study[1][:1], metric="error_rate")
     assert isinstance(found.predictor, Predictor)
     assert found.committee["members"] == 1
     assert found.committee["member_tests"] == [found.estimates["test"]]
 
 
 def test_networks_that_are_gone_cost_what_they_must(
-    ground: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]
+    data: EvaluationData, study: tuple[list[Trial], list[TrainedTrial]]
 ) -> None:
     trials, kept = study
-    nothing = conclude(ground, trials, [], metric="error_rate")
+    nothing = conclude(data, trials, [], metric="error_rate")
     assert nothing.predictor is None
     assert (nothing.committee, nothing.estimates) == ({}, {})
     assert set(nothing.winner) == {"number", "score", "values"}
     assert any("no trial's network was kept" in finding.what for finding in nothing.findings)
     stranger = dataclasses.replace(kept[0], number=999, scores=np.zeros_like(kept[0].scores))
-    assert (
-        conclude(ground, trials, [stranger, *kept], metric="error_rate").winner == decide(ground, trials, kept).winner
-    )
+    assert conclude(data, trials, [stranger, *kept], metric="error_rate").winner == decide(data, trials, kept).winner
     failed = [dataclasses.replace(trial, outcome="diverged", score=math.nan) for trial in trials]
-    none = conclude(ground, failed, [], metric="error_rate")
+    none = conclude(data, failed, [], metric="error_rate")
     assert none.winner == {}
     assert "no winner" in none.findings[0].what
 
@@ -285,10 +287,10 @@ def test_networks_that_are_gone_cost_what_they_must(
 @pytest.mark.slow
 def test_the_optimism_of_a_choice_among_equals_is_said() -> None:
     """Labels that are noise: the best of 24 looks better than chance, and the correction takes that back."""
-    ground = ground_of(digits(noise=True))
-    assert ground.test is not None
-    trials, kept = run(ground, [recipe_at(rate) for rate in np.geomspace(0.01, 0.3, 24)])
-    found = conclude(ground, trials, kept, metric="error_rate")
+    data = data_of(digits(noise=True))
+    assert data.test is not None
+    trials, kept = run(data, [recipe_at(rate) for rate in np.geomspace(0.01, 0.3, 24)])
+    found = conclude(data, trials, kept, metric="error_rate")
     winner = found.winner
     assert winner["score"] < 0.87  # looks better than the 0.9 of guessing
     assert winner["optimism"] > 0.02
@@ -302,14 +304,14 @@ def test_the_optimism_of_a_choice_among_equals_is_said() -> None:
 
 @pytest.mark.slow
 def test_numbers_are_weighed_by_their_squared_errors() -> None:
-    ground = ground_of(diabetes(), metric="rmse")
-    assert ground.test is not None
-    trials, kept = run(ground, [recipe_at(rate, dataset=ground.train) for rate in (0.02, 0.05)])
-    found = conclude(ground, trials, kept, metric="rmse")
-    unit = float(ground.units[1][0])
+    data = data_of(diabetes(), metric="rmse")
+    assert data.test is not None
+    trials, kept = run(data, [recipe_at(rate, dataset=data.train) for rate in (0.02, 0.05)])
+    found = conclude(data, trials, kept, metric="rmse")
+    unit = float(data.units[1][0])
     squares = []
     for one in kept:
-        error = make_committee([one], ground).predict(ground.test.inputs) - ground.test.targets
+        error = make_committee([one], data).predict(data.test.inputs) - data.test.targets
         squares.append((error[:, 0] / unit) ** 2)
     valid = mean_and_variance(np.stack([one.scores for one in kept]))
     assert valid[0] == pytest.approx([one.score for one in kept])
@@ -322,16 +324,21 @@ def test_numbers_are_weighed_by_their_squared_errors() -> None:
         "deviation": pytest.approx(expected.deviation, rel=1e-5),
         "contenders": 2,
     }
-    test = measure(ground.test.task, found.predictor.predict(ground.test.inputs), ground.test.targets, None)  # type: ignore[union-attr]
+    test = measure(
+        data.test.task,
+        found.predictor.predict(data.test.inputs),
+        data.test.targets,
+        None,
+    )  # type: ignore[union-attr]
     assert found.estimates["test"] == pytest.approx(test["rmse"])
-    assert len(found.estimates["evidence"]["predictions"]) == len(ground.test)
+    assert len(found.estimates["evidence"]["predictions"]) == len(data.test)
 
 
 @pytest.mark.slow
 def test_with_folds_all_examples_judge() -> None:
-    ground = ground_of(digits(200), folds=2)
-    pairs = [run_folds(ground, recipe_at(rate), number) for number, rate in enumerate((0.1, 0.05))]
-    found = conclude(ground, [trial for trial, _ in pairs], [kept for _, kept in pairs], metric="error_rate")
+    data = data_of(digits(200), folds=2)
+    pairs = [run_folds(data, recipe_at(rate), number) for number, rate in enumerate((0.1, 0.05))]
+    found = conclude(data, [trial for trial, _ in pairs], [kept for _, kept in pairs], metric="error_rate")
     assert found.winner["score"] == min(trial.score for trial, _ in pairs)
     assert found.committee["members"] in {2, 4}
     assert len(found.committee["member_tests"]) == found.committee["members"]

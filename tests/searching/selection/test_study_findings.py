@@ -6,7 +6,7 @@ import pytest
 
 from gradwise.evaluation.trials.expected_best import Advice, advice
 from gradwise.records.trial import Trial
-from gradwise.searching.selection.study_findings import describe_ground, find_in_study, only_one
+from gradwise.searching.selection.study_findings import describe_evaluation_data, find_in_study, only_one
 from gradwise.searching.storage.study_file import Budget
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Space, dimension
@@ -28,8 +28,8 @@ def trial(number: int, outcome: str = "finished", score: float = 0.25, reason: s
 
 
 def test_the_data_are_told_with_their_parts() -> None:
-    ground = tiny.ground()
-    told = describe_ground(ground, tiny.recipe())
+    data = tiny.data()
+    told = describe_evaluation_data(data, tiny.recipe())
     assert told["folds"] == 1
     assert told["notes"] == []
     text = str(told)

@@ -27,7 +27,7 @@ RATE, DROPOUT = "optimiser.learning_rate", "model.dropout"
 
 
 @pytest.fixture(scope="module")
-def ground() -> EvaluationData:
+def data() -> EvaluationData:
     digits = gradwise.read("digits").take(np.arange(400))
     return EvaluationData.of(digits, HoldOut(), metric="log_loss", key=keys.from_seed(3))
 
@@ -47,8 +47,8 @@ def space() -> Space:
     return Space(recipe, (rate, dimension(recipe, DROPOUT, ZeroOr(Uniform(0.1, 0.6)))))
 
 
-def test_a_copy_is_exact_and_goes_on_with_its_own_knobs(ground: EvaluationData, space: Space) -> None:
-    evolution = Evolution(space, ground, size=8, intervals=4)
+def test_a_copy_is_exact_and_goes_on_with_its_own_knobs(data: EvaluationData, space: Space) -> None:
+    evolution = Evolution(space, data, size=8, intervals=4)
     moment = evolution.interval()
     before = [evolution.state_of(slot) for slot in range(8)]
     copied = evolution.exploit()
@@ -68,22 +68,22 @@ def test_a_copy_is_exact_and_goes_on_with_its_own_knobs(ground: EvaluationData, 
     assert not np.array_equal(moved[0], jax.tree.leaves(evolution.state_of(parent).parameters)[0])
 
 
-def test_it_is_not_worse_than_its_best_fixed_member(ground: EvaluationData, space: Space) -> None:
-    fixed = evolve(space, ground, size=8, intervals=16, every=16)
-    found = evolve(space, ground, size=8, intervals=16, every=2)
+def test_it_is_not_worse_than_its_best_fixed_member(data: EvaluationData, space: Space) -> None:
+    fixed = evolve(space, data, size=8, intervals=16, every=16)
+    found = evolve(space, data, size=8, intervals=16, every=2)
     assert all(moment.parents == tuple(range(8)) for moment in fixed.history)
     assert found.loss < fixed.loss
     assert found.score == min(min(moment.scores) for moment in found.history)
     # The network that comes back is the one that was judged.
-    scaler = ground.scaler(space.recipe.scaler)
-    outputs = np.asarray(jax.vmap(lambda x: found.network(x, key=None))(scaler.apply(ground.valid.inputs)))
+    scaler = data.scaler(space.recipe.scaler)
+    outputs = np.asarray(jax.vmap(lambda x: found.network(x, key=None))(scaler.apply(data.valid.inputs)))
     logs = outputs - np.log(np.exp(outputs).sum(1, keepdims=True))
-    loss = -logs[np.arange(len(logs)), ground.valid.targets].mean()
+    loss = -logs[np.arange(len(logs)), data.valid.targets].mean()
     assert loss == pytest.approx(found.loss, rel=1e-4)
 
 
-def test_the_schedule_follows_the_line_of_ancestors(ground: EvaluationData, space: Space) -> None:
-    found = evolve(space, ground, size=8, intervals=9, every=1)
+def test_the_schedule_follows_the_line_of_ancestors(data: EvaluationData, space: Space) -> None:
+    found = evolve(space, data, size=8, intervals=9, every=1)
     assert found.lineage[-1] == found.slot
     assert len(found.schedule) == len(found.lineage)
     assert found.schedule[-1]["age_examples"] == found.age_examples
@@ -92,23 +92,23 @@ def test_the_schedule_follows_the_line_of_ancestors(ground: EvaluationData, spac
         assert moment.parents[found.lineage[number + 1]] == found.lineage[number]
         assert {**moment.knobs[found.lineage[number]], "age_examples": moment.age_examples} == found.schedule[number]
     assert any(moment.parents != tuple(range(8)) for moment in found.history)
-    again = evolve(space, ground, size=8, intervals=9, every=1)
+    again = evolve(space, data, size=8, intervals=9, every=1)
     assert again.history == found.history
     plain = json.loads(json.dumps(finite(found.plain())))["evolved"]
     assert plain["lineage"] == list(found.lineage)
     assert plain["schedule"][0][RATE] == found.schedule[0][RATE]
 
 
-def test_members_that_diverge_are_replaced(ground: EvaluationData, space: Space) -> None:
+def test_members_that_diverge_are_replaced(data: EvaluationData, space: Space) -> None:
     wild = space.with_priors({RATE: Choice((0.1, 3e38))})
-    evolution = Evolution(wild, ground, size=8, intervals=4)
+    evolution = Evolution(wild, data, size=8, intervals=4)
     moment = evolution.interval()
     lost = {slot for slot, score in enumerate(moment.scores) if not np.isfinite(score)}
     assert 0 < len(lost) < 8
     copied = evolution.exploit()
     assert set(copied) <= lost
     assert all(moment.knobs[parent][RATE] == 0.1 for parent in copied.values())
-    hopeless = evolve(space.with_priors({RATE: LogUniform(2e38, 3e38)}), ground, size=8, intervals=3, every=1)
+    hopeless = evolve(space.with_priors({RATE: LogUniform(2e38, 3e38)}), data, size=8, intervals=3, every=1)
     assert hopeless.network is None
     assert hopeless.schedule == ()
 
@@ -139,8 +139,8 @@ def test_knobs_move_a_little_and_stay_within_their_priors() -> None:
     ],
 )
 def test_what_cannot_evolve_is_refused(
-    ground: EvaluationData, space: Space, paths: tuple[str, ...], options: dict[str, int], told: str
+    data: EvaluationData, space: Space, paths: tuple[str, ...], options: dict[str, int], told: str
 ) -> None:
     recipe: Recipe = space.recipe
     with pytest.raises(RequestError, match=told):
-        evolve(Space(recipe, tuple(dimension(recipe, path) for path in paths)), ground, **options)
+        evolve(Space(recipe, tuple(dimension(recipe, path) for path in paths)), data, **options)
