@@ -4,6 +4,7 @@ import ast
 import graphlib
 import importlib
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -188,6 +189,20 @@ def test_no_module_or_function_is_longer_than_can_be_held_in_the_head() -> None:
                 tall = node.end_lineno - node.lineno + 1
                 long += [f"{place}: {node.name}"] if tall > MOST_LINES_OF_A_FUNCTION else []
     assert long == []
+
+
+def test_the_picture_of_the_layers_shows_the_imports_of_today() -> None:
+    drawing = runpy.run_path(str(ROOT / "docs" / "draw_layers.py"))
+    shown = re.search("<desc>(.*)</desc>", drawing["PICTURE"].read_text())
+    assert shown is not None
+    assert shown[1] == drawing["describe"](drawing["room_imports"]()), "run python docs/draw_layers.py"
+
+
+def test_every_file_of_the_design_is_there() -> None:
+    """The walk and the reasons name modules by their paths."""
+    named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", (ROOT / "docs" / "design.md").read_text()))
+    assert len(named) > 30
+    assert [path for path in named if not (HOUSE / path).is_file() and not (ROOT / path).is_file()] == []
 
 
 def _chapter() -> list[dict[str, str]]:

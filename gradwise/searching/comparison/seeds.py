@@ -95,7 +95,7 @@ def run_requests(
     phase: str,
     stop: Stop = lambda: False,
 ) -> dict[int, Trial]:
-    """These trials, by number, each trained on every variant of the evaluation data; those that were cut short are left out."""
+    """These trials, by number, each trained on every variant of the data; those that were cut short are left out."""
     requests = list(requests)
     sizes = [len(data.judged_rows(variant)) for variant in data.variants]
     jobs = [

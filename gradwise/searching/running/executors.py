@@ -183,8 +183,8 @@ class JobQueue:
     def hand(self, runners: Sequence[RemoteRunner]) -> list[tuple[int, list[Job]]]:
         """What each of the runners, by its place, is given now.
 
-        A suspect goes to a runner that has nothing else; while one waits, runners are left to run empty. Any other job goes
-        to an idle runner, else to the least busy one; among those nearly as free, to one that has its program.
+        A suspect goes to a runner that has nothing else; while one waits, runners are left to run empty. Any other job
+        goes to an idle runner, else to the least busy one; among those nearly as free, to one that has its program.
         """
         given: dict[int, list[Job]] = {}
         for place, runner in enumerate(runners):

@@ -6,8 +6,8 @@
 
 All members train side by side in one population, interval by interval. Now and then each of the worst quarter takes
 the whole state (parameters, optimiser) of one of the best quarter, and that one's knobs, changed a little. What comes
-out is one network and the schedule of knobs that made it. Every draw depends on the key of the evaluation data, the interval and the
-slot.
+out is one network and the schedule of knobs that made it. Every draw depends on the key of the data, the interval and
+the slot.
 
 Only knobs that the running program reads can change: a switch would need another program, and is refused.
 """

@@ -43,7 +43,7 @@ class Hired:
 def cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three cores, and workers that are no processes."""
     monkeypatch.setattr(executor_choice, "_cores", lambda: 3)
-    monkeypatch.setattr(executor_choice, "Workers", Hired)
+    monkeypatch.setattr(executor_choice, "WorkerProcesses", Hired)
 
 
 def test_nobody_named_is_a_worker_for_each_core(data: EvaluationData, space: Space, cores: None) -> None:
