@@ -1,6 +1,6 @@
 """What sparse coding minimises: the energy of each example at its own best code (row A10).
 
-    Recipe(model=SparseCoding(units=256), criterion=SparseCode(), ...)
+    Recipe(model=SparseDictionary(units=256), criterion=SparseCode(), ...)
     Recipe(model=PredictiveSparse(units=256), criterion=SparseCode(), ...)
 
 The network says what the energy is: `codes(inputs)` minimises `energy(inputs, codes)`. At the least energy its

@@ -1,6 +1,6 @@
 """The ends of a Hessian's spectrum without the matrix (row H5), and the learning rate that they imply.
 
-All of it takes a symmetric matrix as its product with a vector, a function of trees; `core.products` makes such maps.
+All of it takes a symmetric matrix as its product with a vector, a function of trees; `products` makes such maps.
 
     lowest, highest = hessian_range(objective, parameters, key=key)
     best, limit = implied_rate(highest.value)                  1 / lambda, and 2 / lambda where descent diverges
@@ -191,7 +191,7 @@ def hessian_range(
 
 
 def finite_difference_map(loss: Callable[[PyTree], Scalar], parameters: PyTree, distance: float) -> Product:
-    """v to (grad(w + distance v) - grad(w)) / distance: about H v, as published; `core.products` has it exactly."""
+    """v to (grad(w + distance v) - grad(w)) / distance: about H v, as published; `products` has it exactly."""
     here = jax.grad(loss)(parameters)
 
     def product(vector: PyTree) -> PyTree:

@@ -184,7 +184,7 @@ def read_record(folder: Path | str, classes: tuple[Any, ...] = ()) -> Fit | Stud
 def report(record_or_folder: Fit | Study | Checked | Path | str, *, classes: tuple[Any, ...] = ()) -> str:
     """The report of a record, or of the run, study or check in a folder, as the text of one HTML page.
 
-    `classes` are the user's own parts that a recipe on disk names (see `core.record.read`).
+    `classes` are the user's own parts that a recipe on disk names (see `records.fit.read_fit`).
     """
     given = record_or_folder
     record = given if isinstance(given, Fit | Study | Checked) else read_record(given, classes)

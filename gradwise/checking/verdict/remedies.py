@@ -128,7 +128,7 @@ def of_overfitting(numbers: Any) -> list[str]:
         layers = f"denoising:{present.widths[0]}x{len(present.widths)}"
         tried.append(f"unsupervised pre-training: `{present.command} --pretrain {layers}`")
     if not present.unlabelled_term and not present.pretrained and present.task in {"classes", "numbers"}:
-        loss = ["criterion.supervised.loss=Gaussian"] if present.task == "numbers" else []
+        loss = ["criterion.supervised.loss=GaussianLoss"] if present.task == "numbers" else []
         tried.append(f"an unsupervised term: {_set(present, 'criterion=SemiSupervised', *loss)}")
     if present.widths:
         fewer = ",".join(str(max(1, width // 2)) for width in present.widths)

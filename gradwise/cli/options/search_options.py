@@ -94,7 +94,7 @@ def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
 
 
 def is_layerwise(value: Any) -> bool:
-    """Whether a strategy is Algorithm 1, whose trials are layers: a journey of its own (`cli.layering`)."""
+    """Whether a strategy is Algorithm 1, whose trials are layers: a journey of its own (`cli.commands.layerwise`)."""
     return str(value).strip().lower().startswith("layerwise")
 
 

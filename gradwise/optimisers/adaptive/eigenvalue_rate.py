@@ -46,7 +46,7 @@ class EigenRate(AbstractAsking):
     """The learning rate of an optimiser is `safety` / lambda, lambda the highest eigenvalue of the batches' Hessians.
 
     With heavy-ball or Nesterov momentum mu it is (1 - mu) times that, so that all the steps that one gradient ever
-    makes add up to `safety` / lambda: the larger limits of `core.spectrum.implied_rate` hold without noise, and
+    makes add up to `safety` / lambda: the larger limits of `eigenvalues.implied_rate` hold without noise, and
     diverged on mini-batches of the digits. The inner schedule stays; the inner `learning_rate` serves only while no
     curvature is known. The first estimate makes 20 turns, starting from the gradient.
     """

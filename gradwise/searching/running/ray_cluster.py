@@ -153,7 +153,7 @@ class RayCluster(AbstractExecutor):
         self.members.append(_Member(actor, node, actor.about.remote(), gpu))
 
     def _look(self) -> None:
-        """Runners for machines that joined and in the place of those that died; those on machines that went are lost."""
+        """Runners for machines that joined, and in place of those that died; those on machines that left are lost."""
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = time.monotonic()

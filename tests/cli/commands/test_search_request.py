@@ -53,4 +53,4 @@ def test_a_space_in_which_nothing_fits_is_refused(table):
     with pytest.raises(RequestError, match=r"no trial is possible: the network has .* parameters"):
         prepare_search(read_request(DATA, None, [], ["model.widths.each=integers(1000000000, 2000000000)"]))
     with pytest.raises(RequestError, match="no trial is possible: the loss GaussianLoss learns numbers"):
-        prepare_search(read_request(DATA, None, ["criterion.loss=Gaussian"], []))
+        prepare_search(read_request(DATA, None, ["criterion.loss=GaussianLoss"], []))
