@@ -233,7 +233,7 @@ def _warming(rehearsal: Rehearsal) -> bool:
 def _largest_eigenvalue(subject: Subject, start: PyTree, batch: Any, noise: Any) -> tuple[float, float]:
     """Of the Hessian on this batch, by Lanczos on the host, and the length of its residual.
 
-    Only the product with a vector is compiled: the whole of `curvature.eigenvalues` would take ten times as long to compile.
+    Only the product with a vector is compiled: all of `eigenvalues` would take ten times as long to compile.
     """
     flat, tree_of = ravel_pytree(start)
 
