@@ -146,6 +146,7 @@ def _imports() -> dict[str, set[str]]:
     return graph
 
 
+@pytest.mark.slow
 def test_no_modules_import_one_another_in_a_circle() -> None:
     graphlib.TopologicalSorter(_imports()).prepare()  # raises with the circle, if there is one
     with pytest.raises(graphlib.CycleError):
@@ -269,6 +270,25 @@ def test_every_test_of_the_chapter_map_exists() -> None:
             if not path.is_file() or (function and function not in _tests_in(path)):
                 missing.append(name)
     assert missing == []
+
+
+def _quick_tests_in(path: Path) -> set[str]:
+    """The tests of a file that `make test` runs."""
+    tests = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+    slow = "pytest.mark.slow"
+    return {test.name for test in tests if not any(slow == ast.unparse(mark) for mark in test.decorator_list)}
+
+
+def test_every_row_of_the_chapter_is_proved_by_a_quick_test() -> None:
+    quick: dict[str, bool] = defaultdict(bool)
+    for row in _chapter():
+        for name in _quoted(row["test"]):
+            file, _, function = name.partition("::")
+            function = function.rpartition("::")[2].partition("[")[0]
+            found = _quick_tests_in(ROOT / file)
+            quick[row["row"]] |= function in found if function else any(one.startswith("test_") for one in found)
+    assert len(quick) > 80
+    assert [row for row, proved in quick.items() if not proved] == []
 
 
 def test_every_public_name_can_be_imported() -> None:

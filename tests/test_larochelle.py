@@ -57,6 +57,7 @@ def shapes() -> tuple[np.ndarray, np.ndarray]:
     return images > 0, classes
 
 
+@pytest.mark.slow
 def test_a_gap_is_what_a_search_over_all_pairs_finds(shapes: tuple[np.ndarray, np.ndarray]) -> None:
     random = np.random.default_rng(0)
     lit, _ = shapes

@@ -74,6 +74,7 @@ def test_scores_are_errors_on_the_validation_codes_and_unlabelled_rows_count_not
     assert bool(jnp.all(loss >= 0))
 
 
+@pytest.mark.slow
 def test_numbers_are_judged_by_their_squared_error() -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(300, 5)).astype(np.float32)

@@ -13,6 +13,7 @@ from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.knobs import is_off
 from gradwise.specs.paths import named_leaves, trainable
+from tests.marks import parametrize_one_quick
 
 WIDE = GaussianWeights(deviation=0.5)
 
@@ -39,7 +40,7 @@ def values(network: MlpNetwork) -> dict[str, np.ndarray]:
 WEIGHTS = {"layers.0.weight", "layers.1.weight", "output.weight"}
 
 
-@pytest.mark.parametrize(
+@parametrize_one_quick(
     ("penalty", "value", "slope"),
     [(L2(), np.square, lambda w: 2 * w), (L1(), np.abs, np.sign)],
     ids=["L2", "L1"],

@@ -87,6 +87,7 @@ def test_batches_are_unbiased_whether_they_hold_a_target_or_not() -> None:
     assert np.isfinite(blind).all()
 
 
+@pytest.mark.slow
 def test_an_epoch_with_unused_slots_adds_up_to_the_whole() -> None:
     train = Examples(jnp.asarray(X), jnp.asarray(CLASS), jnp.asarray(WEIGHTS))
     rows, present, _ = Reshuffled(4).indices(jnp.arange(2, dtype=jnp.int32), 6, key=KEY)

@@ -134,6 +134,7 @@ def test_a_learned_dictionary_beats_random_and_pca_and_comes_near_scikit_learn(l
     assert learned.task == "inputs"
 
 
+@pytest.mark.slow
 def test_a_saved_dictionary_encodes_as_before(learned: Any, tmp_path: Path) -> None:
     new = _digits()[1][:20]
     save_predictor(learned.predictor, tmp_path / "model.safetensors", about={})

@@ -92,6 +92,7 @@ def test_the_criterion_is_the_loss_of_its_outputs_and_the_penalty(name: str) -> 
     np.testing.assert_allclose(value - penalty, np.sum(weights * np.asarray(losses)) / B, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_penalty_counts_in_full_over_an_epoch() -> None:
     """T examples in batches of B: the shares B'/(B T) of all batches add up to 1/B."""
     asked, parameters = ask(PENALISED)
@@ -99,6 +100,7 @@ def test_the_penalty_counts_in_full_over_an_epoch() -> None:
     np.testing.assert_allclose(asked.penalty(parameters), 3 / (B * T) * whole, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_outputs_are_those_of_each_example_with_its_own_noise() -> None:
     asked, parameters = ask(PENALISED)
     together = jax.jit(lambda p: asked.outputs(p))(parameters)

@@ -119,6 +119,7 @@ def test_every_product_equals_the_dense_matrix(case: Case) -> None:
         assert jax.tree.structure(found["G v"][0]) == jax.tree.structure(case.parameters)
 
 
+@pytest.mark.slow
 def test_gauss_newton_has_no_negative_curvature_where_the_hessian_has(case: Case) -> None:
     _, hessian, _, tree = dense(case)
     product = gauss_newton_map(case.outputs, case.loss, case.parameters)

@@ -33,6 +33,7 @@ def test_one_seed_gives_one_network_and_none_gives_another_each_time(iris, small
     assert np.array_equal(repeated.predict_proba(X), one.predict_proba(X))
 
 
+@pytest.mark.slow
 def test_a_random_state_object_is_drawn_from(iris, small):
     X, y = iris
     drawn = [Classifier(**{**small, "random_state": np.random.RandomState(5)}).fit(X, y).record_.seed for _ in range(2)]
@@ -220,6 +221,7 @@ def test_a_frame_of_numbers_is_an_array_with_names(iris, small):
     assert [column["name"] for column in named.record_.data["columns"]] == ["a", "b", "c", "d"]
 
 
+@pytest.mark.slow
 def test_infinite_values_in_a_table_are_refused(small):
     frame, y = table()
     frame.loc[4, "size"] = np.inf

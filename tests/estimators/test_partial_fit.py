@@ -75,6 +75,7 @@ def test_a_pass_equals_updates_made_by_hand(iris):
         np.testing.assert_allclose(by_hand, passed, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_chunks_of_different_lengths_each_visit_every_row_once(iris):
     X, y = iris
     classifier = Classifier(**SMALL).partial_fit(X[:50], y[:50], classes=[0, 1, 2])

@@ -95,6 +95,7 @@ def test_probabilities_are_those_of_an_output_on_the_tuned_features(rows, classi
     assert classifier.record_.recipe.model.layers[0].model.widths == (4,)
 
 
+@pytest.mark.slow
 def test_the_layers_are_those_of_the_stack_without_labels(rows, classifier):
     X, y = rows
     alone = StackedAutoEncoder(**TINY).fit(X)
@@ -104,6 +105,7 @@ def test_the_layers_are_those_of_the_stack_without_labels(rows, classifier):
     assert not np.array_equal(classifier.predict_proba(X), other.predict_proba(X))
 
 
+@pytest.mark.slow
 def test_rows_to_choose_by_are_not_learned_from(rows, classifier, iris):
     X, y = rows
     judged = StackedClassifier(**TUNED).fit(X, y, validation_data=(iris[0][70:], iris[1][70:]))

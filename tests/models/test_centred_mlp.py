@@ -14,6 +14,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.paths import trainable
 
 EXAMPLES = np.random.default_rng(0).normal(size=(60, 3)) + 0.5
+from tests.marks import parametrize_one_quick
 
 
 def _shaken(activation: AbstractActivation) -> CentredNetwork:
@@ -24,8 +25,7 @@ def _shaken(activation: AbstractActivation) -> CentredNetwork:
     return eqx.combine(back(flat + 0.3 * jr.normal(jr.key(1), flat.shape)), rest)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("activation", [Tanh(), Sigmoid(), Rectifier()], ids=lambda one: type(one).__name__)
+@parametrize_one_quick("activation", [Tanh(), Sigmoid(), Rectifier()], ids=lambda one: type(one).__name__)
 def test_centring_changes_no_output_anywhere_and_centres_every_unit(activation: AbstractActivation) -> None:
     with jax.enable_x64(True):
         network = _shaken(activation)

@@ -98,6 +98,7 @@ def test_a_prediction_is_a_layer_and_its_codes_are_least() -> None:
         assert np.abs(slope[~active]).max() <= 0.1 + 1e-9
 
 
+@pytest.mark.slow
 def test_atoms_begin_as_examples_and_differ_even_where_the_examples_do_not() -> None:
     inputs = jnp.asarray(_rows(), jnp.float32)
     network = _built(SparseDictionary(units=10), inputs)

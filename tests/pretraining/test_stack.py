@@ -61,6 +61,7 @@ def test_features_are_the_layers_one_after_the_other(stack):
     assert [record.task for record in stack.records] == ["inputs", "inputs"]
 
 
+@pytest.mark.slow
 def test_a_lower_layer_is_that_of_a_lower_stack(stack):
     """The layers above change nothing below, and the second learns from the codes of the first."""
     alone = pretrain(LAYERS[:1], blobs(), key=KEY)
@@ -116,6 +117,7 @@ def test_rows_without_a_label_and_others_serve_pre_training(stack):
     assert begun == [(0, 18 + 30 + 40), (1, 18 + 30 + 40), (2, 18)]
 
 
+@pytest.mark.slow
 def test_the_record_says_how_the_layers_were_learned():
     record, stack = fit_pretrained(RECIPE, blobs(), LAYERS, key=KEY)
     assert record.recipe.model == Pretrained(LAYERS, RECIPE.model)

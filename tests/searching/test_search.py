@@ -120,6 +120,7 @@ def test_so_many_trials_numbered_as_proposed(eight: Study) -> None:
     assert all(trial.seconds > 0 for trial in eight.trials)
 
 
+@pytest.mark.slow
 def test_the_same_search_again_is_the_same_study(eight: Study) -> None:
     assert told(run(space_of(widths=True), trials=8)) == told(eight)
     assert_same(run(space_of(widths=True), trials=8, slots=Given(1)), eight)  # whoever trains beside
@@ -235,6 +236,7 @@ def test_every_trial_diverging_gives_a_verdict() -> None:
     assert math.isfinite(study.chance)
 
 
+@pytest.mark.slow
 def test_the_whole_journey_on_folds() -> None:
     """A small set: five folds judge a trial; then around the best, finalists with seeds, a committee, one test pass."""
     plan = SearchPlan(finalists=2, seeds=2)

@@ -78,6 +78,7 @@ def test_histograms_are_numpys(flow) -> None:
     np.testing.assert_allclose(np.sum(flow.gradients.histogram, axis=1), 1.0, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_outliers_do_not_spoil_a_histogram() -> None:
     values = np.append(np.linspace(-1.0, 1.0, 3000), 1e6).astype(np.float32)
     one = jax.tree.map(np.asarray, summary([values]))

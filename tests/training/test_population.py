@@ -200,6 +200,7 @@ def test_a_trial_of_256_is_what_it_is_alone(apart: dict[int, Any]) -> None:
         assert_alike(found[number], apart[number])
 
 
+@pytest.mark.slow
 def test_slots_that_are_refilled_give_the_same(apart: dict[int, Any]) -> None:
     """Seven jobs for two slots: whoever leaves, another enters over what was left there."""
     found = together(SEVEN, 2)

@@ -40,6 +40,7 @@ def test_a_comparison_searches_for_each_value(table, search_words, gradwise):
     assert len(read_study("mine").trials) == 2 * (2 + 2)
 
 
+@pytest.mark.slow
 def test_a_distribution_over_seeds(table, search_words, gradwise):
     said = gradwise(*search_words, *SMALL, "--distribution", "5")
     assert said.code == 0, said.err
@@ -72,6 +73,7 @@ def test_two_studies_join_into_one(searched, search_words, gradwise):
     assert read_study("both").settings["merged"] == both.settings["merged"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [

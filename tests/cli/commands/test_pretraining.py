@@ -123,6 +123,7 @@ def test_a_pretrained_run_leaves_a_network_that_predicts(place, gradwise):
     assert "fit_pretrained(whole, dataset, recipe.model.layers" in page
 
 
+@pytest.mark.slow
 def test_the_kept_command_repeats_a_pretrained_run(place, gradwise):
     command = result_of("pretrained")["data"]["command"]
     assert "--pretrain denoising:10,plain:6" in command

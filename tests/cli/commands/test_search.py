@@ -54,6 +54,7 @@ def test_a_finished_study_has_nothing_left_to_do(searched, gradwise):
     assert {path: path.read_bytes() for path in searched.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_more_trials_extend_a_study(searched, gradwise):
     first = {trial.number: trial for trial in read_study(searched).trials}
     said = gradwise("search", "--out", "study", "--resume", "--trials", "+2", "--on", "here", "--no-report", "--json")

@@ -193,6 +193,7 @@ def test_there_are_enough_cases():
     assert len({case.name for case in CASES}) == len(CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 def test_one_line_and_nothing_touched(case, searched, a_run, here, gradwise):
     for name, content in case.files.items():

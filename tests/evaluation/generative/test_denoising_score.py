@@ -83,6 +83,7 @@ def test_the_score_of_a_learned_curve(learned: Callable) -> None:
     assert np.corrcoef(blind.ravel(), true.ravel())[0, 1] < 0.6
 
 
+@pytest.mark.slow
 def test_tangents_of_a_learned_curve(learned: Callable) -> None:
     points, along = curve(40, 3)
     for point, direction in zip(points, along, strict=True):

@@ -158,6 +158,7 @@ def test_averaged_sgd_is_made_of_the_parts_that_are_there() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_averages_covariance_is_the_least_and_the_last_points_is_not() -> None:
     """t Cov(mean) tends to H^-1 S H^-1, correlations included; 2000 runs, whose own error is about 4 %.
 

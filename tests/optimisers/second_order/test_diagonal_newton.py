@@ -84,6 +84,7 @@ def test_exact_is_the_gauss_newton_diagonal() -> None:
         np.testing.assert_allclose(ours, -g / (h + 0.1), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_contract() -> None:
     check_part(DiagonalNewton(curvature_examples=8, exact=True))
 

@@ -153,6 +153,7 @@ def test_the_direction_is_the_dense_kronecker_solve() -> None:
     np.testing.assert_allclose(gain, -0.5 * slope / (before + 0.04), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_one_step_of_rate_1_solves_a_linear_regression() -> None:
     with jax.enable_x64(True):
         parameters, rest = linear()
@@ -239,6 +240,7 @@ def test_the_clip_bounds_the_step_and_momentum_adds_them_up() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), moves, step)
 
 
+@pytest.mark.slow
 def test_inverses_are_renewed_when_due_and_not_before() -> None:
     parameters, rest = linear()
     rule = Kronecker(every_updates=3.0)

@@ -58,6 +58,7 @@ def run(problem, state, updates: int):
     return advance(problem, state, updates)[0].parameters, rows, present
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", ["active", "every"])
 def test_contract(reading: str) -> None:
     check_part(EffectiveDecay(Sgd(0.1), reading=reading))
@@ -209,6 +210,7 @@ def test_padded_weights_stay_exactly_zero() -> None:
     assert np.all(after[:3] != 0)
 
 
+@pytest.mark.slow
 def test_it_learns_iris() -> None:
     from sklearn.datasets import load_iris
 

@@ -78,6 +78,7 @@ def test_a_padded_network_has_the_factors_of_its_own_width() -> None:
             assert factors(rule, parameters(padded)) == factors(rule, parameters(mlp))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [Sgd(0.1), Adam(0.01)], ids=["sgd", "adam"])
 def test_each_update_is_multiplied(rule: AbstractOptimiser) -> None:
     """Three updates with made-up gradients: the moves are those of the rule alone, times the factors."""

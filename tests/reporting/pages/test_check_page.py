@@ -3,6 +3,8 @@
 import dataclasses
 import re
 
+import pytest
+
 from gradwise.records.check import write_checked
 from gradwise.records.finding import Finding
 from gradwise.reporting.pages.check_page import check_page
@@ -68,6 +70,7 @@ def test_why_a_check_was_left_out_is_told():
     assert "left out 0.0 s no mask" in text_of(report(checked())).replace("\u202f", " ")
 
 
+@pytest.mark.slow
 def test_a_folder_with_a_check_is_read_and_reported(tmp_path):
     write_checked(checked(), tmp_path)
     assert read_record(tmp_path).summary() == checked().summary()

@@ -126,6 +126,7 @@ def test_the_result_is_the_same_in_any_company(data: EvaluationData, wanted: lis
         assert done.network.layers[0].weight.shape[0] == job.recipe.model.widths[0]  # padding has gone
 
 
+@pytest.mark.slow
 def test_another_number_is_another_network(data: EvaluationData, wanted: list[Done]) -> None:
     other = dataclasses.replace(several()[0], number=0, randomness=77)
     (found,) = train_alone(data, [other])

@@ -120,6 +120,7 @@ def test_a_failed_job_costs_one_trial(executor: AbstractExecutor) -> None:
     assert found[2].reason.startswith("ZeroDivisionError: a mistake in the user's own loss")
 
 
+@pytest.mark.slow
 def test_cut_returns_what_stood(executor: AbstractExecutor) -> None:
     """The short job trains beside the long ones; when it ends they have been judged at least once."""
     short = dataclasses.replace(tiny.jobs(1, epochs=_LONG)[0], examples=300)

@@ -154,6 +154,7 @@ def test_a_node_that_is_killed_costs_no_trial_and_one_that_joins_is_used(
     assert capfd.readouterr() == ("", "")  # what befell Ray's processes is not told on our output
 
 
+@pytest.mark.slow
 def test_a_process_of_another_cluster_is_told_so(cluster: Any, on_cluster: RayCluster, data: EvaluationData) -> None:
     with pytest.raises(RequestError, match=r"belongs to the Ray cluster at .* already"):
         RayCluster(data, address="ray://127.0.0.1:1")
@@ -177,7 +178,7 @@ def _node(name: str, **resources: float) -> dict[str, Any]:
     return {"NodeID": name, "Resources": resources}
 
 
-def test_crews_sit_on_every_gpu_or_on_every_core() -> None:
+def test_runners_sit_on_every_gpu_or_on_every_core() -> None:
     assert seats([_node("a", CPU=2.0, memory=1e9), _node("b", CPU=3.0)]) == [
         ("a", False),
         ("b", False),
@@ -195,6 +196,7 @@ def _apart(on_cluster: RayCluster) -> None:
     on_cluster.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_apart")
 def test_closing_leaves_a_cluster_that_it_joined(cluster: Any, on_cluster: RayCluster) -> None:
     import ray

@@ -70,11 +70,11 @@ def test_a_function_of_the_script_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_cannot_be_read_is_one_failed_trial() -> None:
     ((number, page),) = pack([Job(4, tiny.recipe(model=tiny.Linear()), 4)])
-    elsewhere = page.replace(b"\x04tiny", b"\x04tine")
+    elsewhere = page.replace(b"tests.searching.tiny", b"tests.searching.tine")
     jobs, failed = unpack([(number, elsewhere), (5, b"torn"), *pack(tiny.jobs(1, start=6))])
     assert [job.number for job in jobs] == [6]
     assert [(done.number, done.outcome) for done in failed] == [(4, "failed"), (5, "failed")]
-    assert failed[0].reason == "the worker cannot read it: ModuleNotFoundError: No module named 'tine'"
+    assert failed[0].reason == "the worker cannot read it: ModuleNotFoundError: No module named 'tests.searching.tine'"
 
 
 @pytest.mark.slow
@@ -89,6 +89,7 @@ def test_it_trains_what_arrives(worker: tuple[subprocess.Popen, Any]) -> None:
     assert sorted((one.number, one.outcome) for one in done) == [(0, "finished"), (1, "finished")]
 
 
+@pytest.mark.slow
 def test_it_is_cut_and_goes_on(worker: tuple[subprocess.Popen, Any]) -> None:
     _, link = worker
     link.send(("jobs", pack(tiny.jobs(2, epochs=10**6))))

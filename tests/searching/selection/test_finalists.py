@@ -154,6 +154,7 @@ def test_the_winner_is_the_setting_that_was_chosen(
     assert low < winner["corrected"] < high
 
 
+@pytest.mark.slow
 def test_the_committee_is_shown_against_its_mean_member(data: EvaluationData, concluded: Conclusion) -> None:
     found, told = concluded.committee, concluded.estimates
     assert data.test is not None

@@ -162,6 +162,7 @@ def test_a_study_goes_on_and_grows(where: str) -> None:
         assert store.about.settings == {"budget": "+50 trials"}
 
 
+@pytest.mark.slow
 def test_another_study_is_refused(where: str) -> None:
     about = make_about()
     with Store.open(where, create=True, about=about):
