@@ -12,9 +12,9 @@ from gradwise.models.activations import AbstractActivation, Rectifier, Sigmoid, 
 from gradwise.models.centred_mlp import CentredMlp, CentredNetwork
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.paths import trainable
+from tests.marks import parametrize_one_quick
 
 EXAMPLES = np.random.default_rng(0).normal(size=(60, 3)) + 0.5
-from tests.marks import parametrize_one_quick
 
 
 def _shaken(activation: AbstractActivation) -> CentredNetwork:
