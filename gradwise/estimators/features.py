@@ -253,7 +253,7 @@ class SparseCoding(FeatureLearner):
     """
 
     def _learner(self, unit: bool) -> Recipe:
-        from ..criteria.sparse_coding import SparseCode
+        from ..criteria.sparse_code_energy import SparseCode
         from ..models.sparse_coding import SparseDictionary as Dictionary
 
         shared = LEARNERS["plain"](UNITS, unit)

@@ -18,7 +18,7 @@ from ..criteria.contraction import Contraction
 from ..criteria.contrastive_divergence import ContrastiveDivergence
 from ..criteria.corruption import GaussianNoise, Masking
 from ..criteria.reconstruction import CrossEntropy, Reconstruction, SquaredError, unit_range
-from ..criteria.sparse_coding import SparseCode
+from ..criteria.sparse_code_energy import SparseCode
 from ..data.batches import Reshuffled
 from ..data.scaling import Automatic, Chain, Uniformise, UnitRange
 from ..data.splits import HoldOut

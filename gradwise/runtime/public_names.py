@@ -56,7 +56,7 @@ _NAMES = {
     "models.centred_mlp": "CentredLayer CentredNetwork CentredMlp",
     "models.deep_boltzmann": "DeepBoltzmannNetwork DeepBoltzmann",
     "models.initial_weights": ("AbstractInitial Glorot FanIn GaussianWeights SparseWeights ZeroWeights normal uniform"),
-    "models.joint": "JointNetwork Joint",
+    "models.joint_network": "JointNetwork Joint",
     "models.mlp": (
         "AbstractNormalisation NoNorm LayerNorm BatchNorm LayerNormLayer BatchNormLayer Layer Linear "
         "MlpNetwork Mlp PaddedMlp"
@@ -79,7 +79,7 @@ _NAMES = {
         "AbstractReconstructionLoss CrossEntropy SquaredError SquaredSigmoid AbstractCodePenalty Reconstruction"
     ),
     "criteria.semi_supervised": "SemiSupervised",
-    "criteria.sparse_coding": "SparseCode",
+    "criteria.sparse_code_energy": "SparseCode",
     "criteria.supervised": "Supervised",
     "optimisers.adaptive.adam": "Adagrad RmsProp Adam AdamW",
     "optimisers.adaptive.eigenvalue_rate": "EigenRate",

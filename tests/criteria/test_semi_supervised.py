@@ -22,7 +22,7 @@ from gradwise.data.batches import Reshuffled
 from gradwise.data.scaling import UnitRange
 from gradwise.data.splits import HoldOut
 from gradwise.models.auto_encoder import MlpAutoEncoder
-from gradwise.models.joint import Joint
+from gradwise.models.joint_network import Joint
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime import keys

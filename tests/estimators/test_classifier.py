@@ -16,7 +16,7 @@ from gradwise.data.scaling import UnitRange
 from gradwise.defaults import classification
 from gradwise.estimators import Classifier
 from gradwise.models.auto_encoder import MlpAutoEncoder
-from gradwise.models.joint import Joint
+from gradwise.models.joint_network import Joint
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.paths import get
 from gradwise.training.stopping import Off

@@ -12,7 +12,7 @@ from gradwise.data.scaling import UnitRange
 from gradwise.estimators import Regressor
 from gradwise.models.activations import Tanh
 from gradwise.models.auto_encoder import MlpAutoEncoder
-from gradwise.models.joint import Joint
+from gradwise.models.joint_network import Joint
 from gradwise.runtime.errors import RequestError
 
 

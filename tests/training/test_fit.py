@@ -23,7 +23,7 @@ from gradwise.data.scaling import Standardise, UnitRange
 from gradwise.data.splits import Fold, GivenParts, HoldOut
 from gradwise.evaluation.metrics import METRICS, measure
 from gradwise.models.auto_encoder import MlpAutoEncoder
-from gradwise.models.joint import Joint
+from gradwise.models.joint_network import Joint
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage

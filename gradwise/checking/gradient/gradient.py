@@ -23,11 +23,11 @@ from ...records.finding import Finding
 from ...runtime import keys
 from ..codes import found
 from ..subject import Subject
-from .culprits import Culprit, culprits_of, explained
 from .finite_differences import UNKNOWN, Differences, curve
 from .intermediate_values import SiteChecked
 from .parameter_entries import Leaf, measure_leaves
 from .repeated_evaluation import Seen, evaluate_twice
+from .wrong_derivatives import Culprit, culprits_of, explained
 
 _SAME = 1e-4  # two evaluations may differ by so much of their size: a device may add up in another order
 _SURE = 1e-2  # an own derivative that is off by less may be an approximation that is meant

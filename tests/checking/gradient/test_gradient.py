@@ -9,10 +9,10 @@ import numpy as np
 import optax
 import pytest
 
-from gradwise.checking.gradient.culprits import Culprit
 from gradwise.checking.gradient.gradient import GradientMeasured, find_gradient, measure_gradient
 from gradwise.checking.gradient.parameter_entries import Leaf
 from gradwise.checking.gradient.repeated_evaluation import Seen
+from gradwise.checking.gradient.wrong_derivatives import Culprit
 from gradwise.checking.subject import Subject
 
 KEY = jax.random.key(0)

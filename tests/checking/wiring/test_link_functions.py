@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from gradwise.checking.wiring.links import bounds_of, end_of, links_twice, penalties_of
+from gradwise.checking.wiring.link_functions import bounds_of, end_of, links_twice, penalties_of
 from gradwise.tracing.program import Program, trace
 
 PARAMETERS = {"w": jnp.full((3, 4), 0.1), "v": jnp.full((4, 4), 0.2), "b": jnp.zeros(4)}
@@ -65,8 +65,8 @@ def test_a_link_after_a_link_is_found_with_both_lines(name: str) -> None:
     first, second, link, _ = found
     assert link in name.replace("sigmoid", "logistic") or link == "softmax"
     assert first.number < second.number
-    assert "test_links.py:" in first.line
-    assert "test_links.py:" in second.line
+    assert "test_link_functions.py:" in first.line
+    assert "test_link_functions.py:" in second.line
 
 
 @pytest.mark.parametrize("name", ONCE)

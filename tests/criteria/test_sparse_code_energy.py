@@ -12,7 +12,7 @@ import pytest
 
 import gradwise
 from gradwise.criteria.penalties import L2
-from gradwise.criteria.sparse_coding import SparseCode
+from gradwise.criteria.sparse_code_energy import SparseCode
 from gradwise.data.batches import Reshuffled
 from gradwise.data.scaling import NoScaling
 from gradwise.data.splits import HoldOut

@@ -6,7 +6,7 @@ import numpy as np
 
 from gradwise.models.activations import Tanh
 from gradwise.models.auto_encoder import MlpAutoEncoder
-from gradwise.models.joint import Joint
+from gradwise.models.joint_network import Joint
 from gradwise.models.restricted_boltzmann import Rbm
 from gradwise.runtime import keys
 from gradwise.testing.contracts import check_part
