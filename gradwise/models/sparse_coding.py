@@ -3,7 +3,7 @@
     SparseCoding(units=256, penalty=0.1)                  codes are the solution of a lasso, with actual zeros
     PredictiveSparse(units=256, penalty=0.1, pull=1.0)    a layer learns to predict them: fast, and can be stacked
 
-Both are trained by `gradwise.criteria.sparse_code_energy.SparseCode`. The penalty and the pull belong to the network, which
+Both are trained by `gradwise.criteria.SparseCode`. The penalty and the pull belong to the network, which
 cannot encode without them; the criterion reads them there. The atoms are the columns of D below, and rows of arrays.
 
 Atoms are held in the unit ball, else they would grow and the codes shrink until the penalty meant nothing. What is
