@@ -96,7 +96,7 @@ def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
         result = json.loads((folder / "result.json").read_text())
         recipe = from_plain(json.loads((folder / "recipe.json").read_text()), classes=classes)
         if not isinstance(recipe, Recipe):
-            raise RequestError(f"{folder / 'recipe.json'} holds no recipe.")
+            raise RequestError("recipe.json holds no recipe.")
         history = pq.read_table(folder / "history.parquet").to_pydict()
         low, high = (math.nan if end is None else float(end) for end in result["test_interval"])
         return Fit(
@@ -114,8 +114,8 @@ def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
                 for name in ("task", "metric", "evidence", "data", "seconds", "seed", "version", "machine")
             },
         )
-    except RequestError:
-        raise
+    except RequestError as problem:
+        raise RequestError(f"{folder}: {problem}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         told = str(problem).partition("\n")[0]
         raise RequestError(f"{folder} holds a damaged run: {type(problem).__name__}: {told}.") from None

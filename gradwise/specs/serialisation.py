@@ -59,9 +59,7 @@ def _find(name: str, given: Mapping[str, Any]) -> Any:
         return given[name]
     package, _, public = name.partition(":")
     if package.startswith(f"{_OURS}."):
-        raise RequestError(
-            f"`{name}` is how gradwise 0.1 named a part; this version cannot read its files. Train again."
-        )
+        raise RequestError(f"written by gradwise 0.1 (`{name}`), whose files this version cannot read. Train again.")
     if package != _OURS:
         raise RequestError(f"`{name}` is not part of gradwise. Pass it in: classes=[...].")
     if public not in HOMES:

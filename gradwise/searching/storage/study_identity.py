@@ -45,16 +45,13 @@ class StudyIdentity:
         }
 
 
-def identity_from_plain(plain: dict[str, Any], classes: tuple[Any, ...]) -> StudyIdentity:
-    return StudyIdentity(
-        space_from_plain(plain["space"], classes),
-        plain["seed"],
-        from_plain(plain["strategy"], classes=classes),
-        plain["data"],
-        plain["task"],
-        plain["metric"],
-        plain["settings"],
-    )
+def identity_from_plain(where: str, plain: dict[str, Any], classes: tuple[Any, ...]) -> StudyIdentity:
+    try:
+        space, strategy = space_from_plain(plain["space"], classes), from_plain(plain["strategy"], classes=classes)
+    except RequestError as problem:
+        raise RequestError(f"{where}: {problem}") from None
+    given = (plain[name] for name in ("data", "task", "metric", "settings"))
+    return StudyIdentity(space, plain["seed"], strategy, *given)
 
 
 def _same(one: Any, other: Any) -> bool:

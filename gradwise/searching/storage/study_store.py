@@ -170,7 +170,7 @@ class Store:
             stored = check_identity(place, study.study_name, study.user_attrs.get(_ABOUT))
             if about is not None:
                 check_same(place, study.study_name, stored, about.to_plain())
-            known = about or identity_from_plain(stored, classes)
+            known = about or identity_from_plain(place, stored, classes)
             if write and owner is None:
                 owner = DatabaseOwner(where, storage, study._study_id)
                 undo.callback(owner.release)

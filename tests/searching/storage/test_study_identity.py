@@ -31,7 +31,7 @@ ABOUT = StudyIdentity(SPACE, 3, Random(), "digest", "classes", "error_rate", {"b
 
 def test_it_comes_back_through_json() -> None:
     plain = json.loads(json.dumps(ABOUT.to_plain()))
-    back = identity_from_plain(plain, ())
+    back = identity_from_plain("study.journal", plain, ())
     assert back.space.recipe == RECIPE
     assert back.space.dimensions == SPACE.dimensions
     assert (back.seed, back.strategy, back.settings) == (3, Random(), {"budget": "9 trials"})
