@@ -172,7 +172,6 @@ def test_what_the_unsupervised_part_remembers_is_kept_for_it() -> None:
 
 
 def test_it_keeps_the_contract_of_a_criterion() -> None:
-    check_part(SemiSupervised())
     check_part(CRITERION)
 
 

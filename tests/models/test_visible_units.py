@@ -10,7 +10,6 @@ from scipy.special import logsumexp
 
 from gradwise.models.visible_units import BinaryVisible, GaussianVisible, LabelledVisible, bernoulli, normal_of
 from gradwise.runtime.errors import RequestError
-from gradwise.testing.contracts import check_part
 
 
 @pytest.fixture
@@ -60,13 +59,6 @@ def test_states_of_gaussian_units_are_not_counted():
     assert LabelledVisible(BinaryVisible(), 3).states(5) == 12
     with pytest.raises(RequestError, match="enumerate the hidden units"):
         GaussianVisible().state(jnp.asarray(0), 3)
-
-
-@pytest.mark.parametrize(
-    "part", [BinaryVisible(), GaussianVisible(), LabelledVisible(classes=3)], ids=lambda p: type(p).__name__
-)
-def test_contracts(part):
-    check_part(part)
 
 
 def test_normal_numbers_are_finite_at_both_ends_and_normal_between() -> None:

@@ -49,7 +49,6 @@ from gradwise.testing.contracts import (
     public_specs,
 )
 from gradwise.testing.spec_contracts import check_spec
-from tests.marks import parametrize_one_quick
 
 # What a class cannot be made without; a new class that needs something fails until it is named here.
 NEEDED = {
@@ -77,7 +76,7 @@ NEEDED = {
     Proximal: {"optimiser": Sgd(0.1)},
     EffectiveDecay: {"optimiser": Sgd(0.1)},
 }
-# `Still` does not descend, on purpose; `PaddedMlp` is what `Mlp.padded` makes, chosen by nobody; `Recentred` needs a
+# `Frozen` does not descend, on purpose; `PaddedMlp` is what `Mlp.padded` makes, chosen by nobody; `Recentred` needs a
 # network that can be centred. All have tests apart.
 SPECS = [
     kind
@@ -103,7 +102,7 @@ def test_the_walk_finds_the_parts() -> None:
     assert not any(inspect.isabstract(kind) for kind in SPECS)
 
 
-@parametrize_one_quick("kind", SPECS, ids=lambda kind: f"{kind.__module__.split('.', 1)[1]}.{kind.__name__}")
+@pytest.mark.parametrize("kind", SPECS, ids=lambda kind: f"{kind.__module__.split('.', 1)[1]}.{kind.__name__}")
 def test_every_public_part_keeps_its_contract(kind: type[Spec]) -> None:
     check_part(kind(**NEEDED.get(kind, {})))
 
