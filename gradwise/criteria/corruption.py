@@ -1,7 +1,7 @@
 """How a denoising auto-encoder's input is spoilt (row A5). The target stays the clean input.
 
     Masking(0.25)         a quarter of the inputs set to 0
-    Gaussian(0.3)         normal noise of this deviation added
+    GaussianNoise(0.3)    normal noise of this deviation added
     SaltAndPepper(0.25)   a quarter of the inputs set to 0 or 1 at random
 
 Each draws from the key it is given, and says which inputs it touched, so that a loss can look at those alone.

@@ -1,7 +1,7 @@
 """Examples with and without a target in one run (row A8): what is learned of the inputs helps to tell the targets.
 
     SemiSupervised()                                            classes, and a denoising auto-encoder's code
-    SemiSupervised(Supervised(Gaussian()), Reconstruction(SquaredError()), weight=0.3)
+    SemiSupervised(Supervised(GaussianLoss()), Reconstruction(SquaredError()), weight=0.3)
     defaults.classification(model=Joint(), criterion=SemiSupervised(), scaler=UnitRange())
 
 With T training examples, the labelled ones in L, whose weights w add up to W,

@@ -94,6 +94,6 @@ class SparseCode(AbstractUnsupervised):
 def _check_model(model: PyTree) -> None:
     if not (hasattr(model, "codes") and hasattr(model, "energy")):
         raise RequestError(
-            f"`SparseCode` trains `SparseCoding` or `PredictiveSparse`; the model is {type(model).__name__}. "
+            f"`SparseCode` trains `SparseDictionary` or `PredictiveSparse`; the model is {type(model).__name__}. "
             "For an auto-encoder use `Reconstruction`."
         )

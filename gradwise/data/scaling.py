@@ -6,7 +6,7 @@
 
 | scaler         | an input is                                                                      |
 |----------------|----------------------------------------------------------------------------------|
-| `Identity`     | the number itself                                                                |
+| `NoScaling`    | the number itself                                                                |
 | `Standardise`  | (x - mean) / deviation of its column                                             |
 | `Uniformise`   | its rank F(x) among the training values, 0 below and 1 above them                |
 | `NormalScores` | the normal deviate of its rank, standardised; a straight line beyond the range   |

@@ -193,7 +193,7 @@ class PredictiveSparse(AbstractStarting):
     """Predictive sparse decomposition (Kavukcuoglu, Ranzato and LeCun 2008).
 
     Its criterion there, |x - Dz|^2 + lambda |z|_1 + alpha |z - f(x)|^2, is twice the one here with half its lambda, so
-    that `penalty` means the same as for `SparseCoding`; alpha is `pull` in both.
+    that `penalty` means the same as for `SparseDictionary`; alpha is `pull` in both.
     """
 
     units: int = switch(256, **_UNITS)

@@ -202,6 +202,6 @@ def test_the_learner_by_name_and_constant_data() -> None:
 
 def test_another_network_is_refused_in_a_line() -> None:
     with pytest.raises(
-        RequestError, match="trains `SparseCoding` or `PredictiveSparse`; the model is AutoEncoderNetwork"
+        RequestError, match="trains `SparseDictionary` or `PredictiveSparse`; the model is AutoEncoderNetwork"
     ):
         gradwise.fit(_recipe(MlpAutoEncoder(widths=(3,))), _dataset(_digits()[0][:60]), key=jr.key(0))

@@ -30,7 +30,7 @@ from ...runtime.errors import RequestError
 from ..codes import found
 from .remedies import (
     RATES,
-    Present,  # a part of `Numbers`
+    Present,  # a part of `RunNumbers`
     of_optimisation,
     of_overfitting,
 )
