@@ -17,7 +17,7 @@ from ..blocks import Block, Cell, CodeLines, HeadingRow, Items, Notice, Prose, R
 
 _SHOWN_COLUMNS = 200
 _FLAGS = {"--unsupervised"}  # options of the command that take no value
-_READING = ("task", "group", "time", "weight", "test")  # options of the command that `ReadRequest` knows by the same name
+_READING = ("task", "group", "time", "weight", "test")  # options that `ReadRequest` knows by the same name
 
 
 def chapter_row(row: str) -> str:
