@@ -41,7 +41,7 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.pretraining.stack import pretrain, with_output
 from gradwise.runtime import keys
 from gradwise.searching.layerwise.algorithm import Configuration, Training, layerwise

@@ -36,7 +36,7 @@ from gradwise.data.batches import Reshuffled
 from gradwise.data.reading import named_sets
 from gradwise.models.restricted_boltzmann import Rbm, RbmNetwork
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.training.interval import interval
 from gradwise.training.state import init
 

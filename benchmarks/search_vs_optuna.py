@@ -80,8 +80,8 @@ def run_ours(lines: list[dict[str, Any]], dataset: Any, space: Any, *, workers: 
     from gradwise.searching.running.cohort import Job
     from gradwise.searching.running.evaluation_data import EvaluationData
     from gradwise.searching.running.executors import LocalExecutor, WorkerProcesses
-    from gradwise.searching.running.jobs import run_jobs
-    from gradwise.searching.running.slots import BySize
+    from gradwise.searching.running.population_size import BySize
+    from gradwise.searching.running.run_jobs import run_jobs
 
     key = keys.from_seed(0)
     data = EvaluationData.of(dataset, space.recipe.split, metric="error_rate", key=key)
@@ -191,7 +191,7 @@ def test_errors(done: list[Any], lines: list[dict[str, Any]], test: Any) -> np.n
 
 def efficiency(valid: np.ndarray, test: np.ndarray, n_valid: int, n_test: int) -> list[dict[str, Any]]:
     """The efficiency curve: experiments of s trials each, scored by the weighted estimate."""
-    from gradwise.evaluation.trials.selection import weighted_estimate
+    from gradwise.evaluation.trials.selection_bias import weighted_estimate
 
     def variance(rate: np.ndarray, count: int) -> np.ndarray:
         return np.maximum(rate * (1 - rate), 1e-9) / (count - 1)

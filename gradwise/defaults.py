@@ -17,7 +17,7 @@ from .models.activations import Sigmoid as SigmoidUnits
 from .models.mlp import Mlp
 from .optimisers.adaptive.adam import Adam
 from .optimisers.averaging.parameter_average import MovingAverage
-from .pretraining.layer_learners import LEARNERS, SCALER
+from .pretraining.layer_recipes import LEARNERS, SCALER
 from .specs.dataset import Task
 from .specs.paths import knobs, replace
 from .specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr

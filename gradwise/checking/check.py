@@ -24,7 +24,7 @@ from .. import __version__
 from ..records.check import Checked, Ran
 from ..records.finding import Finding
 from ..records.fit import Fit
-from ..runtime import compilation, devices, keys
+from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError, WorkError, nearest
 from ..runtime.files import finite, write_whole
 from ..runtime.progress import silent
@@ -37,7 +37,7 @@ from .fingerprint import fingerprint
 from .recipe_subject import prepare_recipe
 from .rehearsal import trainer
 from .subject import ARGUMENTS, Subject, describe_user_error
-from .verdict.causes import settled
+from .verdict.consequences import settled
 from .verdict.diagnosis import diagnose
 from .verdict.verdict import Judgement, judge_findings, judge_run
 
@@ -159,7 +159,7 @@ def _record(
         seconds=seconds,
         seed=seed,
         version=__version__,
-        machine=devices.describe_machine(),
+        machine=machine_description.describe_machine(),
     )
 
 

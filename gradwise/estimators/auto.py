@@ -23,10 +23,10 @@ from ..records.study import Study
 from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
 from ..runtime.progress import silent
-from ..searching.running.slots import BySize
+from ..searching.running.population_size import BySize
 from ..searching.search import SearchPlan, StudyOptions, search
 from ..searching.selection.committee_members import check_kind
-from ..searching.storage.study_file import Budget, parse_budget, parse_prior
+from ..searching.storage.study_definition import Budget, parse_budget, parse_prior
 from ..searching.strategies.contract import AbstractStrategy
 from ..searching.strategies.random_search import Random
 from ..specs.contracts import AbstractSplit

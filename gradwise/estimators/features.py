@@ -22,14 +22,14 @@ from sklearn.utils.validation import _num_samples, check_array, check_is_fitted
 from ..criteria.reconstruction import Reconstruction, unit_range
 from ..data.scaling import Automatic
 from ..models.restricted_boltzmann import RbmNetwork
-from ..pretraining.layer_learners import LEARNERS, SCALER
+from ..pretraining.layer_recipes import LEARNERS, SCALER
 from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractSplit, AbstractUnsupervised, FittedScaler
 from ..specs.dataset import Dataset, Inputs, Task
 from ..specs.recipe import Recipe
-from ..training.measurement import measures_of
+from ..training.final_measurement import measures_of
 from ..training.predictor import Predictor, outputs_of
 from .base import Estimator, NetworkEstimator
 from .unscale import can_unscale, unscale

@@ -19,7 +19,7 @@ from ..evaluation.metrics import METRICS
 from ..records.finding import Finding
 from ..records.fit import Fit
 from ..records.outcome import Outcome
-from ..runtime import compilation, devices, keys
+from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractRemembering, AbstractUnsupervised
@@ -78,7 +78,7 @@ def _record(
         seconds=0.0,
         seed=0,
         version=__version__,
-        machine=devices.describe_machine(),
+        machine=machine_description.describe_machine(),
         predictor=predictor,
         state=state,
     )

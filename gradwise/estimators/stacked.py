@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from .. import defaults
 from ..evaluation.metrics import check_metric
 from ..models.activations import Sigmoid
-from ..pretraining.layer_learners import LEARNERS, parse_layers
+from ..pretraining.layer_recipes import LEARNERS, parse_layers
 from ..pretraining.stack import Encoder, fit_pretrained, pretrain_layers
 from ..runtime import keys
 from ..runtime.errors import RequestError

@@ -20,7 +20,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key, Scalar
 
-from ..curvature.soft_thresholding import lasso_codes
+from ..curvature.proximal_gradient import lasso_codes
 from ..runtime.errors import RequestError
 from ..runtime.memory import available_bytes
 from ..specs.contracts import AbstractStarting

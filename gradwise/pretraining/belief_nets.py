@@ -28,7 +28,7 @@ from ..models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork
 from ..models.restricted_boltzmann import RbmNetwork
 from ..runtime.errors import RequestError
 from ..specs.recipe import Recipe
-from .layer_learners import learner
+from .layer_recipes import learner
 from .stack import Stack
 
 

@@ -1,4 +1,4 @@
-"""What a page is made of: figures, tables, sentences. Plain text and numbers only; how they look is `page.py`'s affair.
+"""What a page is made of: figures, tables, sentences. Plain text and numbers only; how they look is `html.py`'s affair.
 
     Figure("error", "Error", "Validation error falls to 2.1 %.", partial(draw.learning_curves, curves), table)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluation.curves import best_interval, column
+from ..evaluation.run_figure_data import best_interval, column
 from ..records.check import FILE as CHECK_FILE
 from ..records.check import Checked, read_checked
 from ..records.fit import Fit, read_fit
@@ -25,7 +25,7 @@ from ..runtime.files import write_whole
 from ..specs.paths import knobs
 from . import wording
 from .blocks import Block, Items, Notice, Page, Prose, Section, Verdict
-from .figures import feature_figures, flow_figures, layerwise_figures, run_figures
+from .captioned_figures import feature_figures, layerwise_figures, run_figures, signal_flow_figures
 from .html import render
 from .pages.check_page import check_text, check_verdict
 from .pages.provenance import chapter_row, data_blocks, recipe_blocks, repeat_blocks
@@ -140,7 +140,7 @@ def _sections(record: Fit) -> Iterator[Section]:
         yield Section("next", "What to try next", (Prose(str(told.get("sentence") or "")), Items(sentences)), "Next")
     if optimiser := tuple(run_figures.optimiser_figures(record)):
         yield Section("optimiser", "What the optimiser did", optimiser, "Optimiser")
-    if flow := tuple(flow_figures.flow_blocks(record.evidence.get("flow") or {})):
+    if flow := tuple(signal_flow_figures.flow_blocks(record.evidence.get("flow") or {})):
         yield Section("flow", "What flowed through the layers", flow, "Flow")
     yield Section("data", "The data as understood", tuple(data_blocks(record)) or (Prose("Not recorded."),), "Data")
     yield Section("recipe", "The recipe", tuple(recipe_blocks(record)), "Recipe")

@@ -25,7 +25,7 @@ from ..evaluation.trials.expected_best import advice
 from ..records.finding import Finding
 from ..records.study import Study
 from ..records.trial import Proposal, Trial, best_of
-from ..runtime import compilation, devices, keys
+from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError
 from ..runtime.files import finite, write_whole
 from ..runtime.progress import silent
@@ -42,13 +42,13 @@ from .running.driver import Driver, Watch
 from .running.evaluation_data import EvaluationData, Variant
 from .running.executor_choice import choose_executor
 from .running.executors import AbstractExecutor
-from .running.slots import AbstractSlots
+from .running.population_size import AbstractSlots
 from .selection.batch_size import compare_batch_sizes
 from .selection.committee_members import check_kind, setting_of
 from .selection.finalists import Conclusion, conclude, finalist_proposals
 from .selection.study_findings import describe_evaluation_data, find_in_study, only_one
 from .storage.network_store import Contenders
-from .storage.study_file import Budget
+from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
 from .storage.study_store import Store
 from .strategies.coarse_to_fine import AroundBest
@@ -354,7 +354,7 @@ def _record(
         seed=keys.seed_of(driver.key),
         seconds=driver.seconds,
         version=__version__,
-        machine=devices.describe_machine(),
+        machine=machine_description.describe_machine(),
         outcome=ended,
         unit=reading.unit,
         chance=chance,

@@ -22,7 +22,7 @@ from .. import __version__
 from ..evaluation.metrics import check_metric
 from ..evaluation.run_findings import describe_data, find_in_run
 from ..records.fit import Fit
-from ..runtime import compilation, devices, keys
+from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractOptimiser, AbstractUnsupervised, FittedScaler
@@ -31,8 +31,8 @@ from ..specs.paths import parts
 from ..specs.recipe import Recipe
 from ..specs.serialisation import to_plain
 from . import checkpoint
+from .final_measurement import find_features, measure_features, measure_parts
 from .loop import RunOptions, run_intervals
-from .measurement import find_features, measure_features, measure_parts
 from .predictor import Predictor, fit_temperature, outputs_of
 from .prepare import CLASS_WEIGHTS, place_examples, refuse_unlabelled, split_labelled, target_units, weights_of_classes
 from .state import Problem, State, init
@@ -163,7 +163,7 @@ def fit(
         seconds=seconds,
         seed=keys.seed_of(key),
         version=__version__,
-        machine=devices.describe_machine(),
+        machine=machine_description.describe_machine(),
         predictor=predictor,
         state=state,
     )

@@ -21,7 +21,7 @@ from gradwise.evaluation.run_findings import find_in_run
 from gradwise.models.activations import Identity, Rectifier, Sigmoid, Tanh
 from gradwise.models.auto_encoder import AsHidden, MlpAutoEncoder
 from gradwise.optimisers.adaptive.adam import Adam
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.records.outcome import Outcome
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch

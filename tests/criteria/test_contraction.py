@@ -16,7 +16,7 @@ from gradwise.criteria.reconstruction import AbstractCodePenalty, Reconstruction
 from gradwise.evaluation.run_findings import find_in_run
 from gradwise.models.activations import AbstractActivation, Identity, Rectifier, Sigmoid, Softsign, Tanh
 from gradwise.models.auto_encoder import MlpAutoEncoder
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.records.outcome import Outcome
 from gradwise.specs.contracts import Batch
 from gradwise.specs.dataset import Dataset, Inputs

@@ -31,7 +31,7 @@ from gradwise.evaluation.generative.likelihood import log_likelihood, log_partit
 from gradwise.models.restricted_boltzmann import LabelRbm, LabelRbmNetwork, Rbm, RbmNetwork
 from gradwise.models.visible_units import BinaryVisible, LabelledVisible
 from gradwise.optimisers.first_order.sgd import HeavyBall
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch
 from gradwise.specs.dataset import Classes, Dataset, Inputs, Numbers

@@ -17,7 +17,7 @@ from gradwise.data.scaling import NoScaling
 from gradwise.models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork, deep_log_likelihood, deep_log_partition
 from gradwise.models.initial_weights import GaussianWeights
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch
 from gradwise.specs.dataset import Dataset, Inputs

@@ -25,7 +25,7 @@ from gradwise.criteria.reconstruction import (
 )
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.optimisers.adaptive.adam import Adam
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch
 from gradwise.specs.dataset import Dataset, Inputs

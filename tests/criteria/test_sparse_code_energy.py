@@ -19,7 +19,7 @@ from gradwise.data.splits import HoldOut
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.sparse_coding import PredictiveSparse, SparseDictionary, explained_share
 from gradwise.optimisers.adaptive.adam import Adam
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.pretraining.stack import pretrain
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch

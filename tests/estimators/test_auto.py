@@ -24,7 +24,7 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.search import StudyOptions
-from gradwise.searching.storage.study_file import Budget
+from gradwise.searching.storage.study_definition import Budget
 from gradwise.searching.strategies.random_search import Random, Sobol
 from gradwise.specs.knobs import switch
 from gradwise.specs.paths import get

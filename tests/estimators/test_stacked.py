@@ -19,7 +19,7 @@ from gradwise.estimators.base import TrainingRows
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
-from gradwise.pretraining.layer_learners import LEARNERS, learner
+from gradwise.pretraining.layer_recipes import LEARNERS, learner
 from gradwise.pretraining.stack import fit_pretrained
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.keys import from_seed

@@ -20,7 +20,7 @@ from gradwise.data.splits import HoldOut
 from gradwise.models.activations import Identity, Rectifier, Sigmoid, Tanh
 from gradwise.models.auto_encoder import MlpAutoEncoder, reconstruct
 from gradwise.optimisers.adaptive.adam import Adam
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.specs.paths import named_leaves

@@ -14,7 +14,7 @@ from gradwise.data.scaling import NoScaling
 from gradwise.data.splits import GivenParts
 from gradwise.models.activations import Sigmoid
 from gradwise.models.mlp import Mlp
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.pretraining.stack import pretrain, with_output
 from gradwise.runtime import keys
 from gradwise.specs.dataset import Classes, Dataset, Inputs

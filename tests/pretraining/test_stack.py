@@ -14,7 +14,7 @@ from gradwise.data.scaling import UnitRange
 from gradwise.data.splits import HoldOut
 from gradwise.models.activations import Sigmoid
 from gradwise.models.mlp import Mlp
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.pretraining.stack import Pretrained, check_layer_memory, fit_pretrained, pretrain
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError

@@ -18,7 +18,7 @@ import pytest
 
 from gradwise import defaults
 from gradwise.evaluation.metrics import measure, metric_interval
-from gradwise.evaluation.prediction_evidence import gather_evidence
+from gradwise.evaluation.prediction_figure_data import gather_evidence
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage

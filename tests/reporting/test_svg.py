@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from gradwise.evaluation.curves import Confusion, Residuals, learning_curves
+from gradwise.evaluation.run_figure_data import Confusion, Residuals, learning_curves
 from gradwise.reporting.blocks import Figure, Table
 from gradwise.reporting.plots import run_plots
 from gradwise.reporting.svg import picture

@@ -18,10 +18,10 @@ from gradwise.records.study import Study
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.running.driver import Driver
-from gradwise.searching.running.slots import Given
+from gradwise.searching.running.population_size import Given
 from gradwise.searching.search import SearchPlan, StudyOptions, search
 from gradwise.searching.storage.network_store import Contenders
-from gradwise.searching.storage.study_file import Budget
+from gradwise.searching.storage.study_definition import Budget
 from gradwise.searching.strategies.contract import AbstractStrategy
 from gradwise.searching.strategies.grid import Grid
 from gradwise.searching.strategies.random_search import Random

@@ -14,8 +14,7 @@ from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Identity, Rectifier, Sigmoid
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.specs.dataset import Column, Dataset, Inputs
-from gradwise.training.fit import fit
-from gradwise.training.measurement import (
+from gradwise.training.final_measurement import (
     _filters,
     _reconstructions,
     _spectrum,
@@ -25,6 +24,7 @@ from gradwise.training.measurement import (
     measures_of,
     packed,
 )
+from gradwise.training.fit import fit
 from gradwise.training.stopping import Off
 
 

@@ -24,8 +24,8 @@ from ...runtime import keys
 from ..codes import found
 from ..subject import Subject
 from .finite_differences import UNKNOWN, Differences, curve
-from .intermediate_values import SiteChecked
-from .parameter_entries import Leaf, measure_leaves
+from .intermediate_gradients import SiteChecked
+from .parameter_gradients import Leaf, measure_leaves
 from .repeated_evaluation import Seen, evaluate_twice
 from .wrong_derivatives import Culprit, culprits_of, explained
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from .derivative_sites import broken_sites, name_inside
 from .finite_differences import RIGHT, Differences
-from .intermediate_values import TOLERANCE, OwnChecked, SiteChecked, measure_sites
-from .parameter_entries import Leaf
+from .intermediate_gradients import TOLERANCE, OwnChecked, SiteChecked, measure_sites
+from .parameter_gradients import Leaf
 from .repeated_evaluation import describe_site
 
 _SITES, _LARGEST, _ALONE = 150, 200_000, 12

@@ -23,7 +23,7 @@ from ..batch_access import count_of, inputs_of, targets_of, with_targets
 from ..codes import found
 from ..rehearsal import Rehearsal
 from ..subject import Subject
-from .chance_level import Recognised, orders, recognise
+from .loss_recognition import Recognised, orders, recognise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,8 +29,8 @@ from ...specs.paths import named_leaves
 from ..batch_access import count_of, inputs_of, take, targets_of, with_targets
 from ..codes import found
 from ..subject import Subject
-from .chance_level import Recognised, orders, recognise
-from .descent import ADAM_RATES, descend, second_try
+from .loss_minimiser import ADAM_RATES, descend, second_try
+from .loss_recognition import Recognised, orders, recognise
 
 RESTARTS = 3
 LEARNED_LOSS = 0.01  # of the loss at the start

@@ -32,7 +32,7 @@ from ...tracing.program import Program, Site, trace
 from ..batch_access import inputs_of, targets_of
 from ..codes import found
 from ..subject import Subject
-from .link_functions import HARD, STEPS, bounds_of, end_of, links_twice, penalties_of
+from .loss_structure import HARD, STEPS, bounds_of, end_of, links_twice, penalties_of
 
 _CALLED = {
     **dict.fromkeys(("logaddexp", "softplus", "log_sigmoid"), "logistic"),

@@ -17,7 +17,7 @@ from typing import Any
 from ... import __version__
 from ...records.study import Study
 from ...records.trial import Trial
-from ...runtime import compilation, devices, keys
+from ...runtime import compilation, keys, machine_description
 from ...runtime.errors import RequestError
 from ...searching.comparison.challenge import challenge, compare
 from ...searching.comparison.seeds import Reading, seed_distribution
@@ -25,7 +25,7 @@ from ...searching.running.evaluation_data import EvaluationData
 from ...searching.running.executor_choice import choose_executor
 from ...searching.search import folds_of
 from ...searching.selection.study_findings import describe_evaluation_data
-from ...searching.storage.study_file import parse_prior
+from ...searching.storage.study_definition import parse_prior
 from ...specs.adapters import as_criterion
 from ...specs.priors import Choice
 from ...specs.search_space import Dimension, Space
@@ -125,7 +125,7 @@ def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Stud
         seed=prepared.options.seed,
         seconds=seconds,
         version=__version__,
-        machine=devices.describe_machine(),
+        machine=machine_description.describe_machine(),
         outcome=outcome,
         unit=reading.unit,
         chance=data.chance(reading.kind),

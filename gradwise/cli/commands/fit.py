@@ -226,7 +226,7 @@ def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: Prog
 
 def diagnosed(result: Fit) -> Fit:
     """The record with the verdict and the findings that it shows by itself; nothing is run for them."""
-    from ...checking.verdict.causes import settled
+    from ...checking.verdict.consequences import settled
     from ...checking.verdict.diagnosis import diagnose
 
     if result.task == "inputs":  # features have no error that could be called too high

@@ -20,7 +20,7 @@ from ... import defaults
 from ...data.reading.read import read
 from ...data.splits import GroupHoldOut, TimeHoldOut
 from ...evaluation.metrics import check_metric
-from ...pretraining.layer_learners import parse_layers
+from ...pretraining.layer_recipes import parse_layers
 from ...records.fit import Fit, read_fit
 from ...runtime import keys
 from ...runtime.errors import RequestError, nearest

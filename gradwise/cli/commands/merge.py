@@ -12,7 +12,7 @@ from typing import Any
 from ...runtime.errors import RequestError
 from ...searching.storage.backend import is_url
 from ...searching.storage.merge import merge_studies
-from ...searching.storage.study_file import write_study_file
+from ...searching.storage.study_definition import write_study_file
 from ...searching.storage.study_store import Store
 from .. import run_folder as folders
 from ..options.search_options import STUDY_FILE, Asked, read_request

@@ -18,15 +18,15 @@ import numpy as np
 from ... import defaults
 from ...models.activations import Sigmoid
 from ...models.mlp import Mlp
-from ...pretraining.layer_learners import LEARNERS, SCALER, parse_layers
+from ...pretraining.layer_recipes import LEARNERS, SCALER, parse_layers
 from ...pretraining.stack import Pretrained, Stack, check_layer_memory, fit_pretrained
 from ...records.finding import Finding
 from ...records.fit import Fit
 from ...runtime.errors import RequestError
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
+from ...training.final_measurement import find_features
 from ...training.loop import RunOptions
-from ...training.measurement import find_features
 from ..options.assignments import Assignment, resolve
 from ..terminal.output import Progress
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from ...searching.search import folds_of
 from ...searching.selection.nested_cv import FOLDS
-from ...searching.storage.study_file import prior_text
+from ...searching.storage.study_definition import prior_text
 from .fit_plan import choices, data_section, expected_sizes, folder_word
 from .search_request import PreparedSearch
 

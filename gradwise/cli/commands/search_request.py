@@ -14,7 +14,7 @@ from ...evaluation.metrics import check_metric
 from ...runtime.errors import RequestError
 from ...searching.search import SearchPlan
 from ...searching.selection.nested_cv import is_worth_it, share
-from ...searching.storage.study_file import Budget, write_study_file
+from ...searching.storage.study_definition import Budget, write_study_file
 from ...searching.storage.study_store import Store
 from ...searching.strategies.contract import AbstractStrategy
 from ...specs.adapters import as_criterion

@@ -13,7 +13,7 @@ from ...runtime.errors import RequestError, WorkError
 from ...runtime.files import write_whole
 from ...searching.search import StudyOptions, search
 from ...searching.selection.nested_cv import FOLDS, Interrupted, nested_search
-from ...searching.storage.study_file import Budget
+from ...searching.storage.study_definition import Budget
 from ...searching.strategies.contract import History
 from .. import run_folder as folders
 from ..options.search_options import STUDY_FILE, SearchOptions

@@ -109,8 +109,8 @@ def _device(value: Any, name: str) -> str:
 
 
 def _layers(value: Any, name: str) -> str:
-    """Layers to pre-train, as `gradwise.pretraining.layer_learners` reads them."""
-    from ...pretraining.layer_learners import parse_layers
+    """Layers to pre-train, as `gradwise.pretraining.layer_recipes` reads them."""
+    from ...pretraining.layer_recipes import parse_layers
 
     try:
         parse_layers(text(value, name))
@@ -122,7 +122,7 @@ def _layers(value: Any, name: str) -> str:
 def _learner(value: Any, name: str) -> str:
     """One learner of features: `kind:units`, or `kind` alone with the usual number of units."""
     from ...defaults import FEATURES
-    from ...pretraining.layer_learners import LEARNERS, parse_layers
+    from ...pretraining.layer_recipes import LEARNERS, parse_layers
 
     given = text(value, name)
     whole_text = given if ":" in given else f"{given}:{FEATURES[1]}"

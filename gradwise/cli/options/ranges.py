@@ -13,7 +13,7 @@ import equinox as eqx
 
 from ... import defaults
 from ...runtime.errors import RequestError
-from ...searching.storage.study_file import parse_prior, prior_text
+from ...searching.storage.study_definition import parse_prior, prior_text
 from ...specs.paths import knobs, parts
 from ...specs.priors import AbstractPrior, Choice, LogUniform, Uniform
 from ...specs.recipe import Recipe

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...runtime.errors import RequestError, nearest
-from ...searching.storage.study_file import Budget, parse_budget, read_study_file
+from ...searching.storage.study_definition import Budget, parse_budget, read_study_file
 from ...searching.strategies.coarse_to_fine import CoarseToFine
 from ...searching.strategies.contract import AbstractStrategy
 from ...searching.strategies.coordinate_descent import CoordinateDescent

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...records.study import Study
 from ...reporting import wording
-from ...reporting.figures.study_figures import score_scale, short_path_names
+from ...reporting.captioned_figures.study_figures import score_scale, short_path_names
 from ...reporting.report import verdict
 from ...searching.selection.finalists import chosen_from
 from .output import console, estimate, grid, show_findings

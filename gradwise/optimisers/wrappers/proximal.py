@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree, Scalar
 
-from ...curvature.soft_thresholding import soft_threshold
+from ...curvature.proximal_gradient import soft_threshold
 from ...records.finding import Finding
 from ...runtime.errors import RequestError, nearest
 from ...specs.contracts import AbstractAsking, AbstractOptimiser, Batch

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ...evaluation.curves import Curve, LearningCurves
+from ...evaluation.run_figure_data import Curve, LearningCurves
 from ...records.check import Checked
 from .. import wording
 from ..blocks import Block, CodeLines, Figure, Items, Page, Prose, Row, Section, Table, Verdict
-from ..figures import check_figures, data_figures, flow_figures, graph_figures, plain_values
-from ..figures.plain_values import part_of
+from ..captioned_figures import check_figures, data_figures, flow_graph_figures, record_values, signal_flow_figures
+from ..captioned_figures.record_values import part_of
 from ..html import render
 from ..plots import run_plots
 from .provenance import finding_notice
@@ -73,7 +73,7 @@ def _ran(record: Checked) -> Iterator[Block]:
 def _training_blocks(plain: Mapping[str, Any]) -> Iterator[Block]:
     """Training and validation over a whole training."""
     history = part_of(plain, "history")
-    ages, train, valid = (plain_values.array(history.get(n)) for n in ("age_examples", "train_score", "valid_score"))
+    ages, train, valid = (record_values.array(history.get(n)) for n in ("age_examples", "train_score", "valid_score"))
     sound = len(ages) == len(train) == len(valid) and len(ages) > 1
     if not sound or not np.isfinite(valid).any():
         return
@@ -113,7 +113,7 @@ def _learning(evidence: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _flow(evidence: Mapping[str, Any]) -> Iterator[Block]:
-    yield from flow_figures.flow_blocks(part_of(evidence, "flow"))
+    yield from signal_flow_figures.flow_blocks(part_of(evidence, "flow"))
 
 
 def _verdict_blocks(record: Checked) -> Iterator[Block]:
@@ -129,7 +129,7 @@ def _verdict_blocks(record: Checked) -> Iterator[Block]:
         "chance": "knowing nothing",
         "target": "wanted",
     }
-    values = {title: plain_values.as_number(told.get(name)) for name, title in titles.items()}
+    values = {title: record_values.as_number(told.get(name)) for name, title in titles.items()}
     rows: tuple[Row, ...] = tuple(
         (title, wording.in_metric(metric, value)) for title, value in values.items() if math.isfinite(value)
     )
@@ -150,7 +150,7 @@ def _sections(record: Checked) -> Iterator[Section]:
         ("flow", "What flowed through the layers", _flow(evidence)),
         ("data", "Data", data_figures.data_figures(part_of(evidence, "data"))),
         ("choices", "Choices", check_figures.choice_blocks(part_of(evidence, "choices"))),
-        ("graph", "The flow graph", graph_figures.graph_blocks(part_of(evidence, "graph"))),
+        ("graph", "The flow graph", flow_graph_figures.graph_blocks(part_of(evidence, "graph"))),
     )
     short = {"remedies": "Next", "ran": "Run", "flow": "Flow", "graph": "Graph"}
     for name, title, blocks in parts:

@@ -16,7 +16,7 @@ from ...records.finding import Finding
 from ...records.study import Study
 from .. import wording
 from ..blocks import Block, CodeLines, Items, Notice, Page, Prose, Row, Section, Table, Verdict
-from ..figures import knob_figures, study_figures
+from ..captioned_figures import knob_figures, study_figures
 from ..html import render
 from .provenance import chapter_row, data_blocks, finding_notice, recipe_blocks
 from .study_tables import space_table, trial_table, with_script

@@ -14,7 +14,7 @@ from ...specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Unifo
 from ...specs.search_space import Space, label
 from .. import wording
 from ..blocks import Cell, Row, Table
-from ..figures.study_figures import score_scale, short_path_names, sortable_setting
+from ..captioned_figures.study_figures import score_scale, short_path_names, sortable_setting
 from ..html import POLICY
 
 SHOWN_TRIALS = 2000

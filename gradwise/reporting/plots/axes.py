@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
-from ...evaluation.curves import (
-    Curve,
-)
+from ...evaluation.run_figure_data import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...evaluation.curves import Curve
+from ...evaluation.run_figure_data import Curve
 from .. import wording
 from .axes import (
     FIRST,

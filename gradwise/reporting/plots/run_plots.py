@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...evaluation.curves import (
+from ...evaluation.run_figure_data import (
     ClassCurves,
     Confusion,
     Curve,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...evaluation.curves import Curve
+from ...evaluation.run_figure_data import Curve
 from ...evaluation.trials.cost import ParetoFront
 from ...evaluation.trials.expected_best import ExpectedBest
 from .. import wording

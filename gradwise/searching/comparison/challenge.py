@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...evaluation.trials.selection import Difference, paired_difference
+from ...evaluation.trials.selection_bias import Difference, paired_difference
 from ...records.trial import Trial, best_of
 from ...runtime.errors import RequestError
 from ...specs.recipe import Recipe

@@ -22,7 +22,7 @@ from ...specs.recipe import Recipe
 from ..running.cohort import Done, Job
 from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
-from ..running.jobs import as_trial, run_jobs
+from ..running.run_jobs import as_trial, run_jobs
 
 Stop = Callable[[], bool]
 _PLACES = 64  # numbers that one trial's trainings may take, as everywhere in a study

@@ -47,8 +47,8 @@ from ...specs.recipe import Recipe
 from ...specs.search_space import Space
 from ...training.prepare import place_examples, split_labelled, target_units
 from ..running.cohort import Done, Job
-from ..running.joint_training import train_together
-from ..running.slots import AbstractSlots
+from ..running.population_size import AbstractSlots
+from ..running.shared_data_training import train_together
 from ..storage.network_store import NetworkStore
 from ..strategies.random_search import random_point
 

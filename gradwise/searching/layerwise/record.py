@@ -17,10 +17,10 @@ from ...evaluation.run_findings import describe_data, find_in_run
 from ...pretraining.stack import Pretrained
 from ...records.fit import Fit
 from ...records.outcome import Outcome
-from ...runtime import devices, keys
+from ...runtime import keys, machine_description
 from ...specs.adapters import as_criterion
 from ...specs.dataset import Dataset
-from ...training.measurement import measure_parts
+from ...training.final_measurement import measure_parts
 from ...training.predictor import Predictor, fit_temperature, outputs_of
 from ...training.prepare import target_units
 from .algorithm import Configuration, Layerwise
@@ -101,6 +101,6 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         seconds=found.seconds,
         seed=keys.seed_of(key),
         version=__version__,
-        machine=devices.describe_machine(),
+        machine=machine_description.describe_machine(),
         predictor=predictor,
     )

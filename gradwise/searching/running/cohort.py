@@ -30,7 +30,7 @@ from ...training.interval import Row
 from ...training.population import Member, Population, enter, free_bytes, slot_bytes
 from ...training.state import State
 from .evaluation_data import WHOLE, Variant
-from .slots import AbstractSlots
+from .population_size import AbstractSlots
 
 _COLUMNS = ("age_examples", "valid_score", "valid_loss", "train_loss")
 _LONGEST_CURVE = 200  # points of a trial's curve that are kept

@@ -29,7 +29,7 @@ from ...training.population import enter, program_signature
 from ...training.state import for_building
 from .cohort import Cohort, Done, Job, bucket, describe_error, written_out
 from .evaluation_data import EvaluationData
-from .slots import AbstractSlots, BySize
+from .population_size import AbstractSlots, BySize
 
 
 class DeviceRunner:

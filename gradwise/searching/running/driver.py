@@ -27,7 +27,7 @@ from ..strategies.range_borders import extend_ranges
 from .cohort import Done, Job
 from .evaluation_data import EvaluationData, Variant
 from .executors import AbstractExecutor
-from .jobs import as_trial
+from .run_jobs import as_trial
 
 Watch = Callable[[dict[str, Any]], None]
 _CHECK_EVERY = 8  # trials between looks at the borders and at whether to go on

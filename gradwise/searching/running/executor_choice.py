@@ -21,7 +21,7 @@ from ...specs.paths import parts
 from ...specs.search_space import Space
 from .evaluation_data import EvaluationData
 from .executors import AbstractExecutor, LocalExecutor, WorkerProcesses
-from .slots import AbstractSlots, Measured
+from .population_size import AbstractSlots, Measured
 
 
 def _cores() -> int:

@@ -28,7 +28,7 @@ from ...runtime.errors import RequestError, WorkError
 from .cohort import Done, Job
 from .device_runner import DeviceRunner, program_group
 from .evaluation_data import EvaluationData
-from .slots import AbstractSlots, BySize
+from .population_size import AbstractSlots, BySize
 from .worker import pack
 
 _START_SECONDS = 120.0

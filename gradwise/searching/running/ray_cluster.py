@@ -22,8 +22,8 @@ from ...runtime.errors import RequestError, WorkError
 from .cohort import Done, Job
 from .evaluation_data import EvaluationData
 from .executors import AbstractExecutor, JobQueue, depth, import_path, one_core
+from .population_size import AbstractSlots, BySize
 from .ray_connection import host_and_port, import_ray, join_cluster, quiet_ray
-from .slots import AbstractSlots, BySize
 from .worker import Packed, pack, unpack
 
 _START_SECONDS = 120.0  # for the first runner, and for another once all are gone

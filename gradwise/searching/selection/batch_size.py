@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ...evaluation.trials.selection import BatchCurve, best_batch_size
+from ...evaluation.trials.selection_bias import BatchCurve, best_batch_size
 from ...optimisers.adaptive.adam import Adam, AdamW, RmsProp
 from ...optimisers.averaging.parameter_average import MovingAverage
 from ...optimisers.first_order.sgd import HeavyBall, Nesterov, Sgd
@@ -36,7 +36,7 @@ from ..comparison.seeds import Reading, Stop
 from ..running.cohort import Done, Job
 from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
-from ..running.jobs import as_trial, run_jobs
+from ..running.run_jobs import as_trial, run_jobs
 
 SIZES = (8, 16, 32, 64, 128, 256)
 RATES = (0.5, 1.0, 2.0)

@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ...curvature.objective import Examples
-from ...evaluation.trials.selection import contenders as likely_best
-from ...evaluation.trials.selection import mean_and_variance
+from ...evaluation.trials.selection_bias import contenders as likely_best
+from ...evaluation.trials.selection_bias import mean_and_variance
 from ...runtime.errors import RequestError, nearest
 from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractCriterion, FittedScaler

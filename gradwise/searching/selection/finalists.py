@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ...evaluation.metrics import measure, metric_interval
-from ...evaluation.prediction_evidence import gather_evidence
-from ...evaluation.trials.selection import contenders as likely_best
-from ...evaluation.trials.selection import corrected_for_selection, mean_and_variance, weighted_estimate
+from ...evaluation.prediction_figure_data import gather_evidence
+from ...evaluation.trials.selection_bias import contenders as likely_best
+from ...evaluation.trials.selection_bias import corrected_for_selection, mean_and_variance, weighted_estimate
 from ...records.finding import Finding
 from ...records.trial import Proposal, Trial
 from ...runtime.errors import RequestError

@@ -20,7 +20,7 @@ from jaxtyping import Array, Key
 
 from ...data.splits import deal_folds as dealt
 from ...evaluation.metrics import check_metric, measure
-from ...evaluation.trials.selection import nested_estimate
+from ...evaluation.trials.selection_bias import nested_estimate
 from ...runtime import keys
 from ...runtime.errors import WorkError
 from ...runtime.progress import silent
@@ -29,7 +29,7 @@ from ...specs.search_space import Space
 from ...training.prepare import CLASS_WEIGHTS
 from ..running.driver import Watch
 from ..search import SearchPlan, StudyOptions, search
-from ..storage.study_file import Budget
+from ..storage.study_definition import Budget
 from ..strategies.contract import AbstractStrategy
 from ..strategies.random_search import Random
 

@@ -11,7 +11,7 @@ from ...records.trial import Trial
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
 from ..running.evaluation_data import EvaluationData
-from ..storage.study_file import Budget
+from ..storage.study_definition import Budget
 
 
 def describe_evaluation_data(data: EvaluationData, recipe: Recipe) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Tanh
 from gradwise.models.initial_weights import AbstractInitial, FanIn
 from gradwise.models.mlp import Mlp
-from gradwise.models.width_transfer import OutputScaled
+from gradwise.models.width_scaled_weights import OutputScaled
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.width_transfer import WidthTransfer

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from gradwise.checking.gradient.gradient import GradientMeasured, find_gradient, measure_gradient
-from gradwise.checking.gradient.parameter_entries import Leaf
+from gradwise.checking.gradient.parameter_gradients import Leaf
 from gradwise.checking.gradient.repeated_evaluation import Seen
 from gradwise.checking.gradient.wrong_derivatives import Culprit
 from gradwise.checking.subject import Subject

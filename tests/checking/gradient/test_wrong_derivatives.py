@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradwise.checking.gradient.finite_differences import Differences
-from gradwise.checking.gradient.parameter_entries import measure_leaves
+from gradwise.checking.gradient.parameter_gradients import measure_leaves
 from gradwise.checking.gradient.wrong_derivatives import culprits_of, explained
 from gradwise.checking.subject import Subject
 

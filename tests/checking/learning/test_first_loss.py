@@ -9,8 +9,8 @@ from sklearn.datasets import load_diabetes
 from sklearn.dummy import DummyRegressor
 from sklearn.metrics import mean_squared_error
 
-from gradwise.checking.learning.chance_level import Recognised
 from gradwise.checking.learning.first_loss import StartMeasured, fall_of, find_fall, find_start, measure_start
+from gradwise.checking.learning.loss_recognition import Recognised
 from gradwise.checking.rehearsal import Rehearsal
 from tests.checking.digit_net import BATCH, KEY, mlp, subject
 

@@ -6,7 +6,7 @@ import pytest
 from gradwise.cli.commands.search_request import prepare_search
 from gradwise.cli.options.search_options import read_request
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.storage.study_file import Budget
+from gradwise.searching.storage.study_definition import Budget
 
 DATA = {"data": ["flowers.csv"], "target": ["kind"]}
 

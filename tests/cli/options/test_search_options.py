@@ -4,7 +4,7 @@ import pytest
 
 from gradwise.cli.options.search_options import SearchOptions, parse_range, parse_strategy, read_request
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.storage.study_file import Budget, write_study_file
+from gradwise.searching.storage.study_definition import Budget, write_study_file
 from gradwise.searching.strategies.coarse_to_fine import CoarseToFine
 from gradwise.searching.strategies.grid import Grid
 from gradwise.searching.strategies.optuna_sampler import OptunaSampler

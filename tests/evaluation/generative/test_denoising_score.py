@@ -20,7 +20,7 @@ from gradwise.evaluation.generative.denoising_score import denoising_score, reco
 from gradwise.models.activations import Identity, Tanh
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.optimisers.adaptive.adam import Adam
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.training.stopping import Off

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from gradwise.records.study_files import write_study
-from gradwise.reporting.figures import knob_figures
+from gradwise.reporting.captioned_figures import knob_figures
 from gradwise.reporting.report import read_record, report, verdict, write_report
 from gradwise.runtime.errors import WorkError
 from tests.reporting.planted import RATE, all_diverged, make_study

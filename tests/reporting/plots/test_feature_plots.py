@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradwise.evaluation.curves import Curve
+from gradwise.evaluation.run_figure_data import Curve
 from gradwise.reporting.plots import feature_plots
 from gradwise.reporting.plots.axes import COLOURS
 from gradwise.reporting.plots.run_plots import colour_of

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from gradwise.evaluation.curves import (
+from gradwise.evaluation.run_figure_data import (
     Confusion,
     Curve,
     Folds,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from gradwise.evaluation.curves import Curve
+from gradwise.evaluation.run_figure_data import Curve
 from gradwise.evaluation.trials.cost import ParetoFront
 from gradwise.evaluation.trials.expected_best import best_so_far, expected_best
 from gradwise.reporting.plots import study_plots

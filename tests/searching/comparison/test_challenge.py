@@ -11,7 +11,7 @@ import gradwise
 from gradwise import defaults
 from gradwise.data.batches import Reshuffled
 from gradwise.data.splits import HoldOut
-from gradwise.evaluation.trials.selection import paired_difference
+from gradwise.evaluation.trials.selection_bias import paired_difference
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
@@ -23,7 +23,7 @@ from gradwise.searching.running.cohort import Job
 from gradwise.searching.running.device_runner import train_alone
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import LocalExecutor
-from gradwise.searching.running.slots import Given
+from gradwise.searching.running.population_size import Given
 from gradwise.searching.strategies.coarse_to_fine import CoarseToFine
 from gradwise.specs.paths import replace
 from gradwise.specs.priors import LogUniform

@@ -21,7 +21,7 @@ from gradwise.searching.running.cohort import Job
 from gradwise.searching.running.device_runner import train_alone
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import LocalExecutor
-from gradwise.searching.running.slots import Given
+from gradwise.searching.running.population_size import Given
 from gradwise.specs.paths import replace
 from gradwise.specs.recipe import Recipe
 from gradwise.training.stopping import Patience

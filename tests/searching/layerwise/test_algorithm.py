@@ -21,7 +21,7 @@ from gradwise.data.splits import HoldOut
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.pretraining.stack import hidden_layers, with_output
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError

@@ -10,7 +10,7 @@ from gradwise.data.batches import Reshuffled
 from gradwise.data.scaling import UnitRange
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.pretraining.layer_learners import learner
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.runtime import keys
 from gradwise.searching.layerwise.algorithm import layerwise
 from gradwise.searching.layerwise.record import record_of, told_of

@@ -19,7 +19,7 @@ from gradwise.runtime.control_flow import line_search
 from gradwise.searching.running import cohort as module
 from gradwise.searching.running.cohort import Cohort, Done, Job, bucket, describe_error, off_knobs, written_out
 from gradwise.searching.running.evaluation_data import EvaluationData
-from gradwise.searching.running.slots import Given
+from gradwise.searching.running.population_size import Given
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.knobs import knob
 from gradwise.specs.priors import Uniform

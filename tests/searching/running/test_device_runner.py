@@ -20,7 +20,7 @@ from gradwise.optimisers.first_order.sgd import HeavyBall
 from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.device_runner import DeviceRunner, program_group, train_alone
 from gradwise.searching.running.evaluation_data import EvaluationData
-from gradwise.searching.running.slots import Given
+from gradwise.searching.running.population_size import Given
 from tests.searching import tiny
 
 

@@ -11,7 +11,7 @@ from gradwise.searching.running import executor_choice
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executor_choice import choose_executor, varying
 from gradwise.searching.running.executors import LocalExecutor
-from gradwise.searching.running.slots import Given, Measured
+from gradwise.searching.running.population_size import Given, Measured
 from gradwise.specs.priors import LogUniform, Uniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
 from tests.searching import tiny

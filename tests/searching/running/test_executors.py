@@ -26,7 +26,7 @@ from gradwise.searching.running.executors import (
     depth,
     one_core,
 )
-from gradwise.searching.running.jobs import run_jobs
+from gradwise.searching.running.run_jobs import run_jobs
 from tests.searching import tiny
 
 _LONG = 10**6  # epochs: more than any test waits for

@@ -17,8 +17,8 @@ from gradwise.searching.running import ray_connection
 from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import LocalExecutor, import_path
-from gradwise.searching.running.jobs import run_jobs
 from gradwise.searching.running.ray_cluster import RayCluster, seats
+from gradwise.searching.running.run_jobs import run_jobs
 from tests.searching import tiny
 
 _STORE = 80 * 2**20  # bytes, the least that Ray takes

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gradwise.evaluation.metrics import measure, wilson
-from gradwise.evaluation.trials.selection import contenders as likely_best
-from gradwise.evaluation.trials.selection import corrected_for_selection, mean_and_variance, weighted_estimate
+from gradwise.evaluation.trials.selection_bias import contenders as likely_best
+from gradwise.evaluation.trials.selection_bias import corrected_for_selection, mean_and_variance, weighted_estimate
 from gradwise.records.trial import Trial
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.files import finite

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gradwise.data.splits import deal_folds
-from gradwise.evaluation.trials.selection import nested_estimate
+from gradwise.evaluation.trials.selection_bias import nested_estimate
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.selection.nested_cv import cross_validate_procedure, is_small

@@ -7,7 +7,7 @@ import pytest
 from gradwise.evaluation.trials.expected_best import Advice, advice
 from gradwise.records.trial import Trial
 from gradwise.searching.selection.study_findings import describe_evaluation_data, find_in_study, only_one
-from gradwise.searching.storage.study_file import Budget
+from gradwise.searching.storage.study_definition import Budget
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Space, dimension
 from tests.searching import tiny

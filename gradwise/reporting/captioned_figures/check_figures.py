@@ -1,0 +1,300 @@
+"""From the evidence of a check to figures and tables: each area's numbers as pictures with words.
+
+    tuple(gradient_figures(checked.evidence["gradient"]))
+    tuple(growth_figures(checked.evidence["growth"]))
+
+Evidence is plain JSON values, perhaps of an older version: what is missing is not drawn.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import wording
+from ..blocks import Block, Figure, Prose, Row, Table
+from ..plots import check_plots
+from ..plots.check_plots import DifferenceCurve, Dot, GrowthCurve
+from .record_values import SHOWN, Plain, array, as_number, left_of, part_of, rows_of, tall_of
+
+_SOUND_RATIO = 1e-3  # the chapter's rule of thumb for |update| / |weights|
+
+
+def dots_figure(name: str, title: str, said: str, dots: Sequence[Dot], table: Table, **look: Any) -> Figure:
+    """Dots by name, the worst `SHOWN` of them."""
+    shown = dots[:SHOWN]
+    return Figure(
+        name,
+        title,
+        said,
+        partial(check_plots.draw_dots, shown, **look),
+        table,
+        width=430,
+        height=tall_of(len(shown)),
+        margins=(left_of(dot.name for dot in shown), 40, 14, 24),
+    )
+
+
+# --- gradient
+
+
+def _is_turned(leaf: Plain) -> bool:
+    """Whether the gradient has the wrong sign where it is wrong."""
+    analytic, numeric = array(leaf.get("analytic")), array(leaf.get("numeric"))
+    if not leaf.get("wrong") or len(analytic) != len(numeric) or not len(analytic):
+        return False
+    sizes = np.abs(analytic) + np.abs(numeric)
+    against = (analytic * numeric < 0) & (sizes > 1e-3 * sizes.max())
+    return bool(against.sum() > 0.5 * (sizes > 1e-3 * sizes.max()).sum())
+
+
+def _difference_figures(plain: Plain) -> Iterator[Figure]:
+    curve = part_of(plain, "curve")
+    epsilons, forward, central = (array(curve.get(name)) for name in ("epsilons", "forward", "central"))
+    if len(epsilons) < 2 or not len(epsilons) == len(forward) == len(central) or not np.isfinite(central).any():
+        return
+    best = int(np.nanargmin(central))
+    rows: tuple[Row, ...] = tuple(
+        (wording.number(e), wording.number(f), wording.number(c))
+        for e, f, c in zip(epsilons, forward, central, strict=True)
+    )
+    yield Figure(
+        "differences",
+        "Gradient against finite differences, by step",
+        "The difference falls with the step until rounding takes over. Central differences come closest, to "
+        f"{wording.number(central[best])}, at a step of {wording.number(epsilons[best])}.",
+        partial(check_plots.draw_difference_curve, DifferenceCurve(epsilons, forward, central)),
+        Table("Numbers", ("step", "forward", "central"), rows, (0, 1, 2)),
+        height=280,
+    )
+
+
+def gradient_figures(plain: Plain) -> Iterator[Figure]:
+    """The error of finite differences by step, and the gradient's error by parameter."""
+    yield from _difference_figures(plain)
+    leaves = [leaf for leaf in rows_of(plain.get("leaves")) if math.isfinite(as_number(leaf.get("error")))]
+    if not leaves:
+        return
+    leaves = sorted(leaves, key=lambda leaf: (not leaf.get("wrong"), -as_number(leaf.get("error"))))
+    dots = [Dot(str(leaf.get("name")), as_number(leaf.get("error")), marked=bool(leaf.get("wrong"))) for leaf in leaves]
+    wrong, turned = sum(dot.marked for dot in dots), [leaf for leaf in leaves if _is_turned(leaf)]
+    rows: tuple[Row, ...] = tuple(
+        (
+            str(leaf.get("name")),
+            wording.number(as_number(leaf.get("error"))),
+            wording.whole(as_number(leaf.get("looked_at"))),
+            wording.whole(as_number(leaf.get("wrong") or 0)),
+            "wrong sign" if leaf in turned else "wrong" if leaf.get("wrong") else "right",
+        )
+        for leaf in leaves
+    )
+    said = (
+        f"{wrong} of {len(dots)} parameters have a wrong gradient (diamonds)"
+        + (f", {len(turned)} of them with the wrong sign." if turned else ".")
+        if wrong
+        else f"All {len(dots)} agree; the largest difference is {wording.number(dots[0].value)}."
+    )
+    header = ("parameter", "largest error", "entries looked at", "wrong", "")
+    look = {"across": "relative error of the gradient"}
+    table = Table("Numbers", header, rows, (1, 2, 3))
+    yield dots_figure("gradient-errors", "The gradient's error by parameter", said, dots, table, **look)
+
+
+# --- learning
+
+
+def overfit_figures(plain: Plain) -> Iterator[Figure]:
+    """Whether a handful of examples can be learned by heart."""
+    curves = array(plain.get("curves"))
+    curves = curves[None] if curves.ndim == 1 and len(curves) else curves
+    if curves.ndim != 2 or curves.shape[1] < 2 or not np.isfinite(curves).any():
+        return
+    starts, ends = array(plain.get("starts")), array(plain.get("ends"))
+    count = wording.whole(as_number(plain.get("examples")))
+    lowest = float(np.nanmin(curves))
+    how = "learned by heart" if plain.get("learned") else "not learned by heart"
+    rows: tuple[Row, ...] = tuple(
+        (str(i + 1), wording.number(start), wording.number(end))
+        for i, (start, end) in enumerate(zip(starts, ends, strict=False))
+    )
+    yield Figure(
+        "overfit",
+        "A handful of examples, learned by L-BFGS",
+        f"{count} examples are {how}: the loss goes from {wording.number(float(np.nanmax(curves[:, 0])))} to "
+        f"{wording.number(lowest)}. Each line is a start of its own.",
+        partial(check_plots.draw_falling, list(curves), across="steps of L-BFGS"),
+        Table("Numbers", ("start", "loss before", "loss after"), rows, (1, 2)),
+    )
+
+
+def start_figures(plain: Plain) -> Iterator[Figure]:
+    """The loss over the first updates of the user's own training."""
+    losses = array(plain.get("losses"))
+    if losses.ndim != 1 or len(losses) < 3 or not np.isfinite(losses).any():
+        return
+    sound = losses[np.isfinite(losses)]
+    chance = as_number(plain.get("constant"))
+    beside = f" A prediction that knows nothing has {wording.number(chance)}." if math.isfinite(chance) else ""
+    rows: tuple[Row, ...] = tuple(
+        (str(i), wording.number(float(losses[i])))
+        for i in np.unique(np.linspace(0, len(losses) - 1, 11).round().astype(int))
+    )
+    yield Figure(
+        "rehearsal",
+        "The first updates of your own training",
+        f"The loss goes from {wording.number(float(sound[0]))} to {wording.number(float(sound[-1]))} in {len(losses)} "
+        f"updates.{beside}",
+        partial(check_plots.draw_falling, [losses]),
+        Table("Numbers", ("update", "loss"), rows, (0, 1)),
+    )
+
+
+def growth_figures(plain: Plain) -> Iterator[Figure]:
+    """Training and validation error against the number of examples, and what twice as many would give."""
+    counts, train, valid = (array(plain.get(name)) for name in ("counts", "train", "valid"))
+    if len(counts) < 2 or len(train) != len(counts) or len(valid) != len(counts):
+        return
+    train, valid = (part.reshape(len(counts), -1) for part in (train, valid))
+    means = [part.mean(axis=1) for part in (train, valid)]
+    if not all(np.isfinite(mean).all() for mean in means):
+        return
+    seeds = train.shape[1]
+    spreads = [part.std(axis=1, ddof=1) / math.sqrt(seeds) if seeds > 1 else 0 * counts for part in (train, valid)]
+    noise = array(plain.get("noise"))
+    if len(noise) == len(counts):
+        spreads[1] = np.hypot(spreads[1], np.nan_to_num(noise))
+    law, predicted = array(plain.get("law")), as_number(plain.get("predicted"))
+    fitted = (float(law[0]), float(law[1]), float(law[2])) if len(law) == 3 and np.isfinite(law).all() else None
+    metric = str(plain.get("metric") or "error")
+    share = metric in ("error", "error_rate")
+    write = wording.percent if share else wording.number
+    low, high = ((*array(plain.get("interval")).tolist(), math.nan, math.nan))[:2]
+    within = (
+        f" (90\u202f% interval {write(low)} to {write(high)})" if math.isfinite(low) and math.isfinite(high) else ""
+    )
+    said = f"Validation goes from {write(float(means[1][0]))} to {write(float(means[1][-1]))}."
+    if fitted and math.isfinite(predicted):
+        said += f" Twice the examples would give {write(predicted)}{within}, by a power law through the curve (dotted)."
+    rows: tuple[Row, ...] = tuple(
+        (wording.whole(n), write(float(t)), write(float(v))) for n, t, v in zip(counts, *means, strict=True)
+    )
+    data = GrowthCurve(counts, means[0], means[1], spreads[0], spreads[1], fitted, predicted)
+    name = "error" if share else wording.metric_name(metric)
+    yield Figure(
+        "growth",
+        "Error against the number of examples",
+        said,
+        partial(check_plots.draw_growth, data, share=share, name=name),
+        Table("Numbers", ("examples", "training", "validation"), rows, (0, 1, 2)),
+        height=280,
+    )
+
+
+# --- rates
+
+
+def _ladder_figures(plain: Plain) -> Iterator[Figure]:
+    factors, losses = array(plain.get("factors")), array(plain.get("losses"))
+    if len(factors) < 3 or len(losses) != len(factors):
+        return
+    ends = losses.reshape(len(factors), -1)[:, -1]
+    moving = factors > 0
+    still = ends[~moving]
+    # Ending above the loss of no training at all is as bad as ending nowhere.
+    worse = (
+        np.isfinite(ends) & (ends > 2 * np.nanmax(np.abs(still)))
+        if np.isfinite(still).any()
+        else np.zeros(len(ends), bool)
+    )
+    sound = np.isfinite(ends) & ~worse & moving
+    if not sound.any():
+        return
+    largest, best = float(factors[sound].max()), float(factors[sound][np.argmin(ends[sound])])
+    bounded = largest < float(factors.max())
+    said = f"The loss is lowest at {wording.number(best)} times your learning rate"
+    said += f"; beyond {wording.number(largest)} times training fails (crosses)." if bounded else "; no factor failed."
+    rows: tuple[Row, ...] = tuple(
+        (wording.number(f), wording.number(e) if ok else "failed")
+        for f, e, ok in zip(factors[moving], ends[moving], sound[moving], strict=True)
+    )
+    yield Figure(
+        "ladder",
+        "The loss against the learning rate",
+        said,
+        partial(
+            check_plots.draw_ladder,
+            (factors[moving], np.where(sound, ends, np.nan)[moving]),
+            largest=largest if bounded else math.nan,
+        ),
+        Table("Numbers", ("times yours", "loss"), rows, (0, 1)),
+        height=280,
+    )
+
+
+def learning_rate_figures(plain: Plain) -> Iterator[Block]:
+    """The ladder of rates, the size of updates by parameter, and what bounds rate and batch."""
+    yield from _ladder_figures(plain)
+    names, ratios = [str(name) for name in plain.get("names") or ()], array(plain.get("ratios"))
+    judged = [(n, float(r)) for n, r in zip(names, ratios, strict=False) if np.ndim(r) == 0 and math.isfinite(r)]
+    if judged:
+        judged.sort(key=lambda pair: -abs(math.log10(max(pair[1], 1e-30) / _SOUND_RATIO)))
+        dots = [Dot(name, ratio, marked=not 1e-5 < ratio < 0.1) for name, ratio in judged]
+        middle = float(np.median([ratio for _, ratio in judged]))
+        rows: tuple[Row, ...] = tuple((name, wording.number(ratio)) for name, ratio in judged)
+        yield dots_figure(
+            "ratios",
+            "The size of updates against that of weights",
+            f"About 1 in 1,000 is the rule of thumb; here the median is {wording.number(middle)}. The parameters "
+            "farthest from it come first.",
+            dots,
+            Table("Numbers", ("parameter", "update / weights"), rows, (1,)),
+            across="update / weights",
+            line=_SOUND_RATIO,
+            told="1/1,000",
+        )
+    if table := _rate_table(plain):
+        yield table
+
+
+def _rate_table(plain: Plain) -> Table | None:
+    facts: list[tuple[str, str]] = []
+    eigenvalue, rate, limit = (as_number(plain.get(name)) for name in ("eigenvalue", "rate", "limit"))
+    if math.isfinite(eigenvalue):
+        facts.append(("largest eigenvalue of the Hessian", wording.number(eigenvalue)))
+    if math.isfinite(limit):
+        facts.append(("largest rate of plain gradient descent, 2 / eigenvalue", wording.number(limit)))
+    if math.isfinite(rate):
+        facts.append(("your learning rate", wording.number(rate)))
+    noise = part_of(plain, "noise")
+    if math.isfinite(as_number(noise.get("value"))):
+        low, high = as_number(noise.get("low")), as_number(noise.get("high"))
+        ends = f" ({wording.number(low)} to {wording.number(high)})" if math.isfinite(low) else ""
+        facts.append(("gradient noise scale, in examples", f"{wording.number(as_number(noise['value']))}{ends}"))
+    if math.isfinite(as_number(plain.get("size"))):
+        facts.append(("your mini-batch size", wording.whole(as_number(plain["size"]))))
+    return Table("Curvature and noise", ("", ""), tuple(facts), (1,)) if facts else None
+
+
+# --- data
+
+
+# --- choices
+
+
+def choice_blocks(plain: Plain) -> Iterator[Block]:
+    """What the outputs and the loss were recognised as."""
+    kinds = {
+        "softmax": "cross-entropy of a softmax",
+        "logistic": "cross-entropy of sigmoids",
+        "squared": "squared error",
+    }
+    said = []
+    if plain.get("kind"):
+        said.append(f"The loss was recognised as the {kinds.get(str(plain['kind']), str(plain['kind']))}.")
+    penalty, rest = as_number(plain.get("penalty")), as_number(plain.get("rest"))
+    if penalty > 0 and math.isfinite(rest):
+        said.append(f"Its penalty is {wording.number(penalty)}, beside {wording.number(rest)} of the rest.")
+    if said:
+        yield Prose(" ".join(said))

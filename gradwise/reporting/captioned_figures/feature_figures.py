@@ -1,0 +1,263 @@
+"""From a record to pictures of features: of a run without a target, or of the layers of a pre-trained network.
+
+    tuple(feature_figures(record.evidence["features"]))     filters, reconstructions, activity, spectrum
+    tuple(layer_figures(record))                            each layer's curve, and the first one's filters
+
+The evidence is that of `gradwise.training.feature_evidence`: bytes in base 64 for what is only looked at.
+"""
+
+import base64
+import binascii
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...evaluation.run_figure_data import Curve
+from ...records.fit import Fit
+from .. import wording
+from ..blocks import Figure, Row, Table
+from ..plots import axes, feature_plots
+
+_MAPPED_UNITS = 24
+_MAPPED_INPUTS = 48
+_BARS = 24
+_ROW_HEIGHT = 24
+_SHOWN_LAYERS = 6
+
+
+def unpacked(text: Any, width: int, low: float, high: float) -> np.ndarray:
+    """Rows of so many numbers from bytes, 0 at `low` and 255 at `high`; none where the text holds no whole rows."""
+    try:
+        flat = np.frombuffer(base64.b64decode(str(text), validate=True), np.uint8)
+    except (binascii.Error, ValueError):
+        return np.zeros((0, max(width, 1)))
+    if width < 1 or flat.size % width:
+        return np.zeros((0, max(width, 1)))
+    return low + (high - low) * flat.reshape(-1, width) / 255.0
+
+
+def _image(features: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of an input that is a picture."""
+    image = tuple(int(size) for size in features.get("image") or ())
+    fits = len(image) in (2, 3) and all(size > 0 for size in image) and math.prod(image) == features.get("width")
+    return image if fits else ()
+
+
+def _names(features: Mapping[str, Any]) -> list[str]:
+    width = int(features.get("width") or 0)
+    names = [str(name) for name in features.get("names") or ()]
+    return names if names else [f"input {number + 1}" for number in range(width)]
+
+
+def _filter_table(filters: Mapping[str, Any]) -> Table:
+    rows: tuple[Row, ...] = tuple(
+        (str(unit + 1), wording.number(norm))
+        for unit, norm in zip(filters.get("units", ()), filters.get("norms", ()), strict=False)
+    )
+    return Table("Numbers", ("unit", "norm of its weights"), rows, (0, 1))
+
+
+def filter_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
+    """What the units of the first layer look for: pictures of images, a map of a table's columns."""
+    filters = features.get("filters") or {}
+    values = unpacked(filters.get("bytes", ""), int(features.get("width") or 0), -1.0, 1.0)
+    if not len(values):
+        return
+    image, total = _image(features), int(filters.get("of") or len(values))
+    many = f"The {len(values)} with the largest norms of {total:,}" if len(values) < total else f"All {total:,}"
+    said = f"{many}, each on its own scale. Blue: more of the input excites the unit. Vermilion: less of it does."
+    if image:
+        columns = min(len(values), max(1, math.ceil(math.sqrt(len(values) * image[0] / image[1]))))
+        rows = math.ceil(len(values) / columns)
+        width = min(400, 64 * columns)
+        yield Figure(
+            "filters",
+            "What the units look for",
+            said if len(image) == 2 else f"{many}, each on its own scale, grey where it has no weight.",
+            partial(feature_plots.draw_tiles, values, image=image, columns=columns, signed=True),
+            _filter_table(filters),
+            width=width,
+            height=max(60, round(width * rows * image[0] / (columns * image[1]))),
+            margins=(0, 2, 0, 2),
+        )
+        return
+    names = _names(features)[:_MAPPED_INPUTS]
+    shown = values[:_MAPPED_UNITS, : len(names)]
+    labels = wording.short_names(names, 16)
+    below = 12 + round(5.6 * max(map(len, labels)))
+    left = 44
+    width = max(400, left + 14 * len(names) + 12)
+    cut = f" The first {len(names)} of {values.shape[1]:,} inputs." if len(names) < values.shape[1] else ""
+    strongest = _names(features)[int(np.abs(values[0]).argmax())] if len(_names(features)) == values.shape[1] else ""
+    first = f" The first one leans on {wording.short(strongest, 40)} most." if strongest else ""
+    yield Figure(
+        "filters",
+        "What the units look for",
+        f"{many.replace(str(len(values)), str(len(shown)), 1)}, each row on its own scale.{first}{cut} Blue: excites; "
+        "vermilion: inhibits.",
+        partial(
+            feature_plots.draw_heat_map,
+            shown,
+            rows=[str(unit + 1) for unit in filters["units"][: len(shown)]],
+            columns=labels,
+        ),
+        _filter_table(filters),
+        width=width,
+        height=below + 14 * len(shown) + 30,
+        margins=(left, below, 12, 26),
+        wide=width > 480,
+    )
+
+
+def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
+    """What the code keeps of an input."""
+    plain = features.get("reconstructions") or {}
+    width = int(features.get("width") or 0)
+    given, made = (unpacked(plain.get(name, ""), width, 0.0, 1.0) for name in ("given", "made"))
+    kept = [(name, share) for name, share in zip(_names(features), plain.get("kept") or (), strict=False)]
+    rows: tuple[Row, ...] = tuple((name, wording.percent(share)) for name, share in kept)
+    table = Table("Numbers", ("input", "share of its variance kept"), rows, (1,))
+    whole = plain.get("kept_of_all")
+    said = ""
+    if whole is not None:
+        share = wording.percent(whole) if whole > 0 else "nothing"
+        said = f" The code keeps {share} of the variance of all inputs."
+    image = _image(features)
+    if image and len(given) and len(given) == len(made):
+        columns = min(6, len(given))
+        pairs = math.ceil(len(given) / columns)
+        yield Figure(
+            "reconstructions",
+            "Inputs, and what the code keeps of them",
+            f"{len(given)} inputs that training did not see, and under each its reconstruction.{said}",
+            partial(feature_plots.draw_pairs_of_tiles, (given, made), image=image, columns=columns),
+            table,
+            width=400,
+            height=round(400 * (2.35 * pairs - 0.2) * image[0] / (columns * image[1] * 1.07)),
+            margins=(0, 2, 0, 2),
+        )
+        return
+    known = sorted(((name, share) for name, share in kept if share is not None), key=lambda one: one[1])
+    if image or not known:
+        return
+    shown = known if len(known) <= _BARS else [*known[: _BARS // 2], *known[-_BARS // 2 :]]
+    names = wording.short_names([name for name, _ in shown], 18)
+    some = f" The {_BARS // 2} worst and best kept of {len(known):,} are drawn." if len(shown) < len(known) else ""
+    yield Figure(
+        "reconstructions",
+        "What the code keeps of each input",
+        f"Least of {wording.short(known[0][0], 40)}: {wording.percent(known[0][1])}.{some}{said}",
+        partial(feature_plots.draw_shares, [share for _, share in shown], names=names),
+        table,
+        height=_ROW_HEIGHT * len(shown) + 52,
+        margins=(16 + round(axes.LETTER * max(map(len, names))), 40, 18, 12),
+    )
+
+
+def _unit_words(units: Mapping[str, Any]) -> str:
+    count = int(units.get("count") or 0)
+    dead, on = int(units.get("dead") or 0), int(units.get("always_on") or 0)
+    if not dead and not on:
+        return f"All {count:,} units answer to some examples and not to others."
+    said = [f"{dead:,} never answer (dead)" if dead else "", f"{on:,} always do" if on else ""]
+    return f"Of {count:,} units {' and '.join(filter(None, said))}."
+
+
+def code_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
+    """How often the units answer, and how many directions their codes use."""
+    units, spread = features.get("units") or {}, features.get("spectrum") or {}
+    counts, edges = units.get("histogram") or [], units.get("edges") or []
+    if counts and len(edges) == len(counts) + 1 and edges[-1] > edges[0]:
+        rows: tuple[Row, ...] = tuple(
+            (f"{wording.number(low)} to {wording.number(high)}", wording.whole(count))
+            for low, high, count in zip(edges, edges[1:], counts, strict=False)
+        )
+        yield Figure(
+            "activity",
+            "How much the units answer",
+            f"{_unit_words(units)} Their mean activity is {wording.number(units.get('mean'))}.",
+            partial(feature_plots.draw_histogram, (counts, edges)),
+            Table("Numbers", ("mean activity", "units"), rows, (0, 1)),
+            height=220,
+        )
+    parts = spread.get("shares") or []
+    if len(parts) > 1:
+        effective = float(spread.get("effective") or 0.0)
+        together = np.cumsum(parts)
+        rows = tuple(
+            (str(i + 1), wording.percent(parts[i]), wording.percent(together[i])) for i in range(min(40, len(parts)))
+        )
+        half = int(np.searchsorted(together, 0.5)) + 1
+        yield Figure(
+            "spectrum",
+            "How many directions the codes use",
+            f"The codes vary as if in {wording.number(effective)} directions of equal weight; half of the variance is "
+            f"in the first{f' {half}' if half > 1 else ''}.",
+            partial(feature_plots.draw_spectrum, parts, effective=effective),
+            Table("Numbers", ("direction", "share", "together"), rows, (0, 1, 2)),
+            height=220,
+        )
+
+
+def feature_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
+    """All pictures of what a run without a target has learned."""
+    yield from filter_figures(features)
+    yield from reconstruction_figures(features)
+    yield from code_figures(features)
+
+
+def _score_name(layer: Mapping[str, Any]) -> str:
+    return wording.metric_name(str(layer.get("metric") or "loss"))
+
+
+def pretrained_layer_figures(record: Fit) -> Iterator[Figure]:
+    """What the first layer of a pre-trained network looks for, and how each layer was learned."""
+    layers = record.evidence.get("layers") or []
+    for layer in layers[:1]:
+        features = layer.get("features") or {}
+        yield from filter_figures(features)
+        yield from reconstruction_figures(features)
+    for layer in layers[:_SHOWN_LAYERS]:
+        known = [(age, value) for age, value in zip(layer.get("age", ()), layer.get("curve", ()), strict=False)]
+        points = [(age, value) for age, value in known if value is not None]
+        if not points:
+            continue
+        curve = Curve(np.array([age for age, _ in points], float), np.array([value for _, value in points], float))
+        name = _score_name(layer)
+        best = float(layer.get("best_age") or curve.age[-1])
+        step = max(1, math.ceil(len(points) / 40))
+        rows: tuple[Row, ...] = tuple((wording.whole(age), wording.number(value)) for age, value in points[::step])
+        yield Figure(
+            f"layer-{layer['layer']}",
+            f"Layer {layer['layer']}: {wording.clean(layer.get('learner', ''))}, {layer.get('units')} units",
+            f"Validation {name} went from {wording.number(curve.value[0])} to {wording.number(layer.get('valid'))}. "
+            f"{_unit_words((layer.get('features') or {}).get('units') or {'count': layer.get('units')})}",
+            partial(feature_plots.draw_layer_curve, curve, name=name, best=best),
+            Table("Numbers", ("age", name), rows, (0, 1)),
+            height=210,
+        )
+
+
+def layer_table(record: Fit) -> Table | None:
+    """One line a layer."""
+    layers = record.evidence.get("layers") or []
+    if not layers:
+        return None
+    rows: tuple[Row, ...] = tuple(
+        (
+            str(layer.get("layer")),
+            str(layer.get("learner")),
+            wording.whole(layer.get("units")),
+            f"{_score_name(layer)} {wording.number(layer.get('valid'))}",
+            wording.number(((layer.get("features") or {}).get("spectrum") or {}).get("effective")),
+            wording.whole(((layer.get("features") or {}).get("units") or {}).get("dead")),
+            wording.duration(layer.get("seconds")),
+            str(layer.get("outcome")),
+        )
+        for layer in layers
+    )
+    header = ("layer", "learner", "units", "validation", "effective directions", "dead", "time", "ended")
+    return Table("Pre-training", header, rows, (0, 2, 4, 5, 6))

@@ -1,0 +1,397 @@
+"""From a record to figures: each function picks the data, says what is seen, and puts the numbers beside it."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from ...evaluation.run_figure_data import (
+    Confusion,
+    LearningCurves,
+    best_interval,
+    class_curves,
+    class_errors,
+    column,
+    confusion,
+    fold_estimates,
+    learning_curves,
+    optimiser_curves,
+    reliability,
+    residuals,
+)
+from ...records.fit import Fit
+from .. import wording
+from ..blocks import Cell, Figure, Row, Table
+from ..plots import axes, run_plots
+
+_SHOWN_ROWS = 60  # of a table that would have more; the files beside the report hold all
+_SHOWN_RATES = 20
+_SHOWN_PAIRS = 15
+_SHOWN_OUTPUTS = 6
+_SHOWN_DOTS = 1000
+_SHOWN_WORST = 8
+_ROW_HEIGHT = 24
+
+
+def _some(count: int, always: int | None = None) -> list[int]:
+    """At most `_SHOWN_ROWS` of so many rows, evenly spread, with the first, the last and the one that must be there."""
+    if count <= _SHOWN_ROWS:
+        return list(range(count))
+    picked = {round(i * (count - 1) / (_SHOWN_ROWS - 1)) for i in range(_SHOWN_ROWS)}
+    return sorted(picked | ({always} if always is not None else set()))
+
+
+def _in(kind: str, value: float) -> str:
+    return wording.percent(value) if kind == "error" else wording.number(value)
+
+
+def _history_table(record: Fit, curves: LearningCurves) -> Table:
+    history = record.history
+    age, epoch = column(history, "age_examples"), column(history, "epoch")
+    train, valid = (column(history, f"{part}_{curves.quantity}") for part in ("train", "valid"))
+    if curves.kind == "squared":
+        train, valid = np.sqrt(train), np.sqrt(valid)
+    best = best_interval(record)
+    picked = _some(len(age), best)
+    rows = tuple(
+        (
+            wording.whole(age[i]),
+            wording.number(epoch[i]),
+            _in(curves.kind, train[i]),
+            _in(curves.kind, valid[i]),
+            "best" if i == best else "",
+        )
+        for i in picked
+    )
+    left_out = len(age) - len(picked)
+    note = "Training values are those seen on the way, before each update."
+    note += f" {left_out:,} more intervals are in `history.parquet`." if left_out else ""
+    return Table("Numbers", ("age", "epoch", "training", "validation", ""), rows, (0, 1, 2, 3), note)
+
+
+def _curve_words(curves: LearningCurves) -> str:
+    """What the picture shows, in a sentence or two."""
+    name = "loss" if curves.kind == "loss" else "error"
+    if curves.best is None or len(curves.valid) == 0:
+        last = curves.train if len(curves.train) else curves.valid
+        return f"The {name} was last {_in(curves.kind, last.value[-1])}."
+    age, value = curves.best
+    best, at = _in(curves.kind, value), f"at age {wording.whole(age)}"
+    if len(curves.valid) == 1:
+        said = f"Validation {name} was measured once, {at}: {best}"
+    elif curves.quantity == "score" and _in(curves.kind, curves.valid.value[0]) == best:
+        said = f"Validation {name} was best, {best}, {at}"
+    elif curves.quantity == "score":
+        said = f"Validation {name} went from {_in(curves.kind, curves.valid.value[0])} to its best, {best}, {at}"
+    else:
+        said = f"Validation {name} was {best} {at}, where the parameters were kept"
+    there = curves.train.value[curves.train.age == age]
+    beside = f"; training {name} there {_in(curves.kind, there[0])}" if len(there) else ""
+    unit = " The unit is the target's standard deviation: always guessing the mean would give about 1."
+    return f"{said}{beside}." + (unit if curves.kind in ("squared", "absolute") else "")
+
+
+def _score_title(record: Fit) -> str:
+    """What chose the network, where it is no error: without a target, the criterion's own measure."""
+    name = wording.metric_name(record.metric) if record.task == "inputs" else "score"
+    return name[:1].upper() + name[1:]
+
+
+def run_curve_figures(record: Fit) -> Iterator[Figure]:
+    """Score and loss against age."""
+    for quantity, title in (("score", "Error during training"), ("loss", "Loss during training")):
+        curves = learning_curves(record, quantity)
+        if len(curves.train) or len(curves.valid):
+            yield Figure(
+                quantity,
+                title if curves.kind != "loss" or quantity == "loss" else f"{_score_title(record)} during training",
+                _curve_words(curves),
+                partial(run_plots.draw_learning_curves, curves),
+                _history_table(record, curves),
+            )
+
+
+def optimiser_figures(record: Fit) -> Iterator[Figure]:
+    """What the optimiser did, where it changed at all."""
+    titles = {"learning_rate": "Learning rate", "gradient_norm": "Size of the gradient"}
+    for name, curve in optimiser_curves(record).items():
+        if len(curve) < 2 or curve.value.min() == curve.value.max():
+            continue
+        rows = tuple((wording.whole(curve.age[i]), wording.number(curve.value[i])) for i in _some(len(curve)))
+        yield Figure(
+            name.replace("_", "-"),
+            titles[name],
+            f"From {wording.number(curve.value[0])} at the start to {wording.number(curve.value[-1])} at the end.",
+            partial(run_plots.draw_one_curve, curve, name=titles[name].lower()),
+            Table("Numbers", ("age", titles[name].lower()), rows, (0, 1)),
+            height=210,
+        )
+
+
+def _matrix_table(data: Confusion) -> Table:
+    if run_plots.is_numbered(data):
+        names = wording.short_names(data.classes, 24)
+        rows = tuple(
+            (name, *(wording.whole(count) for count in counts)) for name, counts in zip(names, data.counts, strict=True)
+        )
+        return Table("Numbers", ("true \\ predicted", *names), rows, tuple(range(1, len(names) + 1)))
+    pairs = data.pairs(_SHOWN_ROWS)
+    rows = tuple((pair.true, pair.predicted, wording.whole(pair.errors), wording.whole(pair.count)) for pair in pairs)
+    return Table("Numbers", ("true", "predicted", "examples", "of"), rows, (2, 3))
+
+
+def confusion_figures(record: Fit) -> Iterator[Figure]:
+    """The matrix where its cells can be told apart; the commonest confusions where its numbers cannot."""
+    data = confusion(record)
+    size = len(data.classes)
+    if not size:
+        return
+    wrong = data.counts.sum() - np.trace(data.counts)
+    common = data.pairs(_SHOWN_PAIRS)
+    said = f"{wording.whole(wrong)} of {wording.whole(data.counts.sum())} test examples were taken for another class."
+    if common:
+        first = common[0]
+        said += (
+            f" Most often {wording.short(first.true, 40)} for {wording.short(first.predicted, 40)}:"
+            f" {first.errors} of {first.count}."
+        )
+    if size <= run_plots.MAPPED_CLASSES:
+        names = run_plots.class_names(data)
+        edge = 30 + round(axes.LETTER * max(map(len, names)))
+        side = min(330, 60 * size + 60) if size <= 12 else min(660, 24 * size) if run_plots.is_numbered(data) else 480
+        below = edge + 12 if run_plots.is_upright(names, side / size) else 44
+        yield Figure(
+            "confusion",
+            "Confusion matrix",
+            said + " Blue: right. Vermilion: confused.",
+            partial(run_plots.draw_confusion, data),
+            _matrix_table(data),
+            width=edge + side + 10,
+            height=below + round(side * 0.92) + 26,
+            margins=(edge, below, 10, 26),
+            wide=size > 12,
+        )
+    if not run_plots.is_numbered(data) and common:
+        yield Figure(
+            "pairs",
+            "Commonest confusions",
+            f"The {len(common)} commonest confusions, true class → predicted class."
+            + ("" if size <= 100 else " " + said),
+            partial(run_plots.draw_pairs, common),
+            _matrix_table(data),
+            height=_ROW_HEIGHT * len(common) + 52,
+            margins=(14 + round(6.2 * max(map(len, run_plots.pair_names(common)))), 40, 12, 12),
+        )
+
+
+def error_rate_figures(record: Fit) -> Iterator[Figure]:
+    """The error of each class or label with its interval, worst first, and how the worst of them came about."""
+    data = class_errors(record)
+    if len(data.rates) < 2:
+        return
+    shown = data.rates[:_SHOWN_RATES]
+    worst = shown[0]
+    of = f" of its {wording.whole(worst.count)} examples" if data.of == "class" else ""
+    many = f" The {len(shown)} worst of {len(data.rates):,} are drawn." if len(shown) < len(data.rates) else ""
+    rows: tuple[Row, ...] = tuple(
+        (
+            rate.name,
+            wording.whole(rate.count),
+            wording.whole(rate.errors),
+            wording.percent(rate.rate),
+            f"{wording.percent(rate.low)} – {wording.percent(rate.high)}"
+            if math.isfinite(rate.low)
+            else wording.NOTHING,
+        )
+        for rate in data.rates[:300]
+    )
+    longest = min(18, max(len(wording.clean(rate.name)) for rate in shown))
+    overall = record.metrics.get("test", {}).get("error_rate")
+    yield Figure(
+        "rates",
+        f"Error of each {data.of}",
+        f"Highest for {data.of} {wording.short(worst.name, 40)}: {wording.percent(worst.rate)}{of}.{many}",
+        partial(run_plots.draw_rates, shown, overall=math.nan if overall is None else overall),
+        Table("Numbers", (data.of, "examples", "errors", "error", "95 % interval"), rows, (1, 2, 3, 4)),
+        height=_ROW_HEIGHT * len(shown) + 66,
+        margins=(26 + round(6.6 * longest), 40, 18, 26),
+    )
+    curves = class_curves(record)
+    if curves.worst and max(map(len, curves.curves)) > 1:
+        score = wording.SCORES.get(curves.kind, curves.kind)
+        last = [(curves.classes[k], curves.curves[k]) for k in range(len(curves.classes)) if len(curves.curves[k])]
+        yield Figure(
+            "class-curves",
+            "Each class during training",
+            f"Validation {score} of every class; those with the highest where the parameters were kept are named.",
+            partial(run_plots.draw_class_curves, curves),
+            Table(
+                "Numbers",
+                ("class", "lowest", "at age", "at the end"),
+                tuple(
+                    (
+                        name,
+                        _in(curves.kind, curve.value.min()),
+                        wording.whole(curve.age[int(curve.value.argmin())]),
+                        _in(curves.kind, curve.value[-1]),
+                    )
+                    for name, curve in last[:300]
+                ),
+                (1, 2, 3),
+            ),
+        )
+
+
+def reliability_figures(record: Fit) -> Iterator[Figure]:
+    """Whether the probabilities can be believed."""
+    data = reliability(record)
+    if data.empty:
+        return
+    rows = tuple(
+        (state, wording.percent(confidence), wording.percent(accuracy), wording.whole(count))
+        for state, bins in (("as trained", data.before), ("calibrated", data.after))
+        for confidence, accuracy, count in zip(bins.confidence, bins.accuracy, bins.count, strict=True)
+    )
+    said = "On the dotted line, the network is right as often as it claims."
+    if math.isfinite(data.error_before) and math.isfinite(data.error_after):
+        said = (
+            f"Confidence and accuracy differ by {wording.percent(data.error_before)} on average as trained, "
+            f"{wording.percent(data.error_after)} after calibration"
+        )
+        said += f" (temperature {wording.number(data.temperature)})." if math.isfinite(data.temperature) else "."
+    yield Figure(
+        "reliability",
+        "Can the probabilities be believed?",
+        said,
+        partial(run_plots.draw_reliability, data),
+        Table("Numbers", ("", "confidence", "accuracy", "examples"), rows, (1, 2, 3)),
+    )
+
+
+def residual_figures(record: Fit) -> Iterator[Figure]:
+    """Predictions against targets for each output, the least explained first; the errors too when there are few."""
+    data = residuals(record)
+    shown = data[:_SHOWN_OUTPUTS]
+    for index, output in enumerate(shown):
+        step = max(1, math.ceil(len(output.target) / _SHOWN_DOTS))
+        few = type(output)(output.name, output.target[::step], output.prediction[::step], output.r2)
+        name = wording.short(output.name, 40)
+        rows = tuple(
+            (wording.number(output.target[i]), wording.number(output.prediction[i]), wording.number(output.error[i]))
+            for i in _some(len(output.target))
+        )
+        table = Table("Numbers (a sample)", ("true", "predicted", "difference"), rows, (0, 1, 2))
+        rest = f" The least explained {len(shown)} of {len(data)} outputs are drawn." if len(data) > len(shown) else ""
+        yield Figure(
+            f"predicted-{index}",
+            f"Predicted against true: {name}",
+            f"On the dotted line a prediction is exact. R² {wording.number(output.r2)} on these "
+            f"{len(few.target):,} test examples.{rest if index == 0 else ''}",
+            partial(run_plots.draw_predicted, few),
+            table,
+            height=330,
+        )
+        if len(data) <= 2:
+            spread = float(np.median(np.abs(output.error)))
+            yield Figure(
+                f"errors-{index}",
+                f"What is left over: {name}",
+                f"Half of the predictions are within {wording.number(spread)} of the truth. A slope or a funnel here "
+                "is something the network has not learned.",
+                partial(run_plots.draw_errors, few),
+                table,
+                height=330,
+            )
+
+
+def fold_figures(record: Fit) -> Iterator[Figure]:
+    """The k-fold estimate, where one was made."""
+    data = fold_estimates(record)
+    if not any(math.isfinite(value) for value in data.values):
+        return
+    metric = record.metric
+    interval = (
+        f" (95 % interval {wording.in_metric(metric, data.low)} – {wording.in_metric(metric, data.high)})"
+        if math.isfinite(data.low)
+        else ""
+    )
+    rows = tuple((str(i + 1), wording.in_metric(metric, value)) for i, value in enumerate(data.values))
+    yield Figure(
+        "folds",
+        f"Estimate by {len(data.values)}-fold cross-validation",
+        f"Mean {wording.metric_name(metric)} {wording.in_metric(metric, data.mean)}{interval}; each dot is one fold.",
+        partial(run_plots.draw_folds, data, metric=metric),
+        Table("Numbers", ("fold", wording.metric_name(metric)), rows, (0, 1)),
+        height=130,
+        margins=(20, 40, 16, 12),
+    )
+
+
+def metric_table(record: Fit) -> Table:
+    """Every metric of every part."""
+    parts = [part for part in ("train", "valid", "test") if record.metrics.get(part)]
+    names = list(dict.fromkeys(name for part in parts for name in record.metrics[part]))
+    titles = {"train": "training", "valid": "validation", "test": "test"}
+    rows: tuple[Row, ...] = tuple(
+        (
+            wording.metric_name(name) + (" (chosen)" if name == record.metric else ""),
+            *(wording.in_metric(name, record.metrics[part].get(name)) for part in parts),
+        )
+        for name in names
+    )
+    return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)))
+
+
+def _share(level: str) -> str:
+    """A quantile's level, "0.05", as a share."""
+    try:
+        return f"{100 * float(level):g}\u202f%"
+    except ValueError:
+        return level
+
+
+def residual_table(record: Fit) -> Table | None:
+    """Quantiles of the errors, as recorded: one column for each output."""
+    plain = record.evidence.get("residual_quantiles")
+    if not plain:
+        return None
+    names = tuple(str(name) for name in record.evidence.get("names", ()))[:_SHOWN_OUTPUTS]
+    rows: list[Row] = []
+    for label, values in plain.items():
+        level = _share(str(label))
+        numbers = list(values) if isinstance(values, list | tuple) else [values]
+        rows.append((level, *(wording.number(value) for value in numbers[: max(1, len(names))])))
+    widest = max(len(row) for row in rows)
+    header = ("quantile", *(names if len(names) == widest - 1 else ("error",) * (widest - 1)))
+    padded = tuple(row + ("",) * (widest - len(row)) for row in rows)
+    return Table("How large the errors are (predicted − true)", header, padded, tuple(range(1, widest)))
+
+
+def worst_table(record: Fit) -> Table | None:
+    """The test examples that went worst: rows worth a look, since some of them are wrongly labelled."""
+    plain = (record.evidence.get("worst") or [])[:_SHOWN_WORST]
+    if not plain:
+        return None
+
+    def shown(value: object) -> str:
+        if isinstance(value, list | tuple):
+            return ", ".join(shown(item) for item in value)
+        return wording.number(value) if isinstance(value, float) else wording.clean(value)
+
+    names = [name for name in ("row", "true", "predicted", "probability", "loss", "error") if name in plain[0]]
+    right = tuple(
+        i for i, name in enumerate(names) if name in ("row", "probability", "loss", "error") or record.task == "numbers"
+    )
+    rows: tuple[Row, ...] = tuple(
+        tuple(
+            Cell(wording.percent(item.get(name)) if name == "probability" else shown(item.get(name)))
+            if item.get(name) is not None
+            else Cell(wording.NOTHING)
+            for name in names
+        )
+        for item in plain
+    )
+    wrong = "wrongly recorded" if record.task == "numbers" else "wrongly labelled"
+    note = f"Rows are counted from 0 in the data, or in the official test set. Look at them: some may be {wrong}."
+    return Table("The worst test examples", tuple(names), rows, right, note)

@@ -1,0 +1,357 @@
+"""From a study to figures: each function picks the data, says what is seen, and puts the numbers beside it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...evaluation.run_figure_data import Curve
+from ...evaluation.trials.cost import pareto_front
+from ...evaluation.trials.expected_best import best_so_far, expected_best, scores_of
+from ...records.study import Study
+from ...records.trial import Trial
+from .. import wording
+from ..blocks import Cell, Figure, Row, Table
+from ..plots import knob_plots, study_plots
+from ..plots.study_plots import EstimateLine, Scale
+
+_SHOWN_CURVES = 300
+_SHOWN_ROWS = 60
+ROW_HEIGHT = 24
+LEAST_TRIALS = 4  # with a score; fewer show nothing about a knob
+
+
+def score_scale(study: Study) -> Scale:
+    """How this study's scores are read: error rates in percent, errors of a number in the target's unit."""
+    kind = study.score_kind
+    names = {"error": "error", "squared": "RMSE", "absolute": "absolute error"}
+    return Scale(f"validation {names.get(kind, 'loss')}", kind == "error", study.shown)
+
+
+def comparable(study: Study) -> bool:
+    """Whether validation scores and the metric of the study are the same quantity, so that one axis can hold both."""
+    name = score_scale(study).name.removeprefix("validation ")
+    return {"error_rate": "error", "rmse": "RMSE", "mae": "absolute error", "log_loss": "loss"}.get(
+        study.metric
+    ) == name
+
+
+def sortable_setting(value: Any) -> str:
+    """The value of a knob in a table: four digits, and never a form that does not sort."""
+    return f"{value:.4g}" if isinstance(value, float) else knob_plots.value_name(wording.setting(value))
+
+
+def short_path_names(study: Study) -> dict[str, str]:
+    """Each path with its short name."""
+    paths = list(dict.fromkeys((*study.space.paths, *(path for trial in study.trials for path in trial.values))))
+    return dict(zip(paths, knob_plots.short_paths(paths), strict=True))
+
+
+def _some(count: int) -> list[int]:
+    return sorted(
+        {round(i * (count - 1) / (_SHOWN_ROWS - 1)) for i in range(_SHOWN_ROWS)} if count > 1 else range(count)
+    )
+
+
+def margin(names: Sequence[str], longest: int = 22) -> int:
+    """Room for names at the left of a picture."""
+    return 26 + round(6.6 * min(longest, max([len(name) for name in names] or [1])))
+
+
+def trial_curve_figures(study: Study) -> Iterator[Figure]:
+    """The validation curves of all trials."""
+    scale = score_scale(study)
+    kept: list[tuple[Trial, Curve]] = []
+    for trial in study.searched:
+        ages, scores = (np.array(trial.curve.get(name) or [], dtype=float) for name in ("age_examples", "valid_score"))
+        there = np.isfinite(scores) if len(ages) == len(scores) else np.zeros(0, dtype=bool)
+        if there.any():
+            kept.append((trial, Curve(ages[there], scores[there])))
+    if not kept:
+        return
+    best = min((trial for trial, _ in kept if trial.ok), key=lambda t: (t.score, t.loss, t.number), default=None)
+    step = math.ceil(len(kept) / _SHOWN_CURVES)
+    shown = [pair for place, pair in enumerate(kept) if place % step == 0 or pair[0] is best]
+    place = next((i for i, (trial, _) in enumerate(shown) if trial is best), None)
+    said = f"The validation curve of each of {len(kept):,} trials"
+    said += f" ({len(shown):,} of them drawn)" if len(shown) < len(kept) else ""
+    said += (
+        f"; trial {best.number} was best, {scale.say(best.score)} at age {wording.whole(best.best_age)}."
+        if best
+        else "."
+    )
+    rows = tuple(
+        (str(trial.number), wording.whole(trial.age_examples), wording.whole(trial.best_age), scale.say(trial.score))
+        for trial, _ in shown[:_SHOWN_ROWS]
+    )
+    yield Figure(
+        "trial-curves",
+        "Every trial during training",
+        said,
+        partial(study_plots.draw_trial_curves, [curve for _, curve in shown], best=place, scale=scale),
+        Table("Numbers", ("trial", "age at the end", "best at age", scale.name), rows, (0, 1, 2, 3)),
+    )
+
+
+def progress_figures(study: Study) -> Iterator[Figure]:
+    """The expected best of N trials beside the best so far (row E10)."""
+    trials, scale = study.searched, score_scale(study)
+    if not any(trial.ok for trial in trials):
+        return
+    scores = scores_of(trials, study.chance)
+    so_far = best_so_far(scores)
+    curve = expected_best(scores, study.chance) if study.independent else None
+    if curve is not None:
+        said = (
+            "The best of N trials: mean and standard deviation over all choices of N among these. Beside it the best "
+            "so far, in the order they ran."
+        )
+        picked = [(int(size), curve.mean[i], curve.deviation[i]) for i, size in enumerate(curve.sizes)]
+        rows = tuple(
+            (
+                f"{n:,}",
+                scale.say(mean),
+                f"{scale.say(max(mean - deviation, 0))} – {scale.say(mean + deviation)}",
+                scale.say(so_far[n - 1]),
+            )
+            for n, mean, deviation in (picked[i] for i in _some(len(picked)))
+        )
+        table = Table("Numbers", ("trials", "expected best", "± one deviation", "best so far"), rows, (0, 1, 2, 3))
+    else:
+        said = (
+            "The best so far, in the order the trials ran. They were chosen by looking at earlier ones, so there is no "
+            "expected best of N."
+        )
+        few = tuple((f"{i + 1:,}", scale.say(so_far[i])) for i in _some(len(so_far)))
+        table = Table("Numbers", ("trials", "best so far"), few, (0, 1))
+    draw = partial(study_plots.draw_expected_best, curve, best_so_far=so_far, scale=scale)
+    yield Figure("progress", "The best of N trials" if curve is not None else "The best so far", said, draw, table)
+
+
+def cost_figures(study: Study) -> Iterator[Figure]:
+    """Error against the cost of training and of predicting (row E15)."""
+    scale = score_scale(study)
+    for cost, title, unit in (
+        ("seconds", "Error against time", "trained in"),
+        ("parameters", "Error against size", "parameters"),
+    ):
+        usable = [t for t in study.trials if t.ok and getattr(t, cost) > 0]
+        if len(usable) < 2 or len({getattr(t, cost) for t in usable}) < 2:
+            continue
+        data = pareto_front(usable, cost)
+        front = [(int(data.numbers[i]), float(data.costs[i]), float(data.scores[i])) for i in data.front]
+        write = wording.duration if cost == "seconds" else wording.whole
+        cheap, best = front[0], front[-1]
+        of = " parameters" if cost == "parameters" else ""
+        said = f"From {scale.say(cheap[2])} ({write(cheap[1])}{of}) to {scale.say(best[2])} ({write(best[1])}{of}): "
+        said += f"{len(front)} of {len(usable):,} trials are beaten by none in both."
+        rows = tuple((str(number), write(value), scale.say(score)) for number, value, score in front[:_SHOWN_ROWS])
+        yield Figure(
+            f"cost-{cost}",
+            title,
+            said,
+            partial(study_plots.draw_pareto, data, scale=scale),
+            Table("Numbers", ("trial", unit, scale.name), rows, (0, 1, 2)),
+        )
+
+
+def batch_figures(study: Study) -> Iterator[Figure]:
+    """The U-curve of the batch size (row B4)."""
+    found = study.analysis.get("batch_size") or {}
+    lines = [line for line in found.get("table") or () if line.get("size")]
+    if len(lines) < 2:
+        return
+    rows = tuple(
+        (
+            str(line["size"]),
+            wording.number(line.get("seconds")),
+            wording.whole(line.get("examples")),
+            "yes" if line.get("reached", True) else "no",
+        )
+        for line in lines
+    )
+    recommended = found.get("recommended")
+    said = str(found.get("sentence") or "")
+    said = said[:1].upper() + said[1:] or (f"{recommended} is recommended." if recommended else "")
+    hollow = (
+        " Hollow: not reached, the truth lies above." if any(not line.get("reached", True) for line in lines) else ""
+    )
+    yield Figure(
+        "batch-size",
+        "Batch size",
+        f"{said} What each size needed to reach the same score.{hollow}".strip(),
+        partial(study_plots.draw_batch_sizes, lines, recommended=recommended),
+        Table("Numbers", ("batch size", "seconds", "examples", "reached"), rows, (0, 1, 2)),
+        width=700,
+        height=240,
+        margins=(46, 40, 12, 26),
+        wide=True,
+    )
+
+
+def short_run_figures(study: Study) -> Iterator[Figure]:
+    """How far short runs can be trusted (row E15)."""
+    found = study.analysis.get("short_runs") or {}
+    pairs = [
+        (float(age), float(value))
+        for age, value in zip(found.get("ages") or (), found.get("correlation") or (), strict=False)
+        if value is not None and math.isfinite(value)
+    ]
+    if len(pairs) < 2:
+        return
+    rows = tuple((wording.whole(age), wording.number(value)) for age, value in pairs)
+    age, value = pairs[0]
+    yield Figure(
+        "short-runs",
+        "Can short runs be trusted?",
+        f"After {wording.whole(age)} examples the trials stand in the order of the end with a rank correlation of "
+        f"{wording.number(value)}; at 1 a short run would choose the same.",
+        partial(study_plots.draw_short_runs, tuple(zip(*pairs, strict=True))),
+        Table("Numbers", ("age", "rank correlation"), rows, (0, 1)),
+    )
+
+
+def seed_figures(study: Study) -> Iterator[Figure]:
+    """The distribution over random seeds at one recipe (row D13)."""
+    scores = [s for s in (study.analysis.get("seeds") or {}).get("scores") or () if s is not None and math.isfinite(s)]
+    if len(scores) < 2:
+        return
+    scale = score_scale(study)
+    ordered = sorted(scores)
+    levels = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+    rows = tuple((f"{100 * level:g}\u202f%", scale.say(float(np.quantile(ordered, level)))) for level in levels)
+    yield Figure(
+        "seeds",
+        "The same recipe with other seeds",
+        f"{len(scores):,} seeds: from {scale.say(ordered[0])} to {scale.say(ordered[-1])}. Differences within this "
+        "spread are chance.",
+        partial(study_plots.draw_seeds, ordered, scale=scale),
+        Table("Numbers", ("quantile", scale.name), rows, (1,)),
+    )
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _interval(plain: Any) -> tuple[float, float]:
+    ends = list(plain or ())
+    return (_number(ends[0]), _number(ends[1])) if len(ends) == 2 else (math.nan, math.nan)
+
+
+def _estimate_lines(study: Study) -> Iterator[EstimateLine]:
+    winner, told = study.winner, study.estimates
+    shown = lambda value: study.shown(_number(value))  # noqa: E731
+    if comparable(study):
+        if winner.get("score") is not None:
+            yield EstimateLine("validation, as chosen", shown(winner["score"]))
+        if winner.get("corrected") is not None:
+            low, high = _interval(winner.get("corrected_interval"))
+            yield EstimateLine("corrected for the choice", shown(winner["corrected"]), shown(low), shown(high))
+        weighted = told.get("weighted") or {}
+        if weighted.get("mean") is not None:
+            mean, spread = float(weighted["mean"]), 1.96 * _number(weighted.get("deviation"))
+            ends = shown(max(mean - spread, 0.0)), shown(mean + spread)
+            yield EstimateLine("test, contenders weighted", shown(mean), *ends, part="test")
+    nested = told.get("nested") or {}
+    if nested.get("mean") is not None:
+        final = told.get("test") is None
+        yield EstimateLine(
+            "nested cross-validation", float(nested["mean"]), *_interval(nested.get("interval")), "test", final
+        )
+    if told.get("test") is not None:
+        name = "test, committee" if (study.committee.get("members") or 0) > 1 else "test"
+        yield EstimateLine(name, float(told["test"]), *_interval(told.get("test_interval")), part="test", final=True)
+
+
+def estimate_figures(study: Study) -> Iterator[Figure]:
+    """From the score that won to the error to quote (row E2)."""
+    lines = [line for line in _estimate_lines(study) if math.isfinite(line.value)]
+    if not lines:
+        return
+    metric = study.metric
+    optimism = study.winner.get("optimism")
+    said = "The winner was chosen by its validation score, which therefore flatters it"
+    said += (
+        f", by about {score_scale(study).say(optimism)}" if optimism is not None and score_scale(study).share else ""
+    )
+    said += ". Filled: the number to quote. Bars: 95\u202f% intervals."
+    rows = tuple(
+        (
+            line.name,
+            wording.in_metric(metric, line.value),
+            f"{wording.in_metric(metric, line.low)} – {wording.in_metric(metric, line.high)}"
+            if math.isfinite(line.low)
+            else wording.NOTHING,
+        )
+        for line in lines
+    )
+    yield Figure(
+        "estimates",
+        "The honest error",
+        said,
+        partial(study_plots.draw_estimates, lines, metric=metric),
+        Table("Numbers", ("", wording.metric_name(metric), "95 % interval"), rows, (1, 2)),
+        height=30 * len(lines) + 70,
+        margins=(margin([line.name for line in lines], 26), 40, 14, 12),
+    )
+
+
+def committee_figures(study: Study) -> Iterator[Figure]:
+    """The committee against its members, and the finalists it was chosen from."""
+    found, metric, scale = study.committee, study.metric, score_scale(study)
+    tests = [float(value) for value in found.get("member_tests") or () if value is not None and math.isfinite(value)]
+    together, mean = _number(found.get("test")), _number(found.get("mean_member_test"))
+    if len(tests) > 1 and math.isfinite(together):
+        rows: tuple[Row, ...] = (
+            *((f"member {i + 1}", wording.in_metric(metric, value)) for i, value in enumerate(tests[:_SHOWN_ROWS])),
+            ("their mean", wording.in_metric(metric, mean)),
+            (Cell("committee", strong=True), wording.in_metric(metric, together)),
+        )
+        how = {
+            "bagging": ", each on its own draw of the examples",
+            "inputs": ", each on its own inputs",
+            "contenders": " of the best trials",
+        }
+        yield Figure(
+            "committee",
+            "The committee against its members",
+            f"{len(tests)} networks{how.get(str(found.get('kind')), ' of one setting')}: "
+            f"{wording.in_metric(metric, mean)} on average, {wording.in_metric(metric, together)} together.",
+            partial(study_plots.draw_committee, tests, together=together, mean=mean, metric=metric),
+            Table("Numbers", ("", f"test {wording.metric_name(metric)}"), rows, (1,)),
+            height=150,
+            margins=(86, 40, 16, 12),
+        )
+    settings = [one for one in found.get("finalists") or () if one.get("scores")]
+    if settings:
+        lines: tuple[Row, ...] = tuple(
+            (
+                f"trial {one.get('number')}",
+                scale.say(one.get("mean")),
+                str(len(one["scores"])),
+                _values(one.get("values") or {}, study),
+            )
+            for one in settings
+        )
+        count = len(settings[0]["scores"])
+        which = f"{len(settings)} best settings" if len(settings) > 1 else "best setting"
+        said = f"The {which} again, with {count} seeds each: a dot for every seed, a bar at the mean."
+        made = found.get("setting")
+        said += f" The committee is of trial {made}." if made is not None else ""
+        yield Figure(
+            "finalists",
+            "The finalists with other seeds",
+            said,
+            partial(study_plots.draw_finalists, settings, scale=scale),
+            Table("Numbers", ("setting", "mean", "seeds", "values"), lines, (1, 2)),
+            height=ROW_HEIGHT * len(settings) + 66,
+            margins=(margin([str(one.get("number")) for one in settings]) + 40, 40, 14, 12),
+        )
+
+
+def _values(values: dict[str, Any], study: Study) -> str:
+    short = short_path_names(study)
+    return ", ".join(f"{short.get(path, path)} {sortable_setting(value)}" for path, value in values.items())

@@ -1,0 +1,270 @@
+"""What a trained network is worth on each set: every metric, and the evidence that the pictures need.
+
+    record.metrics["test"]                      {"error_rate": 0.021, "log_loss": 0.08, ...}
+    record.evidence["features"]["units"]        {"count": 256, "dead": 3, "always_on": 0, ...}
+
+Without a target, the criterion's own measures take the place of metrics, and the evidence is of the features: filters
+of the first layer, inputs beside their reconstructions, how often each unit answers, and how many directions the codes
+use. It is small and plain; numbers that are only looked at are one byte each.
+"""
+
+import base64
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..evaluation.metrics import interval_of_mean, measure, metric_interval
+from ..evaluation.prediction_figure_data import gather_evidence
+from ..records.finding import Finding
+from ..specs.contracts import AbstractUnsupervised
+from ..specs.dataset import Column, Dataset
+from .predictor import Predictor, outputs_of
+
+Measured = tuple[dict[str, dict[str, float]], dict[str, Any], tuple[float, float]]
+
+_CHUNK = 512
+_SHOWN_FILTERS = 100
+_SHOWN_INPUTS = 12
+_SHOWN_NAMES = 200
+_MOST_BYTES = 200_000  # of one picture: larger filters are fewer
+_SMALLEST_IMAGE = 8  # pixels along an edge, of an image that was laid flat
+_QUIET = (
+    0.05  # of a unit's full answer: one that never gives more is dead, one that never gives less than 0.95 always on
+)
+_MANY = 0.2
+
+
+def measure_parts(
+    predictor: Predictor, scaled: dict[str, Any], parts: dict[str, Dataset | None], metric: str
+) -> Measured:
+    """Every metric of every part; of the test part also what the pictures need, and the interval.
+
+    `scaled` holds the inputs of parts that were scaled already. Examples without a target are not judged.
+    """
+    metrics: dict[str, dict[str, float]] = {}
+    evidence: dict[str, Any] = {}
+    ends = (math.nan, math.nan)
+    for name, part in parts.items():
+        if part is None:
+            metrics[name] = dict.fromkeys(metrics["train"], math.nan)
+            continue
+        inputs = scaled[name] if name in scaled else predictor.scaler.apply(part.inputs)
+        outputs = outputs_of(predictor.network, inputs)
+        predictions = predictor.from_outputs(outputs)
+        known = part.labelled
+        weights = None if part.weights is None else part.weights[known]
+        metrics[name] = measure(part.task, predictions[known], part.targets[known], weights)
+        if name == "test":
+            raw = dataclasses.replace(predictor, temperature=1.0).from_outputs(outputs)
+            evidence = gather_evidence(part.task, raw, predictions, part.targets, part.rows)
+            if part.task.kind == "classes":
+                evidence["temperature"] = predictor.temperature
+            ends = metric_interval(metric, part.task, predictions, part.targets, part.weights)
+    return metrics, evidence, ends
+
+
+@eqx.filter_jit
+def _measures(criterion: AbstractUnsupervised, network: PyTree, rows: Float[Array, "chunk ..."]) -> dict[str, Array]:
+    return criterion.measures(network, rows)
+
+
+@eqx.filter_jit
+def _reconstruct(criterion: Any, network: Any, rows: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+    if hasattr(criterion, "reconstruct"):
+        return jnp.asarray(criterion.reconstruct(network, rows))
+    made = jax.vmap(lambda row: network.decode(network(row)))(rows)
+    return jnp.asarray(network.visible.mean(made) if hasattr(network, "visible") else made)
+
+
+def measures_of(criterion: AbstractUnsupervised, network: PyTree, inputs: Any) -> dict[str, np.ndarray]:
+    """What the criterion tells of each example, by name, for scaled inputs; in chunks of one shape."""
+    found: dict[str, list[np.ndarray]] = {name: [] for name in criterion.measured()}
+    for start in range(0, inputs.shape[0], _CHUNK):
+        rows = jnp.asarray(inputs[start : start + _CHUNK])
+        missing = _CHUNK - rows.shape[0]
+        if missing:  # repeated rows, which every criterion can read
+            rows = jnp.concatenate([rows, jnp.broadcast_to(rows[:1], (missing, *rows.shape[1:]))])
+        for name, values in _measures(criterion, network, rows).items():
+            found[name].append(np.asarray(values)[: _CHUNK - missing])
+    return {name: np.concatenate(values).astype(np.float64) for name, values in found.items()}
+
+
+def image_shape(shape: tuple[int, ...], columns: tuple[Column, ...]) -> tuple[int, ...]:
+    """Height, width and, in colour, channels of the image that an example is; nothing where it is none.
+
+    A row of numbers without names, or of pixels, whose count is a square is a square image laid flat.
+    """
+    if len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3)):
+        return shape if shape[-1] != 1 or len(shape) == 2 else shape[:2]
+    edge = math.isqrt(math.prod(shape))
+    flat = len(shape) == 1 and edge >= _SMALLEST_IMAGE and edge * edge == shape[0]
+    return (edge, edge) if flat and all(column.kind == "pixel" for column in columns) else ()
+
+
+def packed(values: Any, low: float, high: float) -> str:
+    """Numbers as bytes, 0 at `low` and 255 at `high`, in base 64: all that a picture shows of them."""
+    spread = high - low if high > low else 1.0
+    scaled = np.clip(np.round(255.0 * (np.asarray(values, np.float64) - low) / spread), 0, 255)
+    return base64.b64encode(scaled.astype(np.uint8).tobytes()).decode()
+
+
+def _first_weights(network: Any) -> np.ndarray | None:
+    """What each unit of the first layer weighs its inputs with, (units, inputs)."""
+    layers = getattr(network, "hidden_layers", ())
+    weights = layers[0].weight if layers else getattr(network, "atoms", None)  # a dictionary's own filters
+    return None if weights is None else np.asarray(weights, np.float64)
+
+
+def _filters(network: Any, width: int) -> dict[str, Any]:
+    """The filters with the largest norms, largest first, each on its own scale from -1 to 1."""
+    weights = _first_weights(network)
+    if weights is None or weights.ndim != 2 or weights.shape[1] != width or not np.isfinite(weights).all():
+        return {}
+    norms = np.linalg.norm(weights, axis=1)
+    count = max(1, min(_SHOWN_FILTERS, _MOST_BYTES // width, len(weights)))
+    chosen = np.argsort(-norms, kind="stable")[:count]
+    peak = np.abs(weights[chosen]).max(axis=1, keepdims=True)
+    return {
+        "units": chosen.tolist(),
+        "norms": [round(float(norm), 5) for norm in norms[chosen]],
+        "of": len(weights),
+        "bytes": packed(weights[chosen] / np.where(peak > 0, peak, 1.0), -1.0, 1.0),
+    }
+
+
+def _reconstructions(criterion: Any, network: Any, inputs: np.ndarray) -> dict[str, Any]:
+    """Some inputs beside what the code keeps of them, and of each input the share of its variance that it keeps."""
+    if not (hasattr(criterion, "reconstruct") or hasattr(network, "decode")):
+        return {}
+    made = np.asarray(_reconstruct(criterion, network, jnp.asarray(inputs)), np.float64)
+    given = inputs.reshape(len(inputs), -1).astype(np.float64)
+    if made.shape != given.shape or not np.isfinite(made).all():
+        return {}
+    count = max(1, min(_SHOWN_INPUTS, _MOST_BYTES // given.shape[1], len(given)))
+    # Evenly spread: files are often sorted, and the first dozen are then all of one kind.
+    rows = np.linspace(0, len(given) - 1, count).astype(int)
+    low, high = float(given.min()), float(given.max())
+    spread = given.var(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kept = np.where(spread > 1e-12, 1.0 - ((made - given) ** 2).mean(axis=0) / spread, np.nan)
+    return {
+        "count": count,
+        "low": low,
+        "high": high,
+        "given": packed(given[rows], low, high),
+        "made": packed(made[rows], low, high),
+        "kept": [None if math.isnan(share) else round(float(share), 4) for share in kept[:_SHOWN_NAMES]],
+        "kept_of_all": float(1.0 - ((made - given) ** 2).sum() / max(float(spread.sum()) * len(given), 1e-12)),
+    }
+
+
+def _full_answer(network: Any, codes: np.ndarray) -> float:
+    """What a unit gives at most: 1 where it saturates there, else what nearly all units stay below."""
+    layers = getattr(network, "hidden_layers", ())
+    activation = type(layers[-1].activation).__name__ if layers else ""
+    return 1.0 if activation in {"Sigmoid", "Tanh"} else float(np.quantile(np.abs(codes).max(axis=0), 0.95))
+
+
+def _units(network: Any, codes: np.ndarray) -> dict[str, Any]:
+    """How much each unit answers: a histogram of their means, and those that never or always do."""
+    size = np.abs(codes)
+    full = _full_answer(network, codes)
+    means = codes.mean(axis=0)
+    # Units that saturate share one scale, so that nearly equal means look it.
+    ends = (0.0 if codes.min() >= 0 else -1.0, 1.0) if full == 1.0 and size.max() <= 1.0 else None
+    counts, edges = np.histogram(means, bins=min(20, 2 + len(means) // 2), range=ends)
+    return {
+        "count": int(codes.shape[1]),
+        "dead": int((size.max(axis=0) <= _QUIET * full).sum()),
+        "always_on": int((size.min(axis=0) >= (1.0 - _QUIET) * full).sum()) if full > 0 else 0,
+        "mean": float(means.mean()),
+        "histogram": counts.tolist(),
+        "edges": [round(float(edge), 5) for edge in edges],
+    }
+
+
+def _spectrum(codes: np.ndarray) -> dict[str, Any]:
+    """How the variance of the codes is spread over directions; (sum v)^2 / sum v^2 of them count (participation)."""
+    centred = codes - codes.mean(axis=0)
+    variances = np.linalg.svd(centred, compute_uv=False) ** 2
+    total = float(variances.sum())
+    if total <= 0:
+        return {"shares": [], "effective": 0.0}
+    shares = variances / total
+    return {"shares": [round(float(share), 6) for share in shares[:100]], "effective": float(1 / (shares**2).sum())}
+
+
+def _input_names(columns: tuple[Column, ...], width: int) -> list[str]:
+    """What the scaled inputs are called, where each column became one."""
+    return [column.name for column in columns[:_SHOWN_NAMES]] if len(columns) == width else []
+
+
+def gather_features(predictor: Predictor, criterion: Any, inputs: Any) -> dict[str, Any]:
+    """What the pictures of features need, from scaled inputs that training did not see."""
+    rows = np.asarray(inputs[np.linspace(0, len(inputs) - 1, min(_CHUNK, len(inputs))).astype(int)])
+    codes = outputs_of(predictor.network, rows)
+    if not np.isfinite(codes).all():
+        return {}  # a run that diverged before its first validation has nothing to show
+    width = math.prod(rows.shape[1:])
+    return {
+        "image": list(image_shape(tuple(rows.shape[1:]), predictor.columns)),
+        "width": width,
+        "names": _input_names(predictor.columns, width),
+        "filters": _filters(predictor.network, width),
+        "reconstructions": _reconstructions(criterion, predictor.network, rows),
+        "units": _units(predictor.network, codes),
+        "spectrum": _spectrum(codes),
+    }
+
+
+def find_features(evidence: dict[str, Any]) -> tuple[Finding, ...]:
+    """What a reader should know of the features."""
+    units = evidence.get("features", {}).get("units", {})
+    count = units.get("count", 0)
+    found = []
+    if count and units["dead"] > _MANY * count:
+        found.append(
+            Finding(
+                "warning",
+                f"{units['dead']} of {count} features are dead: no example makes them answer.",
+                row="A4",
+                next="weaken what holds the code back (a sparsity or weight penalty), lower the learning rate, or use "
+                "fewer units.",
+            )
+        )
+    if count and units["always_on"] > _MANY * count:
+        found.append(
+            Finding(
+                "warning",
+                f"{units['always_on']} of {count} features are always on: they say the same of every example.",
+                row="E20",
+                next="ask for sparse codes, lower the learning rate, or use fewer units.",
+            )
+        )
+    return tuple(found)
+
+
+def measure_features(predictor: Predictor, scaled: dict[str, Any], parts: dict[str, Any], metric: str) -> Measured:
+    """Every measure of every part, what the pictures need, and the interval of the chosen one on the test part."""
+    criterion: Any = predictor.criterion
+    scaled = dict(scaled)
+    metrics: dict[str, dict[str, float]] = {}
+    ends = (np.nan, np.nan)
+    for name, part in parts.items():
+        if part is None:
+            metrics[name] = dict.fromkeys(criterion.measured(), np.nan)
+            continue
+        if name not in scaled:
+            scaled[name] = predictor.scaler.apply(part.inputs)
+        values = measures_of(criterion, predictor.network, scaled[name])
+        metrics[name] = {key: float(np.mean(each)) for key, each in values.items()}
+        if name == "test":
+            ends = interval_of_mean(values[metric])
+    features = gather_features(predictor, criterion, scaled.get("test", scaled["valid"]))
+    return metrics, {"features": features} if features else {}, ends

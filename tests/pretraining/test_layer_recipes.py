@@ -1,0 +1,83 @@
+"""The recommended learners by name: what is read, what is refused, and that each suits the inputs it is made for."""
+
+import dataclasses
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gradwise.pretraining.layer_recipes import LEARNERS, learner, parse_layers
+from gradwise.runtime.errors import RequestError
+from gradwise.specs.dataset import Dataset, Inputs
+from gradwise.specs.paths import knobs
+from gradwise.specs.serialisation import from_json, to_json
+from gradwise.training.fit import fit
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("denoising:1000x3", [("denoising", 1000)] * 3),
+        ("plain:5", [("plain", 5)]),
+        ("denoising:500, plain:250x2", [("denoising", 500), ("plain", 250), ("plain", 250)]),
+    ],
+)
+def test_words_become_layers(text, expected):
+    assert parse_layers(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "denoising", "denoising:", "denoising:0", "denoising:5x", "denoising:5x0", "denoising:-5",
+     "denoising:5,,plain:5", "denoising:1.5", "denoising:\u00b2", "denoising:" + "9" * 5000, "denoising:5x" + "9" * 9,
+     "unknown:5"],
+)  # fmt: skip
+def test_other_words_are_refused_at_once(text):
+    begun = time.monotonic()
+    with pytest.raises(RequestError, match="is no layer to pre-train"):
+        parse_layers(text)
+    assert time.monotonic() - begun < 0.1  # no list of a billion layers is made
+
+
+def test_a_misspelt_learner_is_named():
+    with pytest.raises(RequestError, match="Did you mean 'denoising'"):
+        learner("denosing", 5)
+
+
+@pytest.mark.parametrize("kind", sorted(LEARNERS))
+def test_every_learner_has_a_written_form_and_the_units_asked_for(kind):
+    for unit in (True, False):
+        recipe = LEARNERS[kind](7, unit)
+        assert from_json(to_json(recipe)) == recipe
+        sizes = [value for path, _, value in knobs(recipe.model) if path in {"units", "widths"}]
+        assert sizes in ([7], [(7,)])
+
+
+@pytest.mark.parametrize("kind", sorted(LEARNERS))
+def test_every_learner_suits_the_inputs_it_is_made_for(kind):
+    """Real inputs are taken by what is made for them; its features are one number for each unit."""
+    rows = jnp.asarray(np.random.default_rng(0).normal(size=(8, 6)), jnp.float32)
+    recipe = learner(kind, 3, inputs=rows)
+    recipe.criterion.check_inputs(rows)
+    network = recipe.model.build((6,), 0, key=jax.random.key(0))
+    assert jax.vmap(network)(rows).shape == (8, 3)
+    assert network.hidden_layers[0].weight.shape == (3, 6)  # so that it can be stacked
+    scores = recipe.criterion.measures(network, rows)[recipe.criterion.measured()[0]]
+    assert scores.shape == (8,)
+    assert np.isfinite(scores).all()
+
+
+def _identity():
+    from gradwise.data.scaling import NoScaling
+
+    return NoScaling()
+
+
+def test_probabilities_are_asked_for_where_they_are_taken():
+    rows = np.full((30, 4), 0.5)
+    rows[0, 0] = 1.5
+    recipe = dataclasses.replace(learner("plain", 3), scaler=_identity())
+    with pytest.raises(RequestError, match="UnitRange"):
+        fit(recipe, Dataset(rows, np.zeros((30, 0)), Inputs()), key=jax.random.key(0))

@@ -1,0 +1,176 @@
+"""Figures and tables made from records."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gradwise.evaluation.metrics import wilson
+from gradwise.reporting.blocks import Cell
+from gradwise.reporting.captioned_figures import run_figures
+
+
+def names(figures):
+    return [figure.name for figure in figures]
+
+
+def with_evidence(record, **evidence):
+    return dataclasses.replace(record, evidence={**record.evidence, **evidence})
+
+
+def of_size(record, size):
+    """The same run with so many classes, each confused with the next once in five times."""
+    counts = 8 * np.eye(size, dtype=int) + 2 * np.roll(np.eye(size, dtype=int), 1, axis=1)
+    labels = [f"class {k}" for k in range(size)]
+    low, high = wilson(2, 10)
+    rates = [
+        {"class": label, "count": 10, "errors": 2, "error_rate": 0.2, "low": low, "high": high} for label in labels
+    ]
+    return with_evidence(record, classes=labels, confusion=counts.tolist(), per_class=rates)
+
+
+def test_curves_come_with_the_numbers_behind_them(classes_record):
+    score, loss = run_figures.run_curve_figures(classes_record)
+    assert (score.name, loss.name) == ("score", "loss")
+    assert len(score.table.rows) == 30
+    assert [row[4] for row in score.table.rows].count("best") == 1
+    best = next(row for row in score.table.rows if row[4] == "best")
+    assert best[3] in score.description
+    assert best[0] in score.description
+
+
+def test_a_first_score_that_stays_the_best_is_told_once(classes_record):
+    history = {**classes_record.history, "best": [True] + [False] * 29}
+    score, _ = run_figures.run_curve_figures(dataclasses.replace(classes_record, history=history))
+    assert score.description.startswith("Validation error was best, ")
+
+
+def test_a_long_history_is_thinned_but_keeps_first_best_and_last(classes_record):
+    history = {name: [values[i % 30] for i in range(1000)] for name, values in classes_record.history.items()}
+    history["age_examples"] = [10 * (i + 1) for i in range(1000)]
+    history["best"] = [i in (0, 777) for i in range(1000)]
+    score, _ = run_figures.run_curve_figures(dataclasses.replace(classes_record, history=history))
+    ages = [row[0] for row in score.table.rows]
+    assert len(ages) <= 61
+    assert {"10", "7,780", "10,000"} <= set(ages)
+    assert "history.parquet" in score.table.note
+
+
+def test_numbers_are_told_in_standard_deviations(numbers_record):
+    score, _ = run_figures.run_curve_figures(numbers_record)
+    lowest = min(numbers_record.history["valid_score"]) ** 0.5
+    assert f"{lowest:.3g}" in score.description
+    assert "standard deviation" in score.description
+
+
+def test_an_unchanging_rate_is_not_drawn(classes_record):
+    assert names(run_figures.optimiser_figures(classes_record)) == ["learning-rate"]
+    still = {**classes_record.history, "learning_rate": [0.1] * 30}
+    assert names(run_figures.optimiser_figures(dataclasses.replace(classes_record, history=still))) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(2, ["confusion"]), (30, ["confusion"]), (60, ["confusion", "pairs"]), (1000, ["pairs"])],
+)
+def test_the_confusion_figure_follows_the_number_of_classes(classes_record, size, expected):
+    assert names(run_figures.confusion_figures(of_size(classes_record, size))) == expected
+
+
+def test_the_confusion_is_told_in_words(classes_record):
+    (figure,) = run_figures.confusion_figures(of_size(classes_record, 10))
+    assert "20 of 100 test examples" in figure.description
+    assert "class 0 for class 1: 2 of 10" in figure.description
+
+
+def test_many_classes_show_the_worst(classes_record):
+    figure = next(run_figures.error_rate_figures(of_size(classes_record, 1000)))
+    assert "The 20 worst of 1,000" in figure.description
+    assert len(figure.table.rows) == 300
+
+
+def test_one_class_needs_no_picture_of_each(classes_record):
+    assert names(run_figures.error_rate_figures(of_size(classes_record, 1))) == []
+
+
+def test_labels_are_drawn_as_labels(classes_record):
+    rates = [{"label": name, "count": 3, "errors": 2, "error_rate": 0.1} for name in ("red", "blue")]
+    labels = dataclasses.replace(
+        classes_record,
+        task="labels",
+        evidence={"labels": ["red", "blue"], "per_label": rates},
+        data={"rows": {"test": 20}},
+    )
+    (figure,) = run_figures.error_rate_figures(labels)
+    assert figure.title == "Error of each label"
+    assert "95 % interval" in figure.table.header
+
+
+def test_calibration_is_told_before_and_after(classes_record):
+    (figure,) = run_figures.reliability_figures(classes_record)
+    for state in ("before", "after"):
+        error = classes_record.evidence["calibration_error"][state]
+        assert f"{100 * error:.1f}\u202f%" in figure.description
+
+
+def test_residuals_of_one_output_get_two_pictures_and_of_many_one_each(numbers_record):
+    assert names(run_figures.residual_figures(numbers_record)) == ["predicted-0", "errors-0"]
+    rows = np.random.default_rng(0).normal(size=(50, 9))
+    many = with_evidence(
+        numbers_record,
+        names=[f"y{k}" for k in range(9)],
+        targets=rows.tolist(),
+        predictions=(rows * np.linspace(0.1, 1, 9)).tolist(),
+    )
+    figures = list(run_figures.residual_figures(many))
+    assert len(figures) == 6
+    assert figures[0].title.endswith("y0")
+    assert "least explained 6 of 9" in figures[0].description
+
+
+def test_the_metric_table_has_every_metric_of_every_part(numbers_record):
+    table = run_figures.metric_table(numbers_record)
+    assert table.header == ("", "training", "validation", "test")
+    assert [row[0] for row in table.rows] == ["RMSE (chosen)", "MAE", "R²"]
+
+
+def test_missing_metrics_are_dashes(numbers_record):
+    metrics = {**numbers_record.metrics, "test": {"rmse": None, "mae": float("nan")}}
+    table = run_figures.metric_table(dataclasses.replace(numbers_record, metrics=metrics))
+    assert [row[3] for row in table.rows] == ["–", "–", "–"]
+
+
+def test_quantiles_of_errors_are_shares(numbers_record):
+    table = run_figures.residual_table(numbers_record)
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["5\u202f%", "25\u202f%", "50\u202f%", "75\u202f%", "95\u202f%"]
+    assert table.header == ("quantile", "progression")
+
+
+def test_the_worst_examples_are_listed(classes_record, numbers_record):
+    table = run_figures.worst_table(classes_record)
+    assert table is not None
+    first = classes_record.evidence["worst"][0]
+    assert table.rows[0][:3] == (Cell(str(first["row"])), Cell(first["true"]), Cell(first["predicted"]))
+    assert run_figures.worst_table(numbers_record) is not None
+    assert run_figures.worst_table(dataclasses.replace(classes_record, evidence={})) is None
+
+
+def test_folds_are_drawn_where_there_are_some(numbers_record, classes_record):
+    (figure,) = run_figures.fold_figures(numbers_record)
+    assert "5-fold" in figure.title
+    assert names(run_figures.fold_figures(classes_record)) == []
+
+
+def test_nothing_to_show_gives_no_figures(classes_record):
+    empty = dataclasses.replace(classes_record, evidence={}, history={}, metrics={})
+    for make in (
+        run_figures.run_curve_figures,
+        run_figures.optimiser_figures,
+        run_figures.confusion_figures,
+        run_figures.error_rate_figures,
+        run_figures.reliability_figures,
+        run_figures.residual_figures,
+        run_figures.fold_figures,
+    ):
+        assert names(make(empty)) == []
