@@ -77,9 +77,9 @@ def write_peer_data(dataset: Any, folder: Path) -> Path:
 def run_ours(lines: list[dict[str, Any]], dataset: Any, space: Any, *, workers: int) -> tuple[float, list[Any]]:
     """Seconds and results of these recipes, in worker processes (CPU) or here (an accelerator)."""
     from gradwise.runtime import keys
-    from gradwise.searching.running.cohort import Job
     from gradwise.searching.running.evaluation_data import EvaluationData
     from gradwise.searching.running.executors import LocalExecutor, WorkerProcesses
+    from gradwise.searching.running.jobs import Job
     from gradwise.searching.running.population_size import BySize
     from gradwise.searching.running.run_jobs import run_jobs
 

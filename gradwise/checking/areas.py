@@ -30,10 +30,10 @@ from jaxtyping import Array, Key
 from ..records.finding import Finding
 from ..records.fit import Fit
 from ..runtime import keys
-from ..runtime.compilation import quickly
+from ..runtime.compilation import compile_quickly
 from ..specs.dataset import Dataset
 from ..specs.paths import trainable
-from ..tracing.layers import look
+from ..tracing.layers import trace_layers
 from ..training.fit import fit
 from .batch_access import count_of, inputs_of, take, targets_of
 from .data.data import find_data, from_dataset, measure_data
@@ -42,7 +42,7 @@ from .flow.signal_flow import measure_flow
 from .flow.signal_flow_findings import find_flow
 from .gradient.gradient import find_gradient, measure_gradient
 from .learning.first_loss import find_fall, find_start, measure_start
-from .learning.learning_curve import Growth, recipe_growth, subject_growth
+from .learning.learning_curve import ErrorsBySize, recipe_growth, subject_growth
 from .learning.learning_curve_findings import find_growth
 from .learning.learning_rate import measure_rates
 from .learning.learning_rate_findings import find_rates
@@ -60,7 +60,7 @@ from .wiring.wiring import find_wiring, measure_wiring
 Found = tuple[Iterable[Finding], dict[str, Any]]
 
 
-class NotAsked(Exception):
+class NotApplicable(Exception):
     """There is nothing to ask in an area, and what would have to be known."""
 
 
@@ -166,7 +166,9 @@ def _width(subject: Subject) -> int | None:
 
 def _has_no_value(case: Case) -> bool:
     """Whether the loss is no number: what a label without an output makes of a cross-entropy."""
-    value = quickly(case.subject.value, case.subject.size)(case.subject.parameters, case.subject.batch, case.key)
+    value = compile_quickly(case.subject.value, case.subject.size)(
+        case.subject.parameters, case.subject.batch, case.key
+    )
     return not math.isfinite(float(value))
 
 
@@ -183,7 +185,7 @@ def _wiring(case: Case) -> Found:
 def _padding(case: Case) -> Found:
     measured = measure_poison(case.subject, key=case.named("padding"))
     if not measured.mark and not measured.buffers:
-        raise NotAsked("nothing in the batch marks padding or weights")
+        raise NotApplicable("nothing in the batch marks padding or weights")
     return find_poison(measured), measured.plain()
 
 
@@ -196,7 +198,7 @@ def _start(case: Case) -> Found:
 def _overfit(case: Case) -> Found:
     measured = measure_overfit(case.subject, key=case.named("overfit"))
     if measured is None:
-        raise NotAsked("needs several different examples")
+        raise NotApplicable("needs several different examples")
     return find_overfit(measured), measured.plain()
 
 
@@ -223,11 +225,11 @@ def _graph(case: Case) -> Found:
 
 def _growth(case: Case) -> Found:
     if case.prepared is not None and case.dataset is not None:
-        grown: Growth | None = recipe_growth(case.prepared.recipe, case.dataset, key=case.key)
+        grown: ErrorsBySize | None = recipe_growth(case.prepared.recipe, case.dataset, key=case.key)
     else:
         grown = subject_growth(case.subject, key=case.named("growth"))
     if grown is None:
-        raise NotAsked("needs `train` and `valid`")
+        raise NotApplicable("needs `train` and `valid`")
     return find_growth(grown, place=case.subject.place), grown.plain()
 
 
@@ -236,7 +238,7 @@ def _probed(case: Case, record: Fit) -> Probes:
     rows = np.arange(min(_PROBED, count_of(case.subject.valid)))
     batch = take(case.subject.valid, rows)
     trained = trainable(record.predictor.network)[0]
-    program, layers = look(case.subject.value, trained, batch, case.key)
+    program, layers = trace_layers(case.subject.value, trained, batch, case.key)
     hidden = {layer.title: layer for layer in layers if layer.above}
 
     @jax.jit

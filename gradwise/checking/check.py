@@ -32,12 +32,12 @@ from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
 from ..specs.serialisation import to_plain
 from ..training.checkpoint import digest
-from .areas import OF_RECIPE, OF_SUBJECT, Area, Case, NotAsked
+from .areas import OF_RECIPE, OF_SUBJECT, Area, Case, NotApplicable
 from .fingerprint import fingerprint
 from .recipe_subject import prepare_recipe
 from .rehearsal import trainer
 from .subject import ARGUMENTS, Subject, describe_user_error
-from .verdict.consequences import settled
+from .verdict.consequences import demote_consequences
 from .verdict.diagnosis import diagnose
 from .verdict.verdict import Judgement, judge_findings, judge_run
 
@@ -45,7 +45,7 @@ PARTIAL = "check.partial.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Keeping:
+class CheckRunOptions:
     """How to run, as opposed to what to check: `folder` keeps each finished area, `watch` is told of each begun one."""
 
     folder: Path | None = None
@@ -64,7 +64,7 @@ def _chosen(areas: dict[str, Area], only: str | Sequence[str]) -> dict[str, Area
     return {name: area for name, area in areas.items() if not only or name in only}
 
 
-def _kept(keeping: Keeping, about: str) -> dict[str, Result]:
+def _kept(keeping: CheckRunOptions, about: str) -> dict[str, Result]:
     """The areas that an earlier check of the same thing finished."""
     path = None if keeping.folder is None else keeping.folder / PARTIAL
     if path is None or not keeping.resume or not path.is_file():
@@ -81,7 +81,7 @@ def _kept(keeping: Keeping, about: str) -> dict[str, Result]:
         raise WorkError(f"{path} is damaged ({type(problem).__name__}): leave --resume out to begin again.") from None
 
 
-def _keep(keeping: Keeping, about: str, results: dict[str, Result]) -> None:
+def _keep(keeping: CheckRunOptions, about: str, results: dict[str, Result]) -> None:
     if keeping.folder is None:
         return
     areas = {
@@ -101,7 +101,7 @@ def _run(name: str, area: Area, case: Case) -> Result:
     try:
         with np.errstate(all="ignore"):  # values that are no numbers are findings here, not warnings
             found, evidence = area(case)
-    except NotAsked as reason:
+    except NotApplicable as reason:
         return Ran(name, "not asked", time.monotonic() - begun, str(reason)), (), {}
     except Exception as problem:  # of the user's program, whatever it is
         first = (str(problem).strip().splitlines() or [""])[0]
@@ -125,7 +125,7 @@ def _said(case: Case, findings: tuple[Finding, ...], ran: Sequence[Ran]) -> Judg
 
 
 def _checked(
-    name: str, case: Case, areas: dict[str, Area], keeping: Keeping, mark: Callable[[], str], seed: int
+    name: str, case: Case, areas: dict[str, Area], keeping: CheckRunOptions, mark: Callable[[], str], seed: int
 ) -> Checked:
     compilation.use_compilation_cache()
     begun = time.monotonic()
@@ -138,7 +138,7 @@ def _checked(
             _keep(keeping, about, kept)
         case.known[area_name] = kept[area_name][2]
     results = {area_name: kept[area_name] for area_name in areas}
-    findings = settled(finding for _, found, _ in results.values() for finding in found)
+    findings = demote_consequences(finding for _, found, _ in results.values() for finding in found)
     said = _said(case, findings, [ran for ran, _, _ in results.values()])
     seconds = sum(ran.seconds for ran, _, _ in results.values()) if keeping.resume else time.monotonic() - begun
     return _record(name, said, findings, results, seconds, seed)
@@ -175,7 +175,11 @@ def _try_update(subject: Subject) -> None:
 
 
 def check_subject(
-    subject: Subject, *, key: Key[Array, ""], only: str | Sequence[str] = (), keeping: Keeping = Keeping()
+    subject: Subject,
+    *,
+    key: Key[Array, ""],
+    only: str | Sequence[str] = (),
+    keeping: CheckRunOptions = CheckRunOptions(),
 ) -> Checked:
     """All checks of a loss, a model and a batch."""
     areas = _chosen(OF_SUBJECT, only)
@@ -190,7 +194,7 @@ def check_recipe(
     *,
     key: Key[Array, ""],
     only: str | Sequence[str] = (),
-    keeping: Keeping = Keeping(),
+    keeping: CheckRunOptions = CheckRunOptions(),
     command: str = "",
 ) -> Checked:
     """All checks of what `fit` would train with this key, then a training, for the verdict.
@@ -213,7 +217,7 @@ def check_record(record: Fit) -> Checked:
     """What the record of a finished run shows: nothing is run."""
     begun = time.monotonic()
     said, found = diagnose(record)
-    findings = settled((*record.findings, *found))
+    findings = demote_consequences((*record.findings, *found))
     ran = Ran("record", "found" if any(one.level != "note" for one in findings) else "passed")
     results: dict[str, Result] = {"record": (ran, findings, {})}
     name = str(record.data.get("name") or "run")
@@ -227,7 +231,7 @@ def check(
     *,
     key: Key[Array, ""] | int | None = None,
     only: str | Sequence[str] = (),
-    keeping: Keeping = Keeping(),
+    keeping: CheckRunOptions = CheckRunOptions(),
     **more: Any,
 ) -> Checked:
     """Checks a loss with its model and a batch; or, in the first places, a recipe and its data set, or a run's record.

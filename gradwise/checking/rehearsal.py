@@ -20,7 +20,7 @@ import optax
 from jaxtyping import Array, Float, Key, PyTree
 
 from ..runtime import keys
-from ..runtime.compilation import quickly
+from ..runtime.compilation import compile_quickly
 from .batch_access import count_of, take
 from .subject import Subject
 
@@ -106,7 +106,7 @@ def rehearse(subject: Subject, *, updates: int = UPDATES, key: Key[Array, ""]) -
         sizes = [jnp.stack([_size(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (parameters, gradient, moves)]
         return (optax.apply_updates(parameters, moves), state), (loss, *sizes)
 
-    @partial(quickly, size=subject.size)
+    @partial(compile_quickly, size=subject.size)
     def run(parameters: PyTree) -> Any:
         numbers = (jnp.arange(updates), jnp.asarray(order))
         return jax.lax.scan(body, (parameters, optimiser.init(parameters)), numbers)

@@ -1,7 +1,7 @@
 """Compilation: a cache of compiled programs, and quick compiling of what is run once.
 
     use_compilation_cache()                  a second run starts at once
-    quickly(function, subject.size)          like `jax.jit`; with little optimisation where the network is small
+    compile_quickly(function, subject.size)  like `jax.jit`; with little optimisation where the network is small
 
 For a small network most of a check's time is the compiler's. XLA's older way to compile for a CPU, without fusion
 emitters, takes half as long and gives a program as good.
@@ -67,6 +67,6 @@ def options_for(size: int) -> dict[str, Any] | None:
     return known_options() if size < SMALL and jax.default_backend() == "cpu" else None
 
 
-def quickly(function: Callable[..., Any], size: int = 0) -> Any:
+def compile_quickly(function: Callable[..., Any], size: int = 0) -> Any:
     """The function compiled for a network of this size."""
     return jax.jit(function, compiler_options=options_for(size))

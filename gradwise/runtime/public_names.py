@@ -127,7 +127,7 @@ _NAMES = {
     "searching.comparison.seeds": "seed_distribution",
     "searching.layerwise.algorithm": "Configuration Training layerwise draw_settings",
     "searching.layerwise.record": "record_of",
-    "searching.running.cohort": "Job",
+    "searching.running.jobs": "Job",
     "searching.running.evaluation_data": "SelectedInputs EvaluationData",
     "searching.running.executors": "AbstractExecutor LocalExecutor WorkerProcesses",
     "searching.running.run_jobs": "run_jobs",

@@ -37,7 +37,7 @@ from ..training.checkpoint import digest
 from ..training.loop import listening
 from ..training.population import enter
 from ..training.prepare import CLASS_WEIGHTS, refuse_unlabelled, weights_of_classes
-from ..training.state import asks
+from ..training.state import uses_objective
 from .running.driver import Driver, Watch
 from .running.evaluation_data import EvaluationData, Variant
 from .running.executor_choice import choose_executor
@@ -258,7 +258,7 @@ def _hold_finals(driver: Driver, plan: SearchPlan, clock: _Clock) -> None:
 
 def _refuse_unfit(recipe: Recipe, data: EvaluationData) -> None:
     """An optimiser that cannot use this model or this loss is refused here, not by every trial in its turn."""
-    if asks(recipe.optimiser):
+    if uses_objective(recipe.optimiser):
         examples = data.place(recipe.scaler, data.variants[0])
         outputs = data.train.task.outputs
         eqx.filter_eval_shape(lambda r, e, k: enter(r, *e, outputs=outputs, key=k), recipe, examples, data.key)

@@ -35,7 +35,7 @@ from ..optimisers.first_order.schedules import AbstractSchedule
 from ..specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser, apply_batch
 from ..specs.knobs import Spec, declarations
 from ..specs.paths import named_leaves, trainable
-from ..training.state import asks, with_room
+from ..training.state import uses_objective, with_room
 from .spec_contracts import FAR, all_finite, check_spec, demand, tree_form
 
 # --- every spec
@@ -82,7 +82,7 @@ def a_problem() -> tuple[Callable[[Any], Objective], PyTree]:
 def run_updates(optimiser: AbstractOptimiser, parameters: PyTree, updates: int) -> tuple[PyTree, PyTree]:
     """Parameters and state after some updates, as one scan: on `a_problem` where the optimiser asks for more than the
     gradient, else on half the squared distance to 1."""
-    objective = a_problem()[0] if asks(optimiser) else None
+    objective = a_problem()[0] if uses_objective(optimiser) else None
 
     def body(carry: tuple[PyTree, PyTree], number: Any) -> tuple[tuple[PyTree, PyTree], None]:
         here, state = carry
@@ -108,9 +108,9 @@ def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, upd
     name = type(optimiser).__name__
     optimiser = with_room(optimiser, _EXAMPLES)
     objective, begin = a_problem()
-    judge = jax.jit(objective(0).__call__) if asks(optimiser) else _criterion
+    judge = jax.jit(objective(0).__call__) if uses_objective(optimiser) else _criterion
     if parameters is None:
-        parameters = begin if asks(optimiser) else a_tree()
+        parameters = begin if uses_objective(optimiser) else a_tree()
     state = optimiser.build().init(parameters)
     leaves = {id(leaf) for leaf in jax.tree.leaves(parameters)}
     shared = [path for path, leaf in named_leaves(state) if id(leaf) in leaves]
@@ -141,7 +141,7 @@ def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, upd
         return jnp.stack([one, two]) if isinstance(one, np.floating) else one
 
     axes = jax.tree.map(lambda leaf: 0 if isinstance(leaf, np.floating) else None, optimiser)
-    if asks(optimiser):  # line searches and solves amplify rounding: a few updates tell as much
+    if uses_objective(optimiser):  # line searches and solves amplify rounding: a few updates tell as much
         updates = min(updates, _FEW)
         few = eqx.filter_jit(lambda one: run_updates(one, parameters, updates)[0])
         reached, reached_other = few(optimiser), few(other)

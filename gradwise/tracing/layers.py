@@ -299,7 +299,7 @@ def layers_of(program: Program, other: Program, parameters: PyTree, count: int) 
     )
 
 
-def look(
+def trace_layers(
     function: Callable[..., Any], parameters: PyTree, batch: PyTree, key: Any
 ) -> tuple[Program, tuple[TracedLayer, ...]]:
     """The program of a loss, and its layers; the batch's arrays have the examples first."""

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature.objective import Examples, labelled
-from ..runtime.control_flow import stalled
+from ..runtime.line_search_state import stalled
 from ..specs.contracts import AbstractJudging, AbstractWatching, Scores
 from ..specs.paths import parts
-from .state import Problem, State, asks
+from .state import Problem, State, uses_objective
 from .update import gather_batch, step
 
 _CHUNK = 4096  # rows judged at once: large enough to be fast, small enough for any validation set
@@ -107,7 +107,7 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     size = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
     several = problem.last is not None or size > _BIG
     # An update that asks much is a program of its own: repeating it gains nothing and takes long to compile.
-    heavy = jax.default_backend() == "cpu" or asks(problem.recipe.optimiser)
+    heavy = jax.default_backend() == "cpu" or uses_objective(problem.recipe.optimiser)
     unroll = 1 if heavy else _UNROLL_FEW if several else _UNROLL
     watching = _watching(problem)
     if watching is None:

@@ -157,14 +157,14 @@ def for_building(recipe: Recipe, count: int) -> Recipe:
     return _exchanged(recipe, model=model, criterion=criterion, optimiser=optimiser, split=None, scaler=None)
 
 
-def asks(optimiser: AbstractOptimiser) -> bool:
+def uses_objective(optimiser: AbstractOptimiser) -> bool:
     """Whether the optimiser, or one within it, asks for more than the gradient."""
     return any(isinstance(part, AbstractAsking) for part in (optimiser, *(part for _, part in parts(optimiser))))
 
 
 def refuse_unfit(problem: Problem, state: State) -> None:
     """Traces one update on nothing, so that an optimiser refuses a model or a loss it cannot use before training."""
-    if not asks(problem.recipe.optimiser):
+    if not uses_objective(problem.recipe.optimiser):
         return
 
     def update(problem: Problem, state: State) -> Any:

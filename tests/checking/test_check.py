@@ -12,7 +12,7 @@ import pytest
 
 import gradwise
 from gradwise.checking.areas import OF_RECIPE, OF_SUBJECT
-from gradwise.checking.check import PARTIAL, Keeping, check_recipe
+from gradwise.checking.check import PARTIAL, CheckRunOptions, check_recipe
 from gradwise.models.mlp import Mlp
 from gradwise.runtime.errors import RequestError
 
@@ -28,7 +28,7 @@ def _loss(model: Any, x: Any, y: Any) -> Any:
 def test_areas_run_in_their_order_and_only_those_that_are_asked_for() -> None:
     begun: list[str] = []
     record = gradwise.check(
-        _loss, MODEL, (X, Y), only=["graph", "start", "gradient"], keeping=Keeping(watch=begun.append)
+        _loss, MODEL, (X, Y), only=["graph", "start", "gradient"], keeping=CheckRunOptions(watch=begun.append)
     )
     assert begun == ["gradient", "start", "graph"]
     assert [ran.name for ran in record.ran] == begun
@@ -82,11 +82,11 @@ def test_one_seed_gives_one_record() -> None:
 
 
 def test_finished_areas_are_kept_and_another_problem_does_not_get_them(tmp_path: Path) -> None:
-    keeping = Keeping(tmp_path, resume=True)
+    keeping = CheckRunOptions(tmp_path, resume=True)
     gradwise.check(_loss, MODEL, (X, Y), only=["start"], keeping=keeping)
     assert set(json.loads((tmp_path / PARTIAL).read_text())["areas"]) == {"start"}
     begun: list[str] = []
-    again = Keeping(tmp_path, resume=True, watch=begun.append)
+    again = CheckRunOptions(tmp_path, resume=True, watch=begun.append)
     gradwise.check(_loss, MODEL, (X, Y), only=["start", "graph"], keeping=again)
     assert begun == ["graph"]
     begun.clear()

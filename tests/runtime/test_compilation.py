@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gradwise.runtime import compilation
-from gradwise.runtime.compilation import QUICK, SMALL, known_options, options_for, quickly
+from gradwise.runtime.compilation import QUICK, SMALL, compile_quickly, known_options, options_for
 
 
 def test_small_programs_are_compiled_quickly_and_large_ones_well() -> None:
@@ -24,7 +24,7 @@ def test_an_option_that_this_version_does_not_have_is_left_out(monkeypatch: pyte
     known_options.cache_clear()
     try:
         assert known_options() == {name: value for name, value in QUICK.items() if name != "xla_cpu_of_another_age"}
-        assert quickly(lambda x: x + 1)(1) == 2
+        assert compile_quickly(lambda x: x + 1)(1) == 2
     finally:
         known_options.cache_clear()
 
@@ -35,7 +35,7 @@ def test_the_numbers_are_the_same() -> None:
     def function(x: jax.Array) -> jax.Array:
         return jax.lax.scan(lambda carry, row: (jnp.tanh(carry + row), carry @ row), x[0], x)[1]
 
-    np.testing.assert_allclose(quickly(function)(x), jax.jit(function)(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(compile_quickly(function)(x), jax.jit(function)(x), rtol=1e-5, atol=1e-5)
 
 
 def _cache_after(monkeypatch: pytest.MonkeyPatch, before: Path | None, **environment: str) -> Any:

@@ -17,9 +17,9 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.trial import Trial
 from gradwise.runtime import keys
-from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.device_runner import train_alone
 from gradwise.searching.running.evaluation_data import WHOLE, EvaluationData, Variant
+from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.run_jobs import as_trial
 from gradwise.searching.storage.network_store import TrainedTrial, keep_trial
 from gradwise.specs.dataset import Classes, Column, Dataset, Numbers

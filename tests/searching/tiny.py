@@ -15,8 +15,8 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.evaluation_data import EvaluationData
+from gradwise.searching.running.jobs import Done, Job
 from gradwise.specs.contracts import AbstractModel
 from gradwise.specs.dataset import Classes, Column, Dataset
 from gradwise.specs.knobs import switch

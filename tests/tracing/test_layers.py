@@ -13,7 +13,7 @@ from gradwise.models.activations import HardTanh, Sigmoid, Tanh
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp
 from gradwise.specs.contracts import apply_batch
 from gradwise.specs.paths import trainable
-from gradwise.tracing.layers import TracedLayer, look, maps
+from gradwise.tracing.layers import TracedLayer, maps, trace_layers
 
 KEY = jr.key(0)
 INPUTS = jr.normal(KEY, (8, 8))  # as many examples as units: sizes alone do not tell the axes
@@ -25,7 +25,7 @@ def cross_entropy(outputs, targets):
 
 
 def found(loss, parameters, batch=(INPUTS, TARGETS)) -> tuple[TracedLayer, ...]:
-    return look(loss, parameters, batch, KEY)[1]
+    return trace_layers(loss, parameters, batch, KEY)[1]
 
 
 def told(layers):
@@ -38,7 +38,7 @@ def of_mlp(mlp: Mlp):
     def loss(there, batch, key):
         return cross_entropy(apply_batch(eqx.combine(there, rest), batch[0], key), batch[1])
 
-    return look(loss, parameters, (INPUTS, TARGETS), KEY)
+    return trace_layers(loss, parameters, (INPUTS, TARGETS), KEY)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_the_non_linearity_is_taken_as_a_whole(activation, kind: str) -> None:
     def loss(there, batch, key):
         return cross_entropy(jax.vmap(eqx.combine(there, rest))(batch[0]), batch[1])
 
-    program, layers = look(loss, parameters, (INPUTS, TARGETS), KEY)
+    program, layers = trace_layers(loss, parameters, (INPUTS, TARGETS), KEY)
     assert told(layers) == [("layers.0", kind), ("layers.1", "linear")]
     _, kept = program.run(parameters, (INPUTS, TARGETS), KEY, keep=[layers[0].input, layers[0].output])
     sums = INPUTS @ model.layers[0].weight.T + model.layers[0].bias
@@ -117,7 +117,7 @@ def test_convolutions_have_channels_as_units() -> None:
         outputs = jax.vmap(lambda x: linear(jnp.ravel(jax.nn.relu(convolution(x)))))(batch[0])
         return cross_entropy(outputs, batch[1])
 
-    program, layers = look(loss, parameters, (images, TARGETS[:6]), KEY)
+    program, layers = trace_layers(loss, parameters, (images, TARGETS[:6]), KEY)
     assert told(layers) == [("0", "other"), ("1", "linear")]
     shape = program.sites[layers[0].input].shape
     assert layers[0].units is not None
@@ -166,7 +166,7 @@ def test_sums_that_are_added_are_one_layer_and_one_that_is_read_elsewhere_too_is
         both = (first.reshape(5, 2, 2) + (x @ model["b"]).reshape(5, 2, 2)).reshape(5, 4)
         return jnp.sum((jnp.tanh(both) + jax.nn.relu(first) + jnp.tanh(first + model["bias"])) @ model["top"])
 
-    assert [layer.title for layer in look(added, model, x, jax.random.key(0))[1]] == ["b", "top"]
-    titles = [layer.title for layer in look(twice, model, x, jax.random.key(0))[1]]
+    assert [layer.title for layer in trace_layers(added, model, x, jax.random.key(0))[1]] == ["b", "top"]
+    titles = [layer.title for layer in trace_layers(twice, model, x, jax.random.key(0))[1]]
     assert len(set(titles)) == len(titles)
     assert {"b", "top"} <= set(titles)

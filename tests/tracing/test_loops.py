@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 
 from gradwise.specs.paths import trainable
-from gradwise.tracing.layers import look
+from gradwise.tracing.layers import trace_layers
 from gradwise.tracing.loops import MOST, turn_of, unrolled
 from gradwise.tracing.program import Program, trace
 from tests.marks import parametrize_one_quick
@@ -76,7 +76,7 @@ def test_each_turn_is_named_and_keeps_the_users_lines() -> None:
 
 
 def test_the_layers_of_a_recurrent_network_are_its_turns() -> None:
-    _, layers = look(_forwards, CELL, X, jr.key(0))
+    _, layers = trace_layers(_forwards, CELL, X, jr.key(0))
     assert [layer.title for layer in layers] == ["wx[0]", "wh[1]", "wh[2]", "wh[3]", "wh[4]"]
     assert [layer.kind for layer in layers] == ["tanh"] * 4 + ["linear"]  # no parameter follows the last tanh
     assert layers[1].above == (2, 3, 4)
@@ -92,7 +92,7 @@ def test_all_sums_of_a_gated_cell_are_named_and_told_apart() -> None:
         last = jax.vmap(lambda rows: jax.lax.scan(lambda h, row: (run(row, h), None), jnp.zeros(4), rows)[0])(x)
         return jnp.mean(last**2)
 
-    _, layers = look(loss, parameters, X, jr.key(0))
+    _, layers = trace_layers(loss, parameters, X, jr.key(0))
     titles = [layer.title for layer in layers]
     assert len(set(titles)) == len(titles) > 15
     assert all(any(f"[{turn}]" in title for title in titles) for turn in range(5))
@@ -107,7 +107,7 @@ def test_layers_that_are_stacked_and_scanned_over_are_known_by_their_parameters(
 
         return jnp.sum(jax.lax.scan(block, x, model["blocks"])[0])
 
-    program, layers = look(loss, model, np.ones((7, 4), np.float32), jr.key(0))
+    program, layers = trace_layers(loss, model, np.ones((7, 4), np.float32), jr.key(0))
     assert [layer.title for layer in layers[:2]] == ["blocks[0]", "blocks[1]"]
     assert not any(layer.shared for layer in layers)
     products = [site.parameters for site in program.sites if site.primitive == "dot_general"]

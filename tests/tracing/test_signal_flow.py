@@ -6,7 +6,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.tracing.layers import look
+from gradwise.tracing.layers import trace_layers
 from gradwise.tracing.signal_flow import BINS, statistics, summary
 
 KEY = jr.key(0)
@@ -28,7 +28,7 @@ def loss(net, batch, key):
 
 
 def seen(net):
-    program, layers = look(loss, NET, (X, Y), KEY)
+    program, layers = trace_layers(loss, NET, (X, Y), KEY)
     return statistics(program, layers, net, (X, Y), KEY)
 
 
@@ -109,7 +109,7 @@ def test_a_slope_of_the_users_own_counts() -> None:
         def through(net, batch, key, function=function):
             return jnp.mean((function(batch[0] @ net["a"]["w"]) @ net["b"]["w"]) ** 2)
 
-        program, layers = look(through, NET, (X, Y), KEY)
+        program, layers = trace_layers(through, NET, (X, Y), KEY)
         found = jax.jit(lambda net, p=program, n=layers: statistics(p, n, net, (X, Y), KEY))(NET)
         assert found.layers == ("a", "b")
         assert found.dead[0] == dead

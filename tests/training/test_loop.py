@@ -22,7 +22,7 @@ from gradwise.data.batches import Stream
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.runtime.control_flow import line_search
+from gradwise.runtime.line_search_state import line_search
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Dataset
 from gradwise.specs.knobs import knob

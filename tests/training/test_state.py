@@ -34,7 +34,7 @@ from gradwise.specs.knobs import switch
 from gradwise.specs.recipe import Recipe
 from gradwise.training import interval as module
 from gradwise.training.population import enter
-from gradwise.training.state import State, asks, init, with_room
+from gradwise.training.state import State, init, uses_objective, with_room
 from gradwise.training.stopping import Off, Patience
 from tests.marks import parametrize_one_quick
 
@@ -182,9 +182,11 @@ class Table(AbstractRemembering):
 
 
 def test_who_asks_is_found_at_any_depth() -> None:
-    assert [asks(one) for one in (Table(), PolyakAverage(Table()), MovingAverage(PolyakAverage(Table())))] == [True] * 3
+    assert [
+        uses_objective(one) for one in (Table(), PolyakAverage(Table()), MovingAverage(PolyakAverage(Table())))
+    ] == [True] * 3
     plain = Grouped(Sgd(), groups=(ParameterGroup("*.bias", MovingAverage(Adam())),))
-    assert [asks(one) for one in (Sgd(), MovingAverage(Adam()), plain)] == [False] * 3
+    assert [uses_objective(one) for one in (Sgd(), MovingAverage(Adam()), plain)] == [False] * 3
 
 
 def test_room_is_made_at_any_depth_and_nothing_else_changes() -> None:

@@ -22,7 +22,7 @@ from ...specs.dataset import Column, Dataset
 from ..codes import found
 from .columns import ColumnsMeasured, find_columns, measure_columns
 from .example_order import Order, find_order, measure_order
-from .leakage import Giving, Overlap, find_giving, find_overlap, marks, measure_giving, measure_overlap
+from .leakage import ColumnLeak, Overlap, find_column_leaks, find_overlap, marks, measure_column_leaks, measure_overlap
 from .predictability import Part, Signal, as_part, find_signal, measure_signal, ridge, standardised, widest
 
 _SAMPLE = 1000
@@ -31,7 +31,7 @@ _FAR = 4.0  # deviations of training by which a mean of another part cannot diff
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class PartShift:
     """How well training and another part can be told apart, by the area under the curve, and by which column most."""
 
     part: str
@@ -59,10 +59,10 @@ class DataMeasured:
     marked: int = 0  # examples whose class is not known, where that is allowed
     overlaps: tuple[Overlap, ...] = ()
     shared: Mapping[str, tuple[int, float]] | None = None
-    giving: Giving | None = None
+    giving: ColumnLeak | None = None
     signal: Signal | None = None
     order: Order | None = None
-    elsewhere: tuple[Elsewhere, ...] = ()
+    elsewhere: tuple[PartShift, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         counts = {part: {str(k): n for k, n in each.items()} for part, each in (self.counts or {}).items()}
@@ -109,7 +109,7 @@ def _guessed_task(targets: Any) -> str:
     return "numbers" if values.dtype.kind == "f" else "classes" if values.ndim == 1 and few else ""
 
 
-def _measure_elsewhere(train: Part, part: Part, random: np.random.Generator) -> Elsewhere | None:
+def _measure_elsewhere(train: Part, part: Part, random: np.random.Generator) -> PartShift | None:
     """Ridge regression on values and squares tells the parts apart on rows it did not learn from."""
     size = min(len(train), len(part), _SAMPLE)
     if size < _FEWEST:
@@ -120,7 +120,7 @@ def _measure_elsewhere(train: Part, part: Part, random: np.random.Generator) -> 
     means = two.mean(0) - one.mean(0)
     worst = int(np.abs(means).argmax())
     if size < 50 or len(train) + len(part) < 200:  # too few to learn from: only what is far off can be told
-        return Elsewhere(part.name, math.nan, math.nan, int(columns[worst]), float(means[worst]))
+        return PartShift(part.name, math.nan, math.nan, int(columns[worst]), float(means[worst]))
     half = size // 2
     features = [np.concatenate([each, each**2 - 1], 1) for each in (one, two)]
     learned = np.concatenate([each[:half] for each in features])
@@ -130,7 +130,7 @@ def _measure_elsewhere(train: Part, part: Part, random: np.random.Generator) -> 
     ranks = np.argsort(np.argsort(guess, kind="stable"), kind="stable") + 1.0
     area = float((ranks[rest:].sum() - rest * (rest + 1) / 2) / rest**2)
     deviation = math.sqrt((2 * rest + 1) / (12 * rest**2))  # of the area, if both came from one source
-    return Elsewhere(part.name, area, (area - 0.5) / deviation, int(columns[worst]), float(means[worst]))
+    return PartShift(part.name, area, (area - 0.5) / deviation, int(columns[worst]), float(means[worst]))
 
 
 def _shared(parts: Sequence[Part]) -> dict[str, tuple[int, float]]:
@@ -223,7 +223,7 @@ def measure_data(
         marked=marked,
         overlaps=tuple(measure_overlap(first, part, randoms["overlap"]) for part in parts[1:]),
         shared=_shared(parts),
-        giving=measure_giving(asked, task, randoms["giving"]),
+        giving=measure_column_leaks(asked, task, randoms["giving"]),
         signal=signal,
         order=measure_order(asked.targets, batches if asked is first else (), task, randoms["order"]),
         elsewhere=tuple(each for each in apart if each is not None),
@@ -315,7 +315,7 @@ def find_data(measured: DataMeasured) -> tuple[Finding, ...]:
     known = {finding.where for finding in parts if finding.code == "GW203"}  # groups explain blocks of rows
     copies = [each for overlap in measured.overlaps for each in find_overlap(overlap, measured.rows["training"])]
     findings = [each for each in copies if each.code != "GW203" or each.where not in known]
-    findings += find_giving(measured.giving, measured.names)
+    findings += find_column_leaks(measured.giving, measured.names)
     findings += parts
     findings += find_columns(measured.columns, measured.names)
     findings += find_signal(measured.signal)

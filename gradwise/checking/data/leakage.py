@@ -1,8 +1,8 @@
 """Leaks: what stands on both sides of the split, or on both sides of the question.
 
     overlap = measure_overlap(train, test, random)         the same rows in both parts, and nearly the same
-    giving = measure_giving(train, "classes", random)      a column that is the target in disguise
-    find_overlap(overlap); find_giving(giving, names)      GW201, GW202
+    leaks = measure_column_leaks(train, "classes", random)      a column that is the target in disguise
+    find_overlap(overlap); find_column_leaks(leaks, names)      GW201, GW202
 
 Tables of few distinct values repeat rows by nature. How often a training row has a twin within training says how often
 a fresh test row would have one: only more than that is a leak.
@@ -191,7 +191,7 @@ def find_overlap(overlap: Overlap, train_rows: int) -> tuple[Finding, ...]:
 
 
 @dataclass(frozen=True)
-class Giving:
+class ColumnLeak:
     """How well the best single column predicts the target: `score` is accuracy, or the share of variance.
 
     `exact` where the column is the target up to a one-to-one map; `others` is the score of all other columns together.
@@ -266,7 +266,7 @@ def _filled(values: np.ndarray) -> np.ndarray:
     return np.where(known, values, below)
 
 
-def measure_giving(part: Part, task: str, random: np.random.Generator) -> Giving | None:
+def measure_column_leaks(part: Part, task: str, random: np.random.Generator) -> ColumnLeak | None:
     """The column that predicts the target best; None without a single target, or with fewer than 30 rows."""
     targets = part.targets
     if targets is None or targets.size > len(targets) or (task != "classes" and targets.dtype.kind != "f"):
@@ -294,7 +294,7 @@ def measure_giving(part: Part, task: str, random: np.random.Generator) -> Giving
     sorted_classes = target[np.argsort(values[:, best], kind="stable")]
     pieces, kinds = 1 + int(np.sum(sorted_classes[1:] != sorted_classes[:-1])), len(np.unique(target))
     ordered = task == "classes" and pieces == kinds >= 3
-    return Giving(int(columns[best]), score, bool(same), together, len(rows), len(columns), table, ordered)
+    return ColumnLeak(int(columns[best]), score, bool(same), together, len(rows), len(columns), table, ordered)
 
 
 def _tokens(values: np.ndarray) -> bool:
@@ -303,7 +303,7 @@ def _tokens(values: np.ndarray) -> bool:
     return values.shape[1] > 3 and bool(tops.min() > 2 and tops.min() > 0.5 * tops.max())
 
 
-def find_giving(giving: Giving | None, names: tuple[str, ...]) -> tuple[Finding, ...]:
+def find_column_leaks(giving: ColumnLeak | None, names: tuple[str, ...]) -> tuple[Finding, ...]:
     """GW202."""
     if giving is None:
         return ()

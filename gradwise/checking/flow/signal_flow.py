@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from ...runtime import keys
-from ...runtime.compilation import quickly
-from ...tracing.layers import TracedLayer, look, maps
+from ...runtime.compilation import compile_quickly
+from ...tracing.layers import TracedLayer, maps, trace_layers
 from ...tracing.program import Program
 from ...tracing.signal_flow import BINS, Summary, Values, summarise_flow, values_by_unit, values_of
 from ..batch_access import count_of, take
@@ -55,7 +55,7 @@ class LayerMeasured:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class JacobianSpectrum:
     """Singular values of the map from one weighted sum to the next, over a few examples.
 
     `forwards` and `backwards` are the root mean squares with which it carries activations and gradients on: for square
@@ -80,7 +80,7 @@ class FlowMeasured:
     """The layers in the order of the flow, the maps between them, and histograms for pictures."""
 
     layers: tuple[LayerMeasured, ...] = ()
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[JacobianSpectrum, ...] = ()
     groups: tuple[dict[str, Any], ...] = ()
     rehearsed: bool = True
 
@@ -155,10 +155,10 @@ def _directions(width: int, count: int, random: np.random.Generator) -> Float[np
     return np.linalg.qr(random.normal(size=(width, count)))[0].T.astype(np.float32)
 
 
-def _stretches(subject: Subject, batch: Any, key: Key[Array, ""]) -> tuple[Stretch, ...]:
+def _stretches(subject: Subject, batch: Any, key: Key[Array, ""]) -> tuple[JacobianSpectrum, ...]:
     """The Jacobians of all layers at once: each is cut off from the one before, and moved along each direction."""
     few = take(batch, np.arange(min(count_of(batch), _JACOBIAN_EXAMPLES)))
-    program, layers = look(subject.value, subject.parameters, few, key)
+    program, layers = trace_layers(subject.value, subject.parameters, few, key)
     count = count_of(few)
     shapes = [program.sites[layer.input].shape for layer in layers]
     fits = [shape[layer.examples] == count for shape, layer in zip(shapes, layers, strict=True)]
@@ -176,7 +176,7 @@ def _stretches(subject: Subject, batch: Any, key: Key[Array, ""]) -> tuple[Stret
     cut = [layers[place].input for place in {place for pair in pairs for place in pair}]
     wanted = [layers[two].input for _, two in pairs]
 
-    @partial(quickly, size=subject.size)
+    @partial(compile_quickly, size=subject.size)
     def carried(parameters: PyTree, batch: Any, steps: dict[int, Array]) -> list[Array]:
         def values(nudges: dict[int, Array]) -> list[Array]:
             _, kept = program.run(parameters, batch, key, nudges=nudges, cut=cut, keep=wanted)
@@ -200,14 +200,14 @@ def _stretches(subject: Subject, batch: Any, key: Key[Array, ""]) -> tuple[Stret
 
 def _stretch(
     source: TracedLayer, target: TracedLayer, moved: Float[np.ndarray, "directions examples out"], width: int
-) -> Stretch:
+) -> JacobianSpectrum:
     known = moved[:width]
     square = np.mean(np.sum(known**2, axis=2))  # of one direction: the mean square of the singular values
     singular = np.zeros(0)
     if width <= len(moved) and np.isfinite(known).all():
         singular = np.sort(np.linalg.svd(known.transpose(1, 0, 2), compute_uv=False).ravel())
     forwards, backwards = float(np.sqrt(square * width / known.shape[2])), float(np.sqrt(square))
-    return Stretch(source.title, target.title, forwards, backwards, singular, last=not target.above)
+    return JacobianSpectrum(source.title, target.title, forwards, backwards, singular, last=not target.above)
 
 
 def _measured_layer(
@@ -233,11 +233,11 @@ def measure_flow(subject: Subject, rehearsal: Rehearsal | None, *, key: Key[Arra
     """Looks at the network before and after the rehearsal; without one, twice at the same."""
     batch = _batch(subject, key)
     noise = keys.named(key, "noise")
-    program, layers = look(subject.value, subject.parameters, batch, noise)
+    program, layers = trace_layers(subject.value, subject.parameters, batch, noise)
     if not layers:
         return FlowMeasured(rehearsed=rehearsal is not None)
 
-    @partial(quickly, size=subject.size)
+    @partial(compile_quickly, size=subject.size)
     def seen(parameters: PyTree, batch: Any) -> Values:
         return values_of(program, layers, parameters, batch, noise)
 

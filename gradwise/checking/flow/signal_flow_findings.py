@@ -16,7 +16,7 @@ import numpy as np
 from ...records.finding import Finding
 from ...tracing.loops import turn_of
 from ..codes import found
-from .signal_flow import COLUMNS, FlowMeasured, LayerMeasured, Stretch, plain_value
+from .signal_flow import COLUMNS, FlowMeasured, JacobianSpectrum, LayerMeasured, plain_value
 
 SATURATED, SATURATED_WHOLLY = 0.5, 0.99
 DEAD, DEAD_WHOLLY = 0.4, 0.95
@@ -216,7 +216,7 @@ def _exploding(measured: FlowMeasured) -> list[Finding]:
 
 
 def _stretched(measured: FlowMeasured) -> list[Finding]:
-    def size(one: Stretch) -> float:
+    def size(one: JacobianSpectrum) -> float:
         """How far from 1 it carries both ways: a change of width alone moves one of them only."""
         least, most = sorted((one.forwards, one.backwards))
         return max(least, 1.0 / most) if most > 0.0 else 0.0

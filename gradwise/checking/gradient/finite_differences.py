@@ -21,7 +21,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key
 
-from ...runtime.compilation import quickly
+from ...runtime.compilation import compile_quickly
 from ...tracing.program import Program, bind, trace
 from ..batch_access import take
 from ..subject import Subject, in_64_bits
@@ -166,7 +166,7 @@ class Differences:
 
     @property
     def _jit(self) -> Any:
-        return quickly if self.flat.size < _BIG else jax.jit
+        return compile_quickly if self.flat.size < _BIG else jax.jit
 
     @cached_property
     def _gradient(self) -> tuple[float, np.ndarray, int]:

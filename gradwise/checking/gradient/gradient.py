@@ -26,14 +26,14 @@ from ..subject import Subject
 from .finite_differences import UNKNOWN, Differences, curve
 from .intermediate_gradients import SiteChecked
 from .parameter_gradients import Leaf, measure_leaves
-from .repeated_evaluation import Seen, evaluate_twice
+from .repeated_evaluation import LossEvaluation, evaluate_twice
 from .wrong_derivatives import Culprit, culprits_of, explained
 
 _SAME = 1e-4  # two evaluations may differ by so much of their size: a device may add up in another order
 _SURE = 1e-2  # an own derivative that is off by less may be an approximation that is meant
 
 
-def _differ(seen: Seen) -> bool:
+def _differ(seen: LossEvaluation) -> bool:
     return bool(abs(seen.loss - seen.again) > _SAME * max(abs(seen.loss), abs(seen.again)))
 
 
@@ -41,7 +41,7 @@ def _differ(seen: Seen) -> bool:
 class GradientMeasured:
     """Everything that was measured; `leaves` and `sites` are empty where the loss is no number or never the same."""
 
-    seen: Seen
+    seen: LossEvaluation
     leaves: tuple[Leaf, ...] = ()
     sites: tuple[SiteChecked, ...] = ()
     culprits: tuple[Culprit, ...] = ()
@@ -229,7 +229,7 @@ def _unexplained(leaves: Sequence[Leaf]) -> list[Finding]:
     return findings
 
 
-def _not_numbers(seen: Seen) -> list[Finding]:
+def _not_numbers(seen: LossEvaluation) -> list[Finding]:
     finite = math.isfinite(seen.loss)
     if finite and not seen.broken:
         return []
@@ -246,7 +246,7 @@ def _not_numbers(seen: Seen) -> list[Finding]:
     return [found("GW104", what + ".", where=where or "loss", next=step, level=level, **evidence)]
 
 
-def _twice(seen: Seen) -> Finding:
+def _twice(seen: LossEvaluation) -> Finding:
     what = f"with the same key the loss is {seen.loss:.6g} once and {seen.again:.6g} the next time: it draws random "
     what += "numbers elsewhere than from its key, which a compiled program freezes."
     step = "draw with `jax.random` from the key that the loss is given, not with `numpy.random` or `random`"

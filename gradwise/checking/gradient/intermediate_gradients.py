@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...runtime.compilation import quickly
+from ...runtime.compilation import compile_quickly
 from ...tracing.program import Program, bind
 from .derivative_sites import Place
 
@@ -242,7 +242,7 @@ def measure_sites(
         for number, operand in asked
     ]
 
-    @quickly
+    @compile_quickly
     def everything(arguments: list[Any], noise: Array, owner: Array, local: list[Any]) -> Any:
         value, start, taps = _watched(program, arguments, layout, alone)
         loss = partial(_nudged, program, arguments, layout)

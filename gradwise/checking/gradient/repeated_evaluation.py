@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...runtime.compilation import quickly
+from ...runtime.compilation import compile_quickly
 from ...tracing.program import Program, Site, bind, trace
 from ..subject import Subject
 from .derivative_sites import as_arrays
@@ -28,7 +28,7 @@ _MOST = 400  # sites that are looked at for the first value that is no number
 
 
 @dataclass(frozen=True)
-class Seen:
+class LossEvaluation:
     """A loss, the same again, the parameters whose gradient is no number, and the place where that begins."""
 
     loss: float
@@ -76,7 +76,7 @@ def _first_broken(program: Program, arguments: Sequence[Any], loss: float) -> st
         gradient, kept = jax.grad(value_of, has_aux=True)(nudges)
         return {n: jnp.all(jnp.isfinite(leaf)) for n, leaf in gradient.items()}, kept
 
-    fine, kept = jax.device_get(quickly(summary)(program.zeros(site.number for site in floats)))
+    fine, kept = jax.device_get(compile_quickly(summary)(program.zeros(site.number for site in floats)))
     if not math.isfinite(loss):  # an infinity may be meant (a mask), so what is no number comes first
         first = [site for kind in (0, 1) for site in floats if kept[site.number][kind]]
         return describe_site(first[0]) if first else ""
@@ -87,7 +87,7 @@ def _first_broken(program: Program, arguments: Sequence[Any], loss: float) -> st
     return describe_site(readers[0] if readers else bad[-1])
 
 
-def evaluate_twice(subject: Subject, key: Any) -> Seen:
+def evaluate_twice(subject: Subject, key: Any) -> LossEvaluation:
     """In the precision that the user's own arrays have."""
     # A function of its own each time: JAX would remember the first trace.
     loss_of = [lambda *arguments: subject.value(*arguments), lambda *arguments: subject.value(*arguments)]
@@ -99,14 +99,14 @@ def evaluate_twice(subject: Subject, key: Any) -> Seen:
         value, gradient = jax.value_and_grad(lambda leaves: program.evaluate([*leaves, *rest])[0])(moved)
         return value, [jnp.stack([jnp.all(jnp.isfinite(leaf)), jnp.all(leaf == 0)]) for leaf in gradient]
 
-    run = quickly(both) if subject.size < _BIG else jax.jit(both)
+    run = compile_quickly(both) if subject.size < _BIG else jax.jit(both)
     value, fine = jax.device_get(run(arguments[:count], arguments[count:]))
     loss, again = float(value), float(run(arguments[:count], arguments[count:])[0])
     if not _alike(program, second):
-        again = float(quickly(lambda leaves: second.evaluate(leaves)[0])(arguments))
+        again = float(compile_quickly(lambda leaves: second.evaluate(leaves)[0])(arguments))
     broken = tuple(name for name, ok in zip(subject.names, fine, strict=True) if not ok[0])
     flat = loss != 0 and all(bool(zero) for _, zero in fine)
     at = _first_broken(program, arguments, loss) if broken or not math.isfinite(loss) else ""
     batch = [np.asarray(leaf) for leaf in jax.tree.leaves(subject.batch) if _is_numbers(leaf)]
     bad = any(leaf.dtype.kind == "f" and not np.all(np.isfinite(leaf)) for leaf in batch)
-    return Seen(loss, again, broken, at, bad, flat)
+    return LossEvaluation(loss, again, broken, at, bad, flat)

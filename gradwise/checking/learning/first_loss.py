@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ...records.finding import Finding
 from ...runtime import keys
-from ...runtime.compilation import quickly
+from ...runtime.compilation import compile_quickly
 from ..batch_access import count_of, inputs_of, targets_of, with_targets
 from ..codes import found
 from ..rehearsal import Rehearsal
@@ -48,10 +48,10 @@ def measure_start(subject: Subject, *, key: Key[Array, ""]) -> StartMeasured:
     targets, noise = targets_of(batch), keys.named(key, "start")
     others = None if subject.outputs is None else orders(targets, count_of(batch), key=key)
     if others is None:
-        loss = float(quickly(subject.value, subject.size)(subject.parameters, batch, noise))
+        loss = float(compile_quickly(subject.value, subject.size)(subject.parameters, batch, noise))
         return StartMeasured(loss, Recognised(), place=subject.place)
 
-    @partial(quickly, size=subject.size)
+    @partial(compile_quickly, size=subject.size)
     def run(parameters: PyTree) -> Any:
         outputs = subject.outputs(parameters, inputs_of(batch), noise)  # type: ignore[misc]
         return outputs, jax.lax.map(

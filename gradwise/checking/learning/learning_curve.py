@@ -26,7 +26,7 @@ from ...runtime import keys
 from ...runtime.errors import RequestError
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
-from ...training.state import Problem, State, asks
+from ...training.state import Problem, State, uses_objective
 from ...training.update import step
 from ..batch_access import count_of, inputs_of, take, targets_of
 from ..recipe_subject import prepare_recipe
@@ -42,7 +42,7 @@ _BIG = 500_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Growth:
+class ErrorsBySize:
     """Errors by number of examples, one row a count, one column a seed; `noise` is the standard error of each
 
     validation error that comes from the number of its examples, 0 where it is not known. `law` is (a, b, c) of
@@ -88,7 +88,9 @@ class Growth:
         }
 
 
-def _of(counts: Any, train: Any, valid: Any, *, metric: str, valid_count: int = 0, deviations: Any = None) -> Growth:
+def _of(
+    counts: Any, train: Any, valid: Any, *, metric: str, valid_count: int = 0, deviations: Any = None
+) -> ErrorsBySize:
     """A growth from what was measured. Without deviations, errors that are shares have that of a coin."""
     train, valid = np.atleast_2d(np.asarray(train, np.float64)), np.atleast_2d(np.asarray(valid, np.float64))
     means = valid.mean(axis=1)
@@ -97,7 +99,7 @@ def _of(counts: Any, train: Any, valid: Any, *, metric: str, valid_count: int = 
         noise = np.mean(np.atleast_2d(deviations), axis=1) / math.sqrt(valid_count)
     elif valid_count and metric == "error_rate":
         noise = np.sqrt(np.clip(means * (1 - means), 0, None) / valid_count)
-    growth = Growth(np.asarray(counts, np.float64), train, valid, noise, metric)
+    growth = ErrorsBySize(np.asarray(counts, np.float64), train, valid, noise, metric)
     seen = extrapolate(growth.counts, means, growth.errors[1])
     if seen is None:
         return growth
@@ -111,7 +113,7 @@ def measure_growth(
     *,
     metric: str = "error",
     valid_count: int = 0,
-) -> Growth:
+) -> ErrorsBySize:
     """`train_at(count, seed)` trains on so many examples and tells training and validation error.
 
     With `metric="error_rate"` and the number of validation examples the noise of the errors is known without seeds.
@@ -155,12 +157,12 @@ def recipe_growth(
     seeds: int = 1,
     key: Key[Array, ""],
     budget: int = 500,
-) -> Growth:
+) -> ErrorsBySize:
     """Trains a recipe on parts of the training set, `budget` updates each, and judges by its own score.
 
     Split and scaler are those of the whole. An optimiser that asks for other examples than the batch's is refused.
     """
-    if asks(recipe.optimiser):
+    if uses_objective(recipe.optimiser):
         raise RequestError(f"{type(recipe.optimiser).__name__} looks beyond a batch: use `measure_growth` with `fit`.")
     prepared = prepare_recipe(recipe, dataset, key=key)
     problem, state = prepared.problem, prepared.state
@@ -251,7 +253,7 @@ def subject_growth(
     updates: int = 300,
     seeds: int = 1,
     key: Key[Array, ""],
-) -> Growth | None:
+) -> ErrorsBySize | None:
     """The user's loss and optimiser (Adam where there is none) on parts of `train`; None without `train` or `valid`."""
     if subject.train is None or subject.valid is None or count_of(subject.train) < 2 * _LEAST:
         return None

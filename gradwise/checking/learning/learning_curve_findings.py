@@ -13,10 +13,10 @@ import numpy as np
 
 from ...records.finding import Finding
 from ..codes import found
-from .learning_curve import Growth
+from .learning_curve import ErrorsBySize
 
 
-def expected(growth: Growth) -> str:
+def expected(growth: ErrorsBySize) -> str:
     """What twice the examples would bring, in words: "-1.2 points at 2x"; empty where nothing can be told."""
     if growth.law is None:
         return ""
@@ -24,7 +24,7 @@ def expected(growth: Growth) -> str:
     return f"{factor * growth.gain:+.2g}{unit} at 2x"
 
 
-def _find_rise(growth: Growth, train: np.ndarray, error: np.ndarray, scale: float, place: str) -> list[Finding]:
+def _find_rise(growth: ErrorsBySize, train: np.ndarray, error: np.ndarray, scale: float, place: str) -> list[Finding]:
     """A fall of training error beyond noise, or half of chance lost from one count to the next."""
     counts = growth.counts
     worst, pair = 0.0, (0, 0)
@@ -53,7 +53,7 @@ def _find_rise(growth: Growth, train: np.ndarray, error: np.ndarray, scale: floa
     return []
 
 
-def find_growth(growth: Growth | None, *, place: str = "") -> tuple[Finding, ...]:
+def find_growth(growth: ErrorsBySize | None, *, place: str = "") -> tuple[Finding, ...]:
     """Training error should rise gradually with more examples, validation error fall, by more than their noise."""
     if growth is None or len(growth.counts) < 2 or not np.isfinite([growth.train, growth.valid]).all():
         return ()

@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
 from ...runtime import keys
-from ...runtime.compilation import quickly
+from ...runtime.compilation import compile_quickly
 from ..batch_access import count_of, take
 from ..rehearsal import Rehearsal, order_of, trainer
 from ..subject import Subject
@@ -89,7 +89,9 @@ class RatesMeasured:
 # --- the ladder
 
 
-def climb(subject: Subject, factors: np.ndarray, *, updates: int, key: Key[Array, ""]) -> Float[np.ndarray, "f 4"]:
+def train_at_factors(
+    subject: Subject, factors: np.ndarray, *, updates: int, key: Key[Array, ""]
+) -> Float[np.ndarray, "f 4"]:
     """The loss, by quarters, of training whose updates are multiplied by each factor: same start, batches and noise."""
     optimiser, update = trainer(subject)
     pool, order = order_of(subject, updates, key=key)
@@ -109,7 +111,7 @@ def climb(subject: Subject, factors: np.ndarray, *, updates: int, key: Key[Array
         numbers = (jnp.arange(updates), jnp.asarray(order))
         return jax.lax.scan(body, (start, optimiser.init(start)), numbers)[1]
 
-    @partial(quickly, size=subject.size)
+    @partial(compile_quickly, size=subject.size)
     def run(start: PyTree, given: Array) -> Array:
         if subject.size > _BIG:
             return jax.lax.map(lambda factor: one(start, factor), given)
@@ -154,7 +156,7 @@ def noise_scale(subject: Subject, parameters: PyTree, *, key: Key[Array, ""]) ->
     count = int(jax.tree.leaves(pool)[0].shape[0])
     noise = keys.named(key, "noise scale")
 
-    @partial(quickly, size=subject.size)
+    @partial(compile_quickly, size=subject.size)
     def run(point: PyTree) -> tuple[Array, Array, Array]:
         def slope(given: tuple[Array, Any]) -> Array:
             number, batch = given
@@ -247,7 +249,7 @@ def _largest_eigenvalue(subject: Subject, start: PyTree, batch: Any, noise: Any)
     except Exception:  # a backward pass that cannot be differentiated again: nothing is known of the curvature
         return math.nan, math.nan
 
-    compiled = quickly(product, subject.size)
+    compiled = compile_quickly(product, subject.size)
 
     def times(vector: np.ndarray) -> np.ndarray:
         return np.asarray(compiled(flat, np.asarray(vector, flat.dtype).reshape(flat.shape)), np.float64)
@@ -286,7 +288,7 @@ def measure_rates(subject: Subject, rehearsal: Rehearsal, *, key: Key[Array, ""]
     factors, losses = np.zeros(0), np.zeros((0, 4))
     if ladder and not rehearsal.stand_in:
         factors = np.array([0.0, *(STEP**rung for rung in (_RUNGS_BIG if big else _RUNGS))])
-        losses = climb(subject, factors, updates=_UPDATES_BIG if big else _UPDATES, key=key)
+        losses = train_at_factors(subject, factors, updates=_UPDATES_BIG if big else _UPDATES, key=key)
     batch, noise = jax.tree.map(jnp.asarray, subject.smaller(256).batch), keys.named(key, "curvature")
     start = jax.tree.map(jnp.asarray, subject.parameters)
     eigenvalue, residual = _largest_eigenvalue(subject, start, batch, noise)

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from ...runtime.compilation import quickly
+from ...runtime.compilation import compile_quickly
 
 ADAM_RATES = (1e-3, 1e-2, 1e-1)
 
@@ -72,6 +72,6 @@ def second_try(value: Callable[[Array], Array], starts: Array, mask: Array, upda
         return best
 
     rates = jnp.asarray(ADAM_RATES)
-    several = quickly(lambda points: jax.lax.map(lambda given: one(*given), points), starts.size)
+    several = compile_quickly(lambda points: jax.lax.map(lambda given: one(*given), points), starts.size)
     pairs = (jnp.repeat(starts, len(rates), axis=0), jnp.tile(rates, starts.shape[0]))
     return float(np.nanmin(np.asarray(several(pairs), np.float64)))

@@ -24,7 +24,7 @@ from jaxtyping import Array, Key, PyTree
 
 from ...records.finding import Finding
 from ...runtime import keys
-from ...runtime.compilation import quickly
+from ...runtime.compilation import compile_quickly
 from ...specs.paths import named_leaves
 from ..batch_access import count_of, inputs_of, take, targets_of, with_targets
 from ..codes import found
@@ -228,7 +228,7 @@ def _tried(handful: _Handful, restarts: int, updates: int, memory: int, *, key: 
         end, loss, slope, curve = descend(handful.value, start, handful.mask(start.dtype), updates, memory)
         return loss, slope, curve, handful.outputs(end), handful.reordered(end)
 
-    @partial(quickly, size=handful.subject.size)
+    @partial(compile_quickly, size=handful.subject.size)
     def run(flat: Array) -> Any:
         points = _jittered(flat, handful.sizes, key, restarts)
         return points, (jax.vmap(one)(points) if restarts > 1 else jax.tree.map(lambda a: a[None], one(points[0])))

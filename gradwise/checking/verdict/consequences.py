@@ -1,6 +1,6 @@
 """One bug, one error: what only follows from another finding is said quietly, and with its cause.
 
-    settled(findings)          consequences become notes that name the finding they follow from
+    demote_consequences(findings)          consequences become notes that name the finding they follow from
 
 A value that is no number in the data makes the gradient none, the loss rise and every small set unlearnable; telling
 all of that with equal force would hide the row to be mended. The table below says what follows from what.
@@ -68,7 +68,7 @@ def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(first.values())
 
 
-def settled(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def demote_consequences(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings, worst first, consequences as notes; of several with one code at one place the worst alone.
 
     A cause must be at least a warning, and as serious as what it is to explain unless it stands nearer to the root.

@@ -23,7 +23,7 @@ from jaxtyping import Array, Key
 from ...criteria.code_sparsity import KlToTarget, code_activation, code_range
 from ...records.finding import Finding
 from ...runtime import keys
-from ...runtime.compilation import quickly
+from ...runtime.compilation import compile_quickly
 from ...specs.knobs import is_off
 from ...specs.paths import knobs, parts
 from ...specs.priors import LogUniform, ZeroOr
@@ -88,14 +88,14 @@ def _weighed(subject: Subject, program: Program, key: Key[Array, ""]) -> tuple[f
     """The loss, its penalties, the rest of it, the penalties' gradient against the rest's, and the largest's line."""
     sites = penalties_of(program)
     if not sites:
-        loss = float(quickly(subject.value, subject.size)(subject.parameters, subject.batch, key))
+        loss = float(compile_quickly(subject.value, subject.size)(subject.parameters, subject.batch, key))
         return loss, 0.0, loss, 0.0, ""
     numbers = [site.number for site in sites]
 
     def size(tree: Any) -> Array:
         return jnp.sqrt(sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(())))
 
-    @partial(quickly, size=subject.size)
+    @partial(compile_quickly, size=subject.size)
     def measure(parameters: Any, batch: Any) -> Any:
         def loss(moved: Any, nudges: Any) -> Any:
             return program.run(moved, batch, key, nudges=nudges, keep=numbers)
@@ -183,7 +183,7 @@ def _outputs(subject: Subject, key: Key[Array, ""]) -> np.ndarray | None:
         jax.eval_shape(lambda p, x: apply(p, x, key), subject.parameters, inputs)
     except Exception:  # the model wants more than its inputs (a mask, a state): its outputs cannot be looked at
         return None
-    outputs = np.asarray(quickly(lambda p, x: apply(p, x, key), subject.size)(subject.parameters, inputs))
+    outputs = np.asarray(compile_quickly(lambda p, x: apply(p, x, key), subject.size)(subject.parameters, inputs))
     return outputs if outputs.dtype.kind == "f" and outputs.ndim and len(outputs) == subject.count else None
 
 
@@ -222,7 +222,7 @@ def _is_blind(subject: Subject, key: Key[Array, ""]) -> bool | None:
 
     draw = keys.generator(keys.named(key, "moved"))
     moved = jax.tree.map(lambda leaf: leaf + 0.3 * draw.normal(size=leaf.shape).astype(leaf.dtype), subject.parameters)
-    value = quickly(subject.value, subject.size)
+    value = compile_quickly(subject.value, subject.size)
     return bool(value(moved, subject.batch, key) == value(moved, other, key))
 
 

@@ -221,7 +221,7 @@ def _report_command(text: str) -> str:
 
 
 def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Progress) -> Checked:
-    from ...checking.check import Keeping, check_recipe, check_record
+    from ...checking.check import CheckRunOptions, check_recipe, check_record
 
     _check_named(options.data)
     _check_folder(options.data)
@@ -234,7 +234,7 @@ def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Progre
                 "on. Leave it out, or check the data."
             )
         return check_record(read_run(Path(options.data)))
-    keeping = Keeping(folder, options.resume, lambda name: progress.phase(f"checking: {name}"))
+    keeping = CheckRunOptions(folder, options.resume, lambda name: progress.phase(f"checking: {name}"))
     if _is_own(options.data):
         if given:
             does = "turns knobs of a recipe" if sets else "says how a file of data is to be read"

@@ -20,7 +20,7 @@ from ...records.trial import Trial
 from ...runtime import compilation, keys, machine_description
 from ...runtime.errors import RequestError
 from ...searching.comparison.challenge import challenge, compare
-from ...searching.comparison.seeds import Reading, seed_distribution
+from ...searching.comparison.seeds import ScoreReading, seed_distribution
 from ...searching.running.evaluation_data import EvaluationData
 from ...searching.running.executor_choice import choose_executor
 from ...searching.search import folds_of
@@ -110,7 +110,7 @@ def _space(prepared: PreparedSearch) -> Space:
 def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Study:
     prepared, data = place.prepared, place.data
     space = _space(prepared)
-    reading = Reading.of(space.recipe, data)
+    reading = ScoreReading.of(space.recipe, data)
     settings = {name: value for name, value in prepared.settings.items() if name != "study_file"}
     return Study(
         task=data.train.task.kind,

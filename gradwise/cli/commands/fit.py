@@ -226,7 +226,7 @@ def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: Prog
 
 def diagnosed(result: Fit) -> Fit:
     """The record with the verdict and the findings that it shows by itself; nothing is run for them."""
-    from ...checking.verdict.consequences import settled
+    from ...checking.verdict.consequences import demote_consequences
     from ...checking.verdict.diagnosis import diagnose
 
     if result.task == "inputs":  # features have no error that could be called too high
@@ -234,7 +234,9 @@ def diagnosed(result: Fit) -> Fit:
     said, found = diagnose(result)
     verdict = {"sentence": said.sentence, "kind": said.kind, "remedies": list(said.remedies), **said.evidence}
     return dataclasses.replace(
-        result, findings=settled((*result.findings, *found)), evidence={**result.evidence, "verdict": verdict}
+        result,
+        findings=demote_consequences((*result.findings, *found)),
+        evidence={**result.evidence, "verdict": verdict},
     )
 
 

@@ -19,7 +19,7 @@ from ..options.search_options import STUDY_FILE, Asked, read_request
 from ..terminal.output import Progress
 from .search_request import prepare_search
 from .study_folder import announce_study
-from .study_run import work_on
+from .study_run import search_and_write
 
 
 def _store_of(source: str) -> str | Path:
@@ -77,5 +77,5 @@ def run_merge(asked: Asked) -> int:
         progress.phase(f"reading {again.options.data}")
         prepared = prepare_search(again)
         plan = dataclasses.replace(prepared.plan, refine=False, borders=False)
-        study = work_on(dataclasses.replace(prepared, plan=plan), folder, progress)
+        study = search_and_write(dataclasses.replace(prepared, plan=plan), folder, progress)
     return announce_study(study, folder, again.options)

@@ -20,7 +20,7 @@ from .merge import run_merge
 from .search_plan import make_search_plan
 from .search_request import prepare_search
 from .study_folder import announce_study
-from .study_run import work_on
+from .study_run import search_and_write
 
 
 def _finished(folder: Path, asked: Asked) -> Study | None:
@@ -59,7 +59,7 @@ def run_search(given: dict[str, Any], study: str | None, sets: list[str], ranges
                 progress.phase("planning")
                 plan = make_search_plan(prepared, folder)
             else:
-                found = work_on(prepared, folder, progress)
+                found = search_and_write(prepared, folder, progress)
     if options.dry_run and options.json:
         print(json.dumps(plan, default=str))
     elif options.dry_run:

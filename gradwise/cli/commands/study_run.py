@@ -131,7 +131,7 @@ def _estimate(prepared: PreparedSearch, study: Study, work: Path, progress: Prog
     return dataclasses.replace(study, estimates={**study.estimates, "nested": found})
 
 
-def work_on(prepared: PreparedSearch, folder: Path, progress: Progress) -> Study:
+def search_and_write(prepared: PreparedSearch, folder: Path, progress: Progress) -> Study:
     """Searches, estimates and writes; the study as it then stands in the folder."""
     options = prepared.options
     begin(options.on)

@@ -1,4 +1,4 @@
-"""Honest estimates after a choice (row E2), and the choice of the batch size (rows B4, C5); pure functions on numbers.
+"""Honest estimates after a choice (row E2); pure functions on numbers.
 
     corrected_for_selection(losses)                    what the winner's validation score is worth on fresh examples
     chosen = contenders(*mean_and_variance(losses))    the trials to be tested, once
@@ -56,32 +56,6 @@ class Nested:
     low: float
     high: float
     folds: int
-
-
-@dataclass(frozen=True, eq=False)
-class BatchCurve:
-    """The validation score of one batch size against seconds and against examples seen."""
-
-    size: int
-    seconds: np.ndarray
-    examples: np.ndarray
-    scores: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class BatchSizeCurve:
-    """The U-curve: for each batch size, smallest first, what it took to reach the target.
-
-    Where the target was not `reached`, `seconds` and `examples` are what was spent: the truth is more.
-    """
-
-    target: float
-    sizes: np.ndarray
-    seconds: np.ndarray
-    examples: np.ndarray
-    best: np.ndarray
-    reached: np.ndarray
-    recommended: int
 
 
 def mean_and_variance(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -213,41 +187,3 @@ def nested_estimate(values: Sequence[float], sizes: Sequence[int]) -> Nested:
     deviation = math.sqrt((1 / folds + 1 / (folds - 1)) * spread)
     half = _t(0.975, folds - 1) * deviation
     return Nested(mean, deviation, mean - half, mean + half, folds)
-
-
-def _spent(cost: np.ndarray, best: np.ndarray, target: float) -> float:
-    """The cost at which a running minimum first meets the target, between its points by a straight line.
-
-    All that was spent where it never does.
-    """
-    if best[-1] > target:
-        return float(cost[-1])
-    place = int(np.argmax(best <= target))
-    if place == 0 or not math.isfinite(best[place - 1]):
-        return float(cost[place])
-    share = (best[place - 1] - target) / (best[place - 1] - best[place])
-    return float(cost[place - 1] + share * (cost[place] - cost[place - 1]))
-
-
-def best_batch_size(curves: Sequence[BatchCurve], target: float | None = None) -> BatchSizeCurve:
-    """The batch size that reaches a common validation score in the least time.
-
-    Without a target it is the best score that at least half of the sizes reach: one that all reach would be reached
-    early and say little of the end, one that a single size reaches would compare nothing.
-    """
-    usable = sorted((curve for curve in curves if np.isfinite(curve.scores).any()), key=lambda curve: curve.size)
-    if not usable:
-        raise RequestError("no batch size has a validation curve: there is nothing to compare.")
-    running = []
-    for curve in usable:
-        finite = np.where(np.isfinite(curve.scores), curve.scores, np.inf)
-        running.append(np.minimum.accumulate(finite))
-    best = np.array([line[-1] for line in running])
-    aim = float(np.sort(best)[len(best) // 2]) if target is None else float(target)
-    reached = best <= aim
-    seconds = np.array([_spent(c.seconds, line, aim) for c, line in zip(usable, running, strict=True)])
-    examples = np.array([_spent(c.examples, line, aim) for c, line in zip(usable, running, strict=True)])
-    sizes = np.array([curve.size for curve in usable])
-    # Where none reached the target, the one that came nearest.
-    place = int(np.where(reached, seconds, np.inf).argmin()) if reached.any() else int(best.argmin())
-    return BatchSizeCurve(aim, sizes, seconds, examples, best, reached, int(sizes[place]))

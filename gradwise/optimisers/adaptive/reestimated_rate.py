@@ -23,7 +23,7 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from ...curvature.objective import Objective
-from ...runtime.control_flow import when
+from ...runtime.control_flow import run_when
 from ...runtime.errors import RequestError
 from ...runtime.keys import named
 from ...specs.contracts import AbstractAsking, AbstractOptimiser, Batch
@@ -210,7 +210,7 @@ class Reestimated(AbstractAsking):
 
             due = (state.estimates == 0) | (state.since >= self.every_updates)
             present = (state.rate, state.since, state.estimates, state.changes)
-            rate, since, estimates, changes = when(due, estimate, present)
+            rate, since, estimates, changes = run_when(due, estimate, present)
             moved, inner = (
                 at_rate(self.optimiser, rate)
                 .build()

@@ -17,7 +17,7 @@ import optax
 from jaxtyping import Array, Int, PyTree, Scalar
 
 from ...curvature.objective import Objective
-from ...runtime.control_flow import when
+from ...runtime.control_flow import run_when
 from ...specs.contracts import AbstractAsking
 from ...specs.knobs import knob
 from ...specs.priors import LogUniform
@@ -111,7 +111,7 @@ class SgdQn(AbstractAsking):
                 curvature = measured_curvature(step, change, self.decay, self.spread * self.decay)
                 return jax.tree.map(lambda h, r: h + since * r, inverse, curvature), jnp.zeros((), jnp.int32)
 
-            inverse, since = when(state.since >= self.skip_updates, measure, (state.inverse, state.since))
+            inverse, since = run_when(state.since >= self.skip_updates, measure, (state.inverse, state.since))
             moves = jax.tree.map(lambda g, h: -g / h, updates, inverse)
             return moves, _QuasiNewtonState(inverse, since + 1, parameters)
 

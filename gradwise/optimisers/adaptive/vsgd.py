@@ -39,7 +39,7 @@ from ...curvature.diagonals import back_propagated_diagonal
 from ...curvature.example_gradients import Terms, example_terms
 from ...curvature.objective import Objective
 from ...curvature.products import dot, norm, plus, times
-from ...runtime.control_flow import when
+from ...runtime.control_flow import run_when
 from ...specs.contracts import AbstractAsking
 from ...specs.knobs import knob, switch
 from ...specs.paths import named_leaves
@@ -230,7 +230,7 @@ class Vsgd(AbstractAsking):
                 slow = jax.tree.map(lambda v: self.slowness * v, seen.square)
                 return seen.gradient, slow, self._curvature(there, parameters)
 
-            mean, square, bend = when(state.update == 0, start, (state.mean, state.square, state.curvature))
+            mean, square, bend = run_when(state.update == 0, start, (state.mean, state.square, state.curvature))
             seen = _seen(objective, parameters, "Vsgd", self.by)
             # What was never seen before starts here, slowly; what is not seen now keeps what is known of it.
             fresh = jax.tree.map(lambda old: old <= 0, square)
@@ -322,7 +322,7 @@ class VsgdFd(AbstractAsking):
                 return seen.gradient, slow, h, jax.tree.map(lambda one: self.slowness * one**2, h)
 
             known = (state.mean, state.square, state.curvature, state.curvature_square)
-            mean, square, bend, bend_square = when(state.update == 0, start, known)
+            mean, square, bend, bend_square = run_when(state.update == 0, start, known)
             seen = _seen(objective, parameters, "VsgdFd", "parameter")
             h = _secant_curvature(objective, parameters, updates, mean)
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Int, PyTree, Scalar
 
 from ...curvature.diagonals import back_propagated_diagonal, gauss_newton_diagonal
 from ...curvature.objective import Objective
-from ...runtime.control_flow import when
+from ...runtime.control_flow import run_when
 from ...runtime.keys import named
 from ...specs.contracts import AbstractAsking
 from ...specs.knobs import knob, switch
@@ -94,7 +94,7 @@ class DiagonalNewton(AbstractAsking):
                 return jax.tree.map(lambda mean, now: mean + share * (now - mean), old, new)
 
             due = state.update % jnp.round(self.every_updates).astype(jnp.int32) == 0
-            curvature = when(due, estimate, state.curvature)
+            curvature = run_when(due, estimate, state.curvature)
 
             def scaled(slope: Array, bend: Array) -> Array:
                 below = bend + self.damping

@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 from ...curvature import products
 from ...curvature.example_gradients import example_terms
 from ...curvature.objective import Objective
-from ...runtime import control_flow
+from ...runtime import line_search_state
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractAsking
 from ...specs.knobs import is_off, knob, switch
@@ -200,7 +200,7 @@ class _State(NamedTuple):
     ratio: Scalar  # rho of the last
     length: Scalar  # the share of its step that was taken; 0 where no lower point was found
     cg_steps: Int[Array, ""]
-    search: control_flow.LineSearch
+    search: line_search_state.LineSearch
 
 
 class HessianFree(AbstractAsking):
@@ -277,7 +277,7 @@ class HessianFree(AbstractAsking):
             damping = jnp.asarray(self.damping, jnp.float32)
             solution = jax.tree.map(jnp.zeros_like, parameters)
             one, none = jnp.ones((), jnp.float32), jnp.zeros((), jnp.int32)
-            return _State(solution, damping, one, one, none, control_flow.line_search())
+            return _State(solution, damping, one, one, none, line_search_state.line_search())
 
         def update(gradient: PyTree, state: _State, parameters: PyTree, *, objective: Objective, **extra: Any) -> Any:
             if not _asks_for_all_bits(self.precision):

@@ -258,7 +258,7 @@ class Kronecker(AbstractAsking):
         square = _blended_square(layers, terms, state.square, share)
         # At first the factors change at every update; later an inverse may be a little old.
         due = (number < self.every_updates) | (jnp.mod(number, self.every_updates) < 1.0)
-        inverses = control_flow.when(due, lambda old: _inverses(factors, old, self.damping), state.inverses)
+        inverses = control_flow.run_when(due, lambda old: _inverses(factors, old, self.damping), state.inverses)
         direction = jax.tree.map(lambda g, v: g / (v + self.damping), gradient, square)
         used = [(layer, pair) for layer, pair in zip(layers, inverses, strict=True) if layer is not None]
         chosen = [layer for layer, _ in used]

@@ -21,8 +21,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar, UInt32
 
 from ...curvature.objective import Objective
-from ...runtime.control_flow import LineSearch, line_search, when
+from ...runtime.control_flow import run_when
 from ...runtime.keys import scramble
+from ...runtime.line_search_state import LineSearch, line_search
 from ...specs.priors import LogInteger, LogUniform
 
 _SUFFICIENT = 1e-4  # the share of the fall that the first slope promises which counts as a decrease (Armijo 1966)
@@ -301,7 +302,7 @@ def _here(
         value, gradient = objective.value_and_gradient(parameters)
         return value, ravel_pytree(gradient)[0]
 
-    return mark, *when(~same, anew, (known.value, known.gradient))
+    return mark, *run_when(~same, anew, (known.value, known.gradient))
 
 
 def descent(method: Method, *, iterations: int, steps: Any, tolerance: Any) -> optax.GradientTransformationExtraArgs:

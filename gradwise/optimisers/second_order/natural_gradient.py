@@ -251,7 +251,7 @@ def _tonga(rank: int, block: int, discount: Any, damping: Any, smoothing: Any) -
             smooth = rows_by_unit(layers, mean)
         full = state.place >= block
         factors = (state.columns, state.gram, state.scale)
-        columns, gram, scale = control_flow.when(full, lambda found: _compressed(found, rank), factors)
+        columns, gram, scale = control_flow.run_when(full, lambda found: _compressed(found, rank), factors)
         place = rank + jnp.where(full, 0, state.place)
         scale = (scale * jnp.asarray(discount, scale.dtype) ** 0.5).at[place].set(1.0)
         columns = tuple(x.at[:, place].set(g) for x, g in zip(columns, new, strict=True))

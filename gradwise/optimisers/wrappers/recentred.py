@@ -15,7 +15,7 @@ import optax
 from jaxtyping import Array, Int, PyTree, Scalar
 
 from ...curvature.objective import Objective
-from ...runtime.control_flow import when
+from ...runtime.control_flow import run_when
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractAsking, AbstractOptimiser
 from ...specs.knobs import knob
@@ -62,7 +62,7 @@ class Recentred(AbstractAsking):
 
             moves, after = inner.update(updates, state.inner, parameters, objective=objective, **extra)
             due = jnp.remainder(state.update, jnp.floor(self.every_updates).astype(jnp.int32)) == 0
-            return when(due, centre, moves), RecentredState(after, state.update + 1)
+            return run_when(due, centre, moves), RecentredState(after, state.update + 1)
 
         return optax.GradientTransformationExtraArgs(init, update)
 

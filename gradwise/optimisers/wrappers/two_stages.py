@@ -15,7 +15,8 @@ import optax
 from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
 from ...curvature.objective import Objective
-from ...runtime.control_flow import LineSearch, line_search, when
+from ...runtime.control_flow import run_when
+from ...runtime.line_search_state import LineSearch, line_search
 from ...specs.contracts import AbstractAsking, AbstractOptimiser
 from ...specs.knobs import declarations, knob, switch
 from ...specs.paths import replace
@@ -122,8 +123,8 @@ class TwoStages(AbstractAsking):
                 return then.update(gradient, operand[1], parameters, value=value, objective=objective)
 
             still = jax.tree.map(jnp.zeros_like, parameters)
-            moves, first = when(~begun, through, (still, state.first))
-            moves, second = when(begun, onwards, (moves, state.then))
+            moves, first = run_when(~begun, through, (still, state.first))
+            moves, second = run_when(begun, onwards, (moves, state.then))
             return moves, _AfterState(first, second, begun)
 
         return optax.GradientTransformationExtraArgs(init, update)

@@ -17,12 +17,12 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from ...curvature.objective import Objective
-from ...runtime.control_flow import when
+from ...runtime.control_flow import run_when
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractOptimiser, AbstractWatching
 from ...specs.knobs import switch
 from ...specs.paths import named_leaves
-from ...tracing.layers import look
+from ...tracing.layers import trace_layers
 from ...tracing.signal_flow import BINS, Flow, Summary, statistics
 from ..adaptive.adam import Adam
 
@@ -134,7 +134,7 @@ class Watched(AbstractWatching):
         def watch(looks: Looks) -> Looks:
             # Its gradient is computed anew, so that the update's own program stays as it is without the look.
             given = (parameters, objective.batch, objective.noise)
-            program, layers = look(loss, *given)
+            program, layers = trace_layers(loss, *given)
             row, order = _row(statistics(program, layers, *given), looks.layers)
             return _written(looks, row, order, objective.update)
 
@@ -142,7 +142,7 @@ class Watched(AbstractWatching):
             if not isinstance(node, Looks):
                 return node
             last = node.updates[jnp.maximum(node.count - 1, 0)]
-            return when((node.count == 0) | (objective.update - last >= node.interval), watch, node)
+            return run_when((node.count == 0) | (objective.update - last >= node.interval), watch, node)
 
         return jax.tree.map(renewed, state, is_leaf=lambda node: isinstance(node, Looks))
 

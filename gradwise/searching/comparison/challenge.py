@@ -28,11 +28,11 @@ from ..running.executors import AbstractExecutor
 from ..selection.knob_kinds import kind_at
 from ..strategies.contract import AbstractStrategy, History
 from ..strategies.random_search import Random, chosen_values
-from .seeds import Reading, SeedRequest, Stop, run_requests
+from .seeds import ScoreReading, SeedRequest, Stop, run_requests
 
 
 @dataclass(frozen=True)
-class Against:
+class PairedResult:
     """One alternative against the reference, on the scale that people read: above 0, the alternative is worse."""
 
     value: Any
@@ -53,7 +53,7 @@ class Challenge:
     path: str
     reference: Any
     scores: dict[Any, tuple[float, ...]]
-    against: tuple[Against, ...]
+    against: tuple[PairedResult, ...]
     sentence: str
     trials: tuple[Trial, ...] = field(default=(), repr=False)
 
@@ -94,7 +94,7 @@ def _failed(scores: np.ndarray, value: Any) -> str:
     return f"; {_word(value)} failed with {lost} of {len(scores)} seeds" if lost else ""
 
 
-def _against(value: Any, reference: Any, scores: dict[Any, np.ndarray], reading: Reading) -> Against:
+def _against(value: Any, reference: Any, scores: dict[Any, np.ndarray], reading: ScoreReading) -> PairedResult:
     """The verdict on one alternative."""
     mine, theirs = scores[value], scores[reference]
     both = np.isfinite(mine) & np.isfinite(theirs)
@@ -102,7 +102,7 @@ def _against(value: Any, reference: Any, scores: dict[Any, np.ndarray], reading:
     if both.sum() < 2:
         nothing = Difference(math.nan, math.nan, math.nan, int(both.sum()))
         said = f"{_word(value)} and {_word(reference)} could not be compared, for want of pairs{lost}"
-        return Against(value, nothing, said)
+        return PairedResult(value, nothing, said)
     pairs = [np.array([reading.shown(float(score)) for score in line[both]]) for line in (mine, theirs)]
     found = paired_difference(*pairs)
     if found.low <= 0.0 <= found.high:
@@ -113,11 +113,11 @@ def _against(value: Any, reference: Any, scores: dict[Any, np.ndarray], reading:
         word = "better" if found.mean < 0 else "worse"
         verdict = f"{_word(value)} is {word} than {_word(reference)} by {reading.say_gap(abs(found.mean))}"
         verdict += f" (95 % interval {low:.2g} to {high:.2g}"
-    return Against(value, found, f"{verdict}), paired over {found.count} seeds{lost}")
+    return PairedResult(value, found, f"{verdict}), paired over {found.count} seeds{lost}")
 
 
 def _judged(
-    path: str, reference: Any, runs: dict[Any, Sequence[Trial | None]], reading: Reading, more: str = ""
+    path: str, reference: Any, runs: dict[Any, Sequence[Trial | None]], reading: ScoreReading, more: str = ""
 ) -> Challenge:
     """The record of runs by value, the n-th of each with the same randomness."""
     scores = {
@@ -200,7 +200,7 @@ def challenge(
     recipes = _variants(recipe, path, (*((own,) if active else ()), *values))
     options: Any = {"seeds": seeds, "first": first, "randomness": first, "phase": "challenge", "stop": stop}
     runs = _paired_runs(recipes, path, data, executor, **options)
-    return _judged(path, next(iter(recipes)), runs, Reading.of(recipe, data))
+    return _judged(path, next(iter(recipes)), runs, ScoreReading.of(recipe, data))
 
 
 @dataclass
@@ -302,6 +302,6 @@ def compare(
     own = label(read_at(space.recipe, path)[1])
     reference = own if own in recipes else next(iter(recipes))
     more = f"; each is the best of {trials_each} trials, run again"
-    result = _judged(path, reference, runs, Reading.of(space.recipe, data), more)
+    result = _judged(path, reference, runs, ScoreReading.of(space.recipe, data), more)
     searched = [trial for search in searches for trial in search.told()]
     return Comparison(result, best, trials_each, (*searched, *result.trials))

@@ -19,9 +19,9 @@ from ...records.trial import Trial
 from ...runtime.errors import RequestError
 from ...specs.paths import knobs
 from ...specs.recipe import Recipe
-from ..running.cohort import Done, Job
 from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
+from ..running.jobs import Done, Job
 from ..running.run_jobs import as_trial, run_jobs
 
 Stop = Callable[[], bool]
@@ -31,19 +31,19 @@ _NAMES = {"error": "error", "squared": "RMSE", "absolute": "absolute error"}
 
 
 @dataclass(frozen=True)
-class Reading:
+class ScoreReading:
     """How a validation score is read: error rates in percent, errors of a number in the target's unit."""
 
     kind: str
     unit: float = 1.0
 
     @staticmethod
-    def of(recipe: Recipe, data: EvaluationData) -> "Reading":
+    def of(recipe: Recipe, data: EvaluationData) -> "ScoreReading":
         stated = [str(v) for p, _, v in knobs(recipe) if p.startswith("criterion.") and p.endswith("score_by")]
         numbers = data.train.task.kind == "numbers"
         kind = stated[0] if stated else "squared" if numbers else "error"
         deviations = np.ravel(data.units[1])
-        return Reading(kind, float(deviations[0]) if numbers and len(deviations) == 1 else 1.0)
+        return ScoreReading(kind, float(deviations[0]) if numbers and len(deviations) == 1 else 1.0)
 
     @property
     def name(self) -> str:
@@ -141,7 +141,7 @@ class Seeds:
         }
 
 
-def _sentence(scores: np.ndarray, count: int, reading: Reading) -> str:
+def _sentence(scores: np.ndarray, count: int, reading: ScoreReading) -> str:
     if len(scores) < 2:
         return f"{len(scores)} of {count} seeds left a model: there is no spread to speak of."
     shown = [reading.shown(float(score)) for score in scores]
@@ -182,6 +182,6 @@ def seed_distribution(
         float(scores.std(ddof=1)) if len(scores) > 1 else math.nan,
         {str(level): float(np.quantile(scores, level)) for level in _LEVELS} if len(scores) else {},
         failures,
-        _sentence(scores, len(trials), Reading.of(recipe, data)),
+        _sentence(scores, len(trials), ScoreReading.of(recipe, data)),
         tuple(trials),
     )

@@ -46,7 +46,7 @@ from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
 from ...training.prepare import place_examples, split_labelled, target_units
-from ..running.cohort import Done, Job
+from ..running.jobs import Done, Job
 from ..running.population_size import AbstractSlots
 from ..running.shared_data_training import train_together
 from ..storage.network_store import NetworkStore

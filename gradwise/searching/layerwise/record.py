@@ -26,7 +26,7 @@ from ...training.prepare import target_units
 from .algorithm import Configuration, Layerwise
 
 
-def told_of(found: Layerwise) -> dict[str, Any]:
+def summarise_layerwise(found: Layerwise) -> dict[str, Any]:
     """The whole run as plain values: every training, and which configurations were kept at each level."""
     return {
         "trainings": [dataclasses.asdict(one) for one in found.trainings],
@@ -80,7 +80,7 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         found.scaler, network, criterion, temperature, *units, dataset.task, dataset.columns, dataset.shape
     )
     metrics, evidence, ends = measure_parts(predictor, {}, found.parts, found.metric)
-    evidence["layerwise"] = told_of(found)
+    evidence["layerwise"] = summarise_layerwise(found)
     widths = tuple(int(layer.weight.shape[0]) for layer in one.layers)
     mlp = dataclasses.replace(one.fine_tuning.model, widths=widths)
     recipe = dataclasses.replace(one.fine_tuning, model=Pretrained(one.settings, mlp))

@@ -9,7 +9,6 @@ A cohort is a queue and a population. One interval at a time, those that ended l
 
 import collections
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -29,41 +28,11 @@ from ...specs.search_space import exists
 from ...training.interval import Row
 from ...training.population import Member, Population, enter, free_bytes, slot_bytes
 from ...training.state import State
-from .evaluation_data import WHOLE, Variant
+from .jobs import Done, Job
 from .population_size import AbstractSlots
 
 _COLUMNS = ("age_examples", "valid_score", "valid_loss", "train_loss")
 _LONGEST_CURVE = 200  # points of a trial's curve that are kept
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """One training to do. `randomness` is the number its keys come from; `examples` ends it at that age."""
-
-    number: int
-    recipe: Recipe
-    randomness: int
-    examples: int | None = None
-    variant: Variant = WHOLE
-
-
-@dataclasses.dataclass(frozen=True)
-class Done:
-    """One training that ended. `scores` are those of the best model on each validation example."""
-
-    number: int
-    outcome: str
-    score: float = math.nan
-    loss: float = math.nan
-    train_loss: float = math.nan
-    age_examples: int = 0
-    best_age: int = 0
-    seconds: float = 0.0
-    parameters: int = 0
-    curve: dict[str, list[float]] = dataclasses.field(default_factory=dict)
-    reason: str = ""
-    scores: np.ndarray | None = None
-    network: Any = None
 
 
 def bucket(width: int, *, coarse: bool = False) -> int:

@@ -27,8 +27,9 @@ from ...specs.paths import replace
 from ...specs.recipe import Recipe
 from ...training.population import enter, program_signature
 from ...training.state import for_building
-from .cohort import Cohort, Done, Job, bucket, describe_error, written_out
+from .cohort import Cohort, bucket, describe_error, written_out
 from .evaluation_data import EvaluationData
+from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
 
 

@@ -19,14 +19,14 @@ from ...records.finding import Finding
 from ...records.trial import Proposal, Trial, best_of
 from ...runtime.progress import silent
 from ...specs.search_space import Space, label
-from ..comparison.seeds import Reading
+from ..comparison.seeds import ScoreReading
 from ..storage.network_store import Contenders
 from ..storage.study_store import Store
 from ..strategies.contract import AbstractStrategy, History
 from ..strategies.range_borders import extend_ranges
-from .cohort import Done, Job
 from .evaluation_data import EvaluationData, Variant
 from .executors import AbstractExecutor
+from .jobs import Done, Job
 from .run_jobs import as_trial
 
 Watch = Callable[[dict[str, Any]], None]
@@ -82,9 +82,9 @@ class Driver:
         return best_of(self.trials.values())
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ScoreReading:
         """How the scores of this study are read."""
-        return Reading.of(self.space.recipe, self.data)
+        return ScoreReading.of(self.space.recipe, self.data)
 
     @property
     def noise(self) -> float:

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from ...runtime.errors import RequestError, WorkError
-from .cohort import Done, Job
 from .device_runner import DeviceRunner, program_group
 from .evaluation_data import EvaluationData
+from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
 from .worker import pack
 

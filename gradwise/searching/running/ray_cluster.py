@@ -19,9 +19,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...runtime.errors import RequestError, WorkError
-from .cohort import Done, Job
 from .evaluation_data import EvaluationData
 from .executors import AbstractExecutor, JobQueue, depth, import_path, one_core
+from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
 from .ray_connection import host_and_port, import_ray, join_cluster, quiet_ray
 from .worker import Packed, pack, unpack

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from ...records.trial import Trial
-from .cohort import Done, Job
 from .executors import AbstractExecutor
+from .jobs import Done, Job
 
 
 def run_jobs(

@@ -9,7 +9,8 @@ from typing import Any
 from ...curvature.objective import Examples
 from ...training.population import program_signature
 from ...training.state import for_building
-from .cohort import Cohort, Done, Job, off_knobs, written_out
+from .cohort import Cohort, off_knobs, written_out
+from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
 
 

@@ -52,7 +52,8 @@ def pack(jobs: Iterable[Any]) -> Packed:
 
 def unpack(packed: Packed) -> tuple[list[Any], list[Any]]:
     """The jobs, and those that cannot be read here as failed ones."""
-    from .cohort import Done, describe_error
+    from .cohort import describe_error
+    from .jobs import Done
 
     jobs, failed = [], []
     for number, page in packed:

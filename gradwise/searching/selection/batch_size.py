@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ...evaluation.trials.selection_bias import BatchCurve, best_batch_size
+from ...evaluation.trials.batch_size_curve import BatchCurve, best_batch_size
 from ...optimisers.adaptive.adam import Adam, AdamW, RmsProp
 from ...optimisers.averaging.parameter_average import MovingAverage
 from ...optimisers.first_order.sgd import HeavyBall, Nesterov, Sgd
@@ -32,10 +32,10 @@ from ...specs.paths import get, knobs, parts, replace
 from ...specs.recipe import Recipe
 from ...training.population import Population, enter
 from ...training.stopping import Off, Patience
-from ..comparison.seeds import Reading, Stop
-from ..running.cohort import Done, Job
+from ..comparison.seeds import ScoreReading, Stop
 from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
+from ..running.jobs import Done, Job
 from ..running.run_jobs import as_trial, run_jobs
 
 SIZES = (8, 16, 32, 64, 128, 256)
@@ -224,7 +224,7 @@ def _time(seconds: float) -> str:
     return f"{1000 * seconds:.2g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def _verdict(lines: Sequence[_Line], present: int, target: float, reading: Reading) -> tuple[_Line, str]:
+def _verdict(lines: Sequence[_Line], present: int, target: float, reading: ScoreReading) -> tuple[_Line, str]:
     """The line to take, and the sentence that says why."""
     aim = f"{reading.name} of {reading.say(reading.shown(target))}"
     there = [line for line in lines if line.reached] or lines
@@ -295,7 +295,7 @@ def compare_batch_sizes(
         said = f"the batch size stays {present}: no run left a curve to compare."
         return BatchSizes((), present, float(get(recipe, rate_path(recipe))), math.nan, said, recipe, trials)
     lines, target = _lines(curves)
-    chosen, sentence = _verdict(lines, present, target, Reading.of(recipe, data))
+    chosen, sentence = _verdict(lines, present, target, ScoreReading.of(recipe, data))
     # Where the size stays, so does the rate: it was chosen by the score, which a faster one might not keep.
     found = recipe if chosen.size == present else at_size(recipe, chosen.size, chosen.factor)
     table = tuple(_told(line, recipe) for line in lines)

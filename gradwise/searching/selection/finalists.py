@@ -26,9 +26,9 @@ from ...specs.adapters import as_criterion
 from ...specs.dataset import Dataset
 from ...training.committee import Committee, mean_prediction
 from ...training.predictor import AbstractPredictor
-from ..comparison.seeds import Reading
-from ..running.cohort import Job
+from ..comparison.seeds import ScoreReading
 from ..running.evaluation_data import WHOLE, EvaluationData, Variant
+from ..running.jobs import Job
 from ..storage.network_store import TrainedTrial
 from .committee_members import Scalers, check_kind, indistinct, member_scores, on_device, setting_of, together
 
@@ -218,7 +218,7 @@ def _members(
 def _said(winner: dict[str, Any], best: Trial, tried: int, data: EvaluationData) -> list[Finding]:
     """What a reader should know of the choice."""
     found = []
-    reading = Reading.of(best.recipe, data)
+    reading = ScoreReading.of(best.recipe, data)
     if winner["number"] != best.number:
         what = f"with other seeds trial {winner['number']} is better on average than trial {best.number}, best by a run"
         found.append(Finding("note", f"{what} of one seed.", "D9"))

@@ -24,8 +24,8 @@ from ...runtime.errors import RequestError, WorkError
 from ...runtime.files import finite, write_whole
 from ...specs.recipe import Recipe
 from ...specs.serialisation import from_plain, to_plain
-from ..running.cohort import Done
 from ..running.evaluation_data import WHOLE, Variant
+from ..running.jobs import Done
 
 _FORMAT = 2
 _ENDING = ".safetensors"

@@ -40,7 +40,7 @@ _RESAMPLED = 0.25  # of the knobs of a copy are drawn anew instead
 
 
 @dataclass(frozen=True)
-class Moment:
+class IntervalSnapshot:
     """One interval: each slot's score, loss and knobs, and the slot that its state went on from afterwards."""
 
     age_examples: int
@@ -64,7 +64,7 @@ class Evolved:
     slot: int
     schedule: tuple[dict[str, float], ...]
     lineage: tuple[int, ...]  # the ancestors' slots, an entry for each interval
-    history: tuple[Moment, ...] = field(repr=False)
+    history: tuple[IntervalSnapshot, ...] = field(repr=False)
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -125,7 +125,7 @@ class Evolution:
         self.last = intervals * self.population.updates
         for slot, (member, state) in enumerate(entered):
             self._fill(slot, member, state)
-        self.history: list[Moment] = []
+        self.history: list[IntervalSnapshot] = []
         self.best: tuple[float, float, int, int] = (math.inf, math.inf, -1, -1)  # score, loss, interval, slot
         self.network: Any = None
 
@@ -144,7 +144,7 @@ class Evolution:
         """A copy of a slot's state."""
         return jax.tree.map(lambda leaf: leaf[slot] if eqx.is_array(leaf) else leaf, self.population.states)
 
-    def interval(self) -> Moment:
+    def interval(self) -> IntervalSnapshot:
         """One interval of every member; the best network so far is kept aside."""
         rows = jax.device_get(self.population.interval())
         fine = (rows.diverged_examples < 0) & np.isfinite(rows.valid_loss)
@@ -155,7 +155,7 @@ class Evolution:
         if found[:2] < self.best[:2]:
             # It is better than all its ancestors, so it is also what its own slot holds as the best.
             self.best, self.network = found, self.population.best(slot)[0]
-        moment = Moment(
+        moment = IntervalSnapshot(
             int(rows.age_examples.max()),
             tuple(scores.tolist()),
             tuple(losses.tolist()),
@@ -185,7 +185,7 @@ class Evolution:
             self._fill(slot, member, self.state_of(parent))
             copied[slot] = parent
         parents = tuple(copied.get(slot, slot) for slot in range(len(order)))
-        self.history[-1] = Moment(moment.age_examples, moment.scores, moment.losses, moment.knobs, parents)
+        self.history[-1] = IntervalSnapshot(moment.age_examples, moment.scores, moment.losses, moment.knobs, parents)
         return copied
 
     def result(self) -> Evolved:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gradwise.checking.data.columns import ColumnsMeasured
-from gradwise.checking.data.data import DataMeasured, Elsewhere, find_data, from_dataset, measure_data
+from gradwise.checking.data.data import DataMeasured, PartShift, find_data, from_dataset, measure_data
 from gradwise.checking.data.leakage import Overlap
 from gradwise.data.splits import GroupHoldOut, HoldOut
 from gradwise.records.finding import Finding
@@ -232,7 +232,7 @@ def test_findings_come_from_numbers_alone() -> None:
     )
     assert find_data(make()) == ()
     copied = Overlap("test", 100, 30, 30, 0.0, True, ((3, 4),))
-    far = Elsewhere("test", 0.99, 9.0, 1, 2.5)
+    far = PartShift("test", 0.99, 9.0, 1, 2.5)
     found = find_data(make(overlaps=(copied,), elsewhere=(far,), shared={"test": (3, 0.5)}))
     assert [(finding.level, finding.code, finding.where) for finding in found] == [
         ("error", "GW201", "test row 3 = training row 4"),

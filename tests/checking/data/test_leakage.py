@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from gradwise.checking.data.leakage import (
-    Giving,
+    ColumnLeak,
     Overlap,
-    find_giving,
+    find_column_leaks,
     find_overlap,
     marks,
-    measure_giving,
+    measure_column_leaks,
     measure_overlap,
 )
 from gradwise.checking.data.predictability import Part, as_part
@@ -90,16 +90,16 @@ def test_a_monotone_copy_of_a_number_is_an_error_and_a_noisy_one_is_not() -> Non
     inputs = random.normal(size=(600, 5))
     target = inputs @ np.arange(5.0) + random.normal(size=600)
     leaking = np.concatenate([inputs, -np.exp(target)[:, None]], 1)
-    told = measure_giving(_part("training", leaking, target), "numbers", random)
+    told = measure_column_leaks(_part("training", leaking, target), "numbers", random)
     assert told is not None
     assert (told.column, told.exact) == (5, True)
     noisy = np.concatenate([inputs, (target + 0.3 * target.std() * random.normal(size=600))[:, None]], 1)
-    told = measure_giving(_part("training", noisy, target), "numbers", random)
+    told = measure_column_leaks(_part("training", noisy, target), "numbers", random)
     assert told is not None
     # The column explains 1 / 1.09 of the variance, and the mean of four neighbours adds a quarter of the rest.
     residual = 0.09 / 1.09
     assert told.score == pytest.approx(1 - residual * 1.25, abs=0.02)
-    assert find_giving(told, ()) == ()
+    assert find_column_leaks(told, ()) == ()
 
 
 def test_a_column_with_class_noise_is_scored_by_its_purity() -> None:
@@ -107,7 +107,7 @@ def test_a_column_with_class_noise_is_scored_by_its_purity() -> None:
     classes = random.integers(0, 4, 2000)
     column = np.where(random.random(2000) < 0.2, random.integers(0, 4, 2000), classes)
     inputs = np.concatenate([random.normal(size=(2000, 3)), column[:, None]], 1)
-    told = measure_giving(_part("training", inputs, classes, "classes"), "classes", random)
+    told = measure_column_leaks(_part("training", inputs, classes, "classes"), "classes", random)
     assert told is not None
     assert told.column == 3
     assert told.score == pytest.approx(0.85, abs=0.03)  # 1 - 0.2 * 3 / 4
@@ -117,16 +117,16 @@ def test_a_column_with_class_noise_is_scored_by_its_purity() -> None:
 @pytest.mark.parametrize(
     ("giving", "level"),
     [
-        (Giving(1, 1.0, True, 0.9, 100, 5, True), "error"),
-        (Giving(1, 1.0, True, 0.9, 100, 5, False), "warning"),  # a place of a sequence may well be the answer
-        (Giving(1, 0.995, False, 0.6, 100, 5, True), "warning"),
-        (Giving(1, 0.995, False, 0.99, 100, 5, True), ""),  # an easy problem
-        (Giving(1, 0.96, False, 0.6, 100, 5, True), ""),
-        (Giving(1, 0.96, False, 0.99, 100, 5, True, ordered=True), "warning"),  # a row number of sorted files
+        (ColumnLeak(1, 1.0, True, 0.9, 100, 5, True), "error"),
+        (ColumnLeak(1, 1.0, True, 0.9, 100, 5, False), "warning"),  # a place of a sequence may well be the answer
+        (ColumnLeak(1, 0.995, False, 0.6, 100, 5, True), "warning"),
+        (ColumnLeak(1, 0.995, False, 0.99, 100, 5, True), ""),  # an easy problem
+        (ColumnLeak(1, 0.96, False, 0.6, 100, 5, True), ""),
+        (ColumnLeak(1, 0.96, False, 0.99, 100, 5, True, ordered=True), "warning"),  # a row number of sorted files
     ],
 )
-def test_giving_is_judged_beside_the_other_columns(giving: Giving, level: str) -> None:
-    assert [(finding.level, finding.where) for finding in find_giving(giving, ("a", "b"))] == (
+def test_giving_is_judged_beside_the_other_columns(giving: ColumnLeak, level: str) -> None:
+    assert [(finding.level, finding.where) for finding in find_column_leaks(giving, ("a", "b"))] == (
         [(level, "b")] if level else []
     )
 
@@ -136,9 +136,9 @@ def test_a_missing_value_does_not_hide_its_column_behind_the_units_of_another() 
     classes = random.integers(0, 2, 300)
     told = classes + 0.2 * random.normal(size=300)  # in units of 1, beside another column in millions
     table = np.stack([classes, told, 1e6 * random.normal(size=300)], axis=1)
-    whole = measure_giving(Part("train", table, classes, (3,)), "classes", np.random.default_rng(1))
+    whole = measure_column_leaks(Part("train", table, classes, (3,)), "classes", np.random.default_rng(1))
     table[7, 1] = np.nan
-    missing = measure_giving(Part("train", table, classes, (3,)), "classes", np.random.default_rng(1))
+    missing = measure_column_leaks(Part("train", table, classes, (3,)), "classes", np.random.default_rng(1))
     assert whole is not None
     assert missing is not None
     assert missing.others > 0.95

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradwise.checking.codes import CODES, page
-from gradwise.checking.flow.signal_flow import FlowMeasured, LayerMeasured, Stretch
+from gradwise.checking.flow.signal_flow import FlowMeasured, JacobianSpectrum, LayerMeasured
 from gradwise.checking.flow.signal_flow_findings import find_flow
 
 SOUND = LayerMeasured(
@@ -98,7 +98,9 @@ def test_a_gate_that_is_shut_at_one_step_is_no_vanishing_gradient() -> None:
 
 def test_a_change_of_width_is_no_stretch() -> None:
     def stretched(forwards: float, backwards: float, last: bool = False, singular: tuple[float, ...] = ()):
-        return find_flow(FlowMeasured(stretches=(Stretch("a", "b", forwards, backwards, np.array(singular), last),)))
+        return find_flow(
+            FlowMeasured(stretches=(JacobianSpectrum("a", "b", forwards, backwards, np.array(singular), last),))
+        )
 
     assert not stretched(1.0, 6.0)
     assert not stretched(0.1, 1.0)

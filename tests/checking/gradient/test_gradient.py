@@ -11,7 +11,7 @@ import pytest
 
 from gradwise.checking.gradient.gradient import GradientMeasured, find_gradient, measure_gradient
 from gradwise.checking.gradient.parameter_gradients import Leaf
-from gradwise.checking.gradient.repeated_evaluation import Seen
+from gradwise.checking.gradient.repeated_evaluation import LossEvaluation
 from gradwise.checking.gradient.wrong_derivatives import Culprit
 from gradwise.checking.subject import Subject
 
@@ -182,7 +182,7 @@ def test_sixteen_bits_are_said_to_be_coarse_not_wrong():
 
 # --- numbers in, findings out
 
-FINE = Seen(0.7, 0.7)
+FINE = LossEvaluation(0.7, 0.7)
 
 
 def leaf(name, analytic, numeric, **more):
@@ -234,7 +234,7 @@ def test_what_gets_no_gradient_is_an_error_unless_it_is_frozen():
 
 
 def test_numbers_and_repetition_come_first():
-    assert says(leaf("a", [1], [-1]), seen=Seen(0.7, 0.9)) == [("GW107", "error")]
-    assert says(seen=Seen(0.7, 0.7, ("a",), "layers.0, sqrt, m.py:3")) == [("GW104", "error")]
-    assert says(seen=Seen(float("nan"), float("nan"), ("a",), "")) == [("GW104", "error")]
-    assert says(seen=Seen(float("nan"), float("nan"), ("a",), "", True)) == [("GW104", "warning")]
+    assert says(leaf("a", [1], [-1]), seen=LossEvaluation(0.7, 0.9)) == [("GW107", "error")]
+    assert says(seen=LossEvaluation(0.7, 0.7, ("a",), "layers.0, sqrt, m.py:3")) == [("GW104", "error")]
+    assert says(seen=LossEvaluation(float("nan"), float("nan"), ("a",), "")) == [("GW104", "error")]
+    assert says(seen=LossEvaluation(float("nan"), float("nan"), ("a",), "", True)) == [("GW104", "warning")]

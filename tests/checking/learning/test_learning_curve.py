@@ -8,7 +8,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 from gradwise import defaults
-from gradwise.checking.learning.learning_curve import Growth, counts_of, measure_growth, recipe_growth, subject_growth
+from gradwise.checking.learning.learning_curve import (
+    ErrorsBySize,
+    counts_of,
+    measure_growth,
+    recipe_growth,
+    subject_growth,
+)
 from gradwise.checking.learning.learning_curve_findings import find_growth
 from gradwise.checking.subject import Subject
 from gradwise.models.mlp import Mlp
@@ -23,7 +29,7 @@ def _valid(count: int) -> float:
     return 0.05 + 3.0 * count**-0.6
 
 
-def _codes(growth: Growth | None) -> list[str]:
+def _codes(growth: ErrorsBySize | None) -> list[str]:
     return [finding.code for finding in find_growth(growth)]
 
 

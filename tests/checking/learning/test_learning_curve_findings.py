@@ -1,6 +1,6 @@
 """What errors against the number of examples mean: bent curves are noticed, gradual ones raise nothing."""
 
-from gradwise.checking.learning.learning_curve import Growth, measure_growth
+from gradwise.checking.learning.learning_curve import ErrorsBySize, measure_growth
 from gradwise.checking.learning.learning_curve_findings import expected, find_growth
 
 COUNTS = (100, 200, 400, 800, 1600, 3200)
@@ -10,12 +10,12 @@ def _valid(count: int) -> float:
     return 0.05 + 3.0 * count**-0.6
 
 
-def _curves(train: list[float], valid: list[float], metric: str = "error_rate") -> Growth:
+def _curves(train: list[float], valid: list[float], metric: str = "error_rate") -> ErrorsBySize:
     told = dict(zip(COUNTS, zip(train, valid, strict=True), strict=True))
     return measure_growth(lambda count, seed: told[count], COUNTS, metric=metric, valid_count=1000)
 
 
-def _codes(growth: Growth | None) -> list[str]:
+def _codes(growth: ErrorsBySize | None) -> list[str]:
     return [finding.code for finding in find_growth(growth)]
 
 

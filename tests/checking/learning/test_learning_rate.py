@@ -11,7 +11,7 @@ import optax
 import pytest
 from sklearn.datasets import load_digits
 
-from gradwise.checking.learning.learning_rate import climb, estimate_noise, measure_rates, noise_scale
+from gradwise.checking.learning.learning_rate import estimate_noise, measure_rates, noise_scale, train_at_factors
 from gradwise.checking.learning.learning_rate_findings import find_rates
 from gradwise.checking.rehearsal import rehearse
 from gradwise.checking.subject import Subject
@@ -35,7 +35,7 @@ def _codes(findings: tuple[Finding, ...]) -> list[str]:
 
 def test_a_quadratic_diverges_beyond_two_over_lambda_and_not_below() -> None:
     factors = np.array([0.0, 0.97, 1.03])
-    start, below, above = climb(_quadratic(0.2), factors, updates=200, key=KEY)
+    start, below, above = train_at_factors(_quadratic(0.2), factors, updates=200, key=KEY)
     assert np.allclose(start, 7.75)
     assert below[-1] < 1e-3
     assert above[-1] > 1e2

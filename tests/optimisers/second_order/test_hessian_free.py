@@ -24,7 +24,7 @@ from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.first_order.sgd import Nesterov, Sgd
 from gradwise.optimisers.second_order import hessian_free
 from gradwise.optimisers.second_order.hessian_free import HessianFree, conjugate_gradients, kept_at
-from gradwise.runtime import control_flow
+from gradwise.runtime import line_search_state
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.adapters import as_criterion
 from gradwise.specs.paths import trainable
@@ -343,7 +343,7 @@ def test_a_criterion_without_values_beyond_a_border_never_gives_a_point_there() 
 def test_at_the_minimum_the_run_has_stalled_after_two_updates() -> None:
     points, states = on_a_line(lambda output, target: jnp.sum((output - 2.0) ** 2), 2.0, HessianFree(damping=2.0), 2)
     assert points == [2.0, 2.0]
-    assert [bool(control_flow.stalled(state)) for state in states] == [False, True]
+    assert [bool(line_search_state.stalled(state)) for state in states] == [False, True]
     np.testing.assert_allclose([state.damping for state in states], [3.0, 4.5])
     assert [float(state.length) for state in states] == [0.0, 0.0]
 

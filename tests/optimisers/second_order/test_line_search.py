@@ -13,7 +13,7 @@ from gradwise.curvature.objective import Objective
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.second_order.lbfgs import Lbfgs
 from gradwise.optimisers.second_order.line_search import _is_noisy, wolfe_search
-from gradwise.runtime.control_flow import stalled
+from gradwise.runtime.line_search_state import stalled
 from gradwise.testing.contracts import a_problem
 
 # --- the conditions of Wolfe on hard lines (More and Thuente 1994, functions 1 to 3, and two plain ones)

@@ -21,7 +21,7 @@ from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.optimisers.second_order.lbfgs import Lbfgs
 from gradwise.optimisers.wrappers.two_stages import TwoStages
-from gradwise.runtime.control_flow import LineSearch, stalled
+from gradwise.runtime.line_search_state import LineSearch, stalled
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.testing.contracts import check_optimiser
 from gradwise.testing.spec_contracts import check_spec

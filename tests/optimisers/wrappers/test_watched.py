@@ -24,7 +24,7 @@ from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.testing.contracts import check_part
 from gradwise.tracing.signal_flow import BINS
 from gradwise.training.interval import advance
-from gradwise.training.state import asks, init
+from gradwise.training.state import init, uses_objective
 
 RANDOM = np.random.default_rng(0)
 TRAIN = Examples(jnp.asarray(RANDOM.normal(size=(60, 4)), jnp.float32), jnp.asarray(RANDOM.integers(0, 3, 60)))
@@ -48,7 +48,7 @@ def watched():
 
 def test_it_is_a_part() -> None:
     check_part(Watched(Sgd(0.1), every=7))
-    assert not asks(Watched())  # updates keep the loop of an optimiser that asks for nothing
+    assert not uses_objective(Watched())  # updates keep the loop of an optimiser that asks for nothing
 
 
 @pytest.mark.slow

@@ -19,10 +19,10 @@ from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.files import finite
 from gradwise.searching.comparison.challenge import challenge, compare
-from gradwise.searching.running.cohort import Job
 from gradwise.searching.running.device_runner import train_alone
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import LocalExecutor
+from gradwise.searching.running.jobs import Job
 from gradwise.searching.running.population_size import Given
 from gradwise.searching.strategies.coarse_to_fine import CoarseToFine
 from gradwise.specs.paths import replace

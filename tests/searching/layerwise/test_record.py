@@ -13,7 +13,7 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.pretraining.layer_recipes import learner
 from gradwise.runtime import keys
 from gradwise.searching.layerwise.algorithm import layerwise
-from gradwise.searching.layerwise.record import record_of, told_of
+from gradwise.searching.layerwise.record import record_of, summarise_layerwise
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.training.stopping import Off
 
@@ -41,7 +41,7 @@ def test_the_best_network_is_measured_on_every_part_and_unlabelled_rows_serve_it
     assert result.test_interval[0] <= result.test <= result.test_interval[1]
     assert result.recipe.model.mlp.widths == (8,)
     assert result.history["age_examples"][-1] == result.outcome.age_examples == 360
-    told = told_of(found)
+    told = summarise_layerwise(found)
     assert [one["level"] for one in told["trainings"]] == [1, 2]
     # The layer saw all 220 rows that may be learned from, labelled or not; the fine-tuning 120.
     assert [one["age_examples"] for one in told["trainings"]] == [660, 360]

@@ -15,10 +15,11 @@ from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.models.mlp import Mlp
-from gradwise.runtime.control_flow import line_search
+from gradwise.runtime.line_search_state import line_search
 from gradwise.searching.running import cohort as module
-from gradwise.searching.running.cohort import Cohort, Done, Job, bucket, describe_error, off_knobs, written_out
+from gradwise.searching.running.cohort import Cohort, bucket, describe_error, off_knobs, written_out
 from gradwise.searching.running.evaluation_data import EvaluationData
+from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.population_size import Given
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.knobs import knob

@@ -17,9 +17,9 @@ from gradwise.models.activations import Rectifier, Tanh
 from gradwise.models.initial_weights import FanIn
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import HeavyBall
-from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.device_runner import DeviceRunner, program_group, train_alone
 from gradwise.searching.running.evaluation_data import EvaluationData
+from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.population_size import Given
 from tests.searching import tiny
 

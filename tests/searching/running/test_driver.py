@@ -12,10 +12,10 @@ import pytest
 
 from gradwise.records.trial import Proposal, Trial
 from gradwise.runtime import keys
-from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import AbstractExecutor
+from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.storage.study_identity import StudyIdentity
 from gradwise.searching.storage.study_store import Store
 from gradwise.searching.strategies.contract import AbstractStrategy, History

@@ -15,7 +15,6 @@ import pytest
 from gradwise.criteria.supervised import Supervised
 from gradwise.models.mlp import Mlp
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.device_runner import program_group
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import (
@@ -26,6 +25,7 @@ from gradwise.searching.running.executors import (
     depth,
     one_core,
 )
+from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.run_jobs import run_jobs
 from tests.searching import tiny
 
@@ -157,7 +157,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     script = (
         "from tests.searching import tiny\n"
         "from gradwise.searching.running.executors import WorkerProcesses\n"
-        f"workers = WorkerProcesses(tiny.ground(), count=2)\n"
+        f"workers = WorkerProcesses(tiny.data(), count=2)\n"
         f"workers.submit(tiny.jobs(4, epochs={_LONG}))\n"
         "workers.wait(0.0)\n"
         "print(*[worker.process.pid for worker in workers.workers], flush=True)\n"

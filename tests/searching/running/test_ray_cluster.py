@@ -13,10 +13,10 @@ import pytest
 
 import gradwise
 from gradwise.runtime.errors import RequestError, WorkError
-from gradwise.searching.running import ray_connection
-from gradwise.searching.running.cohort import Done, Job
+from gradwise.searching.running import ray_cluster, ray_connection
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import LocalExecutor, import_path
+from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.ray_cluster import RayCluster, seats
 from gradwise.searching.running.run_jobs import run_jobs
 from tests.searching import tiny
@@ -219,7 +219,7 @@ def test_an_unreachable_head_is_one_line_and_soon(data: EvaluationData) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_apart")
 def test_something_else_than_a_head_is_one_line_too(data: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "_JOIN_SECONDS", 4.0)
+    monkeypatch.setattr(ray_connection, "_JOIN_SECONDS", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

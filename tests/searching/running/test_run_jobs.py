@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.executors import AbstractExecutor
+from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.run_jobs import as_trial, run_jobs
 from tests.searching import tiny
 

@@ -13,7 +13,7 @@ from gradwise.data.scaling import NoScaling
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime import keys
-from gradwise.searching.running.cohort import Job
+from gradwise.searching.running.jobs import Job
 from gradwise.searching.running.population_size import Given
 from gradwise.searching.running.shared_data_training import train_together
 from gradwise.training.stopping import Off

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.running.cohort import Job
 from gradwise.searching.running.executors import import_path, one_core
+from gradwise.searching.running.jobs import Job
 from gradwise.searching.running.population_size import BySize
 from gradwise.searching.running.worker import pack, unpack
 from tests.searching import tiny

@@ -19,9 +19,9 @@ from gradwise.optimisers.first_order.schedules import InverseTime
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.runtime import keys
 from gradwise.runtime.files import finite
-from gradwise.searching.running.cohort import Done, Job
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import AbstractExecutor, LocalExecutor
+from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.selection.batch_size import (
     at_size,
     batch_size_jobs,

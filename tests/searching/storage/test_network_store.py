@@ -14,7 +14,7 @@ from gradwise.models.activations import Rectifier
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.runtime import keys
 from gradwise.runtime.errors import WorkError
-from gradwise.searching.running.cohort import Done
+from gradwise.searching.running.jobs import Done
 from gradwise.searching.storage.network_store import Contenders, NetworkStore, keep_trial
 from gradwise.specs.recipe import Recipe
 from tests.searching.small_study import planted, recipe_at

@@ -1,0 +1,40 @@
+"""A training to do, and a training that ended: what executors take and give back."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from ...specs.recipe import Recipe
+from .evaluation_data import WHOLE, Variant
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One training to do. `randomness` is the number its keys come from; `examples` ends it at that age."""
+
+    number: int
+    recipe: Recipe
+    randomness: int
+    examples: int | None = None
+    variant: Variant = WHOLE
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """One training that ended. `scores` are those of the best model on each validation example."""
+
+    number: int
+    outcome: str
+    score: float = math.nan
+    loss: float = math.nan
+    train_loss: float = math.nan
+    age_examples: int = 0
+    best_age: int = 0
+    seconds: float = 0.0
+    parameters: int = 0
+    curve: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    reason: str = ""
+    scores: np.ndarray | None = None
+    network: Any = None
