@@ -113,17 +113,13 @@ T, DECAY = 1000, 1e-3
 SCALES = np.geomspace(1.0, 0.1, 8)
 
 
-@pytest.mark.slow
-def test_fewer_updates_than_sgd_at_its_best_rate() -> None:
-    """Updates until the criterion stays within 3e-3 of SciPy's optimum, in batches of 10; curvatures differ by 60.
-
-    Both at their best: SGD of 8 rates, constant or falling as 1/t after 100 updates; SGD-QN of 4 values of t0.
-    Measured: 1132 against 96.
-    """
+def _badly_scaled(seed: int) -> tuple[np.ndarray, float]:
+    """Examples times their signs, and the least criterion that SciPy finds for them."""
     from scipy.optimize import minimize
 
-    inputs = RNG.normal(size=(T, 8)) * SCALES
-    signs = np.where(RNG.random(T) < 1 / (1 + np.exp(-inputs @ (1.0 / SCALES) / 2)), 1.0, -1.0)
+    draw = np.random.default_rng(seed)
+    inputs = draw.normal(size=(T, 8)) * SCALES
+    signs = np.where(draw.random(T) < 1 / (1 + np.exp(-inputs @ (1.0 / SCALES) / 2)), 1.0, -1.0)
     design = signs[:, None] * inputs
 
     def full(point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -131,33 +127,49 @@ def test_fewer_updates_than_sgd_at_its_best_rate() -> None:
         slope = -design.T @ (1 / (1 + np.exp(margins))) / T + DECAY * point
         return float(np.mean(np.logaddexp(0, -margins)) + DECAY * point @ point / 2), slope
 
-    best = minimize(full, np.zeros(8), jac=True, method="BFGS", options={"gtol": 1e-8}).fun
-    exact = jnp.asarray(design, jnp.float32)
+    return design, minimize(full, np.zeros(8), jac=True, method="BFGS", options={"gtol": 1e-8}).fun
+
+
+@pytest.mark.slow
+def test_fewer_updates_than_sgd_at_its_best_rate() -> None:
+    """Updates until the criterion stays within 3e-3 of SciPy's optimum, in batches of 10; curvatures differ by 60.
+
+    Both at their best: SGD of 8 rates, constant or falling as 1/t after 100 updates; SGD-QN of 4 values of t0. How much
+    is gained depends on the draw of the examples: in seven draws 0.07 to 1.4 of SGD's updates, 0.23 in the geometric
+    mean (0.28 over the five drawn here).
+    """
 
     def logistic(model, batch, key):
         return jnp.mean(jax.nn.softplus(-batch.inputs @ model)) + DECAY * jnp.sum(model**2) / 2
 
-    def excess(point):
-        return jnp.mean(jax.nn.softplus(-exact @ point)) + DECAY * jnp.sum(point**2) / 2 - best
+    def curves(optimiser, exact, best):
+        def excess(point):
+            return jnp.mean(jax.nn.softplus(-exact @ point)) + DECAY * jnp.sum(point**2) / 2 - best
 
-    train = Examples(exact, jnp.zeros(T))
-    criterion = FunctionCriterion(logistic)
-
-    def curves(optimiser):
-        return run(optimiser, criterion, train, Reshuffled(10), np.zeros(8), 2000, excess)[0]
+        train = Examples(exact, jnp.zeros(T))
+        return run(optimiser, FunctionCriterion(logistic), train, Reshuffled(10), np.zeros(8), 2000, excess)[0]
 
     def needed(curve) -> int:
         above = np.flatnonzero(np.asarray(curve) > 3e-3)
         return int(above[-1]) + 1 if len(above) else 0
 
-    rates = jnp.asarray(np.geomspace(0.1, 30.0, 8), jnp.float32)
-    plain = eqx.filter_jit(jax.vmap(lambda rate: curves(Sgd(rate))))(rates)
-    falling = eqx.filter_jit(jax.vmap(lambda rate: curves(Sgd(rate, schedule=InverseTime(tau_updates=100.0)))))(rates)
-    sgd = min(needed(curve) for curve in np.concatenate([plain, falling]))
-    begin = jnp.asarray([30.0, 100.0, 300.0, 1000.0])
-    ours = eqx.filter_jit(jax.vmap(lambda t0: curves(SgdQn(decay=DECAY, start_updates=t0))))(begin)
-    ours = min(needed(curve) for curve in ours)
-    assert 0 < ours < sgd / 4
+    @eqx.filter_jit
+    def both(exact, best):
+        rates = jnp.asarray(np.geomspace(0.1, 30.0, 8), jnp.float32)
+        begin = jnp.asarray([30.0, 100.0, 300.0, 1000.0])
+        falling = InverseTime(tau_updates=100.0)
+        plain = jax.vmap(lambda rate: curves(Sgd(rate), exact, best))(rates)
+        slowed = jax.vmap(lambda rate: curves(Sgd(rate, schedule=falling), exact, best))(rates)
+        ours = jax.vmap(lambda t0: curves(SgdQn(decay=DECAY, start_updates=t0), exact, best))(begin)
+        return jnp.concatenate([plain, slowed]), ours
+
+    shares = []
+    for seed in range(5):
+        design, best = _badly_scaled(seed)
+        sgd, ours = (min(map(needed, found)) for found in both(jnp.asarray(design, jnp.float32), jnp.asarray(best)))
+        assert ours > 0
+        shares.append(ours / sgd)
+    assert np.exp(np.mean(np.log(shares))) < 0.5, shares
 
 
 # --- in the compiled training
