@@ -45,6 +45,7 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/suite_time.py
 	$(BIN)/python benchmarks/defaults_quality.py
 	$(BIN)/python benchmarks/fit_vs_peers.py
 	$(BIN)/python benchmarks/search_overhead.py

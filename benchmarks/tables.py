@@ -53,6 +53,12 @@ def startup(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def suite_time(result: dict[str, Any]) -> str:
+    lines = ["| `make test` | measured | target |", "|---|---|---|"]
+    lines += [f"| {name} | {value:.1f} | {result['asked'][name]:g} |" for name, value in result["measured"].items()]
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def defaults_quality(result: dict[str, Any]) -> str:
     lines = [
         "| data | metric | gradwise, default recipe | seconds | scikit-learn's default network | seconds |",
@@ -378,6 +384,7 @@ TABLES = {
     "fit_vs_peers_cpu": fit_vs_peers,
     "fit_vs_peers_gpu": fit_vs_peers,
     "startup": startup,
+    "suite_time": suite_time,
     "defaults_quality": defaults_quality,
     "default_choices": default_choices,
 }
