@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 # Most of the tests' time is XLA's: its older way to compile for a CPU takes half as long as its newer one. Before JAX
 # is imported, and for the processes that tests start too. XLA aborts at the name of a flag it does not have any more.
@@ -16,6 +17,7 @@ if RELEASE < (0, 11) and QUICK not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
 
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 if "GRADWISE_CACHE" not in os.environ:
@@ -56,6 +58,21 @@ def _compiled_with_little_effort(request: pytest.FixtureRequest) -> None:
     A module that follows a training at the edge of stability says `COMPILED_WELL = True`.
     """
     _compile_with(little_effort=not getattr(request.module, "COMPILED_WELL", False))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _generators(request: pytest.FixtureRequest) -> dict[np.random.Generator, Any]:
+    """The random generators of a module, each with its state before the first test."""
+    found = [value for value in vars(request.module).values() if isinstance(value, np.random.Generator)]
+    return {generator: generator.bit_generator.state for generator in found}
+
+
+@pytest.fixture(autouse=True)
+def _same_draws(_generators: dict[np.random.Generator, Any]) -> Iterator[None]:
+    """A test draws the same numbers whichever tests of its module ran before: quick ones, slow ones, or none."""
+    yield
+    for generator, state in _generators.items():
+        generator.bit_generator.state = state
 
 
 _MOST_BYTES = 1.8 * 2**30
