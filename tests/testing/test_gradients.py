@@ -1,5 +1,7 @@
 """The one-line gradient check of a user's own test."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 
 import gradwise.testing
 from gradwise.testing import assert_gradients
+
+HERE = Path(__file__).name
 
 INPUTS = np.linspace(-1, 1, 12).reshape(4, 3).astype(np.float32)
 MODEL = {"hidden": jnp.linspace(-1, 1, 6).reshape(3, 2), "offset": jnp.asarray([0.1, 0.2])}
@@ -31,7 +35,7 @@ def test_a_wrong_derivative_fails_with_its_place_as_text():
     lines = str(raised.value).splitlines()
     assert lines[0].startswith("GW101 error [hidden; ")
     assert "`bend` has the wrong sign" in lines[0]
-    assert "test_gradients.py" in lines[0]
+    assert HERE in lines[0]
     assert any(line.startswith("GW103 error [offset; ") for line in lines)  # signs first
 
 

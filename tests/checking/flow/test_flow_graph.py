@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -24,6 +25,8 @@ from gradwise.checking.flow.flow_graph import (
 )
 from gradwise.checking.flow.program_cost import Compiled
 from gradwise.checking.subject import Subject
+
+HERE = Path(__file__).name
 
 COUNT, WIDE, HIDDEN, OUT = 11, 5, 7, 3
 TABLE = np.ones((600, 600), np.float32)
@@ -114,7 +117,7 @@ def test_waste_is_counted_and_compilation_drops_it(sound, planted):
     assert planted.operations - sound.operations < 2 * COUNT * WIDE * 400 + 2 * 600 * 600  # nobody pays for it
     (constant,) = planted.constants
     assert (constant.shape, constant.bytes) == ((600, 600), 4 * 600 * 600)
-    assert constant.line.startswith("test_flow_graph.py:")
+    assert constant.line.startswith(f"{HERE}:")
 
 
 def test_the_constant_is_told_and_the_sound_twin_is_silent(sound, planted):
@@ -163,7 +166,7 @@ def test_an_island_of_another_precision_is_named_by_its_line(narrow):
     (finding,) = (f for f in find_graph(measured) if f.code == "GW903")
     assert finding.level == "note"
     assert narrow in finding.what
-    assert finding.where.startswith("test_flow_graph.py:")
+    assert finding.where.startswith(f"{HERE}:")
     assert finding.evidence["steps"] == 2
 
 

@@ -1,5 +1,7 @@
 """A program read for derivatives: kinds, dependence, the walk, and running it another way. Nothing is compiled."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 
 from gradwise.checking.gradient.derivative_sites import broken_sites, name_inside, reaching, read_sites
 from gradwise.tracing.program import bind, trace
+
+HERE = Path(__file__).name
 
 
 @jax.custom_vjp
@@ -41,7 +45,7 @@ def test_kinds_tell_the_users_own_from_a_librarys(known):
     assert [p.users for p in places if p.kind == "stop"] == [False]  # within log_softmax
     at = next(p for p in places if p.site.title == "doubled")
     assert at.above == {"first"}
-    assert "test_derivative_sites.py" in at.site.line
+    assert HERE in at.site.line
     assert not any(p.site.number in used for p in places if p.site.primitive == "cos")
     assert places[-1].above == {"first", "second", "stepped"}
     assert places[-1].smoothly == {"first", "second"}  # the third comes by a step

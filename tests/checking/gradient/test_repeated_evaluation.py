@@ -1,11 +1,15 @@
 """Numbers or none, and where that begins; the same twice or not."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from gradwise.checking.gradient.repeated_evaluation import evaluate_twice
 from gradwise.checking.subject import Subject
+
+HERE = Path(__file__).name
 
 KEY = jax.random.key(0)
 BATCH = np.linspace(-1, 1, 12).reshape(4, 3).astype(np.float32)
@@ -24,7 +28,7 @@ def test_a_gradient_that_is_no_number_is_found_on_the_way_back():
     assert found.loss == 2.0
     assert found.broken == ("a",)
     assert "sqrt" in found.broken_at
-    assert "test_repeated_evaluation.py" in found.broken_at
+    assert HERE in found.broken_at
 
 
 def test_a_loss_that_is_no_number_is_found_where_it_begins():

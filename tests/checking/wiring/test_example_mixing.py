@@ -1,6 +1,7 @@
 """Examples that leak and losses that pair them wrongly, each beside its sound twin and the unusual but sound."""
 
 import dataclasses
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -12,6 +13,8 @@ import pytest
 
 from gradwise.checking.subject import Subject
 from gradwise.checking.wiring.example_mixing import Leak, MixingMeasured, find_mixing, measure_mixing
+
+HERE = Path(__file__).name
 
 KEY = jr.key(0)
 DRAWS = np.random.default_rng(0)
@@ -60,7 +63,7 @@ def test_a_leak_is_found_and_pinned_to_its_line(between, line):
     )
     (finding,) = findings
     assert (finding.code, finding.level) == ("GW305", "error")
-    assert finding.where.startswith("test_example_mixing.py:")
+    assert finding.where.startswith(f"{HERE}:")
     assert finding.where.endswith(line)
     assert "after `first`" in finding.what
     assert measured.evaluation.primitive in ("reduce_sum", "reduce_max")

@@ -1,6 +1,7 @@
 """Choices that do not fit: each is found at its line, and its sound twin is silent."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -29,6 +30,8 @@ from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.mlp import Mlp
 from gradwise.pretraining.stack import Pretrained
 from tests.marks import parametrize_one_quick
+
+HERE = Path(__file__).name
 
 DRAW = np.random.default_rng(0)
 X = DRAW.normal(size=(48, 4)).astype(np.float32)
@@ -109,7 +112,7 @@ def test_each_choice_and_its_sound_twin(loss: Any, model: Any, targets: Any, sai
 def test_places_and_numbers_are_told() -> None:
     subject = Subject.of(cross_entropy, Net(3, jax.nn.softmax), (X, CLASSES))
     (twice,) = find_choices(measure_choices(subject, key=jr.key(1)))
-    assert twice.where.count("test_loss_and_outputs.py:") == 2
+    assert twice.where.count(f"{HERE}:") == 2
     assert "in __call__" in twice.where
     assert "in cross_entropy" in twice.where
     # Three probabilities: the best is softmax(1, 0, 0), and its first is e/(e + 2).

@@ -1,6 +1,7 @@
 """Links, ends and penalties are read from programs however they were written."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ import pytest
 
 from gradwise.checking.wiring.loss_structure import bounds_of, end_of, links_twice, penalties_of
 from gradwise.tracing.program import Program, trace
+
+HERE = Path(__file__).name
 
 PARAMETERS = {"w": jnp.full((3, 4), 0.1), "v": jnp.full((4, 4), 0.2), "b": jnp.zeros(4)}
 BATCH = (jnp.ones((5, 3)), jnp.arange(5) % 4)
@@ -65,8 +68,8 @@ def test_a_link_after_a_link_is_found_with_both_lines(name: str) -> None:
     first, second, link, _ = found
     assert link in name.replace("sigmoid", "logistic") or link == "softmax"
     assert first.number < second.number
-    assert "test_link_functions.py:" in first.line
-    assert "test_link_functions.py:" in second.line
+    assert f"{HERE}:" in first.line
+    assert f"{HERE}:" in second.line
 
 
 @pytest.mark.parametrize("name", ONCE)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -14,6 +15,8 @@ from gradwise.checking.subject import Subject
 from gradwise.checking.wiring.poisoned_padding import PoisonMeasured, find_poison, measure_poison
 from gradwise.specs.contracts import Batch
 from gradwise.specs.paths import Buffer
+
+HERE = Path(__file__).name
 
 KEY = jr.key(0)
 DRAWS = np.random.default_rng(0)
@@ -71,7 +74,7 @@ def test_a_mask_that_only_divides_lets_padding_in():
     measured = measure_poison(Subject.of(wrong, MODEL, rows(mask, "mask")), key=KEY)
     (finding,) = find_poison(measured)
     assert (finding.code, finding.level) == ("GW301", "error")
-    assert finding.where.startswith("test_poisoned_padding.py:")
+    assert finding.where.startswith(f"{HERE}:")
     assert "3 slots" in finding.what
     assert measured.inputs_poisoned
     assert measured.targets_poisoned

@@ -1,6 +1,7 @@
 """Evaluation that is random or computes something else, and dropout that never drops, each beside its sound twin."""
 
 import dataclasses
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -12,6 +13,8 @@ import pytest
 from gradwise.checking.subject import Subject
 from gradwise.checking.wiring.training_mode import ModesMeasured, find_modes, linked, measure_modes
 from tests.marks import parametrize_one_quick
+
+HERE = Path(__file__).name
 
 KEY = jr.key(0)
 ROWS = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
@@ -100,7 +103,7 @@ def test_the_users_own_evaluation(evaluate, expected, said):
     measured = measure_modes(Subject.of(loss, NET, (ROWS, TARGETS), evaluate=evaluate), key=KEY)
     findings = find_modes(measured)
     assert [(f.code, f.level) for f in findings] == expected
-    assert all(said in f.what and f.where.startswith("test_training_mode.py:") for f in findings)
+    assert all(said in f.what and f.where.startswith(f"{HERE}:") for f in findings)
     if evaluate is transposed:
         other = eqx.tree_at(lambda m: m.square.weight, NET, NET.square.weight.T)
         direct = [np.asarray(sound(model, ROWS)) for model in (NET, other)]

@@ -93,9 +93,9 @@ Make = Callable[..., Driver]
 @pytest.fixture
 def make(data: EvaluationData, space: Space) -> Make:
     def driver(*, pace: int = 2, score: Callable[[float], float] = planted, **options: Any) -> Driver:
-        given = {"space": space, "ground": data, **options}
+        given = {"space": space, "data": data, **options}
         executor = Pretended(score, pace=pace)
-        return Driver(given.pop("space"), given.pop("ground"), executor, key=KEY, **given)
+        return Driver(given.pop("space"), given.pop("data"), executor, key=KEY, **given)
 
     return driver
 
