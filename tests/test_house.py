@@ -307,6 +307,17 @@ def test_every_module_opens_with_its_idea() -> None:
         assert idea.splitlines()[0].strip(), path
 
 
+def test_every_file_that_a_docstring_names_is_there() -> None:
+    """A module that moves takes along those who point at it."""
+    modules = [str(path.relative_to(HOUSE)) for path in _files(HOUSE)]
+    missing = []
+    for path in _files(HOUSE):
+        for name in re.findall(r"`((?:\w+/)*\w+\.py)`", path.read_text()):
+            found = any(module == name or module.endswith(f"/{name}") for module in modules)
+            missing += [] if found else [f"{path.relative_to(ROOT)}: {name}"]
+    assert missing == []
+
+
 def test_importing_gradwise_costs_nothing() -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import gradwise; "

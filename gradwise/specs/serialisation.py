@@ -28,6 +28,8 @@ def public_path(thing: Any) -> str:
     """How a file names a class or function: ours by its public name, others by module and name."""
     if HOMES.get(thing.__qualname__) == thing.__module__:
         return f"{_OURS}:{thing.__qualname__}"
+    if thing.__module__.partition(".")[0] == _OURS:
+        raise RequestError(f"`{thing.__qualname__}` has no public name, so that no file could be read that names it.")
     return f"{thing.__module__}:{thing.__qualname__}"
 
 

@@ -3,8 +3,8 @@
     measured = measure_poison(subject, key=key)
     find_poison(measured)                      GW301 where padding is read, GW310 where the weights are ignored
 
-A batch says by a mark which of its slots are unused (`marks.py`). They get other finite values, then NaN. A loss that
-changes with the first reads them; one that only turns NaN multiplies by 0.
+A batch says by a mark which of its slots are unused (`padding_masks.py`). They get other finite values, then NaN. A
+loss that changes with the first reads them; one that only turns NaN multiplies by 0.
 """
 
 from dataclasses import asdict, dataclass, replace

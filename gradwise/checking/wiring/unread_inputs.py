@@ -4,7 +4,7 @@
 
 Each array is exchanged between the examples, all others staying where they are: if the loss does not move by a bit, at
 the given parameters and at two random points, nothing reads it. The array that is the input alone is asked column by
-column (`wiring.py`), and what marks padding by poisoning it (`poison.py`).
+column (`wiring.py`), and what marks padding by poisoning it (`poisoned_padding.py`).
 """
 
 from dataclasses import dataclass

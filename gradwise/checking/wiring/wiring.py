@@ -5,7 +5,8 @@
 
 A parameter that nothing reads, one that never changes, an input without effect, a loss that grows with the batch.
 Whether something has no effect is asked at several random points, so that dead rectifiers and outputs that begin at 0
-are no findings. Examples that mix: `mixing.py`; training against evaluation: `modes.py`; padding: `poison.py`.
+are no findings. Examples that mix: `example_mixing.py`; training against evaluation: `training_mode.py`; padding:
+`poisoned_padding.py`.
 """
 
 from dataclasses import asdict, dataclass, field

@@ -1,6 +1,6 @@
 """Learning features, and pre-training, from the command line: which recipes the words mean, and how they are run.
 
-    --learner rbm:500                      one learner of features, as recommended by `layer_learners`
+    --learner rbm:500                      one learner of features, as recommended by `layer_recipes`
     --pretrain denoising:1000x3            layers, then the whole network
     --set layers.stopping.epochs=10        a knob of every layer; of one: model.layers.0.stopping.epochs
 

@@ -1,8 +1,7 @@
 """`gradwise search`: read, decide, search, estimate, write, tell. All work is done by the verbs of the library.
 
 What can be refused is refused first, before anything is made: options, then the folder, then the data, then the space,
-then the device. While the search runs the folder holds `study.toml` (what was asked), `study.journal` (every trial) and
-`contenders` (the best networks); the rest is written when it ends, all or nothing.
+then the device. What the folder holds meanwhile, and when it ends, is said in `study_folder.py`.
 """
 
 import json

@@ -5,8 +5,9 @@
     worth_going_on(trials, worst=chance, noise=noise)             the same, as a stop rule
 
 Everything here is in the units of the score, lower is better. A trial that diverged or failed counts as `worst`, the
-score of a constant prediction. One- and two-knob pictures are in `knobs`, cost and cheap estimates in `cost`,
-divergences in `failing`, which knobs matter in `relevance`, honest estimates in `selection`.
+score of a constant prediction. One- and two-knob pictures are in `knob_marginals.py`, cost and cheap estimates in
+`cost.py`, divergences in `failures.py`, which knobs matter in `knob_relevance.py`, honest estimates in
+`selection_bias.py`.
 """
 
 import functools

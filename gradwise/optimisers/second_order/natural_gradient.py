@@ -134,7 +134,7 @@ def rows_by_unit(layers: list[Incoming], tree: PyTree) -> list[Array]:
 
 
 def by_leaf(layers: list[Incoming], rows: list[Array], like: PyTree) -> PyTree:
-    """The tree that `by_unit` read."""
+    """The tree that `rows_by_unit` read."""
     leaves, structure = jax.tree.flatten(like)
     for layer, matrix in zip(layers, rows, strict=True):
         if layer.bias is not None:

@@ -3,7 +3,7 @@
     tuple(feature_figures(record.evidence["features"]))     filters, reconstructions, activity, spectrum
     tuple(layer_figures(record))                            each layer's curve, and the first one's filters
 
-The evidence is that of `gradwise.training.feature_evidence`: bytes in base 64 for what is only looked at.
+The evidence is that of `gradwise.training.final_measurement`: bytes in base 64 for what is only looked at.
 """
 
 import base64

@@ -126,7 +126,7 @@ def _word(space: Space, dimension: Dimension, values: Mapping[str, Any]) -> Any:
 def to_params(space: Space, values: Mapping[str, Any]) -> dict[str, Any]:
     """Optuna's parameters for the values of the active dimensions, given as they are or as a trial's words.
 
-    A value beyond its prior's ends is told as it is: Optuna refuses it, `within` finds it.
+    A value beyond its prior's ends is told as it is: Optuna refuses it, `fits_distributions` finds it.
     """
     params: dict[str, Any] = {}
     for dimension in space.dimensions:

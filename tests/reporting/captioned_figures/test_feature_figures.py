@@ -15,7 +15,7 @@ DRAW = np.random.default_rng(0)
 
 
 def features_of(count=12, image=(8, 8), names=()):
-    """Evidence as `gradwise.training.feature_evidence` gathers it."""
+    """Evidence as `gradwise.training.final_measurement` gathers it."""
     width = int(np.prod(image)) if image else len(names)
     values = DRAW.uniform(-1, 1, (count, width))
     given = DRAW.uniform(size=(6, width))
