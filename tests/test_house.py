@@ -307,14 +307,21 @@ def test_every_module_opens_with_its_idea() -> None:
         assert idea.splitlines()[0].strip(), path
 
 
-def test_every_file_that_a_docstring_names_is_there() -> None:
-    """A module that moves takes along those who point at it."""
+def test_every_file_and_name_that_a_docstring_points_at_is_there() -> None:
+    """A module that moves takes along those who point at it: `search.py`, `training/fit.py`, `specs.paths.replace`."""
     modules = [str(path.relative_to(HOUSE)) for path in _files(HOUSE)]
+    rooms = "|".join(sorted(BELOW | SHELLS))
     missing = []
-    for path in _files(HOUSE):
+    for path in [*_files(HOUSE), *_files(HOUSE, "*.md")]:
         for name in re.findall(r"`((?:\w+/)*\w+\.py)`", path.read_text()):
             found = any(module == name or module.endswith(f"/{name}") for module in modules)
             missing += [] if found else [f"{path.relative_to(ROOT)}: {name}"]
+        for name in re.findall(rf"`(?:gradwise\.)?((?:{rooms}|core|analysis)(?:\.\w+)+)`", path.read_text()):
+            if not name.endswith(".py"):
+                try:
+                    _symbol(f"gradwise.{name}")
+                except (ModuleNotFoundError, AttributeError):
+                    missing.append(f"{path.relative_to(ROOT)}: {name}")
     assert missing == []
 
 

@@ -40,7 +40,7 @@ from .supervised import Supervised
 class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
     """J = supervised loss on labelled examples + `weight` * unsupervised criterion on all.
 
-    The network has outputs and, as `features`, the learner that the unsupervised criterion trains (`models.joint`).
+    The network has outputs and, as `features`, the learner that the unsupervised criterion trains (`models.Joint`).
     Larochelle and Bengio (2008) train a Boltzmann machine so, Ranzato and Szummer (2008) an auto-encoder.
     """
 

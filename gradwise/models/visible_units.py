@@ -5,7 +5,7 @@
     LabelledVisible(BinaryVisible(), classes=10) inputs of a kind, then one softmax unit a class
 
 A kind says how much energy the units have alone, how they are drawn and what their states are; the machine that they
-belong to is `models.boltzmann.RbmNetwork`.
+belong to is `models.RbmNetwork`.
 """
 
 import abc

@@ -87,8 +87,8 @@ class StudyOptions:
     """How to run, as opposed to what to search: none of this changes which trials there are.
 
     `folder` keeps the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or an address
-    such as `postgresql://...`, where it is called `name`. `on` says who trains: see `executor_choice.py`. `settings` is what
-    a study file holds.
+    such as `postgresql://...`, where it is called `name`. `on` says who trains: see `executor_choice.py`. `settings` is
+    what a study file holds.
     """
 
     folder: Path | None = None

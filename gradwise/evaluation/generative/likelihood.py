@@ -6,7 +6,7 @@
     log_likelihood(network, v, found.log_z)                              flattered: log Z is underestimated on average
     pseudo_likelihood(network, v)                                        needs no log Z
 
-A network here is a `models.boltzmann.RbmNetwork`, of any visible units. Everything is computed in the precision of its
+A network here is a `models.RbmNetwork`, of any visible units. Everything is computed in the precision of its
 parameters: for 64 bits, convert them under `jax.enable_x64(True)`.
 """
 

@@ -3,7 +3,7 @@
     Recentred(Sgd(0.1), every_updates=100)
 
 The network must know how to centre itself: a method `recentred(inputs, weights)` that returns the same function with
-other parameters (`models.centred.CentredMlp` builds one that does). Every so many updates it is asked to, on the
+other parameters (`models.CentredMlp` builds one that does). Every so many updates it is asked to, on the
 examples of the present batch; the change joins that update's move.
 """
 
