@@ -211,7 +211,7 @@ class FeatureLearner(WithoutTargets, NetworkEstimator):
 class AutoEncoder(FeatureLearner):
     """A code from which the input can be built again (row A3): fewer features than inputs, or they may only be copied.
 
-    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.auto_encoder.MlpAutoEncoder`.
+    Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.MlpAutoEncoder`.
     """
 
     _kind = "plain"

@@ -180,7 +180,7 @@ def _find_units(columns: ColumnsMeasured, names: tuple[str, ...]) -> tuple[Findi
     offsets = np.abs(mean) / spread
     offset = float(np.median(offsets) if columns.image else offsets.max())
     size = float(np.sqrt((mean**2 + spread**2).mean()))
-    mend = "scale by the training part: gradwise.data.scaling.Standardise(), or (x - mean) / deviation of each column."
+    mend = "scale by the training part: gradwise.data.Standardise(), or (x - mean) / deviation of each column."
     numbers: dict[str, Any] = {"ratio": ratio, "offset": offset, "size": size}
     if ratio > _RATIO and not columns.image:
         told = (

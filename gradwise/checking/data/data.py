@@ -280,7 +280,7 @@ def _find_classes(counts: Mapping[str, Mapping[int, int]]) -> tuple[Finding, ...
             what = f"{len(unseen)} classes of the {name} part have no training example"
             what = what if unseen else f"{len(lost)} classes of training are missing from the {name} part"
             what += f" ({', '.join(str(label) for label in (unseen or lost)[:5])})."
-            step = "split each class in proportion: gradwise.data.splits.HoldOut()"
+            step = "split each class in proportion: gradwise.data.HoldOut()"
             findings.append(found("GW212", what, where=name, next=step, unseen=unseen[:50], lost=lost[:50]))
     return tuple(findings)
 
@@ -292,7 +292,7 @@ def _find_parts(measured: DataMeasured) -> tuple[Finding, ...]:
         if groups:
             what = f"{groups:,} groups stand in training and in the {part} part, with {share:.0%} of its rows: "
             what += f"{part} error says how well known groups are recognised, not how new ones are."
-            step = "split by whole groups: gradwise.data.splits.GroupHoldOut()"
+            step = "split by whole groups: gradwise.data.GroupHoldOut()"
             findings.append(found("GW203", what, where=part, next=step, groups=groups, share=share))
     for each in measured.elsewhere:
         far = abs(each.difference) > _FAR
