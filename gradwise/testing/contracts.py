@@ -1,6 +1,6 @@
 """Contracts as runnable checks. They hold for every part of gradwise; run them on a part of your own.
 
-    from gradwise.testing.contracts import check_part
+    from gradwise.testing import check_part
 
     def test_my_optimiser():
         check_part(MyOptimiser(learning_rate=0.1))
