@@ -27,15 +27,19 @@ from jaxtyping import Array, Float, Int, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractBatches, AbstractCriterion, AbstractSummed, Batch, apply, apply_batch
-from ..specs.dataset import UNLABELLED
+from ..specs.dataset import UNLABELLED, InputLayout
 
 
 class Examples(eqx.Module):
-    """Scaled examples on the device, there once for the whole run. Without weights all count alike."""
+    """Scaled examples on the device, there once for the whole run. Without weights all count alike.
+
+    `layout` says which inputs of a table are numbers, flags and codes of categories, where that is known.
+    """
 
     inputs: Float[Array, "n ..."]
     targets: Array
     weights: Float[Array, " n"] | None = None
+    layout: InputLayout | None = eqx.field(static=True, default=None)
 
     def __len__(self) -> int:
         return int(self.inputs.shape[0])

@@ -7,9 +7,12 @@ function, so a fitted scaler is written with the network and read back to the la
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..specs.contracts import FittedScaler
+from ..specs.dataset import InputLayout
 
 
 class Affine(FittedScaler):
@@ -132,6 +135,9 @@ class OneOfSeveral(FittedScaler):
         same = (values == self.code) | (library.isnan(values) & library.isnan(self.code))
         return same.astype(examples.dtype)
 
+    def layout(self, shape: tuple[int, ...]) -> InputLayout:
+        return InputLayout(numbers=0, flags=len(self.code))
+
     def describe(self) -> list[str]:
         return list(self.notes)
 
@@ -146,25 +152,53 @@ class Chained(FittedScaler):
             examples = step.map(examples, library)
         return examples
 
+    def layout(self, shape: tuple[int, ...]) -> InputLayout | None:
+        return self.steps[-1].layout(shape)
+
     def describe(self) -> list[str]:
         return list(dict.fromkeys(note for step in self.steps for note in step.describe()))
 
 
+def _row_layout(scaler: FittedScaler, width: int) -> InputLayout:
+    return scaler.layout((width,)) or InputLayout(numbers=width)
+
+
 class SideBySide(FittedScaler):
-    """Some columns through each scaler, then 1 where the `indicated` columns are missing, side by side."""
+    """Some columns through each scaler, side by side: their numbers, their flags, 1 where the `indicated` columns are
+    missing, their codes."""
 
     columns: tuple[np.ndarray, ...]
     scalers: tuple[FittedScaler, ...]
     indicated: np.ndarray
     notes: tuple[str, ...] = eqx.field(static=True)
 
-    def map(self, examples: Any, library: Any) -> Any:
-        pieces = [
+    def _pieces(self, examples: Any, library: Any) -> list[Any]:
+        return [
             scaler.map(examples[..., picked], library)
             for picked, scaler in zip(self.columns, self.scalers, strict=True)
         ]
+
+    def map(self, examples: Any, library: Any) -> Any:
+        numbers, flags, codes = [], [], []
+        for scaler, piece in zip(self.scalers, self._pieces(examples, library), strict=True):
+            layout = _row_layout(scaler, piece.shape[-1])
+            last = layout.numbers + layout.flags
+            numbers.append(piece[..., : layout.numbers])
+            flags.append(piece[..., layout.numbers : last])
+            codes.append(piece[..., last:])
         missing = library.isnan(examples[..., self.indicated]).astype(examples.dtype)
-        return library.concatenate([*pieces, missing], axis=-1)
+        return library.concatenate([*numbers, *flags, missing, *codes], axis=-1)
+
+    def layout(self, shape: tuple[int, ...]) -> InputLayout:
+        # Shapes alone are traced, so that the statistics may be arrays of a compiled program too.
+        row = jax.ShapeDtypeStruct((sum(len(picked) for picked in self.columns),), jnp.float32)
+        pieces = jax.eval_shape(lambda example: self._pieces(example, jnp), row)
+        told = [_row_layout(scaler, piece.shape[-1]) for scaler, piece in zip(self.scalers, pieces, strict=True)]
+        return InputLayout(
+            sum(one.numbers for one in told),
+            sum(one.flags for one in told) + len(self.indicated),
+            tuple(size for one in told for size in one.categories),
+        )
 
     def describe(self) -> list[str]:
         return [*self.notes, *(note for scaler in self.scalers for note in scaler.describe())]

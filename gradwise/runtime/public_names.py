@@ -18,7 +18,7 @@ _NAMES = {
         "AbstractRecalling AbstractJudging AbstractOptimiser AbstractAsking AbstractRemembering "
         "AbstractWatching AbstractStopping"
     ),
-    "specs.dataset": "Dataset Column Classes Labels Numbers Inputs",
+    "specs.dataset": "Dataset Column InputLayout Classes Labels Numbers Inputs",
     "specs.knobs": "Spec knob switch",
     "specs.paths": "Buffer replace",
     "specs.priors": "AbstractPrior Uniform LogUniform LogInteger Choice ZeroOr",

@@ -18,7 +18,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from .dataset import Column, Dataset, Task
+from .dataset import Column, Dataset, InputLayout, Task
 from .knobs import Spec
 
 
@@ -68,6 +68,10 @@ class FittedScaler(eqx.Module):
     @abc.abstractmethod
     def describe(self) -> list[str]:
         """What the reader of a report should know, a sentence each: filled, constant or unused columns."""
+
+    def layout(self, shape: tuple[int, ...]) -> InputLayout | None:
+        """What the inputs of a scaled example of this shape are: numbers if it is one row; None if it is an image."""
+        return InputLayout(numbers=shape[0]) if len(shape) == 1 else None
 
     def __call__(self, example: Array) -> Float[Array, "..."]:
         return self.map(jnp.asarray(example, float), jnp).astype(jnp.float32)

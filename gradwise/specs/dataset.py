@@ -24,6 +24,27 @@ class Column:
 
 
 @dataclass(frozen=True)
+class InputLayout:
+    """Which of a network's inputs are numbers, which are flags and which are codes of categories, in this order.
+
+        numbers | flags | codes
+
+    A flag is 0 or 1: one-hot categories, then indicators of missing values. `categories` has one entry for each code,
+    the number of values that its column has in the training part. A code runs from 0 to size - 1; it is `size` for a
+    value that is missing or was not in the training part, so that an embedding table has size + 1 rows.
+    """
+
+    numbers: int
+    flags: int = 0
+    categories: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """How many inputs there are."""
+        return self.numbers + self.flags + len(self.categories)
+
+
+@dataclass(frozen=True)
 class Classes:
     """One of several classes for each example; `labels` holds them as they came."""
 

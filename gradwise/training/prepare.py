@@ -126,8 +126,10 @@ def place_examples(
     else:
         targets = targets.astype(np.int32)
     weights = _weights(part, by_class)
+    inputs = jnp.asarray(scaler.apply(part.inputs))
     return Examples(
-        jnp.asarray(scaler.apply(part.inputs)),
+        inputs,
         jnp.asarray(targets),
         None if weights is None else jnp.asarray(weights),
+        scaler.layout(inputs.shape[1:]),
     )

@@ -32,7 +32,7 @@ from gradwise.data.scaling import (
 from gradwise.data.splits import HoldOut, TimeHoldOut
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractScaler, FittedScaler
-from gradwise.specs.dataset import Column, Dataset, Numbers
+from gradwise.specs.dataset import Column, Dataset, InputLayout, Numbers
 from gradwise.specs.serialisation import from_json, from_plain, to_json, to_plain
 
 RANDOM = np.random.default_rng(0)
@@ -448,6 +448,22 @@ def test_columns_each_their_own_way():
         "`gone` is missing in 4 of 4 training rows: it becomes 0",
         "`gone`, `same` are constant in the training part and become 0",
     ]
+
+
+def test_columns_know_which_inputs_are_numbers_and_which_are_flags():
+    fitted = Columns().fit(ROWS, MIXED)
+    assert fitted.layout((8,)) == InputLayout(numbers=4, flags=4)
+    assert Columns(numbers=Pca(count=2)).fit(ROWS, MIXED).layout((6,)) == InputLayout(numbers=2, flags=4)
+    assert OneHot().fit(ROWS[:, 1:2], MIXED[1:2]).layout((3,)) == InputLayout(numbers=0, flags=3)
+    assert Chain((Columns(), Standardise())).fit(ROWS, MIXED).layout((8,)) == InputLayout(numbers=8)
+    assert Chain((NoScaling(), OneHot())).fit(ROWS[:, 4:]).layout((1,)) == InputLayout(numbers=0, flags=1)
+
+
+@each_numeric
+def test_a_layout_is_as_wide_as_the_inputs(scaler):
+    raw = with_gaps()
+    fitted = scaler.fit(raw)
+    assert fitted.layout(fitted.apply(raw).shape[1:]).width == fitted.apply(raw).shape[1]
 
 
 def test_new_rows_with_gaps_where_training_had_none():

@@ -11,6 +11,7 @@ from scipy.sparse import csr_matrix
 
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractOptimiser, AbstractStopping, FittedScaler, apply, apply_batch
+from gradwise.specs.dataset import InputLayout
 
 
 class Doubled(FittedScaler):
@@ -93,3 +94,8 @@ def test_inputs_that_would_not_fit_are_refused_before_they_are_made() -> None:
 def test_a_contract_alone_is_no_part(part: type) -> None:
     with pytest.raises(TypeError, match="abstract"):
         part()
+
+
+def test_a_scaled_row_holds_numbers_unless_its_scaler_says_otherwise() -> None:
+    assert Doubled().layout((6,)) == InputLayout(numbers=6)
+    assert Doubled().layout((28, 28)) is None

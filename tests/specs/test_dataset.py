@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array, csr_matrix
 
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.dataset import Classes, Column, Dataset, Inputs, Labels, Numbers
+from gradwise.specs.dataset import Classes, Column, Dataset, InputLayout, Inputs, Labels, Numbers
 
 X = np.arange(12.0).reshape(6, 2)
 Y = np.arange(6.0)[:, None]
@@ -102,3 +102,11 @@ def test_tasks_know_their_outputs() -> None:
     assert Numbers().outputs == 1
     assert Inputs().outputs == 0
     assert (Classes.kind, Labels.kind, Numbers.kind, Inputs.kind) == ("classes", "labels", "numbers", "inputs")
+
+
+def test_a_layout_counts_its_inputs_and_can_be_static() -> None:
+    layout = InputLayout(numbers=3, flags=5, categories=(12, 40))
+    assert layout.width == 10
+    assert InputLayout(numbers=4).width == 4
+    assert hash(layout) == hash(InputLayout(3, 5, (12, 40)))
+    assert layout != InputLayout(3, 5, (12, 41))

@@ -12,11 +12,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.semi_supervised import SemiSupervised
 from gradwise.criteria.supervised import Supervised
-from gradwise.data.scaling import Standardise
+from gradwise.data.scaling import Columns, Pixels, Standardise
 from gradwise.data.splits import Fold, GivenParts, HoldOut, TimeHoldOut
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.dataset import Classes, Dataset, Labels, Numbers
+from gradwise.specs.dataset import Classes, Column, Dataset, InputLayout, Labels, Numbers
 from gradwise.training.prepare import place_examples, split_labelled, target_units, weights_of_classes
 
 DRAW = np.random.default_rng(0)
@@ -114,6 +114,20 @@ def test_examples_are_on_the_device_in_32_bits(dataset: Dataset, dtype: Any) -> 
     assert (placed.inputs.dtype, placed.targets.dtype) == (jnp.float32, dtype)
     assert len(placed) == 40
     np.testing.assert_allclose(np.asarray(placed.inputs).std(0), 1.0, rtol=1e-5)
+
+
+def test_examples_know_which_inputs_are_numbers_and_which_are_flags() -> None:
+    raw = np.column_stack([X[:, 0], Y])
+    raw[3, 0] = np.nan
+    columns = (Column("a"), Column("b", "category", ("x", "y", "z")))
+    mixed = Dataset(raw, Y, CLASSES.task, columns)
+    scaler = Columns().fit(raw, columns)
+    train, valid = (place_examples(mixed.take(rows), scaler, NO_UNITS, None) for rows in np.split(np.arange(40), 2))
+    assert train.layout == InputLayout(numbers=1, flags=4)
+    assert jax.tree.structure(train) == jax.tree.structure(valid)  # the layout asks for no second program
+    assert place_examples(CLASSES, SCALER, NO_UNITS, None).layout == InputLayout(numbers=3)
+    images = dataclasses.replace(CLASSES, inputs=X.reshape(40, 3, 1))
+    assert place_examples(images, Pixels().fit(images.inputs), NO_UNITS, None).layout is None
 
 
 # --- examples without a target

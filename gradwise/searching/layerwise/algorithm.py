@@ -147,7 +147,12 @@ def _grounded(
         spare = jnp.asarray(scaler.apply(dataset.inputs[~known]))
         fill = -1 if dataset.task.kind == "classes" else jnp.nan
         rest = jnp.full((spare.shape[0], *placed.targets.shape[1:]), fill, placed.targets.dtype)
-        placed = Examples(jnp.concatenate([placed.inputs, spare]), jnp.concatenate([placed.targets, rest]))
+        placed = dataclasses.replace(
+            placed,
+            inputs=jnp.concatenate([placed.inputs, spare]),
+            targets=jnp.concatenate([placed.targets, rest]),
+            weights=None,
+        )
     classes = dataset.task.outputs if dataset.task.kind == "classes" else 0
     data = _LayerData(placed, place_examples(valid, scaler, units, None), len(train), dataset.task.outputs, classes)
     return data, scaler, {"train": train, "valid": valid, "test": test}
@@ -250,9 +255,11 @@ def _fine_tune(
 ) -> list[Configuration]:
     """Fine-tunes every kept configuration with every setting; all of them read the same inputs."""
     data = run.data
-    labelled = Examples(
-        data.train.inputs[: data.labelled],
-        data.train.targets[: data.labelled],
+    labelled = dataclasses.replace(
+        data.train,
+        inputs=data.train.inputs[: data.labelled],
+        targets=data.train.targets[: data.labelled],
+        weights=None,
     )
     jobs, which = [], {}
     for c, recipe in enumerate(settings):

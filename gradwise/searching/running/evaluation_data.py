@@ -21,7 +21,7 @@ from ...curvature.objective import Examples
 from ...data.splits import deal_folds, join_parts
 from ...runtime import keys
 from ...specs.contracts import AbstractCriterion, AbstractScaler, AbstractSplit, FittedScaler
-from ...specs.dataset import Dataset
+from ...specs.dataset import Dataset, InputLayout
 from ...training.prepare import CLASS_WEIGHTS, place_examples, split_labelled, target_units, weights_of_classes
 
 Variant = tuple[str, int]
@@ -38,6 +38,9 @@ class SelectedInputs(FittedScaler):
 
     def map(self, examples: Any, library: Any) -> Any:
         return self.scaler.map(examples, library) * self.seen
+
+    def layout(self, shape: tuple[int, ...]) -> InputLayout | None:
+        return self.scaler.layout(shape)
 
     def describe(self) -> list[str]:
         return [*self.scaler.describe(), f"this network sees {int(np.sum(self.seen))} of {np.size(self.seen)} inputs."]

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from gradwise.criteria.semi_supervised import SemiSupervised
-from gradwise.data.scaling import Standardise
+from gradwise.data.scaling import OneHot, Standardise
 from gradwise.data.splits import HoldOut
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.running.evaluation_data import WHOLE, EvaluationData
-from gradwise.specs.dataset import Classes, Column, Dataset, Labels, Numbers
+from gradwise.searching.running.evaluation_data import WHOLE, EvaluationData, SelectedInputs
+from gradwise.specs.dataset import Classes, Column, Dataset, InputLayout, Labels, Numbers
 
 ROWS = 100
 DRAW = np.random.default_rng(0)
@@ -123,6 +123,8 @@ def test_a_subset_of_inputs_hides_the_others() -> None:
     np.testing.assert_array_equal(hidden, plain * seen)
     assert "this network sees 7 of 10 inputs." in scaler.describe()
     np.testing.assert_allclose(scaler(here.valid.inputs[0]), hidden[0], atol=1e-6)  # and so it does in JAX
+    flags = SelectedInputs(OneHot().fit(np.array([[0.0], [1.0]])), np.array([1.0, 0.0]))
+    assert flags.layout((2,)) == InputLayout(numbers=0, flags=2)
 
 
 # --- examples
