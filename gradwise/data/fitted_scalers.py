@@ -142,6 +142,38 @@ class OneOfSeveral(FittedScaler):
         return list(self.notes)
 
 
+class FlagsAndCodes(FittedScaler):
+    """The `flags` of some columns, then for each of the others, `column`, the place of its value among its own.
+
+    `values` holds those one column after the other, in order; column k has `sizes[k]` of them, and that number is also
+    the code of a value that is none of them.
+    """
+
+    flags: OneOfSeveral
+    column: np.ndarray
+    values: np.ndarray
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    notes: tuple[str, ...] = eqx.field(static=True)
+
+    def map(self, examples: Any, library: Any) -> Any:
+        codes, start = [], 0
+        for k, size in enumerate(self.sizes):
+            values = library.asarray(self.values)[start : start + size]
+            found = examples[..., self.column[k]]
+            place = library.minimum(library.searchsorted(values, found), size - 1)
+            codes.append(library.where(library.take(values, place) == found, place, size))
+            start += size
+        return library.concatenate(
+            [self.flags.map(examples, library), library.stack(codes, axis=-1).astype(examples.dtype)], axis=-1
+        )
+
+    def layout(self, shape: tuple[int, ...]) -> InputLayout:
+        return InputLayout(numbers=0, flags=len(self.flags.code), categories=self.sizes)
+
+    def describe(self) -> list[str]:
+        return [*self.flags.describe(), *self.notes]
+
+
 class Chained(FittedScaler):
     """One after the other."""
 

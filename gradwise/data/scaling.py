@@ -17,6 +17,7 @@
 | `MaxAbs`       | x / largest |x| of its column: zeros stay zeros, as sparse data needs            |
 | `Pca`          | principal components, by count or by the variance they keep                      |
 | `OneHot`       | 1 for the category at hand, 0 for the others                                     |
+| `Categories`   | the same for columns of few values, a code for each of the others                |
 | `Columns`      | each kind of column its own way, with indicators of missing values               |
 | `Automatic`    | by the kind of data                                                              |
 
@@ -27,7 +28,7 @@ in the training part tells nothing and becomes 0 under every scaler that divides
 import math
 from collections.abc import Iterator, Sequence
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import numpy as np
@@ -37,6 +38,7 @@ from ..specs.contracts import AbstractScaler, FittedScaler
 from ..specs.dataset import Column
 from ..specs.knobs import check_whole, switch
 from ..specs.priors import Choice, Uniform
+from .category_scaling import OneHot, check_table
 from .column_statistics import (
     column_names,
     constant_note,
@@ -56,7 +58,6 @@ from .fitted_scalers import (
     Chained,
     Interpolated,
     Logarithmic,
-    OneOfSeveral,
     Projection,
     Rooted,
     SideBySide,
@@ -282,34 +283,11 @@ class Chain(AbstractScaler):
         return Chained(tuple(fitted))
 
 
-def _check_table(spec: AbstractScaler, inputs: Any) -> None:
-    if is_sparse(inputs) or inputs.ndim != 2:
-        kind = "a sparse matrix" if is_sparse(inputs) else f"examples of shape {tuple(inputs.shape[1:])}"
-        raise RequestError(f"`{type(spec).__name__}` needs a table of columns; got {kind}. Use `Automatic()`.")
-
-
-class OneHot(AbstractScaler):
-    """One input for each category of the training part, and one for "missing" if some were. Others get zeros alone:
-    an input that was never 1 in training would only add the noise of weights that were never trained."""
-
-    def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        _check_table(self, inputs)
-        seen = [np.unique(np.asarray(inputs[:, j], np.float64)) for j in range(inputs.shape[1])]  # one NaN, at the end
-        known = [np.count_nonzero(~np.isnan(codes)) for codes in seen]
-        unseen = [j for j, column in enumerate(columns) if len(column.categories) > known[j]]
-        note = f"{column_names(columns, unseen)}: categories that are not in the training part become zeros"
-        return OneOfSeveral(
-            np.repeat(np.arange(len(seen)), [len(codes) for codes in seen]),
-            np.concatenate(seen),
-            (note,) if unseen else (),
-        )
-
-
 def _missing_notes(missing: np.ndarray, is_category: np.ndarray, rows: int, columns: Sequence[Column]) -> Iterator[str]:
     for j in np.flatnonzero(missing).tolist():
         start = f"{column_names(columns, [j])} is missing in {missing[j]} of {rows} training rows: "
         if is_category[j]:
-            yield start + "an input of its own says where"
+            yield start + "missing counts as a category"
         elif missing[j] == rows:
             yield start + "it becomes 0"
         else:
@@ -326,7 +304,7 @@ class Columns(AbstractScaler):
     categories: AbstractScaler = OneHot()
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        _check_table(self, inputs)
+        check_table(self, inputs)
         rows, width = inputs.shape
         is_category = np.array([column.kind == "category" for column in columns] or [False] * width, bool)
         missing = np.isnan(inputs).sum(0) if inputs.dtype.kind == "f" else np.zeros(width, int)
@@ -345,14 +323,24 @@ class Columns(AbstractScaler):
         return SideBySide(tuple(picked), tuple(scalers), indicated, notes)
 
 
-class Automatic(AbstractScaler):
-    """A scaler by the kind of data.
+def kind_of_inputs(inputs: Any, columns: Sequence[Column] = ()) -> Literal["sparse", "images", "table"]:
+    """Images have examples of two or more dimensions, or pixel columns, or are bytes without names (64 or more)."""
+    if is_sparse(inputs):
+        return "sparse"
+    # Bytes without names are an image laid flat, if it can be one: the smallest in use has 8 by 8 pixels.
+    flat = not columns and inputs.dtype == np.uint8 and inputs.ndim == 2 and inputs.shape[1] >= 64
+    pixels = bool(columns) and all(column.kind == "pixel" for column in columns)
+    return "images" if inputs.ndim > 2 or flat or pixels else "table"
 
-    | data                                                                   | scaler                          |
-    |------------------------------------------------------------------------|---------------------------------|
-    | sparse                                                                 | `sparse`                        |
-    | examples of two or more dimensions, pixel columns, unnamed bytes (64+) | `images`                        |
-    | any other table                                                        | `Columns(numbers, categories)`  |
+
+class Automatic(AbstractScaler):
+    """A scaler by the kind of data, as `kind_of_inputs` tells it.
+
+    | data   | scaler                         |
+    |--------|--------------------------------|
+    | sparse | `sparse`                       |
+    | images | `images`                       |
+    | table  | `Columns(numbers, categories)` |
     """
 
     numbers: AbstractScaler = NormalScores()
@@ -361,11 +349,7 @@ class Automatic(AbstractScaler):
     sparse: AbstractScaler = MaxAbs()
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
-        # Bytes without names are an image laid flat, if it can be one: the smallest in use has 8 by 8 pixels.
-        flat = not columns and inputs.dtype == np.uint8 and inputs.ndim == 2 and inputs.shape[1] >= 64
-        chosen: Any = Columns(self.numbers, self.categories)
-        if is_sparse(inputs):
-            chosen = self.sparse
-        elif inputs.ndim > 2 or flat or (columns and all(column.kind == "pixel" for column in columns)):
-            chosen = self.images
+        kind = kind_of_inputs(inputs, columns)
+        table: Any = Columns(self.numbers, self.categories)
+        chosen: Any = {"sparse": self.sparse, "images": self.images, "table": table}[kind]
         return chosen.fit(inputs, columns)

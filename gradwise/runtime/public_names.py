@@ -40,15 +40,16 @@ _NAMES = {
     "curvature.objective": "Examples Objective gather",
     "curvature.products": "jacobian_vector hessian_vector gauss_newton_vector hessian_map gauss_newton_map",
     "data.batches": "Reshuffled ShuffledOnce Fixed Stream",
+    "data.category_scaling": "OneHot Categories",
     "data.curriculum": "Curriculum easiest_first",
     "data.fitted_scalers": (
-        "Affine Bounded Logarithmic Rooted Interpolated Projection OneOfSeveral Chained SideBySide"
+        "Affine Bounded Logarithmic Rooted Interpolated Projection OneOfSeveral FlagsAndCodes Chained SideBySide"
     ),
     "data.reading.read": "ReadRequest read read_rows",
     "data.reading.tables": "from_frame",
     "data.scaling": (
         "NoScaling Standardise MaxAbs UnitRange Pixels Logarithm SquareRoot Uniformise NormalScores Pca Chain "
-        "OneHot Columns Automatic"
+        "Columns Automatic kind_of_inputs"
     ),
     "data.splits": "HoldOut GroupHoldOut TimeHoldOut GivenParts Fold",
     "models.activations": "AbstractActivation Tanh Sigmoid Rectifier HardTanh Softsign Identity",

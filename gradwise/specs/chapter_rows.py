@@ -73,6 +73,7 @@ ROWS = {
     "F18": "updates against weights, layers against one",
     "F19": "bias and variance",
     "G1": "the machine",
+    "G6": "symbolic inputs",
     "H1": "curriculum and continuation",
     "H2": "rates that adapt: global, by layer, by neuron, by parameter",
     "H3": "Adagrad and vSGD",

@@ -11,9 +11,10 @@ import pytest
 from scipy import stats
 from scipy.sparse import csr_matrix
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, QuantileTransformer, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, QuantileTransformer, StandardScaler
 
 from gradwise.data import column_statistics, scaling
+from gradwise.data.category_scaling import OneHot
 from gradwise.data.scaling import (
     Automatic,
     Chain,
@@ -22,12 +23,12 @@ from gradwise.data.scaling import (
     MaxAbs,
     NormalScores,
     NoScaling,
-    OneHot,
     Pca,
     Pixels,
     SquareRoot,
     Standardise,
     Uniformise,
+    kind_of_inputs,
 )
 from gradwise.data.splits import HoldOut, TimeHoldOut
 from gradwise.runtime.errors import RequestError
@@ -232,16 +233,6 @@ def test_pca_drops_what_is_only_rounding():
     np.testing.assert_array_equal(Pca().fit(constant).apply(constant + 1), np.zeros((5, 1)))
 
 
-def test_one_hot_is_one_hot_encoder():
-    random = np.random.default_rng(0)
-    raw = random.integers(0, [3, 5, 2], (40, 3)).astype(float)
-    new = random.integers(-1, 7, (30, 3)).astype(float)
-    oracle = OneHotEncoder(handle_unknown="ignore", sparse_output=False).fit(raw)
-    fitted = OneHot().fit(raw)
-    for rows in (raw, new):
-        np.testing.assert_array_equal(fitted.apply(rows), oracle.transform(rows))
-
-
 def test_max_abs_is_max_abs_scaler_dense_and_sparse():
     raw = RANDOM.normal(size=(30, 6)) * (RANDOM.random((30, 6)) < 0.4)
     raw[:, 5] = 0
@@ -408,13 +399,6 @@ def test_the_training_part_is_centred_and_the_whole_is_not():
     assert fitted.apply(test.inputs).mean() > fitted.apply(valid.inputs).mean()
 
 
-def test_a_category_that_only_the_test_part_has_gets_no_input():
-    column = Column("city", "category", ("Bern", "Oslo", "Rome"))
-    fitted = OneHot().fit(np.array([[0.0], [1.0], [0.0]]), (column,))
-    np.testing.assert_array_equal(fitted.apply(np.array([[1.0], [2.0], [np.nan]])), [[0, 1], [0, 0], [0, 0]])
-    assert fitted.describe() == ["`city`: categories that are not in the training part become zeros"]
-
-
 # --- tables ---
 
 MIXED = (
@@ -444,7 +428,7 @@ def test_columns_each_their_own_way():
     np.testing.assert_allclose(found, expected, atol=1e-12)
     assert fitted.describe() == [
         "`age` is missing in 1 of 4 training rows: filled with the middle of the others, and an input says where",
-        "`city` is missing in 1 of 4 training rows: an input of its own says where",
+        "`city` is missing in 1 of 4 training rows: missing counts as a category",
         "`gone` is missing in 4 of 4 training rows: it becomes 0",
         "`gone`, `same` are constant in the training part and become 0",
     ]
@@ -518,6 +502,18 @@ def test_automatic_follows_the_kind_of_data():
     same(csr_matrix(bytes_.astype(float)), (), MaxAbs())
     same(with_gaps(), (), Columns(numbers=NormalScores()))
     same(ROWS, MIXED, Columns(numbers=NormalScores()))
+
+
+def test_kinds_of_inputs():
+    bytes_ = np.zeros((3, 64), np.uint8)
+    pixels = tuple(Column(f"p{j}", "pixel") for j in range(64))
+    assert kind_of_inputs(csr_matrix(bytes_), ()) == "sparse"
+    assert kind_of_inputs(np.zeros((3, 2, 2)), ()) == "images"
+    assert kind_of_inputs(bytes_.astype(float), pixels) == "images"
+    assert kind_of_inputs(bytes_, ()) == "images"
+    assert kind_of_inputs(bytes_, tuple(Column(f"c{j}") for j in range(64))) == "table"
+    assert kind_of_inputs(bytes_[:, :63], ()) == "table"
+    assert kind_of_inputs(ROWS, MIXED) == "table"
 
 
 def test_what_each_scaler_refuses():

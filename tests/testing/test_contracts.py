@@ -12,6 +12,8 @@ import pytest
 
 import gradwise.criteria
 import gradwise.data.batches
+import gradwise.data.category_scaling
+import gradwise.data.scaling
 import gradwise.models
 import gradwise.optimisers
 from gradwise.criteria.linear_probe import Probed
@@ -19,6 +21,7 @@ from gradwise.criteria.losses import AbstractLoss, SoftmaxLoss
 from gradwise.criteria.penalties import L1, L2, AbstractPenalty
 from gradwise.criteria.reconstruction import Reconstruction
 from gradwise.criteria.supervised import Supervised
+from gradwise.data.scaling import Chain, Logarithm, Standardise
 from gradwise.models.activations import AbstractActivation
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.deep_boltzmann import DeepBoltzmann
@@ -75,12 +78,20 @@ NEEDED = {
     TailAverage: {"optimiser": Sgd(0.1)},
     Proximal: {"optimiser": Sgd(0.1)},
     EffectiveDecay: {"optimiser": Sgd(0.1)},
+    Chain: {"steps": (Logarithm(), Standardise())},
 }
 # `Frozen` does not descend, on purpose; `PaddedMlp` is what `Mlp.padded` makes, chosen by nobody; `Recentred` needs a
 # network that can be centred. All have tests apart.
 SPECS = [
     kind
-    for kind in public_specs(gradwise.criteria, gradwise.data.batches, gradwise.models, gradwise.optimisers)
+    for kind in public_specs(
+        gradwise.criteria,
+        gradwise.data.batches,
+        gradwise.data.category_scaling,
+        gradwise.data.scaling,
+        gradwise.models,
+        gradwise.optimisers,
+    )
     if kind not in (Frozen, PaddedMlp, Recentred)
 ]
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from gradwise.criteria.semi_supervised import SemiSupervised
-from gradwise.data.scaling import OneHot, Standardise
+from gradwise.data.category_scaling import OneHot
+from gradwise.data.scaling import Standardise
 from gradwise.data.splits import HoldOut
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
