@@ -102,19 +102,29 @@ def moments_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centre + half * mean, half * np.sqrt(column_mean(np.square(unit - mean)))
 
 
+def _at_even_steps(ordered: np.ndarray, count: int) -> np.ndarray:
+    """Quantiles (count, columns) of sorted columns, whose missing values come last; NaN where all are missing."""
+    present = np.maximum((~np.isnan(ordered)).sum(0), 1)
+    index = np.arange(count)[:, None]
+    place, remainder = np.divmod(index * (present - 1), count - 1)  # whole numbers, so that ties stay ties
+    lower = np.take_along_axis(ordered, place, 0)
+    upper = np.take_along_axis(ordered, np.minimum(place + 1, present - 1), 0)
+    return lower + remainder / (count - 1) * (upper - lower)
+
+
+def quartiles_of(block: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The least value, the lower quartile, the median, the upper quartile and the largest; 0 if all are missing."""
+    return tuple(np.nan_to_num(_at_even_steps(np.sort(block, axis=0), 5)))
+
+
 def knots_of(block: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Quantiles of each column at `count` even steps, and twice the mid-rank of each: ties share the middle of theirs.
 
     Ten rows a quantile suffice: of more rows evenly spaced ones are sorted, and the ends are those of all rows.
     """
     low, high = range_of(block)
-    sample = np.sort(block[:: max(1, block.shape[0] // (10 * count))], axis=0)  # missing values come last
-    present = np.maximum((~np.isnan(sample)).sum(0), 1)
     index = np.arange(count)[:, None]
-    place, remainder = np.divmod(index * (present - 1), count - 1)  # whole numbers, so that ties stay ties
-    lower = np.take_along_axis(sample, place, 0)
-    upper = np.take_along_axis(sample, np.minimum(place + 1, present - 1), 0)
-    knots = lower + remainder / (count - 1) * (upper - lower)
+    knots = _at_even_steps(np.sort(block[:: max(1, block.shape[0] // (10 * count))], axis=0), count)
     knots = np.where(np.isnan(knots), low, knots)
     knots[0], knots[-1] = low, high
     knots = np.maximum.accumulate(knots, axis=0)

@@ -4,6 +4,7 @@ Each `map` is written once for NumPy and for JAX (`library`), on examples with a
 function, so a fitted scaler is written with the network and read back to the last bit.
 """
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -26,6 +27,26 @@ class Affine(FittedScaler):
     def map(self, examples: Any, library: Any) -> Any:
         scaled = (examples - self.shift) / self.scale
         return library.where(library.isnan(scaled), self.middle, scaled)
+
+    def describe(self) -> list[str]:
+        return list(self.notes)
+
+
+class SmoothlyClipped(FittedScaler):
+    """z = (x - shift) / scale, then z / sqrt(1 + (z / limit)^2), which never reaches `limit`."""
+
+    shift: np.ndarray
+    scale: np.ndarray
+    limit: float = eqx.field(static=True)
+    notes: tuple[str, ...] = eqx.field(static=True)
+
+    def map(self, examples: Any, library: Any) -> Any:
+        scaled = (examples - self.shift) / self.scale
+        scaled = library.where(library.isnan(scaled), 0.0, scaled)
+        if self.limit == math.inf:
+            return scaled
+        # The sine of the arc tangent is t / sqrt(1 + t^2), and no square overflows on the way.
+        return self.limit * library.sin(library.arctan(scaled / self.limit))
 
     def describe(self) -> list[str]:
         return list(self.notes)

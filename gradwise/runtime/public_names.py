@@ -43,12 +43,12 @@ _NAMES = {
     "data.category_scaling": "OneHot Categories",
     "data.curriculum": "Curriculum easiest_first",
     "data.fitted_scalers": (
-        "Affine Bounded Logarithmic Rooted Interpolated Projection OneOfSeveral FlagsAndCodes Chained SideBySide"
+        "Affine SmoothlyClipped Bounded Logarithmic Rooted Interpolated Projection OneOfSeveral FlagsAndCodes Chained SideBySide"
     ),
     "data.reading.read": "ReadRequest read read_rows",
     "data.reading.tables": "from_frame",
     "data.scaling": (
-        "NoScaling Standardise MaxAbs UnitRange Pixels Logarithm SquareRoot Uniformise NormalScores Pca Chain "
+        "NoScaling Standardise Robust MaxAbs UnitRange Pixels Logarithm SquareRoot Uniformise NormalScores Pca Chain "
         "Columns Automatic kind_of_inputs"
     ),
     "data.splits": "HoldOut GroupHoldOut TimeHoldOut GivenParts Fold",

@@ -14,7 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import MaxAbsScaler, QuantileTransformer, StandardScaler
 
 from gradwise.data import column_statistics, scaling
-from gradwise.data.category_scaling import OneHot
+from gradwise.data.category_scaling import Categories, OneHot
 from gradwise.data.scaling import (
     Automatic,
     Chain,
@@ -25,6 +25,7 @@ from gradwise.data.scaling import (
     NoScaling,
     Pca,
     Pixels,
+    Robust,
     SquareRoot,
     Standardise,
     Uniformise,
@@ -40,6 +41,8 @@ RANDOM = np.random.default_rng(0)
 NUMERIC = [
     NoScaling(),
     Standardise(),
+    Robust(),
+    Robust(limit=np.inf),
     Uniformise(),
     Uniformise(quantiles=7),
     NormalScores(),
@@ -104,6 +107,51 @@ def test_standardise_keeps_its_digits_where_sums_of_squares_lose_them():
     found = Standardise().fit(np.column_stack([tiny, huge])).apply(np.column_stack([tiny, huge]), np.float64)
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-3)  # 1.7e9 itself has seven digits after the point
     np.testing.assert_allclose(found[:, 1], expected, atol=1e-12)
+
+
+def robust_by_hand(train, new, limit):
+    """One column, one number at a time, by the paper's formula."""
+    present = train[~np.isnan(train)]
+    lower, median, upper = np.percentile(present, [25, 50, 75])
+    spread = upper - lower or (present.max() - present.min()) / 2
+    z = [0.0 if np.isnan(value) or spread == 0 else (value - median) / spread for value in new.tolist()]
+    return np.array([value / np.sqrt(1 + (value / limit) ** 2) for value in z])
+
+
+@pytest.mark.parametrize("limit", [3.0, 0.5, np.inf])
+def test_robust_is_the_papers_formula(limit):
+    random = np.random.default_rng(0)
+    outliers = random.normal(size=101)
+    outliers[:3] = [1e6, -1e7, 1e8]
+    mostly_zero = np.where(random.random(101) < 0.9, 0.0, random.exponential(size=101))  # both quartiles are 0
+    raw = np.column_stack([outliers, mostly_zero, np.full(101, 2.5), random.lognormal(0, 2, 101)])
+    raw[random.random(101) < 0.3, 3] = np.nan
+    new = np.vstack([np.full(4, np.nan), 100 * random.normal(size=(50, 4))])
+    fitted = Robust(limit=limit).fit(raw, tuple(Column(name) for name in "abcd"))
+    for rows in (raw, new):
+        found = fitted.apply(rows, np.float64)
+        for j in range(4):
+            np.testing.assert_allclose(found[:, j], robust_by_hand(raw[:, j], rows[:, j], limit), rtol=1e-9, atol=1e-12)
+        assert np.abs(found).max() <= limit
+    assert fitted.describe() == ["`c` is constant in the training part and becomes 0"]
+
+
+def test_outliers_hardly_move_the_others_of_a_robust_column():
+    raw = np.random.default_rng(0).normal(size=(1000, 1))
+    spoiled = np.vstack([raw[:-10], np.full((10, 1), 1e9)])
+    plain, after = (Robust().fit(train).apply(raw[:-10], np.float64) for train in (raw, spoiled))
+    assert np.abs(plain - after).max() < 0.1
+    assert np.abs(Standardise().fit(spoiled).apply(raw[:-10])).max() < 0.2  # squeezed to nothing
+
+
+def test_no_number_is_too_large_for_a_smooth_limit():
+    fitted = Robust().fit(np.arange(9.0)[:, None])
+    far = np.array([[-np.inf], [-1e300], [1e300], [np.inf]])
+    np.testing.assert_allclose(fitted.apply(far)[:, 0], [-3, -3, 3, 3], rtol=1e-6)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(jax.vmap(fitted)(jnp.asarray(far))[:, 0], [-3, -3, 3, 3], rtol=1e-6)
+    slope = jax.grad(lambda x: fitted(x)[0])(jnp.asarray([4.0]))
+    np.testing.assert_allclose(slope, [0.25], rtol=1e-6)  # of the middle: 1 / interquartile range
 
 
 @pytest.mark.parametrize("quantiles", [10, 60])
@@ -255,7 +303,9 @@ def test_pixels_share_one_mean_and_deviation():
     np.testing.assert_allclose(found, (raw - raw.mean()) / raw.std(), atol=1e-12)
 
 
-@pytest.mark.parametrize("scaler", [Standardise(), Uniformise(), NormalScores(), Chain((Logarithm(), Standardise()))])
+@pytest.mark.parametrize(
+    "scaler", [Standardise(), Robust(), Uniformise(), NormalScores(), Chain((Logarithm(), Standardise()))]
+)
 def test_what_differs_by_rounding_alone_is_constant(scaler):
     raw = np.array([[0.3, 0.3], [0.1 + 0.2, np.nan], [0.3, 0.3]])
     assert raw[0, 0] != raw[1, 0]
@@ -342,7 +392,7 @@ def test_any_kind_of_number(scaler, dtype):
 
 
 @pytest.mark.parametrize(
-    "scaler", [Standardise(), Uniformise(), NormalScores(), Pixels(), Pca(), MaxAbs(), NoScaling()]
+    "scaler", [Standardise(), Robust(), Uniformise(), NormalScores(), Pixels(), Pca(), MaxAbs(), NoScaling()]
 )
 def test_sparse_is_as_dense(scaler):
     dense = RANDOM.normal(size=(40, 9)) * (RANDOM.random((40, 9)) < 0.3)
@@ -450,6 +500,17 @@ def test_a_layout_is_as_wide_as_the_inputs(scaler):
     assert fitted.layout(fitted.apply(raw).shape[1:]).width == fitted.apply(raw).shape[1]
 
 
+def test_robust_numbers_beside_codes():
+    columns = (Column("city", "category", tuple("abcdefghijkl")), *MIXED[2:], MIXED[0])
+    rows = np.column_stack([[11.0, 3.0, np.nan, 3.0], ROWS[:, 2:], ROWS[:, 0]])
+    fitted = Automatic(numbers=Robust(limit=np.inf), categories=Categories(one_hot=1)).fit(rows, columns)
+    since = np.array([-1.5, -0.5, 0.5, 1.5]) / 1.5
+    age = np.array([-1.0, 0.0, 0.0, 1.0])
+    expected = np.column_stack([since, np.zeros(4), np.zeros(4), age, [0, 1, 0, 0], [1, 0, 2, 0]])
+    np.testing.assert_allclose(fitted.apply(rows, np.float64), expected, atol=1e-12)
+    assert fitted.layout((6,)) == InputLayout(numbers=4, flags=1, categories=(2,))
+
+
 def test_new_rows_with_gaps_where_training_had_none():
     fitted = Columns().fit(ROWS[:, [2, 4]], (MIXED[2], MIXED[4]))
     found = fitted.apply(np.array([[np.nan, np.nan], [1.15e9, 1e6]]))
@@ -470,7 +531,7 @@ def test_columns_save_and_agree_with_jax():
         np.testing.assert_allclose(jax.vmap(fitted)(jnp.asarray(ROWS)), fitted.apply(ROWS), rtol=2e-7, atol=2e-7)
 
 
-@pytest.mark.parametrize("scaler", [Standardise(), Uniformise(), Pca(), Logarithm(), Pixels()])
+@pytest.mark.parametrize("scaler", [Standardise(), Robust(), Uniformise(), Pca(), Logarithm(), Pixels()])
 def test_categories_are_not_numbers(scaler):
     with pytest.raises(RequestError, match=r"^`city` holds categories, which have no scale. Wrap the scaler: `Columns"):
         scaler.fit(ROWS, MIXED)
@@ -525,6 +586,8 @@ def test_what_each_scaler_refuses():
         Uniformise(quantiles=1)
     with pytest.raises(RequestError, match=r"`Pca.count` must be a whole number; got 2.5"):
         Pca(count=2.5)
+    with pytest.raises(RequestError, match=r"`Robust.limit` must lie in \(0, inf\]; got 0"):
+        Robust(limit=0)
     with pytest.raises(RequestError, match="`Chain` needs at least one scaler"):
         Chain(())
 
@@ -538,7 +601,7 @@ def test_a_result_beyond_memory_is_refused_before_it_is_made():
 # --- size, and a part of one's own ---
 
 
-@pytest.mark.parametrize("scaler", [Standardise(), NormalScores(), Pixels(), Pca(count=3), Automatic()])
+@pytest.mark.parametrize("scaler", [Standardise(), Robust(), NormalScores(), Pixels(), Pca(count=3), Automatic()])
 def test_a_hundred_thousand_columns(scaler):
     raw = np.random.default_rng(0).normal(size=(20, 100_000)).astype(np.float32)
     fitted = scaler.fit(raw)
