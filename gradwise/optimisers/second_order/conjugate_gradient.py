@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PyTree, Scalar
 from ...specs.contracts import AbstractAsking
 from ...specs.knobs import knob, switch
 from ...specs.priors import Choice, LogInteger, LogUniform
-from .line_search import LINE_STEPS, TOLERANCE, Method, Move, cautious_step, descent
+from .line_search import LINE_STEPS, TOLERANCE, Method, Move, all_products, cautious_step, descent
 
 _FORMULAS = ("polak-ribiere", "fletcher-reeves", "hager-zhang")
 _LONGER = 10.0  # a search starts at most so many times further than the last one ended
@@ -55,24 +55,24 @@ def _over(numerator: Scalar, denominator: Scalar) -> Scalar:
     return jnp.where(sound, numerator / jnp.where(sound, denominator, 1.0), 0.0)
 
 
-def _share(formula: str, move: Move) -> Scalar:
-    """beta, from the gradients of one batch at both ends of the step."""
-    before, after, direction = move.before, move.after, move.direction
-    change = after - before
+def _share(formula: str, move: Move) -> tuple[Scalar, Scalar]:
+    """beta, from the gradients of one batch at both ends of the step; and how far these overlap."""
+    products = all_products(move.before, move.after, move.after - move.before, move.direction)
+    (old, overlap, _, _), (_, new, against, ahead), (_, _, change, curvature), (_, _, _, length) = products
+    overlap = _over(jnp.abs(overlap), new)
     if formula == "fletcher-reeves":
-        return _over(jnp.vdot(after, after), jnp.vdot(before, before))
+        return _over(new, old), overlap
     if formula == "polak-ribiere":
-        return jnp.maximum(_over(jnp.vdot(after, change), jnp.vdot(before, before)), 0.0)
-    curvature = jnp.vdot(direction, change)
-    bent = jnp.vdot(change, after) - 2.0 * _over(jnp.vdot(change, change), curvature) * jnp.vdot(direction, after)
-    length = jnp.linalg.norm(direction) * jnp.minimum(_ETA, jnp.linalg.norm(before))
-    return jnp.maximum(_over(bent, curvature), -_over(jnp.ones_like(length), length))
+        return jnp.maximum(_over(against, old), 0.0), overlap
+    bent = against - 2.0 * _over(change, curvature) * ahead
+    bound = jnp.sqrt(length) * jnp.minimum(_ETA, jnp.sqrt(old))
+    return jnp.maximum(_over(bent, curvature), -_over(jnp.ones_like(bound), bound)), overlap
 
 
 def _learn(formula: str, orthogonality: Any) -> Any:
     def learn(last: _Last, move: Move) -> _Last:
-        anew = jnp.abs(jnp.vdot(move.after, move.before)) > orthogonality * jnp.vdot(move.after, move.after)
-        share = jnp.where(anew, 0.0, _share(formula, move))
+        share, overlap = _share(formula, move)
+        share = jnp.where(overlap > orthogonality, 0.0, share)
         return _Last(move.direction, share, move.step, move.slope * move.step)
 
     return learn
@@ -125,7 +125,8 @@ class ConjugateGradient(AbstractAsking):
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         method = Method(_begin, _aim, _learn(self.formula, self.orthogonality), _forget)
-        return descent(method, iterations=self.iterations, steps=self.line_steps, tolerance=self.tolerance)
+        given = {"steps": self.line_steps, "tolerance": self.tolerance}
+        return descent(method, iterations=self.iterations, often=True, **given)
 
     def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
         return parameters

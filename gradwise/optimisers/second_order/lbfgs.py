@@ -12,25 +12,28 @@ has two products with the whole memory and otherwise m x m matrices.
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
+from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from ...specs.contracts import AbstractAsking
 from ...specs.knobs import knob, switch
 from ...specs.priors import LogInteger
-from .line_search import LINE_STEPS, TOLERANCE, Method, Move, cautious_step, descent
+from .line_search import LINE_STEPS, TOLERANCE, Method, Move, all_products, cautious_step, descent
 
 _CURVED = 10.0  # a pair counts if its cosine is above so many roundings
 
 
 class _Pairs(NamedTuple):
-    """The last steps s and changes of the gradient y, in a ring; `place` is where the next pair goes."""
+    """The last steps s and changes of the gradient y, in a ring; `place` is where the next pair goes.
 
-    rows: Float[Array, "2*m n"]  # all s, then all y: one array, so that one product serves both
-    mixed: Float[Array, "m m"]  # s_i . y_j, right where pair i is not younger than pair j
-    squares: Float[Array, "m m"]  # y_i . y_j
+    Their products stand in the order of age, the youngest last, and are right on and above the diagonal.
+    """
+
+    rows: Float[Array, "2 m n"]  # all s, then all y: one array, so that one product serves both
+    products: Float[Array, "2 m m"]  # s_i . y_j, then y_i . y_j
     scale: Scalar  # gamma: s . y / y . y of the youngest pair
     place: Int[Array, ""]
     held: Int[Array, ""]
@@ -38,9 +41,9 @@ class _Pairs(NamedTuple):
 
 def _empty(memory: int) -> Any:
     def init(point: Float[Array, " n"]) -> _Pairs:
-        rows, small = jnp.zeros((2 * memory, point.shape[0]), point.dtype), jnp.zeros((memory, memory), point.dtype)
+        rows, products = (jnp.zeros((2, memory, size), point.dtype) for size in (point.shape[0], memory))
         none = jnp.zeros((), jnp.int32)
-        return _Pairs(rows, small, jnp.zeros_like(small), jnp.ones((), point.dtype), none, none)
+        return _Pairs(rows, products, jnp.ones((), point.dtype), none, none)
 
     return init
 
@@ -49,10 +52,14 @@ def _forget(pairs: _Pairs) -> _Pairs:
     return pairs._replace(held=jnp.zeros_like(pairs.held), scale=jnp.ones_like(pairs.scale))
 
 
-def _by_age(pairs: _Pairs) -> tuple[Int[Array, " m"], Bool[Array, " m"]]:
-    """The places of the ring from the oldest pair to the youngest, and which of them hold one."""
-    size = pairs.mixed.shape[0]
-    return (pairs.place + jnp.arange(size)) % size, jnp.arange(size) >= size - pairs.held
+def _by_age(of_rows: Float[Array, "2 m"], place: Int[Array, ""]) -> Float[Array, "2 m"]:
+    """From the ring's order to that of age: the oldest stands where the next pair goes."""
+    return jnp.roll(of_rows, -place, axis=1)
+
+
+def _times(pairs: _Pairs, vector: Float[Array, " n"]) -> Float[Array, "2 m"]:
+    """The products of all rows with a vector, in the ring's order."""
+    return (pairs.rows.reshape(-1, vector.shape[0]) @ vector).reshape(2, -1)
 
 
 def _aim(pairs: _Pairs, gradient: Float[Array, " n"]) -> tuple[Float[Array, " n"], Scalar]:
@@ -62,39 +69,45 @@ def _aim(pairs: _Pairs, gradient: Float[Array, " n"]) -> tuple[Float[Array, " n"
 
     where R is the upper triangle of S'Y and D its diagonal.
     """
-    order, held = _by_age(pairs)
+    size = pairs.products.shape[1]
+    held = jnp.arange(size) >= size - pairs.held
     both = held[:, None] & held[None, :]
-    mixed = jnp.where(both, pairs.mixed[order][:, order], jnp.eye(len(order), dtype=gradient.dtype))
-    squares = jnp.where(both, pairs.squares[order][:, order], 0.0)
-    along, across = jnp.where(held, (pairs.rows @ gradient).reshape(2, -1)[:, order], 0.0)
+    mixed, squares = pairs.products
+    mixed = jnp.where(both, mixed, jnp.eye(size, dtype=gradient.dtype))
+    squares = jnp.where(both, jnp.triu(squares) + jnp.triu(squares, 1).T, 0.0)
+    along, across = jnp.where(held, _by_age(_times(pairs, gradient), pairs.place), 0.0)
     gamma = pairs.scale
     first = solve_triangular(mixed, along, lower=False)
     inner = jnp.diagonal(mixed) * first + gamma * (squares @ first - across)
     second = solve_triangular(mixed, inner, trans="T", lower=False)
     # The coefficients back in the ring's order, so that the large array is read as it lies.
     shares = jnp.roll(jnp.stack([-second, gamma * first]), pairs.place, axis=1)
-    direction = shares.ravel() @ pairs.rows - gamma * gradient
+    direction = shares.ravel() @ pairs.rows.reshape(-1, gradient.shape[0]) - gamma * gradient
     return direction, jnp.where(pairs.held > 0, 1.0, cautious_step(gradient))
 
 
 def _learn(pairs: _Pairs, move: Move) -> _Pairs:
     """One more pair, the oldest going; one whose curvature s . y is not clearly positive is not taken in."""
     step, change = move.step * move.direction, move.after - move.before
-    curvature, square = jnp.vdot(step, change), jnp.vdot(change, change)
-    least = _CURVED * jnp.finfo(step.dtype).eps * jnp.linalg.norm(step) * jnp.sqrt(square)
-    taken = (curvature > least) & jnp.isfinite(square)
-    at, size = pairs.place, pairs.mixed.shape[0]
-    rows = pairs.rows.at[at].set(jnp.where(taken, step, pairs.rows[at]))
-    rows = rows.at[size + at].set(jnp.where(taken, change, rows[size + at]))
-    by_steps, by_changes = (rows @ change).reshape(2, -1)
-    column = jnp.where(taken, by_steps, pairs.mixed[:, at])
-    row = jnp.where(taken, by_changes, pairs.squares[at])
+    (length, curvature), (_, square) = all_products(step, change)
+    least = _CURVED * jnp.finfo(step.dtype).eps * jnp.sqrt(length) * jnp.sqrt(square)
+    size, zero = pairs.products.shape[1], jnp.zeros_like(pairs.place)
+    own = jnp.arange(size) == pairs.place
+    youngest = jnp.where(own, jnp.stack([curvature, square])[:, None], _times(pairs, change))
+    # That this asks for all the products also lets the compiler write the large array in its place: what is written
+    # depends on all that is read.
+    taken = (curvature > least) & jnp.all(jnp.isfinite(youngest))
+    older = jnp.pad(pairs.products[:, 1:, 1:], ((0, 0), (0, 1), (0, 0)))
+    place = (pairs.place + 1) % size
+    products = jnp.concatenate([older, _by_age(youngest, place)[:, :, None]], axis=2)
+    at = (zero, pairs.place, zero)
+    before = jax.lax.dynamic_slice(pairs.rows, at, (2, 1, change.shape[0]))
+    rows = jax.lax.dynamic_update_slice(pairs.rows, jnp.where(taken, jnp.stack([step, change])[:, None], before), at)
     return _Pairs(
         rows,
-        pairs.mixed.at[:, at].set(column),
-        pairs.squares.at[at].set(row).at[:, at].set(row),
+        jnp.where(taken, products, pairs.products),
         jnp.where(taken, curvature / square, pairs.scale),
-        jnp.where(taken, (at + 1) % size, at),
+        jnp.where(taken, place, pairs.place),
         jnp.where(taken, jnp.minimum(pairs.held + 1, size), pairs.held),
     )
 

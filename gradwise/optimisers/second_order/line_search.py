@@ -1,6 +1,6 @@
 """A strong-Wolfe line search, and the descent along searched directions that batch methods share (rows C11, H7).
 
-    found = search(value_and_gradient, point, direction, value, slope, 1.0, steps=20, tolerance=0.9)
+    found = wolfe_search(look, value, slope, 1.0, steps=20, tolerance=0.9)
     point = point + found.step * direction          step 0 where no lower point was found
 
     descent(method, iterations=1, steps=20, tolerance=0.9)      the transformation; `method` gives the directions
@@ -25,6 +25,7 @@ from ...runtime.control_flow import run_when
 from ...runtime.keys import scramble
 from ...runtime.line_search_state import LineSearch, line_search
 from ...specs.priors import LogInteger, LogUniform
+from .searched_criterion import line_of
 
 _SUFFICIENT = 1e-4  # the share of the fall that the first slope promises which counts as a decrease (Armijo 1966)
 _ROUNDING = 8.0  # sums over many examples are known to so many units in their last place
@@ -56,11 +57,11 @@ def rounding_of(value: Scalar) -> Scalar:
 
 
 class Found(NamedTuple):
-    """Where a search ended: the step, and value and gradient there. Without success the step is 0."""
+    """Where a search ended: the step, the value and what was kept there. Without success the step is 0."""
 
     step: Scalar
     value: Scalar
-    gradient: PyTree
+    kept: Array
     found: Bool[Array, ""]
 
 
@@ -80,11 +81,6 @@ class _Search(NamedTuple):
     tried: Int[Array, ""]
     done: Bool[Array, ""]
     best: Found
-
-
-def _dot(one: PyTree, other: PyTree) -> Scalar:
-    products = jax.tree.map(lambda a, b: jnp.sum(a * b), one, other)
-    return sum(jax.tree.leaves(products), start=jnp.zeros(()))
 
 
 def _select(chosen: Bool[Array, ""], one: PyTree, other: PyTree) -> Any:
@@ -142,9 +138,7 @@ def _bracketed(now: "_Search", trial: _Probe, ceiling: Scalar, rounding: Scalar)
 
 
 def wolfe_search(
-    value_and_gradient: Callable[[PyTree], tuple[Scalar, PyTree]],
-    point: PyTree,
-    direction: PyTree,
+    look: Callable[[Scalar], tuple[Scalar, Scalar, Array]],
     value: Scalar,
     slope: Scalar,
     first_step: Any,
@@ -156,9 +150,10 @@ def wolfe_search(
 
         f(t) <= f(0) + 1e-4 t f'(0)   and   |f'(t)| <= tolerance |f'(0)|
 
-    by bracketing and interpolation (Nocedal and Wright 2006, section 3.5). `value` and `slope` are those at the point
-    itself; at most `steps` points are tried. If none meets both, the lowest with a sufficient decrease is taken; if
-    there is none either, nothing was found. What is not finite counts as infinitely high.
+    by bracketing and interpolation (Nocedal and Wright 2006, section 3.5). `look(t)` tells f(t), f'(t) and what is to
+    be kept of the point; `value` and `slope` are those at 0. At most `steps` points are tried. If none meets both, the
+    lowest with a sufficient decrease is taken; if there is none either, nothing was found. What is not finite counts as
+    infinitely high.
 
     Where the fall that the slope promises is lost in the rounding of the criterion, a value no higher than rounding
     explains and the second condition are enough (the approximate conditions of Hager and Zhang 2005): so the optimum is
@@ -168,9 +163,8 @@ def wolfe_search(
     slope, tolerance = jnp.asarray(slope, kind), jnp.asarray(tolerance, kind)
 
     def body(now: _Search) -> _Search:
-        there = jax.tree.map(lambda p, d: p + (now.trial * d).astype(p.dtype), point, direction)
-        height, gradient = value_and_gradient(there)
-        tilt = jnp.asarray(_dot(gradient, direction), kind)
+        height, tilt, kept = look(now.trial)
+        height, tilt = jnp.asarray(height, kind), jnp.asarray(tilt, kind)
         finite = jnp.isfinite(height) & jnp.isfinite(tilt)
         trial = _Probe(now.trial, jnp.where(finite, height, jnp.inf), jnp.where(finite, tilt, jnp.inf))
 
@@ -181,7 +175,7 @@ def wolfe_search(
         gentle = jnp.abs(trial.slope) <= -tolerance * slope
         done = (lower | level) & gentle
         keep = done | (lower & (trial.value < now.best.value))
-        here = Found(now.trial, trial.value, gradient, jnp.ones((), bool))
+        here = Found(now.trial, trial.value, kept, jnp.ones((), bool))
 
         ends = _bracketed(now, trial, value + _SUFFICIENT * promised, rounding)
         best = _select(keep, here, now.best)
@@ -193,7 +187,8 @@ def wolfe_search(
     zero, no = jnp.zeros((), kind), jnp.zeros((), bool)
     start = _Probe(zero, value, slope)
     hopeless = ~(jnp.isfinite(value) & jnp.isfinite(slope) & (slope < 0))
-    nothing = Found(zero, value, jax.tree.map(jnp.zeros_like, point), no)
+    room = jax.eval_shape(look, zero)[2]
+    nothing = Found(zero, value, jnp.zeros(room.shape, room.dtype), no)
     begin = _Search(jnp.asarray(first_step, kind), start, start, no, jnp.zeros((), jnp.int32), hopeless, nothing)
     return jax.lax.while_loop(going, body, begin).best
 
@@ -253,14 +248,21 @@ def cautious_step(gradient: Float[Array, " n"]) -> Scalar:
     return 1.0 / jnp.maximum(jnp.linalg.norm(gradient), 1.0)
 
 
+def all_products(*vectors: Float[Array, " n"]) -> Float[Array, "k k"]:
+    """The products of some vectors with one another, in one product of matrices: on a CPU each sum of its own would be
+    three small programs, and beside a criterion of few parameters they would show."""
+    rows = jnp.stack(vectors)
+    return jnp.matmul(rows, rows.T, precision=jax.lax.Precision.HIGHEST)
+
+
 def _aimed(method: Method, memory: PyTree, gradient: Array) -> tuple[PyTree, Array, Scalar, Scalar]:
     """Memory, direction, slope and first step; where the method does not lead downhill, along the gradient."""
     direction, first = method.aim(memory, gradient)
-    slope = jnp.vdot(gradient, direction)
-    least = jnp.finfo(gradient.dtype).eps * jnp.linalg.norm(gradient) * jnp.linalg.norm(direction)
+    (square, slope), (_, length) = all_products(gradient, direction)
+    least = jnp.finfo(gradient.dtype).eps * jnp.sqrt(square) * jnp.sqrt(length)
     downhill = jnp.isfinite(slope) & (slope < -least) & jnp.isfinite(first) & (first > 0)
     known = (memory, direction, slope, first)
-    anew = (method.forget(memory), -gradient, -jnp.vdot(gradient, gradient), cautious_step(gradient))
+    anew = (method.forget(memory), -gradient, -square, cautious_step(gradient))
     return _select(downhill, known, anew)
 
 
@@ -305,8 +307,10 @@ def _here(
     return mark, *run_when(~same, anew, (known.value, known.gradient))
 
 
-def descent(method: Method, *, iterations: int, steps: Any, tolerance: Any) -> optax.GradientTransformationExtraArgs:
-    """Some iterations of a method on each batch: aim, search, learn.
+def descent(
+    method: Method, *, iterations: int, steps: Any, tolerance: Any, often: bool = False
+) -> optax.GradientTransformationExtraArgs:
+    """Some iterations of a method on each batch: aim, search, learn. `often` says that its searches look about twice.
 
     A failed search forgets what was learned, so that the next goes along the gradient; if that fails too the batch is
     left, and two such updates in a row end the run.
@@ -321,18 +325,16 @@ def descent(method: Method, *, iterations: int, steps: Any, tolerance: Any) -> o
     def update(updates: PyTree, state: DescentState, parameters: PyTree = None, **extra: Any) -> Any:
         objective: Objective = extra["objective"]
         point, restored = ravel_pytree(parameters)
-        flat = jax.value_and_grad(lambda vector: objective(restored(vector)))
-
+        line_along = line_of(objective, restored, parameters, often=often)
         mark, value, gradient = _here(state.known, point, (jnp.asarray(extra["value"]), updates), objective, parameters)
 
         def iterate(now: _Iteration) -> _Iteration:
             here = now.known
             memory, direction, slope, first = _aimed(method, now.memory, here.gradient)
-            there = wolfe_search(
-                flat, here.point, direction, here.value, slope, first, steps=steps, tolerance=tolerance
-            )
+            line = line_along(here.point, direction)
+            there = wolfe_search(line.look, here.value, slope, first, steps=steps, tolerance=tolerance)
             found = there.found
-            after = jnp.where(found, there.gradient, here.gradient)
+            after = jnp.where(found, line.gradient(there.kept, there.step), here.gradient)
             memory = method.learn(memory, Move(there.step, direction, slope, here.gradient, after))
             # Of a direction that is not finite not even a step of 0 may be taken.
             move = jnp.where(found, there.step * direction, 0.0)

@@ -249,7 +249,7 @@ def test_a_pair_belongs_to_one_batch() -> None:
     for number in range(3):
         state, changed, value, lower = _on(problem, state, jnp.asarray(number))
         assert float(lower) < float(value)
-        np.testing.assert_allclose(state.optimiser.memory.rows[10 + number], changed, atol=1e-6)
+        np.testing.assert_allclose(state.optimiser.memory.rows[1, number], changed, atol=1e-6)
     assert int(state.optimiser.memory.held) == 3
 
 
