@@ -83,6 +83,25 @@ class _Search(NamedTuple):
     best: Found
 
 
+def _parts(now: _Search) -> tuple[Any, Array]:
+    """The numbers of a search, and what it keeps."""
+    best = now.best
+    return (*now[:-1], (best.step, best.value, best.found)), best.kept
+
+
+def _packed(now: _Search) -> tuple[Array, Array]:
+    """All numbers as one array: to a compiler each number of a loop is a program of its own, and so is an array."""
+    numbers, kept = _parts(now)
+    return jnp.stack([number.astype(now.trial.dtype) for number in jax.tree.leaves(numbers)]), kept
+
+
+def _unpacked(packed: tuple[Array, Array], like: _Search) -> _Search:
+    leaves, shape = jax.tree.flatten(_parts(like)[0])
+    numbers = [number.astype(leaf.dtype) for number, leaf in zip(packed[0], leaves, strict=True)]
+    trial, low, high, closed, tried, done, (step, value, found) = jax.tree.unflatten(shape, numbers)
+    return _Search(trial, low, high, closed, tried, done, Found(step, value, packed[1], found))
+
+
 def _select(chosen: Bool[Array, ""], one: PyTree, other: PyTree) -> Any:
     # What both share is left alone: a memory may be many times as large as the parameters.
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(chosen, a, b), one, other)
@@ -190,7 +209,12 @@ def wolfe_search(
     room = jax.eval_shape(look, zero)[2]
     nothing = Found(zero, value, jnp.zeros(room.shape, room.dtype), no)
     begin = _Search(jnp.asarray(first_step, kind), start, start, no, jnp.zeros((), jnp.int32), hopeless, nothing)
-    return jax.lax.while_loop(going, body, begin).best
+    end = jax.lax.while_loop(
+        lambda packed: going(_unpacked(packed, begin)),
+        lambda packed: _packed(body(_unpacked(packed, begin))),
+        _packed(begin),
+    )
+    return _unpacked(end, begin).best
 
 
 # --- one update: directions from a method, each searched
