@@ -1,6 +1,10 @@
 """The recommended recipe for each task: the chapter's advice where it gives a value, measured where it does not.
 
-The reasons, with numbers, are in `docs/design.md`. Any part can be exchanged by name:
+    gradwise.defaults.for_data(dataset)                      what `fit` takes: that of tables for a table
+    gradwise.defaults.table("numbers")                       the recipe for tables (`docs/tables.md` has its reasons)
+    gradwise.defaults.classification()                       the recipe for images, sparse rows and networks of your own
+
+Any part can be exchanged by name; the reasons, with numbers, are in `docs/design.md`:
 
     gradwise.defaults.classification(model=Mlp(widths=(500,)), optimiser=Sgd(learning_rate=0.03))
 """
@@ -11,19 +15,25 @@ from typing import Any
 from .criteria.losses import AbstractLoss, GaussianLoss, SigmoidLoss, SoftmaxLoss
 from .criteria.supervised import Supervised
 from .data.batches import Reshuffled
-from .data.scaling import Automatic
+from .data.category_scaling import Categories
+from .data.scaling import Automatic, Robust, kind_of_inputs
 from .data.splits import HoldOut
+from .models.activations import Mish, Parametric, Selu
 from .models.activations import Sigmoid as SigmoidUnits
+from .models.input_stage import Embedded
 from .models.mlp import Mlp
-from .optimisers.adaptive.adam import Adam
+from .models.shared_weights import SharedWeights
+from .optimisers.adaptive.adam import Adam, AdamW
 from .optimisers.averaging.parameter_average import MovingAverage
+from .optimisers.first_order.schedules import FlatCosine, RepeatedCosine
+from .optimisers.wrappers.rates_by_kind import RatesByKind
 from .pretraining.layer_recipes import LEARNERS, SCALER
-from .specs.dataset import Task
+from .specs.dataset import Dataset, Task
 from .specs.paths import knobs, replace
 from .specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from .specs.recipe import Recipe
 from .specs.search_space import Space, dimension, read_space
-from .training.stopping import Patience
+from .training.stopping import Off, Patience
 
 
 def _recipe(loss: AbstractLoss, parts: dict[str, Any]) -> Recipe:
@@ -54,6 +64,65 @@ def regression(**parts: Any) -> Recipe:
     return _recipe(GaussianLoss(), parts)
 
 
+TABLE_EPOCHS = 128.0
+_TABLE_RATES = {"classes": 0.025, "labels": 0.025, "numbers": 0.12}
+
+
+def table(kind: str, **parts: Any) -> Recipe:
+    """A table of numbers and categories, by the kind of its task: "classes", "labels" or "numbers".
+
+    After RealMLP (Holzmueller, Grinsztajn and Steinwart 2024): embedded inputs, weights parametrised so that one rate
+    suits every width, and a rate that rises and falls four times in a run of fixed length, whose best network is kept.
+    """
+    numbers = kind == "numbers"
+    loss = {"classes": SoftmaxLoss(label_smoothing=0.1), "labels": SigmoidLoss(), "numbers": GaussianLoss()}[kind]
+    network = Mlp(
+        widths=(256, 256, 256),
+        activation=Parametric(Mish() if numbers else Selu()),
+        inputs=Embedded(),
+        dropout=0.15,
+        dropout_schedule=FlatCosine(),
+        parametrisation="ntk",
+    )
+    adam = AdamW(
+        _TABLE_RATES[kind],
+        decay=0.02,
+        second_moment=0.95,
+        schedule=RepeatedCosine(),
+        decay_schedule=FlatCosine(),
+    )
+    chosen = {
+        "scaler": Automatic(numbers=Robust(), categories=Categories()),
+        "batches": Reshuffled(size=128),
+        "model": network,
+        "optimiser": RatesByKind(adam),
+        "stopping": Off(epochs=TABLE_EPOCHS, keep="best", spacing=1.0, least_examples=1, every_epochs=1.0),
+    }
+    return _recipe(loss, {**chosen, **parts})
+
+
+def is_for_tables(**parts: Any) -> bool:
+    """Whether parts of the user's own go with the rest of the recipe for tables; None stands for the recommended one.
+
+    Its rates are those of its parametrisation, and its schedules those of a run of fixed length.
+    """
+    model, optimiser, stopping = (parts.get(name) for name in ("model", "optimiser", "stopping"))
+    network = model.mlp if isinstance(model, SharedWeights) else model
+    return (
+        (network is None or (isinstance(network, Mlp) and network.parametrisation == "ntk"))
+        and (optimiser is None or isinstance(optimiser, RatesByKind))
+        and (stopping is None or isinstance(stopping, Off))
+    )
+
+
+def for_data(dataset: Dataset, **parts: Any) -> Recipe:
+    """The recommended recipe for a data set, around parts of the user's own."""
+    kind = dataset.task.kind
+    if kind != "inputs" and is_for_tables(**parts) and kind_of_inputs(dataset.inputs, dataset.columns) == "table":
+        return table(kind, **parts)
+    return for_task(dataset.task, **parts)
+
+
 # Enough for the strokes of digits, and a code wider than most tables: the criterion, not the width, holds it back.
 FEATURES = ("denoising", 256)
 
@@ -80,7 +149,7 @@ def fine_tuning(task: str, widths: tuple[int, ...], **parts: Any) -> Recipe:
 
 
 def for_task(task: Task, **parts: Any) -> Recipe:
-    """The recommended recipe for a data set's task."""
+    """The recipe for a task on inputs of any kind."""
     if task.kind == "inputs":
         return features(**parts)
     return {"classes": classification, "labels": multilabel, "numbers": regression}[task.kind](**parts)

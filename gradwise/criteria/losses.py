@@ -8,14 +8,16 @@
 """
 
 import abc
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Float, Int, Scalar
 
 from ..specs.knobs import Spec, is_off, knob, switch
 from ..specs.priors import Choice, Uniform, ZeroOr
+from ..specs.schedules import AbstractSchedule, Constant
 
 _SMOOTHING: dict[str, Any] = {
     "allowed": "[0, 1)",
@@ -44,6 +46,29 @@ class AbstractLoss(Spec):
     def task(self) -> str:
         """The kind of task it learns."""
 
+    def at(self, update: Int[Array, ""]) -> "AbstractLoss":
+        """The loss as this update has it; itself where it does not change over a run."""
+        return self
+
+    def of_members(self, outputs: Float[Array, "..."], target: Array) -> Scalar:
+        """The loss of one example: where a network gives a row of outputs for each of its members, their mean loss."""
+        if outputs.ndim == 1:
+            return self.loss(outputs, target)
+        return jnp.mean(jax.vmap(lambda output: self.loss(output, target))(outputs))
+
+
+class _AbstractSmoothed(AbstractLoss):
+    """A loss whose smoothing may change over a run."""
+
+    label_smoothing: float
+    smoothing_schedule: AbstractSchedule
+
+    def at(self, update: Int[Array, ""]) -> "AbstractLoss":
+        if is_off(self.label_smoothing) or isinstance(self.smoothing_schedule, Constant):
+            return self
+        smoothing: Any = self.label_smoothing * self.smoothing_schedule.factor(update)
+        return dataclasses.replace(self, label_smoothing=smoothing)
+
 
 class AbstractRooted(AbstractLoss):
     """A loss that knows a root of its curvature, so that Gauss-Newton methods need no k x k matrix."""
@@ -53,7 +78,7 @@ class AbstractRooted(AbstractLoss):
         """S noise, where S S' is the second derivative of the loss in the output."""
 
 
-class SoftmaxLoss(AbstractRooted):
+class SoftmaxLoss(_AbstractSmoothed, AbstractRooted):
     """-log P(class), P = softmax(output)."""
 
     label_smoothing: float = knob(0.0, **_SMOOTHING)
@@ -65,6 +90,7 @@ class SoftmaxLoss(AbstractRooted):
         kind="optimiser",
         about="what early stopping looks at; the loss breaks the ties of the error",
     )
+    smoothing_schedule: AbstractSchedule = Constant()
 
     def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
         logs = jax.nn.log_softmax(output)
@@ -90,7 +116,7 @@ class SoftmaxLoss(AbstractRooted):
         return "classes"
 
 
-class SigmoidLoss(AbstractRooted):
+class SigmoidLoss(_AbstractSmoothed, AbstractRooted):
     """-sum over the labels of log P(label), P = sigmoid(output)."""
 
     label_smoothing: float = knob(0.0, **_SMOOTHING)
@@ -102,6 +128,7 @@ class SigmoidLoss(AbstractRooted):
         kind="optimiser",
         about="what early stopping looks at; the loss breaks the ties of the error",
     )
+    smoothing_schedule: AbstractSchedule = Constant()
 
     def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
         if not is_off(self.label_smoothing):

@@ -45,12 +45,14 @@ class Supervised(AbstractSummed):
     def __call__(
         self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
     ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+        loss = self.loss if batch.update is None else self.loss.at(batch.update)
         if is_off(self.mixup):
             outputs = apply_batch(model, batch.inputs, key)
-            losses = jax.vmap(self.loss.loss)(outputs, batch.targets)
+            losses = jax.vmap(loss.of_members)(outputs, batch.targets)
         else:
-            outputs, losses = self._blended(model, batch, key)
+            outputs, losses = self._blended(loss, model, batch, key)
         slots = batch.weights.shape[0]
+        outputs = outputs if outputs.ndim == 2 else outputs.mean(axis=1)
         terms = {"loss": losses, "score": jax.vmap(self.loss.score)(outputs, batch.targets)}
         share = jnp.sum(batch.present) / (slots * batch.total)
         return jnp.sum(batch.weights * losses) / slots + share * self.of_parameters(model), terms
@@ -71,14 +73,14 @@ class Supervised(AbstractSummed):
     def curvature_root(self) -> Callable[..., Float[Array, " k"]] | None:
         return self.loss.root if isinstance(self.loss, AbstractRooted) else None
 
-    def _blended(self, model: PyTree, batch: Batch, key: Key[Array, ""]) -> tuple[Array, Array]:
+    def _blended(self, loss: AbstractLoss, model: PyTree, batch: Batch, key: Key[Array, ""]) -> tuple[Array, Array]:
         """Outputs and losses where each example is blended with the one that stands before it in the batch."""
         amount, network = jr.split(key)
         blend = jr.beta(amount, self.mixup, self.mixup)
         inputs = blend * batch.inputs + (1.0 - blend) * jnp.roll(batch.inputs, 1, axis=0)
         outputs = apply_batch(model, inputs, network)
-        own = jax.vmap(self.loss.loss)(outputs, batch.targets)
-        other = jax.vmap(self.loss.loss)(outputs, jnp.roll(batch.targets, 1, axis=0))
+        own = jax.vmap(loss.of_members)(outputs, batch.targets)
+        other = jax.vmap(loss.of_members)(outputs, jnp.roll(batch.targets, 1, axis=0))
         return outputs, blend * own + (1.0 - blend) * other
 
     def examples(

@@ -16,6 +16,7 @@ Some methods need the criterion taken apart: a loss of each example's own output
 Where that cannot be, the one who asked is named, before training starts.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree, Scalar
 from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractBatches, AbstractCriterion, AbstractSummed, Batch, apply, apply_batch
 from ..specs.dataset import UNLABELLED, InputLayout
+from ..specs.schedules import with_noise_of
 
 
 class Examples(eqx.Module):
@@ -83,8 +85,8 @@ class Objective(eqx.Module):
     batch: Batch
 
     def model(self, parameters: PyTree) -> Any:
-        """The network with these parameters."""
-        return eqx.combine(parameters, self.rest)
+        """The network with these parameters, its noise as this update has it."""
+        return with_noise_of(eqx.combine(parameters, self.rest), self.update)
 
     @property
     def noise(self) -> Key[Array, ""]:
@@ -99,7 +101,8 @@ class Objective(eqx.Module):
 
     def terms(self, parameters: PyTree) -> tuple[Scalar, dict[str, Array]]:
         """The criterion, and its terms by name."""
-        return self.criterion(self.model(parameters), self.batch, key=self.noise)
+        batch = dataclasses.replace(self.batch, update=self.update)
+        return self.criterion(self.model(parameters), batch, key=self.noise)
 
     def __call__(self, parameters: PyTree) -> Scalar:
         return self.terms(parameters)[0]

@@ -37,7 +37,7 @@ from ..specs.recipe import Recipe
 from ..training.fit import fit as train_network
 from ..training.loop import RunOptions
 from ..training.predictor import AbstractPredictor
-from ..training.state import init
+from ..training.state import init, lasts_a_run
 from . import nested_parameters
 from .partial_fit import one_pass
 
@@ -73,7 +73,8 @@ def _check_same_network(record: Fit, recipe: Recipe, dataset: Dataset) -> None:
     """Refuses to go on with parameters, or an optimiser's state, that the recipe would no longer make."""
     task = dataset.task
     scaled = record.predictor.scaler.apply(dataset.inputs[:1])
-    one = Examples(jnp.asarray(scaled), jnp.zeros(1, jnp.int32))
+    layout = record.predictor.scaler.layout(scaled.shape[1:])
+    one = Examples(jnp.asarray(scaled), jnp.zeros(1, jnp.int32), layout=layout)
     _, state = eqx.filter_eval_shape(init, recipe, one, one, outputs=task.outputs, key=keys.from_seed(0))
 
     def outline(tree: Any) -> Any:
@@ -190,7 +191,7 @@ class Estimator(BaseEstimator, abc.ABC):
     def _split(self, rows: int) -> AbstractSplit:
         fraction = self.validation_fraction
         if not isinstance(fraction, numbers.Real) or not 0 <= fraction < 1:
-            raise RequestError(f"`validation_fraction` must lie in [0, 1); got {fraction!r}. Default: 0.2.")
+            raise RequestError(f"`validation_fraction` must lie in [0, 1); got {fraction!r}. Default: 0.1.")
         if fraction == 0 or rows < FEW_ROWS:
             return TrainingRows()
         return HoldOut(valid=float(fraction), test=0.0)
@@ -266,10 +267,10 @@ class NetworkEstimator(Estimator):
 
     def _recipe(self, dataset: Dataset, split: AbstractSplit, key: Key[Array, ""]) -> Recipe:
         """The recipe for these rows, which `fit` will split by this key."""
-        recipe = defaults.for_task(dataset.task, split=split, **self._given())
-        if self.metric is None:
-            return recipe
-        return defaults.following(recipe, check_metric(self.metric, dataset.task.kind))
+        return self._by_metric(defaults.for_data(dataset, split=split, **self._given()), dataset.task)
+
+    def _by_metric(self, recipe: Recipe, task: Task) -> Recipe:
+        return recipe if self.metric is None else defaults.following(recipe, check_metric(self.metric, task.kind))
 
     def _run_options(self) -> RunOptions:
         limit = math.inf if self.max_time is None else self.max_time
@@ -322,6 +323,8 @@ class NetworkEstimator(Estimator):
         train = self._dataset(X, y, sample_weight, first=earlier is None, task=task)
         key = keys.from_seed(earlier.seed if earlier else self._seed())
         recipe = self._recipe(train, TrainingRows(), key)
+        if lasts_a_run(recipe.optimiser):  # nobody knows how long this run will be
+            recipe = self._by_metric(defaults.for_task(train.task, split=TrainingRows(), **self._given()), train.task)
         if earlier is not None:
             _check_same_network(earlier, recipe, train)
         record = one_pass(recipe, train, key=key, class_weight=self.class_weight, earlier=earlier)

@@ -146,7 +146,7 @@ class Classifier(ClassTargets, NetworkEstimator):
         criterion: Any = None,
         scaler: Any = None,
         stopping: Any = None,
-        validation_fraction: float = 0.2,
+        validation_fraction: float = 0.1,
         metric: str | None = None,
         class_weight: Any = None,
         warm_start: bool = False,
@@ -169,7 +169,7 @@ class Classifier(ClassTargets, NetworkEstimator):
         self.random_state = random_state
 
     def _recommended(self) -> Recipe:
-        return defaults.classification()
+        return defaults.table("classes")
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Trains by one pass over these rows, without validation.

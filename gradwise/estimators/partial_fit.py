@@ -118,7 +118,7 @@ def one_pass(
         problem, state = init(recipe, train, train, outputs=task.outputs, classes=classes, key=key)
     else:
         _, rest = trainable(earlier.predictor.network)
-        building = for_building(recipe, len(train))
+        building = for_building(recipe, train)
         problem = Problem(for_training(building), rest, train, train, keys.named(key, "training"), classes)
         refuse_inputs(building, train)
         state = _resumed(problem, earlier.state)

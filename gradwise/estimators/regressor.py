@@ -72,7 +72,7 @@ class Regressor(NumberTargets, NetworkEstimator):
         criterion: Any = None,
         scaler: Any = None,
         stopping: Any = None,
-        validation_fraction: float = 0.2,
+        validation_fraction: float = 0.1,
         metric: str | None = None,
         warm_start: bool = False,
         max_time: float | None = None,
@@ -93,7 +93,7 @@ class Regressor(NumberTargets, NetworkEstimator):
         self.random_state = random_state
 
     def _recommended(self) -> Recipe:
-        return defaults.regression()
+        return defaults.table("numbers")
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Trains by one pass over these rows, without validation. The first call fixes the scaler and the network."""

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, Scalar
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractStarting
+from ..specs.contracts import AbstractModel
 from ..specs.knobs import switch
 from ..specs.priors import Choice
 from .activations import Sigmoid
@@ -137,7 +137,7 @@ class DeepBoltzmannNetwork(eqx.Module):
         )
 
 
-class DeepBoltzmann(AbstractStarting):
+class DeepBoltzmann(AbstractModel):
     """A deep Boltzmann machine with binary units (Salakhutdinov and Hinton 2009).
 
     Small Gaussian weights, visible biases at the inputs' own log-odds (row D8). Inputs between 0 and 1 are taken for

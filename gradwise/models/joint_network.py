@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from ..specs.contracts import AbstractModel, AbstractStarting, apply
+from ..specs.contracts import AbstractModel, apply
 from .activations import Identity
 from .auto_encoder import MlpAutoEncoder
 from .initial_weights import AbstractInitial, Glorot
@@ -46,7 +46,7 @@ class JointNetwork(eqx.Module):
         return tuple(self.features.hidden_layers)
 
 
-class Joint(AbstractStarting):
+class Joint(AbstractModel):
     """A model of features with a linear layer of outputs on its code; `initial` draws that layer."""
 
     features: AbstractModel = MlpAutoEncoder()
@@ -61,6 +61,4 @@ class Joint(AbstractStarting):
         return JointNetwork(features, Linear(weight, jnp.zeros(outputs), Identity()))
 
     def started(self, network: JointNetwork, inputs: Float[Array, "n ..."]) -> JointNetwork:
-        if not isinstance(self.features, AbstractStarting):
-            return network
         return JointNetwork(self.features.started(network.features, inputs), network.output)

@@ -3,6 +3,7 @@
     Mlp(widths=(256, 256))                                 two rectifier layers
     Mlp(widths=(500,), activation=Tanh(), dropout=0.5)
     Mlp(widths=(200,) * 10, residual=True, normalisation=LayerNorm())
+    Mlp(widths=(256,) * 3, activation=Parametric(Selu()), inputs=Embedded(), parametrisation="ntk")
 
 The network takes one example; `jax.vmap` makes the batch. Batch normalisation sees the batch through the axis named
 "batch" while training, and otherwise uses statistics that `calibrate` measures on training examples with the very
@@ -27,14 +28,18 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ..records.finding import Finding
+from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..runtime.keys import coins
 from ..specs.contracts import AbstractModel
+from ..specs.dataset import InputLayout
 from ..specs.knobs import Spec, is_off, knob, switch
 from ..specs.paths import Buffer
 from ..specs.priors import Choice, Uniform, ZeroOr
+from ..specs.schedules import AbstractSchedule, Constant, Noise
 from .activations import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid
 from .initial_weights import AbstractInitial, Glorot
+from .input_stage import AbstractInputStage, Direct, InputStage, LaidOut, stage_width
 
 
 class AbstractNormalisation(Spec):
@@ -102,14 +107,20 @@ class Layer(eqx.Module):
     weight: Float[Any, "out in"]
     bias: Float[Any, " out"]
     norm: LayerNormLayer | BatchNormLayer | None
-    activation: AbstractActivation
-    dropout: Buffer | None
+    activation: Any
+    dropout: Noise | None
     residual: bool = eqx.field(static=True)
     mask: Buffer | None = None  # which units are there, where the arrays are larger than the layer
+    scale: Buffer | None = None  # on the weights, where the network is parametrised so
+
+    def linear(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
+        """Wx + b."""
+        a = self.weight @ x
+        return (a if self.scale is None else self.scale.value * a) + self.bias
 
     def activate(self, x: Float[Array, " in"], *, training: bool) -> Float[Array, " out"]:
         """Wx + b, normalised."""
-        a = self.weight @ x + self.bias
+        a = self.linear(x)
         if self.norm is None:
             return a
         return self.norm(a, training=training, mask=None if self.mask is None else self.mask.value)
@@ -130,9 +141,11 @@ class Linear(eqx.Module):
     weight: Float[Any, "out in"]
     bias: Float[Any, " out"]
     activation: AbstractActivation
+    scale: Buffer | None = None
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
-        return self.activation(self.weight @ x + self.bias)
+        a = self.weight @ x
+        return self.activation((a if self.scale is None else self.scale.value * a) + self.bias)
 
 
 class MlpNetwork(eqx.Module):
@@ -140,17 +153,18 @@ class MlpNetwork(eqx.Module):
 
     layers: tuple[Layer, ...]
     output: Linear
+    inputs: InputStage | None = None
 
     def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " outputs"]:
-        h = jnp.ravel(x)
+        h = jnp.ravel(x) if self.inputs is None else self.inputs(jnp.ravel(x))
         for number, layer in enumerate(self.layers):
             h = layer(h, key=None if key is None else jr.fold_in(key, number))
         return self.output(h)
 
     @property
-    def hidden_layers(self) -> tuple[Layer, ...]:
+    def hidden_layers(self) -> tuple[Any, ...]:
         """The way from an input to the last hidden layer: the features that the output reads."""
-        return self.layers
+        return self.layers if self.inputs is None else (self.inputs, *self.layers)
 
     @property
     def needs_calibration(self) -> bool:
@@ -159,10 +173,11 @@ class MlpNetwork(eqx.Module):
     def calibrate(self, inputs: Float[Array, "n ..."]) -> "MlpNetwork":
         """A copy whose batch statistics are those of these inputs, measured layer by layer."""
         h = inputs.reshape(inputs.shape[0], -1)
+        h = h if self.inputs is None else jax.vmap(self.inputs)(h)
         layers = []
         for layer in self.layers:
             if isinstance(layer.norm, BatchNormLayer):
-                norm = layer.norm.calibrated(h @ layer.weight.T + layer.bias)
+                norm = layer.norm.calibrated(jax.vmap(layer.linear)(h))
                 layer = eqx.tree_at(lambda one: one.norm, layer, norm)
             h = jax.vmap(lambda x, one=layer: one(x, key=None))(h)
             layers.append(layer)
@@ -209,6 +224,14 @@ class Mlp(AbstractModel):
         row="J4",
         about="adds a layer's input to its output where both have the same width",
     )
+    inputs: AbstractInputStage = Direct()
+    dropout_schedule: AbstractSchedule = Constant()
+    parametrisation: str = switch(
+        "standard",
+        allowed=("standard", "ntk"),
+        row="D8",
+        about='"ntk": weights N(0, 1) used as W / sqrt(fan-in), biases N(0, 1); one rate then suits every width',
+    )
 
     def __check_init__(self) -> None:
         if not isinstance(self.widths, tuple) or not all(type(width) is int and width >= 1 for width in self.widths):
@@ -218,11 +241,28 @@ class Mlp(AbstractModel):
             )
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> MlpNetwork:
-        return _build(self, self.widths, math.prod(inputs), outputs, key)
+        return _build(self, self.widths, inputs, outputs, key)
+
+    def for_inputs(self, layout: InputLayout | None) -> "Mlp":
+        if layout is None or (isinstance(self.inputs, Direct) and not layout.categories):
+            return self
+        return dataclasses.replace(self, inputs=LaidOut(self.inputs, layout))
+
+    def started(self, network: Any, inputs: Float[Array, "n ..."]) -> Any:
+        if network.inputs is None:
+            return network
+        stage = network.inputs.started(inputs.reshape(inputs.shape[0], -1))
+        return eqx.tree_at(lambda one: one.inputs, network, stage)
+
+    def stage(self, inputs: tuple[int, ...], key: Key[Array, ""]) -> tuple[InputStage | None, int]:
+        """What is done to the inputs before the first layer, and how many inputs that layer has."""
+        layout = self.inputs.layout(math.prod(inputs))
+        stage = self.inputs.build(layout, key=keys.named(key, "inputs"))
+        return stage, stage_width(stage, layout)
 
     def padded(self, inputs: tuple[int, ...], buckets: Callable[[int], int]) -> AbstractModel:
         """The same network in arrays whose widths are their buckets; itself where padding would change it."""
-        fan_in = math.prod(inputs)
+        fan_in = self.stage(inputs, jr.key(0))[1]
         widths = tuple(buckets(width) for width in self.widths)
         # A residual layer needs its input's width: known before the program is built only if all are alike.
         if not self.widths or (self.residual and (len(set(self.widths)) > 1 or fan_in in (*self.widths, *widths))):
@@ -257,30 +297,49 @@ class Mlp(AbstractModel):
         return tuple(found)
 
 
-def _build(mlp: Mlp, true: Sequence[Any], fan_in: int, outputs: int, key: Key[Array, ""]) -> MlpNetwork:
+def draw_layer(
+    mlp: Mlp, initial: AbstractInitial, gain: float, fans: tuple[Any, Any], shape: tuple[int, int], key: Key[Array, ""]
+) -> tuple[Array, Array, Buffer | None]:
+    """Initial weights and biases of a layer of `fans` units and inputs in an array of this shape, and their scale."""
+    if mlp.parametrisation == "standard":
+        return initial.draw(*fans, gain, key=key, shape=shape), jnp.zeros(shape[0]), None
+    weights, biases = jr.split(key)
+    scale = 1.0 / jnp.sqrt(jnp.asarray(fans[1], jnp.float32))
+    return jr.normal(weights, shape), jr.normal(biases, (shape[0],)), Buffer(scale)
+
+
+def dropout_of(mlp: Mlp) -> Noise | None:
+    """The noise of each hidden layer."""
+    return None if is_off(mlp.dropout) else Noise(jnp.asarray(mlp.dropout), mlp.dropout_schedule)
+
+
+def _build(mlp: Mlp, true: Sequence[Any], inputs: tuple[int, ...], outputs: int, key: Key[Array, ""]) -> MlpNetwork:
     """The network in arrays of `mlp.widths`, of which the first `true` units of each layer are there."""
     layers = []
     padded = true is not mlp.widths
+    stage, fan_in = mlp.stage(inputs, key)
     size, fan = fan_in, fan_in  # of the array and of the layer
     present: Any = True
     for number, (width, units) in enumerate(zip(mlp.widths, true, strict=True)):
-        weight = mlp.initial.draw(units, fan, mlp.activation.gain(), key=jr.fold_in(key, number), shape=(width, size))
+        draw = jr.fold_in(key, number)
+        weight, bias, scale = draw_layer(mlp, mlp.initial, mlp.activation.gain(), (units, fan), (width, size), draw)
         mask = jnp.arange(width) < units if padded else None
         layer = Layer(
             weight=weight if mask is None else jnp.where(mask[:, None] & present, weight, 0.0),
-            bias=jnp.zeros(width),
+            bias=bias,
             norm=mlp.normalisation.build(width),
-            activation=mlp.activation,
-            dropout=None if is_off(mlp.dropout) else Buffer(jnp.asarray(mlp.dropout)),
+            activation=mlp.activation.units(width),
+            dropout=dropout_of(mlp),
             residual=mlp.residual and width == size,
             mask=None if mask is None else Buffer(mask),
+            scale=scale,
         )
         layers.append(layer)
         size, fan, present = width, units, True if mask is None else mask[None, :]
     last = jr.fold_in(key, len(mlp.widths))
-    weight = mlp.output_initial.draw(outputs, fan, 1.0, key=last, shape=(outputs, size))
+    weight, bias, scale = draw_layer(mlp, mlp.output_initial, 1.0, (outputs, fan), (outputs, size), last)
     weight = jnp.where(present, weight, 0.0) if padded else weight
-    return MlpNetwork(tuple(layers), Linear(weight, jnp.zeros(outputs), mlp.output_activation))
+    return MlpNetwork(tuple(layers), Linear(weight, bias, mlp.output_activation, scale), stage)
 
 
 class PaddedMlp(AbstractModel):
@@ -291,7 +350,10 @@ class PaddedMlp(AbstractModel):
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> MlpNetwork:
         true = [self.true_widths[number] for number in range(len(self.mlp.widths))]
-        return _build(self.mlp, true, math.prod(inputs), outputs, key)
+        return _build(self.mlp, true, inputs, outputs, key)
+
+    def started(self, network: Any, inputs: Float[Array, "n ..."]) -> Any:
+        return self.mlp.started(network, inputs)
 
 
 def _cut(array: Any, rows: int, columns: int | None = None) -> Any:
@@ -309,9 +371,10 @@ def trimmed(network: MlpNetwork) -> MlpNetwork:
         wide = layer.weight.shape[1] if columns is None else columns
         norm = jax.tree.map(lambda leaf, n=rows: leaf[:n], layer.norm)
         weight, bias = _cut(layer.weight, rows, wide), _cut(layer.bias, rows)
-        layers.append(dataclasses.replace(layer, weight=weight, bias=bias, norm=norm, mask=None))
+        units = jax.tree.map(lambda leaf, n=rows: leaf[:n] if eqx.is_array(leaf) else leaf, layer.activation)
+        layers.append(dataclasses.replace(layer, weight=weight, bias=bias, norm=norm, activation=units, mask=None))
         columns = rows
     if columns is None:
         return network
     output = dataclasses.replace(network.output, weight=network.output.weight[:, :columns])
-    return MlpNetwork(tuple(layers), output)
+    return MlpNetwork(tuple(layers), output, network.inputs)

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Scalar, UInt32
 
-from ..specs.contracts import AbstractStarting
+from ..specs.contracts import AbstractModel
 from ..specs.knobs import switch
 from ..specs.priors import LogInteger
 from .activations import Sigmoid
@@ -151,7 +151,7 @@ def _input_bias(visible: AbstractVisible, inputs: Float[Array, "n ..."]) -> Floa
     return visible.bias(jnp.mean(inputs.reshape(inputs.shape[0], -1), axis=0))
 
 
-class Rbm(AbstractStarting):
+class Rbm(AbstractModel):
     """A restricted Boltzmann machine. Small Gaussian weights, visible biases at the inputs' own means (row D8)."""
 
     units: int = switch(
@@ -171,7 +171,7 @@ class Rbm(AbstractStarting):
         self.visible.check_range(float(jnp.min(inputs)), float(jnp.max(inputs)))
 
 
-class LabelRbm(AbstractStarting):
+class LabelRbm(AbstractModel):
     """A Boltzmann machine over inputs and their class (row A2; Larochelle and Bengio 2008); `visible` is the inputs'.
 
     It learns by `JointDivergence`, classifies by p(y | x), and draws inputs of a class.

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Key, Scalar
 from ..curvature.proximal_gradient import lasso_codes
 from ..runtime.errors import RequestError
 from ..runtime.memory import available_bytes
-from ..specs.contracts import AbstractStarting
+from ..specs.contracts import AbstractModel
 from ..specs.knobs import knob, switch
 from ..specs.paths import Buffer
 from ..specs.priors import LogInteger, LogUniform
@@ -172,7 +172,7 @@ _PENALTY: dict[str, Any] = {
 _ITERATIONS: dict[str, Any] = {"allowed": "[1, inf)", "row": "A10", "about": "FISTA steps for each code"}
 
 
-class SparseDictionary(AbstractStarting):
+class SparseDictionary(AbstractModel):
     """Sparse coding (Olshausen and Field 1996): codes by FISTA, a dictionary by gradient descent."""
 
     units: int = switch(256, **_UNITS)
@@ -189,7 +189,7 @@ class SparseDictionary(AbstractStarting):
         return eqx.tree_at(lambda one: one.dictionary, network, _from_examples(network.dictionary, inputs))
 
 
-class PredictiveSparse(AbstractStarting):
+class PredictiveSparse(AbstractModel):
     """Predictive sparse decomposition (Kavukcuoglu, Ranzato and LeCun 2008).
 
     Its criterion there, |x - Dz|^2 + lambda |z|_1 + alpha |z - f(x)|^2, is twice the one here with half its lambda, so

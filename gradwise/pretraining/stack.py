@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from ..data.scaling import NoScaling
-from ..models.mlp import Layer, Linear, Mlp, MlpNetwork
+from ..models.mlp import Layer, Linear, Mlp, MlpNetwork, dropout_of
 from ..records.fit import Fit
 from ..runtime import keys
 from ..runtime.errors import RequestError
@@ -31,8 +31,6 @@ from ..runtime.progress import silent
 from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractModel, AbstractUnsupervised, FittedScaler
 from ..specs.dataset import Column, Dataset
-from ..specs.knobs import is_off
-from ..specs.paths import Buffer
 from ..specs.recipe import Recipe
 from ..training.fit import fit
 from ..training.loop import RunOptions
@@ -106,8 +104,7 @@ class Stack:
 
 def with_output(layers: tuple[Layer, ...], outputs: int, mlp: Mlp, *, key: Key[Array, ""]) -> MlpNetwork:
     """A perceptron whose hidden layers begin as these."""
-    dropout = None if is_off(mlp.dropout) else Buffer(jnp.asarray(mlp.dropout))
-    hidden = tuple(dataclasses.replace(layer, dropout=dropout) for layer in layers)
+    hidden = tuple(dataclasses.replace(layer, dropout=dropout_of(mlp)) for layer in layers)
     fan_in = layers[-1].weight.shape[0]
     weight = mlp.output_initial.draw(outputs, fan_in, 1.0, key=key)
     return MlpNetwork(hidden, Linear(weight, jnp.zeros(outputs), mlp.output_activation))

@@ -14,7 +14,7 @@ _NAMES = {
     "specs.adapters": "BuiltModel FunctionCriterion OutputCriterion",
     "specs.contracts": (
         "Batch Scores AbstractSplit FittedScaler AbstractScaler AbstractBatches AbstractModel "
-        "AbstractStarting AbstractCriterion AbstractSummed AbstractUnsupervised AbstractSemiSupervised "
+        "AbstractCriterion AbstractSummed AbstractUnsupervised AbstractSemiSupervised "
         "AbstractRecalling AbstractJudging AbstractOptimiser AbstractAsking AbstractRemembering "
         "AbstractWatching AbstractStopping"
     ),
@@ -23,6 +23,7 @@ _NAMES = {
     "specs.paths": "Buffer replace",
     "specs.priors": "AbstractPrior Uniform LogUniform LogInteger Choice ZeroOr",
     "specs.recipe": "Recipe",
+    "specs.schedules": "AbstractSchedule Constant Noise",
     "specs.serialisation": "to_json from_json",
     "specs.search_space": "Space Dimension dimension read_space",
     "records.check": "Checked read_checked",
@@ -43,7 +44,8 @@ _NAMES = {
     "data.category_scaling": "OneHot Categories",
     "data.curriculum": "Curriculum easiest_first",
     "data.fitted_scalers": (
-        "Affine SmoothlyClipped Bounded Logarithmic Rooted Interpolated Projection OneOfSeveral FlagsAndCodes Chained SideBySide"
+        "Affine SmoothlyClipped Bounded Logarithmic Rooted Interpolated Projection OneOfSeveral FlagsAndCodes Chained "
+        "SideBySide"
     ),
     "data.reading.read": "ReadRequest read read_rows",
     "data.reading.tables": "from_frame",
@@ -52,17 +54,24 @@ _NAMES = {
         "Columns Automatic kind_of_inputs"
     ),
     "data.splits": "HoldOut GroupHoldOut TimeHoldOut GivenParts Fold",
-    "models.activations": "AbstractActivation Tanh Sigmoid Rectifier HardTanh Softsign Identity",
+    "models.activations": (
+        "AbstractActivation Tanh Sigmoid Rectifier HardTanh Softsign Identity Selu Mish Gelu ParametricUnits Parametric"
+    ),
     "models.auto_encoder": "AsHidden Decoder AutoEncoderNetwork MlpAutoEncoder",
     "models.centred_mlp": "CentredLayer CentredNetwork CentredMlp",
     "models.deep_boltzmann": "DeepBoltzmannNetwork DeepBoltzmann",
     "models.initial_weights": ("AbstractInitial Glorot FanIn GaussianWeights SparseWeights ZeroWeights normal uniform"),
+    "models.input_stage": (
+        "ColumnMaps PeriodicNumbers PiecewiseNumbers AbstractNumberEmbedding NoEmbedding Periodic PeriodicRectified "
+        "PiecewiseLinear InputStage AbstractInputStage Direct Embedded LaidOut"
+    ),
     "models.joint_network": "JointNetwork Joint",
     "models.mlp": (
         "AbstractNormalisation NoNorm LayerNorm BatchNorm LayerNormLayer BatchNormLayer Layer Linear "
         "MlpNetwork Mlp PaddedMlp"
     ),
     "models.restricted_boltzmann": "RbmNetwork LabelRbmNetwork Rbm LabelRbm",
+    "models.shared_weights": "SharedLayer SharedOutput SharedNetwork SharedWeights",
     "models.sparse_coding": "SparseCodingNetwork PredictiveSparseNetwork SparseDictionary PredictiveSparse",
     "models.visible_units": "AbstractVisible BinaryVisible GaussianVisible LabelledVisible",
     "models.width_scaled_weights": "OutputScaled",
@@ -93,7 +102,7 @@ _NAMES = {
     "optimisers.first_order.frozen": "Frozen",
     "optimisers.first_order.sag": "Sag",
     "optimisers.first_order.schedules": (
-        "AbstractSchedule Constant InverseTime SelfTimed BottouDecay WarmUp Cosine WarmUpStableDecay"
+        "InverseTime SelfTimed BottouDecay WarmUp Cosine WarmUpStableDecay OneCycle RepeatedCosine FlatCosine"
     ),
     "optimisers.first_order.sgd": "Sgd HeavyBall Nesterov",
     "optimisers.second_order.conjugate_gradient": "ConjugateGradient",
@@ -105,6 +114,7 @@ _NAMES = {
     "optimisers.wrappers.effective_decay": "EffectiveDecay",
     "optimisers.wrappers.parameter_groups": "ParameterGroup Grouped",
     "optimisers.wrappers.proximal": "Proximal",
+    "optimisers.wrappers.rates_by_kind": "RatesByKind",
     "optimisers.wrappers.recentred": "Recentred",
     "optimisers.wrappers.two_stages": "TwoStages",
     "optimisers.wrappers.watched": "Looks Watched",

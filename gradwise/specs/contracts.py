@@ -28,7 +28,8 @@ class Batch(eqx.Module):
     `total` is T, the number of training examples; `present` is 1 for a slot in use, 0 for one beyond the end. `rows`
     are the examples' places in the training set, where they come from one. `memory` is what the criterion left behind
     at the last update, where it keeps something. `labelled` is the weight of the training examples that have a target,
-    as a share of T; without one the batch is all there is, and says it itself.
+    as a share of T; without one the batch is all there is, and says it itself. `update` is the number of the update
+    that learns from it, for what changes over a run.
     """
 
     inputs: Float[Array, "B ..."]
@@ -39,6 +40,7 @@ class Batch(eqx.Module):
     rows: Int[Array, " B"] | None = None
     memory: PyTree = None
     labelled: Scalar | None = None
+    update: Int[Array, ""] | None = None
 
 
 class Scores(eqx.Module):
@@ -125,13 +127,13 @@ class AbstractModel(Spec):
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> eqx.Module:
         """A network: one example of this shape in, this many outputs out; with `key=None` it is deterministic."""
 
+    def for_inputs(self, layout: InputLayout | None) -> "AbstractModel":
+        """The same model for inputs of this layout; itself where it treats all inputs alike."""
+        return self
 
-class AbstractStarting(AbstractModel):
-    """A model some of whose initial parameters are read off the training inputs (visible biases at the log-odds)."""
-
-    @abc.abstractmethod
     def started(self, network: PyTree, inputs: Float[Array, "n ..."]) -> PyTree:
-        """The network that `build` made, its initial parameters set for these inputs."""
+        """The network that `build` made, with what it reads off the training inputs: visible biases, edges of bins."""
+        return network
 
 
 class AbstractCriterion(Spec):

@@ -31,10 +31,10 @@ from ..curvature.objective import Examples, Objective, gather
 from ..data.batches import Fixed
 from ..models.activations import AbstractActivation, Tanh
 from ..models.mlp import Mlp
-from ..optimisers.first_order.schedules import AbstractSchedule
 from ..specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser, apply_batch
 from ..specs.knobs import Spec, declarations
 from ..specs.paths import named_leaves, trainable
+from ..specs.schedules import AbstractSchedule
 from ..training.state import uses_objective, with_room
 from .spec_contracts import FAR, all_finite, check_spec, demand, tree_form
 

@@ -35,7 +35,7 @@ from .final_measurement import find_features, measure_features, measure_parts
 from .loop import RunOptions, run_intervals
 from .predictor import Predictor, fit_temperature, outputs_of
 from .prepare import CLASS_WEIGHTS, place_examples, refuse_unlabelled, split_labelled, target_units, weights_of_classes
-from .state import Problem, State, init
+from .state import Problem, State, init, lasts_a_run
 
 
 def _written(part: Any) -> Any:
@@ -110,7 +110,9 @@ def _prepare(
     if warm:
         # Copies: the intervals use up what they are given, and the earlier result must stay whole.
         earlier = jax.tree.map(jnp.array, warm.state)
-        state = State(earlier.parameters, earlier.optimiser, state.stopping, earlier.best, state.update, earlier.memory)
+        # A schedule over the whole run is at its end there: the optimiser begins anew, from the earlier parameters.
+        optimiser = state.optimiser if lasts_a_run(recipe.optimiser) else earlier.optimiser
+        state = State(earlier.parameters, optimiser, state.stopping, earlier.best, state.update, earlier.memory)
     return _Prepared(train, valid, test, scaler, units, problem, state)
 
 

@@ -62,7 +62,7 @@ def enter(
     key: Key[Array, ""],
 ) -> tuple[Member, State]:
     """A network ready to enter a slot; `examples` ends its training at that age, else its recipe does."""
-    recipe = jax.tree.map(_typed, for_building(recipe, len(train)))
+    recipe = jax.tree.map(_typed, for_building(recipe, train))
     refuse_inputs(recipe, train, valid)
     state, network = start(recipe, train.inputs, outputs, (len(train), len(valid)), key)
     _, rest = trainable(network)

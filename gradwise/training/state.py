@@ -20,12 +20,26 @@ from ..specs.contracts import (
     AbstractRecalling,
     AbstractRemembering,
     AbstractSemiSupervised,
-    AbstractStarting,
     AbstractUnsupervised,
     Batch,
 )
 from ..specs.paths import parts, replace, trainable
 from ..specs.recipe import Recipe
+from ..specs.schedules import AbstractSchedule
+
+
+def _updates_for(examples: int, count: int, batch: int) -> int:
+    """Updates that visit at least this many examples of a training set of `count`."""
+    batch = min(batch, count)
+    epochs, part = divmod(examples, count)
+    return max(1, epochs * -(-count // batch) + -(-part // batch))
+
+
+def updates_of_run(recipe: Recipe, count: int) -> int:
+    """Updates after which a run on `count` training examples ends at the latest."""
+    limit = recipe.stopping.limit_examples(count)
+    ends = recipe.batches.limit_examples(count)
+    return _updates_for(limit if ends is None else min(limit, ends), count, recipe.batches.size)
 
 
 class Problem(eqx.Module):
@@ -59,15 +73,11 @@ class Problem(eqx.Module):
     @property
     def limit_updates(self) -> int:
         """Updates after which the run ends at the latest."""
-        count = len(self.train)
-        limit = self.recipe.stopping.limit_examples(count)
-        ends = self.recipe.batches.limit_examples(count)
-        return self.updates_for(limit if ends is None else min(limit, ends))
+        return updates_of_run(self.recipe, len(self.train))
 
     def updates_for(self, examples: int) -> int:
         """Updates that visit at least this many examples."""
-        epochs, part = divmod(examples, len(self.train))
-        return max(1, epochs * self.updates_per_epoch + -(-part // self.batch_size))
+        return _updates_for(examples, len(self.train), self.recipe.batches.size)
 
     def model(self, parameters: PyTree) -> Any:
         """The network with these parameters."""
@@ -110,8 +120,7 @@ def start(
     """The state before the first update, and the network it belongs to."""
     network = recipe.model.build(inputs.shape[1:], outputs, key=keys.named(key, "model"))
     refuse_misfit(recipe.criterion, network)
-    if isinstance(recipe.model, AbstractStarting):
-        network = recipe.model.started(network, inputs)
+    network = recipe.model.started(network, inputs)
     memory = None
     if isinstance(recipe.criterion, AbstractRecalling):
         memory = recipe.criterion.begin(network, inputs, key=keys.named(key, "memory"))
@@ -150,10 +159,28 @@ def with_room(optimiser: AbstractOptimiser, count: int) -> AbstractOptimiser:
     return optimiser
 
 
-def for_building(recipe: Recipe, count: int) -> Recipe:
-    """What making the network takes: the user's own pieces as parts; split and scaler have done their work."""
-    model, criterion = as_model(recipe.model), as_criterion(recipe.criterion)
-    optimiser = with_room(recipe.optimiser, count)
+def _over_run(part: Any, updates: int) -> Any:
+    """The part with every schedule in it that waits for the run's length knowing it."""
+    for path, schedule in parts(part):
+        if isinstance(schedule, AbstractSchedule) and schedule.over(updates) is not schedule:
+            part = replace(part, path, schedule.over(updates))
+    return part
+
+
+def lasts_a_run(optimiser: AbstractOptimiser) -> bool:
+    """Whether a schedule of the optimiser waits to be told the length of the run."""
+    return _over_run(optimiser, 1) is not optimiser
+
+
+def for_building(recipe: Recipe, train: Examples) -> Recipe:
+    """What making the network takes: the user's own pieces as parts, each told what this training set is like.
+
+    Split and scaler have done their work.
+    """
+    updates = updates_of_run(recipe, len(train))
+    model = _over_run(as_model(recipe.model).for_inputs(train.layout), updates)
+    criterion = _over_run(as_criterion(recipe.criterion), updates)
+    optimiser = _over_run(with_room(recipe.optimiser, len(train)), updates)
     return _exchanged(recipe, model=model, criterion=criterion, optimiser=optimiser, split=None, scaler=None)
 
 
@@ -199,7 +226,7 @@ def init(
     recipe: Recipe, train: Examples, valid: Examples, *, outputs: int, classes: int = 0, key: Key[Array, ""]
 ) -> tuple[Problem, State]:
     """Builds the network and the state before the first update."""
-    recipe = for_building(recipe, len(train))
+    recipe = for_building(recipe, train)
     refuse_inputs(recipe, train, valid)
     state, network = start(recipe, train.inputs, outputs, (len(train), len(valid)), key)
     _, rest = trainable(network)

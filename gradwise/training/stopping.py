@@ -4,6 +4,7 @@
     Patience(growth=Plus(50_000))         ... becomes max(patience, t + 50 000)
     Patience(significance=0.05)           ... only if a paired test says the improvement is real
     Off(epochs=20)                        a fixed length, for analysis: stopping hides what other knobs do
+    Off(epochs=128, keep="best")          a fixed length, for schedules over the whole run; the best model is kept
 
 Any improvement of the validation score is kept as the best model (the loss breaks ties); the significance test gates
 patience alone, since gating what is kept was measured to hurt.
@@ -59,7 +60,7 @@ class _PatienceState(NamedTuple):
     reference: Float[Array, " V"]  # scores at the last minimum that was found significant; empty when not asked for
 
 
-def is_better(state: _PatienceState, score: Float[Array, ""], loss: Float[Array, ""]) -> Bool[Array, ""]:
+def is_better(state: Any, score: Float[Array, ""], loss: Float[Array, ""]) -> Bool[Array, ""]:
     """A lower score, or the same score at a lower loss. Not-a-number is never better."""
     return (score < state.best_score) | ((score == state.best_score) & (loss < state.best_loss))
 
@@ -152,8 +153,13 @@ class Patience(AbstractStopping):
         return state.patience
 
 
+class _OffState(NamedTuple):
+    best_score: Float[Array, ""]
+    best_loss: Float[Array, ""]
+
+
 class Off(AbstractStopping):
-    """A fixed number of epochs. The last model is the result; validation is only watched."""
+    """A fixed number of epochs. The last model is the result and validation is only watched, unless `keep` says so."""
 
     epochs: float = switch(
         10.0, allowed="(0, inf)", row="C6", kind="optimiser", about="passes over the training set, then the end"
@@ -169,16 +175,28 @@ class Off(AbstractStopping):
         1000, allowed="[1, inf)", row="C6", kind="optimiser", about="examples between validations, at the least"
     )
 
+    every_epochs: float = switch(
+        0.0, allowed="[0, inf)", row="C6", kind="optimiser", about="passes between validations, at the least"
+    )
+    keep: str = switch(
+        "last", allowed=("last", "best"), row="C6", kind="optimiser", about="which model is the result of the run"
+    )
+
     def init(self, count: int, validation: int) -> PyTree:
-        return ()
+        return () if self.keep == "last" else _OffState(jnp.asarray(jnp.inf), jnp.asarray(jnp.inf))
 
     def step(
         self, state: PyTree, age: Int[Array, ""], scores: Scores
     ) -> tuple[PyTree, Bool[Array, ""], Bool[Array, ""]]:
-        return (), jnp.asarray(True), jnp.asarray(False)
+        if self.keep == "last":
+            return (), jnp.asarray(True), jnp.asarray(False)
+        score, loss = jnp.mean(scores.score), jnp.mean(scores.loss)
+        better = is_better(state, score, loss)
+        new = _OffState(jnp.where(better, score, state.best_score), jnp.where(better, loss, state.best_loss))
+        return new, better, jnp.asarray(False)
 
     def interval_examples(self, count: int, validation: int) -> int:
-        return int(max(self.spacing * validation, validation, self.least_examples))
+        return int(max(self.spacing * validation, validation, self.least_examples, self.every_epochs * count))
 
     def limit_examples(self, count: int) -> int:
         return int(min(self.epochs * count, LONGEST_EXAMPLES))

@@ -35,7 +35,9 @@ def test_the_features_start_as_they_would_alone() -> None:
     np.testing.assert_allclose(network.features.visible_bias, np.log(mean / (1 - mean)), rtol=1e-5)
     plain = Joint(MlpAutoEncoder(widths=(4,)))
     built = plain.build((2, 3), 3, key=key)
-    assert plain.started(built, jnp.asarray(INPUTS)) is built
+    started = plain.started(built, jnp.asarray(INPUTS))
+    assert started.features is built.features
+    assert started.output is built.output
 
 
 def test_it_keeps_the_contract_of_a_model() -> None:

@@ -25,21 +25,25 @@ from gradwise.data.scaling import Chain, Logarithm, Standardise
 from gradwise.models.activations import AbstractActivation
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.deep_boltzmann import DeepBoltzmann
+from gradwise.models.input_stage import Embedded, LaidOut
 from gradwise.models.mlp import Mlp, PaddedMlp
 from gradwise.models.restricted_boltzmann import Rbm
+from gradwise.models.shared_weights import SharedWeights
 from gradwise.models.sparse_coding import PredictiveSparse, SparseDictionary
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage, TailAverage
 from gradwise.optimisers.first_order.frozen import Frozen
-from gradwise.optimisers.first_order.schedules import AbstractSchedule, SelfTimed
+from gradwise.optimisers.first_order.schedules import SelfTimed
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.optimisers.wrappers.effective_decay import EffectiveDecay
 from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.optimisers.wrappers.proximal import Proximal
+from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
 from gradwise.optimisers.wrappers.recentred import Recentred
 from gradwise.optimisers.wrappers.width_transfer import WidthTransfer
 from gradwise.specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser
 from gradwise.specs.knobs import Spec, knob, switch
 from gradwise.specs.priors import LogUniform, Uniform
+from gradwise.specs.schedules import AbstractSchedule
 from gradwise.testing.contracts import (
     check_activation,
     check_batches,
@@ -75,13 +79,15 @@ NEEDED = {
     DeepBoltzmann: {"widths": (4, 3)},
     Probed: {"criterion": Reconstruction()},
     WidthTransfer: {"optimiser": Sgd(0.1), "base_width": 2},
+    RatesByKind: {"optimiser": Sgd(0.1)},
+    SharedWeights: {"mlp": Mlp(widths=(5, 4), dropout=0.2, inputs=Embedded()), "members": 3},
     TailAverage: {"optimiser": Sgd(0.1)},
     Proximal: {"optimiser": Sgd(0.1)},
     EffectiveDecay: {"optimiser": Sgd(0.1)},
     Chain: {"steps": (Logarithm(), Standardise())},
 }
-# `Frozen` does not descend, on purpose; `PaddedMlp` is what `Mlp.padded` makes, chosen by nobody; `Recentred` needs a
-# network that can be centred. All have tests apart.
+# `Frozen` does not descend, on purpose; `PaddedMlp` and `LaidOut` are made when a run begins, chosen by
+# nobody; `Recentred` needs a network that can be centred. All have tests apart.
 SPECS = [
     kind
     for kind in public_specs(
@@ -92,7 +98,7 @@ SPECS = [
         gradwise.models,
         gradwise.optimisers,
     )
-    if kind not in (Frozen, PaddedMlp, Recentred)
+    if kind not in (Frozen, LaidOut, PaddedMlp, Recentred)
 ]
 
 

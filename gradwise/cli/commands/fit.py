@@ -15,6 +15,7 @@ import jax
 
 from ... import defaults
 from ...data.reading.read import ReadRequest, read
+from ...data.scaling import kind_of_inputs
 from ...data.splits import Fold, GroupHoldOut, TimeHoldOut
 from ...evaluation.metrics import check_metric
 from ...optimisers.wrappers.watched import Watched
@@ -55,28 +56,38 @@ def _read_options(given: dict[str, Any], config: str | None, sets: list[str]) ->
     return merge_options(given, table, str(config)), assignments
 
 
-def _recommended(options: DataOptions, kind: str, unit: bool, parts: dict[str, Any]) -> Recipe:
+def _recommended(options: DataOptions, kind: str, unit: bool, is_table: bool, parts: dict[str, Any]) -> Recipe:
     """The recipe to begin with; `unit` says that the scaled inputs lie in [0, 1]."""
     layers = getattr(options, "pretrain", None)
     if layers is not None:
         return pretrained_recipe(kind, layers, unit, **parts)
     if kind == "inputs":
         return features_recipe(getattr(options, "learner", None), unit, **parts)
+    if is_table:
+        return defaults.table(kind, **parts)
     recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
     return recommended[kind](**parts)
 
 
 def resolve_for(
-    options: DataOptions, assignments: Iterable[Assignment], kind: str, dataset: Dataset | None = None, **parts: Any
+    options: DataOptions,
+    assignments: Iterable[Assignment],
+    kind: str,
+    dataset: Dataset | None = None,
+    *,
+    is_table: bool = False,
+    **parts: Any,
 ) -> Resolved:
     """The recommended recipe for this kind of task, with what the options and assignments change.
 
-    Learners of features are chosen by the scaled inputs too, where the data set is given.
+    Learners of features are chosen by the scaled inputs too, where the data set is given. A table has a recipe of its
+    own, unless a part that the rest of it was made for is exchanged.
     """
     assignments = list(assignments)
     layers = getattr(options, "pretrain", None)
     unit = takes_probabilities(assignments, dataset) if layers or kind == "inputs" else True
-    recipe = _recommended(options, kind, unit, parts)
+    exchanged = any(one.path in ("model", "optimiser", "stopping") for one in assignments)
+    recipe = _recommended(options, kind, unit, is_table and not exchanged, parts)
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
     if options.metric and kind != "inputs":
@@ -96,7 +107,8 @@ def resolve_for(
 def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Dataset, Resolved]:
     """The data as they are to be learned from, and the recipe for them; what cannot be learned is refused."""
     dataset = read(options.data, data_request(options))
-    resolved = resolve_for(options, assignments, dataset.task.kind, dataset)
+    is_table = kind_of_inputs(dataset.inputs, dataset.columns) == "table"
+    resolved = resolve_for(options, assignments, dataset.task.kind, dataset, is_table=is_table)
     criterion = as_criterion(resolved.recipe.criterion)
     if isinstance(criterion, AbstractUnsupervised) or options.pretrain is not None:
         check_varied(dataset)
@@ -150,7 +162,10 @@ def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) 
     if is_study(folder):
         raise RequestError(f"--resume: {folder} holds a study. Go on with it by gradwise search, or choose another.")
     found = read_fit(folder)
-    same = found.data.get("command") == options.command(resolve_for(options, assignments, found.task).changes)
+    recipe = found.recipe
+    is_table = defaults.is_for_tables(model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping)
+    asked = resolve_for(options, assignments, found.task, is_table=is_table)
+    same = found.data.get("command") == options.command(asked.changes)
     if not same and not (folder / folders.CHECKPOINT).is_file():
         raise RequestError(
             f"--resume: {folder} holds another run, begun with: {found.data.get('command')}. Repeat that, or replace "

@@ -19,7 +19,8 @@ from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import is_off, knob, switch
 from ...specs.paths import matching
 from ...specs.priors import LogUniform, Uniform
-from ..first_order.schedules import AbstractSchedule, Constant, present_rate, scale_by_rate
+from ...specs.schedules import AbstractSchedule, Constant
+from ..first_order.schedules import present_rate, scale_by_rate
 
 _RATE: dict[str, Any] = {
     "allowed": "(0, inf)",
@@ -141,15 +142,19 @@ class AdamW(AbstractOptimiser):
     second_moment: float = knob(0.999, **_SECOND)
     epsilon: float = knob(1e-8, **_EPSILON)
     schedule: AbstractSchedule = Constant()
+    decay_schedule: AbstractSchedule = Constant()
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         adam = optax.scale_by_adam(self.first_moment, self.second_moment, self.epsilon)
-        shrink = (
-            optax.identity()
-            if is_off(self.decay)
-            else optax.add_decayed_weights(self.decay, mask=lambda parameters: matching(parameters, self.where))
-        )
-        return optax.chain(adam, shrink, scale_by_rate(self.learning_rate, self.schedule))
+        return optax.chain(adam, self._shrink(), scale_by_rate(self.learning_rate, self.schedule))
+
+    def _shrink(self) -> optax.GradientTransformation:
+        if is_off(self.decay):
+            return optax.identity()
+        decay: Any = self.decay
+        if not isinstance(self.decay_schedule, Constant):
+            decay = lambda update: self.decay * self.decay_schedule.factor(update)  # noqa: E731
+        return optax.add_decayed_weights(decay, mask=lambda parameters: matching(parameters, self.where))
 
     def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
         return parameters

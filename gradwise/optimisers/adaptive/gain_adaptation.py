@@ -18,8 +18,9 @@ from ...specs.contracts import AbstractAsking, AbstractOptimiser
 from ...specs.knobs import knob, switch
 from ...specs.paths import map_named, named_leaves
 from ...specs.priors import Choice, LogUniform, Uniform
+from ...specs.schedules import AbstractSchedule, Constant
 from ..averaging.parameter_average import MovingAverage, PolyakAverage
-from ..first_order.schedules import AbstractSchedule, Constant, present_rate, scale_by_rate
+from ..first_order.schedules import present_rate, scale_by_rate
 from ..first_order.sgd import LEARNING_RATE, Sgd
 
 # --- one rate for all

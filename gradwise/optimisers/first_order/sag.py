@@ -183,14 +183,18 @@ class _Places(NamedTuple):
         """
         old = kept[self.rows]
         value = jnp.where(jnp.expand_dims(self.renewed, tuple(range(1, new.ndim))), new[self.head], old)
-        return old[: new.shape[0]], kept.at[self.rows].set(value.astype(kept.dtype))
+        value = value.astype(kept.dtype)
+        if new.shape[0] == 1:  # a slice is written with fewer small programs than scattered rows
+            return old[:1], jax.lax.dynamic_update_slice_in_dim(kept, value[:1], self.rows[0], 0)
+        return old[: new.shape[0]], kept.at[self.rows].set(value)
 
 
 def _places(rows: Int[Array, " B"], present: Float[Array, " B"]) -> _Places:
     used = present > 0
     slots = jnp.arange(rows.shape[0])
     if rows.shape[0] == 1:
-        # Twice the same: a single row would be read and written as a slice, and the memory copied all the same.
+        # Twice the same: a single row would be read as a slice, again wherever it is used, and the memory copied so that
+        # all of these could still read it.
         twice = jnp.zeros(2, slots.dtype)
         return _Places(rows[twice], twice, used[twice], present)
     order = jnp.lexsort((~used, rows))

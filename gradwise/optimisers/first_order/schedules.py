@@ -5,13 +5,17 @@ InverseTime(tau_updates=10_000)        (tau / max(t, tau)) ** exponent          
 SelfTimed(threshold=0.01)              the same, tau set when the training criterion stops improving   row C3
 BottouDecay(pace=1e-4)                 (1 + pace t) ** -exponent                         row C9
 WarmUp(1000, InverseTime())            min(1, (t + 1) / warm_up) times another schedule  row J2
-Cosine(10_000, 500)                    warm-up, then half a cosine down to `final`       row J2
 WarmUpStableDecay(500, 8000, 1500)     warm-up, then 1, then a line down to `final`      row J2
+Cosine(10_000, 500)                    warm-up, then half a cosine down to `final`       row J2
+OneCycle(peak=0.3)                     a cosine up to the whole rate, then one down to 0  row J2
+RepeatedCosine(cycles=4)               waves from 0 to 1 and back, each twice as long     row J2
+FlatCosine(flat=0.5)                   1 for half of the run, then a cosine down to 0     row J2
 
-The last two have a horizon, an update at which they end. Early stopping knows nothing of it: they say so in the report.
+The last five have a horizon, an update at which they end. For the last four a horizon of 0 is the run's own length,
+which a run of fixed length (`Off`) knows. Early stopping knows nothing of a horizon: they say so in the report.
 """
 
-import abc
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -20,8 +24,9 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from ...records.finding import Finding
-from ...specs.knobs import Spec, knob
+from ...specs.knobs import is_plain_number, knob, switch
 from ...specs.priors import Choice, LogUniform, Uniform, ZeroOr
+from ...specs.schedules import AbstractSchedule, Constant
 
 _EXPONENT: dict[str, Any] = {
     "allowed": "(0, 1]",
@@ -29,26 +34,6 @@ _EXPONENT: dict[str, Any] = {
     "row": "C2",
     "about": "alpha: 1 is the classical choice, smaller ones suit averaging and non-convex problems",
 }
-
-
-class AbstractSchedule(Spec):
-    @abc.abstractmethod
-    def init(self) -> PyTree:
-        """The state before the first update."""
-
-    @abc.abstractmethod
-    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
-        """The state and the factor for this update (counted from 0), given the training criterion on its batch."""
-
-
-class Constant(AbstractSchedule):
-    """The initial rate throughout."""
-
-    def init(self) -> PyTree:
-        return ()
-
-    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
-        return (), jnp.ones(())
 
 
 class InverseTime(AbstractSchedule):
@@ -152,13 +137,24 @@ def _part_done(update: Int[Array, ""], start: Any, length: Any) -> Scalar:
     return jnp.clip((update - start) / jnp.maximum(length, 1.0), 0.0, 1.0)
 
 
-def _horizon(name: str, horizon: float, final: float, knob_name: str) -> tuple[Finding, ...]:
+def _falling_cosine(done: Any) -> Scalar:
+    """From 1 to 0 as `done` goes from 0 to 1."""
+    return 0.5 * (1.0 + jnp.cos(jnp.pi * done))
+
+
+def _horizon(
+    schedule: AbstractSchedule, final: float, knob_name: str, horizon: float | None = None
+) -> tuple[Finding, ...]:
+    """What the reader of a report should know of a schedule that ends; nothing where it ends with the run."""
+    ends = float(schedule.horizon_updates) if horizon is None else horizon  # type: ignore[attr-defined]
+    if ends == 0:
+        return ()
     return (
         Finding(
             "note",
-            f"`{name}` lowers the rate up to update {horizon:,.0f}, its horizon. Early stopping does not wait for it: "
-            "patience may end the run while the rate is still high. After the horizon the rate stays at its floor, "
-            f"{final:g} of the initial one.",
+            f"`{type(schedule).__name__}` lowers the rate up to update {ends:,.0f}, its horizon. Early stopping does "
+            "not wait for it: patience may end the run while the rate is still high. After the horizon the rate "
+            f"stays at its floor, {final:g} of the initial one.",
             row="J2",
             next=f"set `{knob_name}` to the updates the run will have, and patience no shorter than that.",
         ),
@@ -179,32 +175,102 @@ class WarmUp(AbstractSchedule):
         return state, _rising(update, self.warm_up_updates) * factor
 
 
-class Cosine(AbstractSchedule):
+_HORIZON: dict[str, Any] = {
+    "allowed": "[0, inf)",
+    "prior": LogUniform(1e3, 1e6),
+    "row": "J2",
+    "about": "updates after which the schedule has ended; 0: those of the whole run",
+}
+
+
+class _AbstractOverRun(AbstractSchedule):
+    """A curve over the part of the run that is done, from 0 to 1."""
+
+    horizon_updates: float
+
+    def init(self) -> PyTree:
+        return ()
+
+    def over(self, updates: int) -> AbstractSchedule:
+        if is_plain_number(self.horizon_updates) and self.horizon_updates == 0:
+            return dataclasses.replace(self, horizon_updates=float(updates))
+        return self
+
+
+class Cosine(_AbstractOverRun):
     """Warm-up, then final + (1 - final) (1 + cos(pi p)) / 2, p from 0 at its end to 1 at the horizon.
 
     Loshchilov and Hutter 2017, without restarts.
     """
 
-    horizon_updates: float = knob(
-        10_000.0,
-        allowed="[1, inf)",
-        prior=LogUniform(1e3, 1e6),
-        row="J2",
-        about="updates after which the rate is at its floor: those of the whole run",
-    )
+    horizon_updates: float = knob(10_000.0, **_HORIZON)
     warm_up_updates: float = knob(0.0, **_WARM_UP)
     final: float = knob(0.01, **_FINAL)
 
-    def init(self) -> PyTree:
-        return ()
-
     def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
         done = _part_done(update, self.warm_up_updates, self.horizon_updates - self.warm_up_updates)
-        falling = self.final + (1.0 - self.final) * 0.5 * (1.0 + jnp.cos(jnp.pi * done))
+        falling = self.final + (1.0 - self.final) * _falling_cosine(done)
         return (), _rising(update, self.warm_up_updates) * falling
 
     def findings(self) -> tuple[Finding, ...]:
-        return _horizon("Cosine", float(self.horizon_updates), float(self.final), "horizon_updates")
+        return _horizon(self, float(self.final), "horizon_updates")
+
+
+class OneCycle(_AbstractOverRun):
+    """Half a cosine up to the whole rate at `peak` of the run, then half a cosine down to 0 (Smith 2018)."""
+
+    horizon_updates: float = knob(0.0, **_HORIZON)
+    peak: float = knob(
+        0.3,
+        allowed="(0, 1)",
+        prior=Uniform(0.05, 0.5),
+        row="J2",
+        about="the part of the run after which the rate falls",
+    )
+
+    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
+        done = _part_done(update, 0.0, self.horizon_updates)
+        up, down = done / self.peak, (done - self.peak) / (1.0 - self.peak)
+        return (), jnp.where(done < self.peak, 1.0 - _falling_cosine(up), _falling_cosine(down))
+
+    def findings(self) -> tuple[Finding, ...]:
+        return _horizon(self, 0.0, "horizon_updates")
+
+
+class RepeatedCosine(_AbstractOverRun):
+    """(1 - cos(2 pi log2(1 + (2**cycles - 1) p))) / 2: waves from 0 to 1 and back, each twice as long as the last.
+
+    The schedule of RealMLP (Holzmueller, Grinsztajn and Steinwart 2024), who take four. Every wave ends at a rate of
+    0, so the run passes several well-settled networks, and the best of them is kept.
+    """
+
+    horizon_updates: float = knob(0.0, **_HORIZON)
+    cycles: int = switch(
+        4, allowed="[1, inf)", prior=Choice((1, 2, 3, 4, 5)), row="J2", kind="optimiser", about="how many waves"
+    )
+
+    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
+        done = _part_done(update, 0.0, self.horizon_updates)
+        return (), 0.5 * (1.0 - jnp.cos(2.0 * jnp.pi * jnp.log2(1.0 + (2**self.cycles - 1) * done)))
+
+    def findings(self) -> tuple[Finding, ...]:
+        return _horizon(self, 0.0, "horizon_updates")
+
+
+class FlatCosine(_AbstractOverRun):
+    """1 for the first part of the run, then half a cosine down to 0: for dropout, decay and smoothing.
+
+    What holds capacity back is let go at the end, where the rate is small.
+    """
+
+    horizon_updates: float = knob(0.0, **_HORIZON)
+    flat: float = knob(
+        0.5, allowed="[0, 1)", prior=Uniform(0.0, 0.9), row="J2", about="the part of the run before the fall"
+    )
+
+    def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
+        done = _part_done(update, 0.0, self.horizon_updates)
+        return (), _falling_cosine(jnp.maximum(0.0, (done - self.flat) / (1.0 - self.flat)))
 
 
 class WarmUpStableDecay(AbstractSchedule):
@@ -236,7 +302,7 @@ class WarmUpStableDecay(AbstractSchedule):
 
     def findings(self) -> tuple[Finding, ...]:
         horizon = float(self.warm_up_updates) + float(self.stable_updates) + float(self.decay_updates)
-        return _horizon("WarmUpStableDecay", horizon, float(self.final), "stable_updates")
+        return _horizon(self, float(self.final), "stable_updates", horizon)
 
 
 class RateState(NamedTuple):

@@ -16,7 +16,8 @@ from jaxtyping import PyTree, Scalar
 from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import is_off, knob
 from ...specs.priors import LogUniform, Uniform
-from .schedules import AbstractSchedule, Constant, present_rate, scale_by_rate
+from ...specs.schedules import AbstractSchedule, Constant
+from .schedules import present_rate, scale_by_rate
 
 LEARNING_RATE: dict[str, Any] = {
     "allowed": "(0, inf)",

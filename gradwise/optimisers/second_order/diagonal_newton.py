@@ -20,7 +20,8 @@ from ...runtime.keys import named
 from ...specs.contracts import AbstractAsking
 from ...specs.knobs import knob, switch
 from ...specs.priors import LogUniform, Uniform
-from ..first_order.schedules import AbstractSchedule, Constant, present_rate, scale_by_rate
+from ...specs.schedules import AbstractSchedule, Constant
+from ..first_order.schedules import present_rate, scale_by_rate
 from ..first_order.sgd import LEARNING_RATE
 
 

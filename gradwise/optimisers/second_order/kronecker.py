@@ -24,7 +24,8 @@ from ...runtime import control_flow
 from ...specs.contracts import AbstractAsking
 from ...specs.knobs import is_off, knob, switch
 from ...specs.priors import LogUniform, Uniform
-from ..first_order.schedules import AbstractSchedule, Constant, RateState, present_rate, scale_by_rate
+from ...specs.schedules import AbstractSchedule, Constant
+from ..first_order.schedules import RateState, present_rate, scale_by_rate
 from ..first_order.sgd import LEARNING_RATE
 from .natural_gradient import DAMPING, Incoming, by_leaf, incoming, rows_by_unit
 

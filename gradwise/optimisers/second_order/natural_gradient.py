@@ -22,7 +22,8 @@ from ...specs.contracts import AbstractAsking, AbstractOptimiser
 from ...specs.knobs import is_off, knob, switch
 from ...specs.paths import named_leaves
 from ...specs.priors import Choice, LogUniform, Uniform
-from ..first_order.schedules import AbstractSchedule, Constant, present_rate, scale_by_rate
+from ...specs.schedules import AbstractSchedule, Constant
+from ..first_order.schedules import present_rate, scale_by_rate
 from ..first_order.sgd import LEARNING_RATE
 
 DAMPING: dict[str, Any] = {"allowed": "(0, inf)", "row": "H6"}

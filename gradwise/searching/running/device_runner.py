@@ -78,7 +78,7 @@ class DeviceRunner:
 
     def _prepared(self, job: Job, train: Examples) -> Recipe:
         """The recipe as its program takes it: widths padded, varying knobs written out."""
-        recipe = for_building(job.recipe, len(train))
+        recipe = for_building(job.recipe, train)
         paths = self.varying
         if hasattr(recipe.model, "padded"):
             model = recipe.model.padded(tuple(train.inputs.shape[1:]), self.bucket)

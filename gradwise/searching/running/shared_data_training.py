@@ -27,7 +27,7 @@ def train_together(
     varying = off_knobs(job.recipe for job in jobs)
     cohorts: dict[Any, Cohort] = {}
     for job in jobs:
-        recipe = written_out(for_building(job.recipe, len(train)), varying)
+        recipe = written_out(for_building(job.recipe, train), varying)
         mark = program_signature(recipe)
         if mark not in cohorts:
             cohorts[mark] = Cohort(train, valid, outputs, key, slots or BySize())

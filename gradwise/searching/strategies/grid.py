@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 
 from jaxtyping import Array, Key
 
-from ...optimisers.first_order.schedules import AbstractSchedule, Constant
 from ...records.trial import Proposal, Trial, best_of
 from ...runtime.errors import RequestError
 from ...specs.knobs import Spec, switch
 from ...specs.paths import parts, replace
 from ...specs.priors import Choice, ZeroOr
+from ...specs.schedules import AbstractSchedule, Constant
 from ...specs.search_space import Dimension, Space
 from .contract import AbstractStrategy, History
 from .random_search import chosen_values, learned_from, point_signature

@@ -8,9 +8,7 @@ import pytest
 import gradwise
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.schedules import (
-    AbstractSchedule,
     BottouDecay,
-    Constant,
     Cosine,
     InverseTime,
     SelfTimed,
@@ -21,6 +19,7 @@ from gradwise.optimisers.first_order.schedules import (
 )
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime.errors import RequestError
+from gradwise.specs.schedules import AbstractSchedule, Constant
 from gradwise.testing.contracts import check_part
 from gradwise.training.stopping import Off
 

@@ -8,7 +8,7 @@ import pytest
 
 from gradwise import defaults
 from gradwise.models.activations import Rectifier, Tanh
-from gradwise.optimisers.first_order.schedules import Constant, InverseTime
+from gradwise.optimisers.first_order.schedules import InverseTime
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.trial import Trial, best_of
 from gradwise.runtime.errors import RequestError
@@ -17,6 +17,7 @@ from gradwise.searching.strategies.contract import History
 from gradwise.searching.strategies.grid import Grid, GridSequence, constant_schedule, regular, regular_values
 from gradwise.searching.strategies.random_search import chosen_values
 from gradwise.specs.priors import Choice, LogUniform, ZeroOr
+from gradwise.specs.schedules import Constant
 from gradwise.specs.search_space import Dimension, Space, dimension
 
 RATE = "optimiser.optimiser.learning_rate"

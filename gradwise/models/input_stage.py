@@ -1,0 +1,266 @@
+"""What a network does with its inputs before the first layer (row G6): embeddings, and a learned factor for each.
+
+    Mlp(inputs=Embedded())                                     periodic embeddings, categories of 8 numbers, factors
+    Mlp(inputs=Embedded(numbers=PiecewiseLinear(bins=16)))
+    Mlp(inputs=Direct())                                       as they come; codes of categories one-hot
+
+Which inputs are numbers, flags or codes is told by the scaler (`InputLayout`). A category that is missing, or was not
+in the training part, is the last row of its table, which starts at 0.
+
+| embedding of a number x                    | is                                                                     |
+|--------------------------------------------|------------------------------------------------------------------------|
+| `NoEmbedding`                              | x                                                                      |
+| `Periodic`                                 | x beside a linear map of cos(2 pi w x + b)                             |
+| `PeriodicRectified`                        | a rectified linear map of sin(2 pi w x) and cos(2 pi w x)              |
+| `PiecewiseLinear`                          | x beside a linear map of how far x has come through each of its bins   |
+
+The linear maps are of each column's own.
+"""
+
+import abc
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from ..specs.dataset import InputLayout
+from ..specs.knobs import Spec, knob, switch
+from ..specs.paths import Buffer
+from ..specs.priors import Choice, LogUniform
+
+_SIZE: dict[str, Any] = {"allowed": "[1, inf)", "row": "G6", "kind": "capacity"}
+
+
+class ColumnMaps(eqx.Module):
+    """A linear map for each column: from its features to the numbers that stand for it."""
+
+    projection: Float[Any, "columns features size"]
+    shift: Float[Any, "columns size"]
+
+    def __call__(self, features: Float[Array, "columns features"]) -> Float[Array, "columns size"]:
+        return jnp.einsum("cf,cfs->cs", features, self.projection) + self.shift
+
+
+def _column_maps(columns: int, features: int, size: int, key: Key[Array, ""]) -> ColumnMaps:
+    """Weights of variance 1 / features, shifts as spread as a usual layer's biases."""
+    weights, shifts = jr.split(key)
+    scale = features**-0.5
+    return ColumnMaps(
+        scale * jr.normal(weights, (columns, features, size)),
+        scale * jr.uniform(shifts, (columns, size), minval=-1.0, maxval=1.0),
+    )
+
+
+class PeriodicNumbers(eqx.Module):
+    """Waves of each number, mapped; the number itself in front where it is kept."""
+
+    frequency: Float[Any, "columns frequencies"]
+    phase: Float[Any, "columns frequencies"] | None
+    maps: ColumnMaps
+
+    def __call__(self, x: Float[Array, " columns"]) -> Float[Array, " embedded"]:
+        angle = 2.0 * jnp.pi * self.frequency * x[:, None]
+        if self.phase is None:
+            waves = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1)
+            return jax.nn.relu(self.maps(waves)).ravel()
+        mapped = self.maps(jnp.cos(angle + self.phase))
+        return jnp.concatenate([x[:, None], mapped], axis=1).ravel()
+
+
+class PiecewiseNumbers(eqx.Module):
+    """How far each number has come through each bin, from 0 to 1, mapped; the number itself in front."""
+
+    edges: Buffer  # (columns, bins + 1), rising
+    maps: ColumnMaps
+
+    def features(self, x: Float[Array, " columns"]) -> Float[Array, "columns bins"]:
+        """0 below a bin, 1 above it; the outermost bins go on as lines."""
+        left, right = self.edges.value[:, :-1], self.edges.value[:, 1:]
+        wide = right > left
+        part = jnp.where(wide, (x[:, None] - left) / jnp.where(wide, right - left, 1.0), 0.0)
+        bins = part.shape[1]
+        low = jnp.where(jnp.arange(bins) == 0, -jnp.inf, 0.0)
+        high = jnp.where(jnp.arange(bins) == bins - 1, jnp.inf, 1.0)
+        return jnp.clip(part, low, high)
+
+    def __call__(self, x: Float[Array, " columns"]) -> Float[Array, " embedded"]:
+        return jnp.concatenate([x[:, None], self.maps(self.features(x))], axis=1).ravel()
+
+    def started(self, numbers: Float[Array, "n columns"]) -> "PiecewiseNumbers":
+        """With the quantiles of these numbers for edges."""
+        bins = self.edges.value.shape[1] - 1
+        edges = jnp.quantile(numbers, jnp.linspace(0.0, 1.0, bins + 1), axis=0).T
+        return eqx.tree_at(lambda one: one.edges, self, Buffer(edges))
+
+
+class AbstractNumberEmbedding(Spec):
+    @abc.abstractmethod
+    def build(self, columns: int, *, key: Key[Array, ""]) -> Any:
+        """The module that maps the numbers of one example to a longer row; None where they stay as they are."""
+
+
+class NoEmbedding(AbstractNumberEmbedding):
+    """Numbers as they are."""
+
+    def build(self, columns: int, *, key: Key[Array, ""]) -> Any:
+        return None
+
+
+class Periodic(AbstractNumberEmbedding):
+    """x, and a linear map of cos(2 pi w x + b), w ~ N(0, deviation^2), b ~ U(-pi, pi): RealMLP's embedding.
+
+    Holzmueller, Grinsztajn and Steinwart 2024. Low frequencies bend gently, so it is safe for any column.
+    """
+
+    frequencies: int = switch(16, **_SIZE, prior=Choice((8, 16, 32)), about="waves of each number")
+    size: int = switch(3, **_SIZE, prior=Choice((3, 7, 15)), about="numbers that stand for a column, beside itself")
+    deviation: float = knob(
+        0.1,
+        allowed="(0, inf)",
+        prior=LogUniform(0.02, 1.0),
+        row="G6",
+        kind="model",
+        about="of the frequencies when training starts: larger ones tell nearer values apart",
+    )
+
+    def build(self, columns: int, *, key: Key[Array, ""]) -> PeriodicNumbers:
+        first, second, third = jr.split(key, 3)
+        shape = (columns, self.frequencies)
+        return PeriodicNumbers(
+            self.deviation * jr.normal(first, shape),
+            jr.uniform(second, shape, minval=-jnp.pi, maxval=jnp.pi),
+            _column_maps(columns, self.frequencies, self.size, third),
+        )
+
+
+class PeriodicRectified(AbstractNumberEmbedding):
+    """A rectified linear map of sin(2 pi w x) and cos(2 pi w x), w ~ N(0, deviation^2) ("PLR").
+
+    Gorishniy, Rubachev and Babenko 2022. Wants its deviation tuned.
+    """
+
+    frequencies: int = switch(16, **_SIZE, prior=Choice((16, 32, 48)), about="frequencies of each number")
+    size: int = switch(8, **_SIZE, prior=Choice((8, 16, 24)), about="numbers that stand for a column")
+    deviation: float = knob(
+        0.1,
+        allowed="(0, inf)",
+        prior=LogUniform(0.01, 10.0),
+        row="G6",
+        kind="model",
+        about="of the frequencies when training starts: the knob of this embedding",
+    )
+
+    def build(self, columns: int, *, key: Key[Array, ""]) -> PeriodicNumbers:
+        first, second = jr.split(key)
+        frequency = self.deviation * jr.normal(first, (columns, self.frequencies))
+        return PeriodicNumbers(frequency, None, _column_maps(columns, 2 * self.frequencies, self.size, second))
+
+
+class PiecewiseLinear(AbstractNumberEmbedding):
+    """x, and a linear map of how far x has come through each of its bins, whose edges are quantiles of training rows.
+
+    Gorishniy, Rubachev and Babenko 2022. Steps like those of a tree come easily to it.
+    """
+
+    bins: int = switch(16, **_SIZE, prior=Choice((8, 16, 32, 64)), about="bins of each number")
+    size: int = switch(3, **_SIZE, prior=Choice((3, 7, 15)), about="numbers that stand for a column, beside itself")
+
+    def build(self, columns: int, *, key: Key[Array, ""]) -> PiecewiseNumbers:
+        edges = jnp.broadcast_to(jnp.linspace(-1.0, 1.0, self.bins + 1), (columns, self.bins + 1))
+        return PiecewiseNumbers(Buffer(edges), _column_maps(columns, self.bins, self.size, key))
+
+
+class InputStage(eqx.Module):
+    """One example's inputs as the first layer reads them."""
+
+    numbers: PeriodicNumbers | PiecewiseNumbers | None
+    tables: tuple[Any, ...]  # one for each category: (values + 1, size), or its number of values where it is one-hot
+    factor: Float[Any, " width"] | None
+    columns: int = eqx.field(static=True)  # inputs that are numbers; they come first, and codes of categories last
+
+    def __call__(self, x: Float[Array, " inputs"], *, key: Key[Array, ""] | None = None) -> Float[Array, " width"]:
+        first, last = x[: self.columns], x.shape[0] - len(self.tables)
+        pieces = [first if self.numbers is None else self.numbers(first), x[self.columns : last]]
+        for place, table in enumerate(self.tables):
+            code = x[last + place].astype(jnp.int32)
+            pieces.append(jax.nn.one_hot(code, table) if isinstance(table, int) else table[code])
+        joined = jnp.concatenate(pieces)
+        return joined if self.factor is None else joined * self.factor
+
+    def started(self, inputs: Float[Array, "n inputs"]) -> "InputStage":
+        """With what an embedding reads off the training inputs."""
+        if not isinstance(self.numbers, PiecewiseNumbers):
+            return self
+        return eqx.tree_at(lambda stage: stage.numbers, self, self.numbers.started(inputs[:, : self.columns]))
+
+
+class AbstractInputStage(Spec):
+    @abc.abstractmethod
+    def build(self, layout: InputLayout, *, key: Key[Array, ""]) -> InputStage | None:
+        """The stage for inputs of this layout; None where they go to the first layer as they are."""
+
+    def layout(self, width: int) -> InputLayout:
+        """What so many inputs are: numbers, as far as anybody has said."""
+        return InputLayout(numbers=width)
+
+
+class Direct(AbstractInputStage):
+    """Inputs as they come; codes of categories become one-hot."""
+
+    def build(self, layout: InputLayout, *, key: Key[Array, ""]) -> InputStage | None:
+        if not layout.categories:
+            return None
+        return InputStage(None, layout.categories, None, layout.numbers)
+
+
+class Embedded(AbstractInputStage):
+    """Numbers and categories by embeddings, then a learned factor for each."""
+
+    numbers: AbstractNumberEmbedding = Periodic()
+    category_size: int = switch(
+        8, **_SIZE, prior=Choice((4, 8, 16)), about="numbers that stand for a category with many values"
+    )
+    factor: bool = switch(
+        True,
+        allowed=(True, False),
+        prior=Choice((True, False)),
+        row="G6",
+        about="whether each input has a learned factor, which starts at 1: a soft choice of inputs",
+    )
+
+    def build(self, layout: InputLayout, *, key: Key[Array, ""]) -> InputStage:
+        first, second = jr.split(key)
+        numbers = self.numbers.build(layout.numbers, key=first) if layout.numbers else None
+        tables = []
+        for place, values in enumerate(layout.categories):
+            rows = jr.normal(jr.fold_in(second, place), (values, self.category_size))
+            tables.append(jnp.concatenate([rows, jnp.zeros((1, self.category_size))]))
+        stage = InputStage(numbers, tuple(tables), None, layout.numbers)
+        width = stage_width(stage, layout)
+        return eqx.tree_at(
+            lambda one: one.factor, stage, jnp.ones(width) if self.factor else None, is_leaf=lambda leaf: leaf is None
+        )
+
+
+class LaidOut(AbstractInputStage):
+    """A stage that was told what its inputs are: made when a run begins, chosen by nobody."""
+
+    stage: AbstractInputStage
+    told: InputLayout = eqx.field(static=True)
+
+    def build(self, layout: InputLayout, *, key: Key[Array, ""]) -> InputStage | None:
+        return self.stage.build(layout, key=key)
+
+    def layout(self, width: int) -> InputLayout:
+        return self.told
+
+
+def stage_width(stage: InputStage | None, layout: InputLayout) -> int:
+    """How many inputs the first layer has."""
+    if stage is None:
+        return layout.width
+    return int(math.prod(eqx.filter_eval_shape(stage, jnp.zeros(layout.width)).shape))
