@@ -193,8 +193,8 @@ def _places(rows: Int[Array, " B"], present: Float[Array, " B"]) -> _Places:
     used = present > 0
     slots = jnp.arange(rows.shape[0])
     if rows.shape[0] == 1:
-        # Twice the same: a single row would be read as a slice, again wherever it is used, and the memory copied so that
-        # all of these could still read it.
+        # Twice the same: a single row would be read as a slice wherever it is used, and the memory copied so that all
+        # these could still read it.
         twice = jnp.zeros(2, slots.dtype)
         return _Places(rows[twice], twice, used[twice], present)
     order = jnp.lexsort((~used, rows))
