@@ -1,7 +1,7 @@
 """Writes the tables of README.md and the docs from the results of the benchmarks, so that none is typed by hand.
 
-python benchmarks/tables.py            rewrite the tables
-python benchmarks/tables.py --check    fail if they are not what the results say
+python benchmarks/write_tables.py            rewrite the tables
+python benchmarks/write_tables.py --check    fail if they are not what the results say
 """
 
 import argparse
@@ -427,7 +427,7 @@ def main() -> None:
         before = document.read_text()
         after = filled(before)
         if chosen.check and before != after:
-            sys.exit(f"{document.name} does not hold what benchmarks/results says: run benchmarks/tables.py")
+            sys.exit(f"{document.name} does not hold what benchmarks/results says: run benchmarks/write_tables.py")
         if not chosen.check:
             document.write_text(after)
 
