@@ -38,7 +38,7 @@ from ..specs.paths import Buffer
 from ..specs.priors import Choice, Uniform, ZeroOr
 from ..specs.schedules import AbstractSchedule, Constant, Noise
 from .activations import AbstractActivation, HardTanh, Identity, Rectifier, Sigmoid
-from .initial_weights import AbstractInitial, Glorot
+from .initial_weights import AbstractInitial, Glorot, normal
 from .input_stage import AbstractInputStage, Direct, InputStage, LaidOut, stage_width
 
 
@@ -305,7 +305,7 @@ def draw_layer(
         return initial.draw(*fans, gain, key=key, shape=shape), jnp.zeros(shape[0]), None
     weights, biases = jr.split(key)
     scale = 1.0 / jnp.sqrt(jnp.asarray(fans[1], jnp.float32))
-    return jr.normal(weights, shape), jr.normal(biases, (shape[0],)), Buffer(scale)
+    return normal(shape, weights), jr.normal(biases, (shape[0],)), Buffer(scale)
 
 
 def dropout_of(mlp: Mlp) -> Noise | None:
@@ -326,7 +326,7 @@ def _build(mlp: Mlp, true: Sequence[Any], inputs: tuple[int, ...], outputs: int,
         mask = jnp.arange(width) < units if padded else None
         layer = Layer(
             weight=weight if mask is None else jnp.where(mask[:, None] & present, weight, 0.0),
-            bias=bias,
+            bias=bias if mask is None else jnp.where(mask, bias, 0.0),
             norm=mlp.normalisation.build(width),
             activation=mlp.activation.units(width),
             dropout=dropout_of(mlp),
