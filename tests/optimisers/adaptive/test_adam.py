@@ -1,5 +1,7 @@
 """Adagrad (row H3), RMSprop, Adam and AdamW (row J1) against the published recursions, and what decay means."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,9 @@ from gradwise import defaults
 from gradwise.curvature.objective import Examples
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adagrad, Adam, AdamW, RmsProp
+from gradwise.optimisers.first_order.schedules import FlatCosine, RepeatedCosine
 from gradwise.specs.contracts import AbstractOptimiser
+from gradwise.specs.schedules import Constant
 from gradwise.testing import oracles
 from gradwise.testing.contracts import check_part
 from gradwise.training.interval import interval
@@ -76,6 +80,37 @@ def test_twenty_updates_equal_the_recursion(optimiser: AbstractOptimiser, expect
     found, rates = points(optimiser)
     np.testing.assert_allclose(found, expected[1:], atol=1e-5)
     np.testing.assert_allclose(rates, 0.05, rtol=1e-6)
+
+
+@pytest.mark.parametrize("flat", [0.0, 0.5])
+def test_decay_on_a_schedule_equals_the_recursion(flat: float) -> None:
+    """Rate and decay each have a curve of their own: waves for the one, half a cosine for the other."""
+    first, second = float(np.float32(0.9)), 0.75
+    here, mean, squares, expected = START, np.zeros(5), np.zeros(5), []
+    for t in range(20):
+        slope = gradient(here, t)
+        mean = first * mean + (1 - first) * slope
+        squares = second * squares + (1 - second) * slope**2
+        move = mean / (1 - first ** (t + 1)) / (np.sqrt(squares / (1 - second ** (t + 1))) + 1e-8)
+        rate = 0.05 * (0.5 - 0.5 * np.cos(2 * np.pi * np.log2(1 + 3 * t / 20)))
+        decay = 0.5 * (0.5 + 0.5 * np.cos(np.pi * max(0.0, (t / 20 - flat) / (1 - flat))))
+        here = here - rate * (move + decay * WEIGHTS * here)
+        expected.append(here)
+    optimiser = AdamW(
+        0.05,
+        decay=0.5,
+        second_moment=second,
+        schedule=RepeatedCosine(20.0, cycles=2),
+        decay_schedule=FlatCosine(20.0, flat=flat),
+    )
+    np.testing.assert_allclose(points(optimiser)[0], expected, atol=2e-5)
+    constant = points(dataclasses.replace(optimiser, decay_schedule=Constant()))[0]
+    assert np.abs(np.asarray(constant) - expected).max() > 1e-3
+
+
+def test_a_decay_that_is_off_asks_for_no_schedule() -> None:
+    state = AdamW(decay=0.0, decay_schedule=FlatCosine(20.0)).build().init(as_tree(START))
+    assert jax.tree.structure(state) == jax.tree.structure(AdamW(decay=0.0).build().init(as_tree(START)))
 
 
 def by_sizes(rate: float, epsilon: float, square: float, keep: float, add: float) -> np.ndarray:

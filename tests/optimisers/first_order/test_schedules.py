@@ -1,4 +1,7 @@
-"""Learning-rate schedules: exact values (row C2), and the one that sets its own tau (row C3) on scripted criteria."""
+"""Learning-rate schedules: exact values (rows C2, J2), and the one that sets its own tau (row C3) on scripted criteria.
+
+What a run does with them, its length, its dropout and its smoothing, is in `tests/specs/test_schedules.py`.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +13,10 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.schedules import (
     BottouDecay,
     Cosine,
+    FlatCosine,
     InverseTime,
+    OneCycle,
+    RepeatedCosine,
     SelfTimed,
     WarmUp,
     WarmUpStableDecay,
@@ -120,10 +126,54 @@ def test_warm_up_stable_decay_is_exactly_the_formula(warm_up: int, stable: int, 
     np.testing.assert_allclose(found, expected, atol=5e-7)
 
 
+@pytest.mark.parametrize("peak", [0.25, 0.5])
+def test_one_cycle_is_half_a_cosine_up_and_one_down(peak: float) -> None:
+    found = factors(OneCycle(100.0, peak=peak), np.ones(130))
+    top = int(100 * peak)
+    up = 0.5 - 0.5 * np.cos(np.pi * T[:top] / top)
+    down = 0.5 + 0.5 * np.cos(np.pi * (T[top:100] - top) / (100 - top))
+    np.testing.assert_allclose(found, np.concatenate([up, down, np.zeros(30)]), atol=1e-6)
+    assert (found[0], found[top]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("cycles", [1, 2, 4])
+def test_waves_begin_and_end_at_zero_each_twice_as_long_as_the_last(cycles: int) -> None:
+    """Over 15 units of time four waves take 1, 2, 4 and 8 of them."""
+    unit = 60
+    whole = unit * (2**cycles - 1)
+    updates = np.arange(whole + 40)
+    found = factors(RepeatedCosine(float(whole), cycles=cycles), np.ones(len(updates)), updates)
+    expected = 0.5 - 0.5 * np.cos(2 * np.pi * np.log2(1 + np.minimum(updates, whole) / unit))
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    ends = [unit * (2**number - 1) for number in range(cycles + 1)]
+    np.testing.assert_allclose(found[ends], 0.0, atol=1e-5)
+    # Half a wave in logarithmic time is a factor of sqrt(2).
+    tops = [unit * (2**number * np.sqrt(2) - 1) for number in range(cycles)]
+    np.testing.assert_allclose(found[np.round(tops).astype(int)], 1.0, atol=2e-3)
+    np.testing.assert_allclose(found[whole:], 0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("flat", [0.0, 0.5, 0.8])
+def test_flat_cosine_stays_and_then_falls_to_zero(flat: float) -> None:
+    found = factors(FlatCosine(100.0, flat=flat), np.ones(130))
+    fall = np.clip((T / 100 - flat) / (1 - flat), 0, 1)
+    np.testing.assert_allclose(found, 0.5 + 0.5 * np.cos(np.pi * fall), atol=2e-6)
+    assert np.all(found[: int(100 * flat) + 1] == 1.0)
+
+
+def test_a_schedule_over_no_run_is_at_its_end_after_one_update() -> None:
+    """A horizon of 0 that nobody filled: a stretch of no length is a step."""
+    assert factors(Cosine(0.0, final=0.2), np.ones(3)).tolist() == pytest.approx([1.0, 0.2, 0.2])
+    assert factors(FlatCosine(), np.ones(3)).tolist() == pytest.approx([1.0, 0.0, 0.0])
+
+
 @pytest.mark.parametrize(
     "schedule",
     [
         BottouDecay(),
+        OneCycle(50.0),
+        RepeatedCosine(50.0),
+        FlatCosine(50.0),
         WarmUp(10.0, SelfTimed(window_updates=3.0)),
         Cosine(50.0, 5.0),
         WarmUpStableDecay(5.0, 20.0, 30.0),
@@ -148,6 +198,18 @@ def test_a_horizon_is_told_against_patience(schedule: AbstractSchedule, horizon:
     assert horizon in note.what
     assert floor in note.what
     assert "patience may end the run while the rate is still high" in note.what
+
+
+@pytest.mark.parametrize("schedule", [Cosine(0.0), OneCycle(), RepeatedCosine()])
+def test_one_that_ends_with_the_run_has_nothing_to_tell(schedule: AbstractSchedule) -> None:
+    assert schedule.findings() == ()
+
+
+@pytest.mark.parametrize("schedule", [OneCycle(70.0), RepeatedCosine(70.0)])
+def test_a_fixed_horizon_of_a_cycle_is_told(schedule: AbstractSchedule) -> None:
+    (note,) = schedule.findings()
+    assert "update 70, its horizon" in note.what
+    assert "0 of the initial one" in note.what
 
 
 @pytest.mark.slow
