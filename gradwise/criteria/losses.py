@@ -77,6 +77,15 @@ class AbstractRooted(AbstractLoss):
     def root(self, output: Float[Array, " k"], target: Array, noise: Float[Array, " k"]) -> Float[Array, " k"]:
         """S noise, where S S' is the second derivative of the loss in the output."""
 
+    def root_of_members(
+        self, outputs: Float[Array, "..."], target: Array, noise: Float[Array, "..."]
+    ) -> Float[Array, "..."]:
+        """The same for `of_members`: a mean of m losses has an m-th of each one's curvature."""
+        if outputs.ndim == 1:
+            return self.root(outputs, target, noise)
+        roots = jax.vmap(lambda output, one: self.root(output, target, one))(outputs, noise)
+        return roots / jnp.sqrt(float(outputs.shape[0]))
+
 
 class SoftmaxLoss(_AbstractSmoothed, AbstractRooted):
     """-log P(class), P = softmax(output)."""

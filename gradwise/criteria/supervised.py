@@ -57,8 +57,8 @@ class Supervised(AbstractSummed):
         share = jnp.sum(batch.present) / (slots * batch.total)
         return jnp.sum(batch.weights * losses) / slots + share * self.of_parameters(model), terms
 
-    def of_output(self, output: Float[Array, " k"], target: Array) -> Scalar:
-        return self.loss.loss(output, target)
+    def of_output(self, output: Float[Array, "..."], target: Array) -> Scalar:
+        return self.loss.of_members(output, target)
 
     def of_parameters(self, model: PyTree) -> Scalar:
         total = jnp.zeros(())
@@ -70,8 +70,9 @@ class Supervised(AbstractSummed):
     def not_summed(self) -> str:
         return "" if is_off(self.mixup) else "mixup blends examples in pairs. Set `criterion.mixup` to 0."
 
-    def curvature_root(self) -> Callable[..., Float[Array, " k"]] | None:
-        return self.loss.root if isinstance(self.loss, AbstractRooted) else None
+    def curvature_root(self) -> Callable[..., Float[Array, "..."]] | None:
+        loss = self.loss
+        return loss.root_of_members if isinstance(loss, AbstractRooted) else None
 
     def _blended(self, loss: AbstractLoss, model: PyTree, batch: Batch, key: Key[Array, ""]) -> tuple[Array, Array]:
         """Outputs and losses where each example is blended with the one that stands before it in the batch."""

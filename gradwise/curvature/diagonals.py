@@ -188,6 +188,11 @@ def back_propagated_diagonal(objective: Objective, parameters: PyTree, asker: st
     """
     objective.summed(asker)
     outputs, forward = jax.linearize(objective.outputs, parameters)
+    if outputs.ndim != 2:
+        raise RequestError(
+            f"{asker} needs one row of outputs for an example, but this network gives one for each of its members. "
+            "Use another optimiser."
+        )
     program = jax.make_jaxpr(forward)(parameters)
 
     def squared(tangent: PyTree) -> Array:

@@ -5,7 +5,7 @@ import re
 import pytest
 from sklearn.base import clone
 
-from gradwise.defaults import classification, regression
+from gradwise.defaults import table
 from gradwise.estimators import Classifier, Regressor
 from gradwise.estimators.nested_parameters import read_parameters, write_parameters
 from gradwise.models.mlp import Mlp
@@ -68,7 +68,7 @@ def test_a_value_out_of_range_is_refused_by_the_spec_itself():
 
 
 def test_a_nested_parameter_replaces_the_recommended_part_by_a_changed_copy():
-    recommended = classification().optimiser
+    recommended = table("classes").optimiser
     before = Classifier().get_params()["optimiser__learning_rate"]
     classifier = Classifier().set_params(optimiser__learning_rate=2 * before)
     assert classifier.get_params()["optimiser__learning_rate"] == 2 * before
@@ -104,7 +104,7 @@ def test_a_part_within_a_part_can_be_exchanged():
 
     regressor = Regressor().set_params(model__activation=Tanh())
     assert isinstance(regressor.model.activation, Tanh)
-    assert regressor.model.widths == regression().model.widths
+    assert regressor.model.widths == table("numbers").model.widths
 
 
 def test_what_is_no_spec_has_no_nested_parameters():

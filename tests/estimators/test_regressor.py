@@ -73,7 +73,7 @@ def test_a_number_that_is_not_known_is_learned_around(small):
         "scaler": UnitRange(),
     }
     regressor = Regressor(**half).fit(X, y)
-    assert regressor.record_.data["rows"] == {"train": 80 + 200, "valid": 20, "test": 0}
+    assert regressor.record_.data["rows"] == {"train": 90 + 200, "valid": 10, "test": 0}
     rest = np.var(500.0 + 100.0 * X[:, 0] - regressor.predict(X)) / np.var(100.0 * X[:, 0])
     assert rest < 0.2
     with pytest.raises(ValueError, match="y contains NaN"):

@@ -20,10 +20,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ... import optimisers
 from ...runtime.errors import RequestError, nearest
 from ...specs.knobs import Declaration, Spec
 from ...specs.paths import get, knobs, parts, replace
 from ...specs.recipe import Recipe
+from ...specs.schedules import AbstractSchedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +78,10 @@ def _abstract(part: Any) -> type:
 def _classes(part: Any) -> dict[str, type]:
     """The parts of gradwise that could stand in this one's place, by name."""
     contract = _abstract(part)
-    package = importlib.import_module(".".join(type(part).__module__.split(".")[:2]))
+    # `Constant` stands with the contract of schedules, the others with the optimisers.
+    schedules = (optimisers.__name__, AbstractSchedule.__module__)
+    homes = schedules if contract is AbstractSchedule else (".".join(type(part).__module__.split(".")[:2]),)
+    package = importlib.import_module(homes[0])
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
     found: dict[str, type] = {}
@@ -84,7 +89,7 @@ def _classes(part: Any) -> dict[str, type]:
     while waiting:
         kind = waiting.pop()
         waiting.extend(kind.__subclasses__())
-        public = not kind.__name__.startswith("_") and kind.__module__.startswith(package.__name__ + ".")
+        public = not kind.__name__.startswith("_") and f"{kind.__module__}.".startswith(tuple(f"{h}." for h in homes))
         if public and not inspect.isabstract(kind):
             found[kind.__name__] = kind
     return dict(sorted(found.items()))

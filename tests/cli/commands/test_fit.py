@@ -253,6 +253,8 @@ def test_a_run_killed_after_training_and_before_writing_ends_the_same(a_run, gra
     words = ("fit", "flowers.csv", "--target", "kind", "--set", "model.widths=8", "--no-report", "--json")
     patience = (
         "--set",
+        "stopping=Patience",
+        "--set",
         "stopping.initial_examples=2000",
         "--set",
         "stopping.growth.factor=1.0",

@@ -5,10 +5,11 @@ from gradwise.cli.options.assignments import Assignment, flatten, parse_assignme
 from gradwise.models.activations import Tanh
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
-from gradwise.optimisers.first_order.schedules import InverseTime
+from gradwise.optimisers.first_order.schedules import FlatCosine, InverseTime, RepeatedCosine
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.paths import get, knobs, parts
+from gradwise.specs.schedules import Constant
 from gradwise.training.stopping import Off, Plus
 
 RECIPES = {
@@ -87,6 +88,17 @@ def test_knobs_of_a_new_part_can_be_set_in_any_order():
     assert turned("stopping.growth=Plus", "stopping.growth.examples=7").stopping.growth == Plus(7.0)
 
 
+def test_a_schedule_becomes_any_other_and_constant_again():
+    """The contract and `Constant` stand apart from the other schedules."""
+    table = defaults.table("classes")
+    calm = turned("optimiser.schedule=Constant", "optimiser.decay_schedule=Constant", recipe=table)
+    assert calm.optimiser.optimiser.schedule == calm.optimiser.optimiser.decay_schedule == Constant()
+    waves = turned("optimiser.schedule=RepeatedCosine", "optimiser.schedule.cycles=2")
+    assert waves.optimiser.optimiser.schedule == RepeatedCosine(cycles=2)
+    dropped = turned("model.dropout_schedule=flat-cosine", "criterion.loss.smoothing_schedule=FlatCosine")
+    assert dropped.model.dropout_schedule == dropped.criterion.loss.smoothing_schedule == FlatCosine()
+
+
 def test_a_repeated_name_may_be_left_out():
     assert turned("optimiser.learning_rate=0.03") == turned("optimiser.optimiser.learning_rate=0.03")
     twice = defaults.classification(optimiser=PolyakAverage(MovingAverage(Adam())))
@@ -160,15 +172,16 @@ def test_tables_mirror_paths():
 def test_every_part_can_become_any_other_of_its_kind():
     from gradwise.cli.options.assignments import _classes
 
-    # One needs its steps, one is what a population makes of an `Mlp`, one wraps a criterion that has no target.
-    only_in_python = {"Chain", "PaddedMlp", "Probed"}
+    # One needs its steps, one is what a population makes of an `Mlp`, one what a run makes of its inputs, and one wraps
+    # a criterion that has no target.
+    only_in_python = {"Chain", "LaidOut", "PaddedMlp", "Probed"}
     made = 0
     for path, part in parts(RECIPES["classes"]):
         for name, kind in _classes(part).items():
             if name not in only_in_python:
                 assert type(get(turned(f"{path}={name}"), path)) is kind
                 made += 1
-    assert made > 60
+    assert made > 80
 
 
 @pytest.mark.parametrize(
