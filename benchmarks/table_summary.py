@@ -1,0 +1,259 @@
+"""What the results of `tables.py` say, as Markdown: for the terminal, and for `write_tables.py`.
+
+A result is one fit: its set, seed, model, kind of task, rows judged, error, seconds, processor seconds, and the share
+of the cores that other work had meanwhile. Times of disturbed fits are left out; errors are not touched by them.
+
+Geometric means compare two models over the sets, and of those over the seeds, that both did. Error rates enter them as
+(errors + 1/2) / (rows + 1), summed over seeds, since a rate of 0 has no logarithm; errors of numbers as they are.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from table_models import NO_LABELS, TITLES
+
+Result = dict[str, Any]
+# What is measured, against which model, and the ratio that is wanted.
+TARGETS = (("error", "realmlp", 0.98), ("error", "hist", 0.92), ("cpu_seconds", "realmlp", 0.5))
+GPU_TARGET = 15.0
+FIELDS = {"error": "error", "seconds": "wall seconds", "cpu_seconds": "CPU seconds"}
+
+
+def names(results: Sequence[Result], field: str) -> list[str]:
+    """What stands in a field, in the order in which it first appears."""
+    return list(dict.fromkeys(result[field] for result in results))
+
+
+def done(results: Sequence[Result]) -> list[Result]:
+    return [result for result in results if "failed" not in result]
+
+
+def disturbed(result: Result) -> bool:
+    """Whether other work had more than a tenth of the cores."""
+    return bool(result.get("others", 0.0) > 0.1)
+
+
+def usable(results: Sequence[Result], field: str) -> list[Result]:
+    """The results whose field may be compared."""
+    return [result for result in done(results) if field == "error" or not disturbed(result)]
+
+
+def level(results: Sequence[Result], field: str) -> float:
+    """What several seeds of one model on one set come to, as it enters a geometric mean."""
+    if field != "error" or results[0]["kind"] == "numbers":
+        return statistics.mean(result[field] for result in results)
+    wrong = sum(result["error"] * result["judged"] for result in results)
+    return (wrong + 0.5) / (sum(result["judged"] for result in results) + 1)
+
+
+def ratios(results: Sequence[Result], ours: str, theirs: str, field: str) -> dict[str, float]:
+    """Ours / theirs on each set that both did, over the seeds that both did."""
+    found: dict[tuple[str, str], dict[int, Result]] = {}
+    for result in usable(results, field):
+        found.setdefault((result["set"], result["model"]), {})[result["seed"]] = result
+    by_set = {}
+    for name in names(results, "set"):
+        mine, other = found.get((name, ours), {}), found.get((name, theirs), {})
+        seeds = sorted(mine.keys() & other.keys())
+        if seeds:
+            by_set[name] = level([mine[s] for s in seeds], field) / level([other[s] for s in seeds], field)
+    return by_set
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(math.log(value) for value in values)) if values else math.nan
+
+
+def _by_kind(by_set: dict[str, float]) -> list[list[float]]:
+    """Values of all sets, of those with classes or labels, and of those with numbers."""
+    numbers = [value for name, value in by_set.items() if name.startswith("reg_")]
+    return [list(by_set.values()), [value for name, value in by_set.items() if not name.startswith("reg_")], numbers]
+
+
+def _told(values: Sequence[float]) -> str:
+    return f"{geometric_mean(values):.3f} ({len(values)})" if values else ""
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _head(*cells: str) -> list[str]:
+    return [_row(cells), "|" + "---|" * len(cells)]
+
+
+def _ranks(results: Sequence[Result]) -> dict[str, float]:
+    """Each model's mean rank, over the sets that all of them did."""
+    from scipy.stats import rankdata
+
+    means = _means(results)
+    models = names(results, "model")
+    ranked = [
+        rankdata([means[name, model] for model in models])
+        for name in names(results, "set")
+        if all((name, model) in means for model in models)
+    ]
+    return {model: statistics.fmean(ranks[n] for ranks in ranked) for n, model in enumerate(models) if ranked}
+
+
+def _means(results: Sequence[Result]) -> dict[tuple[str, str], float]:
+    """Mean errors over seeds, by set and model."""
+    cells: dict[tuple[str, str], list[float]] = {}
+    for result in done(results):
+        cells.setdefault((result["set"], result["model"]), []).append(result["error"])
+    return {cell: statistics.fmean(errors) for cell, errors in cells.items()}
+
+
+def _in_order(results: Sequence[Result]) -> list[Result]:
+    """By set in the alphabet, then by model as they are declared."""
+    order = list(TITLES)
+    known = {model: order.index(model) for model in names(results, "model") if model in order}
+    return sorted(results, key=lambda one: (one["set"], known.get(one["model"], len(order))))
+
+
+def show_errors(results: Sequence[Result]) -> str:
+    """One line a set, one column a model; the best in bold, and ranks at the end."""
+    models = [model for model in TITLES if model in names(results, "model")]
+    means, kinds = _means(results), {result["set"]: result["kind"] for result in results}
+    lines = _head("set", *(TITLES[model] for model in models))
+    for name, kind in kinds.items():
+        best = min((means[name, model] for model in models if (name, model) in means), default=math.nan)
+        cells = []
+        for model in models:
+            value = means.get((name, model))
+            tried = [result for result in results if (result["set"], result["model"]) == (name, model)]
+            if value is None:
+                unable = kind == "labels" and model in NO_LABELS
+                cells.append("failed" if tried else "one target only" if unable else "")
+                continue
+            told = f"{value:.4g}" if kind == "numbers" else f"{value:.2%}"
+            failed = len(tried) - len(done(tried))
+            cells.append((f"**{told}**" if value == best else told) + (f" ({failed} failed)" if failed else ""))
+        lines.append(_row([name, *cells]))
+    ranks = _ranks(results)
+    if len(models) > 1 and ranks:
+        lines.append(_row(["mean rank", *(f"{ranks[model]:.2f}" for model in models)]))
+    return "\n".join(lines)
+
+
+def show_ratios(results: Sequence[Result], ours: str = "gradwise") -> str:
+    """Geometric means of ours / theirs: errors overall and by kind of task, and times."""
+    peers = [model for model in TITLES if model in names(results, "model") and model != ours]
+    lines = _head(f"{ours} /", "error", "of classes", "of numbers", "wall seconds", "CPU seconds")
+    for peer in peers:
+        columns = _by_kind(ratios(results, ours, peer, "error"))
+        columns += [list(ratios(results, ours, peer, field).values()) for field in ("seconds", "cpu_seconds")]
+        lines.append(_row([TITLES[peer], *(_told(values) for values in columns)]))
+    return "\n".join(lines)
+
+
+def show_targets(results: Sequence[Result], ours: str = "gradwise") -> str:
+    """What was wanted, beside what was measured."""
+    lines = _head("geometric mean", "measured", "wanted", "")
+    for field, peer, wanted in TARGETS:
+        values = list(ratios(results, ours, peer, field).values())
+        if values:
+            verdict = "reached" if geometric_mean(values) <= wanted else "missed"
+            lines.append(_row([f"{FIELDS[field]}, / {TITLES[peer]}", _told(values), f"≤ {wanted:g}", verdict]))
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def show_times(results: Sequence[Result]) -> str:
+    """Mean seconds of a fit, over all sets and seeds that a model did undisturbed."""
+    lines = _head("model", "fits", "wall seconds", "CPU seconds", "of which compiling, wall")
+    for model in (model for model in TITLES if model in names(results, "model")):
+        mine = [result for result in usable(results, "seconds") if result["model"] == model]
+        if mine:
+            means = [statistics.fmean(result[field] for result in mine) for field in ("seconds", "cpu_seconds")]
+            compiling = [result["compile_seconds"] for result in mine if "compile_seconds" in result]
+            last = f"{statistics.fmean(compiling):.1f}" if compiling else ""
+            lines.append(_row([TITLES[model], str(len(mine)), *(f"{mean:.1f}" for mean in means), last]))
+    return "\n".join(lines)
+
+
+def _about(results: Sequence[Result]) -> str:
+    seeds = len(names(results, "seed"))
+    return (
+        f"Mean over {seeds} split{'s' * (seeds > 1)}, a fifth of the rows judged: error rate, wrong labels of all "
+        "labels (multilabel_…), or root mean squared error (reg_…)."
+    )
+
+
+def warnings_of(results: Sequence[Result]) -> list[str]:
+    """What a reader of the tables should know of their making."""
+    found = []
+    if many := sum(map(disturbed, results)):
+        found.append(
+            f"The times of {many} of {len(results)} fits are left out: other work had more than a tenth of the cores."
+        )
+    codes = {result["code"] for result in results if "code" in result}
+    if len(codes) > 1:
+        found.append(f"**gradwise's results come from {len(codes)} versions of its code: measure them again.**")
+    return found
+
+
+def show(results: Sequence[Result]) -> str:
+    """All tables of a comparison of models."""
+    results = _in_order(results)
+    parts = [_about(results), show_errors(results)]
+    if "gradwise" in names(results, "model"):
+        parts += [
+            "Geometric means of gradwise / the other, below 1 where gradwise is better, and in brackets over how many "
+            "sets. Error rates count as (errors + 1/2) / (rows + 1).",
+            show_ratios(results),
+            show_targets(results),
+        ]
+    parts += ["Seconds of one fit. Compiling is in them, less where a cache had the program.", show_times(results)]
+    parts += warnings_of(results)
+    return "\n\n".join(part for part in parts if part)
+
+
+def show_ablation(results: Sequence[Result]) -> str:
+    """One line a change: its error as a multiple of the default's, on each set and over all, and its time."""
+    ordered = sorted(results, key=lambda one: one["set"])
+    sets = names(ordered, "set")
+    lines = _head("the default with", "all", "classes", "numbers", *sets, "CPU seconds")
+    for change in names(results, "model"):
+        if change == "default":
+            continue
+        errors = ratios(ordered, change, "default", "error")
+        cells = [f"{geometric_mean(values):.3f}" if values else "" for values in _by_kind(errors)]
+        cells += [f"{errors[name]:.2f}" if name in errors else "" for name in sets]
+        times = list(ratios(ordered, change, "default", "cpu_seconds").values())
+        lines.append(_row([change, *cells, f"{geometric_mean(times):.2f}" if times else ""]))
+    title = (
+        "Errors as multiples of the default's, geometric means, over "
+        f"{len(names(results, 'seed'))} splits of each set: above 1 the change makes things worse."
+    )
+    return "\n\n".join([title, "\n".join(lines), *warnings_of(results)])
+
+
+def show_gpu(results: Sequence[Result]) -> str:
+    """First fit, with compiling, and second fit: seconds of each, and how many times longer RealMLP-TD takes."""
+    found = {(result["set"], result["model"]): result for result in done(results)}
+    lines = _head("set", *(f"{TITLES[m]}, {n}" for m in ("gradwise", "realmlp") for n in ("first", "second")), "ratio")
+    seconds: list[float] = []
+    for name in names(sorted(results, key=lambda one: one["set"]), "set"):
+        pair = [found.get((name, model)) for model in ("gradwise", "realmlp")]
+        if None in pair:
+            continue
+        ours, theirs = (one["fits"] for one in pair if one is not None)
+        seconds.append(theirs[1] / ours[1])
+        cells = [f"{value:.2f}" for value in (*ours, *theirs)]
+        lines.append(_row([name, *cells, f"{theirs[0] / ours[0]:.1f}×, {seconds[-1]:.1f}×"]))
+    if seconds:
+        mean = geometric_mean(seconds)
+        verdict = "reached" if mean >= GPU_TARGET else "missed"
+        lines.append(_row(["geometric mean, second fits", "", "", "", "", f"**{mean:.1f}×**"]))
+        lines.append(_row(["wanted", "", "", "", "", f"≥ {GPU_TARGET:g}×: {verdict}"]))
+    title = "Seconds of training the same network for the same 256 epochs with batches of 256; a first fit compiles."
+    return "\n\n".join([title, "\n".join(lines), *warnings_of(results)])
+
+
+SHOW: dict[str, Callable[[Sequence[Result]], str]] = {
+    "tables": show,
+    "tables_ablation": show_ablation,
+    "tables_gpu": show_gpu,
+}
