@@ -174,17 +174,29 @@ def _parts(dataset: Dataset, rows: list[np.ndarray], test: Dataset | None = None
 
 
 class HoldOut(AbstractSplit):
-    """A random part to choose by and one to judge by; each class in proportion, within one example."""
+    """A random part to choose by and one to judge by; each class in proportion, within one example.
+
+    With `multiple`, the training part's size is a multiple of it, and what is left over is there to choose by: data
+    sets of nearly one size, such as the folds of a cross-validation, then share one compiled program.
+    """
 
     valid: float = _valid()
     test: float = _test()
+    multiple: int = switch(
+        1, allowed="[1, inf)", row="E15", kind="optimiser", about="the training part's size is a multiple of this"
+    )
 
     def __check_init__(self) -> None:
         _check_sum(self)
 
+    def bucket(self) -> int:
+        return self.multiple
+
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
         test = 0.0 if dataset.test is not None else self.test
         sizes = _sizes(len(dataset), [self.valid, test], len(dataset), "examples")
+        over = sizes[0] % self.multiple if self.valid > 0 and sizes[0] > self.multiple else 0
+        sizes[:2] = [sizes[0] - over, sizes[1] + over]
         if dataset.groups is not None:
             note = "groups were not kept together; `GroupHoldOut` keeps them, and its estimate is the honest one"
             dataset = replace(dataset, notes=(*dataset.notes, note))

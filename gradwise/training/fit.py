@@ -34,7 +34,15 @@ from . import checkpoint
 from .final_measurement import find_features, measure_features, measure_parts
 from .loop import RunOptions, run_intervals
 from .predictor import Predictor, fit_temperature, outputs_of
-from .prepare import CLASS_WEIGHTS, place_examples, refuse_unlabelled, split_labelled, target_units, weights_of_classes
+from .prepare import (
+    CLASS_WEIGHTS,
+    padded_examples,
+    place_examples,
+    refuse_unlabelled,
+    split_labelled,
+    target_units,
+    weights_of_classes,
+)
 from .state import Problem, State, init, lasts_a_run
 
 
@@ -55,17 +63,18 @@ def _fingerprint(
     return json.dumps([checkpoint.digest(dataset), written, words, str(class_weight), balanced], sort_keys=True)
 
 
-def _predictor(
-    problem: Problem, state: State, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], dataset: Dataset
-) -> Predictor:
+def _predictor(ready: "_Prepared", state: State, dataset: Dataset) -> Predictor:
     """The best network with its surroundings, its temperature fitted on the validation part."""
+    problem, validated = ready.problem, len(ready.valid)  # beyond these there may be empty slots
     network = eqx.combine(jax.tree.map(jnp.array, state.best), problem.rest)  # a copy: `state` may be trained on
     criterion = problem.recipe.criterion
     temperature = 1.0
     if dataset.task.kind == "classes":
-        outputs = outputs_of(network, problem.valid.inputs)
-        temperature = fit_temperature(criterion, outputs, np.asarray(problem.valid.targets))
-    return Predictor(scaler, network, criterion, temperature, *units, dataset.task, dataset.columns, dataset.shape)
+        outputs = outputs_of(network, problem.valid.inputs[:validated])
+        temperature = fit_temperature(criterion, outputs, np.asarray(problem.valid.targets)[:validated])
+    return Predictor(
+        ready.scaler, network, criterion, temperature, *ready.units, dataset.task, dataset.columns, dataset.shape
+    )
 
 
 def _evidence_of_optimiser(optimiser: AbstractOptimiser, state: Any) -> dict[str, Any]:
@@ -99,10 +108,13 @@ def _prepare(
     units = (warm.predictor.shift, warm.predictor.scale) if warm else target_units(train)
     by_class = weights_of_classes(class_weight, train)
     judged = weights_of_classes("balanced", valid) if metric == "balanced_error_rate" else by_class
+    learned, chosen_by = (place_examples(part, scaler, units, by) for part, by in ((train, by_class), (valid, judged)))
+    if recipe.split.bucket() > 1:
+        chosen_by = padded_examples(chosen_by, recipe.split.bucket())
     problem, state = init(
         recipe,
-        place_examples(train, scaler, units, by_class),
-        place_examples(valid, scaler, units, judged),
+        learned,
+        chosen_by,
         outputs=dataset.task.outputs,
         classes=dataset.task.outputs if dataset.task.kind == "classes" else 0,
         key=key,
@@ -144,9 +156,9 @@ def fit(
     fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if options.folder else ""
     state, history, outcome, seconds = run_intervals(ready.problem, ready.state, options, fingerprint)
 
-    predictor = _predictor(ready.problem, state, ready.scaler, ready.units, dataset)
+    predictor = _predictor(ready, state, dataset)
     measured = measure_features if unsupervised else measure_parts
-    scaled = {"train": ready.problem.train.inputs, "valid": ready.problem.valid.inputs}
+    scaled = {"train": ready.problem.train.inputs, "valid": ready.problem.valid.inputs[: len(ready.valid)]}
     sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
     metrics, evidence, ends = measured(predictor, scaled, sets, metric)
     evidence |= _evidence_of_optimiser(recipe.optimiser, state.optimiser)

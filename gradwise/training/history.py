@@ -29,18 +29,26 @@ class Monitor:
         names = (*_COLUMNS, "epoch", "seconds", *(_BY_CLASS if classes else ()))
         self.columns = columns or {name: [] for name in names}
 
-    def add(self, row: Row, seconds: float) -> dict[str, Any]:
-        """Appends one interval and returns it as plain values."""
-        host = jax.device_get(row)
-        line = {name: np.asarray(getattr(host, name)).tolist() for name in (*_COLUMNS, *_BY_CLASS)}
-        line["epoch"] = line["age_examples"] / self.examples
-        line["seconds"] = seconds
-        for name, values in self.columns.items():
-            values.append(line[name])
-        line["stop"] = bool(host.stop)
-        line["stalled"] = bool(host.stalled)
-        line["diverged_examples"] = int(host.diverged_examples)
-        return line
+    def add(self, rows: Row, begun: float, ended: float) -> list[dict[str, Any]]:
+        """Appends the intervals of one call and returns them as plain values; the call began and ended at these ages.
+
+        A row of no updates is one that the call did not come to.
+        """
+        host = jax.device_get(rows)
+        count = int(np.count_nonzero(host.updates))
+        lines = []
+        for place in range(count):
+            row = {name: value[place] for name, value in vars(host).items()}
+            line = {name: np.asarray(row[name]).tolist() for name in (*_COLUMNS, *_BY_CLASS)}
+            line["epoch"] = line["age_examples"] / self.examples
+            line["seconds"] = begun + (ended - begun) * (place + 1) / count
+            for name, values in self.columns.items():
+                values.append(line[name])
+            line["stop"] = bool(row["stop"])
+            line["stalled"] = bool(row["stalled"])
+            line["diverged_examples"] = int(row["diverged_examples"])
+            lines.append(line)
+        return lines
 
     @property
     def last_age(self) -> int:

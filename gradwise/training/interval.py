@@ -218,3 +218,38 @@ def _interval(fixed: tuple[Problem, int], state: State) -> tuple[State, Row]:
 def interval(problem: Problem, state: State, updates: int) -> tuple[State, Row]:
     """`updates` updates, one validation, one decision. The state passed in is used up: go on with the one returned."""
     return _interval((problem, updates), state)
+
+
+AT_ONCE = 32  # intervals in one call of the compiled program, at the most
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _several(fixed: tuple[Problem, int, Int[Array, ""]], state: State) -> tuple[State, Row]:
+    problem, updates, count = fixed
+
+    def one(state: State) -> tuple[State, Row]:
+        return judge(problem, *advance(problem, state, updates))
+
+    _, shape = eqx.filter_eval_shape(one, state)
+    rows = jax.tree.map(lambda leaf: jnp.zeros((AT_ONCE, *leaf.shape), leaf.dtype), shape)
+
+    def goes_on(carry: tuple[Int[Array, ""], Bool[Array, ""], State, Row]) -> Bool[Array, ""]:
+        return (carry[0] < count) & ~carry[1]
+
+    def body(carry: tuple[Int[Array, ""], Bool[Array, ""], State, Row]) -> Any:
+        done, _, state, rows = carry
+        state, row = one(state)
+        ended = row.stop | row.stalled | (row.diverged_examples >= 0)
+        return done + 1, ended, state, jax.tree.map(lambda several, new: several.at[done].set(new), rows, row)
+
+    start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), state, rows)
+    _, _, state, rows = jax.lax.while_loop(goes_on, body, start)
+    return state, rows
+
+
+def intervals(problem: Problem, state: State, updates: int, count: int) -> tuple[State, Row]:
+    """Up to `count` intervals in one call, ended by the first that ends the run; rows beyond have `updates` 0.
+
+    In a small run the way from Python to the device and back costs more than the updates.
+    """
+    return _several((problem, updates, jnp.asarray(min(count, AT_ONCE), jnp.int32)), state)

@@ -14,7 +14,7 @@ from ..records.outcome import Outcome
 from ..runtime.progress import silent
 from . import checkpoint
 from .history import Monitor
-from .interval import interval
+from .interval import AT_ONCE, intervals
 from .state import Problem, State
 
 Watch = Callable[[dict[str, Any]], None]
@@ -77,6 +77,31 @@ def _ending(line: dict[str, Any], problem: Problem, seconds: float, options: Run
     return None
 
 
+_CALL_SECONDS = 0.2  # how long one call of the compiled program should take: short enough to watch and to interrupt
+
+
+class _IntervalsLeft:
+    """How many intervals the next call should run: one at first, then as many as fit in so many seconds."""
+
+    def __init__(self, problem: Problem, done: int, seconds: float):
+        self.updates, self.limit, self.done = problem.interval_updates, problem.limit_updates, done
+        self.seconds, self.count, self.calls = seconds, 1, 0
+
+    def next(self) -> tuple[int, int]:
+        """Updates of each interval, and how many intervals: all of one length, so the last may come alone."""
+        left = self.limit - self.done
+        if left < self.updates:
+            return left, 1
+        return self.updates, min(self.count, left // self.updates)
+
+    def took(self, intervals: int, done: int, seconds: float) -> None:
+        """Learns from a call; the first one compiled, so it tells nothing."""
+        self.calls += 1
+        self.done = done
+        if self.calls > 1:
+            self.count = max(1, min(AT_ONCE, int(self.seconds / max(seconds / intervals, 1e-6))))
+
+
 def run_intervals(
     problem: Problem, state: State, options: RunOptions, fingerprint: str
 ) -> tuple[State, dict[str, list[Any]], Outcome, float]:
@@ -100,16 +125,17 @@ def run_intervals(
                 options.folder, checkpoint.Saved(state, monitor.columns, seconds, ended), fingerprint
             )
 
-    done = int(state.update)
+    left = _IntervalsLeft(problem, int(state.update), min(_CALL_SECONDS, options.checkpoint_seconds))
     with listening() as asked:
         while True:
-            updates = min(problem.interval_updates, problem.limit_updates - done)
-            state, row = interval(problem, state, updates)
+            begun_call = time.monotonic()
+            state, rows = intervals(problem, state, *left.next())
+            lines = monitor.add(rows, earlier + begun_call - begun, earlier + time.monotonic() - begun)
+            left.took(len(lines), lines[-1]["updates"], time.monotonic() - begun_call)
+            for line in lines:
+                options.watch(line)
             seconds = earlier + time.monotonic() - begun
-            line = monitor.add(row, seconds)
-            done = line["updates"]
-            options.watch(line)
-            outcome = _ending(line, problem, seconds, options, asked.is_set())
+            outcome = _ending(lines[-1], problem, seconds, options, asked.is_set())
             if outcome is not None or time.monotonic() - last_saved >= options.checkpoint_seconds:
                 save(outcome)
                 last_saved = time.monotonic()

@@ -113,6 +113,17 @@ def target_units(train: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return known.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
 
 
+def padded_examples(examples: Examples, multiple: int) -> Examples:
+    """The examples with empty slots up to a multiple, copies of the first that count nothing."""
+    count = len(examples)
+    slots = np.arange(-(-count // multiple) * multiple)
+    rows = np.where(slots < count, slots, 0)
+    weights = np.ones(count, np.float32) if examples.weights is None else np.asarray(examples.weights)
+    counted = np.where(slots < count, weights[rows], np.float32(0.0))
+    inputs, targets = np.asarray(examples.inputs)[rows], np.asarray(examples.targets)[rows]
+    return replace(examples, inputs=jnp.asarray(inputs), targets=jnp.asarray(targets), weights=jnp.asarray(counted))
+
+
 def place_examples(
     part: Dataset, scaler: FittedScaler, units: tuple[np.ndarray, np.ndarray], by_class: Any
 ) -> Examples:

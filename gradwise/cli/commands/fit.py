@@ -56,15 +56,15 @@ def _read_options(given: dict[str, Any], config: str | None, sets: list[str]) ->
     return merge_options(given, table, str(config)), assignments
 
 
-def _recommended(options: DataOptions, kind: str, unit: bool, is_table: bool, parts: dict[str, Any]) -> Recipe:
-    """The recipe to begin with; `unit` says that the scaled inputs lie in [0, 1]."""
+def _recommended(options: DataOptions, kind: str, unit: bool, table_rows: int | None, parts: dict[str, Any]) -> Recipe:
+    """The recipe to begin with; `unit` says that the scaled inputs lie in [0, 1], `table_rows` that they are a table."""
     layers = getattr(options, "pretrain", None)
     if layers is not None:
         return pretrained_recipe(kind, layers, unit, **parts)
     if kind == "inputs":
         return features_recipe(getattr(options, "learner", None), unit, **parts)
-    if is_table:
-        return defaults.table(kind, **parts)
+    if table_rows is not None:
+        return defaults.table(kind, table_rows, **parts)
     recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
     return recommended[kind](**parts)
 
@@ -75,7 +75,7 @@ def resolve_for(
     kind: str,
     dataset: Dataset | None = None,
     *,
-    is_table: bool = False,
+    table_rows: int | None = None,
     **parts: Any,
 ) -> Resolved:
     """The recommended recipe for this kind of task, with what the options and assignments change.
@@ -87,7 +87,7 @@ def resolve_for(
     layers = getattr(options, "pretrain", None)
     unit = takes_probabilities(assignments, dataset) if layers or kind == "inputs" else True
     exchanged = any(one.path in ("model", "optimiser", "stopping") for one in assignments)
-    recipe = _recommended(options, kind, unit, is_table and not exchanged, parts)
+    recipe = _recommended(options, kind, unit, None if exchanged else table_rows, parts)
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
     if options.metric and kind != "inputs":
@@ -107,8 +107,8 @@ def resolve_for(
 def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Dataset, Resolved]:
     """The data as they are to be learned from, and the recipe for them; what cannot be learned is refused."""
     dataset = read(options.data, data_request(options))
-    is_table = kind_of_inputs(dataset.inputs, dataset.columns) == "table"
-    resolved = resolve_for(options, assignments, dataset.task.kind, dataset, is_table=is_table)
+    table_rows = len(dataset) if kind_of_inputs(dataset.inputs, dataset.columns) == "table" else None
+    resolved = resolve_for(options, assignments, dataset.task.kind, dataset, table_rows=table_rows)
     criterion = as_criterion(resolved.recipe.criterion)
     if isinstance(criterion, AbstractUnsupervised) or options.pretrain is not None:
         check_varied(dataset)
@@ -164,7 +164,8 @@ def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) 
     found = read_fit(folder)
     recipe = found.recipe
     is_table = defaults.is_for_tables(model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping)
-    asked = resolve_for(options, assignments, found.task, is_table=is_table)
+    rows = sum(found.data["rows"].values()) if is_table else None
+    asked = resolve_for(options, assignments, found.task, table_rows=rows)
     same = found.data.get("command") == options.command(asked.changes)
     if not same and not (folder / folders.CHECKPOINT).is_file():
         raise RequestError(
