@@ -85,6 +85,27 @@ def default_choices(result: dict[str, Any]) -> str:
     return show(result["rows"]) + "\n" + _source(result)
 
 
+def tables(result: dict[str, Any]) -> str:
+    """The sets that are kept for the report, whatever else was measured."""
+    from table_sets import HALVES
+    from table_summary import SHOW
+
+    kept = [one for one in result["results"] if one["set"] in HALVES["report"]]
+    return (SHOW["tables"](kept) + "\n" + _source(result)) if kept else ""
+
+
+def tables_ablation(result: dict[str, Any]) -> str:
+    from table_summary import SHOW
+
+    return SHOW["tables_ablation"](result["results"]) + "\n" + _source(result)
+
+
+def tables_gpu(result: dict[str, Any]) -> str:
+    from table_summary import SHOW
+
+    return SHOW["tables_gpu"](result["results"]) + "\n" + _source(result)
+
+
 def shown(result: dict[str, Any]) -> str:
     return f"```\n$ {result['shown']}\n" + result["output"].strip("\n") + "\n```\n" + _source(result)
 
@@ -387,6 +408,9 @@ TABLES = {
     "suite_time": suite_time,
     "defaults_quality": defaults_quality,
     "default_choices": default_choices,
+    "tables": tables,
+    "tables_ablation": tables_ablation,
+    "tables_gpu": tables_gpu,
 }
 
 
@@ -422,7 +446,7 @@ def main() -> None:
     chosen = parser.parse_args()
     for document in (
         HERE.parent / "README.md",
-        *(HERE.parent / "docs" / f"{name}.md" for name in ("design", "optimisers", "features", "check")),
+        *(HERE.parent / "docs" / f"{name}.md" for name in ("design", "optimisers", "features", "check", "tables")),
     ):
         before = document.read_text()
         after = filled(before)
