@@ -77,7 +77,7 @@ def save_predictor(predictor: AbstractPredictor, path: Path, *, about: dict[str,
         "about": about,
         "format": _SEVERAL if "members" in head else _ONE,
     }
-    content = to_bytes({name: np.ascontiguousarray(a) for name, a in arrays.items()}, {"gradwise": json.dumps(head)})
+    content = to_bytes({name: np.asarray(a, order="C") for name, a in arrays.items()}, {"gradwise": json.dumps(head)})
     write_whole(path, content)
 
 

@@ -174,6 +174,23 @@ def test_the_roots_square_is_the_hessian(loss: AbstractLoss, targets: np.ndarray
         np.testing.assert_allclose(square, hessian, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize(("loss", "targets"), EVERY[::2], ids=NAMES[::2])
+def test_members_have_a_mean_loss_and_a_root_of_its_curvature(loss: AbstractLoss, targets: np.ndarray) -> None:
+    """As many members as outputs, where a wrong axis would fit too."""
+    assert isinstance(loss, AbstractRooted)
+    rows, first = OUTPUTS[:4], jnp.asarray(targets[0])
+    one = loss.of_members(jnp.asarray(rows[0]), first)
+    assert float(one) == float(loss.loss(jnp.asarray(rows[0]), first))
+    apart = [float(loss.loss(jnp.asarray(row), first)) for row in rows]
+    assert float(loss.of_members(jnp.asarray(rows), first)) == pytest.approx(np.mean(apart), rel=1e-6)
+    with jax.enable_x64(True):
+        outputs, target = jnp.asarray(rows, float), jnp.asarray(targets[0])
+        hessian = jax.jit(jax.hessian(loss.of_members))(outputs, target).reshape(16, 16)
+        units = jnp.eye(16).reshape(16, 4, 4)
+        columns = jax.jit(jax.vmap(lambda unit: loss.root_of_members(outputs, target, unit)))(units).reshape(16, 16)
+        np.testing.assert_allclose(columns.T @ columns, hessian, atol=1e-10)
+
+
 @pytest.mark.parametrize(("loss", "targets"), EVERY, ids=NAMES)
 def test_the_root_is_linear_and_finite_far_out(loss: AbstractLoss, targets: np.ndarray) -> None:
     assert isinstance(loss, AbstractRooted)

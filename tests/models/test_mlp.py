@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise.models.activations import HardTanh, Identity, Rectifier, Sigmoid, Tanh
+from gradwise.models.activations import HardTanh, Identity, Parametric, Rectifier, Sigmoid, Tanh
 from gradwise.models.initial_weights import FanIn, ZeroWeights
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork
 from gradwise.runtime.errors import RequestError
@@ -92,6 +92,31 @@ def test_the_network_equals_numpy() -> None:
         h = np.tanh(h @ layer["W"].T + layer["b"])
     expected = 1 / (1 + np.exp(-(h @ output["W"].T + output["b"])))
     np.testing.assert_allclose(outputs_of(network, X), expected, atol=1e-6)
+
+
+def test_weights_of_deviation_one_are_used_over_the_root_of_their_inputs() -> None:
+    """The "ntk" parametrisation, with a learned slope for each unit."""
+    network = net(widths=(5, 4), activation=Parametric(Tanh()), parametrisation="ntk")
+    h = X.astype(np.float64)
+    *hidden, output = arrays(network)
+    for layer, built in zip(hidden, network.layers, strict=True):
+        a = h @ layer["W"].T / np.sqrt(h.shape[1]) + layer["b"]
+        h = a + np.asarray(built.activation.slope, np.float64) * (np.tanh(a) - a)
+    expected = h @ output["W"].T / np.sqrt(4) + output["b"]
+    np.testing.assert_allclose(outputs_of(network, X), expected, atol=1e-5)
+    assert not any("scale" in name for name, _ in named_leaves(trainable(network)[0]))
+
+
+def test_first_values_of_the_ntk_parametrisation() -> None:
+    """Weights and biases N(0, 1) in every layer, so that outputs keep their size at any width."""
+    network = build(Mlp(widths=(300, 200), activation=Identity(), parametrisation="ntk", dropout=0.0))
+    for layer in (*network.layers, network.output):
+        assert np.std(layer.weight) == pytest.approx(1.0, rel=0.06)
+    assert np.std(network.layers[0].bias) == pytest.approx(1.0, rel=0.15)
+    np.testing.assert_allclose([layer.scale.value for layer in network.layers], [6**-0.5, 300**-0.5], rtol=1e-6)
+    # Of input, first and second biases, each layer adds a variance of 1.
+    hidden = np.asarray(jax.vmap(lambda x: network.layers[1](network.layers[0](x, key=None), key=None))(ON_DEVICE))
+    assert np.mean(hidden**2) == pytest.approx(np.mean(X**2) + 2, rel=0.35)
 
 
 def test_images_are_flattened_and_no_hidden_layer_is_a_linear_model() -> None:

@@ -1,5 +1,6 @@
 """Small problems that the tests of training share, so that they also share compiled programs."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,11 @@ from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.records.fit import Fit
 from gradwise.runtime import keys
 from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
 from gradwise.specs.recipe import Recipe
+from gradwise.training.fit import fit
 from gradwise.training.state import Problem, State, init
 from gradwise.training.stopping import Patience
 
@@ -47,8 +50,6 @@ def start(recipe: Recipe) -> Callable[..., tuple[Problem, State]]:
     def make(
         *, train: int = TRAIN, valid: int = VALID, seed: int = 0, weights: Any = (None, None), **parts: Any
     ) -> tuple[Problem, State]:
-        import dataclasses
-
         chosen = dataclasses.replace(recipe, **parts)
         examples = []
         for count, number, weight in ((train, 1, weights[0]), (valid, 2, weights[1])):
@@ -58,6 +59,35 @@ def start(recipe: Recipe) -> Callable[..., tuple[Problem, State]]:
         return init(chosen, *examples, outputs=CLASSES, classes=CLASSES, key=keys.from_seed(seed))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def mixed() -> Dataset:
+    """Two numbers, one with holes, a category of three values and one of twenty; the class follows from them."""
+    draw = np.random.default_rng(7)
+    inputs = np.concatenate(
+        [draw.normal(size=(120, 2)), draw.integers(0, 3, (120, 1)), draw.integers(0, 20, (120, 1))], 1
+    )
+    targets = ((inputs[:, 0] + inputs[:, 2] + (inputs[:, 3] > 9)) > 1.5).astype(np.int64)
+    inputs[::9, 1] = np.nan
+    kinds = ("number", "number", "category", "category")
+    words = ((), (), tuple("abc"), tuple(f"v{number}" for number in range(25)))
+    columns = tuple(Column(f"x{n}", kind, names) for n, (kind, names) in enumerate(zip(kinds, words, strict=True)))
+    return Dataset(inputs, targets, Classes(np.asarray(["no", "yes"])), columns, name="mixed")
+
+
+@pytest.fixture(scope="session")
+def table_recipe() -> Recipe:
+    """The recipe for tables, with a small network and a short run."""
+    recipe = defaults.table("classes")
+    model = dataclasses.replace(recipe.model, widths=(8, 8))
+    stopping = dataclasses.replace(recipe.stopping, epochs=12.0)
+    return dataclasses.replace(recipe, model=model, stopping=stopping, batches=Reshuffled(16))
+
+
+@pytest.fixture(scope="session")
+def table_fit(table_recipe: Recipe, mixed: Dataset) -> Fit:
+    return fit(table_recipe, mixed, key=keys.from_seed(1))
 
 
 def _bundled(name: str) -> Dataset:

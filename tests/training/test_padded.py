@@ -16,12 +16,14 @@ from gradwise.criteria.penalties import L1, L2
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Fixed
-from gradwise.models.activations import Rectifier, Sigmoid, Tanh
+from gradwise.models.activations import Parametric, Rectifier, Sigmoid, Tanh
 from gradwise.models.initial_weights import FanIn
+from gradwise.models.input_stage import Embedded, Periodic
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork, PaddedMlp, trimmed
 from gradwise.optimisers.adaptive.adam import Adam, AdamW
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
+from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
 from gradwise.runtime import keys
 from gradwise.specs.contracts import apply_batch
 from gradwise.specs.paths import Buffer
@@ -71,13 +73,22 @@ def trained(recipe: Recipe) -> tuple[MlpNetwork, MlpNetwork, float]:
 def padding(network: MlpNetwork) -> list[np.ndarray]:
     """Whatever is a weight or a bias of units that are not there, or leads out of them."""
     found = []
-    below = np.ones(INPUTS, bool)
+    below = np.ones(network.layers[0].weight.shape[1], bool)
     for layer in network.layers:
         there = np.asarray(layer.mask.value)
         weight = np.asarray(layer.weight)
         found += [weight[~there], weight[:, ~below], np.asarray(layer.bias)[~there]]
         below = there
     return [*found, np.asarray(network.output.weight)[:, ~below]]
+
+
+FOR_TABLES = Mlp(
+    widths=(17, 9),
+    activation=Parametric(Tanh()),
+    inputs=Embedded(Periodic(frequencies=3, size=1)),
+    parametrisation="ntk",
+    dropout=0.2,
+)
 
 
 # Every activation, normalisation, penalty and optimiser at least once, and those together that could hurt each other.
@@ -103,6 +114,7 @@ CHOICES = {
         MovingAverage(HeavyBall(0.05), decay=0.7),  # under Adam, biases before a batch norm follow rounding alone
         (L1(0.1),),
     ),
+    "embedded inputs, learned slopes, ntk, rates by kind": (FOR_TABLES, RatesByKind(AdamW(0.05)), ()),
 }
 
 
@@ -115,7 +127,7 @@ def test_growing_the_arrays_changes_nothing(name: str) -> None:
     assert np.abs(np.asarray(first.layers[0].weight) - np.asarray(plain.layers[0].weight)).max() > 1e-3
     for size in (64, 128, 256) if name in ALL_SIZES else (256,):
         network, seen, padded_loss = trained(in_arrays_of(recipe, size))
-        assert network.layers[0].weight.shape == (size, INPUTS)
+        assert network.layers[0].weight.shape == (size, plain.layers[0].weight.shape[1])
         assert padded_loss == pytest.approx(loss, abs=1e-5)
         for padded, expected in ((trimmed(network), plain), (trimmed(seen), judged)):
             assert jax.tree.structure(padded) == jax.tree.structure(expected)
@@ -123,6 +135,22 @@ def test_growing_the_arrays_changes_nothing(name: str) -> None:
                 np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
         assert all(not np.any(array) for array in padding(network))
         assert sum(array.size for array in padding(network)) > 100
+
+
+def test_a_padded_network_for_tables_begins_as_the_plain_one() -> None:
+    """The same draws and scales for the units that are there, and zeros for those that are not."""
+    build = eqx.filter_jit(lambda model: model.build((INPUTS,), CLASSES, key=jr.key(0)))
+    plain, padded = build(FOR_TABLES), build(FOR_TABLES.padded((INPUTS,), lambda width: 64))
+    assert padded.layers[0].weight.shape == (64, 2 * INPUTS)
+    assert all(not np.any(array) for array in padding(padded))
+    cut = trimmed(padded)
+    assert jax.tree.structure(cut) == jax.tree.structure(plain)
+    for mine, theirs in zip(jax.tree.leaves(cut), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+    run = eqx.filter_jit(lambda network, rows: apply_batch(network, rows, None))
+    rows = examples(20, 2).inputs
+    for network in (padded, cut):
+        np.testing.assert_allclose(run(network, rows), run(plain, rows), atol=1e-5)
 
 
 def test_a_forgotten_mask_is_caught() -> None:

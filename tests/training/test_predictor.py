@@ -19,7 +19,9 @@ import gradwise
 from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.models.activations import Rectifier
+from gradwise.models.input_stage import Embedded, PiecewiseLinear
 from gradwise.models.mlp import BatchNorm, Mlp
+from gradwise.models.shared_weights import SharedWeights
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.records.fit import Fit
 from gradwise.runtime.errors import RequestError
@@ -61,6 +63,29 @@ def test_a_saved_predictor_predicts_the_same_to_the_bit(fitted: Fit, path: Path,
         fitted.predictor.shape,
         fitted.predictor.temperature,
     )
+
+
+@pytest.mark.parametrize("members", [0, 3], ids=["one network", "shared weights"])
+def test_a_saved_network_for_tables_predicts_the_same_to_the_bit(
+    table_fit: Fit, table_recipe: Recipe, mixed: Dataset, tmp_path: Path, members: int
+) -> None:
+    """Embeddings, tables of categories, learned slopes, scales and bins travel with it."""
+    result = table_fit
+    if members:
+        mlp = dataclasses.replace(table_recipe.model, inputs=Embedded(PiecewiseLinear(bins=4, size=2)))
+        shorter = Off(epochs=2.0, keep="best", spacing=1.0, least_examples=1)
+        model = SharedWeights(mlp, members=members)
+        result = fit(dataclasses.replace(table_recipe, model=model, stopping=shorter), mixed, key=KEY)
+    save_predictor(result.predictor, tmp_path / "model.safetensors", about={})
+    again, _ = load_predictor(tmp_path / "model.safetensors")
+    strange = mixed.inputs[:40].copy()
+    strange[::3, 3], strange[1::3, 2], strange[::2, 0] = 24.0, np.nan, np.nan  # unseen, missing, missing
+    for rows in (mixed.inputs, strange):
+        found = again.predict(rows)
+        np.testing.assert_array_equal(found, result.predictor.predict(rows))
+        assert np.all(np.isfinite(found))
+    leaves = [jax.tree.leaves(eqx.filter(one.network, eqx.is_array)) for one in (again, result.predictor)]
+    assert all(np.shape(a) == np.shape(b) and np.array_equal(a, b) for a, b in zip(*leaves, strict=True))
 
 
 def test_a_saved_predictor_saved_again_is_the_same_file(fitted: Fit, path: Path, tmp_path: Path) -> None:

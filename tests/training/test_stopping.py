@@ -12,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from gradwise.records.fit import Fit
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Scores
+from gradwise.specs.dataset import Dataset
+from gradwise.specs.recipe import Recipe
 from gradwise.training.stopping import LONGEST_EXAMPLES, Off, Patience, Plus, Times, is_better, is_significant
 
 SPACING = 100
@@ -149,6 +152,44 @@ def test_off_never_stops_and_keeps_the_last() -> None:
     age, better, patience = play(Off(), [0.1, 0.9, math.nan])
     assert (age, better) == (None, [100, 200, 300])
     assert patience == [LONGEST_EXAMPLES] * 3
+
+
+def test_off_may_keep_the_best_and_still_never_stops() -> None:
+    """A lower score, or the same at a lower loss; not-a-number is never better."""
+    rule = Off(keep="best")
+    scores, losses = [0.5, 0.3, 0.3, 0.4, 0.3, math.nan, 0.2], [1.0, 2.0, 1.5, 0.1, 1.5, 0.0, 9.0]
+    age, better, patience = play(rule, scores, losses)
+    assert (age, better) == (None, [100, 200, 300, 700])
+    assert patience == [LONGEST_EXAMPLES] * 7
+    assert play(rule, [math.inf, math.nan], [math.inf, math.nan])[1] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "count", "validation", "examples"),
+    [
+        (Off(spacing=1.0, least_examples=1, every_epochs=1.0), 500, 80, 500),
+        (Off(spacing=1.0, least_examples=1, every_epochs=2.5), 500, 80, 1250),
+        (Off(spacing=1.0, least_examples=1, every_epochs=0.1), 500, 80, 80),  # never fewer than validation reads
+        (Off(spacing=10.0, least_examples=1, every_epochs=1.0), 500, 80, 800),
+        (Off(every_epochs=1.0), 500, 20, 1000),
+    ],
+)
+def test_validations_may_be_counted_in_epochs(rule: Off, count: int, validation: int, examples: int) -> None:
+    assert rule.interval_examples(count, validation) == examples
+
+
+def test_a_run_of_fixed_length_ends_with_its_best_epoch(table_fit: Fit, mixed: Dataset, table_recipe: Recipe) -> None:
+    """One validation an epoch; what is kept is what those of the history say, not the last."""
+    history = table_fit.history
+    count = table_fit.data["rows"]["train"]
+    assert history["age_examples"] == [count * epoch for epoch in range(1, 13)]
+    assert table_fit.outcome.name == "finished"
+    pairs = list(zip(history["valid_score"], history["valid_loss"], strict=True))
+    best = min(range(12), key=lambda epoch: pairs[epoch])
+    assert [epoch for epoch in range(12) if history["best"][epoch]][-1] == best
+    assert best < 11  # the last one would show nothing
+    assert table_fit.metrics["valid"]["error_rate"] == pytest.approx(pairs[best][0], abs=1e-6)
+    assert pairs[best] < pairs[11]
 
 
 def test_knobs_of_stopping_are_traced_and_switches_are_not() -> None:
