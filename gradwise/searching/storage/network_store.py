@@ -53,7 +53,7 @@ def _to_bytes(entry: Entry, classes: tuple[Any, ...]) -> bytes:
         from_plain(modules[name], own, classes)
         arrays.update({f"{name}/{path}": array for path, array in own.items()})
     head = {"format": _FORMAT, "number": entry.number, "plain": finite(entry.plain), "modules": modules}
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     return save(whole or {"empty": np.zeros(1, np.float32)}, {"gradwise": json.dumps(head)})
 
 
