@@ -269,7 +269,10 @@ class NetworkEstimator(Estimator):
 
     def _recipe(self, dataset: Dataset, split: AbstractSplit, key: Key[Array, ""]) -> Recipe:
         """The recipe for these rows, which `fit` will split by this key."""
-        return self._by_metric(defaults.for_data(dataset, split=split, **self._given()), dataset.task)
+        given = self._given()
+        if self.warm_start and hasattr(self, "record_"):  # the network that goes on, however many rows there are now
+            given.setdefault("model", self.record_.recipe.model)
+        return self._by_metric(defaults.for_data(dataset, split=split, **given), dataset.task)
 
     def _by_metric(self, recipe: Recipe, task: Task) -> Recipe:
         return recipe if self.metric is None else defaults.following(recipe, check_metric(self.metric, task.kind))
@@ -327,6 +330,11 @@ class NetworkEstimator(Estimator):
         recipe = self._recipe(train, TrainingRows(), key)
         if lasts_a_run(recipe.optimiser):  # nobody knows how long this run will be
             recipe = self._by_metric(defaults.for_task(train.task, split=TrainingRows(), **self._given()), train.task)
+            if earlier is not None and lasts_a_run(earlier.recipe.optimiser):
+                raise RequestError(
+                    "the present network was trained by a schedule over a whole run, to which a pass cannot be added. "
+                    "Use `warm_start=True` and `fit`, or `partial_fit` from the first rows on."
+                )
         if earlier is not None:
             _check_same_network(earlier, recipe, train)
         record = one_pass(recipe, train, key=key, class_weight=self.class_weight, earlier=earlier)

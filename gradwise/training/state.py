@@ -3,6 +3,7 @@
 problem, state = init(recipe, train, valid, outputs=10, key=key)
 """
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from ..curvature.objective import Examples, Objective, gather
 from ..runtime import keys
+from ..runtime.compilation import options_for
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion, as_model
 from ..specs.contracts import (
@@ -113,11 +115,23 @@ def refuse_misfit(criterion: Any, network: Any) -> None:
         )
 
 
-@eqx.filter_jit
 def start(
     recipe: Recipe, inputs: Float[Array, "n ..."], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
 ) -> tuple[State, Any]:
     """The state before the first update, and the network it belongs to."""
+    return _start_program()(recipe, inputs, outputs, sizes, key)
+
+
+@functools.cache
+def _start_program() -> Any:
+    """It runs once and draws many random numbers, so it takes far longer to compile well than to run."""
+    jit: Any = eqx.filter_jit  # whose type does not mention the options that it passes on
+    return jit(_start, compiler_options=options_for(0))
+
+
+def _start(
+    recipe: Recipe, inputs: Float[Array, "n ..."], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
+) -> tuple[State, Any]:
     network = recipe.model.build(inputs.shape[1:], outputs, key=keys.named(key, "model"))
     refuse_misfit(recipe.criterion, network)
     network = recipe.model.started(network, inputs)

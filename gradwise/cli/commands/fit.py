@@ -57,7 +57,7 @@ def _read_options(given: dict[str, Any], config: str | None, sets: list[str]) ->
 
 
 def _recommended(options: DataOptions, kind: str, unit: bool, table_rows: int | None, parts: dict[str, Any]) -> Recipe:
-    """The recipe to begin with; `unit` says that the scaled inputs lie in [0, 1], `table_rows` that they are a table."""
+    """The recipe to begin with; `unit`: the scaled inputs lie in [0, 1]; `table_rows`: they are a table of so many."""
     layers = getattr(options, "pretrain", None)
     if layers is not None:
         return pretrained_recipe(kind, layers, unit, **parts)

@@ -163,7 +163,8 @@ class AdamW(AbstractOptimiser):
         return present_rate(state)
 
     def findings(self) -> tuple[Finding, ...]:
-        if is_off(self.decay):
+        # A decay that is let go over the run is nobody's lambda.
+        if is_off(self.decay) or not isinstance(self.decay_schedule, Constant):
             return ()
         return (
             Finding(
