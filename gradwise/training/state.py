@@ -119,7 +119,8 @@ def start(
     recipe: Recipe, inputs: Float[Array, "n ..."], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
 ) -> tuple[State, Any]:
     """The state before the first update, and the network it belongs to."""
-    return _start_program()(recipe, inputs, outputs, sizes, key)
+    program = _start if isinstance(inputs, jax.core.Tracer) else _start_program()  # options are for the outermost alone
+    return program(recipe, inputs, outputs, sizes, key)
 
 
 @functools.cache
