@@ -173,10 +173,14 @@ def show_times(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
+def _splits(results: Sequence[Result]) -> str:
+    count = len(names(results, "seed"))
+    return f"{count} split{'s' * (count > 1)}"
+
+
 def _about(results: Sequence[Result]) -> str:
-    seeds = len(names(results, "seed"))
     return (
-        f"Mean over {seeds} split{'s' * (seeds > 1)}, a fifth of the rows judged: error rate, wrong labels of all "
+        f"Mean over {_splits(results)}, a fifth of the rows judged: error rate, wrong labels of all "
         "labels (multilabel_…), or root mean squared error (reg_…)."
     )
 
@@ -225,14 +229,14 @@ def show_ablation(results: Sequence[Result]) -> str:
         lines.append(_row([change, *cells, f"{geometric_mean(times):.2f}" if times else ""]))
     title = (
         "Errors as multiples of the default's, geometric means, over "
-        f"{len(names(results, 'seed'))} splits of each set: above 1 the change makes things worse."
+        f"{_splits(results)} of each set: above 1 the change makes things worse."
     )
     return "\n\n".join([title, "\n".join(lines), *warnings_of(results)])
 
 
 def show_gpu(results: Sequence[Result]) -> str:
     """First fit, with compiling, and second fit: seconds of each, and how many times longer RealMLP-TD takes."""
-    found = {(result["set"], result["model"]): result for result in done(results)}
+    found = {(result["set"], result["model"]): result for result in usable(results, "seconds")}
     lines = _head("set", *(f"{TITLES[m]}, {n}" for m in ("gradwise", "realmlp") for n in ("first", "second")), "ratio")
     seconds: list[float] = []
     for name in names(sorted(results, key=lambda one: one["set"]), "set"):
