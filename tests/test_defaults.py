@@ -1,21 +1,36 @@
 """The recommended recipes: one for each task, any part exchangeable, stopping by the metric that is told."""
 
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
 import numpy as np
 import pytest
+from scipy import sparse
 
 from gradwise import defaults
 from gradwise.criteria.losses import GaussianLoss, SigmoidLoss, SoftmaxLoss
+from gradwise.data.batches import Reshuffled
+from gradwise.data.scaling import Standardise
 from gradwise.evaluation.metrics import METRICS
+from gradwise.models.activations import Mish, Selu
+from gradwise.models.mlp import Mlp
+from gradwise.models.shared_weights import SharedWeights
+from gradwise.optimisers.adaptive.adam import AdamW
+from gradwise.optimisers.first_order.schedules import FlatCosine, RepeatedCosine
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
+from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractModel, AbstractOptimiser
-from gradwise.specs.dataset import Classes, Labels, Numbers
+from gradwise.specs.dataset import Classes, Column, Dataset, Labels, Numbers
 from gradwise.specs.knobs import knob
 from gradwise.specs.paths import get
 from gradwise.specs.priors import LogUniform, Uniform
 from gradwise.specs.recipe import Recipe
 from gradwise.specs.search_space import read_space
+from gradwise.training.stopping import Off, Patience
 
 
 @pytest.mark.parametrize(
@@ -56,6 +71,110 @@ def test_stopping_follows_the_metric(recipe: object, kind: str, expected: dict[s
 def test_a_criterion_of_ones_own_is_left_as_it_is() -> None:
     recipe = defaults.regression(criterion=lambda model, batch, key: 0.0)
     assert defaults.following(recipe, "mae") is recipe
+
+
+# --- tables
+
+NUMBERS = np.random.default_rng(0).normal(size=(30, 4))
+TASKS = {"classes": Classes(np.arange(2)), "labels": Labels(("a", "b")), "numbers": Numbers()}
+TARGETS = {"classes": np.arange(30) % 2, "labels": np.ones((30, 2)), "numbers": NUMBERS[:, :1]}
+
+
+def data_of(inputs: Any, kind: str = "classes", columns: tuple[Column, ...] = ()) -> Dataset:
+    count = inputs.shape[0]
+    targets = np.resize(TARGETS[kind], (count, *TARGETS[kind].shape[1:]))
+    return Dataset(inputs, targets, TASKS[kind], columns, name="rows")
+
+
+def is_table_recipe(recipe: Recipe) -> bool:
+    return isinstance(recipe.optimiser, RatesByKind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "units"),
+    [("classes", SoftmaxLoss, Selu), ("labels", SigmoidLoss, Selu), ("numbers", GaussianLoss, Mish)],
+)
+def test_a_table_has_a_recipe_of_its_own(kind: str, loss: type, units: type) -> None:
+    recipe = defaults.for_data(data_of(NUMBERS, kind))
+    assert recipe == defaults.table(kind, 30)
+    assert isinstance(recipe.criterion.loss, loss)
+    assert isinstance(recipe.model.activation.activation, units)
+    assert (recipe.model.parametrisation, recipe.stopping.keep) == ("ntk", "best")
+    # One wave after another over the whole run, and what holds capacity back let go at its end.
+    adam = recipe.optimiser.optimiser
+    assert adam.schedule == RepeatedCosine()
+    assert recipe.model.dropout_schedule == adam.decay_schedule == FlatCosine()
+    named = defaults.for_data(data_of(NUMBERS, kind, tuple(Column(name) for name in "abcd")))
+    assert named == recipe
+
+
+def test_a_small_table_has_a_smaller_network() -> None:
+    small, large = (defaults.table("classes", rows) for rows in (999, 1000))
+    assert (small.model.widths, small.stopping.epochs) == ((128,) * 3, 64.0)
+    assert (large.model.widths, large.stopping.epochs) == ((256,) * 3, 128.0)
+    assert defaults.table("classes") == large
+    assert dataclasses.replace(small, model=large.model, stopping=large.stopping) == large
+
+
+def test_the_first_layer_of_a_table_s_network_is_overcomplete() -> None:
+    """Row D1: more units than inputs, though each number is four of them, up to 31 columns of a small table."""
+    for rows, columns in ((999, 31), (1000, 63)):
+        model = defaults.table("classes", rows).model
+        network = eqx.filter_eval_shape(lambda m, c: m.build((c,), 2, key=jax.random.key(0)), model, columns)
+        units, inputs = network.layers[0].weight.shape
+        assert inputs == 4 * columns
+        assert units > inputs
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        sparse.csr_array(NUMBERS),
+        NUMBERS.reshape(30, 2, 2),
+        np.zeros((30, 64), np.uint8),
+    ],
+    ids=["sparse", "images", "bytes"],
+)
+def test_what_is_no_table_has_the_general_recipe(inputs: Any) -> None:
+    assert defaults.for_data(data_of(inputs)) == defaults.classification()
+
+
+def test_pixels_by_name_are_no_table() -> None:
+    columns = tuple(Column(f"p{number}", "pixel") for number in range(4))
+    assert defaults.for_data(data_of(NUMBERS, columns=columns)) == defaults.classification()
+
+
+@pytest.mark.parametrize(
+    ("parts", "fits"),
+    [
+        ({}, True),
+        ({"model": Mlp(widths=(8,), parametrisation="ntk")}, True),
+        ({"model": SharedWeights(Mlp(parametrisation="ntk"))}, True),
+        ({"optimiser": RatesByKind(AdamW(0.01))}, True),
+        ({"stopping": Off(epochs=3)}, True),
+        ({"scaler": Standardise(), "batches": Reshuffled(32)}, True),
+        ({"model": Mlp()}, False),
+        ({"model": SharedWeights(Mlp())}, False),
+        ({"model": eqx.nn.MLP(4, 2, 5, 1, key=jax.random.key(0))}, False),
+        ({"optimiser": Sgd()}, False),
+        ({"optimiser": AdamW()}, False),
+        ({"stopping": Patience()}, False),
+    ],
+    ids=lambda case: " ".join(type(part).__name__ for part in case.values()) if isinstance(case, dict) else str(case),
+)
+def test_parts_of_ones_own_go_with_the_recipe_they_were_made_for(parts: dict[str, Any], fits: bool) -> None:
+    recipe = defaults.for_data(data_of(NUMBERS), **parts)
+    assert defaults.is_for_tables(**parts) == fits
+    general = defaults.table("classes", 30, **parts) if fits else defaults.classification(**parts)
+    assert eqx.tree_equal(recipe, general)
+    assert all(getattr(recipe, name) is part for name, part in parts.items())
+    if "optimiser" not in parts:
+        assert is_table_recipe(recipe) == fits
+
+
+def test_inputs_without_a_target_have_the_recipe_for_features() -> None:
+    data = data_of(NUMBERS).without_targets()
+    assert defaults.for_data(data) == defaults.features()
 
 
 # --- what a search varies by itself

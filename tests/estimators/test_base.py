@@ -11,11 +11,15 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 
+from gradwise import defaults
+from gradwise.criteria.losses import SigmoidLoss
 from gradwise.data.scaling import MaxAbs
 from gradwise.estimators import Classifier, Regressor
 from gradwise.models.mlp import Mlp
+from gradwise.optimisers.averaging.parameter_average import MovingAverage
+from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
 from gradwise.runtime.errors import RequestError
-from gradwise.training.stopping import Off
+from gradwise.training.stopping import Off, Patience
 from tests.marks import parametrize_one_quick
 
 # Seeds.
@@ -135,6 +139,100 @@ def test_a_warm_start_allows_another_rate_but_no_other_network_or_classes(iris, 
         classifier.set_params(model__widths=(5,)).fit(X, y)
     with pytest.raises(RequestError, match="y holds the class 3"):
         classifier.set_params(model__widths=(16,)).fit(X, y + 1)
+
+
+# The recipe for tables, where nothing else is asked for.
+
+QUICK = {"stopping__epochs": 6.0, "model__widths": (8, 8), "batches__size": 32}
+
+
+def quick(kind, **parameters):
+    """An estimator with the recipe for tables, small enough for a test."""
+    return kind(random_state=0, **parameters).set_params(**QUICK)
+
+
+def rates(record):
+    return np.asarray(record.history["learning_rate"])
+
+
+def test_the_default_learns_a_table_with_holes_and_words_and_reads_strange_ones():
+    """Nothing is set: numbers and categories, some missing, one with many values, and at last one never seen."""
+    frame, y = table(200)
+    frame["town"] = [f"town {number % 17}" for number in range(200)]
+    classifier = Classifier(random_state=0).fit(frame[:160], y[:160])
+    record = classifier.record_
+    assert record.recipe == dataclasses.replace(defaults.table("classes", 160), split=record.recipe.split)
+    assert record.outcome.name == "finished"
+    assert record.predictor.network.inputs.tables[0].shape == (18, 8)
+    assert classifier.score(frame[160:], y[160:]) > 0.8
+    strange = frame[160:].assign(colour="violet", town="nowhere", size=np.nan)
+    found = classifier.predict_proba(strange)
+    np.testing.assert_allclose(found.sum(1), 1.0, rtol=1e-5)
+
+
+def test_a_knob_of_the_network_leaves_the_recipe_for_tables(iris):
+    X, y = iris
+    classifier = quick(Classifier).set_params(model__dropout=0.3).fit(X, y)
+    recipe = classifier.record_.recipe
+    assert isinstance(recipe.optimiser, RatesByKind)
+    assert (float(recipe.model.dropout), recipe.model.parametrisation) == (0.3, "ntk")
+    assert recipe.stopping.keep == "best"
+    assert len(rates(classifier.record_)) == 6  # one validation an epoch
+    assert rates(classifier.record_).max() > 0.005
+
+
+@pytest.mark.slow
+def test_a_part_of_another_kind_brings_the_general_recipe(iris):
+    X, y = iris
+    classifier = Classifier(random_state=0, stopping=Patience(initial_examples=300, initial_epochs=1, epochs=3)).fit(
+        X, y
+    )
+    assert classifier.record_.recipe.model == defaults.classification().model
+    assert isinstance(classifier.record_.recipe.optimiser, MovingAverage)
+
+
+def test_a_warm_start_goes_on_learning_though_its_schedule_had_ended(iris):
+    """Each training has its own waves, from the parameters that the last one left."""
+    X, _ = iris
+    regressor = quick(Regressor, warm_start=True).fit(X[:, :3], X[:, 3])
+    first = regressor.record_
+    regressor.fit(X[:, :3], X[:, 3])
+    second = regressor.record_
+    np.testing.assert_allclose(rates(second), rates(first), rtol=1e-6)
+    assert rates(second).max() > 0.02
+    assert second.history["train_loss"][0] < first.history["train_loss"][0]
+    assert second.history["valid_loss"][0] < first.history["valid_loss"][0]
+
+
+@pytest.mark.slow
+def test_a_warm_start_keeps_its_network_when_the_table_grows(iris, monkeypatch):
+    """A larger table would have a larger network."""
+    monkeypatch.setattr(defaults, "SMALL_TABLE_ROWS", 100)
+    X, y = iris
+    stopping = Off(epochs=2.0)
+    classifier = Classifier(random_state=0, stopping=stopping, warm_start=True).fit(X[:90], y[:90]).fit(X, y)
+    assert classifier.record_.recipe.model.widths == (128,) * 3
+    assert Classifier(stopping=stopping).fit(X, y).record_.recipe.model.widths == (256,) * 3
+
+
+def test_passes_have_the_general_recipe_since_nobody_knows_how_many_will_come(iris):
+    X, y = iris
+    classifier = Classifier(random_state=0).partial_fit(X, y, classes=[0, 1, 2])
+    assert classifier.record_.recipe.model == defaults.classification().model
+    assert isinstance(classifier.record_.recipe.optimiser, MovingAverage)
+    before = classifier.record_.history["train_loss"][0]
+    assert classifier.partial_fit(X, y).record_.history["train_loss"][1] < before
+    with pytest.raises(RequestError, match="to which a pass cannot be added. Use `warm_start=True` and `fit`"):
+        quick(Classifier).fit(X, y).partial_fit(X, y)
+
+
+def test_several_labels_of_a_table_are_learned(iris):
+    X, y = iris
+    labels = np.stack([y > 0, y > 1], axis=1).astype(int)
+    classifier = quick(Classifier).set_params(stopping__epochs=30.0).fit(X, labels)
+    assert isinstance(classifier.record_.recipe.criterion.loss, SigmoidLoss)
+    assert classifier.predict(X).shape == (150, 2)
+    assert np.mean(classifier.predict(X) == labels) > 0.85
 
 
 # Sparse inputs.

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from gradwise.criteria.semi_supervised import SemiSupervised
 from gradwise.data.scaling import UnitRange
-from gradwise.defaults import classification
+from gradwise.defaults import table
 from gradwise.estimators import Classifier
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.joint_network import Joint
@@ -27,7 +27,7 @@ def test_the_default_network_learns_iris(iris):
     X, y = iris
     classifier = Classifier(random_state=0).fit(X[:100], y[:100])
     assert classifier.score(X[100:], y[100:]) >= 0.92
-    assert classifier.record_.recipe.model == classification().model
+    assert classifier.record_.recipe.model == table("classes", 100).model
 
 
 @pytest.mark.slow
