@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from gradwise import defaults
 from gradwise.data.reading.read import read_rows
 from gradwise.evaluation.metrics import measure
 from gradwise.optimisers.first_order.sgd import Sgd
@@ -239,6 +240,55 @@ def test_resuming_a_finished_run_returns_at_once(a_run, gradwise, monkeypatch):
     assert said.code == 0
     assert json.loads(said.out)["metrics"] == json.loads(before["result.json"])["metrics"]
     assert snapshot(a_run) == before
+
+
+# The recipe for tables: a small network of it, for a short run.
+TABLE = (
+    *("fit", "flowers.csv", "--target", "kind", "--no-report", "--set", "model.widths=8,8"),
+    *("--set", "stopping.epochs=3", "--set", "model.inputs.category_size=4"),
+)
+
+
+def test_a_table_is_learned_by_the_recipe_for_tables_and_its_run_is_known_again(table, gradwise, monkeypatch):
+    said = gradwise(*TABLE, "--out", "mine", "--json")
+    assert said.code == 0
+    recipe, whole = read_fit(Path("mine")).recipe, defaults.table("classes", 60)
+    assert recipe.optimiser == whole.optimiser
+    assert (recipe.model.widths, recipe.model.inputs.category_size) == ((8, 8), 4)
+    assert (recipe.stopping.keep, recipe.stopping.epochs) == ("best", 3.0)
+    assert "model.inputs.category_size=4" in json.loads(said.out)["data"]["command"]
+    before = snapshot(Path("mine"))
+
+    def never(*words, **more):
+        raise AssertionError("a finished run was trained again")
+
+    monkeypatch.setattr("gradwise.cli.commands.fit.fit", never)
+    monkeypatch.setattr("gradwise.cli.commands.fit.read", never)
+    again = gradwise(*TABLE, "--out", "mine", "--resume", "--json")
+    assert (again.code, again.err) == (0, "")
+    assert json.loads(again.out)["metrics"] == json.loads(said.out)["metrics"]
+    assert snapshot(Path("mine")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "general"),
+    [
+        ((), False),
+        (("--set", "model.dropout=0.3", "--set", "optimiser.learning_rate=0.01"), False),
+        (("--set", "optimiser.schedule=OneCycle"), False),
+        (("--set", "model=Mlp"), True),
+        (("--set", "optimiser=Sgd"), True),
+        (("--set", "stopping=Patience"), True),
+    ],
+    ids=str,
+)
+def test_a_part_of_another_kind_brings_the_general_recipe(table, gradwise, words, general):
+    said = gradwise("fit", "flowers.csv", "--target", "kind", *words, "--dry-run", "--json")
+    assert said.code == 0
+    recipe = json.loads(said.out)["recipe"]
+    text = json.dumps(recipe)
+    assert ("Patience" in text) == general
+    assert ("Embedded" in text) == (not general)
 
 
 def test_resuming_without_a_checkpoint_starts_afresh(a_run, table, gradwise):
