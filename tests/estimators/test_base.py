@@ -222,7 +222,7 @@ def test_passes_have_the_general_recipe_since_nobody_knows_how_many_will_come(ir
     assert isinstance(classifier.record_.recipe.optimiser, MovingAverage)
     before = classifier.record_.history["train_loss"][0]
     assert classifier.partial_fit(X, y).record_.history["train_loss"][1] < before
-    with pytest.raises(RequestError, match="to which a pass cannot be added. Use `warm_start=True` and `fit`"):
+    with pytest.raises(RequestError, match=r"to which a pass cannot be added\. Use `warm_start=True` and `fit`"):
         quick(Classifier).fit(X, y).partial_fit(X, y)
 
 
