@@ -119,7 +119,8 @@ def start(
     recipe: Recipe, inputs: Float[Array, "n ..."], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
 ) -> tuple[State, Any]:
     """The state before the first update, and the network it belongs to."""
-    program = _start if isinstance(inputs, jax.core.Tracer) else _start_program()  # options are for the outermost alone
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((recipe, inputs, key)))
+    program = _start if traced else _start_program()  # compiler options are for the outermost program alone
     return program(recipe, inputs, outputs, sizes, key)
 
 
