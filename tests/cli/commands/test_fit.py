@@ -270,6 +270,18 @@ def test_a_table_is_learned_by_the_recipe_for_tables_and_its_run_is_known_again(
     assert snapshot(Path("mine")) == before
 
 
+@pytest.mark.slow
+def test_a_run_of_the_recipe_for_tables_goes_on_along_its_schedule(table, gradwise):
+    """Interrupted and resumed it ends with the network, the waves and the best epoch of a run in one piece."""
+    words = (*TABLE, "--set", "stopping.epochs=40", "--json")
+    assert json.loads(gradwise(*words, "--out", "whole").out)["outcome"] == "finished"
+    assert json.loads(gradwise(*words, "--out", "mine", "--max-time", "0.000001").out)["outcome"] == "out_of_time"
+    assert json.loads(gradwise(*words, "--out", "mine", "--resume").out)["outcome"] == "finished"
+    assert Path("mine/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
+    one, other = (pq.read_table(f"{name}/history.parquet").drop(["seconds"]) for name in ("mine", "whole"))
+    assert one.equals(other)
+
+
 @pytest.mark.parametrize(
     ("words", "general"),
     [
