@@ -23,7 +23,7 @@ _CHUNK = 4096  # rows judged at once: large enough to be fast, small enough for 
 _UNROLL = 16  # updates in one turn of the loop on an accelerator, where a turn costs more than a kernel
 _UNROLL_FEW = 4  # the same where kernels are larger, in populations and big networks: compiles faster, runs as fast
 _BIG = 2**19  # parameters of a network whose kernels outlast a turn of the loop
-_MANY = 12  # arrays of parameters of a network whose kernels outnumber what a turn costs
+_MANY = 12  # arrays of parameters of a network whose many kernels outlast a turn, and take long to compile
 _CALIBRATION_ROWS = 2048
 
 
@@ -106,9 +106,9 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
 
     carry = (state.parameters, state.optimiser, state.update, state.memory)
     leaves = jax.tree.leaves(state.parameters)
-    several = problem.last is not None or sum(leaf.size for leaf in leaves) > _BIG or len(leaves) > _MANY
+    several = problem.last is not None or sum(leaf.size for leaf in leaves) > _BIG
     # An update that asks much is a program of its own: repeating it gains nothing and takes long to compile.
-    heavy = jax.default_backend() == "cpu" or uses_objective(problem.recipe.optimiser)
+    heavy = jax.default_backend() == "cpu" or uses_objective(problem.recipe.optimiser) or len(leaves) > _MANY
     unroll = 1 if heavy else _UNROLL_FEW if several else _UNROLL
     watching = _watching(problem)
     if watching is None:
