@@ -48,8 +48,15 @@ def fit_vs_peers(result: dict[str, Any]) -> str:
 
 
 def startup(result: dict[str, Any]) -> str:
-    lines = ["| start | seconds |", "|---|---|"]
-    lines += [f"| {name} | {value:.2f} |" for name, value in result["seconds"].items()]
+    lines = ["| start | seconds | target |", "|---|---|---|"]
+    lines += [f"| {name} | {value:.2f} | {result['asked'][name]:g} |" for name, value in result["seconds"].items()]
+    if result.get("folds"):
+        lines += ["", "| five folds | model | cold, s | warm, s | error |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {name} | {peer} | {told['cold']:.1f} | {told['warm']:.1f} | {told['error']:.1%} |"
+            for name, found in result["folds"].items()
+            for peer, told in found.items()
+        ]
     return "\n".join(lines) + "\n" + _source(result)
 
 
