@@ -101,18 +101,26 @@ class Predictor(AbstractPredictor):
 
 
 def fit_temperature(criterion: AbstractCriterion, outputs: np.ndarray, targets: np.ndarray) -> float:
-    """The temperature that makes validation probabilities most likely (row J9); 1 where there is no optimum inside."""
-    from scipy.optimize import minimize_scalar
+    """The temperature that makes validation probabilities most likely (row J9); 1 where there is no optimum inside.
 
+    The loss is convex in 1 / temperature, so Newton's steps within a shrinking bracket end in a few turns; importing
+    SciPy's minimiser would take longer than all of them.
+    """
     if (outputs.argmax(1) == targets).all():
         return 1.0  # without an error, sharper is always better: the validation part cannot tell how sharp
-
-    def loss(log_temperature: float) -> float:
-        scaled = outputs / np.exp(log_temperature)
-        top = scaled.max(1, keepdims=True)
-        logs = scaled - top - np.log(np.exp(scaled - top).sum(1, keepdims=True))
-        return float(-logs[np.arange(len(targets)), targets].mean())
-
-    found = minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded")
-    best = float(found.x)
-    return float(np.exp(best)) if abs(best) < 2.9 and loss(best) < loss(0.0) else 1.0
+    outputs = outputs - outputs.max(1, keepdims=True)
+    right = outputs[np.arange(len(targets)), targets]
+    low, high, inverse = np.exp(-3.0), np.exp(3.0), 1.0
+    for _ in range(60):
+        chances = np.exp(inverse * outputs)
+        chances /= chances.sum(1, keepdims=True)
+        mean = (chances * outputs).sum(1)
+        slope = float((mean - right).mean())
+        curvature = float(((chances * outputs**2).sum(1) - mean**2).mean())
+        low, high = (low, inverse) if slope > 0 else (inverse, high)
+        step = inverse - slope / curvature if curvature > 0 else np.inf
+        new = step if low < step < high else np.sqrt(low * high)
+        if abs(new - inverse) <= 1e-10 * inverse:
+            break
+        inverse = float(new)
+    return float(1.0 / inverse) if abs(np.log(inverse)) < 2.9 else 1.0

@@ -5,8 +5,10 @@ then the device. A dry run ends before the device.
 """
 
 import dataclasses
+import importlib
 import json
 import math
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -199,6 +201,8 @@ def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path
     else:
         length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
         progress.training("training", length=length, percent=percent)
+        # What draws the report takes half a second to load, which the cores have to spare while the network trains.
+        threading.Thread(target=importlib.import_module, args=("matplotlib.figure",), daemon=True).start()
         result = fit(recipe, dataset, **given)
     return dataclasses.replace(result, data={**result.data, "command": options.command(resolved.changes)})
 
