@@ -33,6 +33,7 @@ from gradwise.training.interval import interval
 from gradwise.training.population import Population, enter
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
+from tests.marks import parametrize_one_quick
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 5)).astype(np.float32)
@@ -130,12 +131,12 @@ def test_categories_and_bins_reach_every_member() -> None:
     layout = InputLayout(numbers=2, categories=(3,))
     model = SharedWeights(Mlp(widths=(4,), inputs=Embedded(PiecewiseLinear(bins=2, size=1)), dropout=0.0), members=2)
     told = model.for_inputs(layout)
-    shared = told.started(told.build((3,), 2, key=jr.key(0)), jnp.asarray(X[:, :3]))
+    shared = told.started(built(told, 3), jnp.asarray(X[:, :3]))
     np.testing.assert_allclose(
         shared.inputs.numbers.edges.value, np.quantile(X[:, :2], [0, 0.5, 1], axis=0).T, rtol=1e-5
     )
     assert shared.layers[0].weight.shape == (4, 2 * 2 + 8)
-    assert shared(jnp.asarray([0.3, -1.0, 3.0])).shape == (2,)
+    assert rows_of(shared, jnp.asarray([[0.3, -1.0, 3.0]])).shape == (1, 3)
 
 
 def test_normalised_members_are_refused() -> None:
@@ -181,16 +182,16 @@ def test_a_population_of_them_trains_as_each_would_alone() -> None:
     assert abs(together[0, 1] - together[1, 1]) > 1e-2
 
 
-def test_optimisers_that_take_the_loss_apart_see_the_mean_over_members() -> None:
-    """As many members as classes, where a wrong axis would go unnoticed, and fewer."""
-    for members in (3, 2):
-        recipe = recipe_of(HessianFree(), members)
-        problem, state = init(recipe, EXAMPLES, EXAMPLES, outputs=3, key=keys.from_seed(1))
-        losses = []
-        for _ in range(3):
-            state, row = interval(problem, state, 2)
-            losses.append(float(row.valid_loss))
-        assert losses[0] > losses[1] > losses[2]
+@parametrize_one_quick("members", [2, 3])
+def test_optimisers_that_take_the_loss_apart_see_the_mean_over_members(members: int) -> None:
+    """Fewer members than classes, and as many, where a wrong axis would go unnoticed."""
+    recipe = recipe_of(HessianFree(), members)
+    problem, state = init(recipe, EXAMPLES, EXAMPLES, outputs=3, key=keys.from_seed(1))
+    losses = []
+    for _ in range(3):
+        state, row = interval(problem, state, 2)
+        losses.append(float(row.valid_loss))
+    assert losses[0] > losses[1] > losses[2]
 
 
 def test_a_diagonal_of_second_derivatives_is_refused_in_one_line() -> None:

@@ -125,6 +125,7 @@ def test_a_factor_of_zero_holds_a_kind_still() -> None:
     assert np.all(np.asarray(moves["layers"][0]["weight"]) != 0)
 
 
+@pytest.mark.slow
 def test_the_contract_holds_around_an_average() -> None:
     optimiser = RatesByKind(MovingAverage(AdamW(0.1), decay=0.5))
     check_part(optimiser)
