@@ -158,7 +158,7 @@ def test_a_class_of_minus_one_is_unknown_to_a_semi_supervised_criterion_only(iri
     for labels in (y + 3, (y + 3).astype(float), names):
         classifier = Classifier(**half).fit(X, np.where(known, labels, -1))
         assert classifier.classes_.tolist() == sorted(set(labels))
-        assert classifier.record_.data["rows"] == {"train": 24 + 120, "valid": 6, "test": 0}
+        assert classifier.record_.data["rows"] == {"train": 27 + 120, "valid": 3, "test": 0}
         assert get(classifier.record_.recipe, "criterion.supervised.loss.score_by") == "loss"
         assert set(classifier.predict(X)) <= set(labels)
     assert classifier.score(X, names) > 0.8
