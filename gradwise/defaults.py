@@ -120,9 +120,15 @@ def is_for_tables(**parts: Any) -> bool:
 
 
 def for_data(dataset: Dataset, **parts: Any) -> Recipe:
-    """The recommended recipe for a data set, around parts of the user's own."""
+    """The recommended recipe for a data set, around parts of the user's own.
+
+    A network or an optimiser made for tables keeps the rest of that recipe on other data too.
+    """
     kind = dataset.task.kind
-    if kind != "inputs" and is_for_tables(**parts) and kind_of_inputs(dataset.inputs, dataset.columns) == "table":
+    if kind == "inputs" or not is_for_tables(**parts):
+        return for_task(dataset.task, **parts)
+    meant = parts.get("model") is not None or parts.get("optimiser") is not None
+    if meant or kind_of_inputs(dataset.inputs, dataset.columns) == "table":
         return table(kind, len(dataset), **parts)
     return for_task(dataset.task, **parts)
 

@@ -139,6 +139,13 @@ def test_what_is_no_table_has_the_general_recipe(inputs: Any) -> None:
     assert defaults.for_data(data_of(inputs)) == defaults.classification()
 
 
+def test_a_network_made_for_tables_keeps_its_recipe_on_other_data() -> None:
+    """Its weights are parametrised for the rates of that recipe; at the general one's it would hardly move."""
+    model = dataclasses.replace(defaults.table("classes").model, dropout=0.3)
+    recipe = defaults.for_data(data_of(sparse.csr_array(NUMBERS)), model=model)
+    assert recipe == defaults.table("classes", 30, model=model)
+
+
 def test_pixels_by_name_are_no_table() -> None:
     columns = tuple(Column(f"p{number}", "pixel") for number in range(4))
     assert defaults.for_data(data_of(NUMBERS, columns=columns)) == defaults.classification()

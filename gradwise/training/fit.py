@@ -66,11 +66,12 @@ def _fingerprint(
 def _predictor(ready: "_Prepared", state: State, dataset: Dataset) -> Predictor:
     """The best network with its surroundings, its temperature fitted on the validation part."""
     problem, validated = ready.problem, len(ready.valid)  # beyond these there may be empty slots
-    network = eqx.combine(jax.tree.map(jnp.array, state.best), problem.rest)  # a copy: `state` may be trained on
+    # A copy, since `state` may be trained on; through the host, where nothing is compiled for each shape.
+    network = eqx.combine(jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), state.best), problem.rest)
     criterion = problem.recipe.criterion
     temperature = 1.0
     if dataset.task.kind == "classes":
-        outputs = outputs_of(network, problem.valid.inputs[:validated])
+        outputs = outputs_of(network, np.asarray(problem.valid.inputs)[:validated])
         temperature = fit_temperature(criterion, outputs, np.asarray(problem.valid.targets)[:validated])
     return Predictor(
         ready.scaler, network, criterion, temperature, *ready.units, dataset.task, dataset.columns, dataset.shape
@@ -158,7 +159,7 @@ def fit(
 
     predictor = _predictor(ready, state, dataset)
     measured = measure_features if unsupervised else measure_parts
-    scaled = {"train": ready.problem.train.inputs, "valid": ready.problem.valid.inputs[: len(ready.valid)]}
+    scaled = {"train": ready.problem.train.inputs, "valid": np.asarray(ready.problem.valid.inputs)[: len(ready.valid)]}
     sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
     metrics, evidence, ends = measured(predictor, scaled, sets, metric)
     evidence |= _evidence_of_optimiser(recipe.optimiser, state.optimiser)

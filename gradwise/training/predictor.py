@@ -37,11 +37,11 @@ def _in_chunks(function: Callable[[Array], Array], inputs: Any) -> np.ndarray:
     """The function of all rows, in chunks of one fixed shape: one program serves any number of rows."""
     parts = []
     for start in range(0, inputs.shape[0], _CHUNK):
-        rows = jnp.asarray(inputs[start : start + _CHUNK])
+        rows = inputs[start : start + _CHUNK] if inputs.shape[0] > _CHUNK else inputs
         missing = _CHUNK - rows.shape[0]
-        if missing:
-            rows = jnp.concatenate([rows, jnp.zeros((missing, *rows.shape[1:]), rows.dtype)])
-        parts.append(np.asarray(function(rows))[: _CHUNK - missing])
+        if missing:  # on the host, where another number of rows is no other program
+            rows = np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+        parts.append(np.asarray(function(jnp.asarray(rows)))[: _CHUNK - missing])
     return np.concatenate(parts).astype(np.float64)
 
 
