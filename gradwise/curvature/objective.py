@@ -64,13 +64,25 @@ def labelled_share(examples: Examples) -> Scalar:
     return jnp.mean(known if examples.weights is None else known * examples.weights)
 
 
-def gather(train: Examples, rows: Int[Array, " B"], present: Float[Array, " B"], memory: PyTree = None) -> Batch:
-    """The examples of one update. A slot beyond the end of the epoch has weight 0."""
-    weights = present if train.weights is None else present * train.weights[rows]
+def gather(
+    train: Examples,
+    rows: Int[Array, " B"],
+    present: Float[Array, " B"],
+    memory: PyTree = None,
+    *,
+    whole: bool = False,
+) -> Batch:
+    """The examples of one update; `whole` says that these are all of them: they are taken as they lie, uncopied.
+
+    A slot beyond the end of the epoch has weight 0.
+    """
+    rows = jnp.arange(len(train), dtype=jnp.int32) if whole else rows
+    taken = train if whole else jax.tree.map(lambda leaf: leaf[rows], train)
+    weights = present if taken.weights is None else present * taken.weights
     total = jnp.asarray(float(len(train)))
     # Where nobody reads it the share is not computed; where somebody does, it leaves the loop over updates.
     share = labelled_share(train)
-    return Batch(train.inputs[rows], train.targets[rows], weights, present, total, rows, memory, share)
+    return Batch(taken.inputs, taken.targets, weights, present, total, rows, memory, share)
 
 
 class Objective(eqx.Module):

@@ -97,6 +97,9 @@ class _Order(AbstractBatches):
         about="B, the number of examples in one update; cut to T where the training set is smaller",
     )
 
+    def is_whole(self, count: int) -> bool:
+        return self.size >= count
+
 
 class Reshuffled(_Order):
     """Another random order each epoch."""

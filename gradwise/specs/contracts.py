@@ -125,6 +125,10 @@ class AbstractBatches(Spec):
     def limit_examples(self, count: int) -> int | None:
         """The age at which the order has no more examples, if it ever ends."""
 
+    def is_whole(self, count: int) -> bool:
+        """Whether every update learns from all `count` examples: their order is then nobody's business."""
+        return False
+
 
 class AbstractModel(Spec):
     @abc.abstractmethod

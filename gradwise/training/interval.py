@@ -89,6 +89,8 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     """N updates as one scan; training loss and score are those seen before each update, so they cost nothing."""
     numbers = state.update + jnp.arange(updates, dtype=jnp.int32)
     rows, present, ages = problem.recipe.batches.indices(numbers, len(problem.train), key=problem.key)
+    if problem.recipe.batches.is_whole(len(problem.train)):
+        rows = jnp.broadcast_to(jnp.arange(len(problem.train), dtype=rows.dtype), rows.shape)
     end = ages[-1]
     if problem.last is not None:  # a member of a population may end within the interval
         present = jnp.where((numbers < problem.last)[:, None], present, 0.0)

@@ -14,7 +14,8 @@ from .state import Problem, State
 
 def gather_batch(problem: Problem, rows: Int[Array, " B"], present: Float[Array, " B"]) -> Batch:
     """The examples of one update. A slot beyond the end of the epoch has weight 0."""
-    return objective.gather(problem.train, rows, present)
+    whole = problem.recipe.batches.is_whole(len(problem.train))
+    return objective.gather(problem.train, rows, present, whole=whole)
 
 
 def step(problem: Problem, state: State, batch: Batch) -> tuple[State, dict[str, Any]]:

@@ -12,7 +12,8 @@ import pytest
 from gradwise.criteria.losses import SoftmaxLoss
 from gradwise.criteria.penalties import L2
 from gradwise.criteria.supervised import Supervised
-from gradwise.data.batches import Fixed
+from gradwise.curvature.objective import gather
+from gradwise.data.batches import Fixed, Reshuffled
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.training.state import State
@@ -127,3 +128,19 @@ def test_every_update_has_randomness_of_its_own(start: Start, updates: int) -> N
     _, other = compiled_step(problem, later, batch)
     _, again = compiled_step(problem, state, batch)
     assert float(terms["total"]) == float(again["total"]) != float(other["total"])
+
+
+def test_a_batch_of_all_examples_takes_them_as_they_lie(start: Start) -> None:
+    """Whatever order the batches name: nothing is gathered, and the step is that of the same examples shuffled."""
+    problem, state = start(batches=Reshuffled(size=64), criterion=Supervised(SoftmaxLoss()))
+    count = len(problem.train)
+    rows, present, _ = problem.recipe.batches.indices(jnp.arange(1), count, key=problem.key)
+    batch = gather_batch(problem, rows[0], present[0])
+    np.testing.assert_array_equal(batch.rows, np.arange(count))
+    assert batch.inputs is problem.train.inputs
+    assert batch.targets is problem.train.targets
+    shuffled = gather(problem.train, rows[0], present[0])
+    assert not np.array_equal(shuffled.inputs, batch.inputs)
+    ours, theirs = (step(problem, state, one)[0].parameters for one in (batch, shuffled))
+    for new, old in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
