@@ -1,7 +1,7 @@
 """What the estimators share: scikit-learn's contract around one call of `fit`, or of `search` (`auto.py`).
 
     Classifier(optimiser=Sgd(learning_rate=0.03)).fit(X, y).predict(X)
-    GridSearchCV(Classifier(), {"optimiser__learning_rate": [1e-3, 3e-3], "model__widths": [(256,), (256, 256)]})
+    GridSearchCV(Classifier(), {"optimiser__learning_rate": [0.01, 0.025], "model__widths": [(128,) * 3, (256,) * 3]})
 
 A part that is `None` is the recommended one of `gradwise.defaults`. Inputs are arrays, CSR matrices or pandas frames;
 a frame with words, categories or dates is encoded as a table file would be, under the schema that `fit` saw.

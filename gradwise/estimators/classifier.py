@@ -106,8 +106,8 @@ class Classifier(ClassTargets, NetworkEstimator):
     Parameters
     ----------
     model, optimiser, batches, criterion, scaler, stopping
-        Parts of the recipe; None is the recommended one. Their knobs are nested parameters: `model__widths`,
-        `optimiser__learning_rate`, `batches__size`, ...
+        Parts of the recipe; None is the recommended one (`gradwise.defaults.for_data`). Their knobs are nested
+        parameters: `model__widths`, `optimiser__learning_rate`, `batches__size`, ...
     validation_fraction
         The share of the rows that training holds out to choose the best network by. With 0, and with fewer than 20
         rows, that is done on the training rows.
