@@ -16,7 +16,8 @@ CHECKPOINT = "checkpoint.safetensors"
 
 
 def fit_words(epochs: int, *more: str) -> tuple[str, ...]:
-    knobs = ("--set", "model.widths=16", "--set", "stopping.initial_epochs=1e9", "--set", f"stopping.epochs={epochs}")
+    stopping = ("--set", "stopping=Patience", "--set", "stopping.initial_epochs=1e9")
+    knobs = ("--set", "model.widths=16", *stopping, "--set", f"stopping.epochs={epochs}")
     return ("fit", "flowers.csv", "--target", "kind", *knobs, *more)
 
 
