@@ -101,6 +101,19 @@ class BatchNormLayer(eqx.Module):
         return eqx.tree_at(lambda layer: layer.moments, self, moments)
 
 
+def scaled(a: Float[Array, "..."], scale: Buffer | None) -> Float[Array, "..."]:
+    """Activations times the scale of their weights, where the network is parametrised so."""
+    return a if scale is None else scale.value * a
+
+
+def dropped(h: Float[Array, "..."], noise: Noise | None, key: Key[Array, ""] | None) -> Float[Array, "..."]:
+    """Units with some of them dropped and the others raised to make up for it; all as they are without a key."""
+    if key is None or noise is None:
+        return h
+    kept = coins(key, 1.0 - noise.value, h.size).reshape(h.shape)
+    return jnp.where(kept, h / (1.0 - noise.value), 0.0)
+
+
 class Layer(eqx.Module):
     """One hidden layer: f(norm(Wx + b)), perhaps with units dropped and with its input added."""
 
@@ -115,8 +128,7 @@ class Layer(eqx.Module):
 
     def linear(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
         """Wx + b."""
-        a = self.weight @ x
-        return (a if self.scale is None else self.scale.value * a) + self.bias
+        return scaled(self.weight @ x, self.scale) + self.bias
 
     def activate(self, x: Float[Array, " in"], *, training: bool) -> Float[Array, " out"]:
         """Wx + b, normalised."""
@@ -126,10 +138,7 @@ class Layer(eqx.Module):
         return self.norm(a, training=training, mask=None if self.mask is None else self.mask.value)
 
     def __call__(self, x: Float[Array, " in"], *, key: Key[Array, ""] | None) -> Float[Array, " out"]:
-        h = self.activation(self.activate(x, training=key is not None))
-        if key is not None and self.dropout is not None:
-            kept = coins(key, 1.0 - self.dropout.value, h.shape[0])
-            h = jnp.where(kept, h / (1.0 - self.dropout.value), 0.0)
+        h = dropped(self.activation(self.activate(x, training=key is not None)), self.dropout, key)
         if self.mask is not None:
             h = jnp.where(self.mask.value, h, 0.0)
         return x + h if self.residual else h
@@ -144,8 +153,7 @@ class Linear(eqx.Module):
     scale: Buffer | None = None
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
-        a = self.weight @ x
-        return self.activation((a if self.scale is None else self.scale.value * a) + self.bias)
+        return self.activation(scaled(self.weight @ x, self.scale) + self.bias)
 
 
 class MlpNetwork(eqx.Module):

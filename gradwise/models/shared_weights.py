@@ -21,7 +21,6 @@ from jaxtyping import Array, Float, Key
 
 from ..runtime import keys
 from ..runtime.errors import RequestError
-from ..runtime.keys import coins
 from ..specs.contracts import AbstractModel
 from ..specs.dataset import InputLayout
 from ..specs.knobs import switch
@@ -30,11 +29,7 @@ from ..specs.priors import Choice
 from ..specs.schedules import Noise
 from .activations import AbstractActivation
 from .input_stage import InputStage
-from .mlp import Mlp, NoNorm, draw_layer, dropout_of
-
-
-def _scaled(a: Array, scale: Buffer | None) -> Array:
-    return a if scale is None else scale.value * a
+from .mlp import Mlp, NoNorm, draw_layer, dropout_of, dropped, scaled
 
 
 class SharedLayer(eqx.Module):
@@ -50,11 +45,8 @@ class SharedLayer(eqx.Module):
     scale: Buffer | None = None
 
     def __call__(self, x: Float[Array, "members in"], *, key: Key[Array, ""] | None) -> Float[Array, "members out"]:
-        a = self.output_factors * _scaled((x * self.input_factors) @ self.weight.T, self.scale) + self.bias
-        h = self.activation(a)
-        if key is not None and self.dropout is not None:
-            kept = coins(key, 1.0 - self.dropout.value, h.size).reshape(h.shape)
-            h = jnp.where(kept, h / (1.0 - self.dropout.value), 0.0)
+        a = self.output_factors * scaled((x * self.input_factors) @ self.weight.T, self.scale) + self.bias
+        h = dropped(self.activation(a), self.dropout, key)
         return x + h if self.residual else h
 
 
@@ -67,7 +59,7 @@ class SharedOutput(eqx.Module):
     scale: Buffer | None = None
 
     def __call__(self, x: Float[Array, "members in"]) -> Float[Array, "members out"]:
-        return self.activation(_scaled(jnp.einsum("moi,mi->mo", self.weight, x), self.scale) + self.bias)
+        return self.activation(scaled(jnp.einsum("moi,mi->mo", self.weight, x), self.scale) + self.bias)
 
 
 class SharedNetwork(eqx.Module):
