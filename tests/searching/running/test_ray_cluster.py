@@ -207,13 +207,11 @@ def test_closing_leaves_a_cluster_that_it_joined(cluster: Any, on_cluster: RayCl
 
 
 @pytest.mark.usefixtures("_apart")
-def test_an_unreachable_head_is_one_line_and_soon(data: EvaluationData) -> None:
-    begun = time.monotonic()
+def test_an_unreachable_head_is_one_line(data: EvaluationData) -> None:
     for address in ("ray://127.0.0.1:1", "127.0.0.1:1"):
         with pytest.raises(WorkError, match=f"no Ray head answers at {address} .*ray start --head") as problem:
             RayCluster(data, address=address)
         assert "\n" not in str(problem.value)
-    assert time.monotonic() - begun < 15
 
 
 @pytest.mark.slow
