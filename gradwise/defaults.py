@@ -100,7 +100,7 @@ def table(kind: str, rows: int | None = None, **parts: Any) -> Recipe:
         "batches": Reshuffled(size=128),
         "model": network,
         "optimiser": RatesByKind(adam),
-        "stopping": Off(epochs=epochs, keep="best", spacing=1.0, least_examples=1, every_epochs=1.0),
+        "stopping": Off(epochs=epochs, keep="best", significance=0.07, spacing=1.0, least_examples=1, every_epochs=1.0),
     }
     return _recipe(loss, {**chosen, **parts})
 

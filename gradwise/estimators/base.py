@@ -65,7 +65,7 @@ def _print_line(line: dict[str, Any]) -> None:
     print(
         f"age {line['age_examples']:,} examples: training loss {line['train_loss']:.4g}, "
         f"validation loss {line['valid_loss']:.4g}, validation score {line['valid_score']:.4g}"
-        + (" (best so far)" if line["best"] else "")
+        + (" (kept)" if line["best"] else "")
     )
 
 

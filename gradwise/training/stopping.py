@@ -5,9 +5,11 @@
     Patience(significance=0.05)           ... only if a paired test says the improvement is real
     Off(epochs=20)                        a fixed length, for analysis: stopping hides what other knobs do
     Off(epochs=128, keep="best")          a fixed length, for schedules over the whole run; the best model is kept
+    Off(keep="best", significance=0.07)   ... or the latest one that a paired test does not find worse than the best
 
-Any improvement of the validation score is kept as the best model (the loss breaks ties); the significance test gates
-patience alone, since gating what is kept was measured to hurt.
+Any improvement of the validation score is kept as the best model (the loss breaks ties). Under `Patience` the test
+gates patience alone, since gating what is kept was measured to hurt. In a run whose rate falls to zero it is the other
+way round: the lowest of many noisy scores is often an early one by luck, and the last models are the trained ones.
 """
 
 import abc
@@ -156,6 +158,7 @@ class Patience(AbstractStopping):
 class _OffState(NamedTuple):
     best_score: Float[Array, ""]
     best_loss: Float[Array, ""]
+    reference: Float[Array, " V"]  # the scores of the best model; empty when no test is asked for
 
 
 class Off(AbstractStopping):
@@ -181,9 +184,20 @@ class Off(AbstractStopping):
     keep: str = switch(
         "last", allowed=("last", "best"), row="C6", kind="optimiser", about="which model is the result of the run"
     )
+    significance: float = knob(
+        0.0,
+        allowed="[0, 0.5)",
+        prior=LogUniform(1e-3, 0.3),
+        row="C7",
+        off=0.0,
+        about="with keep='best', a later model is kept unless a paired test at this level finds it worse; 0 is no test",
+    )
 
     def init(self, count: int, validation: int) -> PyTree:
-        return () if self.keep == "last" else _OffState(jnp.asarray(jnp.inf), jnp.asarray(jnp.inf))
+        if self.keep == "last":
+            return ()
+        reference = jnp.full(0 if is_off(self.significance) else validation, jnp.inf)
+        return _OffState(jnp.asarray(jnp.inf), jnp.asarray(jnp.inf), reference)
 
     def step(
         self, state: PyTree, age: Int[Array, ""], scores: Scores
@@ -192,8 +206,13 @@ class Off(AbstractStopping):
             return (), jnp.asarray(True), jnp.asarray(False)
         score, loss = jnp.mean(scores.score), jnp.mean(scores.loss)
         better = is_better(state, score, loss)
-        new = _OffState(jnp.where(better, score, state.best_score), jnp.where(better, loss, state.best_loss))
-        return new, better, jnp.asarray(False)
+        kept, reference = better, state.reference
+        if not is_off(self.significance):
+            worse = is_significant(scores.score, state.reference, self.significance)
+            kept = better | (jnp.isfinite(score) & ~worse)
+            reference = jnp.where(better, scores.score, state.reference)
+        best = jnp.where(better, score, state.best_score), jnp.where(better, loss, state.best_loss)
+        return _OffState(*best, reference), kept, jnp.asarray(False)
 
     def interval_examples(self, count: int, validation: int) -> int:
         return int(max(self.spacing * validation, validation, self.least_examples, self.every_epochs * count))

@@ -15,8 +15,6 @@ from scipy import stats
 from gradwise.records.fit import Fit
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Scores
-from gradwise.specs.dataset import Dataset
-from gradwise.specs.recipe import Recipe
 from gradwise.training.stopping import LONGEST_EXAMPLES, Off, Patience, Plus, Times, is_better, is_significant
 
 SPACING = 100
@@ -178,18 +176,35 @@ def test_validations_may_be_counted_in_epochs(rule: Off, count: int, validation:
     assert rule.interval_examples(count, validation) == examples
 
 
-def test_a_run_of_fixed_length_ends_with_its_best_epoch(table_fit: Fit, mixed: Dataset, table_recipe: Recipe) -> None:
-    """One validation an epoch; what is kept is what those of the history say, not the last."""
+def test_off_may_keep_the_latest_that_is_not_significantly_worse_than_the_best() -> None:
+    """Against the best of all, never against the one before; by the one-sided t-test's normal approximation."""
+    rule = Off(keep="best", significance=0.05)
+    state, told = rule.init(50, 1000), []
+    # k wrong examples more than the best: significant at 5 % once sqrt(k) > 1.645, that is at the third.
+    for age, wrong in ((100, 500), (200, 480), (300, 481), (400, 482), (500, 483), (600, 482), (700, 479), (800, 482)):
+        state, kept, stop = rule.step(state, jnp.asarray(age), _errors(wrong))
+        told.append((bool(kept), round(float(state.best_score) * 1000)))
+        assert not stop
+    assert told == [(True, 500), *[(True, 480)] * 3, (False, 480), (True, 480), (True, 479), (False, 479)]
+
+
+def test_a_model_that_is_no_number_is_not_kept_for_want_of_a_test() -> None:
+    rule = Off(keep="best", significance=0.05)
+    assert play(rule, [math.nan, 0.5, math.nan, math.inf, 0.5])[1] == [200, 500]
+
+
+def test_a_run_of_fixed_length_ends_with_the_latest_epoch_that_is_not_worse(table_fit: Fit) -> None:
+    """One validation an epoch; what the record measures is what the history says was kept."""
     history = table_fit.history
     count = table_fit.data["rows"]["train"]
     assert history["age_examples"] == [count * epoch for epoch in range(1, 13)]
     assert table_fit.outcome.name == "finished"
     pairs = list(zip(history["valid_score"], history["valid_loss"], strict=True))
     best = min(range(12), key=lambda epoch: pairs[epoch])
-    assert [epoch for epoch in range(12) if history["best"][epoch]][-1] == best
-    assert best < 11  # the last one would show nothing
-    assert table_fit.metrics["valid"]["error_rate"] == pytest.approx(pairs[best][0], abs=1e-6)
-    assert pairs[best] < pairs[11]
+    kept = max(epoch for epoch in range(12) if history["best"][epoch])
+    assert best <= kept
+    assert all(history["best"][epoch] for epoch in range(12) if pairs[epoch] < min(pairs[:epoch], default=(2.0,)))
+    assert table_fit.metrics["valid"]["error_rate"] == pytest.approx(pairs[kept][0], abs=1e-6)
 
 
 def test_knobs_of_stopping_are_traced_and_switches_are_not() -> None:

@@ -122,7 +122,7 @@ class Progress:
             f"age {wording.age(age)}",
             f"loss {line['train_loss']:.2g}",
             f"valid {show(line['valid_score'])}",
-            f"best {show(self._best)}",
+            f"kept {show(self._best)}",
             f"{wording.duration(max(0.0, end - age) / speed)} left" if math.isfinite(speed) else "",
         ]
         note = "  ".join(filter(None, pieces))

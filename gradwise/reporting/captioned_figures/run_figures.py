@@ -60,7 +60,7 @@ def _history_table(record: Fit, curves: LearningCurves) -> Table:
             wording.number(epoch[i]),
             _in(curves.kind, train[i]),
             _in(curves.kind, valid[i]),
-            "best" if i == best else "",
+            "kept" if i == best else "",
         )
         for i in picked
     )
@@ -80,12 +80,12 @@ def _curve_words(curves: LearningCurves) -> str:
     best, at = _in(curves.kind, value), f"at age {wording.whole(age)}"
     if len(curves.valid) == 1:
         said = f"Validation {name} was measured once, {at}: {best}"
-    elif curves.quantity == "score" and _in(curves.kind, curves.valid.value[0]) == best:
-        said = f"Validation {name} was best, {best}, {at}"
-    elif curves.quantity == "score":
-        said = f"Validation {name} went from {_in(curves.kind, curves.valid.value[0])} to its best, {best}, {at}"
-    else:
+    elif curves.quantity != "score" or value > curves.valid.value.min():
         said = f"Validation {name} was {best} {at}, where the parameters were kept"
+    elif _in(curves.kind, curves.valid.value[0]) == best:
+        said = f"Validation {name} was best, {best}, {at}"
+    else:
+        said = f"Validation {name} went from {_in(curves.kind, curves.valid.value[0])} to its best, {best}, {at}"
     there = curves.train.value[curves.train.age == age]
     beside = f"; training {name} there {_in(curves.kind, there[0])}" if len(there) else ""
     unit = " The unit is the target's standard deviation: always guessing the mean would give about 1."

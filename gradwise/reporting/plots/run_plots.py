@@ -70,7 +70,7 @@ def draw_learning_curves(data: LearningCurves, ax: "Axes") -> None:
         age, value = data.best
         ax.plot([age, age], [low, value], color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
         ax.plot([age], [value], "o", color=PAPER, markeredgecolor=INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
-        text = f"best {wording.percent(value) if share else wording.number(value)}"
+        text = f"kept {wording.percent(value) if share else wording.number(value)}"
         label_point(ax, text, data.best, (data.train, data.valid))
     if data.diverged:
         ax.axvline(data.end_examples, color=INK, linewidth=1.4)
