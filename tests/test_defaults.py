@@ -100,6 +100,7 @@ def test_a_table_has_a_recipe_of_its_own(kind: str, loss: type, units: type) -> 
     assert isinstance(recipe.criterion.loss, loss)
     assert isinstance(recipe.model.activation.activation, units)
     assert (recipe.model.parametrisation, recipe.stopping.keep) == ("ntk", "best")
+    assert 0 < recipe.stopping.significance < 0.5  # the latest of those that are as good as the best
     # One wave after another over the whole run, and what holds capacity back let go at its end.
     adam = recipe.optimiser.optimiser
     assert adam.schedule == RepeatedCosine()
@@ -113,6 +114,7 @@ def test_a_small_table_has_a_smaller_network() -> None:
     assert (small.model.widths, small.stopping.epochs) == ((128,) * 3, 64.0)
     assert (large.model.widths, large.stopping.epochs) == ((256,) * 3, 128.0)
     assert defaults.table("classes") == large
+    assert defaults.table("numbers", rows=999).stopping.epochs == 128.0  # without noise, numbers gain from every epoch
     assert dataclasses.replace(small, model=large.model, stopping=large.stopping) == large
 
 

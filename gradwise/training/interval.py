@@ -244,10 +244,9 @@ def _program_of_several(short: bool) -> Any:
 def _several(fixed: tuple[Problem, int, Int[Array, ""]], state: State) -> tuple[State, Row]:
     problem, updates, count = fixed
 
-    def one(state: State) -> tuple[State, Row]:
-        return judge(problem, *advance(problem, state, updates))
-
-    _, shape = eqx.filter_eval_shape(one, state)
+    # Traced here, once, and not again inside the loop.
+    one = eqx.filter_closure_convert(lambda state: judge(problem, *advance(problem, state, updates)), state)
+    _, shape = one.out_struct
     rows = jax.tree.map(lambda leaf: jnp.zeros((AT_ONCE, *leaf.shape), leaf.dtype), shape)
 
     def goes_on(carry: tuple[Int[Array, ""], Bool[Array, ""], State, Row]) -> Bool[Array, ""]:

@@ -201,10 +201,15 @@ def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path
     else:
         length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
         progress.training("training", length=length, percent=percent)
-        # What draws the report takes half a second to load, which the cores have to spare while the network trains.
-        threading.Thread(target=importlib.import_module, args=("matplotlib.figure",), daemon=True).start()
+        threading.Thread(target=_load_what_reports, daemon=True).start()
         result = fit(recipe, dataset, **given)
     return dataclasses.replace(result, data={**result.data, "command": options.command(resolved.changes)})
+
+
+def _load_what_reports() -> None:
+    """Modules that are needed after training: a second of loading, which the cores have to spare meanwhile."""
+    for name in ("matplotlib.figure", "pandas", "gradwise.reporting.report"):
+        importlib.import_module(name)
 
 
 def _share_of_time(options: FitOptions) -> float:

@@ -17,7 +17,6 @@ from ...records.finding import Finding
 from ...records.fit import Fit
 from ...records.study import Study
 from ...reporting import wording
-from ...reporting.report import verdict
 from ...specs.dataset import Dataset
 from ...specs.search_space import Space
 
@@ -172,6 +171,8 @@ def estimate(record: Fit | Study) -> str:
 
 def one_line(record: Fit | Study) -> str:
     """The verdict in one line."""
+    from ...reporting.report import verdict
+
     said = verdict(record)
     return " ".join(filter(None, (f"{said.headline}.", said.interval, estimate(record), said.story)))
 
@@ -224,6 +225,8 @@ def show_findings(out: Any, findings: Iterable[Finding]) -> None:
 def show_result(record: Fit, folder: Path, report: Path | None) -> None:
     """The summary of a run: verdict, numbers, findings, and where everything is."""
     from rich.text import Text
+
+    from ...reporting.report import verdict
 
     out = console()
     said = verdict(record)
