@@ -181,6 +181,14 @@ def evaluate(problem: Problem, model: PyTree) -> Scores:
     return Scores(score * weights, loss * weights)
 
 
+def _either(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
+    """New arrays or old ones. XLA's CPU compiler would write the whole condition into each choice, and compile it as
+    often; on an accelerator a branch has to wait for the host."""
+    if jax.default_backend() == "cpu":
+        return jax.lax.cond(condition, lambda: new, lambda: old)
+    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), new, old)
+
+
 def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State, Row]:
     """One validation, one decision; a better model replaces the best one on the device."""
     stopping = problem.recipe.stopping
@@ -190,8 +198,7 @@ def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State
     finite = jnp.isfinite(jnp.mean(scores.loss)) & (seen["diverged_examples"] < 0)
     better = better & finite
     arrays = eqx.filter(model, eqx.is_array)
-    # A condition, not a choice for each array: XLA would write the whole decision into each, and compile it as often.
-    best = jax.lax.cond(better, lambda: arrays, lambda: state.best)
+    best = _either(better, arrays, state.best)
     diverged = jnp.where(finite, -1, jnp.maximum(seen["diverged_examples"], 0))
     diverged = jnp.where(~finite & (diverged == 0), seen["age_examples"], diverged)
     row = Row(
@@ -246,7 +253,7 @@ def _several(fixed: tuple[Problem, int, Int[Array, ""]], state: State) -> tuple[
     problem, updates, count = fixed
 
     # Traced here, once, and not again inside the loop.
-    one = eqx.filter_closure_convert(lambda state: judge(problem, *advance(problem, state, updates)), state)
+    one: Any = eqx.filter_closure_convert(lambda state: judge(problem, *advance(problem, state, updates)), state)
     _, shape = one.out_struct
     rows = jax.tree.map(lambda leaf: jnp.zeros((AT_ONCE, *leaf.shape), leaf.dtype), shape)
 
