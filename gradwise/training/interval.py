@@ -252,8 +252,10 @@ def _program_of_several(short: bool) -> Any:
 def _several(fixed: tuple[Problem, int, Int[Array, ""]], state: State) -> tuple[State, Row]:
     problem, updates, count = fixed
 
-    # Traced here, once, and not again inside the loop.
-    one: Any = eqx.filter_closure_convert(lambda state: judge(problem, *advance(problem, state, updates)), state)
+    def traced(state: State) -> tuple[State, Row]:
+        return judge(problem, *advance(problem, state, updates))
+
+    one: Any = eqx.filter_closure_convert(traced, state)  # here, and not again inside the loop
     _, shape = one.out_struct
     rows = jax.tree.map(lambda leaf: jnp.zeros((AT_ONCE, *leaf.shape), leaf.dtype), shape)
 
