@@ -174,8 +174,8 @@ TITLES = {
 NO_LABELS = {"hist", "lightgbm", "lightgbm-search", "realmlp", "tabm"}  # these know one target only
 
 
-def _changes(kind: str) -> dict[str, dict[str, Any]]:
-    """What each alternative sets in the default recipe, by path."""
+def _changes(kind: str, rows: int | None = None) -> dict[str, dict[str, Any]]:
+    """What each alternative sets in the default recipe for a table of so many rows, by path."""
     from gradwise import defaults
     from gradwise.data.scaling import NormalScores
     from gradwise.models.activations import Parametric, Rectifier
@@ -185,8 +185,8 @@ def _changes(kind: str) -> dict[str, dict[str, Any]]:
     from gradwise.optimisers.first_order.schedules import Constant, Cosine, OneCycle
     from gradwise.training.stopping import Patience
 
-    recipe = defaults.table(kind)
-    epochs, adam = recipe.stopping.epochs, "optimiser.optimiser"
+    recipe = defaults.table(kind, rows)
+    epochs, width, adam = recipe.stopping.epochs, recipe.model.widths[0], "optimiser.optimiser"
     constant = {"model.dropout_schedule": Constant(), f"{adam}.decay_schedule": Constant()}
     standard = {"model.parametrisation": "standard", f"{adam}.learning_rate": Adam().learning_rate}
     unsmoothed = {"no label smoothing": {"criterion.loss.label_smoothing": 0.0}}
@@ -206,45 +206,55 @@ def _changes(kind: str) -> dict[str, dict[str, Any]]:
         "one falling cosine": {f"{adam}.schedule": Cosine(horizon_updates=0.0, final=0.0)},
         "one cycle": {f"{adam}.schedule": OneCycle()},
         "normal scores": {"scaler.numbers": NormalScores()},
+        "best epoch": {"stopping.significance": 0.0},
         "last epoch": {"stopping.keep": "last"},
         "patience": {"stopping": Patience(epochs=epochs, least_examples=1)},
         "half the epochs": {"stopping.epochs": epochs / 2},
         "twice the epochs": {"stopping.epochs": epochs * 2},
-        "width 128": {"model.widths": (128, 128, 128)},
-        "width 512": {"model.widths": (512, 512, 512)},
-        "2 layers": {"model.widths": (256, 256)},
-        "4 layers": {"model.widths": (256, 256, 256, 256)},
+        "half the width": {"model.widths": (width // 2,) * 3},
+        "twice the width": {"model.widths": (width * 2,) * 3},
+        "2 layers": {"model.widths": (width,) * 2},
+        "4 layers": {"model.widths": (width,) * 4},
         "residual": {"model.residual": True},
         "4 members of shared weights": {"model": SharedWeights(recipe.model, members=4)},
     }
 
 
-def changed_default(kind: str, seed: int, changes: dict[str, Any]) -> Any:
-    """The default for tables with other values at these paths of its recipe."""
-    from gradwise import Classifier, Regressor, defaults
-    from gradwise.specs.paths import replace
+class ChangedDefault:
+    """The default for tables with other values at some paths of its recipe: at those that an alternative names."""
 
-    recipe = defaults.table(kind)
-    for path, value in changes.items():
-        recipe = replace(recipe, path, value)
-    parts = {slot: getattr(recipe, slot) for slot in ("model", "optimiser", "batches", "criterion", "scaler")}
-    estimator = Regressor if kind == "numbers" else Classifier
-    return estimator(**parts, stopping=recipe.stopping, random_state=seed)
+    def __init__(self, kind: str, seed: int, changes: Callable[[int], dict[str, Any]]):
+        self.kind, self.seed, self.changes = kind, seed, changes
+
+    def fit(self, X: Any, y: Any) -> Any:
+        from gradwise import Classifier, Regressor, defaults
+        from gradwise.specs.paths import replace
+
+        recipe = defaults.table(self.kind, len(X))
+        for path, value in self.changes(len(X)).items():
+            recipe = replace(recipe, path, value)
+        parts = {slot: getattr(recipe, slot) for slot in ("model", "optimiser", "batches", "criterion", "scaler")}
+        estimator = Regressor if self.kind == "numbers" else Classifier
+        self.model = estimator(**parts, stopping=recipe.stopping, random_state=self.seed).fit(X, y)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return self.model.predict(X)
 
 
 def alternatives(kind: str) -> dict[str, Callable[[str, int, Machine], Any]]:
     """The default, and the default with one thing changed at a time, as models."""
 
-    def model(changes: dict[str, Any]) -> Callable[[str, int, Machine], Any]:
-        return lambda kind, seed, machine: changed_default(kind, seed, changes)
+    def model(name: str) -> Callable[[str, int, Machine], Any]:
+        return lambda kind, seed, machine: ChangedDefault(kind, seed, lambda rows: _changes(kind, rows)[name])
 
-    return {name: model(changes) for name, changes in _changes(kind).items()}
+    return {name: model(name) for name in _changes(kind)}
 
 
 def as_long_as_realmlp(kind: str, seed: int, machine: Machine) -> Any:
     """The default with RealMLP-TD's epochs, batches and layers, to compare seconds."""
     changes = {"stopping.epochs": 256.0, "batches.size": 256, "model.widths": (256, 256, 256)}
-    return changed_default(kind, seed, changes)
+    return ChangedDefault(kind, seed, lambda rows: changes)
 
 
 def use(machine: Machine) -> Machine:
