@@ -37,7 +37,7 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.specs.recipe import Recipe
 from gradwise.training.history import Monitor
-from gradwise.training.interval import interval
+from gradwise.training.interval import intervals
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
 
@@ -101,8 +101,8 @@ class Gradwise:
         self.monitor = Monitor(count, OUTPUTS)
 
     def epoch(self) -> float:
-        self.state, row = interval(self.problem, self.state, self.updates)
-        return self.monitor.add(row, 0.0)["valid_loss"]
+        self.state, rows = intervals(self.problem, self.state, self.updates, 1)
+        return self.monitor.add(rows, 0.0, 0.0)[-1]["valid_loss"]
 
     def weights(self) -> list[np.ndarray]:
         parameters = self.state.parameters

@@ -71,7 +71,7 @@ def main() -> None:
     rows = []
     for name, (inputs, widths, batch, updates) in CELLS.items():
         plain, watched = (
-            _run(optimiser, inputs, widths, batch) for optimiser in (Adam(), Watched(Adam(), every=EVERY))
+            _run(optimiser, inputs, widths, batch) for optimiser in (Adam(), Watched(optimiser=Adam(), every=EVERY))
         )
         for run in (plain, watched):
             run(updates)  # compiles
