@@ -6,6 +6,8 @@ donated, so a run of any length allocates nothing anew (row F5).
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -89,7 +91,8 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     """N updates as one scan; training loss and score are those seen before each update, so they cost nothing."""
     numbers = state.update + jnp.arange(updates, dtype=jnp.int32)
     rows, present, ages = problem.recipe.batches.indices(numbers, len(problem.train), key=problem.key)
-    if problem.recipe.batches.is_whole(len(problem.train)):
+    whole = problem.recipe.batches.is_whole(len(problem.train))
+    if whole:  # nothing need be looked up by row
         rows = jnp.broadcast_to(jnp.arange(len(problem.train), dtype=rows.dtype), rows.shape)
     end = ages[-1]
     if problem.last is not None:  # a member of a population may end within the interval
@@ -124,14 +127,21 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     state = State(parameters, optimiser, state.stopping, state.best, update, memory)
     bad = ~jnp.all(jnp.isfinite(losses) | (present == 0), axis=1)
     train = problem.train
-    known = present * labelled(train.targets[rows.ravel()]).reshape(rows.shape)
-    weights = known if train.weights is None else known * train.weights[rows]  # as validation weighs its own
+
+    def read(values: Array) -> Array:
+        return values if whole else values[rows]
+
+    known = present * read(labelled(train.targets))
+    weights = known if train.weights is None else known * read(train.weights)  # as validation weighs its own
     told = {
         "age_examples": end,
         "train_loss": jnp.sum(losses * weights) / jnp.sum(weights),
         "train_score": jnp.sum(scores * weights) / jnp.sum(weights),
         "train_score_by_class": _by_class(
-            (scores * known).ravel(), train.targets[rows].ravel(), known.ravel(), problem.classes
+            (scores * known).sum(0) if whole else (scores * known).ravel(),
+            read(train.targets).ravel(),
+            known.sum(0) if whole else known.ravel(),
+            problem.classes,
         )
         if problem.classes
         else jnp.zeros(0),
@@ -222,40 +232,38 @@ def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State
     return State(state.parameters, state.optimiser, stopped, best, state.update, state.memory), row
 
 
-@eqx.filter_jit(donate="all-except-first")
-def _interval(fixed: tuple[Problem, int], state: State) -> tuple[State, Row]:
+AT_ONCE = 32  # intervals in one call of the compiled program, at the most
+_SHORT = 10**9  # updates times parameters, below which a run takes no longer than compiling it well
+_SHORT_OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+
+
+@functools.cache
+def _compiled(function: Callable[..., tuple[State, Row]], short: bool) -> Any:
+    """A short run is compiled in XLA's older way, which takes half of the time; the program is some 8 % slower."""
+    known = known_options() if short and jax.default_backend() == "cpu" else {}
+    options = {name: value for name, value in _SHORT_OPTIONS.items() if name in known}
+    jit: Any = eqx.filter_jit  # whose type does not mention the options that it passes on
+    return jit(function, donate="all-except-first", compiler_options=options or None)
+
+
+def _is_short(problem: Problem, state: State) -> bool:
+    return problem.limit_updates * sum(leaf.size for leaf in jax.tree.leaves(state.parameters)) < _SHORT
+
+
+def _once(fixed: tuple[Problem, int], state: State) -> tuple[State, Row]:
     problem, updates = fixed
     return judge(problem, *advance(problem, state, updates))
 
 
 def interval(problem: Problem, state: State, updates: int) -> tuple[State, Row]:
     """`updates` updates, one validation, one decision. The state passed in is used up: go on with the one returned."""
-    return _interval((problem, updates), state)
-
-
-AT_ONCE = 32  # intervals in one call of the compiled program, at the most
-
-
-_SHORT = 10**9  # updates times parameters, below which a run takes no longer than compiling it well
-_SHORT_OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
-
-
-@functools.cache
-def _program_of_several(short: bool) -> Any:
-    """A short run is compiled in XLA's older way, which takes half of the time; the program is some 8 % slower."""
-    known = known_options() if short and jax.default_backend() == "cpu" else {}
-    options = {name: value for name, value in _SHORT_OPTIONS.items() if name in known}
-    jit: Any = eqx.filter_jit  # whose type does not mention the options that it passes on
-    return jit(_several, donate="all-except-first", compiler_options=options or None)
+    return _compiled(_once, _is_short(problem, state))((problem, updates), state)
 
 
 def _several(fixed: tuple[Problem, int, Int[Array, ""]], state: State) -> tuple[State, Row]:
     problem, updates, count = fixed
 
-    def traced(state: State) -> tuple[State, Row]:
-        return judge(problem, *advance(problem, state, updates))
-
-    one: Any = eqx.filter_closure_convert(traced, state)  # here, and not again inside the loop
+    one: Any = eqx.filter_closure_convert(partial(_once, (problem, updates)), state)  # traced here, not in the loop
     _, shape = one.out_struct
     rows = jax.tree.map(lambda leaf: jnp.zeros((AT_ONCE, *leaf.shape), leaf.dtype), shape)
 
@@ -278,6 +286,5 @@ def intervals(problem: Problem, state: State, updates: int, count: int) -> tuple
 
     In a small run the way from Python to the device and back costs more than the updates.
     """
-    size = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
-    run = _program_of_several(problem.limit_updates * size < _SHORT)
+    run = _compiled(_several, _is_short(problem, state))
     return run((problem, updates, jnp.asarray(min(count, AT_ONCE), jnp.int32)), state)
