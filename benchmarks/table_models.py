@@ -196,7 +196,7 @@ def _changes(kind: str, rows: int | None = None) -> dict[str, dict[str, Any]]:
         "piecewise-linear embedding": {"model.inputs.numbers": PiecewiseLinear()},
         "rectified periodic embedding": {"model.inputs.numbers": PeriodicRectified()},
         "no factor of inputs": {"model.inputs.factor": False},
-        "standard parametrisation, the general rate": standard,
+        "standard parametrisation at the general rate": standard,
         "activation without slopes": {"model.activation": recipe.model.activation.activation},
         "rectifier": {"model.activation": Parametric(Rectifier())},
         **(unsmoothed if kind == "classes" else {}),
