@@ -184,19 +184,18 @@ class Off(AbstractStopping):
     keep: str = switch(
         "last", allowed=("last", "best"), row="C6", kind="optimiser", about="which model is the result of the run"
     )
-    significance: float = knob(
+    significance: float = switch(
         0.0,
         allowed="[0, 0.5)",
-        prior=LogUniform(1e-3, 0.3),
         row="C7",
-        off=0.0,
+        kind="optimiser",
         about="with keep='best', a later model is kept unless a paired test at this level finds it worse; 0 is no test",
     )
 
     def init(self, count: int, validation: int) -> PyTree:
         if self.keep == "last":
             return ()
-        reference = jnp.full(0 if is_off(self.significance) else validation, jnp.inf)
+        reference = jnp.full(validation if self.significance else 0, jnp.inf)
         return _OffState(jnp.asarray(jnp.inf), jnp.asarray(jnp.inf), reference)
 
     def step(
@@ -207,7 +206,7 @@ class Off(AbstractStopping):
         score, loss = jnp.mean(scores.score), jnp.mean(scores.loss)
         better = is_better(state, score, loss)
         kept, reference = better, state.reference
-        if not is_off(self.significance):
+        if self.significance:
             worse = is_significant(scores.score, state.reference, self.significance)
             kept = better | (jnp.isfinite(score) & ~worse)
             reference = jnp.where(better, scores.score, state.reference)
