@@ -3,7 +3,7 @@
     python benchmarks/startup.py
 
 Every command runs in a process of its own; the fastest of several counts, since the machine is noisy. Python keeps its
-compiled modules, as it does for users from the second start on. A cross-validation is timed twice in one process: `cold`
+compiled modules, as for users from the second start on. A cross-validation is timed twice in one process: `cold`
 is the first one with an empty cache of compiled programs, `warm` the second. Beside `Classifier()` stand scikit-learn's
 network and, where Keras is installed, a Keras-on-JAX network of the same size and length; imports are in no one's time.
 """
