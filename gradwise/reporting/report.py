@@ -49,6 +49,12 @@ def _ends(record: Fit) -> str:
     return f"95\u202f% interval {first} – {wording.in_metric(record.metric, high)}"
 
 
+def _best_or_kept(record: Fit, interval: int) -> str:
+    """What to call the interval whose parameters were kept: a rule may prefer a later one to that of the best score."""
+    scores = column(record.history, "valid_score")
+    return "kept" if np.any(scores < scores[interval]) else "best"
+
+
 def _fit_verdict(record: Fit) -> Verdict:
     part, value = _measured(record)
     name = {"test": "Test", "valid": "Validation", "train": "Training"}.get(part, "")
@@ -58,7 +64,7 @@ def _fit_verdict(record: Fit) -> Verdict:
     on = f" on {wording.whole(count)} test examples" if count and ends else ""
     best = best_interval(record)
     age = column(record.history, "age_examples")
-    kept = f", best at {wording.whole(age[best])}" if best is not None else ""
+    kept = f", {_best_or_kept(record, best)} at {wording.whole(age[best])}" if best is not None else ""
     story = f"{str(record.outcome).capitalize()}{kept}, {wording.duration(record.seconds)}."
     if record.outcome.failed:
         before = f"The best parameters before that: {reached[0].lower()}{reached[1:]}" if part else ""

@@ -96,6 +96,13 @@ def test_the_verdict_of_classes(classes_record):
     assert said.story == f"Stopped by patience at age 32,370 examples, best at {best[-1]:,}, 3.1 s."
 
 
+def test_a_kept_network_that_is_not_the_best_is_not_called_so(classes_record):
+    history = {**classes_record.history, "best": [True] * len(classes_record.history["best"])}
+    history["valid_score"] = [0.01, *history["valid_score"][1:-1], 0.02]
+    said = verdict(dataclasses.replace(classes_record, history=history))
+    assert said.story == "Stopped by patience at age 32,370 examples, kept at 32,370, 3.1 s."
+
+
 def test_the_verdict_of_numbers_has_r2_beside_it(numbers_record):
     said = verdict(numbers_record)
     assert said.headline == f"Test RMSE {numbers_record.test:.3g}"
