@@ -91,8 +91,7 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     """N updates as one scan; training loss and score are those seen before each update, so they cost nothing."""
     numbers = state.update + jnp.arange(updates, dtype=jnp.int32)
     rows, present, ages = problem.recipe.batches.indices(numbers, len(problem.train), key=problem.key)
-    whole = problem.recipe.batches.is_whole(len(problem.train))
-    if whole:  # nothing need be looked up by row
+    if problem.recipe.batches.is_whole(len(problem.train)):
         rows = jnp.broadcast_to(jnp.arange(len(problem.train), dtype=rows.dtype), rows.shape)
     end = ages[-1]
     if problem.last is not None:  # a member of a population may end within the interval
@@ -123,31 +122,34 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     else:
         carry, seen = _with_looks(problem, watching, body, carry, (rows, present), unroll)
     parameters, optimiser, update, memory = carry
-    losses, scores = seen[:, 0], seen[:, 1]
     state = State(parameters, optimiser, state.stopping, state.best, update, memory)
-    bad = ~jnp.all(jnp.isfinite(losses) | (present == 0), axis=1)
-    train = problem.train
+    bad = ~jnp.all(jnp.isfinite(seen[:, 0]) | (present == 0), axis=1)
+    return state, {
+        "age_examples": end,
+        "diverged_examples": jnp.where(jnp.any(bad), ages[jnp.argmax(bad)], -1),
+        **_training_curve(problem, rows, present, seen),
+    }
+
+
+def _training_curve(problem: Problem, rows: Array, present: Array, seen: Array) -> dict[str, Array]:
+    """Mean loss and score of what the updates saw, before each of them; and the score within each class."""
+    losses, scores = seen[:, 0], seen[:, 1]
+    train, whole = problem.train, problem.recipe.batches.is_whole(len(problem.train))
 
     def read(values: Array) -> Array:
         return values if whole else values[rows]
 
     known = present * read(labelled(train.targets))
     weights = known if train.weights is None else known * read(train.weights)  # as validation weighs its own
-    told = {
-        "age_examples": end,
+    of_class = jnp.zeros(0)
+    if problem.classes:
+        sums = [jnp.sum(each, axis=0) if whole else jnp.ravel(each) for each in (scores * known, known)]
+        of_class = _by_class(sums[0], jnp.ravel(read(train.targets)), sums[1], problem.classes)
+    return {
         "train_loss": jnp.sum(losses * weights) / jnp.sum(weights),
         "train_score": jnp.sum(scores * weights) / jnp.sum(weights),
-        "train_score_by_class": _by_class(
-            (scores * known).sum(0) if whole else (scores * known).ravel(),
-            read(train.targets).ravel(),
-            known.sum(0) if whole else known.ravel(),
-            problem.classes,
-        )
-        if problem.classes
-        else jnp.zeros(0),
-        "diverged_examples": jnp.where(jnp.any(bad), ages[jnp.argmax(bad)], -1),
+        "train_score_by_class": of_class,
     }
-    return state, told
 
 
 def calibrated(problem: Problem, model: Any) -> Any:
