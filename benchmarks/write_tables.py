@@ -114,6 +114,14 @@ def tables_ablation(result: dict[str, Any]) -> str:
     return SHOW["tables_ablation"](result["results"]) + "\n" + _source(result)
 
 
+def tables_tabm(result: dict[str, Any]) -> str:
+    from table_summary import show_errors, show_ratios, show_times
+
+    results = result["results"]
+    parts = [show(results) for show in (show_errors, show_ratios, show_times)]
+    return "\n\n".join(parts) + "\n" + _source(result)
+
+
 def tables_gpu(result: dict[str, Any]) -> str:
     from table_summary import SHOW
 
@@ -426,6 +434,7 @@ TABLES = {
     "tables": tables,
     "tables_ablation": tables_ablation,
     "tables_gpu": tables_gpu,
+    "tables_tabm": tables_tabm,
 }
 
 

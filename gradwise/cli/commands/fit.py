@@ -201,7 +201,7 @@ def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path
     else:
         length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
         progress.training("training", length=length, percent=percent)
-        threading.Thread(target=_load_what_reports, daemon=True).start()
+        threading.Thread(target=_load_what_reports).start()
         result = fit(recipe, dataset, **given)
     return dataclasses.replace(result, data={**result.data, "command": options.command(resolved.changes)})
 
