@@ -74,7 +74,8 @@ def table(kind: str, rows: int | None = None, **parts: Any) -> Recipe:
     """A table of numbers and categories, by the kind of its task ("classes", "labels", "numbers") and its size.
 
     After RealMLP (Holzmueller, Grinsztajn and Steinwart 2024): embedded inputs, weights parametrised so that one rate
-    suits every width, and a rate that rises and falls four times in a run of fixed length, whose best network is kept.
+    suits every width, and a rate that rises and falls four times in a run of fixed length. The latest network that is
+    not significantly worse than the best is kept.
     """
     numbers = kind == "numbers"
     small = rows is not None and rows < SMALL_TABLE_ROWS
