@@ -97,9 +97,6 @@ class _Order(AbstractBatches):
         about="B, the number of examples in one update; cut to T where the training set is smaller",
     )
 
-    def is_whole(self, count: int) -> bool:
-        return self.size >= count
-
 
 class Reshuffled(_Order):
     """Another random order each epoch."""
@@ -134,6 +131,9 @@ class Fixed(_Order):
 
     def limit_examples(self, count: int) -> int | None:
         return None
+
+    def is_whole(self, count: int) -> bool:
+        return self.size >= count
 
 
 class Stream(_Order):

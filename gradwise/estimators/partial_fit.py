@@ -26,7 +26,7 @@ from ..specs.contracts import AbstractRemembering, AbstractUnsupervised
 from ..specs.dataset import Dataset
 from ..specs.paths import parts, trainable
 from ..specs.recipe import Recipe
-from ..training.interval import advance, judged_model
+from ..training.interval import advance, judged_model, program_of_run
 from ..training.predictor import Predictor
 from ..training.prepare import CLASS_WEIGHTS, place_examples, refuse_unlabelled, target_units, weights_of_classes
 from ..training.state import Problem, State, for_building, for_training, init, refuse_inputs
@@ -34,7 +34,6 @@ from ..training.state import Problem, State, for_building, for_training, init, r
 _COLUMNS = ("age_examples", "train_loss", "train_score")
 
 
-@eqx.filter_jit(donate="all-except-first")
 def _pass(problem: Problem, state: State) -> tuple[State, dict[str, Array]]:
     """One epoch. The judged model is kept as the best: nothing says that an earlier one was better."""
     state, seen = advance(problem, state, problem.updates_per_epoch)
@@ -122,7 +121,7 @@ def one_pass(
         problem = Problem(for_training(building), rest, train, train, keys.named(key, "training"), classes)
         refuse_inputs(building, train)
         state = _resumed(problem, earlier.state)
-    state, seen = _pass(problem, state)
+    state, seen = program_of_run(_pass, problem, state)(problem, state)
     network = eqx.combine(state.best, problem.rest)
     predictor = Predictor(
         scaler, network, problem.recipe.criterion, 1.0, shift, scale, task, dataset.columns, dataset.shape

@@ -126,7 +126,7 @@ class AbstractBatches(Spec):
         """The age at which the order has no more examples, if it ever ends."""
 
     def is_whole(self, count: int) -> bool:
-        """Whether every update learns from all `count` examples: their order is then nobody's business."""
+        """Whether every update learns from all `count` examples in the order in which they lie: nothing is copied."""
         return False
 
 

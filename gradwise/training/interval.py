@@ -240,7 +240,7 @@ _SHORT_OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimizatio
 
 
 @functools.cache
-def _compiled(function: Callable[..., tuple[State, Row]], short: bool) -> Any:
+def _compiled(function: Callable[..., Any], short: bool) -> Any:
     """A short run is compiled in XLA's older way, which takes half of the time; the program is some 8 % slower."""
     known = known_options() if short and jax.default_backend() == "cpu" else {}
     options = {name: value for name, value in _SHORT_OPTIONS.items() if name in known}
@@ -248,8 +248,10 @@ def _compiled(function: Callable[..., tuple[State, Row]], short: bool) -> Any:
     return jit(function, donate="all-except-first", compiler_options=options or None)
 
 
-def _is_short(problem: Problem, state: State) -> bool:
-    return problem.limit_updates * sum(leaf.size for leaf in jax.tree.leaves(state.parameters)) < _SHORT
+def program_of_run(function: Callable[..., Any], problem: Problem, state: State) -> Any:
+    """The function, compiled as suits the length of this run; its first argument is fixed, the state is used up."""
+    size = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
+    return _compiled(function, problem.limit_updates * size < _SHORT)
 
 
 def _once(fixed: tuple[Problem, int], state: State) -> tuple[State, Row]:
@@ -259,7 +261,7 @@ def _once(fixed: tuple[Problem, int], state: State) -> tuple[State, Row]:
 
 def interval(problem: Problem, state: State, updates: int) -> tuple[State, Row]:
     """`updates` updates, one validation, one decision. The state passed in is used up: go on with the one returned."""
-    return _compiled(_once, _is_short(problem, state))((problem, updates), state)
+    return program_of_run(_once, problem, state)((problem, updates), state)
 
 
 def _several(fixed: tuple[Problem, int, Int[Array, ""]], state: State) -> tuple[State, Row]:
@@ -288,5 +290,5 @@ def intervals(problem: Problem, state: State, updates: int, count: int) -> tuple
 
     In a small run the way from Python to the device and back costs more than the updates.
     """
-    run = _compiled(_several, _is_short(problem, state))
+    run = program_of_run(_several, problem, state)
     return run((problem, updates, jnp.asarray(min(count, AT_ONCE), jnp.int32)), state)

@@ -130,17 +130,26 @@ def test_every_update_has_randomness_of_its_own(start: Start, updates: int) -> N
     assert float(terms["total"]) == float(again["total"]) != float(other["total"])
 
 
-def test_a_batch_of_all_examples_takes_them_as_they_lie(start: Start) -> None:
-    """Whatever order the batches name: nothing is gathered, and the step is that of the same examples shuffled."""
-    problem, state = start(batches=Reshuffled(size=64), criterion=Supervised(SoftmaxLoss()))
+def test_a_batch_of_all_examples_in_their_order_is_no_copy(start: Start) -> None:
+    """Nothing is gathered, and the step is that of the same examples gathered."""
+    problem, state = start(batches=Fixed(size=64), criterion=Supervised(SoftmaxLoss()))
     count = len(problem.train)
     rows, present, _ = problem.recipe.batches.indices(jnp.arange(1), count, key=problem.key)
     batch = gather_batch(problem, rows[0], present[0])
     np.testing.assert_array_equal(batch.rows, np.arange(count))
     assert batch.inputs is problem.train.inputs
     assert batch.targets is problem.train.targets
-    shuffled = gather(problem.train, rows[0], present[0])
-    assert not np.array_equal(shuffled.inputs, batch.inputs)
-    ours, theirs = (step(problem, state, one)[0].parameters for one in (batch, shuffled))
+    gathered = gather(problem.train, rows[0], present[0])
+    assert gathered.inputs is not problem.train.inputs
+    ours, theirs = (step(problem, state, one)[0].parameters for one in (batch, gathered))
     for new, old in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
+
+
+def test_shuffled_batches_of_all_examples_stay_shuffled(start: Start) -> None:
+    """An optimiser may take them in parts: `TwoStages` does."""
+    problem, _ = start(batches=Reshuffled(size=64))
+    rows, present, _ = problem.recipe.batches.indices(jnp.arange(1), len(problem.train), key=problem.key)
+    batch = gather_batch(problem, rows[0], present[0])
+    assert not np.array_equal(batch.rows, np.sort(batch.rows))
+    np.testing.assert_array_equal(batch.inputs, problem.train.inputs[rows[0]])

@@ -94,7 +94,7 @@ def test_progress_on_a_terminal(table):
     epochs = ("--set", "stopping.epochs=3000", "--no-report", "--out", "run")
     shown = seen_on_a_terminal(["fit", "flowers.csv", "--target", "kind", *TINY, *epochs], table.parent)
     line = re.search(
-        r"training \S+ age ([\d.]+k?)  loss [\d.e-]+  valid [\d.]+\u202f%  best [\d.]+\u202f%  .*? left", shown
+        r"training \S+ age ([\d.]+k?)  loss [\d.e-]+  valid [\d.]+\u202f%  kept [\d.]+\u202f%  .*? left", shown
     )
     assert line is not None, shown[-2000:]
     assert len(line[0]) <= 80
