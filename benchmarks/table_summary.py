@@ -66,6 +66,11 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(statistics.fmean(math.log(value) for value in values)) if values else math.nan
 
 
+def _spread(values: Sequence[float]) -> float:
+    """The standard error of the mean logarithm: about that of the geometric mean, which is near 1."""
+    return statistics.stdev(map(math.log, values)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
 def _by_kind(by_set: dict[str, float]) -> list[list[float]]:
     """Values of all sets, of those with classes or labels, and of those with numbers."""
     numbers = [value for name, value in by_set.items() if name.startswith("reg_")]
@@ -236,13 +241,15 @@ def show_ablation(results: Sequence[Result]) -> str:
         if change == "default":
             continue
         errors = ratios(ordered, change, "default", "error")
-        cells = [f"{geometric_mean(values):.3f}" if values else "" for values in _by_kind(errors)]
+        every, *kinds = _by_kind(errors)
+        cells = [f"{geometric_mean(every):.3f} ± {_spread(every):.3f}"]
+        cells += [f"{geometric_mean(values):.3f}" if values else "" for values in kinds]
         cells += [f"{errors[name]:.2f}" if name in errors else "" for name in sets]
         times = list(ratios(ordered, change, "default", "cpu_seconds").values())
         lines.append(_row([change, *cells, f"{geometric_mean(times):.2f}" if times else ""]))
     title = (
         "Errors as multiples of the default's, geometric means, over "
-        f"{_splits(results)} of each set: above 1 the change makes things worse."
+        f"{_splits(results)} of each set: above 1 the change makes things worse; ± one standard error, over the sets."
     )
     return "\n\n".join([title, "\n".join(lines), *warnings_of(results)])
 

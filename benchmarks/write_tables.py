@@ -115,9 +115,13 @@ def tables_ablation(result: dict[str, Any]) -> str:
 
 
 def tables_tabm(result: dict[str, Any]) -> str:
+    """TabM-D on what it was run on, beside what the main table has of the same splits."""
     from table_summary import show_errors, show_ratios, show_times
 
-    results = result["results"]
+    done = {(one["set"], one["seed"]) for one in result["results"]}
+    others = json.loads((HERE / "results" / "tables.json").read_text())["results"]
+    others = [one for one in others if (one["set"], one["seed"]) in done and one["model"] in ("gradwise", "realmlp")]
+    results = sorted([*others, *result["results"]], key=lambda one: one["set"])
     parts = [show(results) for show in (show_errors, show_ratios, show_times)]
     return "\n\n".join(parts) + "\n" + _source(result)
 
