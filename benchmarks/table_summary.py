@@ -67,7 +67,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def _spread(values: Sequence[float]) -> float:
-    """The standard error of the mean logarithm: about that of the geometric mean, which is near 1."""
+    """The standard error of the mean logarithm: of the geometric mean, as a share of it."""
     return statistics.stdev(map(math.log, values)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 
@@ -163,14 +163,15 @@ def show_ratios(results: Sequence[Result], ours: str = "gradwise") -> str:
 
 def show_targets(results: Sequence[Result], ours: str = "gradwise") -> str:
     """What was wanted, beside what was measured."""
-    lines = _head("geometric mean", "measured", "wanted", "")
+    lines = _head("geometric mean ± standard error", "measured", "wanted", "")
     rows = [(results, "", *target) for target in TARGETS]
     rows += [(_first_fits(results), " of first fits", *target) for target in TARGETS if target[0] != "error"]
     for some, which, field, peer, wanted in rows:
         values = list(ratios(some, ours, peer, field).values())
         if values:
             verdict = "reached" if geometric_mean(values) <= wanted else "missed"
-            lines.append(_row([f"{FIELDS[field]}{which} / {TITLES[peer]}", _told(values), f"≤ {wanted:g}", verdict]))
+            measured = f"{geometric_mean(values):.3f} ± {geometric_mean(values) * _spread(values):.3f} ({len(values)})"
+            lines.append(_row([f"{FIELDS[field]}{which} / {TITLES[peer]}", measured, f"≤ {wanted:g}", verdict]))
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
@@ -242,7 +243,7 @@ def show_ablation(results: Sequence[Result]) -> str:
             continue
         errors = ratios(ordered, change, "default", "error")
         every, *kinds = _by_kind(errors)
-        cells = [f"{geometric_mean(every):.3f} ± {_spread(every):.3f}"]
+        cells = [f"{geometric_mean(every):.3f} ± {geometric_mean(every) * _spread(every):.3f}"]
         cells += [f"{geometric_mean(values):.3f}" if values else "" for values in kinds]
         cells += [f"{errors[name]:.2f}" if name in errors else "" for name in sets]
         times = list(ratios(ordered, change, "default", "cpu_seconds").values())

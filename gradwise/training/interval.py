@@ -91,8 +91,6 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     """N updates as one scan; training loss and score are those seen before each update, so they cost nothing."""
     numbers = state.update + jnp.arange(updates, dtype=jnp.int32)
     rows, present, ages = problem.recipe.batches.indices(numbers, len(problem.train), key=problem.key)
-    if problem.recipe.batches.is_whole(len(problem.train)):
-        rows = jnp.broadcast_to(jnp.arange(len(problem.train), dtype=rows.dtype), rows.shape)
     end = ages[-1]
     if problem.last is not None:  # a member of a population may end within the interval
         present = jnp.where((numbers < problem.last)[:, None], present, 0.0)
@@ -133,22 +131,14 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
 
 def _training_curve(problem: Problem, rows: Array, present: Array, seen: Array) -> dict[str, Array]:
     """Mean loss and score of what the updates saw, before each of them; and the score within each class."""
-    losses, scores = seen[:, 0], seen[:, 1]
-    train, whole = problem.train, problem.recipe.batches.is_whole(len(problem.train))
-
-    def read(values: Array) -> Array:
-        return values if whole else values[rows]
-
-    known = present * read(labelled(train.targets))
-    weights = known if train.weights is None else known * read(train.weights)  # as validation weighs its own
-    of_class = jnp.zeros(0)
-    if problem.classes:
-        sums = [jnp.sum(each, axis=0) if whole else jnp.ravel(each) for each in (scores * known, known)]
-        of_class = _by_class(sums[0], jnp.ravel(read(train.targets)), sums[1], problem.classes)
+    train, losses, scores = problem.train, seen[:, 0], seen[:, 1]
+    known = present * labelled(train.targets)[rows]
+    weights = known if train.weights is None else known * train.weights[rows]  # as validation weighs its own
+    targets = train.targets[rows].ravel()
     return {
         "train_loss": jnp.sum(losses * weights) / jnp.sum(weights),
         "train_score": jnp.sum(scores * weights) / jnp.sum(weights),
-        "train_score_by_class": of_class,
+        "train_score_by_class": _by_class((scores * known).ravel(), targets, known.ravel(), problem.classes),
     }
 
 
@@ -221,9 +211,7 @@ def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State
         valid_loss=jnp.mean(scores.loss),
         valid_score=jnp.mean(scores.score),
         train_score_by_class=seen["train_score_by_class"],
-        valid_score_by_class=_by_class(scores.score, problem.valid.targets, _counted(problem.valid), problem.classes)
-        if problem.classes
-        else jnp.zeros(0),
+        valid_score_by_class=_by_class(scores.score, problem.valid.targets, _counted(problem.valid), problem.classes),
         best=better,
         stop=stop,
         patience_examples=stopping.patience_examples(stopped),

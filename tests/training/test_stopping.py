@@ -1,5 +1,6 @@
 """Early stopping on scripted validation curves: exact stop points, what is kept, and what the paired test gates."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gradwise.records.fit import Fit
+from gradwise.curvature.objective import Examples
+from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Scores
+from gradwise.specs.dataset import Dataset
+from gradwise.specs.recipe import Recipe
+from gradwise.training.fit import fit
+from gradwise.training.interval import evaluate, interval, judged_model
+from gradwise.training.state import init
 from gradwise.training.stopping import LONGEST_EXAMPLES, Off, Patience, Plus, Times, is_better, is_significant
 
 SPACING = 100
@@ -193,18 +200,40 @@ def test_a_model_that_is_no_number_is_not_kept_for_want_of_a_test() -> None:
     assert play(rule, [math.nan, 0.5, math.nan, math.inf, 0.5])[1] == [200, 500]
 
 
-def test_a_run_of_fixed_length_ends_with_the_latest_epoch_that_is_not_worse(table_fit: Fit) -> None:
-    """One validation an epoch; what the record measures is what the history says was kept."""
-    history = table_fit.history
-    count = table_fit.data["rows"]["train"]
-    assert history["age_examples"] == [count * epoch for epoch in range(1, 13)]
-    assert table_fit.outcome.name == "finished"
-    pairs = list(zip(history["valid_score"], history["valid_loss"], strict=True))
-    best = min(range(12), key=lambda epoch: pairs[epoch])
-    kept = max(epoch for epoch in range(12) if history["best"][epoch])
-    assert best <= kept
-    assert all(history["best"][epoch] for epoch in range(12) if pairs[epoch] < min(pairs[:epoch], default=(2.0,)))
-    assert table_fit.metrics["valid"]["error_rate"] == pytest.approx(pairs[kept][0], abs=1e-6)
+@pytest.mark.parametrize("significance", [0.0, 0.4])
+def test_a_run_of_fixed_length_ends_with_the_latest_epoch_that_is_not_worse(
+    mixed: Dataset, table_recipe: Recipe, significance: float
+) -> None:
+    """The rule replayed in NumPy on all examples' scores: the same epochs are kept, the last of them is measured."""
+    key, stopping = keys.from_seed(1), dataclasses.replace(table_recipe.stopping, significance=significance)
+    recipe = dataclasses.replace(table_recipe, stopping=stopping)
+    record = fit(recipe, mixed, key=key)
+    train, valid, _ = recipe.split(mixed, key=keys.named(key, "split"))
+    scaler = recipe.scaler.fit(train.inputs, train.columns)
+    parts = [scaler.apply(part.inputs) for part in (train, valid)]
+    layout = scaler.layout(parts[0].shape[1:])
+    examples = [
+        Examples(jnp.asarray(rows), jnp.asarray(part.targets.astype(np.int32)), layout=layout)
+        for rows, part in zip(parts, (train, valid), strict=True)
+    ]
+    problem, state = init(recipe, *examples, outputs=2, classes=2, key=key)
+    kept, best, reference = [], (math.inf, math.inf), np.full(len(valid), math.inf)
+    for _ in range(12):
+        state, _ = interval(problem, state, problem.interval_updates)
+        told = evaluate(problem, judged_model(problem, state))
+        score = np.asarray(told.score, np.float64)
+        pair = float(jnp.mean(told.score)), float(jnp.mean(told.loss))
+        better, rise = pair < best, score - reference
+        test = significance and not better
+        kept.append(better or bool(test and rise.mean() <= stats.norm.isf(significance) * stats.sem(rise)))
+        best, reference = (pair, score) if better else (best, reference)
+    history = record.history
+    assert history["best"] == kept
+    assert not all(kept)  # otherwise nothing is shown
+    last = max(epoch for epoch in range(12) if kept[epoch])
+    assert record.metrics["valid"]["error_rate"] == pytest.approx(history["valid_score"][last], abs=1e-6)
+    assert history["age_examples"] == [len(train) * epoch for epoch in range(1, 13)]
+    assert record.outcome.name == "finished"
 
 
 def test_knobs_of_stopping_are_traced_and_switches_are_not() -> None:
