@@ -149,9 +149,9 @@ def judge_ours(make: Make, part: Part, seed: int, machine: Machine) -> dict[str,
         return {**judge(make, part, seed, machine), "compile_seconds": sum(spent), "code": code_version()}
 
 
-def fit_twice(make: Make, part: Part, seed: int, machine: Machine) -> dict[str, Any]:
-    """The seconds of a first fit and of a second one."""
-    took = [fit(make, part, seed, machine)[1] for _ in range(2)]
+def time_fits(make: Make, part: Part, seed: int, machine: Machine, count: int) -> dict[str, Any]:
+    """The seconds of so many fits, one after the other."""
+    took = [fit(make, part, seed, machine)[1] for _ in range(count)]
     return {"fits": [one["seconds"] for one in took], "others": max(one["others"] for one in took)}
 
 
@@ -176,7 +176,8 @@ def measure(options: argparse.Namespace, machine: Machine, record: Record) -> No
                 if record.has(name, seed, model, options.again):
                     continue
                 ours = options.ablation or model == "gradwise"
-                how = fit_twice if options.gpu_speed else judge_ours if ours else judge
+                timing = functools.partial(time_fits, count=2 if ours else 1)  # only we compile
+                how = timing if options.gpu_speed else judge_ours if ours else judge
                 result: dict[str, Any] = {"set": name, "seed": seed, "model": model, "kind": part.kind}
                 try:
                     result |= how(make, part, seed, machine)

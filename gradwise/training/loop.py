@@ -77,7 +77,7 @@ def _ending(line: dict[str, Any], problem: Problem, seconds: float, options: Run
     return None
 
 
-_CALL_SECONDS = 0.2  # how long one call of the compiled program should take: short enough to watch and to interrupt
+CALL_SECONDS = 0.2  # how long one call of the compiled program should take: short enough to watch and to interrupt
 
 
 class _IntervalsLeft:
@@ -125,7 +125,7 @@ def run_intervals(
                 options.folder, checkpoint.Saved(state, monitor.columns, seconds, ended), fingerprint
             )
 
-    left = _IntervalsLeft(problem, int(state.update), min(_CALL_SECONDS, options.checkpoint_seconds))
+    left = _IntervalsLeft(problem, int(state.update), min(CALL_SECONDS, options.checkpoint_seconds))
     with listening() as asked:
         while True:
             begun_call = time.monotonic()
