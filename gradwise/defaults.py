@@ -170,9 +170,11 @@ def for_task(task: Task, **parts: Any) -> Recipe:
 SEARCH_STOPPING = Patience(initial_examples=40_000.0, least_examples=4000)
 
 
-def for_search(task: Task, **parts: Any) -> Recipe:
-    """The recipe that a search varies."""
-    return for_task(task, **{"stopping": SEARCH_STOPPING, **parts})
+def for_search(dataset: Dataset, **parts: Any) -> Recipe:
+    """The recipe that a search begins with and varies: for a table that of `fit`."""
+    recipe = for_data(dataset, **parts)
+    stopped = "stopping" in parts or not isinstance(recipe.stopping, Patience)
+    return recipe if stopped else dataclasses.replace(recipe, stopping=SEARCH_STOPPING)
 
 
 def following(recipe: Recipe, metric: str) -> Recipe:
@@ -191,6 +193,9 @@ def search_space(recipe: Recipe) -> Space:
     The mini-batch size is not among them: it is chosen last, apart (row C5).
     """
     known = {path for path, _, _ in knobs(recipe)}
+    if _is_table(recipe):
+        near = (dimension(recipe, path, prior) for path, prior in _near_table(recipe) if path in known)
+        return Space(recipe, tuple(near))
     rates = [path for path in known if path.rpartition(".")[2] == "learning_rate"]
     wanted: list[tuple[str, AbstractPrior | None]] = [
         ("model.widths.count", Choice((1, 2, 3))),
@@ -207,6 +212,25 @@ def search_space(recipe: Recipe) -> Space:
     if not found:  # a recipe of the user's own parts: everything that has a prior
         found = list(read_space(recipe))
     return Space(recipe, tuple(found))
+
+
+def _is_table(recipe: Recipe) -> bool:
+    """Whether a recipe is that of tables, or near it."""
+    return isinstance(recipe.model, Mlp) and is_for_tables(
+        model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping
+    )
+
+
+def _near_table(recipe: Recipe) -> list[tuple[str, AbstractPrior]]:
+    """Ranges around the recipe for tables. All of them are knobs that one compiled program reads."""
+    rate, decay = "optimiser.optimiser.learning_rate", "optimiser.optimiser.decay"
+    return [
+        (rate, _around(recipe, rate, 2.5)),
+        (decay, ZeroOr(LogUniform(0.003, 0.1), zero=0.2)),
+        ("model.dropout", ZeroOr(Uniform(0.05, 0.4), zero=0.2)),
+        ("model.inputs.numbers.deviation", LogUniform(0.03, 0.5)),
+        ("criterion.loss.label_smoothing", ZeroOr(Uniform(0.02, 0.2), zero=0.3)),
+    ]
 
 
 def level_space(recipe: Recipe) -> Space:

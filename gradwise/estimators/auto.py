@@ -4,8 +4,8 @@
     AutoClassifier("64 trials", space={"model.widths": (64,), "optimiser.learning_rate": "log(1e-4, 1e-1)"})
 
 A budget of trials makes `fit` a function of its arguments and its seed; a budget of time also depends on the machine.
-No row is set aside for a test: whoever calls `fit` holds his own. What answers is a committee of the best setting's
-networks, and `study_` is the record of how it came about: `gradwise.report(estimator.study_)` draws it.
+No row is set aside for a test: whoever calls `fit` holds his own. What answers is an ensemble of the trials' networks,
+and `study_` is the record of how it came about: `gradwise.report(estimator.study_)` draws it.
 """
 
 import dataclasses
@@ -28,9 +28,9 @@ from ..searching.search import SearchPlan, StudyOptions, search
 from ..searching.selection.committee_members import check_kind
 from ..searching.storage.study_definition import Budget, parse_budget, parse_prior
 from ..searching.strategies.contract import AbstractStrategy
-from ..searching.strategies.random_search import Random
+from ..searching.strategies.recommended import Recommended
 from ..specs.contracts import AbstractSplit
-from ..specs.dataset import Task
+from ..specs.dataset import Dataset
 from ..specs.priors import AbstractPrior
 from ..specs.recipe import Recipe
 from ..specs.search_space import Dimension, Space, dimension, exists, write_at
@@ -135,7 +135,7 @@ class AutoEstimator(Estimator):
         return budget
 
     def _strategy(self) -> AbstractStrategy:
-        strategy = Random() if self.strategy is None else self.strategy
+        strategy = Recommended() if self.strategy is None else self.strategy
         if not isinstance(strategy, AbstractStrategy):
             raise RequestError(
                 f"`strategy` must be None or a strategy of `gradwise.searching`, such as Sobol(); got {strategy!r}."
@@ -155,18 +155,22 @@ class AutoEstimator(Estimator):
             raise RequestError("`validation_fraction` must be above 0: a search chooses by rows that were not learned.")
         return super()._split(rows)
 
-    def _space(self, task: Task, split: AbstractSplit) -> Space:
+    def _space(self, dataset: Dataset, split: AbstractSplit) -> Space:
         if isinstance(self.space, Space):
             found = Space(dataclasses.replace(self.space.recipe, split=split), self.space.dimensions)
         elif self.space is None or isinstance(self.space, Mapping):
-            found = _as_said(defaults.for_search(task, split=split), self.space or {})
+            said = self.space or {}
+            parts = {name: value for name, value in said.items() if name in ("model", "optimiser", "stopping")}
+            whole = {name: value for name, value in parts.items() if _prior(name, value) is None}
+            found = _as_said(defaults.for_search(dataset, split=split, **whole), said)
         else:
             raise RequestError(
                 f"`space` must be None, a mapping from paths to ranges or a `Space`; got {self.space!r}."
             )
         if self.metric is None:
             return found
-        return Space(defaults.following(found.recipe, check_metric(self.metric, task.kind)), found.dimensions)
+        metric = check_metric(self.metric, dataset.task.kind)
+        return Space(defaults.following(found.recipe, metric), found.dimensions)
 
     # The search.
 
@@ -183,7 +187,7 @@ class AutoEstimator(Estimator):
             dataset, split = self._given_parts(dataset, validation_data)
         seed = self._seed()
         study = search(
-            self._space(dataset.task, split),
+            self._space(dataset, split),
             dataset,
             strategy=strategy,
             budget=budget,
@@ -219,34 +223,33 @@ class AutoEstimator(Estimator):
 
 
 class AutoClassifier(ClassTargets, AutoEstimator):
-    """A classifier that finds its own settings: a search, finalists and a committee, within a budget.
+    """A classifier that finds its own settings: a search and an ensemble of what it found, within a budget.
 
     `y` is as for `Classifier`: classes of any kind, or an indicator matrix of labels.
 
     Parameters
     ----------
     budget
-        How much to search: trials ("32 trials"), which makes `fit` deterministic, or time ("90s", "10min", "2h"). A few
-        more trials follow: around the best, beyond a border that holds it, and of the finalists.
+        How much to search: trials ("32 trials"), which makes `fit` deterministic, or time ("90s", "10min", "2h").
     strategy
-        How trials are chosen: a strategy of `gradwise.searching`, such as `Sobol()` or `OptunaSampler("tpe")`. None is
-        random search.
+        How trials are chosen: a strategy of `gradwise.searching`, such as `Random()` or `OptunaSampler("tpe")`. None is
+        the recommended recipe first, then others near it.
     space
         Where to search. None is `gradwise.defaults.search_space`. A mapping from paths to ranges, as texts
         ("log(1e-4, 1e-1)") or priors (`LogUniform(1e-4, 1e-1)`), searches these; any other value stands still there:
         `{"model.widths": (64,), "optimiser": Sgd(), "optimiser.learning_rate": "log(1e-3, 1)"}`. A `gradwise.Space`
         brings its own recipe, whose split is not used.
     finalists, seeds
-        How many of the best settings are trained again, and with how many seeds each; the best on average is chosen.
-        Where folds judge, a seed is a network for each fold, and fewer seeds make as many networks.
+        Of a committee with finals: how many of the best settings are trained again, and with how many seeds each.
     committee
-        What answers together: "seeds" (the chosen setting's networks), "bagging" (each trained on its own bootstrap
-        sample), "inputs" (each sees some inputs) or "contenders" (the best of different settings).
+        What answers: "ensemble" (the networks of all trials that help, by weight), "best" (those of the best trial) or
+        "none" (one of these). With finals: "seeds" (the chosen setting's networks), "bagging" (each trained on its own
+        bootstrap sample), "inputs" (each sees some inputs) or "contenders" (the best of different settings).
     metric, class_weight
         As for `Classifier`.
     validation_fraction
-        The share of the rows to choose by. From 50 to 1,000 rows five folds judge each trial instead; with fewer than
-        20 rows nothing can be spared, and the training rows do.
+        The share of the rows to choose by where folds do not: from 50 rows on each trial is trained on several folds,
+        and all rows judge it. With fewer than 20 rows nothing can be spared, and the training rows do.
     on
         Who trains: "here", "workers:4" (processes), "ray", "ray://host:port"; None chooses.
     verbose
@@ -274,7 +277,7 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         space: Any = None,
         finalists: int = 3,
         seeds: int = 5,
-        committee: str = "seeds",
+        committee: str = "ensemble",
         metric: str | None = None,
         class_weight: Any = None,
         validation_fraction: float = 0.2,
@@ -297,7 +300,7 @@ class AutoClassifier(ClassTargets, AutoEstimator):
 
 
 class AutoRegressor(NumberTargets, AutoEstimator):
-    """A regressor that finds its own settings: a search, finalists and a committee, within a budget.
+    """A regressor that finds its own settings: a search and an ensemble of what it found, within a budget.
 
     `y` is as for `Regressor`: one number for each row, or several.
 
@@ -322,7 +325,7 @@ class AutoRegressor(NumberTargets, AutoEstimator):
         space: Any = None,
         finalists: int = 3,
         seeds: int = 5,
-        committee: str = "seeds",
+        committee: str = "ensemble",
         metric: str | None = None,
         validation_fraction: float = 0.2,
         on: str | None = "here",

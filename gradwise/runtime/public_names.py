@@ -155,6 +155,7 @@ _NAMES = {
     "searching.strategies.optuna_sampler": "OptunaSampler",
     "searching.strategies.population_based_training": "evolve",
     "searching.strategies.random_search": "Random Sobol",
+    "searching.strategies.recommended": "Recommended",
     "searching.strategies.successive_halving": "SuccessiveHalving",
     "checking.check": "check check_recipe check_record",
     "checking.flow.coordinate_check": "coordinate_check",

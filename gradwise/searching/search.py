@@ -4,9 +4,12 @@
     study = gradwise.search(space, dataset, budget=Budget(seconds=600), key=jax.random.key(0))
     study.best, study.winner, study.estimates["test"], study.predictor.predict(rows)
 
-The journey: split once; propose, train in populations, write each trial down as it ends; follow the borders; look more
-closely around the best; choose the mini-batch size last; train the finalists again with other seeds; average the best
-setting's networks into a committee; correct the winner's score for having been chosen; and read the test part, once.
+The journey: split once; train the recommended recipe on every fold, then others near it, each trial written down as it
+ends; weigh all their networks into an ensemble by what they predict of rows that they did not see; correct the best
+trial's score for having been chosen; and read the test part, once.
+
+Other strategies explore more widely: they follow the borders, look more closely around the best, and choose the
+mini-batch size last. Other committees have finals: the best settings again, with other seeds.
 """
 
 import dataclasses
@@ -39,12 +42,14 @@ from ..training.population import enter
 from ..training.prepare import CLASS_WEIGHTS, refuse_unlabelled, weights_of_classes
 from ..training.state import uses_objective
 from .running.driver import Driver, Watch
+from .running.effort import Effort, plan_effort
 from .running.evaluation_data import EvaluationData, Variant
-from .running.executor_choice import choose_executor
+from .running.executor_choice import choose_executor, expected_hands, is_accelerated
 from .running.executors import AbstractExecutor
 from .running.population_size import AbstractSlots
+from .running.study_clock import SearchPlan, StudyClock, seeds_of
 from .selection.batch_size import compare_batch_sizes
-from .selection.committee_members import check_kind, setting_of
+from .selection.committee_members import ANSWERS, check_kind, setting_of
 from .selection.finalists import Conclusion, conclude, finalist_proposals
 from .selection.study_findings import describe_evaluation_data, find_in_study, only_one
 from .storage.network_store import Contenders
@@ -55,31 +60,11 @@ from .strategies.coarse_to_fine import AroundBest
 from .strategies.contract import AbstractStrategy
 from .strategies.random_search import Random
 from .strategies.range_borders import too_few_values
+from .strategies.recommended import Recommended
 
 _FOLDED = 1000  # rows up to which a trial is judged on folds: below, one part of them is too few to choose by
 _FOLDS = 5
-_REFINED = 0.2  # of the time of the search proper
-_CONCLUDED = 0.06  # of a budget of time, for what follows the last training
 _BORDER_ROUNDS = 3
-
-
-@dataclasses.dataclass(frozen=True)
-class SearchPlan:
-    """How thorough a search is, apart from its budget. None means: by itself.
-
-    `folds` are those that judge a trial; `finalists` settings are trained again with `seeds` seeds each; `refine`
-    looks around the best; `borders` follows the best value out of its interval; `stop_early` ends a search by time when
-    more trials are no longer worth it; `batch_size` has the mini-batch size chosen last, on curves against time.
-    """
-
-    folds: int | None = None
-    finalists: int = 3
-    seeds: int = 5
-    refine: bool = True
-    borders: bool = True
-    stop_early: bool = True
-    committee: str = "seeds"
-    batch_size: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,51 +98,25 @@ def _open_store(options: StudyOptions, about: StudyIdentity) -> Store | None:
     return store
 
 
-def folds_of(plan: SearchPlan, dataset: Dataset) -> int:
-    """Folds that judge a trial: for small sets, where rows may be dealt at random."""
+def folds_by_rows(plan: SearchPlan, rows: int, *, by_time: bool) -> int:
+    """Folds that judge a trial where no ensemble is made of it: for small sets whose rows may be dealt at random."""
     if plan.folds is not None:
         return plan.folds
-    rows = int(dataset.labelled.sum())
-    return _FOLDS if rows <= _FOLDED and dataset.times is None and rows >= 10 * _FOLDS else 1
+    return _FOLDS if 10 * _FOLDS <= rows <= _FOLDED and not by_time else 1
 
 
-def seeds_of(plan: SearchPlan, data: EvaluationData) -> int:
-    """Seeds of each finalist. Where a seed is a network for each fold, fewer seeds give as many networks."""
-    each = len(data.final_variants)
-    if each == 1 or plan.committee in {"bagging", "inputs"}:  # whose members are not judged on folds
-        return plan.seeds
-    return max(1, -(-plan.seeds // each))
-
-
-class _Clock:
-    """How the time of a study is shared out: to search, to refine, and for the finals at the end."""
-
-    def __init__(self, budget: Budget, driver: Driver, plan: SearchPlan):
-        self.budget, self.driver, self.plan = budget, driver, plan
-        self.end = math.inf if budget.seconds is None else (1.0 - _CONCLUDED) * budget.seconds
-
-    @property
-    def reserve(self) -> float:
-        """Time to keep for the finals: what they would take, between a tenth and a half of the whole."""
-        if math.isinf(self.end) or not self.plan.finalists:
-            return 0.0
-        trials = [trial for trial in self.driver.of_phase("search", "border", "refine") if trial.ok]
-        trials.sort(key=lambda trial: trial.score)
-        best = trials[: max(3, len(trials) // 4)]
-        each = sum(trial.seconds for trial in best) / len(best) if best else 0.0
-        seeds = seeds_of(self.plan, self.driver.data)
-        networks = seeds * len(self.driver.data.final_variants) / len(self.driver.data.variants)
-        needed = 1.2 * each * self.plan.finalists * networks / self.driver.executor.hands
-        return min(0.5 * self.end, max(0.1 * self.end, needed))
-
-    @property
-    def search_until(self) -> float:
-        share = 1.0 - (_REFINED if self.plan.refine else 0.0)
-        return share * (self.end - self.reserve)
-
-    @property
-    def refine_until(self) -> float:
-        return self.end - self.reserve
+def _effort(plan: SearchPlan, recipe: Recipe, data: EvaluationData, budget: Budget, options: StudyOptions) -> Effort:
+    """Folds that judge a trial, and how long it trains; a study that goes on keeps those it began with."""
+    if plan.folds is not None or plan.committee not in ANSWERS:
+        return Effort(folds_by_rows(plan, len(data.pool), by_time=data.train.times is not None))
+    note = None if options.folder is None else options.folder / "effort.json"
+    if options.resume and note is not None and note.is_file():
+        return Effort(**json.loads(note.read_text()))
+    on = options.on
+    effort = plan_effort(recipe, data, seconds=budget.seconds, hands=expected_hands(on), accelerated=is_accelerated(on))
+    if note is not None:
+        write_whole(note, json.dumps(dataclasses.asdict(effort)).encode())
+    return effort
 
 
 def _wanted(budget: Budget, driver: Driver) -> int | None:
@@ -167,7 +126,7 @@ def _wanted(budget: Budget, driver: Driver) -> int | None:
     return budget.trials + (len(driver.of_phase("search")) if budget.more else 0)
 
 
-def _beyond_borders(driver: Driver, each: int, clock: _Clock) -> str:
+def _beyond_borders(driver: Driver, each: int, clock: StudyClock) -> str:
     """Rounds of so many trials beyond the borders that hold the best value; how they ended.
 
     Each round is decided by the trials before it, so that a study that goes on decides as it did the first time.
@@ -182,10 +141,13 @@ def _beyond_borders(driver: Driver, each: int, clock: _Clock) -> str:
     return "finished"
 
 
-def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: SearchPlan, clock: _Clock) -> str:
+def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: SearchPlan, clock: StudyClock) -> str:
     """The search proper, beyond its borders and around its best; how it ended."""
     wanted = _wanted(budget, driver)
     by_time = wanted is None
+    if isinstance(strategy, Recommended):
+        ended = driver.explore(strategy, trials=wanted, until=clock.end if by_time else math.inf)
+        return "interrupted" if driver.asked.is_set() else "finished"
     ended = driver.explore(
         strategy,
         trials=wanted,
@@ -203,7 +165,7 @@ def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: S
     return "interrupted" if driver.asked.is_set() else "finished"
 
 
-def _choose_batch_size(driver: Driver, folder: Path | None, clock: _Clock) -> dict[str, Any]:
+def _choose_batch_size(driver: Driver, folder: Path | None, clock: StudyClock) -> dict[str, Any]:
     """The mini-batch size of the best recipe, chosen last (row C5), as the plain values of its study.
 
     Its runs have no folds and are compared by time, so no setting is chosen from them. A better size is one more trial.
@@ -230,7 +192,7 @@ def _choose_batch_size(driver: Driver, folder: Path | None, clock: _Clock) -> di
     return plain
 
 
-def _hold_finals(driver: Driver, plan: SearchPlan, clock: _Clock) -> None:
+def _hold_finals(driver: Driver, plan: SearchPlan, clock: StudyClock) -> None:
     """The best few settings again, with seeds of their own: as many as there is time for.
 
     Their numbers follow those of all other trials, so that a study that goes on finds those that it has.
@@ -264,11 +226,23 @@ def _refuse_unfit(recipe: Recipe, data: EvaluationData) -> None:
         eqx.filter_eval_shape(lambda r, e, k: enter(r, *e, outputs=outputs, key=k), recipe, examples, data.key)
 
 
+def _evaluation_data(
+    space: Space, dataset: Dataset, metric: str, class_weight: CLASS_WEIGHTS, key: Key[Array, ""]
+) -> EvaluationData:
+    """The parts of the data; what no trial could use is refused here, not by every trial in its turn."""
+    criterion = as_criterion(space.recipe.criterion)
+    refuse_unlabelled(criterion, dataset)
+    options: dict[str, Any] = {"metric": metric, "class_weight": class_weight, "criterion": criterion, "key": key}
+    data = EvaluationData.of(dataset, space.recipe.split, **options)
+    weights_of_classes(class_weight, data.train)
+    return data
+
+
 def search(
     space: Space,
     dataset: Dataset,
     *,
-    strategy: AbstractStrategy = Random(),
+    strategy: AbstractStrategy = Recommended(),
     budget: Budget = Budget(trials=32),
     key: Key[Array, ""],
     metric: str | None = None,
@@ -281,19 +255,11 @@ def search(
         raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
     check_kind(plan.committee)
     compilation.use_compilation_cache()
-    criterion = as_criterion(space.recipe.criterion)
-    refuse_unlabelled(criterion, dataset)
     metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
-    data = EvaluationData.of(
-        dataset,
-        space.recipe.split,
-        metric=metric,
-        class_weight=class_weight,
-        folds=folds_of(plan, dataset),
-        criterion=criterion,
-        key=key,
-    )
-    weights_of_classes(class_weight, data.train)  # refused here, not by every trial in its turn
+    data = _evaluation_data(space, dataset, metric, class_weight, key)
+    effort = _effort(plan, space.recipe, data, budget, options)
+    data = dataclasses.replace(data, folds=effort.folds)
+    space = dataclasses.replace(space, recipe=effort.applied(space.recipe))
     _refuse_unfit(space.recipe, data)
     seed = keys.seed_of(key)
     about = StudyIdentity(space, seed, strategy, digest(dataset), dataset.task.kind, metric, options.settings)
@@ -313,10 +279,10 @@ def search(
                 watch=options.watch,
                 asked=asked,
             )
-            clock = _Clock(budget, driver, plan)
+            clock = StudyClock(budget, driver, plan)
             ended = _explore(driver, strategy, budget, plan, clock)
             sizes = _choose_batch_size(driver, options.folder, clock) if plan.batch_size and not asked.is_set() else {}
-            if plan.finalists and not asked.is_set():
+            if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
                 _hold_finals(driver, plan, clock)
             study = _record(driver, space, strategy, plan, options, "interrupted" if asked.is_set() else ended)
             findings = (*study.findings, *only_one(study.trials, budget, driver.first_ended))

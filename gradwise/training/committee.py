@@ -1,6 +1,6 @@
-"""Networks that answer together: the mean of their predictions (row D9).
+"""Networks that answer together: the mean of their predictions (row D9), each counted by its weight.
 
-    committee = committee_of(members, mean_of(predictions), targets)     its temperature fitted on validation examples
+    committee = committee_of(members, mean, targets)                     its temperature fitted on validation examples
     committee.predict(rows)                                              as a `Predictor` does; saved like one
 
 The mean of probabilities, or of numbers. Since the log-loss and the squared error are convex, the mean prediction is
@@ -26,10 +26,14 @@ def _logs(probabilities: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Committee(AbstractPredictor):
-    """The mean of its members. A `temperature` T makes class probabilities sharper or softer: p^(1/T), normalised."""
+    """The mean of its members. A `temperature` T makes class probabilities sharper or softer: p^(1/T), normalised.
+
+    `weights` has one for each member, of sum 1; without any all count alike.
+    """
 
     members: tuple[Predictor, ...]
     temperature: float = 1.0
+    weights: tuple[float, ...] = ()
     task: Task = dataclasses.field(init=False)
     columns: tuple[Column, ...] = dataclasses.field(init=False)
     shape: tuple[int, ...] = dataclasses.field(init=False)
@@ -39,6 +43,9 @@ class Committee(AbstractPredictor):
             raise RequestError("a committee needs a member.")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise RequestError(f"its temperature is {self.temperature}; it must be positive.")
+        given = np.asarray(self.weights, float)
+        if self.weights and (given.shape != (len(self.members),) or given.min() < 0 or abs(given.sum() - 1) > 1e-6):
+            raise RequestError("the weights of a committee must be one for each member, from 0 on, of sum 1.")
         first = self.members[0]
         alike = [(m.task.kind, m.task.outputs, m.shape) for m in self.members]
         if len(set(alike)) > 1:
@@ -55,24 +62,27 @@ class Committee(AbstractPredictor):
         return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
     def predict(self, rows: Any) -> np.ndarray:
-        return self.tempered(mean_prediction([member.predict(rows) for member in self.members]))
+        return self.tempered(mean_prediction([member.predict(rows) for member in self.members], self.weights))
 
 
-def mean_prediction(predictions: list[np.ndarray]) -> np.ndarray:
+def mean_prediction(predictions: list[np.ndarray], weights: tuple[float, ...] = ()) -> np.ndarray:
     """The members' mean; in their order, so that it is the same to the bit whenever it is taken."""
-    total = predictions[0].copy()
-    for one in predictions[1:]:
-        total += one
-    return total / len(predictions)
+    shares = weights or (1.0,) * len(predictions)
+    total = shares[0] * predictions[0]
+    for share, one in zip(shares[1:], predictions[1:], strict=True):
+        total += share * one
+    return total if weights else total / len(predictions)
 
 
-def committee_of(members: tuple[Predictor, ...], mean: np.ndarray, targets: np.ndarray) -> Committee:
+def committee_of(
+    members: tuple[Predictor, ...], mean: np.ndarray, targets: np.ndarray, weights: tuple[float, ...] = ()
+) -> Committee:
     """A committee, its temperature fitted to its members' mean predictions of validation examples.
 
     The mean is passed in, since where each member was judged by other examples only their owner knows which ones. Its
     logarithm stands for the outputs: the softmax of the logarithm is the mean itself.
     """
-    committee = Committee(members)
+    committee = Committee(members, weights=weights)
     if committee.task.kind != "classes" or len(members) == 1:
         return committee  # a member alone has its own temperature already
     temperature = fit_temperature(members[0].criterion, _logs(mean), np.asarray(targets))

@@ -67,6 +67,7 @@ def save_predictor(predictor: AbstractPredictor, path: Path, *, about: dict[str,
     if isinstance(predictor, Committee):
         members = [_to_head(member, arrays, f"{number}/") for number, member in enumerate(predictor.members)]
         head: dict[str, Any] = {"members": members, "temperature": predictor.temperature}
+        head |= {"weights": list(predictor.weights)} if predictor.weights else {}
     else:
         assert isinstance(predictor, Predictor)
         head = _to_head(predictor, arrays)
@@ -135,7 +136,8 @@ def _read(head: dict[str, Any], arrays: dict[str, Any], classes: tuple[Any, ...]
         number, _, name = full.partition("/")
         own[int(number)][name] = array
     members = (_from_head(one, head, some, classes) for one, some in zip(head["members"], own, strict=True))
-    return Committee(tuple(members), float(head["temperature"]))
+    weights = tuple(float(weight) for weight in head.get("weights", ()))
+    return Committee(tuple(members), float(head["temperature"]), weights)
 
 
 def load_predictor(path: Path, classes: tuple[Any, ...] = ()) -> tuple[Any, dict[str, Any]]:

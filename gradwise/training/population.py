@@ -25,6 +25,7 @@ from jaxtyping import Array, Int, Key, PyTree
 
 from ..curvature.objective import Examples
 from ..runtime import keys, memory
+from ..specs.contracts import apply_batch
 from ..specs.paths import trainable
 from ..specs.recipe import Recipe
 from .interval import Row, advance, evaluate, judge
@@ -120,11 +121,11 @@ def _slot(tree: Any, slot: Any) -> Any:
 
 
 @eqx.filter_jit
-def _best(members: Member, states: State, train: Examples, valid: Examples, slot: Array) -> tuple[Any, Any]:
-    """The best model of one slot and its validation scores, example by example."""
+def _best(members: Member, states: State, train: Examples, valid: Examples, slot: Array) -> tuple[Any, Any, Any]:
+    """The best model of one slot, and its validation scores and outputs, example by example."""
     member, state = _slot(members, slot), _slot(states, slot)
     model = eqx.combine(state.best, member.rest)
-    return model, evaluate(member.problem(train, valid), model)
+    return model, evaluate(member.problem(train, valid), model), apply_batch(model, valid.inputs, None)
 
 
 class Population:
@@ -194,10 +195,10 @@ class Population:
         return best / updates
 
     def best(self, slot: int) -> tuple[Any, np.ndarray, np.ndarray]:
-        """The best model of a slot, and its score and loss on each validation example; on the host."""
-        model, scores = _best(self.members, self.states, self.train, self.valid, jnp.asarray(slot, jnp.int32))
+        """The best model of a slot, and its score on each validation example and its outputs for it; on the host."""
+        model, scores, outputs = _best(self.members, self.states, self.train, self.valid, jnp.asarray(slot, jnp.int32))
         model = jax.tree.map(lambda leaf: np.asarray(leaf) if eqx.is_array(leaf) else leaf, model)
-        return model, np.asarray(scores.score), np.asarray(scores.loss)
+        return model, np.asarray(scores.score), np.asarray(outputs)
 
 
 def slot_bytes(member: Member, state: State, train: Examples, valid: Examples) -> int:

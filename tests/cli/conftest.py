@@ -135,6 +135,7 @@ def a_run(finished: Path, table: Path) -> Path:
 TINY_SEARCH = (
     *("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=20", "--set", "model.dropout=0"),
     *("--set", "criterion.penalties.l2.coefficient=0", "--no-nested", "--folds", "1", "--on", "here"),
+    *("--strategy", "random", "--committee", "seeds"),
 )
 
 

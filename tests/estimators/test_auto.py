@@ -26,6 +26,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.searching.search import StudyOptions
 from gradwise.searching.storage.study_definition import Budget
 from gradwise.searching.strategies.random_search import Random, Sobol
+from gradwise.specs.dataset import Column, Dataset
 from gradwise.specs.knobs import switch
 from gradwise.specs.paths import get
 from gradwise.specs.priors import Choice, LogUniform
@@ -35,8 +36,7 @@ from tests.marks import parametrize_one_quick
 
 RATE = "optimiser.optimiser.learning_rate"
 TINY: dict[str, Any] = {
-    "model.widths": (16,),
-    "model.dropout": 0.0,
+    "model": Mlp(widths=(16,), dropout=0.0),
     "stopping": Off(epochs=20),
     "optimiser.learning_rate": Choice((0.01, 0.03)),
 }
@@ -45,7 +45,8 @@ TINY: dict[str, Any] = {
 def quick(**changes: Any) -> dict[str, Any]:
     """Parameters of a search that ends in a moment; `space` is added to the tiny one."""
     space = {**TINY, **changes.pop("space", {})}
-    return {"budget": "2 trials", "space": space, "finalists": 1, "seeds": 2, "random_state": 0, **changes}
+    finals = {"committee": "seeds", "finalists": 1, "seeds": 2}
+    return {"budget": "2 trials", "space": space, "strategy": Random(), **finals, "random_state": 0, **changes}
 
 
 # What is learned.
@@ -178,8 +179,13 @@ def test_weights_of_rows_and_classes_count():
 # Where to search.
 
 
+def a_table(task: Any) -> Dataset:
+    targets = np.zeros(40, int) if task.kind == "classes" else np.zeros((40, 1))
+    return Dataset(np.zeros((40, 2)), targets, task, (Column("a"), Column("b")))
+
+
 def test_a_space_in_words_and_values():
-    task = gradwise.Classes(np.array([0, 1]))
+    task = a_table(gradwise.Classes(np.array([0, 1])))
     split = gradwise.defaults.classification().split
     said = {
         "optimiser": Sgd(),
@@ -198,11 +204,11 @@ def test_a_space_in_words_and_values():
 
 
 def test_values_alone_leave_the_rest_of_the_recommended_space():
-    task = gradwise.Numbers(("y",))
+    task = a_table(gradwise.Numbers(("y",)))
     recommended = gradwise.defaults.search_space(gradwise.defaults.for_search(task))
-    space = AutoRegressor(space={"model.widths": (8, 8)})._space(task, recommended.recipe.split)
-    assert space.paths == tuple(path for path in recommended.paths if not path.startswith("model.widths"))
-    assert get(space.recipe, "model.widths") == (8, 8)
+    space = AutoRegressor(space={"model.dropout": 0.25})._space(task, recommended.recipe.split)
+    assert space.paths == tuple(path for path in recommended.paths if path != "model.dropout")
+    assert get(space.recipe, "model.dropout") == 0.25
     assert AutoRegressor()._space(task, recommended.recipe.split) == recommended
 
 
@@ -263,10 +269,24 @@ def test_other_committees_by_name(iris, committee, members):
 
 def test_without_finalists_the_best_trials_answer(iris):
     X, y = iris
-    found = AutoClassifier(**quick(finalists=0)).fit(X, y)
+    found = AutoClassifier(**quick(finalists=0, committee="contenders")).fit(X, y)
     assert [trial.phase for trial in found.study_.trials] == ["search", "search"]
     assert found.study_.committee["kind"] == "contenders"
     assert found.score(X, y) > 0.8
+
+
+def test_as_it_comes_the_recommended_recipe_is_first_and_an_ensemble_answers(iris):
+    X, y = iris
+    found = AutoClassifier("3 trials", random_state=0).fit(X, y)
+    study, first = found.study_, found.study_.trials[0]
+    assert study.strategy == "Recommended"
+    assert first.recipe.model == gradwise.defaults.table("classes", len(X)).model
+    assert [trial.phase for trial in study.trials] == ["search"] * 3
+    assert study.committee["kind"] == "ensemble"
+    assert sum(study.committee["weights"].values()) == pytest.approx(1.0)
+    assert len(found.predictor_.members) == 8 * len(study.committee["weights"])  # eight folds of each
+    assert found.score(X, y) > 0.95
+    assert study.committee["honest"] < 0.1
 
 
 # Budgets and options.
@@ -332,12 +352,12 @@ def test_an_interrupted_search_keeps_what_it_has(iris):
     X, y = iris
     settings = quick(budget="50 trials")
     with pytest.warns(UserWarning, match="the search was interrupted"):
-        found = AutoClassifier(**settings, strategy=Interrupting(after=1)).fit(X, y)
+        found = AutoClassifier(**{**settings, "strategy": Interrupting(after=1)}).fit(X, y)
     assert found.study_.outcome == "interrupted"
     assert len(found.study_.trials) < 5
     assert found.predict(X).shape == (150,)
     with pytest.raises(KeyboardInterrupt):  # there is nothing to keep
-        AutoClassifier(**settings, strategy=Interrupting(after=0)).fit(X, y)
+        AutoClassifier(**{**settings, "strategy": Interrupting(after=0)}).fit(X, y)
 
 
 @pytest.mark.slow

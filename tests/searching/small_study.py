@@ -88,14 +88,18 @@ def run_folds(data: EvaluationData, recipe: Recipe, number: int, phase: str = "s
     jobs = [Job(number * 64 + n, recipe, number, variant=variant) for n, variant in enumerate(variants)]
     several = train_alone(data, jobs)
     scores = np.zeros(len(data.pool), np.float32)
+    outputs = np.zeros((len(data.pool), data.train.task.outputs), np.float32)
     for done, variant in zip(several, variants, strict=True):
         assert done.scores is not None
+        assert done.outputs is not None
         scores[data.judged_rows(variant)] = done.scores
+        outputs[data.judged_rows(variant)] = done.outputs
     whole = dataclasses.replace(
         several[0],
         number=number,
         score=float(scores.mean()),
         scores=scores,
+        outputs=outputs,
         network=tuple(done.network for done in several),
     )
     kept = keep_trial(whole, recipe, variants)

@@ -41,6 +41,19 @@ def test_a_committee_is_the_mean_of_its_members(members: tuple[Predictor, ...], 
     )
 
 
+def test_weights_say_how_much_each_member_counts(members: tuple[Predictor, ...], tmp_path: Path, iris: Dataset) -> None:
+    each = np.stack([member.predict(iris.inputs) for member in members])
+    weights = (0.5, 0.25, 0.25, 0.0)
+    committee = Committee(members, weights=weights)
+    np.testing.assert_allclose(committee.predict(iris.inputs), np.tensordot(weights, each, 1), rtol=1e-12)
+    save_predictor(committee, tmp_path / "model.safetensors", about={})
+    again, _ = load_predictor(tmp_path / "model.safetensors")
+    assert again.weights == weights
+    for wrong in ((0.5, 0.5), (0.5, 0.5, 0.5, 0.5), (1.5, -0.5, 0.0, 0.0)):
+        with pytest.raises(RequestError, match="of sum 1"):
+            Committee(members, weights=wrong)
+
+
 def test_a_committee_beats_its_mean_member(members: tuple[Predictor, ...], iris: Dataset) -> None:
     """The log-loss is convex, so this holds on any examples whatever; here the members do disagree."""
     together = measure(iris.task, Committee(members).predict(iris.inputs), iris.targets, None)["log_loss"]

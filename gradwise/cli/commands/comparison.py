@@ -23,7 +23,7 @@ from ...searching.comparison.challenge import challenge, compare
 from ...searching.comparison.seeds import ScoreReading, seed_distribution
 from ...searching.running.evaluation_data import EvaluationData
 from ...searching.running.executor_choice import choose_executor
-from ...searching.search import folds_of
+from ...searching.search import folds_by_rows
 from ...searching.selection.study_findings import describe_evaluation_data
 from ...searching.storage.study_definition import parse_prior
 from ...specs.adapters import as_criterion
@@ -142,7 +142,9 @@ def _place(prepared: PreparedSearch) -> Iterator[tuple[_Place, Any]]:
         prepared.space.recipe.split,
         metric=prepared.metric,
         class_weight=options.class_weight,
-        folds=folds_of(prepared.plan, prepared.dataset),
+        folds=folds_by_rows(
+            prepared.plan, int(prepared.dataset.labelled.sum()), by_time=prepared.dataset.times is not None
+        ),
         criterion=as_criterion(prepared.space.recipe.criterion),
         key=keys.from_seed(options.seed),
     )

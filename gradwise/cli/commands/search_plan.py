@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ...searching.search import folds_of
+from ...searching.search import folds_by_rows
+from ...searching.selection.committee_members import ANSWERS
 from ...searching.selection.nested_cv import FOLDS
 from ...searching.storage.study_definition import prior_text
 from .fit_plan import choices, data_section, expected_sizes, folder_word
@@ -14,19 +15,22 @@ def make_search_plan(prepared: PreparedSearch, folder: Path) -> dict[str, Any]:
     """What a search would do, as plain values. Starts no device."""
     options, dataset, recipe = prepared.options, prepared.dataset, prepared.space.recipe
     train, valid, test = expected_sizes(recipe, dataset)
-    folds = folds_of(prepared.plan, dataset)
+    folds = folds_by_rows(prepared.plan, int(dataset.labelled.sum()), by_time=dataset.times is not None)
+    by_budget = prepared.plan.folds is None and prepared.plan.committee in ANSWERS and dataset.times is None
+    in_folds = "in folds" if by_budget else f"in {folds} folds"
     outer = prepared.fold_budget
+    finals = f"{prepared.plan.finalists} settings, {prepared.plan.seeds} seeds each"
     return {
         "data": data_section(dataset),
         "training": {
             "split": type(recipe.split).__name__,
             "rows to learn from, about": train,
-            "rows to choose by, about": f"{train + valid}, in {folds} folds" if folds > 1 else valid,
+            "rows to choose by, about": f"{train + valid}, {in_folds}" if by_budget or folds > 1 else valid,
             "rows to judge by, about": test,
             "metric": prepared.metric,
             "strategy": options.strategy,
             "budget": str(prepared.budget),
-            "finalists": f"{prepared.plan.finalists} settings, {prepared.plan.seeds} seeds each",
+            "finalists": "none" if prepared.plan.committee in ANSWERS else finals,
             "committee": prepared.plan.committee,
             "double cross-validation": f"{FOLDS} folds, {outer} each" if outer is not None else "no",
             "on": options.on or "whatever is best here",

@@ -5,14 +5,17 @@ Everything that can be refused without a device is refused here.
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ... import defaults
 from ...data.reading.read import read
+from ...data.scaling import kind_of_inputs
 from ...evaluation.metrics import check_metric
 from ...runtime.errors import RequestError
 from ...searching.search import SearchPlan
+from ...searching.selection.committee_members import ANSWERS
 from ...searching.selection.nested_cv import is_worth_it, share
 from ...searching.storage.study_definition import Budget, write_study_file
 from ...searching.storage.study_store import Store
@@ -22,7 +25,7 @@ from ...specs.dataset import Dataset
 from ...specs.paths import get
 from ...specs.search_space import Space
 from .. import run_folder as folders
-from ..options.assignments import Resolved, locate, words_of
+from ..options.assignments import Assignment, Resolved, locate, words_of
 from ..options.ranges import build_space, written_ranges
 from ..options.search_options import Asked, SearchOptions, parse_strategy
 from .fit import data_request, resolve_for
@@ -113,6 +116,15 @@ def _plan(options: SearchOptions) -> SearchPlan:
     )
 
 
+def resolve_for_search(options: SearchOptions, changes: Iterable[Assignment], dataset: Dataset) -> Resolved:
+    """The recipe to begin with: for a table that of `fit`, else one with less patience than one network has."""
+    changes = list(changes)
+    is_table = kind_of_inputs(dataset.inputs, dataset.columns) == "table"
+    if is_table and not any(one.path in ("model", "optimiser", "stopping") for one in changes):
+        return resolve_for(options, changes, dataset.task.kind, table_rows=len(dataset))
+    return resolve_for(options, changes, dataset.task.kind, stopping=defaults.SEARCH_STOPPING)
+
+
 def prepare_search(asked: Asked) -> PreparedSearch:
     """The request, ready to be run."""
     options = add_trials(asked.options)
@@ -123,7 +135,7 @@ def prepare_search(asked: Asked) -> PreparedSearch:
             "without one."
         )
     changes = (*asked.recipe, *asked.sets)
-    resolved = resolve_for(options, changes, dataset.task.kind, stopping=defaults.SEARCH_STOPPING)
+    resolved = resolve_for_search(options, changes, dataset)
     turned = [locate(resolved.recipe, item.path.removesuffix(".class"), item.source)[0] for item in asked.sets]
     space = build_space(
         resolved.recipe,
@@ -134,7 +146,9 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         source=asked.source,
     )
     _check_possible(space, dataset)
-    wanted = is_worth_it(dataset, options.budget) if options.nested is None else options.nested
+    # An ensemble has an honest estimate of its own, at no cost.
+    unasked = options.committee not in ANSWERS and is_worth_it(dataset, options.budget)
+    wanted = unasked if options.nested is None else options.nested
     if wanted and dataset.times is not None:
         raise RequestError("--nested and --time exclude each other: folds mix past and future. Leave one out.")
     budget, fold_budget = share(options.budget) if wanted else (options.budget, None)

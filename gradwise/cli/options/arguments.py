@@ -127,7 +127,7 @@ Strategy = Annotated[
         "--strategy",
         panel=SEARCH,
         metavar="NAME",
-        help="random, sobol, grid, grids, coordinate, zoom, tpe, gp, cmaes or halving; or grid(values=3).",
+        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, tpe, gp, cmaes or halving.",
     ),
 ]
 Ranges = Annotated[
@@ -158,7 +158,7 @@ SearchFolds = Annotated[
 ]
 Finalists = Annotated[
     Text,
-    option("--finalists", panel=SEARCH, metavar="N", help="Settings that are trained again. Default: 3."),
+    option("--finalists", panel=SEARCH, metavar="N", help="Settings in the finals, where there are any. Default: 3."),
 ]
 Seeds = Annotated[Text, option("--seeds", panel=SEARCH, metavar="N", help="Seeds for each of them. Default: 5.")]
 Committee = Annotated[
@@ -167,7 +167,8 @@ Committee = Annotated[
         "--committee",
         panel=SEARCH,
         metavar="KIND",
-        help="Members differ by seeds, bagging or inputs, or are contenders. Default: seeds.",
+        help="What answers: an ensemble (default), the best trial's networks, or none: one of them. Or, after finals: "
+        "seeds, bagging, inputs, contenders.",
     ),
 ]
 Nested = Annotated[
@@ -176,7 +177,7 @@ Nested = Annotated[
         "--nested/--no-nested",
         rich_help_panel=SEARCH,
         show_default=False,
-        help="Double cross-validation. Default: for small sets without a test set.",
+        help="Double cross-validation. Default: for small sets without a test set, after finals.",
     ),
 ]
 BatchSize = Annotated[

@@ -23,6 +23,7 @@ from ...searching.strategies.coordinate_descent import CoordinateDescent
 from ...searching.strategies.grid import Grid, GridSequence
 from ...searching.strategies.optuna_sampler import OptunaSampler
 from ...searching.strategies.random_search import Random, Sobol
+from ...searching.strategies.recommended import Recommended
 from ...searching.strategies.successive_halving import SuccessiveHalving
 from ...specs.knobs import declarations
 from .. import run_folder as folders
@@ -31,6 +32,7 @@ from .fit_options import DataOptions, chosen_of, declare, flag, text, whole_numb
 
 STUDY_FILE = "study.toml"
 STRATEGIES: dict[str, type[AbstractStrategy]] = {
+    "recommended": Recommended,
     "random": Random,
     "sobol": Sobol,
     "grid": Grid,
@@ -40,7 +42,7 @@ STRATEGIES: dict[str, type[AbstractStrategy]] = {
     "halving": SuccessiveHalving,
 }
 SAMPLERS = ("tpe", "gp", "cmaes")
-COMMITTEES = ("seeds", "bagging", "inputs", "contenders")
+COMMITTEES = ("ensemble", "best", "none", "seeds", "bagging", "inputs", "contenders")
 DEFAULT_BUDGET = Budget(seconds=600.0)
 _QUESTIONS = ("merge", "challenge", "compare", "distribution")
 
@@ -152,11 +154,11 @@ class SearchOptions(DataOptions):
     )
 
     budget: Budget = declare(DEFAULT_BUDGET, _budget)
-    strategy: str = declare("random", _strategy)
+    strategy: str = declare("recommended", _strategy)
     folds: int | None = declare(None, whole_number(1, 50))
     finalists: int = declare(3, whole_number(0, 50))
     seeds: int | None = declare(None, whole_number(1, 1000))
-    committee: str = declare("seeds", _committee)
+    committee: str = declare("ensemble", _committee)
     nested: bool | None = declare(None, _yes)
     batch_size: bool = declare(False, flag)
     seed: int = declare(0, whole_number(0, 2**32 - 1))

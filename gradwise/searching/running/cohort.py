@@ -199,7 +199,7 @@ class Cohort:
         if best < 0:
             return Done(place.job.number, outcome, **about)
         assert self.population is not None
-        network, scores, _ = self.population.best(slot)
+        network, scores, outputs = self.population.best(slot)
         if isinstance(network, MlpNetwork):
             network = trimmed(network)
             about["parameters"] = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))
@@ -210,6 +210,7 @@ class Cohort:
             loss=lines["valid_loss"][best],
             best_age=int(lines["age_examples"][best]),
             scores=scores.astype(np.float32),
+            outputs=outputs.astype(np.float32),
             network=network,
             **about,
         )

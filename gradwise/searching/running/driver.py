@@ -166,8 +166,9 @@ class Driver:
             return dataclasses.replace(several[0], number=number)
         bad = next((done for done in several if done.outcome in {"failed", "diverged"}), None)
         if bad is not None:
-            return dataclasses.replace(bad, number=number, scores=None, network=None)
+            return dataclasses.replace(bad, number=number, scores=None, outputs=None, network=None)
         scores = np.zeros(len(self.data.pool), np.float32)
+        outputs = None if any(done.outputs is None for done in several) else self._joined_outputs(several, variants)
         sizes = []
         for done, variant in zip(several, variants, strict=True):
             rows = self.data.judged_rows(variant)
@@ -190,8 +191,19 @@ class Driver:
             seconds=sum(done.seconds for done in several),
             parameters=sum(done.parameters for done in several),
             scores=scores,
+            outputs=outputs,
             network=tuple(done.network for done in several),
         )
+
+    def _joined_outputs(self, several: Sequence[Done], variants: tuple[Variant, ...]) -> np.ndarray:
+        """For each example of the pool the outputs of the network that did not see it."""
+        first = several[0].outputs
+        assert first is not None
+        outputs = np.zeros((len(self.data.pool), *first.shape[1:]), np.float32)
+        for done, variant in zip(several, variants, strict=True):
+            rows = self.data.judged_rows(variant)
+            outputs[rows] = done.outputs[: len(rows)]  # type: ignore[index]
+        return outputs
 
     def spend(self) -> None:
         """Counts the time since it was last counted."""

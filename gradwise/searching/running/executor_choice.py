@@ -21,11 +21,25 @@ from ...specs.paths import parts
 from ...specs.search_space import Space
 from .evaluation_data import EvaluationData
 from .executors import AbstractExecutor, LocalExecutor, WorkerProcesses
-from .population_size import AbstractSlots, Measured
+from .population_size import AbstractSlots, BySize
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def is_accelerated(on: str | None) -> bool:
+    """Whether this process trains on an accelerator."""
+    return (on or "") in {"", "here", "gpu"} and jax.default_backend() != "cpu"
+
+
+def expected_hands(on: str | None) -> int:
+    """About how many trainings will go on side by side, before anybody was started."""
+    word = (on or "").strip().lower()
+    count = re.fullmatch(r"workers(?::(\d{1,4}))?", word)
+    if count:
+        return int(count[1] or _cores())
+    return 1 if word == "here" or is_accelerated(on) else _cores()
 
 
 def _travels(space: Space, data: EvaluationData) -> bool:
@@ -50,7 +64,7 @@ def choose_executor(
 ) -> AbstractExecutor:
     """The executor for a word."""
     word = (on or "").strip().lower()
-    options: dict[str, Any] = {"slots": slots or Measured(), "varying": varying(space)}
+    options: dict[str, Any] = {"slots": slots or BySize(), "varying": varying(space)}
     if word.startswith("ray") or re.fullmatch(r"(?!workers:)[\w.-]+:\d{1,5}", word):
         from .ray_cluster import RayCluster
 

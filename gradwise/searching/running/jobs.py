@@ -23,7 +23,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """One training that ended. `scores` are those of the best model on each validation example."""
+    """One training that ended. `scores` and `outputs` are those of the best model on each validation example."""
 
     number: int
     outcome: str
@@ -37,4 +37,5 @@ class Done:
     curve: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     reason: str = ""
     scores: np.ndarray | None = None
+    outputs: np.ndarray | None = None
     network: Any = None

@@ -2,6 +2,7 @@
 
     make_committee(finalists, data)                            one setting, other seeds
     make_committee(contenders, data, kind="contenders")        the best of different settings
+    make_ensemble(candidates, data, metric="error_rate")       all of them, each by its weight (`ensemble.py`)
 
 Each predictor is what `fit` would have made of its network: scaler, network, temperature. With folds a trial has a
 network for each, and an example is judged by the one that did not see it.
@@ -19,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ...curvature.objective import Examples
+from ...evaluation.metrics import measure
 from ...evaluation.trials.selection_bias import contenders as likely_best
 from ...evaluation.trials.selection_bias import mean_and_variance
 from ...runtime.errors import RequestError, nearest
@@ -32,8 +34,10 @@ from ...training.predictor import Predictor, fit_temperature, outputs_of
 from ...training.prepare import place_examples, weights_of_classes
 from ..running.evaluation_data import WHOLE, EvaluationData, Variant
 from ..storage.network_store import TrainedTrial
+from .ensemble import held_out, select_weights, weighted_mean
 
-KINDS = ("seeds", "bagging", "inputs", "contenders")
+ANSWERS = ("ensemble", "best", "none")  # made of the trials as they are
+KINDS = (*ANSWERS, "seeds", "bagging", "inputs", "contenders")
 _CHUNK = 4096  # test examples scored at once
 _MOST_CONTENDERS = 5  # members of a committee of different settings
 
@@ -112,14 +116,15 @@ def _trained(kept: TrainedTrial, data: EvaluationData, scalers: Scalers) -> _Tra
     criterion = as_criterion(kept.recipe.criterion)
     fitted = [scalers.fitted(kept.recipe, variant) for variant in kept.variants]
     networks = [on_device(network) for network in kept.networks]
-    if kept.variants[0][0] == "fold":
-        part = data.pool
+    part = data.pool if kept.variants[0][0] == "fold" else data.valid
+    if kept.outputs is not None:
+        outputs = np.asarray(kept.outputs, float)[: len(part)]
+    elif kept.variants[0][0] == "fold":
         outputs = np.zeros((len(part), task.outputs))
         for network, scaler, variant in zip(networks, fitted, kept.variants, strict=True):
             rows = data.judged_rows(variant)
             outputs[rows] = outputs_of(network, scaler.apply(part.inputs[rows]))
     else:
-        part = data.valid
         outputs = outputs_of(networks[0], fitted[0].apply(part.inputs))
     temperature = fit_temperature(criterion, outputs, np.asarray(part.targets)) if task.kind == "classes" else 1.0
     about = (
@@ -164,6 +169,46 @@ def make_committee(kept: Sequence[TrainedTrial], data: EvaluationData, kind: str
     if not kept:
         raise RequestError("a committee needs a network, and no trial has kept one.")
     return together(indistinct(kept) if kind == "contenders" else kept, data, Scalers(data))[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ensemble:
+    """A committee of weighted candidates, and what validation examples say of it, as values of the metric.
+
+    `honest` is with weights that were chosen by other examples than those that judge; `best` is the best candidate's.
+    """
+
+    committee: Committee
+    judged: np.ndarray
+    part: Dataset
+    weights: dict[int, float]
+    honest: float
+    best: float
+
+    def plain(self) -> dict[str, Any]:
+        return {"weights": self.weights, "honest": self.honest, "best_candidate": self.best}
+
+
+def make_ensemble(kept: Sequence[TrainedTrial], data: EvaluationData, metric: str) -> Ensemble:
+    """The networks of all candidates that help, by weight; those of one candidate share its weight."""
+    scalers = Scalers(data)
+    several = [_trained(one, data, scalers) for one in kept]
+    part, kind = several[0].part, data.train.task.kind
+    predictions = np.stack([one.judged for one in several])
+    counted = part.weights
+    options: dict[str, Any] = {"kind": kind, "seed": data.words[-1], "counted": counted}
+    weights = select_weights(predictions, np.asarray(part.targets), **options)
+    honest = held_out(predictions, np.asarray(part.targets), **options)
+    members = tuple(p for one, weight in zip(several, weights, strict=True) if weight for p in one.predictors)
+    shares = [w / len(one.predictors) for one, w in zip(several, weights, strict=True) if w for _ in one.predictors]
+    mean = weighted_mean(predictions, weights)
+    committee = committee_of(members, mean, np.asarray(part.targets), tuple(float(share) for share in shares))
+    each = [
+        measure(part.task, one, part.targets, counted)[metric] for one in (committee.tempered(honest), *predictions)
+    ]
+    by_number = {one.number: float(weight) for one, weight in zip(kept, weights, strict=True) if weight}
+    best = each[1 + int(np.argmin([one.score for one in kept]))]
+    return Ensemble(committee, committee.tempered(mean), part, by_number, each[0], best)
 
 
 @eqx.filter_jit

@@ -30,7 +30,17 @@ from ..comparison.seeds import ScoreReading
 from ..running.evaluation_data import WHOLE, EvaluationData, Variant
 from ..running.jobs import Job
 from ..storage.network_store import TrainedTrial
-from .committee_members import Scalers, check_kind, indistinct, member_scores, on_device, setting_of, together
+from .committee_members import (
+    ANSWERS,
+    Scalers,
+    check_kind,
+    indistinct,
+    make_ensemble,
+    member_scores,
+    on_device,
+    setting_of,
+    together,
+)
 
 # What a setting may be chosen from: trials of other phases repeat, with other seeds, what was found.
 CHOSEN_FROM = ("search", "border", "refine", "batch", "cut")
@@ -229,6 +239,25 @@ def _said(winner: dict[str, Any], best: Trial, tried: int, data: EvaluationData)
     return found
 
 
+def _answer(data: EvaluationData, able: Sequence[Trial], rows: tuple[TrainedTrial, ...], kind: str) -> Decided:
+    """Trials as they are: all of them by weight, the networks of the best one, or one network of it."""
+    best = next(trial for trial in able if trial.number in {one.number for one in rows})
+    own = next(one for one in rows if one.number == best.number)
+    winner = _corrected(best, rows)
+    about: dict[str, Any] = {"kind": kind, "setting": best.number, "candidates": len(rows), "finalists": []}
+    if kind == "ensemble":
+        found = make_ensemble(rows, data, data.metric)
+        committee, judged, part = found.committee, found.judged, found.part
+        about |= {"numbers": sorted(found.weights), **found.plain()}
+    else:
+        committee, judged, part = together([own], data, Scalers(data))
+        committee = dataclasses.replace(committee, members=committee.members[:1]) if kind == "none" else committee
+        about["numbers"] = [own.number]
+    about["members"] = len(committee.members)
+    valid = measure(part.task, judged, part.targets, part.weights)
+    return Decided(winner, committee, about, valid, rows, tuple(_said(winner, best, len(able), data)))
+
+
 def decide(
     data: EvaluationData, trials: Iterable[Trial], kept: Sequence[TrainedTrial], *, kind: str = "seeds"
 ) -> Decided:
@@ -236,11 +265,13 @@ def decide(
     data = dataclasses.replace(data, test=None)  # whatever happens below, it cannot look
     by_number = {trial.number: trial for trial in trials}
     able = chosen_from(by_number.values())
-    choice = None if kind == "contenders" else choose_setting(by_number.values())
+    choice = None if kind in ("contenders", *ANSWERS) else choose_setting(by_number.values())
     if not able:
         return Decided({}, None, {}, {}, (), (Finding("warning", "no trial left a model: there is no winner.", "E2"),))
     best, rows = able[0], _rows(by_number, kept)
-    members, made = _members(kept, rows, choice, check_kind(kind))
+    if check_kind(kind) in ANSWERS and rows:
+        return _answer(data, able, rows, kind)
+    members, made = _members(kept, rows, choice, kind)
     setting = choice.setting if choice is not None else best
     winner = _corrected(setting, rows)
     findings = _said(winner, best, len(able), data)
@@ -302,11 +333,12 @@ def _tested(
         return measure(test.task, predictions, test.targets, test.weights)
 
     each = [member.predict(test.inputs) for member in committee.members]
-    together = committee.tempered(mean_prediction(each))
+    together = committee.tempered(mean_prediction(each, committee.weights))
     metrics = value(together)
     alone = [value(predictions)[metric] for predictions in each]
     raw = mean_prediction(
-        [dataclasses.replace(member, temperature=1.0).predict(test.inputs) for member in committee.members]
+        [dataclasses.replace(member, temperature=1.0).predict(test.inputs) for member in committee.members],
+        committee.weights,
     )
     evidence = gather_evidence(test.task, raw, together, test.targets, test.rows)
     if test.task.kind == "classes":
@@ -334,7 +366,8 @@ def measured(decided: Decided, data: EvaluationData, *, metric: str) -> Conclusi
         about |= of_committee
         estimates |= of_test
         estimates["metrics"]["test"] = metrics
-        weighted = _weighted(decided.rows, data, Scalers(data))
+        # An ensemble is no choice of one trial, so how likely each is to be the best says nothing of it.
+        weighted = None if about["kind"] == "ensemble" else _weighted(decided.rows, data, Scalers(data))
         estimates |= {"weighted": weighted} if weighted else {}
     predictor: AbstractPredictor = committee if len(committee.members) > 1 else committee.members[0]
     return Conclusion(decided.winner, about, estimates, predictor, tuple(findings))

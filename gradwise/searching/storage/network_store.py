@@ -126,9 +126,10 @@ class NetworkStore:
         """Writes a training down, whole or not at all."""
         if self._files is None:
             return
-        plain = {f.name: getattr(done, f.name) for f in dataclasses.fields(done) if f.name not in ("network", "scores")}
+        held = ("network", "scores", "outputs")
+        plain = {f.name: getattr(done, f.name) for f in dataclasses.fields(done) if f.name not in held}
         modules = {} if done.network is None else {"network": done.network}
-        arrays = {} if done.scores is None else {"scores": done.scores}
+        arrays = {name: array for name in held[1:] if (array := getattr(done, name)) is not None}
         self._files.write(Entry(done.number, plain, modules, arrays), ())
 
     def find(self, number: int) -> Done | None:
@@ -138,13 +139,16 @@ class NetworkStore:
         entry = self._files.read(self._files.path(number), ())
         numbers = {name: _number(entry.plain[name]) for name in ("score", "loss", "train_loss")}
         curve = {name: [_number(v) for v in column] for name, column in entry.plain["curve"].items()}
-        network, scores = entry.modules.get("network"), entry.arrays.get("scores")
-        return Done(**{**entry.plain, **numbers, "curve": curve, "network": network, "scores": scores})
+        held = {"network": entry.modules.get("network"), **{n: entry.arrays.get(n) for n in ("scores", "outputs")}}
+        return Done(**{**entry.plain, **numbers, "curve": curve, **held})
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedTrial:
-    """A trial with its networks, one for each of its variants, and its score on each validation example."""
+    """A trial with its networks, one for each of its variants, and its score on each validation example.
+
+    `outputs` are those for the same examples, where they are known: for each those of a network that did not see it.
+    """
 
     number: int
     recipe: Recipe
@@ -154,6 +158,7 @@ class TrainedTrial:
     networks: tuple[Any, ...]
     variants: tuple[Variant, ...]
     always: bool = False
+    outputs: np.ndarray | None = None
 
     def to_entry(self) -> Entry:
         plain = {
@@ -163,7 +168,8 @@ class TrainedTrial:
             "variants": [list(variant) for variant in self.variants],
         }
         networks = {f"network {place}": network for place, network in enumerate(self.networks)}
-        return Entry(self.number, plain, {"recipe": self.recipe, **networks}, {"scores": self.scores})
+        arrays = {"scores": self.scores} if self.outputs is None else {"scores": self.scores, "outputs": self.outputs}
+        return Entry(self.number, plain, {"recipe": self.recipe, **networks}, arrays)
 
     @staticmethod
     def from_entry(entry: Entry) -> "TrainedTrial":
@@ -177,6 +183,7 @@ class TrainedTrial:
             networks=tuple(modules[f"network {place}"] for place in range(len(plain["variants"]))),
             variants=tuple((str(kind), int(number)) for kind, number in plain["variants"]),
             always=bool(plain["always"]),
+            outputs=entry.arrays.get("outputs"),
         )
 
 
@@ -208,7 +215,8 @@ def keep_trial(
     if done.outcome in {"failed", "diverged"}:
         return None
     networks = tuple(done.network) if len(variants) > 1 else (done.network,)
-    return TrainedTrial(done.number, recipe, done.score, done.loss, np.asarray(done.scores), networks, variants, always)
+    scores = np.asarray(done.scores)
+    return TrainedTrial(done.number, recipe, done.score, done.loss, scores, networks, variants, always, done.outputs)
 
 
 class Contenders:

@@ -11,7 +11,7 @@ from gradwise.searching.running import executor_choice
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executor_choice import choose_executor, varying
 from gradwise.searching.running.executors import LocalExecutor
-from gradwise.searching.running.population_size import Given, Measured
+from gradwise.searching.running.population_size import BySize, Given
 from gradwise.specs.priors import LogUniform, Uniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
 from tests.searching import tiny
@@ -50,7 +50,7 @@ def test_nobody_named_is_a_worker_for_each_core(data: EvaluationData, space: Spa
     hired: Any = choose_executor(None, data, space)
     assert isinstance(hired, Hired)
     assert (hired.count, hired.varying) == (3, ("model.dropout",))
-    assert isinstance(hired.slots, Measured)
+    assert isinstance(hired.slots, BySize)
     assert hired.data is data
 
 

@@ -1,0 +1,96 @@
+"""How much of a budget one candidate may take: the folds that judge it, and the epochs that its networks train for.
+
+    plan_effort(recipe, data, seconds=120.0, hands=2)      Effort(folds=5, epochs=0.5)
+
+Folds are worth more than epochs, and both more than further candidates: five networks that answer together make a
+tenth fewer errors than one, half the epochs cost about 3 %. So there are five folds, and more on small sets, if at
+least two candidates can be expected to end in time; then half the epochs; then three folds; and one part of the rows
+where not even that is possible.
+
+The seconds of a training are counted from its work at the pace of a usual core, not measured: a study that is resumed,
+or run again elsewhere, must be the same one.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from ...specs.recipe import Recipe
+from ...training.population import enter
+from ...training.stopping import Off
+from .evaluation_data import EvaluationData
+
+_PACE = 4.5e10  # floating-point operations a second, of training on one core
+_UPDATE_SECONDS = 7e-4  # of an update beside its products
+_PATIENT_EPOCHS = 40.0  # of a run that early stopping ends
+_ACCELERATED = 40.0  # times as fast
+_START_SECONDS = 8.0  # to start processes and compile
+_SMALL_ROWS = 1000
+_MANY_ROWS = (20_000, 100_000)  # from which on a budget of trials has three folds, and one part
+_FOLD_ROWS = 10  # that a fold needs
+_OF_BUDGET = 0.5
+_CHOICES = ((8, 1.0), (5, 1.0), (5, 0.5), (3, 0.5), (5, 0.25), (3, 0.25), (3, 0.125), (1, 0.25), (1, 0.125), (1, 0.06))
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """Folds of a candidate (1: one validation part), and the share of its recipe's epochs that it trains for."""
+
+    folds: int = 1
+    epochs: float = 1.0
+
+    def applied(self, recipe: Recipe) -> Recipe:
+        """The recipe with its run shortened, where it has a fixed length."""
+        if self.epochs == 1.0 or not isinstance(recipe.stopping, Off):
+            return recipe
+        stopping = dataclasses.replace(recipe.stopping, epochs=max(4.0, float(recipe.stopping.epochs) * self.epochs))
+        return dataclasses.replace(recipe, stopping=stopping)
+
+
+def training_seconds(recipe: Recipe, data: EvaluationData) -> float:
+    """About how long one network trains on one core."""
+    train, valid = data.place(recipe.scaler, data.variants[0])
+    outputs = data.train.task.outputs
+    member, state = eqx.filter_eval_shape(
+        lambda r, t, v, k: enter(r, t, v, outputs=outputs, key=k), recipe, train, valid, data.key
+    )
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
+    epochs = float(recipe.stopping.epochs) if isinstance(recipe.stopping, Off) else _PATIENT_EPOCHS
+    rows, batch = len(data.pool), int(getattr(recipe.batches, "size", 64))
+    del member
+    return epochs * (6.0 * parameters * rows / _PACE + math.ceil(rows / batch) * _UPDATE_SECONDS)
+
+
+def _by_rows(rows: int) -> Effort:
+    """Where trials are counted and time is not."""
+    folds = 8 if rows < _SMALL_ROWS else 5 if rows < _MANY_ROWS[0] else 3 if rows < _MANY_ROWS[1] else 1
+    return Effort(folds)
+
+
+def can_be_folded(data: EvaluationData) -> bool:
+    """Whether rows may be dealt into folds: not where the parts were given or follow time, nor where rows are few."""
+    dealt: Any = type(data.split).__name__ in {"HoldOut", "GroupHoldOut"}
+    return bool(dealt) and len(data.pool) >= 5 * _FOLD_ROWS
+
+
+def plan_effort(
+    recipe: Recipe, data: EvaluationData, *, seconds: float | None, hands: int, accelerated: bool = False
+) -> Effort:
+    """Folds and epochs of the candidates of a study."""
+    rows = len(data.pool)
+    if not can_be_folded(data):
+        return Effort(1)
+    most = max(2, rows // _FOLD_ROWS)
+    if seconds is None:
+        return Effort(min(_by_rows(rows).folds, most))
+    each = training_seconds(recipe, data) / (_ACCELERATED if accelerated else 1.0)
+    left = max(1.0, seconds - _START_SECONDS)
+    for folds, epochs in _CHOICES:
+        if folds > most or (folds > 5 and rows >= _SMALL_ROWS):
+            continue
+        if math.ceil(folds / hands) * each * epochs <= _OF_BUDGET * left:
+            return Effort(folds, epochs)
+    return Effort(*_CHOICES[-1])

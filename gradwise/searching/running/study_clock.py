@@ -1,0 +1,76 @@
+"""How thorough a study is, and how its time is shared out: to search, to refine, and for the finals at the end."""
+
+import dataclasses
+import math
+
+from ..selection.committee_members import ANSWERS
+from ..storage.study_definition import Budget
+from .driver import Driver
+from .evaluation_data import EvaluationData
+
+_REFINED = 0.2  # of the time of the search proper
+_CONCLUDED = 0.04  # of a budget of time, for what follows the last training
+_REPORT_SECONDS = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchPlan:
+    """How thorough a search is, apart from its budget. None means: by itself.
+
+    `folds` are those that judge a trial; `finalists` settings are trained again with `seeds` seeds each; `refine`
+    looks around the best; `borders` follows the best value out of its interval; `stop_early` ends a search by time when
+    more trials are no longer worth it; `batch_size` has the mini-batch size chosen last, on curves against time.
+    """
+
+    folds: int | None = None
+    finalists: int = 3
+    seeds: int = 5
+    refine: bool = True
+    borders: bool = True
+    stop_early: bool = True
+    committee: str = "ensemble"
+    batch_size: bool = False
+
+
+def seeds_of(plan: SearchPlan, data: EvaluationData) -> int:
+    """Seeds of each finalist. Where a seed is a network for each fold, fewer seeds give as many networks."""
+    each = len(data.final_variants)
+    if each == 1 or plan.committee in {"bagging", "inputs"}:  # whose members are not judged on folds
+        return plan.seeds
+    return max(1, -(-plan.seeds // each))
+
+
+class StudyClock:
+    """How the time of a study is shared out: to search, to refine, and for the finals at the end."""
+
+    def __init__(self, budget: Budget, driver: Driver, plan: SearchPlan):
+        self.budget, self.driver, self.plan = budget, driver, plan
+        self.end = math.inf if budget.seconds is None else budget.seconds - self._concluding(budget.seconds)
+
+    @staticmethod
+    def _concluding(seconds: float) -> float:
+        """What the end of a study takes: a share of its budget, and in a short one the time to write a report."""
+        return max(_CONCLUDED * seconds, min(_REPORT_SECONDS, 0.25 * seconds))
+
+    @property
+    def reserve(self) -> float:
+        """Time to keep for the finals: what they would take, between a tenth and a half of the whole."""
+        if math.isinf(self.end) or not self.plan.finalists or self.plan.committee in ANSWERS:
+            return 0.0
+        trials = [trial for trial in self.driver.of_phase("search", "border", "refine") if trial.ok]
+        trials.sort(key=lambda trial: trial.score)
+        best = trials[: max(3, len(trials) // 4)]
+        each = sum(trial.seconds for trial in best) / len(best) if best else 0.0
+        seeds = seeds_of(self.plan, self.driver.data)
+        networks = seeds * len(self.driver.data.final_variants) / len(self.driver.data.variants)
+        needed = 1.2 * each * self.plan.finalists * networks / self.driver.executor.hands
+        return min(0.5 * self.end, max(0.1 * self.end, needed))
+
+    @property
+    def search_until(self) -> float:
+        share = 1.0 - (_REFINED if self.plan.refine else 0.0)
+        return share * (self.end - self.reserve)
+
+    @property
+    def refine_until(self) -> float:
+        return self.end - self.reserve

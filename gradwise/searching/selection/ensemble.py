@@ -1,0 +1,122 @@
+"""Which candidates answer together, and with what weight: greedy ensemble selection, bagged and shrunk (row D9).
+
+    weights = select_weights(predictions, targets, kind="classes", seed=0)      one for each candidate, of sum 1
+    mean = weighted_mean(predictions, weights)
+    honest = held_out(predictions, targets, kind="classes", seed=0)             each row by weights that others chose
+
+Predictions are those of rows that the candidate's networks did not learn from. One after another, and with
+replacement, the candidate enters that lowers the loss of the mean most (Caruana et al. 2004). Two things hold back
+luck: the selection is repeated over random halves of the candidates and averaged, and the fewer rows there are, the
+more the weights lean towards equal ones of all candidates that cannot be told from the best.
+
+The loss is the log-loss of classes and labels, and the squared error of numbers: both are convex, so that a mean is
+never worse than its members are on average.
+"""
+
+import numpy as np
+
+_ROUNDS = 25  # candidates that enter, repetitions counted
+_BAGS = 10
+_EVEN_ROWS = 1000.0  # rows at which the selection and equal weights count alike
+_DEVIATIONS = 2.0  # standard errors of the difference by which a candidate is worse than the best
+_LEAST_WEIGHT = 0.01  # below it a candidate costs time and changes nothing
+_LEAST_CHANCE = 1e-7
+_PARTS = 5  # of the rows, where the selection is judged
+
+
+def weighted_mean(predictions: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The mean prediction (rows, k) of candidates (candidates, rows, k)."""
+    return np.tensordot(weights, predictions, axes=1)
+
+
+def _told(predictions: np.ndarray, targets: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """What the loss reads of each prediction, and what it is compared with: (candidates, rows, n) and (rows, n).
+
+    Of classes the chance of the right one is enough, of labels that of each right answer.
+    """
+    if kind == "classes":
+        chances = predictions[:, np.arange(len(targets)), np.asarray(targets, int)]
+        return chances[:, :, None], np.ones((len(targets), 1))
+    if kind == "labels":
+        right = np.where(np.asarray(targets) > 0.5, predictions, 1.0 - predictions)
+        return right, np.ones(right.shape[1:])
+    return predictions, np.asarray(targets, float).reshape(predictions.shape[1:])
+
+
+def _row_losses(told: np.ndarray, wanted: np.ndarray, kind: str) -> np.ndarray:
+    """The loss of each row, for arrays that end in (rows, n)."""
+    if kind == "numbers":
+        return ((told - wanted) ** 2 / np.maximum(wanted.var(axis=0), 1e-30)).mean(axis=-1)
+    return -np.log(np.maximum(told, _LEAST_CHANCE)).mean(axis=-1)
+
+
+def _greedy(told: np.ndarray, wanted: np.ndarray, counted: np.ndarray, kind: str) -> np.ndarray:
+    """How often each candidate enters until the mean is at its best."""
+    taken: list[int] = []
+    total = np.zeros(told.shape[1:])
+    best, length = np.inf, 0
+    for turn in range(_ROUNDS):
+        losses = np.average(_row_losses((total + told) / (turn + 1), wanted, kind), axis=1, weights=counted)
+        choice = int(losses.argmin())
+        taken.append(choice)
+        total += told[choice]
+        if losses[choice] < best - 1e-12:
+            best, length = float(losses[choice]), turn + 1
+    return np.bincount(taken[:length], minlength=len(told)).astype(float)
+
+
+def _alike(losses: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """Which candidates cannot be told from the best by their losses (candidates, rows)."""
+    best = losses[np.average(losses, axis=1, weights=counted).argmin()]
+    worse = losses - best
+    mean = np.average(worse, axis=1, weights=counted)
+    error = worse.std(axis=1) / np.sqrt(losses.shape[1])
+    return mean <= _DEVIATIONS * error + 1e-12
+
+
+def select_weights(
+    predictions: np.ndarray, targets: np.ndarray, *, kind: str, seed: int, counted: np.ndarray | None = None
+) -> np.ndarray:
+    """The weight of each candidate in the mean. `counted` says how much each row counts."""
+    count, rows = predictions.shape[:2]
+    if count == 1:
+        return np.ones(1)
+    counted = np.ones(rows) if counted is None else np.asarray(counted, float)
+    told, wanted = _told(predictions, targets, kind)
+    draw = np.random.default_rng(seed)
+    bags = [np.arange(count)] + [np.sort(draw.permutation(count)[: -(-count // 2)]) for _ in range(_BAGS)]
+    chosen = np.zeros(count)
+    for bag in bags if count > 2 else bags[:1]:
+        entered = _greedy(told[bag], wanted, counted, kind)
+        chosen[bag] += entered / entered.sum()
+    chosen /= chosen.sum()
+    alike = _alike(_row_losses(told, wanted, kind), counted).astype(float)
+    even = _EVEN_ROWS / (_EVEN_ROWS + rows)
+    weights = (1.0 - even) * chosen + even * alike / alike.sum()
+    weights[weights < _LEAST_WEIGHT] = 0.0
+    return weights / weights.sum()
+
+
+def held_out(
+    predictions: np.ndarray, targets: np.ndarray, *, kind: str, seed: int, counted: np.ndarray | None = None
+) -> np.ndarray:
+    """What the ensemble predicts of each row (rows, k) with weights that the other rows chose.
+
+    So the optimism of the selection is not in it; that of each network's early stopping, small beside it, still is.
+    """
+    count, rows = predictions.shape[:2]
+    if count == 1 or rows < 2 * _PARTS:
+        return weighted_mean(predictions, np.full(count, 1.0 / count))
+    part = np.random.default_rng(seed + 1).permutation(rows) % _PARTS
+    found = np.zeros(predictions.shape[1:])
+    for number in range(_PARTS):
+        own, others = part == number, part != number
+        weights = select_weights(
+            predictions[:, others],
+            np.asarray(targets)[others],
+            kind=kind,
+            seed=seed,
+            counted=None if counted is None else np.asarray(counted)[others],
+        )
+        found[own] = weighted_mean(predictions[:, own], weights)
+    return found

@@ -1,0 +1,68 @@
+"""How many folds judge a candidate, and for how long it trains, by rows and by time."""
+
+import dataclasses
+
+import pytest
+
+from gradwise import defaults
+from gradwise.data.splits import TimeHoldOut
+from gradwise.runtime import keys
+from gradwise.searching.running.effort import Effort, can_be_folded, plan_effort, training_seconds
+from gradwise.searching.running.evaluation_data import EvaluationData
+from gradwise.specs.recipe import Recipe
+from tests.searching.small_study import digits
+
+
+def data_of(rows: int) -> tuple[Recipe, EvaluationData]:
+    dataset = digits(rows)
+    recipe = defaults.table("classes", rows)
+    return recipe, EvaluationData.of(dataset, recipe.split, metric="error_rate", key=keys.from_seed(0))
+
+
+def test_trials_are_counted_in_more_folds_where_rows_are_few() -> None:
+    assert plan_effort(*data_of(400), seconds=None, hands=2) == Effort(8)
+    assert plan_effort(*data_of(1700), seconds=None, hands=2) == Effort(5)
+
+
+def test_less_time_means_fewer_epochs_then_fewer_folds_and_one_part_at_the_end() -> None:
+    recipe, data = data_of(1700)
+    each = training_seconds(recipe, data)
+    found = [plan_effort(recipe, data, seconds=8.0 + each * times, hands=2) for times in (100, 7, 3, 2, 1, 0.1)]
+    assert found[0] == Effort(5)
+    work = [effort.folds * effort.epochs for effort in found]
+    assert work == sorted(work, reverse=True)
+    assert found[-1].folds == 1
+    for effort, times in zip(found[:-1], (100, 7, 3, 2, 1), strict=True):
+        assert -(-effort.folds // 2) * effort.epochs <= 0.5 * max(times, 1 / each) + 1e-9
+
+
+def test_more_hands_and_a_faster_device_afford_more() -> None:
+    recipe, data = data_of(1700)
+    seconds = 8.0 + 3.0 * training_seconds(recipe, data)
+    few = plan_effort(recipe, data, seconds=seconds, hands=2)
+    assert plan_effort(recipe, data, seconds=seconds, hands=8) == Effort(5)
+    assert plan_effort(recipe, data, seconds=seconds, hands=1, accelerated=True) == Effort(5)
+    assert few != Effort(5)
+
+
+def test_a_training_s_seconds_grow_with_its_epochs() -> None:
+    recipe, data = data_of(400)
+    twice = dataclasses.replace(recipe, stopping=dataclasses.replace(recipe.stopping, epochs=128.0))
+    assert training_seconds(twice, data) == pytest.approx(2 * training_seconds(recipe, data))
+    assert training_seconds(defaults.classification(), data) > 0
+
+
+def test_rows_that_follow_time_are_not_dealt() -> None:
+    recipe, data = data_of(400)
+    assert can_be_folded(data)
+    later = dataclasses.replace(data, split=TimeHoldOut())
+    assert not can_be_folded(later)
+    assert plan_effort(recipe, later, seconds=None, hands=2) == Effort(1)
+
+
+def test_an_effort_shortens_runs_of_fixed_length_alone() -> None:
+    table = defaults.table("classes", 5000)
+    assert Effort(5, 0.25).applied(table).stopping.epochs == 32.0
+    assert Effort(5).applied(table) is table
+    patient = defaults.classification()
+    assert Effort(5, 0.25).applied(patient) is patient
