@@ -4,6 +4,7 @@
     ... tables.py --half development --models gradwise,realmlp        others; --sets names them one by one
     ... tables.py --ablation                                          the default with one thing changed at a time
     ... tables.py --gpu-speed                                         seconds of training, beside RealMLP-TD, on a GPU
+    ... tables.py --search 120                                        the search and its peers, 120 s each
 
 Needs the extra `bench`. Every fit is written down at once, so a run may be killed and started again: what is in the
 file is not measured anew, unless `--again` says so (as it must after the default has changed).
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import table_models
-from table_models import MODELS, NO_LABELS, Machine
+from table_models import MODELS, NO_LABELS, SEARCHES, Machine
 from table_sets import HALVES, LARGE, NAMES, Part, split
 from table_summary import SHOW, disturbed
 
@@ -161,6 +162,8 @@ def models_for(options: argparse.Namespace, kind: str) -> dict[str, Make]:
         found: dict[str, Make] = {"gradwise": table_models.as_long_as_realmlp, "realmlp": MODELS["realmlp"]}
     elif options.ablation:
         found = table_models.alternatives(kind)
+    elif options.search:
+        found = {name: make for name, make in SEARCHES.items() if kind != "labels" or name not in NO_LABELS}
     else:
         found = {name: make for name, make in MODELS.items() if kind != "labels" or name not in NO_LABELS}
     return {name: make for name, make in found.items() if not options.models or name in options.models}
@@ -175,7 +178,7 @@ def measure(options: argparse.Namespace, machine: Machine, record: Record) -> No
             for model, make in models_for(options, part.kind).items():
                 if record.has(name, seed, model, options.again):
                     continue
-                ours = options.ablation or model == "gradwise"
+                ours = options.ablation or model in ("gradwise", "search")
                 timing = functools.partial(time_fits, count=2 if ours else 1)  # only we compile
                 how = timing if options.gpu_speed else judge_ours if ours else judge
                 result: dict[str, Any] = {"set": name, "seed": seed, "model": model, "kind": part.kind}
@@ -210,6 +213,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--ablation", action="store_true", help="the default with one thing changed at a time")
+    what.add_argument("--search", type=float, help="seconds for a search, beside peers that get as many")
     what.add_argument("--gpu-speed", action="store_true", help="seconds of training beside RealMLP-TD, on a GPU")
     parser.add_argument("--models", type=words, help=f"of {','.join(MODELS)}; or of the ablation's")
     parser.add_argument("--sets", type=words, help="names of sets, in place of a half")
@@ -221,7 +225,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--again", nargs="?", const="all", default="", choices=("all", "disturbed"))
     parser.add_argument("--out", type=Path, help="the file of results")
     options = parser.parse_args()
-    options.name = "tables_ablation" if options.ablation else "tables_gpu" if options.gpu_speed else "tables"
+    kinds = {"tables_ablation": options.ablation, "tables_gpu": options.gpu_speed, "tables_search": options.search}
+    options.name = next((name for name, asked in kinds.items() if asked), "tables")
     options.seeds = options.seeds or (1 if options.gpu_speed else 3)
     options.device = options.device or ("cuda" if options.gpu_speed else "cpu")
     options.sets = chosen_sets(options)
@@ -237,10 +242,16 @@ def main() -> None:
     options = parse()
     code_version()  # before gradwise is imported
     warnings.simplefilter("ignore")
-    machine = table_models.use(Machine(options.threads, options.device))
+    machine = table_models.use(Machine(options.threads, options.device, options.search or Machine.search_seconds))
     check_known(options.sets, NAMES)
-    check_known(options.models or [], table_models.alternatives("classes") if options.ablation else MODELS)
-    flag = {"tables": "", "tables_ablation": " --ablation", "tables_gpu": " --gpu-speed"}[options.name]
+    known: Any = table_models.alternatives("classes") if options.ablation else {**MODELS, **SEARCHES}
+    check_known(options.models or [], known)
+    flags = {
+        "tables_ablation": " --ablation",
+        "tables_gpu": " --gpu-speed",
+        "tables_search": f" --search {options.search}",
+    }
+    flag = flags.get(options.name, "")
     record = Record(options.out or RESULTS / f"{options.name}.json", machine, f"python benchmarks/tables.py{flag}")
     measure(options, machine, record)
     print(SHOW[options.name]([one for one in record.results if one["set"] in options.sets]))

@@ -51,7 +51,7 @@ from .running.study_clock import SearchPlan, StudyClock, seeds_of
 from .selection.batch_size import compare_batch_sizes
 from .selection.committee_members import ANSWERS, check_kind, setting_of
 from .selection.finalists import Conclusion, conclude, finalist_proposals
-from .selection.study_findings import describe_evaluation_data, find_in_study, only_one
+from .selection.study_findings import describe_evaluation_data, ensemble_advice, find_in_study, only_one
 from .storage.network_store import Contenders
 from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
@@ -65,6 +65,7 @@ from .strategies.recommended import Recommended
 _FOLDED = 1000  # rows up to which a trial is judged on folds: below, one part of them is too few to choose by
 _FOLDS = 5
 _BORDER_ROUNDS = 3
+EFFORT = "effort.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,16 +108,13 @@ def folds_by_rows(plan: SearchPlan, rows: int, *, by_time: bool) -> int:
 
 def _effort(plan: SearchPlan, recipe: Recipe, data: EvaluationData, budget: Budget, options: StudyOptions) -> Effort:
     """Folds that judge a trial, and how long it trains; a study that goes on keeps those it began with."""
-    if plan.folds is not None or plan.committee not in ANSWERS:
-        return Effort(folds_by_rows(plan, len(data.pool), by_time=data.train.times is not None))
-    note = None if options.folder is None else options.folder / "effort.json"
+    note = None if options.folder is None else options.folder / EFFORT
     if options.resume and note is not None and note.is_file():
         return Effort(**json.loads(note.read_text()))
+    if plan.folds is not None or plan.committee not in ANSWERS:
+        return Effort(folds_by_rows(plan, len(data.pool), by_time=data.train.times is not None))
     on = options.on
-    effort = plan_effort(recipe, data, seconds=budget.seconds, hands=expected_hands(on), accelerated=is_accelerated(on))
-    if note is not None:
-        write_whole(note, json.dumps(dataclasses.asdict(effort)).encode())
-    return effort
+    return plan_effort(recipe, data, seconds=budget.seconds, hands=expected_hands(on), accelerated=is_accelerated(on))
 
 
 def _wanted(budget: Budget, driver: Driver) -> int | None:
@@ -268,6 +266,8 @@ def search(
         # Who trains comes first: where nobody answers, no study is begun.
         with choose_executor(options.on, data, space, slots=options.slots) as executor, listening() as asked:
             store = _open_store(options, about)
+            if options.folder is not None:
+                write_whole(options.folder / EFFORT, json.dumps(dataclasses.asdict(effort)).encode())
             contenders = Contenders(options.folder)
             driver = Driver(
                 space,
@@ -313,7 +313,8 @@ def _record(
         space=driver.space,
         asked=asked,
         strategy=type(strategy).__name__,
-        independent=strategy.independent,
+        # With borders that moved on the way the trials are draws of several distributions, and of no one.
+        independent=strategy.independent and driver.space.dimensions == asked.dimensions,
         trials=trials,
         settings=options.settings,
         data=describe_evaluation_data(data, asked.recipe),
@@ -338,7 +339,11 @@ def _record(
         shown=reading.shown,
         unit=" %" if reading.kind == "error" else "",
     )
-    findings: list[Finding] = [*driver.findings, *too_few_values(driver.space, trials), *concluded.findings]
+    near = isinstance(strategy, Recommended)  # which asks for an ensemble, not where the best value of a knob lies
+    if near:
+        said = ensemble_advice(concluded.committee, len(trials), data.metric) or said
+    values = [] if near else too_few_values(driver.space, trials)
+    findings: list[Finding] = [*driver.findings, *values, *concluded.findings]
     findings += find_in_study(driver.space, trials, said, driver.contenders.notes)
     borders = [finding.what for finding in findings if finding.row == "E4"]
     analysis = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders}

@@ -13,6 +13,7 @@ A slot without a member is inert: its `last` update is 0, so nothing in it moves
 not-a-number (row F4).
 """
 
+import functools
 import math
 import time
 from typing import Any
@@ -28,7 +29,7 @@ from ..runtime import keys, memory
 from ..specs.contracts import apply_batch
 from ..specs.paths import trainable
 from ..specs.recipe import Recipe
-from .interval import Row, advance, evaluate, judge
+from .interval import Row, advance, evaluate, judge, program_of_run
 from .state import Problem, State, for_building, for_training, refuse_inputs, refuse_unfit, start
 
 
@@ -92,7 +93,6 @@ def _fill(fixed: tuple[Array, Member, State], members: Member, states: State) ->
     return jax.tree.map(write, members, member), jax.tree.map(write, states, state)
 
 
-@eqx.filter_jit(donate="all-except-first")
 def _interval(fixed: tuple[Examples, Examples, Member, int], states: State) -> tuple[State, Row]:
     train, valid, members, updates = fixed
 
@@ -150,7 +150,8 @@ class Population:
         self.updates = member.problem(train, valid).interval_updates
         if len(devices) > 1:
             self._spread(devices)
-        self._compiled: Any = None
+        self._program: Any = program_of_run(_interval, member.problem(train, valid), state)
+        self.compiled: Any = None
 
     def _stacked(self, tree: Any) -> Any:
         def stack(leaf: Any) -> Any:
@@ -166,10 +167,15 @@ class Population:
         self.members, self.states = eqx.filter_shard((self.members, self.states), each)
         self.train, self.valid = eqx.filter_shard((self.train, self.valid), whole)
 
-    def compile(self) -> None:
-        """Compiles the interval without running it; may be called from another thread."""
+    @functools.cached_property
+    def signature(self) -> Any:
+        """What is equal for populations that one compiled program serves: those of the folds of a data set, say."""
+        return program_signature(self.train, self.valid, self.members, self.states), self.updates
+
+    def compile(self) -> Any:
+        """The interval's program, compiled and not run; may be called from another thread. `compiled` is one to use."""
         fixed = (self.train, self.valid, self.members, self.updates)
-        self._compiled = _interval.lower(fixed, self.states).compile()  # type: ignore[attr-defined]
+        return self._program.lower(fixed, self.states).compile()
 
     def fill(self, slot: int, member: Member, state: State) -> None:
         """Puts a network into a slot, over whatever was there."""
@@ -178,7 +184,7 @@ class Population:
 
     def interval(self) -> Row:
         """One interval of every slot. The rows come back while the device is still at work: read them late."""
-        run = self._compiled or _interval
+        run = self.compiled or self._program
         self.states, rows = run((self.train, self.valid, self.members, self.updates), self.states)
         return rows
 

@@ -1,6 +1,7 @@
 """`search` from end to end on real, small problems: a pure learning algorithm with no knob left but the budget."""
 
 import dataclasses
+import json
 import math
 import signal
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from gradwise.searching.storage.study_definition import Budget
 from gradwise.searching.strategies.contract import AbstractStrategy
 from gradwise.searching.strategies.grid import Grid
 from gradwise.searching.strategies.random_search import Random
+from gradwise.searching.strategies.recommended import Recommended
 from gradwise.specs.dataset import Classes, Column, Dataset
 from gradwise.specs.priors import LogInteger, LogUniform
 from gradwise.specs.search_space import Space, dimension
@@ -196,7 +198,7 @@ def test_a_budget_of_time_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         return float(seen[-1])
 
     monkeypatch.setattr(Driver, "seconds", property(seconds))
-    plan = SearchPlan(folds=1, finalists=1, seeds=2, stop_early=False)
+    plan = SearchPlan(folds=1, finalists=1, seeds=2, stop_early=False, committee="seeds")
     study = run(budget=Budget(seconds=100.0), plan=plan)
     assert study.outcome == "finished"
     assert len(study.searched) >= 2
@@ -239,7 +241,7 @@ def test_every_trial_diverging_gives_a_verdict() -> None:
 @pytest.mark.slow
 def test_the_whole_journey_on_folds() -> None:
     """A small set: five folds judge a trial; then around the best, finalists with seeds, a committee, one test pass."""
-    plan = SearchPlan(finalists=2, seeds=2)
+    plan = SearchPlan(finalists=2, seeds=2, committee="seeds")
     study = run(trials=4, plan=plan)
     assert study.data["folds"] == 5
     phases = [trial.phase for trial in study.trials]
@@ -251,6 +253,36 @@ def test_the_whole_journey_on_folds() -> None:
     assert 0 <= study.estimates["test"] < 0.6 * study.chance
     error = np.mean(study.predictor.predict(BLOBS.inputs).argmax(1) != BLOBS.targets)
     assert error < 0.6 * study.chance
+
+
+def test_an_ensemble_is_weighed_by_rows_that_its_networks_did_not_see(tmp_path: Path) -> None:
+    """The recommended recipe first; every row judged; the weights and the honest estimate made again by hand."""
+    study = run(trials=4, plan=SearchPlan(), strategy=Recommended(), folder=tmp_path)
+    assert study.data["folds"] == 8
+    assert json.loads((tmp_path / "effort.json").read_text()) == {"folds": 8, "epochs": 1.0}
+    assert [trial.phase for trial in study.trials] == ["search"] * 4
+    assert study.trials[0].recipe == space_of().recipe
+    kept = Contenders(tmp_path).all()
+    assert {one.number for one in kept} == {0, 1, 2, 3}
+    pool = len(kept[0].scores)
+    assert all(one.outputs.shape == (pool, 3) and len(one.networks) == 8 for one in kept)
+    assert np.all([(one.outputs.argmax(1) != 0).any() for one in kept])
+    weights = {int(number): weight for number, weight in study.committee["weights"].items()}
+    assert sum(weights.values()) == pytest.approx(1.0)
+    predictor = study.predictor
+    assert len(predictor.members) == 8 * len(weights)
+    assert np.isclose(sum(predictor.weights), 1.0)
+    assert study.committee["honest"] < 0.6 * study.chance
+    assert study.independent is False
+    resumed = run(trials=4, plan=SearchPlan(), strategy=Recommended(), folder=tmp_path, resume=True)
+    assert resumed.committee["weights"] == study.committee["weights"]
+
+
+@pytest.mark.parametrize(("kind", "members"), [("best", 8), ("none", 1)])
+def test_the_best_trial_or_one_of_its_networks_may_answer(kind: str, members: int) -> None:
+    study = run(trials=2, plan=SearchPlan(committee=kind), strategy=Recommended())
+    assert (study.committee["kind"], study.committee["members"]) == (kind, members)
+    assert study.estimates["test"] < 0.6 * study.chance
 
 
 def test_scores_of_uneven_folds_are_those_of_their_examples(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_refilling_compiles_nothing(seven: dict[int, Any]) -> None:
 def test_a_program_compiled_ahead_gives_the_same(seven: dict[int, Any]) -> None:
     def ahead(*given: Any, **options: Any) -> Population:
         population = Population(*given, **options)
-        population.compile()
+        population.compiled = population.compile()
         return population
 
     found = together(SEVEN[:2], 7, make=ahead)
@@ -306,7 +306,7 @@ def _leaking(fixed: Any, states: State) -> Any:
 def test_a_planted_read_of_another_slot_is_caught() -> None:
     population = Population(*entering(SEVEN[0]), TRAIN, VALID, slots=7)
     population.fill(0, *entering(SEVEN[0]))
-    population._compiled = _leaking
+    population.compiled = _leaking
     clean = jax.device_get(population.interval())
     assert np.isfinite(clean.valid_loss[0])
     poison(population, {0})
@@ -368,8 +368,8 @@ def test_the_estimate_of_a_slot_is_near_what_the_compiler_takes() -> None:
     for widths, slots in (((16,), 7), ((256, 8), 2)):
         member, state = enter(padded(recipe_of(Wanted(0, widths=widths))), TRAIN, VALID, outputs=3, key=KEY)
         population = Population(member, state, TRAIN, VALID, slots=slots)
-        population.compile()
-        analysis = population._compiled.compiled.memory_analysis()
+        population.compiled = population.compile()
+        analysis = population.compiled.compiled.memory_analysis()
         taken = (analysis.temp_size_in_bytes + analysis.argument_size_in_bytes + analysis.output_size_in_bytes) / slots
         assert taken / 3 < slot_bytes(member, state, TRAIN, VALID) < 3 * taken
 

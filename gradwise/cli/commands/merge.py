@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ...runtime.errors import RequestError
+from ...searching.search import EFFORT
+from ...searching.selection.committee_members import ANSWERS
 from ...searching.storage.backend import is_url
 from ...searching.storage.merge import merge_studies
 from ...searching.storage.study_definition import write_study_file
@@ -46,6 +48,8 @@ def _join(sources: tuple[str, ...], folder: Path) -> dict[str, Any]:
     first = Path(sources[0]) / "contenders"
     if first.is_dir():  # the others' networks learned from other splits: some of these test examples
         shutil.copytree(first, folder / "contenders")
+    if (first.parent / EFFORT).is_file():
+        shutil.copy(first.parent / EFFORT, folder)
     return settings
 
 
@@ -76,6 +80,8 @@ def run_merge(asked: Asked) -> int:
         again = read_request({**given, "out": str(folder), "resume": True, "nested": False}, None, [], [])
         progress.phase(f"reading {again.options.data}")
         prepared = prepare_search(again)
-        plan = dataclasses.replace(prepared.plan, refine=False, borders=False)
+        # No ensemble has networks of several studies: the best settings of all are trained again.
+        finals = "seeds" if prepared.plan.committee in ANSWERS else prepared.plan.committee
+        plan = dataclasses.replace(prepared.plan, refine=False, borders=False, committee=finals)
         study = search_and_write(dataclasses.replace(prepared, plan=plan), folder, progress)
     return announce_study(study, folder, again.options)

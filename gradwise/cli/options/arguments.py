@@ -167,8 +167,7 @@ Committee = Annotated[
         "--committee",
         panel=SEARCH,
         metavar="KIND",
-        help="What answers: an ensemble (default), the best trial's networks, or none: one of them. Or, after finals: "
-        "seeds, bagging, inputs, contenders.",
+        help="What answers: ensemble (default), best, none; after finals: seeds, bagging, inputs, contenders.",
     ),
 ]
 Nested = Annotated[

@@ -35,12 +35,23 @@ def _committee(study: Study) -> str:
     members = found.get("members") or 0
     if members < 2:
         return ""
-    said = f"{members} networks ({found.get('kind')})"
+    weights = found.get("weights") or {}
+    several = "1 trial" if len(weights) == 1 else f"{len(weights)} trials"
+    said = f"{members} networks of {several}, weighted" if weights else f"{members} networks ({found.get('kind')})"
     alone, together = found.get("mean_member_test"), found.get("test")
     if _finite(alone) and _finite(together):
         metric = study.metric
         said += f": {wording.in_metric(metric, together)} together, {wording.in_metric(metric, alone)} alone on average"
     return said
+
+
+def _ensemble(study: Study) -> str:
+    """The ensemble on rows that it did not learn from, beside the best trial."""
+    honest, best = (study.committee.get(name) for name in ("honest", "best_candidate"))
+    if not (_finite(honest) and _finite(best)):
+        return ""
+    told = f"{wording.in_metric(study.metric, honest)} on rows that neither trained nor weighed it"
+    return f"{told}; the best trial alone {wording.in_metric(study.metric, best)}"
 
 
 def _weighted(study: Study) -> str:
@@ -84,6 +95,7 @@ def show_study(study: Study, folder: Path, report: Path | None) -> None:
         *([("winner", f"trial {study.winner['number']}")] if study.winner else []),
         *((f"  {name}", value) for name, value in _values(study)),
         ("validation", _validation(study)),
+        ("ensemble", _ensemble(study)),
         ("committee", _committee(study)),
         ("test", _weighted(study)),
     ]

@@ -255,6 +255,12 @@ def _estimate_lines(study: Study) -> Iterator[EstimateLine]:
             mean, spread = float(weighted["mean"]), 1.96 * _number(weighted.get("deviation"))
             ends = shown(max(mean - spread, 0.0)), shown(mean + spread)
             yield EstimateLine("test, contenders weighted", shown(mean), *ends, part="test")
+    if study.committee.get("honest") is not None:
+        yield EstimateLine(
+            "ensemble, rows that did not choose it",
+            _number(study.committee["honest"]),
+            final=told.get("test") is None and not told.get("nested"),
+        )
     nested = told.get("nested") or {}
     if nested.get("mean") is not None:
         final = told.get("test") is None
@@ -299,6 +305,39 @@ def estimate_figures(study: Study) -> Iterator[Figure]:
     )
 
 
+def _weights(study: Study) -> Iterator[Figure]:
+    """Which trials answer, and how much each counts."""
+    weights = {int(number): float(weight) for number, weight in (study.committee.get("weights") or {}).items()}
+    if not weights:
+        return
+    trials = {trial.number: trial for trial in study.trials}
+    scale, metric = score_scale(study), study.metric
+    ordered = sorted(weights, key=lambda number: -weights[number])[:_SHOWN_ROWS]
+    lines: tuple[Row, ...] = tuple(
+        (
+            f"trial {number}",
+            f"{100 * weights[number]:.0f}\u202f%",
+            scale.say(trials[number].score) if number in trials else wording.NOTHING,
+            _values(trials[number].values, study) if number in trials else "",
+        )
+        for number in ordered
+    )
+    said = f"{len(weights)} of {study.committee.get('candidates')} trials answer together, each by its weight."
+    honest, best = (_number(study.committee.get(name)) for name in ("honest", "best_candidate"))
+    if math.isfinite(honest) and math.isfinite(best):
+        said += f" On rows that neither trained nor weighed them: {wording.in_metric(metric, honest)}; the best trial "
+        said += f"alone {wording.in_metric(metric, best)}."
+    yield Figure(
+        "weights",
+        "What answers",
+        said,
+        partial(study_plots.draw_weights, {f"trial {number}": weights[number] for number in ordered}),
+        Table("Numbers", ("", "weight", scale.name, "values"), lines, (1, 2)),
+        height=ROW_HEIGHT * len(ordered) + 66,
+        margins=(margin([f"trial {number}" for number in ordered], 26), 40, 14, 12),
+    )
+
+
 def committee_figures(study: Study) -> Iterator[Figure]:
     """The committee against its members, and the finalists it was chosen from."""
     found, metric, scale = study.committee, study.metric, score_scale(study)
@@ -314,6 +353,7 @@ def committee_figures(study: Study) -> Iterator[Figure]:
             "bagging": ", each on its own draw of the examples",
             "inputs": ", each on its own inputs",
             "contenders": " of the best trials",
+            "ensemble": " of different trials, by weight",
         }
         yield Figure(
             "committee",
@@ -325,6 +365,7 @@ def committee_figures(study: Study) -> Iterator[Figure]:
             height=150,
             margins=(86, 40, 16, 12),
         )
+    yield from _weights(study)
     settings = [one for one in found.get("finalists") or () if one.get("scores")]
     if settings:
         lines: tuple[Row, ...] = tuple(

@@ -79,6 +79,10 @@ def study_verdict(study: Study) -> Verdict:
         ends = _ends(metric, nested.get("interval"))
         said = "; ".join(filter(None, (ends, "by nested cross-validation, which chose anew in each fold")))
         return Verdict(f"Test {name} {wording.in_metric(metric, nested['mean'])}", _sentence(said) + ".", story)
+    honest = study.committee.get("honest")
+    if _finite(honest):
+        said = "Of the ensemble, on rows that neither trained nor weighed it; not yet measured on a test part."
+        return Verdict(f"{_sentence(name)} {wording.in_metric(metric, honest)}", said, story)
     if study.best is not None:
         corrected = study.winner.get("corrected")
         value = corrected if _finite(corrected) else study.best.score

@@ -224,6 +224,18 @@ def draw_committee(data: Sequence[float], ax: "Axes", *, together: float, mean: 
     set_ticks(ax.xaxis, lambda value: wording.in_metric(metric, value), most=5)
 
 
+@takes_axes
+def draw_weights(data: Mapping[str, float], ax: "Axes") -> None:
+    """The weight of each trial in the ensemble, the largest on top."""
+    draw_frame(ax, "weight", "", grid="x")
+    places = np.arange(len(data))[::-1]
+    ax.barh(places, [100.0 * weight for weight in data.values()], height=0.55, color=FIRST)
+    ax.set_yticks(places, list(data), color=INK)
+    ax.set_ylim(-0.6, len(data) - 0.4)
+    ax.set_xlim(0.0, 105.0 * max(data.values()))
+    set_ticks(ax.xaxis, lambda value: f"{value:.0f}\u202f%", most=5)
+
+
 @dataclasses.dataclass(frozen=True)
 class EstimateLine:
     """One line of the picture of honest estimates; `part` is what it was measured on, `final` the one to quote."""

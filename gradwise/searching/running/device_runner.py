@@ -135,10 +135,13 @@ class DeviceRunner:
         self._failed.extend(cohort.refill())
         if cohort.population is None:
             return False
-        mark = id(cohort.population)
+        mark = cohort.population.signature
         if mark not in self._compiling:
             self._compiling[mark] = self._compilers.submit(cohort.population.compile)
-        return self._compiling[mark].done()
+        future = self._compiling[mark]
+        if future.done() and cohort.population.compiled is None and future.exception() is None:
+            cohort.population.compiled = future.result()
+        return future.done()
 
     def turn(self) -> list[Done]:
         """One interval of one cohort; on an accelerator the next one is already under way while it is read."""

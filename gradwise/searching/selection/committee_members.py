@@ -175,7 +175,8 @@ def make_committee(kept: Sequence[TrainedTrial], data: EvaluationData, kind: str
 class Ensemble:
     """A committee of weighted candidates, and what validation examples say of it, as values of the metric.
 
-    `honest` is with weights that were chosen by other examples than those that judge; `best` is the best candidate's.
+    `honest` is with weights that were chosen by other examples than those that judge, `half` the same of the first half
+    of the candidates, and `best` that of the best candidate.
     """
 
     committee: Committee
@@ -183,10 +184,12 @@ class Ensemble:
     part: Dataset
     weights: dict[int, float]
     honest: float
+    half: float
     best: float
 
     def plain(self) -> dict[str, Any]:
-        return {"weights": self.weights, "honest": self.honest, "best_candidate": self.best}
+        weights = {str(number): weight for number, weight in self.weights.items()}
+        return {"weights": weights, "honest": self.honest, "honest_half": self.half, "best_candidate": self.best}
 
 
 def make_ensemble(kept: Sequence[TrainedTrial], data: EvaluationData, metric: str) -> Ensemble:
@@ -198,17 +201,18 @@ def make_ensemble(kept: Sequence[TrainedTrial], data: EvaluationData, metric: st
     counted = part.weights
     options: dict[str, Any] = {"kind": kind, "seed": data.words[-1], "counted": counted}
     weights = select_weights(predictions, np.asarray(part.targets), **options)
-    honest = held_out(predictions, np.asarray(part.targets), **options)
+    by_number = np.argsort([one.number for one in kept])
+    first = np.sort(by_number[: -(-len(kept) // 2)])
+    honest, half = (held_out(some, np.asarray(part.targets), **options) for some in (predictions, predictions[first]))
     members = tuple(p for one, weight in zip(several, weights, strict=True) if weight for p in one.predictors)
     shares = [w / len(one.predictors) for one, w in zip(several, weights, strict=True) if w for _ in one.predictors]
     mean = weighted_mean(predictions, weights)
     committee = committee_of(members, mean, np.asarray(part.targets), tuple(float(share) for share in shares))
-    each = [
-        measure(part.task, one, part.targets, counted)[metric] for one in (committee.tempered(honest), *predictions)
-    ]
-    by_number = {one.number: float(weight) for one, weight in zip(kept, weights, strict=True) if weight}
-    best = each[1 + int(np.argmin([one.score for one in kept]))]
-    return Ensemble(committee, committee.tempered(mean), part, by_number, each[0], best)
+    single = predictions[int(np.argmin([one.score for one in kept]))]
+    told = (committee.tempered(honest), committee.tempered(half), single)
+    values = [measure(part.task, one, part.targets, counted)[metric] for one in told]
+    shares_of = {one.number: float(weight) for one, weight in zip(kept, weights, strict=True) if weight}
+    return Ensemble(committee, committee.tempered(mean), part, shares_of, *values)
 
 
 @eqx.filter_jit

@@ -1,6 +1,7 @@
 """What a study tells besides its numbers: the data as understood, and findings."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...evaluation.run_findings import describe_data
@@ -47,6 +48,26 @@ def only_one(trials: Sequence[Trial], budget: Budget, first_ended: float = 0.0) 
             next="give it more time and go on with --resume, or search smaller networks.",
         )
     ]
+
+
+_LEAST_TRIALS = 4  # of which the halves can be compared
+_SHOWS = 0.005  # the share of the error that more trials must take off to be worth their time
+_HIGHER = {"auc", "r2"}  # metrics of which 1 is perfect
+
+
+def ensemble_advice(committee: Mapping[str, Any], trials: int, metric: str) -> Advice | None:
+    """Whether more trials are worth it: what the second half of them took off the ensemble's honest error."""
+    half, whole = committee.get("honest_half"), committee.get("honest")
+    if half is None or whole is None or trials < _LEAST_TRIALS:
+        return None
+    if metric in _HIGHER:
+        half, whole = 1.0 - half, 1.0 - whole
+    gain = (half - whole) / half if half > 0 else 0.0
+    if gain > _SHOWS:
+        said = f"took {100 * gain:.1f} % off the ensemble's error: more may help."
+    else:
+        said = "took nothing off the ensemble's error: more are hardly worth it."
+    return Advice(gain > _SHOWS, f"the second half of the {trials} trials {said}", gain, math.nan, trials)
 
 
 def find_in_study(space: Space, trials: Sequence[Trial], said: Advice, notes: Sequence[str]) -> list[Finding]:

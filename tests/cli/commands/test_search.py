@@ -10,7 +10,7 @@ from gradwise.records.study_files import read_study
 
 FILES = {
     *("recipe.json", "result.json", "study.json", "trials.parquet", "study.journal", "study.toml"),
-    *("model.safetensors", "report.html", "contenders"),
+    *("model.safetensors", "report.html", "contenders", "effort.json"),
 }
 
 

@@ -91,8 +91,8 @@ CASES = [
     _option(
         "nothing left to search",
         (
-            *("--set", "model.widths=8", "--set", "model.dropout=0", "--set", "optimiser.learning_rate=0.01"),
-            *("--set", "criterion.penalties.l2.coefficient=0"),
+            *("--set", "optimiser.learning_rate=0.01", "--set", "optimiser.decay=0", "--set", "model.dropout=0"),
+            *("--set", "model.inputs.numbers.deviation=0.1", "--set", "criterion.loss.label_smoothing=0"),
         ),
         "no trial is possible",
         "--range",

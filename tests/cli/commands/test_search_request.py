@@ -25,7 +25,8 @@ def test_the_study_file_and_the_command_give_the_same_study_again(table, tmp_pat
     words = {**DATA, "trials": "8", "group": "bed", "metric": "log_loss", "nested": False}
     ranges = ["optimiser.learning_rate=log(1e-3, 1e-2)", "model.widths.each=integers(4, 8)"]
     first = prepare_search(read_request(words, None, ["model.widths=8,8", "model.dropout=0"], ranges))
-    assert first.space.paths[0] == "model.widths.each"
+    assert {"model.widths.each", "optimiser.optimiser.learning_rate"} < set(first.space.paths)
+    assert first.space.recipe.model.parametrisation == "ntk"  # a table has the recipe that `fit` takes
     (tmp_path / "again.toml").write_text(first.study_file)
     again = prepare_search(read_request({}, str(tmp_path / "again.toml"), [], []))
     assert (again.space, again.options, again.plan, again.budget) == (
@@ -40,13 +41,17 @@ def test_the_study_file_and_the_command_give_the_same_study_again(table, tmp_pat
 
 
 def test_a_small_set_is_cross_validated_doubly_by_itself(table):
-    found = prepare_search(read_request({**DATA, "trials": "40"}, None, [], []))
+    words = {**DATA, "committee": "seeds"}
+    found = prepare_search(read_request({**words, "trials": "40"}, None, [], []))
     assert (found.budget, found.fold_budget) == (Budget(trials=40), Budget(trials=10))
-    timed = prepare_search(read_request({**DATA, "budget": "10min"}, None, [], []))
+    timed = prepare_search(read_request({**words, "budget": "10min"}, None, [], []))
     assert (timed.budget.seconds, timed.fold_budget.seconds) == (pytest.approx(390), pytest.approx(42))
-    short = prepare_search(read_request({**DATA, "budget": "20s"}, None, [], []))  # too short to be shared out
+    short = prepare_search(read_request({**words, "budget": "20s"}, None, [], []))  # too short to be shared out
     assert (short.budget, short.fold_budget) == (Budget(seconds=20), None)
-    assert prepare_search(read_request({**DATA, "trials": "40", "nested": False}, None, [], [])).fold_budget is None
+    assert prepare_search(read_request({**words, "trials": "40", "nested": False}, None, [], [])).fold_budget is None
+    # An ensemble has an honest estimate of its own.
+    assert prepare_search(read_request({**DATA, "trials": "40"}, None, [], [])).fold_budget is None
+    assert prepare_search(read_request({**DATA, "trials": "40", "nested": True}, None, [], [])).fold_budget is not None
 
 
 def test_a_space_in_which_nothing_fits_is_refused(table):
