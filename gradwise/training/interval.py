@@ -252,7 +252,8 @@ def interval(problem: Problem, state: State, updates: int) -> tuple[State, Row]:
     return program_of_run(_once, problem, state)((problem, updates), state)
 
 
-def _several(fixed: tuple[Problem, int, Int[Array, ""]], state: State) -> tuple[State, Row]:
+def several(fixed: tuple[Problem, int, Int[Array, ""]], state: State) -> tuple[State, Row]:
+    """Up to `count` intervals, ended by the first that ends the run; rows beyond have `updates` 0."""
     problem, updates, count = fixed
 
     one: Any = eqx.filter_closure_convert(partial(_once, (problem, updates)), state)  # traced here, not in the loop
@@ -278,5 +279,5 @@ def intervals(problem: Problem, state: State, updates: int, count: int) -> tuple
 
     In a small run the way from Python to the device and back costs more than the updates.
     """
-    run = program_of_run(_several, problem, state)
+    run = program_of_run(several, problem, state)
     return run((problem, updates, jnp.asarray(min(count, AT_ONCE), jnp.int32)), state)

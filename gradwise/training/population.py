@@ -29,7 +29,7 @@ from ..runtime import keys, memory
 from ..specs.contracts import apply_batch
 from ..specs.paths import trainable
 from ..specs.recipe import Recipe
-from .interval import Row, advance, evaluate, judge, program_of_run
+from .interval import AT_ONCE, Row, advance, evaluate, judge, program_of_run, several
 from .state import Problem, State, for_building, for_training, refuse_inputs, refuse_unfit, start
 
 
@@ -103,6 +103,15 @@ def _interval(fixed: tuple[Examples, Examples, Member, int], states: State) -> t
     return _each(one, members, states)
 
 
+def _turns(fixed: tuple[Examples, Examples, Member, int, Int[Array, ""]], states: State) -> tuple[State, Row]:
+    """Several intervals of a single slot, none of which goes beyond its last update."""
+    train, valid, members, updates, count = fixed
+    member, state = _slot((members, states), 0)
+    problem = Problem(member.recipe, member.rest, train, valid, member.key, 0)
+    state, rows = several((problem, updates, count), state)
+    return jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, state), rows
+
+
 def _each(one: Any, members: Member, states: State) -> Any:
     """A function of every slot. A single slot is no batch: plain products are compiled better than batched ones."""
     if states.update.shape[0] > 1:
@@ -151,6 +160,7 @@ class Population:
         if len(devices) > 1:
             self._spread(devices)
         self._program: Any = program_of_run(_interval, member.problem(train, valid), state)
+        self._turns_program: Any = program_of_run(_turns, member.problem(train, valid), state)
         self.compiled: Any = None
 
     def _stacked(self, tree: Any) -> Any:
@@ -186,6 +196,14 @@ class Population:
         """One interval of every slot. The rows come back while the device is still at work: read them late."""
         run = self.compiled or self._program
         self.states, rows = run((self.train, self.valid, self.members, self.updates), self.states)
+        return rows
+
+    def turns(self, count: int) -> Row:
+        """Up to so many intervals of a single slot in one call, where each is shorter than the way to the device and
+        back; rows beyond the end of its run have `updates` 0. They may not lead beyond its last update."""
+        assert self.slots == 1
+        fixed = (self.train, self.valid, self.members, self.updates, jnp.asarray(min(count, AT_ONCE), jnp.int32))
+        self.states, rows = self._turns_program(fixed, self.states)
         return rows
 
     def seconds_per_update(self, updates: int = 16) -> float:

@@ -9,6 +9,7 @@ A cohort is a queue and a population. One interval at a time, those that ended l
 
 import collections
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -25,7 +26,8 @@ from ...specs.knobs import declarations
 from ...specs.paths import get, knobs
 from ...specs.recipe import Recipe
 from ...specs.search_space import exists
-from ...training.interval import Row
+from ...training.interval import AT_ONCE, Row
+from ...training.loop import CALL_SECONDS
 from ...training.population import Member, Population, enter, free_bytes, slot_bytes
 from ...training.state import State
 from .jobs import Done, Job
@@ -84,6 +86,7 @@ class _Place:
     last: int
     seconds: float = 0.0
     best: int = -1  # the line of the best model
+    updates: int = 0
 
 
 class Cohort:
@@ -94,10 +97,11 @@ class Cohort:
         self.queue: collections.deque[tuple[Job, Recipe]] = collections.deque()
         self.places: dict[int, _Place] = {}
         self.population: Population | None = None
-        self.pending: tuple[Row, float] | None = None
+        self.pending: tuple[Row, float, int] | None = None
         self.policy = slots
         self.most = 10**9  # slots that fit, learned when memory runs out
         self.parameters = 0
+        self._each = math.inf  # seconds of an interval in the last call; the first one compiles
 
     @property
     def live(self) -> int:
@@ -144,21 +148,46 @@ class Cohort:
         """Starts one interval; on an accelerator this returns at once."""
         assert self.population is not None
         begun = time.monotonic()
-        self.pending = (self.population.interval(), begun)
+        count = self._turns()
+        rows = self.population.turns(count) if count else self.population.interval()
+        self.pending = (rows, begun, count)
+
+    def _turns(self) -> int:
+        """How many intervals of a single slot to make in one call; 0: one, in the usual way.
+
+        As many as fill a moment: between small intervals the way to the device and back would take most of the time.
+        """
+        assert self.population is not None
+        if self.population.slots > 1 or jax.default_backend() != "cpu":
+            return 0
+        place = self.places[0]
+        whole, rest = divmod(place.last - place.updates, self.population.updates)
+        if rest or whole < 1:
+            return 0
+        return max(1, min(whole, AT_ONCE, int(CALL_SECONDS / self._each)))
 
     def end(self, since: float = 0.0) -> list[Done]:
         """Reads the interval that was begun; those that ended leave. Before `since` the device was at other work."""
         assert self.pending is not None
-        rows, begun = self.pending
+        rows, begun, count = self.pending
         self.pending = None
         host = jax.device_get(rows)
-        share = (time.monotonic() - max(begun, since)) / max(1, self.live)
+        seconds = (time.monotonic() - max(begun, since)) / max(1, self.live)
+        if not count:
+            return self._read(host, seconds)
+        self._each = max(1e-6, seconds / max(1, int((host.updates > 0).sum())))
+        made = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], host) for n in range(count) if host.updates[n] > 0]
+        return [done for row in made if self.places for done in self._read(row, seconds / len(made))]
+
+    def _read(self, host: Any, share: float) -> list[Done]:
+        """One line more for each slot in use, of rows on the host; those that ended leave."""
         gone = []
         for slot, place in list(self.places.items()):
             place.seconds += share
             for name in _COLUMNS:
                 place.lines[name].append(float(getattr(host, name)[slot]))
             place.lines["seconds"].append(place.seconds)
+            place.updates = int(host.updates[slot])
             if host.best[slot]:
                 place.best = len(place.lines["seconds"]) - 1
             outcome = self._outcome(host, slot, place)

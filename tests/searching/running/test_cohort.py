@@ -275,6 +275,7 @@ def test_out_of_memory_in_the_middle_begins_again(
 def test_any_other_failure_is_found_one_by_one(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, interval = _failing(0, "INTERNAL: a mistake in a part")
     monkeypatch.setattr(Population, "interval", interval)
+    monkeypatch.setattr(Population, "turns", lambda population, count: interval(population))
     found = run(make(4, tiny.jobs(3)))
     assert [done.outcome for done in found] == ["failed"] * 3
     assert {done.reason for done in found} == {"RuntimeError: INTERNAL: a mistake in a part"}
@@ -324,3 +325,25 @@ def test_a_member_whose_line_search_gives_up_leaves_with_its_best(make: Make) ->
         assert np.isfinite(one.score)
         assert one.network is not None
         assert 0 < one.best_age <= one.age_examples
+
+
+def test_several_intervals_in_one_call_give_what_one_after_another_gives(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single slot goes several intervals at a time; its lines, its best model and its end are the same."""
+    calls: list[int] = []
+    turns = Population.turns
+
+    def counted(population: Population, count: int) -> Any:
+        calls.append(count)
+        return turns(population, count)
+
+    monkeypatch.setattr(Population, "turns", counted)
+    together = run(make(1, tiny.jobs(3)))
+    assert max(calls) > 1
+    monkeypatch.setattr(Cohort, "_turns", lambda cohort: 0)
+    alone = run(make(1, tiny.jobs(3)))
+    assert [done.curve["valid_loss"] for done in together] == [
+        pytest.approx(done.curve["valid_loss"], rel=1e-4) for done in alone
+    ]
+    tiny.assert_same(together, alone)
