@@ -7,7 +7,7 @@
 Predictions are those of rows that the candidate's networks did not learn from. One after another, and with
 replacement, the candidate enters that lowers the loss of the mean most (Caruana et al. 2004). Two things hold back
 luck: the selection is repeated over random halves of the candidates and averaged, and the fewer rows there are, the
-more the weights lean towards equal ones of all candidates that cannot be told from the best.
+more the weights lean towards equal ones of those candidates that cannot be told from the best.
 
 The loss is the log-loss of classes and labels, and the squared error of numbers: both are convex, so that a mean is
 never worse than its members are on average.
@@ -19,7 +19,8 @@ _ROUNDS = 25  # candidates that enter, repetitions counted
 _BAGS = 10
 _EVEN_ROWS = 1000.0  # rows at which the selection and equal weights count alike
 _DEVIATIONS = 2.0  # standard errors of the difference by which a candidate is worse than the best
-_LEAST_WEIGHT = 0.01  # below it a candidate costs time and changes nothing
+_MOST_ALIKE = 16  # of these: more networks take longer to answer and change nothing
+_LEAST_WEIGHT = 0.01
 _LEAST_CHANCE = 1e-7
 _PARTS = 5  # of the rows, where the selection is judged
 
@@ -66,12 +67,13 @@ def _greedy(told: np.ndarray, wanted: np.ndarray, counted: np.ndarray, kind: str
 
 
 def _alike(losses: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """Which candidates cannot be told from the best by their losses (candidates, rows)."""
-    best = losses[np.average(losses, axis=1, weights=counted).argmin()]
-    worse = losses - best
+    """Which candidates cannot be told from the best by their losses (candidates, rows); the best of those, if many."""
+    order = np.average(losses, axis=1, weights=counted).argsort(kind="stable")
+    worse = losses - losses[order[0]]
     mean = np.average(worse, axis=1, weights=counted)
     error = worse.std(axis=1) / np.sqrt(losses.shape[1])
-    return mean <= _DEVIATIONS * error + 1e-12
+    alike = [place for place in order if mean[place] <= _DEVIATIONS * error[place] + 1e-12]
+    return np.isin(np.arange(len(losses)), alike[:_MOST_ALIKE])
 
 
 def select_weights(
