@@ -24,6 +24,7 @@ import hashlib
 import json
 import os
 import platform
+import resource
 import sys
 import time
 import traceback
@@ -124,12 +125,18 @@ def code_version() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:8]
 
 
+def own_seconds() -> float:
+    """Processor seconds of this process and of those that it started and that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
 def fit(make: Make, part: Part, seed: int, machine: Machine) -> tuple[Any, dict[str, float]]:
     """A fitted model, and what it took: seconds, those of all threads, and the share of the cores others had."""
     model = make(part.kind, seed, machine)
-    busy, wall, processor = busy_seconds(), time.perf_counter(), time.process_time()
+    busy, wall, processor = busy_seconds(), time.perf_counter(), own_seconds()
     model.fit(part.train, part.train_targets)
-    seconds, own = time.perf_counter() - wall, time.process_time() - processor
+    seconds, own = time.perf_counter() - wall, own_seconds() - processor
     others = busy_seconds() - busy - own - 0.05  # it counts in hundredths of a second
     return model, {
         "seconds": seconds,

@@ -295,9 +295,9 @@ class Driver:
                 enough = stop_early and not self._worth_going_on(strategy)
 
     def _room(self, *, looks_back: bool) -> int:
-        """Trials that may start now. With folds few at a time: a trial is worth nothing until its last fold ends."""
+        """Trials that may start now; with folds few at a time."""
         room = self.executor.room(looks_back=looks_back) // self._each
-        return room if self._each == 1 else min(room, max(0, 2 * self.executor.hands - len(self._running)))
+        return room if self._each == 1 else min(room, max(0, self.executor.most_folded - len(self._running)))
 
     def _worth_going_on(self, strategy: AbstractStrategy) -> bool:
         trials = list(self.trials.values())

@@ -34,6 +34,7 @@ from .worker import pack
 _START_SECONDS = 120.0
 _CUT_SECONDS = 60.0
 _DEATHS = 3
+_FOLDED_TOGETHER = 16  # trials on an accelerator: fewer leave it idle, and of more none ends for long
 _DEEP = 60  # letters of a folder beyond which a socket's path would be too long
 
 
@@ -85,6 +86,11 @@ class AbstractExecutor(abc.ABC):
         """About how many trainings go on side by side."""
         return 1
 
+    @property
+    def most_folded(self) -> int:
+        """Trials of several folds that may be under way: such a trial is worth nothing until its last fold ends."""
+        return 2 * self.hands
+
     def __enter__(self) -> Self:
         return self
 
@@ -102,6 +108,10 @@ class LocalExecutor(AbstractExecutor):
     @property
     def running(self) -> int:
         return len(self._numbers)
+
+    @property
+    def most_folded(self) -> int:
+        return _FOLDED_TOGETHER if self.runner.accelerated else super().most_folded
 
     def room(self, *, looks_back: bool) -> int:
         return max(0, depth(looks_back=looks_back, accelerated=self.runner.accelerated) - self.running)
