@@ -243,7 +243,7 @@ def show_search(results: Sequence[Result]) -> str:
     parts.append(
         f"Where the search does least for a fit, its error as a multiple of the fit's: {told}." if told else ""
     )
-    return "\n\n".join(part for part in [*parts, show_times(results), *warnings_of(results)] if part)
+    return "\n\n".join(part for part in parts if part)
 
 
 def show_ablation(results: Sequence[Result]) -> str:

@@ -130,6 +130,18 @@ def tables_tabm(result: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n" + _source(result)
 
 
+def tables_search(result: dict[str, Any]) -> str:
+    """The search beside one fit and the others, whose results on the same splits stand in their own file."""
+    from table_summary import SHOW
+
+    others = json.loads((HERE / "results" / "tables.json").read_text())["results"]
+    seeds = {one["seed"] for one in result["results"]}
+    beside = [
+        one for one in others if one["seed"] in seeds and one["model"] in ("gradwise", "lightgbm-search", "realmlp")
+    ]
+    return SHOW["tables_search"]([*result["results"], *beside]) + "\n" + _source(result)
+
+
 def tables_gpu(result: dict[str, Any]) -> str:
     from table_summary import SHOW
 
@@ -442,6 +454,7 @@ TABLES = {
     "tables": tables,
     "tables_ablation": tables_ablation,
     "tables_gpu": tables_gpu,
+    "tables_search": tables_search,
     "tables_tabm": tables_tabm,
 }
 
@@ -478,7 +491,10 @@ def main() -> None:
     chosen = parser.parse_args()
     for document in (
         HERE.parent / "README.md",
-        *(HERE.parent / "docs" / f"{name}.md" for name in ("design", "optimisers", "features", "check", "tables")),
+        *(
+            HERE.parent / "docs" / f"{name}.md"
+            for name in ("design", "optimisers", "features", "check", "search", "tables")
+        ),
     ):
         before = document.read_text()
         after = filled(before)

@@ -15,13 +15,13 @@ recipe = dataclasses.replace(recipe, stopping=dataclasses.replace(recipe.stoppin
 rate = gw.dimension(recipe, "optimiser.optimiser.learning_rate", gw.LogUniform(1e-3, 1e-1))
 space = gw.Space(recipe, (rate,))
 
-plan = gw.SearchPlan(folds=1, finalists=2, seeds=3)
+plan = gw.SearchPlan(folds=3)  # each trial trains three networks, and all rows judge it
 study = gw.search(space, dataset, budget=gw.Budget(trials=6), key=jax.random.key(0), plan=plan)
 
 low, high = study.estimates["test_interval"]
 print("best:", study.winner["values"])
 print(f"validation {study.winner['score']:.1%}; expected on new data {study.winner['corrected']:.1%}")
-print(f"committee of {study.committee['members']}: test error {study.estimates['test']:.1%} ({low:.1%} to {high:.1%})")
+print(f"ensemble of {study.committee['members']}: test error {study.estimates['test']:.1%} ({low:.1%} to {high:.1%})")
 print("more trials?", study.analysis["advice"]["sentence"])
 
 page = Path(tempfile.mkdtemp()) / "report.html"

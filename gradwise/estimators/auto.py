@@ -230,7 +230,8 @@ class AutoClassifier(ClassTargets, AutoEstimator):
     Parameters
     ----------
     budget
-        How much to search: trials ("32 trials"), which makes `fit` deterministic, or time ("90s", "10min", "2h").
+        How much to search: trials ("8 trials", of five to eight networks each), which makes `fit` deterministic, or
+        time ("90s", "10min", "2h").
     strategy
         How trials are chosen: a strategy of `gradwise.searching`, such as `Random()` or `OptunaSampler("tpe")`. None is
         the recommended recipe first, then others near it.
@@ -271,7 +272,7 @@ class AutoClassifier(ClassTargets, AutoEstimator):
 
     def __init__(
         self,
-        budget: Any = "32 trials",
+        budget: Any = "8 trials",
         *,
         strategy: Any = None,
         space: Any = None,
@@ -319,7 +320,7 @@ class AutoRegressor(NumberTargets, AutoEstimator):
 
     def __init__(
         self,
-        budget: Any = "32 trials",
+        budget: Any = "8 trials",
         *,
         strategy: Any = None,
         space: Any = None,

@@ -29,7 +29,7 @@ from ..records.finding import Finding
 from ..records.study import Study
 from ..records.trial import Proposal, Trial, best_of
 from ..runtime import compilation, keys, machine_description
-from ..runtime.errors import RequestError
+from ..runtime.errors import RequestError, WorkError
 from ..runtime.files import finite, write_whole
 from ..runtime.progress import silent
 from ..specs.adapters import as_criterion
@@ -110,7 +110,10 @@ def _effort(plan: SearchPlan, recipe: Recipe, data: EvaluationData, budget: Budg
     """Folds that judge a trial, and how long it trains; a study that goes on keeps those it began with."""
     note = None if options.folder is None else options.folder / EFFORT
     if options.resume and note is not None and note.is_file():
-        return Effort(**json.loads(note.read_text()))
+        try:
+            return Effort(**json.loads(note.read_text()))
+        except (ValueError, TypeError):
+            raise WorkError(f"{note} is damaged: the study cannot go on. Begin it anew in another folder.") from None
     if plan.folds is not None or plan.committee not in ANSWERS:
         return Effort(folds_by_rows(plan, len(data.pool), by_time=data.train.times is not None))
     on = options.on
@@ -241,7 +244,7 @@ def search(
     dataset: Dataset,
     *,
     strategy: AbstractStrategy = Recommended(),
-    budget: Budget = Budget(trials=32),
+    budget: Budget = Budget(trials=8),
     key: Key[Array, ""],
     metric: str | None = None,
     class_weight: CLASS_WEIGHTS = None,

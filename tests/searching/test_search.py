@@ -17,7 +17,7 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.recentred import Recentred
 from gradwise.records.study import Study
 from gradwise.runtime import keys
-from gradwise.runtime.errors import RequestError
+from gradwise.runtime.errors import RequestError, WorkError
 from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.population_size import Given
 from gradwise.searching.search import SearchPlan, StudyOptions, search
@@ -276,6 +276,9 @@ def test_an_ensemble_is_weighed_by_rows_that_its_networks_did_not_see(tmp_path: 
     assert study.independent is False
     resumed = run(trials=4, plan=SearchPlan(), strategy=Recommended(), folder=tmp_path, resume=True)
     assert resumed.committee["weights"] == study.committee["weights"]
+    (tmp_path / "effort.json").write_text("{")
+    with pytest.raises(WorkError, match=r"effort.json is damaged"):
+        run(trials=4, plan=SearchPlan(), strategy=Recommended(), folder=tmp_path, resume=True)
 
 
 @pytest.mark.parametrize(("kind", "members"), [("best", 8), ("none", 1)])

@@ -97,6 +97,19 @@ def test_a_nested_estimate_is_the_number_to_quote_where_there_is_no_test(study):
     assert (lines[-1].name, lines[-1].final, lines[-1].low) == ("nested cross-validation", True, 0.05)
 
 
+def test_the_weights_of_an_ensemble_are_drawn_and_told(study):
+    numbers = [trial.number for trial in study.trials[:2]]
+    weights = {str(numbers[0]): 0.25, str(numbers[1]): 0.75}
+    found = {"kind": "ensemble", "weights": weights, "candidates": 5, "honest": 0.081, "best_candidate": 0.1}
+    (figure,) = gallery.committee_figures(dataclasses.replace(study, committee=found))
+    assert figure.description.startswith("2 of 5 trials answer together")
+    assert "8.1\u202f%; the best trial alone 10.0\u202f%" in figure.description
+    assert [row[:2] for row in figure.table.rows] == [
+        (f"trial {numbers[1]}", "75\u202f%"),
+        (f"trial {numbers[0]}", "25\u202f%"),
+    ]
+
+
 def test_the_committee_stands_against_its_mean_member(study):
     committee, finalists = gallery.committee_figures(study)
     told = study.committee

@@ -108,6 +108,13 @@ def test_the_histogram_of_seeds_counts_all_and_marks_the_mean():
     assert ax.get_lines()[0].get_xdata()[0] == pytest.approx(scores.mean())
 
 
+def test_the_largest_weight_is_on_top():
+    ax = study_plots.draw_weights({"trial 3": 0.7, "trial 1": 0.3})
+    assert [bar.get_width() for bar in ax.patches] == pytest.approx([70.0, 30.0])
+    assert ax.patches[0].get_y() > ax.patches[1].get_y()
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["trial 3", "trial 1"]
+
+
 def test_a_committee_stands_below_its_members():
     ax = study_plots.draw_committee([0.03, 0.04, 0.05], together=0.025, mean=0.04, metric="error_rate")
     np.testing.assert_allclose(ax.get_lines()[0].get_xydata(), [[0.03, 1], [0.04, 1], [0.05, 1]])

@@ -205,12 +205,20 @@ def test_an_own_model_of_a_module_travels(workers: WorkerProcesses) -> None:
 def test_room_is_what_is_free(workers: WorkerProcesses, here: LocalExecutor) -> None:
     assert (here.room(looks_back=True), here.room(looks_back=False)) == (1, 4)
     assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (2, 8)
+    assert (here.most_folded, workers.most_folded) == (2, 4)
     workers.submit(tiny.jobs(3, epochs=_LONG))
     assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (0, 5)
     workers.wait(0.0)
     assert (workers.room(looks_back=True), workers.room(looks_back=False)) == (0, 5)
     workers.cut("out_of_time")
     assert workers.room(looks_back=True) == 2
+
+
+def test_on_an_accelerator_many_folded_trials_go_on_together(data: EvaluationData) -> None:
+    executor = LocalExecutor(data)
+    executor.runner.accelerated = True
+    assert executor.most_folded == 16
+    assert executor.hands == 1
 
 
 def test_no_workers_are_refused(data: EvaluationData) -> None:

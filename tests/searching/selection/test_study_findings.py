@@ -6,7 +6,12 @@ import pytest
 
 from gradwise.evaluation.trials.expected_best import Advice, advice
 from gradwise.records.trial import Trial
-from gradwise.searching.selection.study_findings import describe_evaluation_data, find_in_study, only_one
+from gradwise.searching.selection.study_findings import (
+    describe_evaluation_data,
+    ensemble_advice,
+    find_in_study,
+    only_one,
+)
 from gradwise.searching.storage.study_definition import Budget
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Space, dimension
@@ -35,6 +40,27 @@ def test_the_data_are_told_with_their_parts() -> None:
     text = str(told)
     for size in (90, 30):
         assert str(size) in text
+
+
+@pytest.mark.parametrize(
+    ("half", "whole", "metric", "goes_on", "says"),
+    [
+        (0.10, 0.09, "error_rate", True, "took 10.0 % off"),
+        (0.10, 0.10, "error_rate", False, "hardly worth it"),
+        (0.10, 0.11, "rmse", False, "took nothing off"),
+        (0.90, 0.95, "auc", True, "took 50.0 % off"),
+        (0.0, 0.0, "error_rate", False, "hardly worth it"),
+    ],
+)
+def test_the_second_half_of_the_trials_says_whether_more_are_worth_it(
+    half: float, whole: float, metric: str, goes_on: bool, says: str
+) -> None:
+    told = {"honest": whole, "honest_half": half}
+    found = ensemble_advice(told, 8, metric)
+    assert found is not None
+    assert (found.go_on, says in found.sentence) == (goes_on, True)
+    assert ensemble_advice(told, 3, metric) is None  # too few to be halved
+    assert ensemble_advice({}, 8, metric) is None  # no ensemble
 
 
 def test_a_budget_for_one_trial_is_told(space: Space) -> None:
