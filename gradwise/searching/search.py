@@ -316,8 +316,7 @@ def _record(
         space=driver.space,
         asked=asked,
         strategy=type(strategy).__name__,
-        # With borders that moved on the way the trials are draws of several distributions, and of no one.
-        independent=strategy.independent and driver.space.dimensions == asked.dimensions,
+        independent=strategy.independent and not driver.moved,
         trials=trials,
         settings=options.settings,
         data=describe_evaluation_data(data, asked.recipe),

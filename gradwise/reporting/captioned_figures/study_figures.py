@@ -121,7 +121,7 @@ def progress_figures(study: Study) -> Iterator[Figure]:
         table = Table("Numbers", ("trials", "expected best", "± one deviation", "best so far"), rows, (0, 1, 2, 3))
     else:
         said = (
-            "The best so far, in the order the trials ran. They were chosen by looking at earlier ones, so there is no "
+            "The best so far, in the order the trials ran. They are not draws of one distribution, so there is no "
             "expected best of N."
         )
         few = tuple((f"{i + 1:,}", scale.say(so_far[i])) for i in _some(len(so_far)))
@@ -257,7 +257,7 @@ def _estimate_lines(study: Study) -> Iterator[EstimateLine]:
             yield EstimateLine("test, contenders weighted", shown(mean), *ends, part="test")
     if study.committee.get("honest") is not None:
         yield EstimateLine(
-            "ensemble, rows that did not choose it",
+            "ensemble, out of fold",
             _number(study.committee["honest"]),
             final=told.get("test") is None and not told.get("nested"),
         )

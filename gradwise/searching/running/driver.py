@@ -66,6 +66,7 @@ class Driver:
         self.contenders.forget_all_but(self.trials)
         self.next = max(self.trials, default=-1) + 1
         self.findings: list[Finding] = []
+        self.moved = False  # whether a border moved among the trials of one phase: they are no draws of one prior then
         self.first_ended = 0.0  # when, by the study's own clock
         self.earlier = store.seconds if store else 0.0
         self.begun = self._told = time.monotonic()
@@ -291,7 +292,7 @@ class Driver:
             if count >= looked + _CHECK_EVERY:
                 looked = count
                 if borders:
-                    self.follow_borders()
+                    self.moved = self.follow_borders() or self.moved
                 enough = stop_early and not self._worth_going_on(strategy)
 
     def _room(self, *, looks_back: bool) -> int:

@@ -356,3 +356,14 @@ def test_borders_are_followed_to_an_optimum_far_outside(make: Make, space: Space
     assert driver.findings
     assert all(finding.row == "E4" for finding in driver.findings)
     assert not make().follow_borders()  # no trial, no border
+
+
+def test_borders_that_move_among_the_draws_are_remembered(make: Make, space: Space) -> None:
+    """Row E10: then the trials are draws of several distributions, and there is no expected best of N."""
+    low = space.with_priors({RATE: LogUniform(1e-4, 1e-2)})
+    moving, still = make(space=low, pace=4), make(space=low, pace=4)
+    moving.explore(Random(), trials=32, borders=True)
+    still.explore(Random(), trials=32)
+    assert (moving.moved, still.moved) == (True, False)
+    assert still.follow_borders()  # beyond its end, after the last of them
+    assert not still.moved
