@@ -70,7 +70,7 @@ EFFORT = "effort.json"
 
 @dataclasses.dataclass(frozen=True)
 class StudyOptions:
-    """How to run, as opposed to what to search: none of this changes which trials there are.
+    """How to run, as opposed to what to search: none of this changes which trials there are, but for a budget of time.
 
     `folder` keeps the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or an address
     such as `postgresql://...`, where it is called `name`. `on` says who trains: see `executor_choice.py`. `settings` is
@@ -99,14 +99,17 @@ def _open_store(options: StudyOptions, about: StudyIdentity) -> Store | None:
     return store
 
 
-def folds_by_rows(plan: SearchPlan, rows: int, *, by_time: bool) -> int:
+def folds_before_finals(plan: SearchPlan, dataset: Dataset) -> int:
     """Folds that judge a trial where no ensemble is made of it: for small sets whose rows may be dealt at random."""
     if plan.folds is not None:
         return plan.folds
-    return _FOLDS if 10 * _FOLDS <= rows <= _FOLDED and not by_time else 1
+    rows = int(dataset.labelled.sum())
+    return _FOLDS if 10 * _FOLDS <= rows <= _FOLDED and dataset.times is None else 1
 
 
-def _effort(plan: SearchPlan, recipe: Recipe, data: EvaluationData, budget: Budget, options: StudyOptions) -> Effort:
+def _effort(
+    plan: SearchPlan, space: Space, dataset: Dataset, data: EvaluationData, budget: Budget, options: StudyOptions
+) -> Effort:
     """Folds that judge a trial, and how long it trains; a study that goes on keeps those it began with."""
     note = None if options.folder is None else options.folder / EFFORT
     if options.resume and note is not None and note.is_file():
@@ -115,9 +118,11 @@ def _effort(plan: SearchPlan, recipe: Recipe, data: EvaluationData, budget: Budg
         except (ValueError, TypeError):
             raise WorkError(f"{note} is damaged: the study cannot go on. Begin it anew in another folder.") from None
     if plan.folds is not None or plan.committee not in ANSWERS:
-        return Effort(folds_by_rows(plan, len(data.pool), by_time=data.train.times is not None))
+        return Effort(folds_before_finals(plan, dataset))
     on = options.on
-    return plan_effort(recipe, data, seconds=budget.seconds, hands=expected_hands(on), accelerated=is_accelerated(on))
+    return plan_effort(
+        space.recipe, data, seconds=budget.seconds, hands=expected_hands(on), accelerated=is_accelerated(on)
+    )
 
 
 def _wanted(budget: Budget, driver: Driver) -> int | None:
@@ -258,7 +263,7 @@ def search(
     compilation.use_compilation_cache()
     metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
     data = _evaluation_data(space, dataset, metric, class_weight, key)
-    effort = _effort(plan, space.recipe, data, budget, options)
+    effort = _effort(plan, space, dataset, data, budget, options)
     data = dataclasses.replace(data, folds=effort.folds)
     space = dataclasses.replace(space, recipe=effort.applied(space.recipe))
     _refuse_unfit(space.recipe, data)

@@ -23,7 +23,7 @@ from ...searching.comparison.challenge import challenge, compare
 from ...searching.comparison.seeds import ScoreReading, seed_distribution
 from ...searching.running.evaluation_data import EvaluationData
 from ...searching.running.executor_choice import choose_executor
-from ...searching.search import folds_by_rows
+from ...searching.search import folds_before_finals
 from ...searching.selection.study_findings import describe_evaluation_data
 from ...searching.storage.study_definition import parse_prior
 from ...specs.adapters import as_criterion
@@ -142,9 +142,7 @@ def _place(prepared: PreparedSearch) -> Iterator[tuple[_Place, Any]]:
         prepared.space.recipe.split,
         metric=prepared.metric,
         class_weight=options.class_weight,
-        folds=folds_by_rows(
-            prepared.plan, int(prepared.dataset.labelled.sum()), by_time=prepared.dataset.times is not None
-        ),
+        folds=folds_before_finals(prepared.plan, prepared.dataset),
         criterion=as_criterion(prepared.space.recipe.criterion),
         key=keys.from_seed(options.seed),
     )

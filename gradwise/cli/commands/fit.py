@@ -83,13 +83,14 @@ def resolve_for(
     """The recommended recipe for this kind of task, with what the options and assignments change.
 
     Learners of features are chosen by the scaled inputs too, where the data set is given. A table has a recipe of its
-    own, unless a part that the rest of it was made for is exchanged.
+    own, unless a part that the rest of it was made for is exchanged; `parts` are those of any other recipe.
     """
     assignments = list(assignments)
     layers = getattr(options, "pretrain", None)
     unit = takes_probabilities(assignments, dataset) if layers or kind == "inputs" else True
     exchanged = any(one.path in ("model", "optimiser", "stopping") for one in assignments)
-    recipe = _recommended(options, kind, unit, None if exchanged else table_rows, parts)
+    is_table = table_rows is not None and not exchanged
+    recipe = _recommended(options, kind, unit, table_rows if is_table else None, {} if is_table else parts)
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
     if options.metric and kind != "inputs":
@@ -106,11 +107,15 @@ def resolve_for(
     return resolved
 
 
+def rows_of_table(dataset: Dataset) -> int | None:
+    """How many rows a table has; None where the inputs are of another kind."""
+    return len(dataset) if kind_of_inputs(dataset.inputs, dataset.columns) == "table" else None
+
+
 def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Dataset, Resolved]:
     """The data as they are to be learned from, and the recipe for them; what cannot be learned is refused."""
     dataset = read(options.data, data_request(options))
-    table_rows = len(dataset) if kind_of_inputs(dataset.inputs, dataset.columns) == "table" else None
-    resolved = resolve_for(options, assignments, dataset.task.kind, dataset, table_rows=table_rows)
+    resolved = resolve_for(options, assignments, dataset.task.kind, dataset, table_rows=rows_of_table(dataset))
     criterion = as_criterion(resolved.recipe.criterion)
     if isinstance(criterion, AbstractUnsupervised) or options.pretrain is not None:
         check_varied(dataset)

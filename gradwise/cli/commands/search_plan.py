@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ...searching.search import folds_by_rows
+from ...searching.search import folds_before_finals
 from ...searching.selection.committee_members import ANSWERS
 from ...searching.selection.nested_cv import FOLDS
 from ...searching.storage.study_definition import prior_text
@@ -15,7 +15,7 @@ def make_search_plan(prepared: PreparedSearch, folder: Path) -> dict[str, Any]:
     """What a search would do, as plain values. Starts no device."""
     options, dataset, recipe = prepared.options, prepared.dataset, prepared.space.recipe
     train, valid, test = expected_sizes(recipe, dataset)
-    folds = folds_by_rows(prepared.plan, int(dataset.labelled.sum()), by_time=dataset.times is not None)
+    folds = folds_before_finals(prepared.plan, dataset)
     by_budget = prepared.plan.folds is None and prepared.plan.committee in ANSWERS and dataset.times is None
     in_folds = "in folds" if by_budget else f"in {folds} folds"
     outer = prepared.fold_budget

@@ -5,13 +5,11 @@ Everything that can be refused without a device is refused here.
 
 import dataclasses
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ... import defaults
 from ...data.reading.read import read
-from ...data.scaling import kind_of_inputs
 from ...evaluation.metrics import check_metric
 from ...runtime.errors import RequestError
 from ...searching.search import SearchPlan
@@ -25,10 +23,10 @@ from ...specs.dataset import Dataset
 from ...specs.paths import get
 from ...specs.search_space import Space
 from .. import run_folder as folders
-from ..options.assignments import Assignment, Resolved, locate, words_of
+from ..options.assignments import Resolved, locate, words_of
 from ..options.ranges import build_space, written_ranges
 from ..options.search_options import Asked, SearchOptions, parse_strategy
-from .fit import data_request, resolve_for
+from .fit import data_request, resolve_for, rows_of_table
 from .fit_plan import check_network
 
 
@@ -116,15 +114,6 @@ def _plan(options: SearchOptions) -> SearchPlan:
     )
 
 
-def resolve_for_search(options: SearchOptions, changes: Iterable[Assignment], dataset: Dataset) -> Resolved:
-    """The recipe to begin with: for a table that of `fit`, else one with less patience than one network has."""
-    changes = list(changes)
-    is_table = kind_of_inputs(dataset.inputs, dataset.columns) == "table"
-    if is_table and not any(one.path in ("model", "optimiser", "stopping") for one in changes):
-        return resolve_for(options, changes, dataset.task.kind, table_rows=len(dataset))
-    return resolve_for(options, changes, dataset.task.kind, stopping=defaults.SEARCH_STOPPING)
-
-
 def prepare_search(asked: Asked) -> PreparedSearch:
     """The request, ready to be run."""
     options = add_trials(asked.options)
@@ -135,7 +124,9 @@ def prepare_search(asked: Asked) -> PreparedSearch:
             "without one."
         )
     changes = (*asked.recipe, *asked.sets)
-    resolved = resolve_for_search(options, changes, dataset)
+    resolved = resolve_for(
+        options, changes, dataset.task.kind, table_rows=rows_of_table(dataset), stopping=defaults.SEARCH_STOPPING
+    )
     turned = [locate(resolved.recipe, item.path.removesuffix(".class"), item.source)[0] for item in asked.sets]
     space = build_space(
         resolved.recipe,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...runtime.errors import RequestError, nearest
+from ...searching.selection.committee_members import KINDS
 from ...searching.storage.study_definition import Budget, parse_budget, read_study_file
 from ...searching.strategies.coarse_to_fine import CoarseToFine
 from ...searching.strategies.contract import AbstractStrategy
@@ -42,7 +43,6 @@ STRATEGIES: dict[str, type[AbstractStrategy]] = {
     "halving": SuccessiveHalving,
 }
 SAMPLERS = ("tpe", "gp", "cmaes")
-COMMITTEES = ("ensemble", "best", "none", "seeds", "bagging", "inputs", "contenders")
 DEFAULT_BUDGET = Budget(seconds=600.0)
 _QUESTIONS = ("merge", "challenge", "compare", "distribution")
 
@@ -111,8 +111,8 @@ def _strategy(value: Any, name: str) -> str:
 
 
 def _committee(value: Any, name: str) -> str:
-    if value not in COMMITTEES:
-        raise RequestError(f"{name} {value}: there is no such committee.{nearest(str(value), COMMITTEES)}")
+    if value not in KINDS:
+        raise RequestError(f"{name} {value}: there is no such committee.{nearest(str(value), KINDS)}")
     return str(value)
 
 

@@ -1,10 +1,10 @@
-"""How much of a budget one candidate may take: the folds that judge it, and the epochs that its networks train for.
+"""How much of a budget one trial may take: the folds that judge it, and the epochs that its networks train for.
 
     plan_effort(recipe, data, seconds=120.0, hands=2)      Effort(folds=5, epochs=0.5)
 
-Folds and epochs are worth more than further candidates: five networks that answer together make a tenth fewer errors
+Folds and epochs are worth more than further trials: five networks that answer together make a tenth fewer errors
 than one, and on numbers with little noise half the epochs cost up to 8 %. So there are five folds of whole runs, and
-more folds on small sets, if one candidate and half of another can be expected to end in time; then half the epochs;
+more folds on small sets, if one trial and half of another can be expected to end in time; then half the epochs;
 then three folds; and one part of the rows where not even that is possible.
 
 The seconds of a training are counted from its work at the pace of a usual core, not measured: a study that is resumed,
@@ -13,7 +13,6 @@ or run again elsewhere, must be the same one.
 
 import dataclasses
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -37,7 +36,7 @@ _CHOICES = ((8, 1.0), (5, 1.0), (5, 0.5), (3, 0.5), (5, 0.25), (3, 0.25), (3, 0.
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """Folds of a candidate (1: one validation part), and the share of its recipe's epochs that it trains for."""
+    """Folds of a trial (1: one validation part), and the share of its recipe's epochs that it trains for."""
 
     folds: int = 1
     epochs: float = 1.0
@@ -54,38 +53,30 @@ def training_seconds(recipe: Recipe, data: EvaluationData) -> float:
     """About how long one network trains on one core."""
     train, valid = data.place(recipe.scaler, data.variants[0])
     outputs = data.train.task.outputs
-    member, state = eqx.filter_eval_shape(
+    _, state = eqx.filter_eval_shape(
         lambda r, t, v, k: enter(r, t, v, outputs=outputs, key=k), recipe, train, valid, data.key
     )
     parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
     epochs = float(recipe.stopping.epochs) if isinstance(recipe.stopping, Off) else _PATIENT_EPOCHS
     rows, batch = len(data.pool), int(getattr(recipe.batches, "size", 64))
-    del member
     return epochs * (6.0 * parameters * rows / _PACE + math.ceil(rows / batch) * _UPDATE_SECONDS)
 
 
-def _by_rows(rows: int) -> Effort:
+def _folds_by_rows(rows: int) -> int:
     """Where trials are counted and time is not."""
-    folds = 8 if rows < _SMALL_ROWS else 5 if rows < _MANY_ROWS[0] else 3 if rows < _MANY_ROWS[1] else 1
-    return Effort(folds)
-
-
-def can_be_folded(data: EvaluationData) -> bool:
-    """Whether rows may be dealt into folds: not where the parts were given or follow time, nor where rows are few."""
-    dealt: Any = type(data.split).__name__ in {"HoldOut", "GroupHoldOut"}
-    return bool(dealt) and len(data.pool) >= 5 * _FOLD_ROWS
+    return 8 if rows < _SMALL_ROWS else 5 if rows < _MANY_ROWS[0] else 3 if rows < _MANY_ROWS[1] else 1
 
 
 def plan_effort(
     recipe: Recipe, data: EvaluationData, *, seconds: float | None, hands: int, accelerated: bool = False
 ) -> Effort:
-    """Folds and epochs of the candidates of a study."""
+    """Folds and epochs of the trials of a study."""
     rows = len(data.pool)
-    if not can_be_folded(data):
-        return Effort(1)
-    most = max(2, rows // _FOLD_ROWS)
+    if not data.can_be_dealt:
+        return Effort()
+    most = rows // _FOLD_ROWS
     if seconds is None:
-        return Effort(min(_by_rows(rows).folds, most))
+        return Effort(min(_folds_by_rows(rows), most))
     each = training_seconds(recipe, data) / (_ACCELERATED if accelerated else 1.0)
     left = max(1.0, seconds - _START_SECONDS)
     for folds, epochs in _CHOICES:

@@ -113,8 +113,13 @@ class EvaluationData:
     def final_variants(self) -> tuple[Variant, ...]:
         """The trainings of a finalist: each fold's network learns from what the others are judged by, so that the
         committee has seen all of the pool. Parts that were given, or that follow time, stay as they are."""
-        dealt = type(self.split).__name__ in {"HoldOut", "GroupHoldOut"} and len(self.pool) >= 10 * _FINAL_FOLDS
-        return tuple(("fold", number) for number in range(self.dealt)) if dealt or self.folds > 1 else (WHOLE,)
+        folded = self.can_be_dealt or self.folds > 1
+        return tuple(("fold", number) for number in range(self.dealt)) if folded else (WHOLE,)
+
+    @property
+    def can_be_dealt(self) -> bool:
+        """Whether the pool may be dealt into folds at random, and has rows enough for them."""
+        return type(self.split).__name__ in {"HoldOut", "GroupHoldOut"} and len(self.pool) >= 10 * _FINAL_FOLDS
 
     @property
     def variants(self) -> tuple[Variant, ...]:

@@ -7,7 +7,7 @@ import pytest
 from gradwise import defaults
 from gradwise.data.splits import TimeHoldOut
 from gradwise.runtime import keys
-from gradwise.searching.running.effort import Effort, can_be_folded, plan_effort, training_seconds
+from gradwise.searching.running.effort import Effort, plan_effort, training_seconds
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.specs.recipe import Recipe
 from tests.searching.small_study import digits
@@ -54,9 +54,9 @@ def test_a_training_s_seconds_grow_with_its_epochs() -> None:
 
 def test_rows_that_follow_time_are_not_dealt() -> None:
     recipe, data = data_of(400)
-    assert can_be_folded(data)
+    assert data.can_be_dealt
     later = dataclasses.replace(data, split=TimeHoldOut())
-    assert not can_be_folded(later)
+    assert not later.can_be_dealt
     assert plan_effort(recipe, later, seconds=None, hands=2) == Effort(1)
 
 
