@@ -51,7 +51,7 @@ from .running.study_clock import SearchPlan, StudyClock, seeds_of
 from .selection.batch_size import compare_batch_sizes
 from .selection.committee_members import ANSWERS, check_kind, setting_of
 from .selection.finalists import Conclusion, conclude, finalist_proposals
-from .selection.study_findings import describe_evaluation_data, ensemble_advice, find_in_study, only_one
+from .selection.study_findings import describe_evaluation_data, ensemble_advice, find_in_study, only_one, shortened_runs
 from .storage.network_store import Contenders
 from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
@@ -293,7 +293,7 @@ def search(
             if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
                 _hold_finals(driver, plan, clock)
             study = _record(driver, space, strategy, plan, options, "interrupted" if asked.is_set() else ended)
-            findings = (*study.findings, *only_one(study.trials, budget, driver.first_ended))
+            findings = (*study.findings, *only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort))
             return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=findings)
     finally:
         if store is not None:
@@ -348,7 +348,7 @@ def _record(
     )
     near = isinstance(strategy, Recommended)  # which asks for an ensemble, not where the best value of a knob lies
     if near:
-        said = ensemble_advice(concluded.committee, len(trials), data.metric) or said
+        said = ensemble_advice(concluded.committee, len(trials)) or said
     values = [] if near else too_few_values(driver.space, trials)
     findings: list[Finding] = [*driver.findings, *values, *concluded.findings]
     findings += find_in_study(driver.space, trials, said, driver.contenders.notes)

@@ -47,11 +47,11 @@ def _committee(study: Study) -> str:
 
 def _ensemble(study: Study) -> str:
     """The ensemble on rows that it did not learn from, beside the best trial."""
-    honest, best = (study.committee.get(name) for name in ("honest", "best_candidate"))
+    honest, best = (study.committee.get(name) for name in ("honest", "best_trial"))
     if not (_finite(honest) and _finite(best)):
         return ""
-    told = f"{wording.in_metric(study.metric, honest)} on rows that neither trained nor weighed it"
-    return f"{told}; the best trial alone {wording.in_metric(study.metric, best)}"
+    together = f"{wording.in_metric(study.metric, honest)} on rows that neither trained nor weighed it"
+    return f"{together}; the best trial alone {wording.in_metric(study.metric, best)}"
 
 
 def _weighted(study: Study) -> str:

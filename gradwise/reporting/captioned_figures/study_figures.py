@@ -322,8 +322,8 @@ def _weights(study: Study) -> Iterator[Figure]:
         )
         for number in ordered
     )
-    said = f"{len(weights)} of {study.committee.get('candidates')} trials answer together, each by its weight."
-    honest, best = (_number(study.committee.get(name)) for name in ("honest", "best_candidate"))
+    said = f"{len(weights)} of {study.committee.get('trials')} trials answer together, each by its weight."
+    honest, best = (_number(study.committee.get(name)) for name in ("honest", "best_trial"))
     if math.isfinite(honest) and math.isfinite(best):
         said += f" On rows that neither trained nor weighed them: {wording.in_metric(metric, honest)}; the best trial "
         said += f"alone {wording.in_metric(metric, best)}."

@@ -175,9 +175,9 @@ class Cohort:
         seconds = (time.monotonic() - max(begun, since)) / max(1, self.live)
         if not count:
             return self._read(host, seconds)
-        self._each = max(1e-6, seconds / max(1, int((host.updates > 0).sum())))
         made = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], host) for n in range(count) if host.updates[n] > 0]
-        return [done for row in made if self.places for done in self._read(row, seconds / len(made))]
+        self._each = max(1e-6, seconds / len(made))
+        return [done for row in made if self.places for done in self._read(row, self._each)]
 
     def _read(self, host: Any, share: float) -> list[Done]:
         """One line more for each slot in use, of rows on the host; those that ended leave."""

@@ -169,7 +169,7 @@ class Driver:
         if bad is not None:
             return dataclasses.replace(bad, number=number, scores=None, outputs=None, network=None)
         scores = np.zeros(len(self.data.pool), np.float32)
-        outputs = None if any(done.outputs is None for done in several) else self._joined_outputs(several, variants)
+        outputs = np.full((len(self.data.pool), self.data.train.task.outputs), np.nan, np.float32)
         sizes = []
         for done, variant in zip(several, variants, strict=True):
             rows = self.data.judged_rows(variant)
@@ -177,6 +177,8 @@ class Driver:
             if done.scores is not None:
                 # An example more, that counts nothing, made the others count for more.
                 scores[rows] = done.scores[: len(rows)] * (len(rows) / len(done.scores))
+            if done.outputs is not None:
+                outputs[rows] = done.outputs[: len(rows)]
         longest = max(several, key=lambda done: len(done.curve.get("seconds", ())))
 
         def mean(name: str) -> float:
@@ -192,19 +194,9 @@ class Driver:
             seconds=sum(done.seconds for done in several),
             parameters=sum(done.parameters for done in several),
             scores=scores,
-            outputs=outputs,
+            outputs=None if np.isnan(outputs).any() else outputs,
             network=tuple(done.network for done in several),
         )
-
-    def _joined_outputs(self, several: Sequence[Done], variants: tuple[Variant, ...]) -> np.ndarray:
-        """For each example of the pool the outputs of the network that did not see it."""
-        first = several[0].outputs
-        assert first is not None
-        outputs = np.zeros((len(self.data.pool), *first.shape[1:]), np.float32)
-        for done, variant in zip(several, variants, strict=True):
-            rows = self.data.judged_rows(variant)
-            outputs[rows] = done.outputs[: len(rows)]  # type: ignore[index]
-        return outputs
 
     def spend(self) -> None:
         """Counts the time since it was last counted."""

@@ -2,7 +2,7 @@
 
     make_committee(finalists, data)                            one setting, other seeds
     make_committee(contenders, data, kind="contenders")        the best of different settings
-    make_ensemble(candidates, data, metric="error_rate")       all of them, each by its weight (`ensemble.py`)
+    make_ensemble(contenders, data, metric="error_rate")       all of them, each by its weight (`ensemble.py`)
 
 Each predictor is what `fit` would have made of its network: scaler, network, temperature. With folds a trial has a
 network for each, and an example is judged by the one that did not see it.
@@ -34,7 +34,7 @@ from ...training.predictor import Predictor, fit_temperature, outputs_of
 from ...training.prepare import place_examples, weights_of_classes
 from ..running.evaluation_data import WHOLE, EvaluationData, Variant
 from ..storage.network_store import TrainedTrial
-from .ensemble import held_out, select_weights, weighted_mean
+from .ensemble import gain_of, held_out, select_weights, weighted_mean
 
 ANSWERS = ("ensemble", "best", "none")  # made of the trials as they are
 KINDS = (*ANSWERS, "seeds", "bagging", "inputs", "contenders")
@@ -173,10 +173,10 @@ def make_committee(kept: Sequence[TrainedTrial], data: EvaluationData, kind: str
 
 @dataclasses.dataclass(frozen=True)
 class Ensemble:
-    """A committee of weighted candidates, and what validation examples say of it, as values of the metric.
+    """A committee of weighted trials, and what validation examples say of it, as values of the metric.
 
-    `honest` is with weights that were chosen by other examples than those that judge, `half` the same of the first half
-    of the candidates, and `best` that of the best candidate.
+    `honest` is with weights that were chosen by other examples than those that judge, `best` that of the best trial.
+    `last_gain` is what the second half of the trials took off the honest loss, and its standard error.
     """
 
     committee: Committee
@@ -184,16 +184,17 @@ class Ensemble:
     part: Dataset
     weights: dict[int, float]
     honest: float
-    half: float
     best: float
+    last_gain: tuple[float, float]
 
     def plain(self) -> dict[str, Any]:
         weights = {str(number): weight for number, weight in self.weights.items()}
-        return {"weights": weights, "honest": self.honest, "honest_half": self.half, "best_candidate": self.best}
+        told = {"honest": self.honest, "best_trial": self.best, "last_gain": list(self.last_gain)}
+        return {"weights": weights, **told}
 
 
 def make_ensemble(kept: Sequence[TrainedTrial], data: EvaluationData, metric: str) -> Ensemble:
-    """The networks of all candidates that help, by weight; those of one candidate share its weight."""
+    """The networks of all trials that help, by weight; those of one trial share its weight."""
     scalers = Scalers(data)
     several = [_trained(one, data, scalers) for one in kept]
     part, kind = several[0].part, data.train.task.kind
@@ -209,10 +210,10 @@ def make_ensemble(kept: Sequence[TrainedTrial], data: EvaluationData, metric: st
     mean = weighted_mean(predictions, weights)
     committee = committee_of(members, mean, np.asarray(part.targets), tuple(float(share) for share in shares))
     single = predictions[int(np.argmin([one.score for one in kept]))]
-    told = (committee.tempered(honest), committee.tempered(half), single)
-    values = [measure(part.task, one, part.targets, counted)[metric] for one in told]
+    values = [measure(part.task, one, part.targets, counted)[metric] for one in (committee.tempered(honest), single)]
+    gain = gain_of(honest, half, np.asarray(part.targets), kind=kind)
     shares_of = {one.number: float(weight) for one, weight in zip(kept, weights, strict=True) if weight}
-    return Ensemble(committee, committee.tempered(mean), part, shares_of, *values)
+    return Ensemble(committee, committee.tempered(mean), part, shares_of, values[0], values[1], gain)
 
 
 @eqx.filter_jit

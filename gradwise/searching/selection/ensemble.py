@@ -30,7 +30,7 @@ def weighted_mean(predictions: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.tensordot(weights, predictions, axes=1)
 
 
-def _told(predictions: np.ndarray, targets: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
+def _read_by_loss(predictions: np.ndarray, targets: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """What the loss reads of each prediction, and what it is compared with: (candidates, rows, n) and (rows, n).
 
     Of classes the chance of the right one is enough, of labels that of each right answer.
@@ -44,26 +44,26 @@ def _told(predictions: np.ndarray, targets: np.ndarray, kind: str) -> tuple[np.n
     return predictions, np.asarray(targets, float).reshape(predictions.shape[1:])
 
 
-def _row_losses(told: np.ndarray, wanted: np.ndarray, kind: str) -> np.ndarray:
+def _row_losses(read: np.ndarray, wanted: np.ndarray, kind: str) -> np.ndarray:
     """The loss of each row, for arrays that end in (rows, n)."""
     if kind == "numbers":
-        return ((told - wanted) ** 2 / np.maximum(wanted.var(axis=0), 1e-30)).mean(axis=-1)
-    return -np.log(np.maximum(told, _LEAST_CHANCE)).mean(axis=-1)
+        return ((read - wanted) ** 2 / np.maximum(wanted.var(axis=0), 1e-30)).mean(axis=-1)
+    return -np.log(np.maximum(read, _LEAST_CHANCE)).mean(axis=-1)
 
 
-def _greedy(told: np.ndarray, wanted: np.ndarray, counted: np.ndarray, kind: str) -> np.ndarray:
+def _greedy(read: np.ndarray, wanted: np.ndarray, counted: np.ndarray, kind: str) -> np.ndarray:
     """How often each candidate enters until the mean is at its best."""
     taken: list[int] = []
-    total = np.zeros(told.shape[1:])
+    total = np.zeros(read.shape[1:])
     best, length = np.inf, 0
     for turn in range(_ROUNDS):
-        losses = np.average(_row_losses((total + told) / (turn + 1), wanted, kind), axis=1, weights=counted)
+        losses = np.average(_row_losses((total + read) / (turn + 1), wanted, kind), axis=1, weights=counted)
         choice = int(losses.argmin())
         taken.append(choice)
-        total += told[choice]
+        total += read[choice]
         if losses[choice] < best - 1e-12:
             best, length = float(losses[choice]), turn + 1
-    return np.bincount(taken[:length], minlength=len(told)).astype(float)
+    return np.bincount(taken[:length], minlength=len(read)).astype(float)
 
 
 def _alike(losses: np.ndarray, counted: np.ndarray) -> np.ndarray:
@@ -84,19 +84,27 @@ def select_weights(
     if count == 1:
         return np.ones(1)
     counted = np.ones(rows) if counted is None else np.asarray(counted, float)
-    told, wanted = _told(predictions, targets, kind)
+    read, wanted = _read_by_loss(predictions, targets, kind)
     draw = np.random.default_rng(seed)
     bags = [np.arange(count)] + [np.sort(draw.permutation(count)[: -(-count // 2)]) for _ in range(_BAGS)]
     chosen = np.zeros(count)
     for bag in bags if count > 2 else bags[:1]:
-        entered = _greedy(told[bag], wanted, counted, kind)
+        entered = _greedy(read[bag], wanted, counted, kind)
         chosen[bag] += entered / entered.sum()
     chosen /= chosen.sum()
-    alike = _alike(_row_losses(told, wanted, kind), counted).astype(float)
+    alike = _alike(_row_losses(read, wanted, kind), counted).astype(float)
     even = _EVEN_ROWS / (_EVEN_ROWS + rows)
     weights = (1.0 - even) * chosen + even * alike / alike.sum()
     weights[weights < _LEAST_WEIGHT] = 0.0
     return weights / weights.sum()
+
+
+def gain_of(better: np.ndarray, worse: np.ndarray, targets: np.ndarray, *, kind: str) -> tuple[float, float]:
+    """By how much predictions (rows, k) have a lower mean loss than others, and the standard error of that."""
+    read, wanted = _read_by_loss(np.stack([worse, better]), targets, kind)
+    losses = _row_losses(read, wanted, kind)
+    differences = losses[0] - losses[1]
+    return float(differences.mean()), float(differences.std() / np.sqrt(len(differences)))
 
 
 def held_out(
@@ -104,7 +112,7 @@ def held_out(
 ) -> np.ndarray:
     """What the ensemble predicts of each row (rows, k) with weights that the other rows chose.
 
-    So the optimism of the selection is not in it; that of each network's early stopping, small beside it, still is.
+    So the optimism of the selection is not in it. What is left: each network's epoch was chosen by its own fold's rows.
     """
     count, rows = predictions.shape[:2]
     if count == 1 or rows < 2 * _PARTS:

@@ -244,7 +244,7 @@ def _answer(data: EvaluationData, able: Sequence[Trial], rows: tuple[TrainedTria
     best = next(trial for trial in able if trial.number in {one.number for one in rows})
     own = next(one for one in rows if one.number == best.number)
     winner = _corrected(best, rows)
-    about: dict[str, Any] = {"kind": kind, "setting": best.number, "candidates": len(rows), "finalists": []}
+    about: dict[str, Any] = {"kind": kind, "setting": best.number, "trials": len(rows), "finalists": []}
     if kind == "ensemble":
         found = make_ensemble(rows, data, data.metric)
         committee, judged, part = found.committee, found.judged, found.part

@@ -1,6 +1,5 @@
 """What a study tells besides its numbers: the data as understood, and findings."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from ...records.finding import Finding
 from ...records.trial import Trial
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
+from ..running.effort import Effort
 from ..running.evaluation_data import EvaluationData
 from ..storage.study_definition import Budget
 
@@ -51,23 +51,26 @@ def only_one(trials: Sequence[Trial], budget: Budget, first_ended: float = 0.0) 
 
 
 _LEAST_TRIALS = 4  # of which the halves can be compared
-_SHOWS = 0.005  # the share of the error that more trials must take off to be worth their time
-_HIGHER = {"auc", "r2"}  # metrics of which 1 is perfect
 
 
-def ensemble_advice(committee: Mapping[str, Any], trials: int, metric: str) -> Advice | None:
-    """Whether more trials are worth it: what the second half of them took off the ensemble's honest error."""
-    half, whole = committee.get("honest_half"), committee.get("honest")
-    if half is None or whole is None or trials < _LEAST_TRIALS:
+def ensemble_advice(committee: Mapping[str, Any], trials: int) -> Advice | None:
+    """Whether more trials are worth it: what the second half of them took off the ensemble's loss, against chance."""
+    if "last_gain" not in committee or trials < _LEAST_TRIALS:
         return None
-    if metric in _HIGHER:
-        half, whole = 1.0 - half, 1.0 - whole
-    gain = (half - whole) / half if half > 0 else 0.0
-    if gain > _SHOWS:
-        said = f"took {100 * gain:.1f} % off the ensemble's error: more may help."
-    else:
-        said = "took nothing off the ensemble's error: more are hardly worth it."
-    return Advice(gain > _SHOWS, f"the second half of the {trials} trials {said}", gain, math.nan, trials)
+    gain, error = committee["last_gain"]
+    go_on = gain > error
+    said = (
+        "lowered the ensemble's loss: more may help" if go_on else "made no difference that shows: more need not help"
+    )
+    return Advice(go_on, f"the second half of the {trials} trials {said}.", gain, error, trials)
+
+
+def shortened_runs(effort: Effort) -> list[Finding]:
+    """That runs were made shorter than their recipe says, where the budget was too short for them."""
+    if effort.epochs == 1.0:
+        return []
+    what = f"the budget is short for these data: every run has {effort.epochs:.0%} of its recipe's epochs"
+    return [Finding("note", f"{what}, in {'folds' if effort.folds > 1 else 'one part'}.", "E1", "give it more time.")]
 
 
 def find_in_study(space: Space, trials: Sequence[Trial], said: Advice, notes: Sequence[str]) -> list[Finding]:

@@ -100,7 +100,7 @@ def test_a_nested_estimate_is_the_number_to_quote_where_there_is_no_test(study):
 def test_the_weights_of_an_ensemble_are_drawn_and_told(study):
     numbers = [trial.number for trial in study.trials[:2]]
     weights = {str(numbers[0]): 0.25, str(numbers[1]): 0.75}
-    found = {"kind": "ensemble", "weights": weights, "candidates": 5, "honest": 0.081, "best_candidate": 0.1}
+    found = {"kind": "ensemble", "weights": weights, "trials": 5, "honest": 0.081, "best_trial": 0.1}
     (figure,) = gallery.committee_figures(dataclasses.replace(study, committee=found))
     assert figure.description.startswith("2 of 5 trials answer together")
     assert "8.1\u202f%; the best trial alone 10.0\u202f%" in figure.description

@@ -61,7 +61,7 @@ def test_a_member_is_what_was_judged(data: EvaluationData, seeds: list[TrainedTr
 def test_the_temperature_is_fitted_on_validation_examples(data: EvaluationData, seeds: list[TrainedTrial]) -> None:
     committee, judged, part = together(seeds, data, Scalers(data))
     assert part is data.valid
-    np.testing.assert_allclose(judged, committee.predict(data.valid.inputs), rtol=1e-4)
+    np.testing.assert_allclose(judged, committee.predict(data.valid.inputs), rtol=1e-5)
 
     def loss(temperature: float) -> float:
         predictions = dataclasses.replace(committee, temperature=temperature).predict(part.inputs)
@@ -124,7 +124,7 @@ def test_with_folds_each_example_is_judged_by_the_network_that_did_not_see_it() 
     for member, variant in zip(committee.members, kept.variants, strict=True):
         rows = data.judged_rows(variant)
         mean[rows] = member.predict(data.pool.inputs[rows])
-    np.testing.assert_allclose(judged, committee.tempered(mean), rtol=1e-4)
+    np.testing.assert_allclose(judged, committee.tempered(mean), rtol=1e-5)
     np.testing.assert_array_equal(judged.argmax(1) != data.pool.targets, kept.scores > 0.5)
 
 

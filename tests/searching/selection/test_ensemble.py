@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from gradwise.searching.selection.ensemble import held_out, select_weights, weighted_mean
+from gradwise.searching.selection.ensemble import gain_of, held_out, select_weights, weighted_mean
 
 
 def softmax(outputs: np.ndarray) -> np.ndarray:
@@ -95,3 +95,11 @@ def test_the_same_seed_gives_the_same_weights_and_one_candidate_all_of_it():
     assert np.array_equal(one, other)
     assert select_weights(predictions[:1], targets, kind="classes", seed=0).tolist() == [1.0]
     assert np.array_equal(held_out(predictions[:1], targets, kind="classes", seed=0), predictions[0])
+
+
+def test_a_gain_is_told_with_its_standard_error():
+    predictions, targets = classifiers([0.5, 2.0], rows=500)
+    gain, error = gain_of(predictions[0], predictions[1], targets, kind="classes")
+    assert gain == pytest.approx(log_loss(predictions[1], targets) - log_loss(predictions[0], targets), abs=1e-6)
+    assert gain > 3 * error > 0
+    assert gain_of(predictions[0], predictions[0], targets, kind="classes") == (0.0, 0.0)

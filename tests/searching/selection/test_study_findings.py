@@ -6,11 +6,13 @@ import pytest
 
 from gradwise.evaluation.trials.expected_best import Advice, advice
 from gradwise.records.trial import Trial
+from gradwise.searching.running.effort import Effort
 from gradwise.searching.selection.study_findings import (
     describe_evaluation_data,
     ensemble_advice,
     find_in_study,
     only_one,
+    shortened_runs,
 )
 from gradwise.searching.storage.study_definition import Budget
 from gradwise.specs.priors import LogUniform
@@ -43,24 +45,27 @@ def test_the_data_are_told_with_their_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("half", "whole", "metric", "goes_on", "says"),
+    ("gain", "error", "goes_on", "says"),
     [
-        (0.10, 0.09, "error_rate", True, "took 10.0 % off"),
-        (0.10, 0.10, "error_rate", False, "hardly worth it"),
-        (0.10, 0.11, "rmse", False, "took nothing off"),
-        (0.90, 0.95, "auc", True, "took 50.0 % off"),
-        (0.0, 0.0, "error_rate", False, "hardly worth it"),
+        (0.02, 0.01, True, "more may help"),
+        (0.005, 0.01, False, "more need not help"),
+        (0.0, 0.0, False, "no difference"),
     ],
 )
 def test_the_second_half_of_the_trials_says_whether_more_are_worth_it(
-    half: float, whole: float, metric: str, goes_on: bool, says: str
+    gain: float, error: float, goes_on: bool, says: str
 ) -> None:
-    told = {"honest": whole, "honest_half": half}
-    found = ensemble_advice(told, 8, metric)
+    found = ensemble_advice({"last_gain": [gain, error]}, 8)
     assert found is not None
     assert (found.go_on, says in found.sentence) == (goes_on, True)
-    assert ensemble_advice(told, 3, metric) is None  # too few to be halved
-    assert ensemble_advice({}, 8, metric) is None  # no ensemble
+    assert ensemble_advice({"last_gain": [gain, error]}, 3) is None  # too few to be halved
+    assert ensemble_advice({}, 8) is None  # no ensemble
+
+
+def test_runs_that_were_shortened_are_told() -> None:
+    assert shortened_runs(Effort(5, 1.0)) == []
+    (told,) = shortened_runs(Effort(5, 0.25))
+    assert "25% of its recipe's epochs" in told.what
 
 
 def test_a_budget_for_one_trial_is_told(space: Space) -> None:
