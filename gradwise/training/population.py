@@ -13,9 +13,11 @@ A slot without a member is inert: its `last` update is 0, so nothing in it moves
 not-a-number (row F4).
 """
 
+import dataclasses
 import functools
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -34,15 +36,35 @@ from .state import Problem, State, for_building, for_training, refuse_inputs, re
 
 
 class Member(eqx.Module):
-    """What one slot trains: all of a `Problem` but the examples, which the slots share."""
+    """What one slot trains: all of a `Problem` but the examples, which the slots share.
+
+    `fold` says which of several stacked folds of the examples are its own; None where all slots have the same ones.
+    """
 
     recipe: Recipe
     rest: PyTree
     key: Key[Array, ""]
     last: Int[Array, ""]
+    fold: Int[Array, ""] | None = None
 
     def problem(self, train: Examples, valid: Examples) -> Problem:
+        if self.fold is not None:
+            train, valid = fold_of((train, valid), self.fold)
         return Problem(self.recipe, self.rest, train, valid, self.key, 0, self.last)
+
+
+def stack_folds(folds: Sequence[tuple[Examples, Examples]]) -> tuple[Examples, Examples] | None:
+    """Training and validation examples of all folds with one more axis, or None where their shapes differ."""
+    if len({program_signature(fold) for fold in folds}) > 1:
+        return None
+    stacked: tuple[Examples, Examples] = jax.tree.map(lambda *leaves: jnp.stack(leaves), *folds)
+    return stacked
+
+
+def fold_of(stacked: tuple[Examples, Examples], fold: Any) -> tuple[Examples, Examples]:
+    """One fold of what `stack_folds` made."""
+    found: tuple[Examples, Examples] = jax.tree.map(lambda leaf: leaf[fold], stacked)
+    return found
 
 
 def _typed(leaf: Any) -> Any:
@@ -61,9 +83,13 @@ def enter(
     *,
     outputs: int,
     examples: int | None = None,
+    fold: int | None = None,
     key: Key[Array, ""],
 ) -> tuple[Member, State]:
-    """A network ready to enter a slot; `examples` ends its training at that age, else its recipe does."""
+    """A network ready to enter a slot; `examples` ends its training at that age, else its recipe does.
+
+    `train` and `valid` are its own; `fold` says where the population's stacked ones have them.
+    """
     recipe = jax.tree.map(_typed, for_building(recipe, train))
     refuse_inputs(recipe, train, valid)
     state, network = start(recipe, train.inputs, outputs, (len(train), len(valid)), key)
@@ -73,7 +99,8 @@ def enter(
     last = problem.limit_updates
     if examples is not None:
         last = min(last, problem.updates_for(examples))
-    return Member(problem.recipe, rest, problem.key, jnp.asarray(last, jnp.int32)), state
+    place = None if fold is None else jnp.asarray(fold, jnp.int32)
+    return Member(problem.recipe, rest, problem.key, jnp.asarray(last, jnp.int32), place), state
 
 
 def program_signature(*trees: Any) -> tuple[Any, ...]:
@@ -107,7 +134,7 @@ def _turns(fixed: tuple[Examples, Examples, Member, int, Int[Array, ""]], states
     """Several intervals of a single slot, none of which goes beyond its last update."""
     train, valid, members, updates, count = fixed
     member, state = _slot((members, states), 0)
-    problem = Problem(member.recipe, member.rest, train, valid, member.key, 0)
+    problem = dataclasses.replace(member.problem(train, valid), last=None)
     state, rows = several((problem, updates, count), state)
     return jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, state), rows
 
@@ -134,7 +161,8 @@ def _best(members: Member, states: State, train: Examples, valid: Examples, slot
     """The best model of one slot, and its validation scores and outputs, example by example."""
     member, state = _slot(members, slot), _slot(states, slot)
     model = eqx.combine(state.best, member.rest)
-    return model, evaluate(member.problem(train, valid), model), apply_batch(model, valid.inputs, None)
+    problem = member.problem(train, valid)
+    return model, evaluate(problem, model), apply_batch(model, problem.valid.inputs, None)
 
 
 class Population:
@@ -231,11 +259,12 @@ def slot_bytes(member: Member, state: State, train: Examples, valid: Examples) -
     parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters)) * 4
     held = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state) if eqx.is_array(leaf))
     widest = max((max(leaf.shape) for leaf in jax.tree.leaves(state.parameters) if leaf.ndim), default=1)
-    inputs = math.prod(train.inputs.shape[1:])
+    inputs = math.prod(problem.train.inputs.shape[1:])
     batch = problem.batch_size * (inputs + 6 * widest) * 4
     order = problem.interval_updates * problem.batch_size * 12
-    validation = min(len(valid), 4096) * (inputs + 3 * widest) * 4
-    return 2 * held + 2 * parameters + batch + order + validation
+    validation = min(len(problem.valid), 4096) * (inputs + 3 * widest) * 4
+    own = 0 if member.fold is None else sum(leaf.nbytes for leaf in jax.tree.leaves((problem.train, problem.valid)))
+    return 2 * held + 2 * parameters + batch + order + validation + own
 
 
 def free_bytes() -> float:

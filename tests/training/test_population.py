@@ -30,7 +30,16 @@ from gradwise.specs.recipe import Recipe
 from gradwise.training import loop
 from gradwise.training import population as module
 from gradwise.training.interval import Row
-from gradwise.training.population import Member, Population, enter, free_bytes, program_signature, slot_bytes
+from gradwise.training.population import (
+    Member,
+    Population,
+    enter,
+    fold_of,
+    free_bytes,
+    program_signature,
+    slot_bytes,
+    stack_folds,
+)
 from gradwise.training.state import State, init
 from gradwise.training.stopping import Off
 
@@ -394,3 +403,12 @@ def test_timing_a_population_changes_nothing(seven: dict[int, Any]) -> None:
 
     found = together(SEVEN[:1], 7, make=timed)
     assert_alike(found[0], seven[0], exactly=True)
+
+
+def test_folds_of_different_sizes_are_not_stacked() -> None:
+    fewer = jax.tree.map(lambda leaf: leaf[:-1], TRAIN)
+    assert stack_folds([(TRAIN, VALID), (fewer, VALID)]) is None
+    other = jax.tree.map(lambda leaf: leaf[::-1], TRAIN)
+    stacked = stack_folds([(TRAIN, VALID), (other, VALID)])
+    assert stacked is not None
+    assert eqx.tree_equal(fold_of(stacked, 1), (other, VALID))

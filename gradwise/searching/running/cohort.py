@@ -28,7 +28,7 @@ from ...specs.recipe import Recipe
 from ...specs.search_space import exists
 from ...training.interval import AT_ONCE, Row
 from ...training.loop import CALL_SECONDS
-from ...training.population import Member, Population, enter, free_bytes, slot_bytes
+from ...training.population import Member, Population, enter, fold_of, free_bytes, slot_bytes
 from ...training.state import State
 from .jobs import Done, Job
 from .population_size import AbstractSlots
@@ -90,9 +90,12 @@ class _Place:
 
 
 class Cohort:
-    """A queue of jobs and the population that trains them."""
+    """A queue of jobs and the population that trains them; with `folded` examples, each on its own fold of them."""
 
-    def __init__(self, train: Examples, valid: Examples, outputs: int, key: Any, slots: AbstractSlots):
+    def __init__(
+        self, train: Examples, valid: Examples, outputs: int, key: Any, slots: AbstractSlots, *, folded: bool = False
+    ):
+        self.folded = folded
         self.train, self.valid, self.outputs, self.key = train, valid, outputs, key
         self.queue: collections.deque[tuple[Job, Recipe]] = collections.deque()
         self.places: dict[int, _Place] = {}
@@ -113,7 +116,9 @@ class Cohort:
 
     def _enter(self, job: Job, recipe: Recipe) -> tuple[Member, State]:
         key = keys.of_trial(self.key, job.randomness)
-        return enter(recipe, self.train, self.valid, outputs=self.outputs, examples=job.examples, key=key)
+        fold = job.variant[1] if self.folded else None
+        own = (self.train, self.valid) if fold is None else fold_of((self.train, self.valid), fold)
+        return enter(recipe, *own, outputs=self.outputs, examples=job.examples, fold=fold, key=key)
 
     def _make(self, member: Member, state: State) -> None:
         """A population for the jobs at hand, as large as pays and fits."""

@@ -25,7 +25,7 @@ from ...runtime import compilation
 from ...specs.adapters import as_criterion
 from ...specs.paths import replace
 from ...specs.recipe import Recipe
-from ...training.population import enter, program_signature
+from ...training.population import enter, fold_of, program_signature, stack_folds
 from ...training.state import for_building
 from .cohort import Cohort, bucket, describe_error, written_out
 from .evaluation_data import EvaluationData
@@ -71,9 +71,19 @@ class DeviceRunner:
         return sum(cohort.live for cohort in self.cohorts.values())
 
     def _placed(self, job: Job) -> tuple[Any, tuple[Examples, Examples]]:
-        mark = (program_signature(job.recipe.scaler), _static(job.recipe.scaler), job.variant)
+        """The examples of a job, and what tells them from others; those of all folds where they train together."""
+        spec = job.recipe.scaler
+        mark = (program_signature(spec), _static(spec), job.variant)
+        whole = (*mark[:2], ("folds", self.data.dealt))
+        if self.slots.together and job.variant[0] == "fold" and whole not in self._examples:
+            folds = [self.data.place(spec, ("fold", number)) for number in range(self.data.dealt)]
+            stacked = stack_folds(folds)
+            if stacked is not None:
+                self._examples[whole] = stacked
+        if whole in self._examples:
+            return whole, self._examples[whole]
         if mark not in self._examples:
-            self._examples[mark] = self.data.place(job.recipe.scaler, job.variant)
+            self._examples[mark] = self.data.place(spec, job.variant)
         return mark, self._examples[mark]
 
     def _prepared(self, job: Job, train: Examples) -> Recipe:
@@ -89,7 +99,9 @@ class DeviceRunner:
 
     def _cohort(self, job: Job) -> tuple[Cohort, Recipe]:
         as_criterion(job.recipe.criterion).check_task(self.data.train.task)
-        place, (train, valid) = self._placed(job)
+        place, examples = self._placed(job)
+        folded = place[-1][0] == "folds"
+        train, valid = fold_of(examples, job.variant[1]) if folded else examples
         recipe = self._prepared(job, train)
         own = (place, program_signature(recipe))
         outputs = self.data.train.task.outputs
@@ -104,7 +116,7 @@ class DeviceRunner:
             self._programs[own] = (place, program_signature(shapes))
         program = self._programs[own]
         if program not in self.cohorts:
-            self.cohorts[program] = Cohort(train, valid, outputs, self.data.key, self.slots)
+            self.cohorts[program] = Cohort(*examples, outputs, self.data.key, self.slots, folded=folded)
         return self.cohorts[program], recipe
 
     def submit(self, jobs: Iterable[Job]) -> None:

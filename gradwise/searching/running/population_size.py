@@ -34,6 +34,11 @@ def count_parameters(state: State) -> int:
 
 
 class AbstractSlots(abc.ABC):
+    @property
+    def together(self) -> bool:
+        """Whether the folds of a trial train in one population: not where large networks train alone."""
+        return jax.default_backend() != "cpu"
+
     @abc.abstractmethod
     def choose(self, member: Member, state: State, train: Examples, valid: Examples, waiting: int) -> int:
         """The number of slots for networks like this one, when so many are waiting."""
@@ -44,6 +49,10 @@ class Given(AbstractSlots):
 
     def __init__(self, count: int):
         self.count = count
+
+    @property
+    def together(self) -> bool:
+        return self.count > 1
 
     def choose(self, member: Member, state: State, train: Examples, valid: Examples, waiting: int) -> int:
         return self.count

@@ -141,6 +141,21 @@ def test_a_fold_is_judged_by_its_own_rows(data: EvaluationData) -> None:
     assert len({one.loss for one in done}) == 3
 
 
+def test_folds_train_in_one_population_as_they_do_apart(data: EvaluationData) -> None:
+    """Each slot reads its own fold, also where a slot is refilled with another fold's network."""
+    folded = dataclasses.replace(data, folds=3)
+    recipes = (tiny.recipe(), tiny.recipe(rate=0.3))
+    jobs = [
+        Job(place * 3 + n, recipe, place, variant=variant)
+        for place, recipe in enumerate(recipes)
+        for n, variant in enumerate(folded.variants)
+    ]
+    runner = DeviceRunner(folded, slots=Given(4))
+    runner.submit(jobs)
+    assert len(runner.cohorts) == 1
+    tiny.assert_same(_all(runner), train_alone(folded, jobs, slots=Given(1)))
+
+
 @pytest.fixture(params=["cpu", "accelerator"])
 def any_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """On an accelerator programs are compiled in threads, and one interval runs while another is read."""
