@@ -9,6 +9,7 @@ A cohort is a queue and a population. One interval at a time, those that ended l
 
 import collections
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -28,13 +29,23 @@ from ...specs.recipe import Recipe
 from ...specs.search_space import exists
 from ...training.interval import AT_ONCE, Row
 from ...training.loop import CALL_SECONDS
-from ...training.population import Member, Population, enter, fold_of, free_bytes, slot_bytes
+from ...training.population import (
+    Member,
+    Population,
+    enter,
+    enter_together,
+    fold_of,
+    free_bytes,
+    program_signature,
+    slot_bytes,
+)
 from ...training.state import State
 from .jobs import Done, Job
 from .population_size import AbstractSlots
 
 _COLUMNS = ("age_examples", "valid_score", "valid_loss", "train_loss")
 _LONGEST_CURVE = 200  # points of a trial's curve that are kept
+_TOGETHER = 32  # jobs from which on one call for all of them is worth its program
 
 
 def bucket(width: int, *, coarse: bool = False) -> int:
@@ -115,39 +126,84 @@ class Cohort:
         return bool(self.queue or self.places)
 
     def _enter(self, job: Job, recipe: Recipe) -> tuple[Member, State]:
-        key = keys.of_trial(self.key, job.randomness)
         fold = job.variant[1] if self.folded else None
         own = (self.train, self.valid) if fold is None else fold_of((self.train, self.valid), fold)
+        key = keys.of_trial(self.key, job.randomness)
         return enter(recipe, *own, outputs=self.outputs, examples=job.examples, fold=fold, key=key)
 
     def _make(self, member: Member, state: State) -> None:
         """A population for the jobs at hand, as large as pays and fits."""
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
         room = int(free_bytes() / max(1, slot_bytes(member, state, self.train, self.valid)))
-        waiting = len(self.queue) + 1
-        wanted = self.policy.choose(member, state, self.train, self.valid, waiting)
+        wanted = self.policy.choose(member, state, self.train, self.valid, len(self.queue))
         slots = max(1, min(wanted, room, self.most))
         devices = tuple(jax.devices()) if slots > 1 else ()
         self.population = Population(member, state, self.train, self.valid, slots=slots, devices=devices)
 
+    def prepare(self) -> list[Done]:
+        """Makes the population if there is none; jobs at the head of the queue that cannot start come back as failed."""
+        failed = []
+        while self.population is None and self.queue:
+            try:
+                self._make(*self._enter(*self.queue[0]))
+            except Exception as problem:  # a failed job costs one trial, never the study (row E16)
+                job, _ = self.queue.popleft()
+                failed.append(Done(job.number, "failed", reason=describe_error(problem)))
+        return failed
+
+    def _take_place(self, slot: int, job: Job, recipe: Recipe, last: int) -> None:
+        lines: dict[str, list[float]] = {name: [] for name in (*_COLUMNS, "seconds")}
+        self.places[slot] = _Place(job, recipe, lines, last)
+
     def refill(self) -> list[Done]:
         """Puts waiting jobs into free slots; those that cannot even start come back as failed."""
-        failed = []
-        while self.queue and (self.population is None or self.live < self.population.slots):
+        failed = self.prepare()
+        if self.population is None:
+            return failed
+        free = [slot for slot in range(self.population.slots) if slot not in self.places]
+        if min(len(free), len(self.queue)) >= _TOGETHER:
+            free = self._enter_alike(free)
+        while self.queue and free:
             job, recipe = self.queue.popleft()
             try:
                 member, state = self._enter(job, recipe)
-                if self.population is None:
-                    self._make(member, state)
-                assert self.population is not None
-                slot = next(n for n in range(self.population.slots) if n not in self.places)
-                self.population.fill(slot, member, state)
+                self.population.fill(free[0], member, state)
             except Exception as problem:  # a failed job costs one trial, never the study (row E16)
                 failed.append(Done(job.number, "failed", reason=describe_error(problem)))
                 continue
-            lines: dict[str, list[float]] = {name: [] for name in (*_COLUMNS, "seconds")}
-            self.places[slot] = _Place(job, recipe, lines, int(member.last))
+            self._take_place(free.pop(0), job, recipe, int(member.last))
         return failed
+
+    def _enter_alike(self, free: list[int]) -> list[int]:
+        """Puts the first jobs of the queue that differ in numbers alone into slots in one call; what is left of them.
+
+        Always as many as there are slots, the last one repeated, so that it is compiled once.
+        """
+        assert self.population is not None
+        marks = [program_signature(recipe) for _, recipe in self.queue]
+        alike = list(itertools.takewhile(lambda n: marks[n] == marks[0], range(min(len(free), len(marks)))))
+        if len(alike) < _TOGETHER:
+            return free
+        jobs = [self.queue[n] for n in alike]
+        padded = jobs + jobs[-1:] * (self.population.slots - len(jobs))
+        try:
+            members, states = enter_together(
+                [recipe for _, recipe in padded],
+                self.train,
+                self.valid,
+                outputs=self.outputs,
+                examples=[job.examples for job, _ in padded],
+                folds=[job.variant[1] for job, _ in padded] if self.folded else None,
+                key=[keys.of_trial(self.key, job.randomness) for job, _ in padded],
+            )
+        except Exception:  # one of them cannot start: each is tried alone, and that one says why
+            return free
+        beyond = [self.population.slots] * (self.population.slots - len(jobs))
+        self.population.fill_several(free[: len(jobs)] + beyond, members, states)
+        for slot, (job, recipe), last in zip(free, jobs, np.asarray(members.last), strict=False):
+            self._take_place(slot, job, recipe, int(last))
+            self.queue.popleft()
+        return free[len(jobs) :]
 
     def begin(self) -> None:
         """Starts one interval; on an accelerator this returns at once."""

@@ -121,9 +121,15 @@ class DeviceRunner:
 
     def submit(self, jobs: Iterable[Job]) -> None:
         """Puts jobs into the queues of their cohorts."""
+        known: dict[Any, tuple[Cohort, Recipe]] = {}  # the folds of a trial that train together have all in common
         for job in jobs:
+            mark = (id(job.recipe), job.variant)
             try:
-                cohort, recipe = self._cohort(job)
+                if mark not in known:
+                    known[mark] = self._cohort(job)
+                    if known[mark][0].folded:
+                        known |= dict.fromkeys(((mark[0], one) for one in self.data.final_variants), known[mark])
+                cohort, recipe = known[mark]
             except Exception as problem:  # a failed job costs one trial, never the study (row E16)
                 self._failed.append(Done(job.number, "failed", reason=describe_error(problem)))
                 continue
@@ -144,12 +150,13 @@ class DeviceRunner:
         """Whether its program is compiled; on an accelerator several are compiled side by side."""
         if self._compilers is None:
             return True
-        self._failed.extend(cohort.refill())
+        self._failed.extend(cohort.prepare())
         if cohort.population is None:
             return False
         mark = cohort.population.signature
         if mark not in self._compiling:
             self._compiling[mark] = self._compilers.submit(cohort.population.compile)
+            self._failed.extend(cohort.refill())  # meanwhile
         future = self._compiling[mark]
         if future.done() and cohort.population.compiled is None and future.exception() is None:
             cohort.population.compiled = future.result()

@@ -17,6 +17,7 @@ from gradwise.models.activations import Rectifier, Tanh
 from gradwise.models.initial_weights import FanIn
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import HeavyBall
+from gradwise.searching.running import cohort
 from gradwise.searching.running.device_runner import DeviceRunner, program_group, train_alone
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.jobs import Done, Job
@@ -126,6 +127,22 @@ def test_the_result_is_the_same_in_any_company(data: EvaluationData, wanted: lis
         assert done.network.layers[0].weight.shape[0] == job.recipe.model.widths[0]  # padding has gone
 
 
+def test_one_that_cannot_start_costs_the_others_nothing(
+    data: EvaluationData, wanted: list[Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where several enter in one call and one is refused, each is tried alone."""
+    monkeypatch.setattr(cohort, "_TOGETHER", 2)
+    calls: list[int] = []
+
+    def refusing(recipes: list[Any], *given: Any, **options: Any) -> Any:
+        calls.append(len(recipes))
+        raise ValueError("one of them")
+
+    monkeypatch.setattr(cohort, "enter_together", refusing)
+    tiny.assert_same(train_alone(data, several()[:4], slots=Given(4)), wanted[:4])
+    assert calls
+
+
 @pytest.mark.slow
 def test_another_number_is_another_network(data: EvaluationData, wanted: list[Done]) -> None:
     other = dataclasses.replace(several()[0], number=0, randomness=77)
@@ -141,8 +158,12 @@ def test_a_fold_is_judged_by_its_own_rows(data: EvaluationData) -> None:
     assert len({one.loss for one in done}) == 3
 
 
-def test_folds_train_in_one_population_as_they_do_apart(data: EvaluationData) -> None:
+@pytest.mark.parametrize("together", [2, 32], ids=["entering together", "entering one by one"])
+def test_folds_train_in_one_population_as_they_do_apart(
+    data: EvaluationData, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each slot reads its own fold, also where a slot is refilled with another fold's network."""
+    monkeypatch.setattr(cohort, "_TOGETHER", together)
     folded = dataclasses.replace(data, folds=3)
     recipes = (tiny.recipe(), tiny.recipe(rate=0.3))
     jobs = [
