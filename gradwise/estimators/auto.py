@@ -26,6 +26,7 @@ from ..runtime.progress import silent
 from ..searching.running.population_size import BySize
 from ..searching.search import SearchPlan, StudyOptions, search
 from ..searching.selection.committee_members import check_kind
+from ..searching.selection.knob_kinds import without_capacity
 from ..searching.storage.study_definition import Budget, parse_budget, parse_prior
 from ..searching.strategies.contract import AbstractStrategy
 from ..searching.strategies.recommended import Recommended
@@ -36,7 +37,7 @@ from ..specs.recipe import Recipe
 from ..specs.search_space import Dimension, Space, dimension, exists, write_at
 from ..training.predictor import AbstractPredictor
 from . import nested_parameters
-from .base import SLOTS, Estimator
+from .base import SLOTS, Estimator, TrainingRows
 from .classifier import ClassTargets
 from .regressor import NumberTargets
 
@@ -97,8 +98,12 @@ def _as_said(recipe: Recipe, said: Mapping[str, Any]) -> Space:
         if name not in fixed:
             ranges.append(dimension(recipe, _path(recipe, name), _prior(name, value)))
     if not ranges:
-        recommended = defaults.search_space(recipe).dimensions
-        ranges = [one for one in recommended if not f"{one.path}.".startswith(tuple(f"{path}." for path in still))]
+        recommended = defaults.search_space(recipe)
+        if isinstance(recipe.split, TrainingRows):
+            recommended = without_capacity(recommended)  # training error cannot choose it
+        ranges = [
+            one for one in recommended.dimensions if not f"{one.path}.".startswith(tuple(f"{path}." for path in still))
+        ]
     return Space(recipe, tuple(ranges))
 
 
@@ -250,7 +255,8 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         As for `Classifier`.
     validation_fraction
         The share of the rows to choose by where folds do not: from 50 rows on each trial is trained on several folds,
-        and all rows judge it. With fewer than 20 rows nothing can be spared, and the training rows do.
+        and all rows judge it. With fewer than 20 rows nothing can be spared, and the training rows do: then knobs that
+        set capacity are not searched, for training error always chooses the most of it.
     on
         Who trains: "here", "workers:4" (processes), "ray", "ray://host:port"; None chooses.
     verbose

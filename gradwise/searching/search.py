@@ -51,6 +51,7 @@ from .running.study_clock import SearchPlan, StudyClock, seeds_of
 from .selection.batch_size import compare_batch_sizes
 from .selection.committee_members import ANSWERS, check_kind, setting_of
 from .selection.finalists import Conclusion, conclude, finalist_proposals
+from .selection.knob_kinds import refuse_capacity, space_recipes
 from .selection.study_findings import describe_evaluation_data, ensemble_advice, find_in_study, only_one, shortened_runs
 from .storage.network_store import Contenders
 from .storage.study_definition import Budget
@@ -265,6 +266,7 @@ def search(
     data = _evaluation_data(space, dataset, metric, class_weight, key)
     effort = _effort(plan, space, dataset, data, budget, options)
     data = dataclasses.replace(data, folds=effort.folds)
+    refuse_capacity(data.judged_on, space_recipes(space))
     space = dataclasses.replace(space, recipe=effort.applied(space.recipe))
     _refuse_unfit(space.recipe, data)
     seed = keys.seed_of(key)
