@@ -20,6 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from .. import defaults
 from ..evaluation.metrics import check_metric
 from ..records.study import Study
+from ..records.used_rows import UsedRows
 from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
 from ..runtime.progress import silent
@@ -125,6 +126,9 @@ class AutoEstimator(Estimator):
         if self.predictor_ is None:
             raise RequestError(f"there is nothing to predict with: {self._verdict()}")
         return self.predictor_
+
+    def _used_rows(self) -> UsedRows | None:
+        return self.study_.used
 
     def _verdict(self) -> str:
         """Why no trial left a network."""

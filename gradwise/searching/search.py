@@ -26,8 +26,10 @@ from .. import __version__
 from ..evaluation.metrics import check_metric
 from ..evaluation.trials.expected_best import advice
 from ..records.finding import Finding
+from ..records.readings import find_readings, next_reading
 from ..records.study import Study
 from ..records.trial import Proposal, Trial, best_of
+from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError, WorkError
 from ..runtime.files import finite, write_whole
@@ -314,6 +316,7 @@ def _record(
     data = driver.data
     trials = tuple(driver.trials[number] for number in sorted(driver.trials))
     concluded: Conclusion = conclude(data, trials, driver.contenders.all(), metric=data.metric, kind=plan.committee)
+    readings = 0 if concluded.predictor is None or data.test is None else next_reading(options.folder)
     kind = data.train.task.kind
     reading = driver.reading
     chance = data.chance(reading.kind)
@@ -326,7 +329,7 @@ def _record(
         independent=strategy.independent and not driver.moved,
         trials=trials,
         settings=options.settings,
-        data=describe_evaluation_data(data, asked.recipe),
+        data=describe_evaluation_data(data, asked.recipe) | {"test_readings": readings},
         seed=keys.seed_of(driver.key),
         seconds=driver.seconds,
         version=__version__,
@@ -339,6 +342,7 @@ def _record(
         estimates=concluded.estimates,
         findings=(),
         predictor=concluded.predictor,
+        used=UsedRows.of(data.train.inputs, data.valid.inputs),
     )
     said = advice(
         trials,
@@ -352,7 +356,7 @@ def _record(
     if near:
         said = ensemble_advice(concluded.committee, len(trials)) or said
     values = [] if near else too_few_values(driver.space, trials)
-    findings: list[Finding] = [*driver.findings, *values, *concluded.findings]
+    findings: list[Finding] = [*driver.findings, *values, *concluded.findings, *find_readings(readings)]
     findings += find_in_study(driver.space, trials, said, driver.contenders.notes)
     borders = [finding.what for finding in findings if finding.row == "E4"]
     analysis = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders}

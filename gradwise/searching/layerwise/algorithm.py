@@ -93,7 +93,11 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Layerwise:
-    """The K best, best first, every training, and the parts they were judged by."""
+    """The K best, best first, every training, and the parts they were judged by.
+
+    `tuned_scores` has a row for each fine-tuning that left a network: its scores of the validation examples, of which
+    the best was chosen.
+    """
 
     kept: tuple[Configuration, ...]
     by_level: tuple[tuple[Configuration, ...], ...]
@@ -102,6 +106,7 @@ class Layerwise:
     parts: dict[str, Dataset | None]
     metric: str
     seconds: float
+    tuned_scores: np.ndarray
 
     @property
     def best(self) -> Configuration:
@@ -366,4 +371,6 @@ def layerwise(
     kept = best_configurations(tuned, keep)
     if not kept:
         raise RequestError("no fine-tuning could be done: every one diverged or failed.")
-    return Layerwise(kept, tuple(by_level), tuple(run.trainings), scaler, parts, metric, time.monotonic() - begun)
+    scores = np.stack([one.scores for one in tuned if math.isfinite(one.score) and one.scores is not None])
+    seconds = time.monotonic() - begun
+    return Layerwise(kept, tuple(by_level), tuple(run.trainings), scaler, parts, metric, seconds, scores)

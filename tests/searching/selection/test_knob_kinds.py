@@ -14,6 +14,7 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam, AdamW
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.pretraining.layer_recipes import learner
+from gradwise.reporting.report import verdict
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.comparison.challenge import challenge, compare
 from gradwise.searching.layerwise.algorithm import layerwise
@@ -139,6 +140,12 @@ def test_a_search_by_training_rows_refuses_capacity_and_chooses_the_rate() -> No
     study = search(space(RATES), iris(), strategy=Random(), budget=Budget(trials=3), key=KEY, plan=plan)
     scores = {trial.number: (trial.score, trial.loss) for trial in study.trials}
     assert study.winner["number"] == min(scores, key=lambda number: scores[number])
+    # The score is what it is: of rows that were trained on, with nothing to correct it by.
+    assert study.data["judged_on"] == "train"
+    assert "corrected" not in study.winner
+    assert any("judged by the rows that they were trained on" in finding.what for finding in study.findings)
+    assert verdict(study).headline.startswith("Training error")
+    assert "optimistic" in verdict(study).interval
 
 
 def test_every_other_way_to_choose_by_a_score_asks_the_same() -> None:
