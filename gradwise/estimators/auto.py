@@ -252,9 +252,11 @@ class AutoClassifier(ClassTargets, AutoEstimator):
     finalists, seeds
         Of a committee with finals: how many of the best settings are trained again, and with how many seeds each.
     committee
-        What answers: "ensemble" (the networks of all trials that help, by weight), "best" (those of the best trial) or
-        "none" (one of these). With finals: "seeds" (the chosen setting's networks), "bagging" (each trained on its own
-        bootstrap sample), "inputs" (each sees some inputs) or "contenders" (the best of different settings).
+        What answers: "ensemble" (the networks of all trials that help, by weight), "best" (those of the best trial),
+        "cheapest" (those of the cheapest trial within one standard error of the best: fewest parameters, then fewest
+        examples) or "none" (one of the best trial's). With finals: "seeds" (the chosen setting's networks), "bagging"
+        (each trained on its own bootstrap sample), "inputs" (each sees some inputs) or "contenders" (the best of
+        different settings).
     metric, class_weight
         As for `Classifier`.
     validation_fraction

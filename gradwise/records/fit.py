@@ -46,7 +46,7 @@ class Fit:
     machine: dict[str, Any]
     predictor: Any = None
     state: Any = None
-    used: UsedRows | None = None
+    used: UsedRows | None = dataclasses.field(default=None, repr=False)
 
     @property
     def test(self) -> float:

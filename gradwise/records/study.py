@@ -46,7 +46,7 @@ class Study:
     analysis: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     predictor: Any = None
-    used: UsedRows | None = None  # the rows that its networks were trained on or chosen by
+    used: UsedRows | None = field(default=None, repr=False)  # rows that its networks were trained on or chosen by
 
     @property
     def searched(self) -> tuple[Trial, ...]:

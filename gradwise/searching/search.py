@@ -24,6 +24,7 @@ from jaxtyping import Array, Key
 
 from .. import __version__
 from ..evaluation.metrics import check_metric
+from ..evaluation.trials.cost import compare_short_runs
 from ..evaluation.trials.expected_best import advice
 from ..records.finding import Finding
 from ..records.readings import find_readings, next_reading
@@ -359,7 +360,9 @@ def _record(
     findings: list[Finding] = [*driver.findings, *values, *concluded.findings, *find_readings(readings)]
     findings += find_in_study(driver.space, trials, said, driver.contenders.notes)
     borders = [finding.what for finding in findings if finding.row == "E4"]
-    analysis = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders}
+    analysis: dict[str, Any] = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders}
+    if (short := compare_short_runs(trials)) is not None:
+        analysis["short_runs"] = short.plain()
     return dataclasses.replace(study, findings=tuple(findings), analysis=analysis)
 
 

@@ -34,6 +34,7 @@ from .committee_members import (
     ANSWERS,
     Scalers,
     check_kind,
+    choose_cheapest,
     indistinct,
     make_ensemble,
     member_scores,
@@ -225,7 +226,9 @@ def _members(
     return (indistinct(rows) if rows else []), "contenders"
 
 
-def _said(winner: dict[str, Any], best: Trial, tried: int, data: EvaluationData) -> list[Finding]:
+def _said(
+    winner: dict[str, Any], best: Trial, tried: int, data: EvaluationData, how: str = "the best of"
+) -> list[Finding]:
     """What a reader should know of the choice."""
     found = []
     reading = ScoreReading.of(best.recipe, data)
@@ -237,14 +240,16 @@ def _said(winner: dict[str, Any], best: Trial, tried: int, data: EvaluationData)
         found.append(Finding("note", f"{what} of one seed.", "D9"))
     if "corrected" in winner:
         seen, fresh = (reading.say(reading.shown(winner[name])) for name in ("score", "corrected"))
-        what = f"the winner's {reading.name}, {seen}, was chosen as the best of {tried}"
+        what = f"the winner's {reading.name}, {seen}, was chosen as {how} {tried}"
         found.append(Finding("note", f"{what}; on fresh examples expect about {fresh}.", "E2"))
     return found
 
 
 def _answer(data: EvaluationData, able: Sequence[Trial], rows: tuple[TrainedTrial, ...], kind: str) -> Decided:
-    """Trials as they are: all of them by weight, the networks of the best one, or one network of it."""
+    """Trials as they are: all of them by weight, the networks of the best or of the cheapest, or one of the best."""
     best = next(trial for trial in able if trial.number in {one.number for one in rows})
+    best, saved = choose_cheapest(able, rows) if kind == "cheapest" else (best, [])
+    how = "the cheapest near the best of" if saved else "the best of"
     own = next(one for one in rows if one.number == best.number)
     winner = _corrected(best, rows, data.judged_on)
     about: dict[str, Any] = {"kind": kind, "setting": best.number, "trials": len(rows), "finalists": []}
@@ -260,7 +265,7 @@ def _answer(data: EvaluationData, able: Sequence[Trial], rows: tuple[TrainedTria
         about["numbers"] = [own.number]
     about["members"] = len(committee.members)
     valid = measure(part.task, judged, part.targets, part.weights)
-    return Decided(winner, committee, about, valid, rows, tuple(_said(winner, best, len(able), data)))
+    return Decided(winner, committee, about, valid, rows, (*saved, *_said(winner, best, len(able), data, how)))
 
 
 def decide(
