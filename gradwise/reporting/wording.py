@@ -126,15 +126,13 @@ def optimism(metric: str, metrics: Mapping[str, Mapping[str, Any]], judged_on: s
     known = {part: in_metric(metric, value) for part, value in parts.items() if not _missing(value)}
     if "train" not in known:
         return ""
-    told = f"Training figures are optimistic: they are of the rows that were learned from ({known['train']}"
+    told = f"Training {known['train']} is optimistic: the network learned from these rows"
+    quote = f"quote the test, {known['test']}." if "test" in known else ""
     if judged_on == "train":
-        quote = f"Quote the test set: {known['test']}." if "test" in known else "Nothing was held out."
-        return f"{told}; the validation rows are the same ones). {quote}"
-    if "test" in known:
-        against = f"against {known['test']} on the test set"
-        return f"{told}, {against}). Validation rows chose the network: quote the test set."
-    beside = f", against {known['valid']} on validation rows" if "valid" in known else ""
-    return f"{told}{beside}). Validation rows chose the network, so theirs are a little optimistic too."
+        return f"{told}, and validation rows are the same; {quote or 'nothing was held out.'}"
+    if quote:
+        return f"{told}. Validation chose it; {quote}"
+    return f"{told}. Validation {known.get('valid', NOTHING)} chose it, so it is a little optimistic too."
 
 
 def clean(text: Any) -> str:

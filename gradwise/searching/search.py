@@ -361,7 +361,7 @@ def _record(
     findings += find_in_study(driver.space, trials, said, driver.contenders.notes)
     borders = [finding.what for finding in findings if finding.row == "E4"]
     analysis: dict[str, Any] = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders}
-    if (short := compare_short_runs(trials)) is not None:
+    if (short := compare_short_runs(trials, noise=driver.noise)) is not None:
         analysis["short_runs"] = short.plain()
     return dataclasses.replace(study, findings=tuple(findings), analysis=analysis)
 

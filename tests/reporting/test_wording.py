@@ -118,8 +118,10 @@ def test_device():
 
 def test_what_training_figures_are_worth_is_said_with_the_numbers_at_hand():
     metrics = {"train": {"error_rate": 0.001}, "valid": {"error_rate": 0.02}, "test": {"error_rate": 0.03}}
-    assert "(0.1\u202f%, against 3.0\u202f% on the test set)" in wording.optimism("error_rate", metrics)
+    said = wording.optimism("error_rate", metrics)
+    assert said.startswith(f"Training 0.1{THIN}% is optimistic: ")
+    assert said.endswith(f"quote the test, 3.0{THIN}%.")
     metrics["test"] = {"error_rate": math.nan}
-    assert "(0.1\u202f%, against 2.0\u202f% on validation rows)" in wording.optimism("error_rate", metrics)
-    assert wording.optimism("error_rate", metrics, "train").endswith("are the same ones). Nothing was held out.")
+    assert f"Validation 2.0{THIN}% chose it, so it is a little" in wording.optimism("error_rate", metrics)
+    assert wording.optimism("error_rate", metrics, "train").endswith("rows are the same; nothing was held out.")
     assert wording.optimism("error_rate", {"train": {}, "test": {"error_rate": 0.03}}) == ""

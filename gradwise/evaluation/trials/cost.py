@@ -146,8 +146,10 @@ _TRUSTED = 0.7  # a rank correlation from which on the best of short runs are mo
 _LEAST = 8  # trials; fewer tell nothing of a rank correlation
 
 
-def _judge(what: str, found: RankCorrelation) -> tuple[str, bool]:
+def _judge(what: str, found: RankCorrelation, scores: Sequence[float], noise: float) -> tuple[str, bool]:
     """The sentence about an age, and whether its interval decides."""
+    if np.std(scores) < noise:
+        return "the trials differ by less than the uncertainty of one score, so no run can rank them.", False
     if found.count < _LEAST or not np.isfinite(found.value):
         return f"{what}: {found.count} trials are too few to tell whether short runs rank them as full runs do.", False
     told = f"{what} rank {found.count} trials as full runs do with a correlation of {found.value:.2f} (95 % interval "
@@ -159,12 +161,12 @@ def _judge(what: str, found: RankCorrelation) -> tuple[str, bool]:
     return f"{told}: that is too uncertain to rely on.", False
 
 
-def compare_short_runs(trials: Sequence[Trial]) -> ShortRuns | None:
+def compare_short_runs(trials: Sequence[Trial], *, noise: float = 0.0) -> ShortRuns | None:
     """The rank correlation of short runs with full ones (row E15); None where no trial can be looked at twice.
 
     Where trials have several lengths, as the rungs of successive halving, those that went on are compared with their
     own beginnings: the best of them, so that a correlation is lower than among all. Elsewhere every trial's own curve
-    is its short run, up to a third of the longest one.
+    is its short run, up to a third of the longest one. `noise` is the standard error of one score.
     """
     searched = [trial for trial in trials if trial.phase == "search" and trial.ok]
     by_rung: dict[int, dict[int, Trial]] = {}
@@ -173,7 +175,8 @@ def compare_short_runs(trials: Sequence[Trial]) -> ShortRuns | None:
             by_rung.setdefault(trial.examples, {})[trial.randomness] = trial
     if len(by_rung) > 1:
         ages = sorted(by_rung)
-        full_age = max((age for age in ages[1:] if len(by_rung[age]) >= 3), default=ages[-1])
+        most = max(ages[1:], key=lambda age: len(by_rung[age]))
+        full_age = max((age for age in ages[1:] if len(by_rung[age]) >= _LEAST), default=most)
         full = by_rung[full_age]
         ages = [age for age in ages if age < full_age]
         found = []
@@ -181,7 +184,7 @@ def compare_short_runs(trials: Sequence[Trial]) -> ShortRuns | None:
             both = sorted(full.keys() & by_rung[age].keys())
             short, long = (np.array([rung[n].score for n in both]) for rung in (by_rung[age], full))
             found.append(rank_correlation(short, long))
-        asked, what = 0, f"runs of {ages[0]:,} of {full_age:,} examples"
+        judged, asked, what = [*full.values()], 0, f"runs of {ages[0]:,} of {full_age:,} examples"
     else:
         curved = [trial for trial in searched if len(trial.curve.get("age_examples", ())) > 1]
         if not curved:
@@ -189,5 +192,6 @@ def compare_short_runs(trials: Sequence[Trial]) -> ShortRuns | None:
         full_age = max(trial.age_examples for trial in curved)
         ages = [round(share * full_age) for share in _SHARES]
         found = [short_run_correlation(curved, age) for age in ages]
-        asked, what = _ASKED, "runs of a third of the length"
-    return ShortRuns(tuple(ages), tuple(found), full_age, *_judge(what, found[asked]))
+        judged, asked, what = curved, _ASKED, "runs of a third of the length"
+    said = _judge(what, found[asked], [trial.score for trial in judged], noise)
+    return ShortRuns(tuple(ages), tuple(found), full_age, *said)

@@ -115,6 +115,10 @@ def test_runs_of_a_third_of_the_length_are_compared_with_full_ones(noise: float,
     assert f"correlation of {third:.2f}" in found.sentence
     assert said in found.sentence
     assert found.useful is useful
+    alike = compare_short_runs(trials, noise=1.0)
+    assert alike is not None
+    assert not alike.useful
+    assert alike.sentence.startswith("the trials differ by less than the uncertainty of one score")
     plain = found.plain()
     assert plain["correlation"][2] == pytest.approx(third)
     assert plain["trials"] == [0, 40, 40, 40, 40]  # nobody had been validated at 60 examples
