@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..records.readings import READINGS
 from ..runtime.errors import RequestError
 
 RESULT = "result.json"  # written last: a folder that has it holds a whole run
@@ -29,7 +30,7 @@ LAYER = "layer-*"  # the folders of layers that were pre-trained
 KEPT = (CHECKPOINT, JOURNAL, "contenders", "nested.json", "batch_size.json", "effort.json")
 _RESULTS = {
     *("recipe.json", "history.parquet", "model.safetensors", "report.html"),
-    *("study.json", "study.toml", "trials.parquet"),
+    *("study.json", "study.toml", "trials.parquet", READINGS),
     *("check.json", "check.partial.json"),
 }
 _NEXT, _STAGING = ".next", ".writing-"

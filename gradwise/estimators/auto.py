@@ -20,12 +20,14 @@ from sklearn.exceptions import ConvergenceWarning
 from .. import defaults
 from ..evaluation.metrics import check_metric
 from ..records.study import Study
+from ..records.used_rows import UsedRows
 from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
 from ..runtime.progress import silent
 from ..searching.running.population_size import BySize
 from ..searching.search import SearchPlan, StudyOptions, search
 from ..searching.selection.committee_members import check_kind
+from ..searching.selection.knob_kinds import without_capacity
 from ..searching.storage.study_definition import Budget, parse_budget, parse_prior
 from ..searching.strategies.contract import AbstractStrategy
 from ..searching.strategies.recommended import Recommended
@@ -36,7 +38,7 @@ from ..specs.recipe import Recipe
 from ..specs.search_space import Dimension, Space, dimension, exists, write_at
 from ..training.predictor import AbstractPredictor
 from . import nested_parameters
-from .base import SLOTS, Estimator
+from .base import SLOTS, Estimator, TrainingRows
 from .classifier import ClassTargets
 from .regressor import NumberTargets
 
@@ -97,8 +99,12 @@ def _as_said(recipe: Recipe, said: Mapping[str, Any]) -> Space:
         if name not in fixed:
             ranges.append(dimension(recipe, _path(recipe, name), _prior(name, value)))
     if not ranges:
-        recommended = defaults.search_space(recipe).dimensions
-        ranges = [one for one in recommended if not f"{one.path}.".startswith(tuple(f"{path}." for path in still))]
+        recommended = defaults.search_space(recipe)
+        if isinstance(recipe.split, TrainingRows):
+            recommended = without_capacity(recommended)  # training error cannot choose it
+        ranges = [
+            one for one in recommended.dimensions if not f"{one.path}.".startswith(tuple(f"{path}." for path in still))
+        ]
     return Space(recipe, tuple(ranges))
 
 
@@ -120,6 +126,9 @@ class AutoEstimator(Estimator):
         if self.predictor_ is None:
             raise RequestError(f"there is nothing to predict with: {self._verdict()}")
         return self.predictor_
+
+    def _used_rows(self) -> UsedRows | None:
+        return self.study_.used
 
     def _verdict(self) -> str:
         """Why no trial left a network."""
@@ -243,14 +252,17 @@ class AutoClassifier(ClassTargets, AutoEstimator):
     finalists, seeds
         Of a committee with finals: how many of the best settings are trained again, and with how many seeds each.
     committee
-        What answers: "ensemble" (the networks of all trials that help, by weight), "best" (those of the best trial) or
-        "none" (one of these). With finals: "seeds" (the chosen setting's networks), "bagging" (each trained on its own
-        bootstrap sample), "inputs" (each sees some inputs) or "contenders" (the best of different settings).
+        What answers: "ensemble" (the networks of all trials that help, by weight), "best" (those of the best trial),
+        "cheapest" (those of the cheapest trial within one standard error of the best: fewest parameters, then fewest
+        examples) or "none" (one of the best trial's). With finals: "seeds" (the chosen setting's networks), "bagging"
+        (each trained on its own bootstrap sample), "inputs" (each sees some inputs) or "contenders" (the best of
+        different settings).
     metric, class_weight
         As for `Classifier`.
     validation_fraction
         The share of the rows to choose by where folds do not: from 50 rows on each trial is trained on several folds,
-        and all rows judge it. With fewer than 20 rows nothing can be spared, and the training rows do.
+        and all rows judge it. With fewer than 20 rows nothing can be spared, and the training rows do: then knobs that
+        set capacity are not searched, for training error always chooses the most of it.
     on
         Who trains: "here", "workers:4" (processes), "ray", "ray://host:port"; None chooses.
     verbose

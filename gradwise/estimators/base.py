@@ -28,6 +28,7 @@ from ..curvature.objective import Examples
 from ..data.splits import HoldOut, join_parts
 from ..evaluation.metrics import check_metric
 from ..records.fit import Fit
+from ..records.used_rows import UsedRows
 from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
 from ..runtime.progress import silent
@@ -198,6 +199,23 @@ class Estimator(BaseEstimator, abc.ABC):
         multiple = 2 ** max(0, int(math.log2(rows / 50))) if rows >= 50 else 1
         return HoldOut(valid=float(fraction), test=0.0, multiple=multiple)
 
+    @abc.abstractmethod
+    def _used_rows(self) -> UsedRows | None:
+        """The rows that the present network was made of."""
+
+    def _warn_of_used(self, X: Any) -> None:
+        """Says so where a score is, for the most part, of rows that `fit` saw; some equal rows may be chance."""
+        used = self._used_rows()
+        among = np.zeros(0) if used is None else used.among(self._read_inputs(X, first=False)[0])
+        if len(among) and 2 * among.sum() > len(among):
+            share = "All" if among.all() else f"{among.mean():.0%}"
+            warnings.warn(
+                f"{share} of these rows were used to train or to choose the network, so this score is optimistic. "
+                "Score rows that `fit` did not see.",
+                UserWarning,
+                stacklevel=3,
+            )
+
     def _predictions(self, X: Any) -> np.ndarray:
         """Probabilities or numbers (n, k); each row's depends on that row alone."""
         check_is_fitted(self)
@@ -227,6 +245,9 @@ class NetworkEstimator(Estimator):
 
     def _trained(self) -> AbstractPredictor:
         return self.record_.predictor
+
+    def _used_rows(self) -> UsedRows | None:
+        return self.record_.used
 
     # Parameters.
 

@@ -5,7 +5,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_array, column_or_1d
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
 from .. import defaults
 from ..runtime.errors import RequestError
@@ -79,6 +79,12 @@ class ClassTargets(ClassifierMixin, Estimator):
         encoded = np.full(len(targets), UNLABELLED)
         encoded[told] = np.searchsorted(self.classes_, targets[told])
         return encoded
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose class, or whose every label, is right; warns where `fit` saw most of the rows."""
+        check_is_fitted(self)
+        self._warn_of_used(X)
+        return float(super().score(X, y, sample_weight))
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row, or 0 and 1 for each label."""

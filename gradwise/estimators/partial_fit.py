@@ -19,6 +19,7 @@ from ..evaluation.metrics import METRICS
 from ..records.finding import Finding
 from ..records.fit import Fit
 from ..records.outcome import Outcome
+from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion
@@ -80,6 +81,7 @@ def _record(
         machine=machine_description.describe_machine(),
         predictor=predictor,
         state=state,
+        used=UsedRows.of(dataset.inputs, earlier=earlier.used if earlier else None),
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_array
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from .. import defaults
 from ..runtime.errors import RequestError
@@ -35,6 +35,12 @@ class NumberTargets(RegressorMixin, Estimator):
         if columns.shape[1] != task.outputs:
             raise RequestError(f"y has {columns.shape[1]} columns, but training began with {task.outputs}.")
         return columns
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R²; warns where `fit` saw most of the rows."""
+        check_is_fitted(self)
+        self._warn_of_used(X)
+        return float(super().score(X, y, sample_weight))
 
     def predict(self, X: Any) -> np.ndarray:
         """The numbers of each row: (n,), or (n, k) as `y` was."""

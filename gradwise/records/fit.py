@@ -16,6 +16,8 @@ from ..specs.recipe import Recipe
 from ..specs.serialisation import from_plain, to_plain
 from .finding import Finding
 from .outcome import Outcome
+from .readings import write_readings
+from .used_rows import UsedRows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Fit:
     `history` has one entry per interval in each column. `metrics` holds every metric of each part ("train",
     "valid", "test"). `evidence` is what the pictures need: confusion matrix, reliability, residuals. `data` is the
     data as understood. `predictor` maps raw rows to predictions and is saved beside the record, not in it; `state` is
-    the last state, for those who train on.
+    the last state, for those who train on; `used` knows the rows that the network was trained on or chosen by.
     """
 
     recipe: Recipe
@@ -44,6 +46,7 @@ class Fit:
     machine: dict[str, Any]
     predictor: Any = None
     state: Any = None
+    used: UsedRows | None = dataclasses.field(default=None, repr=False)
 
     @property
     def test(self) -> float:
@@ -72,7 +75,7 @@ class Fit:
 
 
 def write_fit(record: Fit, folder: Path) -> None:
-    """Writes the record's three files; `result.json` comes last, so a folder that has it is complete."""
+    """Writes the record's files; `result.json` comes last, so a folder that has it is complete."""
     import io
 
     import pyarrow as pa
@@ -82,6 +85,7 @@ def write_fit(record: Fit, folder: Path) -> None:
     buffer = io.BytesIO()
     pq.write_table(pa.table(record.history), buffer)
     write_whole(folder / "history.parquet", buffer.getvalue())
+    write_readings(record.data.get("test_readings", 0), folder)
     write_whole(folder / "result.json", json.dumps(record.summary(), indent=2).encode())
 
 

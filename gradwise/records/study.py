@@ -11,6 +11,7 @@ from ..specs.paths import knobs
 from ..specs.search_space import Space
 from .finding import Finding
 from .trial import Trial, best_of
+from .used_rows import UsedRows
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Study:
     analysis: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     predictor: Any = None
+    used: UsedRows | None = field(default=None, repr=False)  # rows that its networks were trained on or chosen by
 
     @property
     def searched(self) -> tuple[Trial, ...]:

@@ -23,6 +23,7 @@ from ..specs.recipe import Recipe
 from ..specs.search_space import space_from_plain, space_to_plain
 from ..specs.serialisation import from_plain, public_path, to_plain
 from .finding import Finding
+from .readings import write_readings
 from .study import Study
 from .trial import Trial
 
@@ -84,7 +85,7 @@ def _table(trials: tuple[Trial, ...]) -> Any:
 
 
 def write_study(study: Study, folder: Path | str) -> None:
-    """Writes the study's three files; `result.json` comes last, so a folder that has it is complete."""
+    """Writes the study's files; `result.json` comes last, so a folder that has it is complete."""
     import pyarrow.parquet as pq
 
     folder = Path(folder)
@@ -96,6 +97,7 @@ def write_study(study: Study, folder: Path | str) -> None:
         buffer.getvalue(),
         json.dumps(study.summary(), indent=2).encode(),
     )
+    write_readings(study.data.get("test_readings", 0), folder)
     for name, content in zip(FILES, contents, strict=True):
         try:
             write_whole(folder / name, content)
@@ -172,7 +174,7 @@ def read_study(folder: Path | str, classes: tuple[Any, ...] = ()) -> Study:
         told = {
             field.name: result[field.name]
             for field in dataclasses.fields(Study)
-            if field.name not in {"space", "asked", "trials", "findings", "chance", "predictor"}
+            if field.name not in {"space", "asked", "trials", "findings", "chance", "predictor", "used"}
         }
         return Study(
             **told,

@@ -57,11 +57,12 @@ def _best_or_kept(record: Fit, interval: int) -> str:
 
 def _fit_verdict(record: Fit) -> Verdict:
     part, value = _measured(record)
-    name = {"test": "Test", "valid": "Validation", "train": "Training"}.get(part, "")
+    trained_on = part == "train" or (part == "valid" and record.data.get("judged_on") == "train")
+    name = "Training" if trained_on else {"test": "Test", "valid": "Validation"}.get(part, "")
     reached = f"{name} {wording.metric_name(record.metric)} {wording.in_metric(record.metric, value)}"
     count = record.data.get("rows", {}).get("test")
     ends = _ends(record) if part == "test" else ""
-    on = f" on {wording.whole(count)} test examples" if count and ends else ""
+    on = f" on {wording.whole(count)} test examples{wording.readings(record.data)}" if count and ends else ""
     best = best_interval(record)
     age = column(record.history, "age_examples")
     kept = f", {_best_or_kept(record, best)} at {wording.whole(age[best])}" if best is not None else ""
@@ -73,7 +74,8 @@ def _fit_verdict(record: Fit) -> Verdict:
         return Verdict("Nothing could be measured", "", story)
     r2 = record.metrics[part].get("r2")
     beside = f"R² {wording.number(r2)}" if record.metric != "r2" and r2 is not None else ""
-    optimistic = "" if part == "test" else "No test part: this number helped to choose the network, so it flatters it"
+    why = "is of rows that were trained on" if trained_on else "helped to choose the network"
+    optimistic = "" if part == "test" else f"No test part: this number {why}, so it is optimistic"
     said = "; ".join(filter(None, (ends + on, beside, optimistic)))
     return Verdict(reached, said[:1].upper() + said[1:] + "." if said else "", story)
 

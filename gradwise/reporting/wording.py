@@ -8,10 +8,12 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from ..records.readings import in_words
 
 NOTHING = "–"
 _THIN = "\u202f"  # a narrow space that does not break: "2.2 %" stays on one line
@@ -110,6 +112,27 @@ def in_metric(name: str, value: float | None) -> str:
     if name == "auc" and value is not None and not _missing(value):
         return f"{value:.3f}"
     return percent(value) if name.endswith("error_rate") else number(value)
+
+
+def readings(data: Mapping[str, Any]) -> str:
+    """How often the test set was read, as the end of a clause."""
+    count = data.get("test_readings") or 0
+    return f", read {in_words(count)}" if count else ""
+
+
+def optimism(metric: str, metrics: Mapping[str, Mapping[str, Any]], judged_on: str = "valid") -> str:
+    """What figures of rows that were learned from are worth, beside those of rows that were not."""
+    parts = {part: (metrics.get(part) or {}).get(metric) for part in ("train", "valid", "test")}
+    known = {part: in_metric(metric, value) for part, value in parts.items() if not _missing(value)}
+    if "train" not in known:
+        return ""
+    told = f"Training {known['train']} is optimistic: the network learned from these rows"
+    quote = f"quote the test, {known['test']}." if "test" in known else ""
+    if judged_on == "train":
+        return f"{told}, and validation rows are the same; {quote or 'nothing was held out.'}"
+    if quote:
+        return f"{told}. Validation chose it; {quote}"
+    return f"{told}. Validation {known.get('valid', NOTHING)} chose it, so it is a little optimistic too."
 
 
 def clean(text: Any) -> str:

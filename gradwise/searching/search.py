@@ -24,10 +24,13 @@ from jaxtyping import Array, Key
 
 from .. import __version__
 from ..evaluation.metrics import check_metric
+from ..evaluation.trials.cost import compare_short_runs
 from ..evaluation.trials.expected_best import advice
 from ..records.finding import Finding
+from ..records.readings import find_readings, next_reading
 from ..records.study import Study
 from ..records.trial import Proposal, Trial, best_of
+from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError, WorkError
 from ..runtime.files import finite, write_whole
@@ -51,6 +54,7 @@ from .running.study_clock import SearchPlan, StudyClock, seeds_of
 from .selection.batch_size import compare_batch_sizes
 from .selection.committee_members import ANSWERS, check_kind, setting_of
 from .selection.finalists import Conclusion, conclude, finalist_proposals
+from .selection.knob_kinds import refuse_capacity, space_recipes
 from .selection.study_findings import describe_evaluation_data, ensemble_advice, find_in_study, only_one, shortened_runs
 from .storage.network_store import Contenders
 from .storage.study_definition import Budget
@@ -265,6 +269,7 @@ def search(
     data = _evaluation_data(space, dataset, metric, class_weight, key)
     effort = _effort(plan, space, dataset, data, budget, options)
     data = dataclasses.replace(data, folds=effort.folds)
+    refuse_capacity(data.judged_on, space_recipes(space))
     space = dataclasses.replace(space, recipe=effort.applied(space.recipe))
     _refuse_unfit(space.recipe, data)
     seed = keys.seed_of(key)
@@ -312,6 +317,7 @@ def _record(
     data = driver.data
     trials = tuple(driver.trials[number] for number in sorted(driver.trials))
     concluded: Conclusion = conclude(data, trials, driver.contenders.all(), metric=data.metric, kind=plan.committee)
+    readings = 0 if concluded.predictor is None or data.test is None else next_reading(options.folder)
     kind = data.train.task.kind
     reading = driver.reading
     chance = data.chance(reading.kind)
@@ -324,7 +330,7 @@ def _record(
         independent=strategy.independent and not driver.moved,
         trials=trials,
         settings=options.settings,
-        data=describe_evaluation_data(data, asked.recipe),
+        data=describe_evaluation_data(data, asked.recipe) | {"test_readings": readings},
         seed=keys.seed_of(driver.key),
         seconds=driver.seconds,
         version=__version__,
@@ -337,6 +343,7 @@ def _record(
         estimates=concluded.estimates,
         findings=(),
         predictor=concluded.predictor,
+        used=UsedRows.of(data.train.inputs, data.valid.inputs),
     )
     said = advice(
         trials,
@@ -350,10 +357,12 @@ def _record(
     if near:
         said = ensemble_advice(concluded.committee, len(trials)) or said
     values = [] if near else too_few_values(driver.space, trials)
-    findings: list[Finding] = [*driver.findings, *values, *concluded.findings]
+    findings: list[Finding] = [*driver.findings, *values, *concluded.findings, *find_readings(readings)]
     findings += find_in_study(driver.space, trials, said, driver.contenders.notes)
     borders = [finding.what for finding in findings if finding.row == "E4"]
-    analysis = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders}
+    analysis: dict[str, Any] = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders}
+    if (short := compare_short_runs(trials, noise=driver.noise)) is not None:
+        analysis["short_runs"] = short.plain()
     return dataclasses.replace(study, findings=tuple(findings), analysis=analysis)
 
 

@@ -22,6 +22,8 @@ from .. import __version__
 from ..evaluation.metrics import check_metric
 from ..evaluation.run_findings import describe_data, find_in_run
 from ..records.fit import Fit
+from ..records.readings import find_readings, next_reading
+from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion
@@ -36,6 +38,7 @@ from .loop import RunOptions, run_intervals
 from .predictor import Predictor, fit_temperature, outputs_of
 from .prepare import (
     CLASS_WEIGHTS,
+    is_trained_on,
     padded_examples,
     place_examples,
     refuse_unlabelled,
@@ -129,6 +132,17 @@ def _prepare(
     return _Prepared(train, valid, test, scaler, units, problem, state)
 
 
+def _described(dataset: Dataset, ready: _Prepared, recipe: Recipe, readings: int) -> dict[str, Any]:
+    """The data as understood, and what the scores of its parts are worth."""
+    sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
+    data = describe_data(dataset, {name: len(part or ()) for name, part in sets.items()}, ready.scaler, recipe)
+    return data | {
+        "notes": list(ready.train.notes),  # what the split noted too
+        "judged_on": "train" if is_trained_on(ready.valid, ready.train) else "valid",
+        "test_readings": readings,
+    }
+
+
 def fit(
     recipe: Recipe,
     dataset: Dataset,
@@ -163,7 +177,7 @@ def fit(
     sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
     metrics, evidence, ends = measured(predictor, scaled, sets, metric)
     evidence |= _evidence_of_optimiser(recipe.optimiser, state.optimiser)
-    data = describe_data(dataset, {name: len(part or ()) for name, part in sets.items()}, ready.scaler, recipe)
+    readings = 0 if ready.test is None else next_reading(options.folder)
     return Fit(
         recipe=recipe,
         outcome=outcome,
@@ -173,12 +187,17 @@ def fit(
         test_interval=ends,
         history=history,
         evidence=evidence,
-        data=data | {"notes": list(ready.train.notes)},  # what the split noted too
-        findings=(*find_in_run(recipe, history, outcome, ready.train), *find_features(evidence)),
+        data=_described(dataset, ready, recipe, readings),
+        findings=(
+            *find_in_run(recipe, history, outcome, ready.train),
+            *find_features(evidence),
+            *find_readings(readings),
+        ),
         seconds=seconds,
         seed=keys.seed_of(key),
         version=__version__,
         machine=machine_description.describe_machine(),
         predictor=predictor,
         state=state,
+        used=UsedRows.of(ready.train.inputs, ready.valid.inputs, earlier=warm.used if warm else None),
     )

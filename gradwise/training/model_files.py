@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..records.used_rows import UsedRows
 from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
 from ..specs.contracts import AbstractCriterion, FittedScaler, apply_batch
@@ -29,6 +30,7 @@ _LONGEST_LABEL = 2**16  # bytes
 _MOST_INPUTS = 2**26
 _MOST_MEMBERS = 4096
 _PIECES = ("scaler", "network", "criterion", "shift", "scale")
+_USED = "used"  # marks of the rows that were learned from or chosen by
 _ONE, _SEVERAL = 1, 2  # formats of the file: one network, a committee
 
 
@@ -59,8 +61,10 @@ def _to_head(predictor: Predictor, arrays: dict[str, np.ndarray], prefix: str = 
     return head | {"temperature": predictor.temperature}
 
 
-def save_predictor(predictor: AbstractPredictor, path: Path, *, about: dict[str, Any]) -> None:
-    """Writes the predictor as one file; `about` travels with it (metric, version)."""
+def save_predictor(
+    predictor: AbstractPredictor, path: Path, *, about: dict[str, Any], used: UsedRows | None = None
+) -> None:
+    """Writes the predictor as one file; `about` (metric, version) and marks of the rows it learned from go with it."""
     from safetensors.numpy import save as to_bytes
 
     arrays: dict[str, np.ndarray] = {}
@@ -71,6 +75,9 @@ def save_predictor(predictor: AbstractPredictor, path: Path, *, about: dict[str,
     else:
         assert isinstance(predictor, Predictor)
         head = _to_head(predictor, arrays)
+    if used is not None:
+        arrays[_USED] = used.marks
+        head["used_below"] = int(used.below)
     head |= {
         "task": _task_to_plain(predictor.task),
         "columns": [[column.name, column.kind, list(column.categories)] for column in predictor.columns],
@@ -140,6 +147,15 @@ def _read(head: dict[str, Any], arrays: dict[str, Any], classes: tuple[Any, ...]
     return Committee(tuple(members), float(head["temperature"]), weights)
 
 
+def load_used_rows(path: Path) -> UsedRows | None:
+    """The rows that the network of a file was learned from or chosen by; None where the file does not say."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        below = json.loads((file.metadata() or {})["gradwise"]).get("used_below")
+        return None if below is None else UsedRows(file.get_tensor(_USED), np.uint64(below))
+
+
 def load_predictor(path: Path, classes: tuple[Any, ...] = ()) -> tuple[Any, dict[str, Any]]:
     """The predictor in a file, a `Predictor` or a `Committee`, and what travelled with it.
 
@@ -152,7 +168,7 @@ def load_predictor(path: Path, classes: tuple[Any, ...] = ()) -> tuple[Any, dict
     try:
         with safe_open(path, framework="numpy") as file:
             head = json.loads((file.metadata() or {})["gradwise"])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            arrays = {name: file.get_tensor(name) for name in file.keys() if name != _USED}  # noqa: SIM118 (no mapping)
         return _read(head, arrays, classes), dict(head["about"])
     except RequestError as problem:
         raise RequestError(f"{path}: {problem}") from None

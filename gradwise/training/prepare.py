@@ -70,6 +70,19 @@ def split_labelled(
     return placed(learned), placed(valid), test if test is None or test is dataset.test else placed(test)
 
 
+def is_trained_on(part: Dataset, train: Dataset) -> bool:
+    """Whether all of a part's examples are among those that are trained on: its score is a training score then."""
+    if part is train:
+        return True
+    if part.rows is not None and train.rows is not None and np.isin(part.rows, train.rows).all():
+        return True
+    if part.inputs.shape != train.inputs.shape or not np.array_equal(part.targets, train.targets):
+        return False
+    if isinstance(part.inputs, np.ndarray):
+        return np.array_equal(part.inputs, train.inputs, equal_nan=part.inputs.dtype.kind == "f")
+    return bool((part.inputs != train.inputs).nnz == 0)
+
+
 def weights_of_classes(chosen: CLASS_WEIGHTS, train: Dataset) -> np.ndarray | None:
     """One weight a class: as given, or "balanced", in inverse proportion to the class's share of the training part."""
     if chosen is None:

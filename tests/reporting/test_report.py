@@ -138,6 +138,16 @@ def test_no_test_part_is_told(classes_record):
     assert said.headline.startswith("Validation error ")
     assert "No test part" in said.interval
     assert "Errors on the test part" not in report(blind)
+    # Where the validation rows are the training rows, it is a training error.
+    same = verdict(dataclasses.replace(blind, data={**blind.data, "judged_on": "train"}))
+    assert same.headline == said.headline.replace("Validation", "Training")
+    assert same.interval == "No test part: this number is of rows that were trained on, so it is optimistic."
+
+
+def test_how_often_the_test_set_was_read_stands_beside_its_score(classes_record):
+    for count, words in ((1, ", read once"), (3, ", read 3 times")):
+        read = dataclasses.replace(classes_record, data={**classes_record.data, "test_readings": count})
+        assert f"on 359 test examples{words}" in verdict(read).interval
 
 
 def test_a_diverged_run_says_so_on_top_with_what_to_do(classes_record):

@@ -114,3 +114,14 @@ def test_setting(value, text):
 def test_device():
     assert wording.device("cpu: cpu") == "CPU"
     assert wording.device("gpu: NVIDIA H200") == "NVIDIA H200"
+
+
+def test_what_training_figures_are_worth_is_said_with_the_numbers_at_hand():
+    metrics = {"train": {"error_rate": 0.001}, "valid": {"error_rate": 0.02}, "test": {"error_rate": 0.03}}
+    said = wording.optimism("error_rate", metrics)
+    assert said.startswith(f"Training 0.1{THIN}% is optimistic: ")
+    assert said.endswith(f"quote the test, 3.0{THIN}%.")
+    metrics["test"] = {"error_rate": math.nan}
+    assert f"Validation 2.0{THIN}% chose it, so it is a little" in wording.optimism("error_rate", metrics)
+    assert wording.optimism("error_rate", metrics, "train").endswith("rows are the same; nothing was held out.")
+    assert wording.optimism("error_rate", {"train": {}, "test": {"error_rate": 0.03}}) == ""

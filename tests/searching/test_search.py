@@ -10,14 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 import gradwise
 from gradwise.models.activations import Rectifier
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.recentred import Recentred
 from gradwise.records.study import Study
+from gradwise.records.study_files import read_study, write_study
+from gradwise.records.trial import best_of
+from gradwise.reporting.captioned_figures.study_figures import short_run_figures
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError, WorkError
+from gradwise.searching.comparison.cheap_recipes import random_lower_layers, train_all_layers
 from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.population_size import Given
 from gradwise.searching.search import SearchPlan, StudyOptions, search
@@ -27,9 +32,10 @@ from gradwise.searching.strategies.contract import AbstractStrategy
 from gradwise.searching.strategies.grid import Grid
 from gradwise.searching.strategies.random_search import Random
 from gradwise.searching.strategies.recommended import Recommended
+from gradwise.searching.strategies.successive_halving import SuccessiveHalving
 from gradwise.specs.dataset import Classes, Column, Dataset
-from gradwise.specs.priors import LogInteger, LogUniform
-from gradwise.specs.search_space import Space, dimension
+from gradwise.specs.priors import Choice, LogInteger, LogUniform
+from gradwise.specs.search_space import Space, dimension, write_at
 from tests.searching import small_study
 
 KEY = keys.from_seed(1)
@@ -279,6 +285,71 @@ def test_an_ensemble_is_weighed_by_rows_that_its_networks_did_not_see(tmp_path: 
     (tmp_path / "effort.json").write_text("{")
     with pytest.raises(WorkError, match=r"effort.json is damaged"):
         run(trials=4, plan=SearchPlan(), strategy=Recommended(), folder=tmp_path, resume=True)
+
+
+def test_the_cheapest_trial_near_the_best_may_answer() -> None:
+    """Sixteen units do on these digits what sixty-four do: they answer, and that is said."""
+    dataset = small_study.digits(400)
+    recipe = write_at(space_of(dataset=dataset, epochs=12.0).recipe, RATE, 0.5)
+    space = Space(recipe, (dimension(recipe, "model.widths.each", Choice((4, 8, 16, 32, 64))),))
+    plan = dataclasses.replace(BARE, committee="cheapest")
+    study = run(space, dataset, trials=5, strategy=Grid(5), plan=plan)
+    best = best_of(study.trials)
+    error = math.sqrt(best.score * (1 - best.score) / (study.data["rows"]["valid"] - 1))
+    near = [trial for trial in study.trials if trial.score <= best.score + error]
+    chosen = min(near, key=lambda trial: trial.parameters)
+    assert chosen.parameters < best.parameters
+    assert study.winner["number"] == study.committee["setting"] == chosen.number
+    (note,) = [finding.what for finding in study.findings if "answers instead of" in finding.what]
+    assert note.startswith(f"trial {chosen.number} answers instead of trial {best.number}, the best")
+    assert f"{chosen.parameters:,} parameters instead of {best.parameters:,}" in note
+
+
+def test_short_runs_are_compared_with_full_ones_in_every_search_that_keeps_its_curves() -> None:
+    dataset = small_study.digits(400)
+    space = space_of(dataset=dataset, epochs=12.0)
+    often = write_at(write_at(space.recipe, "stopping.least_examples", 100), "stopping.every_epochs", 1.0)
+    study = run(dataclasses.replace(space, recipe=often), dataset, trials=8)
+    found = study.analysis["short_runs"]
+    longest = max(trial.age_examples for trial in study.trials)
+    assert (found["full_age"], found["ages"][2]) == (longest, round(longest / 3))
+    # By hand: the best score of each curve up to a third, against the score in the end.
+    early = [
+        min(s for age, s in zip(t.curve["age_examples"], t.curve["valid_score"], strict=True) if age <= longest / 3)
+        for t in study.trials
+    ]
+    ends = [trial.score for trial in study.trials]
+    assert found["correlation"][2] == pytest.approx(spearmanr(early, ends).statistic)
+    assert found["sentence"].startswith("runs of a third of the length rank 8 trials as full runs do")
+    (figure,) = short_run_figures(study)
+    assert f"{found['correlation'][2]:.2f}" in figure.description
+
+
+def test_halving_may_begin_with_random_lower_layers() -> None:
+    """Its cheap trials keep the weights that they drew, its later ones train them, and both say what they chose."""
+    strategy = SuccessiveHalving(least_examples=300, factor=2, most_examples=1200, random_layers=True)
+    study = run(trials=12, strategy=strategy)
+    cheap = [trial for trial in study.trials if trial.examples == 300]
+    full = [trial for trial in study.trials if trial.continues is not None]
+    assert cheap
+    assert full
+    assert all(random_lower_layers(train_all_layers(trial.recipe)) == trial.recipe for trial in cheap)
+    by_number = {trial.number: trial for trial in cheap}
+    for trial in full:
+        assert trial.recipe == train_all_layers(by_number[trial.continues].recipe)
+        assert trial.values == by_number[trial.continues].values
+    assert all(set(trial.values) == {RATE} for trial in study.trials)
+    assert study.analysis["short_runs"]["ages"][0] == 300
+
+
+def test_further_readings_of_the_test_part_are_counted_in_the_folder(tmp_path: Path) -> None:
+    first = run(trials=2, folder=tmp_path)
+    assert first.data["test_readings"] == 1
+    write_study(first, tmp_path)
+    second = run(trials=3, folder=tmp_path, resume=True)
+    assert second.data["test_readings"] == 2
+    assert any("the test set has been read twice" in finding.what for finding in second.findings)
+    assert read_study(tmp_path).data["test_readings"] == 1
 
 
 @pytest.mark.parametrize(("kind", "members"), [("best", 8), ("none", 1)])

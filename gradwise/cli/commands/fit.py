@@ -32,7 +32,7 @@ from ...specs.recipe import Recipe
 from ...training.cross_validation import cross_validate
 from ...training.fit import fit
 from ...training.loop import RunOptions
-from ...training.model_files import load_predictor, save_predictor
+from ...training.model_files import load_predictor, load_used_rows, save_predictor
 from .. import run_folder as folders
 from ..options.assignments import Assignment, Resolved, flatten, parse_assignment, resolve
 from ..options.fit_options import DataOptions, FitOptions, merge_options, read_config
@@ -276,7 +276,8 @@ def publish_run(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
     def write(staging: Path) -> None:
         write_fit(result, staging)
         # Neither times nor paths: equal runs give equal model files.
-        save_predictor(result.predictor, staging / MODEL, about={"metric": result.metric, "version": result.version})
+        about = {"metric": result.metric, "version": result.version}
+        save_predictor(result.predictor, staging / MODEL, about=about, used=result.used)
         if report:
             from ...reporting.report import write_report
 
@@ -320,7 +321,8 @@ def _work(
             estimated = bool(options.folds) and result.outcome.name not in {"interrupted", "diverged"}
             write(result, work, last=not estimated)
         else:
-            result = dataclasses.replace(result, predictor=load_predictor(folder / MODEL)[0])
+            kept = {"predictor": load_predictor(folder / MODEL)[0], "used": load_used_rows(folder / MODEL)}
+            result = dataclasses.replace(result, **kept)
             estimated = True
         if estimated:
             try:

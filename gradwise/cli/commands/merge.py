@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from ...records.readings import READINGS
 from ...runtime.errors import RequestError
 from ...searching.search import EFFORT
 from ...searching.selection.committee_members import ANSWERS
@@ -48,8 +49,9 @@ def _join(sources: tuple[str, ...], folder: Path) -> dict[str, Any]:
     first = Path(sources[0]) / "contenders"
     if first.is_dir():  # the others' networks learned from other splits: some of these test examples
         shutil.copytree(first, folder / "contenders")
-    if (first.parent / EFFORT).is_file():
-        shutil.copy(first.parent / EFFORT, folder)
+    for name in (EFFORT, READINGS):  # its test set stays what it is, and has been read as often
+        if (first.parent / name).is_file():
+            shutil.copy(first.parent / name, folder)
     return settings
 
 

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,18 @@ from ...data.reading.columns import fields_of
 from ...data.reading.read import Rows, read_rows
 from ...data.reading.targets import of_field, under
 from ...evaluation.metrics import measure
+from ...records.used_rows import UsedRows
 from ...runtime import compilation
 from ...runtime.errors import RequestError, WorkError, nearest
 from ...runtime.files import write_whole
 from ...specs.dataset import Classes, Labels, is_labelled
-from ...training.model_files import load_predictor
+from ...training.model_files import load_predictor, load_used_rows
 from ...training.predictor import Predictor
 from ..terminal.output import Progress, say
 
 FORMATS = ("csv", "parquet", "json")
 MODEL = "model.safetensors"
+_FEW = 0.05  # of the rows: so many may equal one that was used by chance, and change the error little
 
 
 def _model_of(run: str) -> Path:
@@ -147,8 +150,27 @@ def _write(content: bytes, out: str) -> None:
         sys.stdout.write(content.decode())
 
 
-def _judge(predictor: Predictor, predictions: np.ndarray, rows: Rows) -> str:
-    """How good the predictions are, where the data tells the right answers."""
+def _told(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+
+
+def _optimism(used: UsedRows | None, rows: Rows, judge: Callable[[np.ndarray], str]) -> str:
+    """What an error is worth that was measured on rows the network was made of; of the other rows it is honest."""
+    if used is None:
+        return ""
+    among = used.among(rows.inputs)
+    if not len(among) or among.mean() < _FEW:
+        return ""
+    why = "used to train or to choose this network, so this error is optimistic"
+    if among.all():
+        return f" All of these rows were {why}: quote the run's test error."
+    if not used.exact:
+        return f" About {among.mean():.0%} of these rows were {why}. Leave them out for an honest one."
+    return f" {int(among.sum()):,} of these rows were {why}. On the {int((~among).sum()):,} others: {judge(~among)}."
+
+
+def _judge(predictor: Predictor, predictions: np.ndarray, rows: Rows, used: UsedRows | None) -> str:
+    """How good the predictions are, where the data tells the right answers, and what that figure is worth."""
     task = predictor.task
     names = [task.name] if isinstance(task, Classes) else list(task.names)
     if not names or rows.table is None or not set(names) <= set(rows.table.column_names):
@@ -159,9 +181,13 @@ def _judge(predictor: Predictor, predictions: np.ndarray, rows: Rows) -> str:
     except RequestError as problem:
         return f"the target is in the data, but no error can be measured: {problem}"
     known = is_labelled(targets, task)  # rows without a target judge nothing
-    values = measure(task, predictions[known], targets[known], None)
-    told = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-    return f"against the target in the data: {told} on {int(known.sum()):,} rows."
+
+    def judge(some: np.ndarray) -> str:
+        some = some & known
+        return _told(measure(task, predictions[some], targets[some], None)) if some.any() else "no target is known"
+
+    told = f"against the target in the data: {judge(known)} on {int(known.sum()):,} rows."
+    return told + _optimism(used, rows, judge)
 
 
 def run_predict(
@@ -190,7 +216,7 @@ def run_predict(
     if not quiet:
         for name, count in rows.unseen.items():
             say(f"column `{name}`: {count} values are of categories that training never saw; they count as missing.")
-        if judged := _judge(predictor, predictions, rows):
+        if judged := _judge(predictor, predictions, rows, load_used_rows(path)):
             say(judged)
     return 0
 

@@ -65,7 +65,7 @@ def write_files(study: Study, staging: Path, *, note: str = "", report: bool) ->
     if study.predictor is not None:
         # Neither times nor paths: equal studies give equal model files.
         about = {"metric": study.metric, "version": study.version}
-        save_predictor(study.predictor, staging / MODEL, about=about)
+        save_predictor(study.predictor, staging / MODEL, about=about, used=study.used)
     if study.settings.get("study_file"):
         write_whole(staging / STUDY_FILE, (note + study.settings["study_file"]).encode())
     if report:

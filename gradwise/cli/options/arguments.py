@@ -167,7 +167,7 @@ Committee = Annotated[
         "--committee",
         panel=SEARCH,
         metavar="KIND",
-        help="What answers: ensemble (default), best, none; after finals: seeds, bagging, inputs, contenders.",
+        help="What answers: ensemble (default), best, cheapest, none; with finals: seeds, bagging, inputs, contenders.",
     ),
 ]
 Nested = Annotated[

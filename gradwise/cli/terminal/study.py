@@ -26,7 +26,9 @@ def _validation(study: Study) -> str:
     if not _finite(winner.get("corrected")):
         return scale.say(winner["score"])
     chosen, corrected = scale.say(winner["score"]), scale.say(winner["corrected"])
-    return f"{chosen} as chosen, the best of {len(chosen_from(study.trials))} → {corrected} corrected for that"
+    tried = chosen_from(study.trials)
+    how = "the best of" if winner.get("number") == tried[0].number else "one of the best of"
+    return f"{chosen} as chosen, {how} {len(tried)} → {corrected} corrected for that"
 
 
 def _committee(study: Study) -> str:
@@ -107,6 +109,9 @@ def show_study(study: Study, folder: Path, report: Path | None) -> None:
     advice = (study.analysis.get("advice") or {}).get("sentence")
     if advice and study.winner:
         out.print(Text(advice[:1].upper() + advice[1:]))
+    short = study.analysis.get("short_runs") or {}
+    if short.get("useful") and study.winner:
+        out.print(Text(short["sentence"][:1].upper() + short["sentence"][1:]))
     # The advice and the correction are said above; as findings they would be said twice.
     above = {advice, *(f.what for f in study.findings if f.row == "E2" and f.what.startswith("the winner's"))}
     show_findings(out, [finding for finding in study.findings if finding.what not in above])

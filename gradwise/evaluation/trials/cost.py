@@ -1,11 +1,14 @@
 """Error against cost, and how far a cheap estimate can be trusted (row E15).
 
-pareto(trials, "parameters").front                 no trial is both smaller and better than these
+pareto_front(trials, "parameters").front           no trial is both smaller and better than these
+cheapest_within(trials, slack=0.004)               the cheapest trial that cannot be told from the best
 short_run_correlation(trials, age=50_000).value    would runs of 50 000 examples have ranked the trials alike?
+compare_short_runs(trials).sentence                the same of a third of the length, or of the rungs of halving
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,15 +53,17 @@ def pareto_front(trials: Sequence[Trial], cost: str) -> ParetoFront:
     return ParetoFront(cost, np.array([trial.number for trial in ok], dtype=np.int64), costs, scores, order[first])
 
 
-def cheapest_within(front: ParetoFront, slack: float) -> int | None:
-    """The number of the cheapest trial that is at most `slack` worse than the best; None without trials.
+def cheapest_within(trials: Sequence[Trial], slack: float) -> Trial | None:
+    """The cheapest trial whose score lies within `slack` of the best, with `slack` the standard error of the best.
 
-    With the noise of one validation score as slack it is the choice by cost among those that cannot be told apart.
+    Cheap to use comes first (`parameters`), cheap to train second (`age_examples`): seconds depend on the machine.
     """
-    if not len(front.front):
+    ok = [trial for trial in trials if trial.ok]
+    if not ok:
         return None
-    near = front.front[front.scores[front.front] <= front.scores.min() + slack]
-    return int(front.numbers[near[0]])
+    bound = min(trial.score for trial in ok) + slack
+    near = (trial for trial in ok if trial.score <= bound)
+    return min(near, key=lambda t: (t.parameters, t.age_examples, t.score, t.loss, t.number))
 
 
 def _spearman(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -114,3 +119,79 @@ def short_run_correlation(
     short = np.array([_score_at(trial, age) for trial in ok], dtype=np.float64)
     final = np.array([trial.score for trial in ok], dtype=np.float64)
     return rank_correlation(short, final, resamples=resamples, seed=seed)
+
+
+@dataclass(frozen=True)
+class ShortRuns:
+    """How short runs rank the trials, age by age, beside full ones; `sentence` is of the age that was asked about.
+
+    `useful` says that the interval decides: short runs can be trusted, or they cannot.
+    """
+
+    ages: tuple[int, ...]
+    correlations: tuple[RankCorrelation, ...]
+    full_age: int
+    sentence: str
+    useful: bool
+
+    def plain(self) -> dict[str, Any]:
+        told = {"ages": list(self.ages), "full_age": self.full_age, "sentence": self.sentence, "useful": self.useful}
+        columns = {"correlation": "value", "low": "low", "high": "high", "trials": "count"}
+        return told | {name: [getattr(one, field) for one in self.correlations] for name, field in columns.items()}
+
+
+_SHARES = (0.1, 0.2, 1 / 3, 0.5, 2 / 3)  # of the longest run, where there are no rungs
+_ASKED = 2  # of these, the one that the sentence is about
+_TRUSTED = 0.7  # a rank correlation from which on the best of short runs are mostly the best of full ones
+_LEAST = 8  # trials; fewer tell nothing of a rank correlation
+
+
+def _judge(what: str, found: RankCorrelation, scores: Sequence[float], noise: float) -> tuple[str, bool]:
+    """The sentence about an age, and whether its interval decides."""
+    if np.std(scores) < noise:
+        return "the trials differ by less than the uncertainty of one score, so no run can rank them.", False
+    if found.count < _LEAST or not np.isfinite(found.value):
+        return f"{what}: {found.count} trials are too few to tell whether short runs rank them as full runs do.", False
+    told = f"{what} rank {found.count} trials as full runs do with a correlation of {found.value:.2f} (95 % interval "
+    told += f"{found.low:.2f} to {found.high:.2f})"
+    if found.low >= _TRUSTED:
+        return f"{told}: they would have chosen much the same.", True
+    if found.high < _TRUSTED:
+        return f"{told}: they do not tell which trial is best.", True
+    return f"{told}: that is too uncertain to rely on.", False
+
+
+def compare_short_runs(trials: Sequence[Trial], *, noise: float = 0.0) -> ShortRuns | None:
+    """The rank correlation of short runs with full ones (row E15); None where no trial can be looked at twice.
+
+    Where trials have several lengths, as the rungs of successive halving, those that went on are compared with their
+    own beginnings: the best of them, so that a correlation is lower than among all. Elsewhere every trial's own curve
+    is its short run, up to a third of the longest one. `noise` is the standard error of one score.
+    """
+    searched = [trial for trial in trials if trial.phase == "search" and trial.ok]
+    by_rung: dict[int, dict[int, Trial]] = {}
+    for trial in searched:
+        if trial.examples is not None:
+            by_rung.setdefault(trial.examples, {})[trial.randomness] = trial
+    if len(by_rung) > 1:
+        ages = sorted(by_rung)
+        most = max(ages[1:], key=lambda age: len(by_rung[age]))
+        full_age = max((age for age in ages[1:] if len(by_rung[age]) >= _LEAST), default=most)
+        full = by_rung[full_age]
+        ages = [age for age in ages if age < full_age]
+        found = []
+        for age in ages:
+            both = sorted(full.keys() & by_rung[age].keys())
+            short, long = (np.array([rung[n].score for n in both]) for rung in (by_rung[age], full))
+            found.append(rank_correlation(short, long))
+        judged, asked, what = [*full.values()], 0, f"runs of {ages[0]:,} of {full_age:,} examples"
+    else:
+        curved = [trial for trial in searched if len(trial.curve.get("age_examples", ())) > 1]
+        if not curved:
+            return None
+        full_age = max(trial.age_examples for trial in curved)
+        ages = [round(share * full_age) for share in _SHARES]
+        found = [short_run_correlation(curved, age) for age in ages]
+        judged, asked, what = curved, _ASKED, "runs of a third of the length"
+    said = _judge(what, found[asked], [trial.score for trial in judged], noise)
+    return ShortRuns(tuple(ages), tuple(found), full_age, *said)

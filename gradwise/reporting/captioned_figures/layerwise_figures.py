@@ -4,7 +4,7 @@ tuple(layerwise_figures(record.evidence["layerwise"], percent=True))
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,15 @@ def _levels(plain: Mapping[str, Any]) -> list[Level]:
     return found
 
 
+def _choice(plain: Mapping[str, Any], write: Callable[[float], str], percent: bool) -> str:
+    """What the best score is worth, for having been chosen; of a number it is told among the findings, in its unit."""
+    found = plain.get("choice") or {}
+    if found.get("corrected") is None or not percent:
+        return ""
+    fresh = write(found["corrected"])
+    return f" As the best of {found['of']} fine-tunings that is optimistic: on fresh examples expect about {fresh}."
+
+
 def layerwise_figures(plain: Mapping[str, Any], *, percent: bool) -> Iterator[Figure]:
     """How the layers and their settings were chosen."""
     data = _levels(plain)
@@ -69,7 +78,7 @@ def layerwise_figures(plain: Mapping[str, Any], *, percent: bool) -> Iterator[Fi
         "Layer by layer: what was tried and what was kept",
         f"{total} trainings. Before the last column a linear probe on the codes judges; filled points were kept, and "
         f"the next layer was learned on each of them. The best went from {write(min(data[0][2]))} to "
-        f"{write(min(data[-1][2]))}.",
+        f"{write(min(data[-1][2]))}.{_choice(plain, write, percent)}",
         partial(levels, data, percent=percent),
         Table("Numbers", ("step", "trainings", "kept", "best", "worst"), rows, (1, 2, 3, 4)),
         height=260,

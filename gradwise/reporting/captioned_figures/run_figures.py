@@ -340,7 +340,8 @@ def metric_table(record: Fit) -> Table:
         )
         for name in names
     )
-    return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)))
+    note = wording.optimism(record.metric, record.metrics, record.data.get("judged_on", "valid"))
+    return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)), note)
 
 
 def _share(level: str) -> str:

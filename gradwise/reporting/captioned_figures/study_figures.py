@@ -194,22 +194,21 @@ def batch_figures(study: Study) -> Iterator[Figure]:
 def short_run_figures(study: Study) -> Iterator[Figure]:
     """How far short runs can be trusted (row E15)."""
     found = study.analysis.get("short_runs") or {}
-    pairs = [
-        (float(age), float(value))
-        for age, value in zip(found.get("ages") or (), found.get("correlation") or (), strict=False)
-        if value is not None and math.isfinite(value)
-    ]
-    if len(pairs) < 2:
+    columns = [[_number(value) for value in found.get(name) or ()] for name in ("ages", "correlation", "low", "high")]
+    points = [point for point in zip(*columns, strict=False) if math.isfinite(point[1])]
+    if not points:
         return
-    rows = tuple((wording.whole(age), wording.number(value)) for age, value in pairs)
-    age, value = pairs[0]
+    rows = tuple(
+        (wording.whole(age), wording.number(value), f"{wording.number(low)} – {wording.number(high)}")
+        for age, value, low, high in points
+    )
+    said = str(found.get("sentence") or "")
     yield Figure(
         "short-runs",
         "Can short runs be trusted?",
-        f"After {wording.whole(age)} examples the trials stand in the order of the end with a rank correlation of "
-        f"{wording.number(value)}; at 1 a short run would choose the same.",
-        partial(study_plots.draw_short_runs, tuple(zip(*pairs, strict=True))),
-        Table("Numbers", ("age", "rank correlation"), rows, (0, 1)),
+        f"{said[:1].upper()}{said[1:]} At 1 a short run would choose the same. Bars: 95\u202f% intervals.",
+        partial(study_plots.draw_short_runs, tuple(zip(*points, strict=True))),
+        Table("Numbers", ("age", "rank correlation", "95 % interval"), rows, (0, 1, 2)),
     )
 
 

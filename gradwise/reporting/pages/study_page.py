@@ -70,7 +70,7 @@ def study_verdict(study: Study) -> Verdict:
         members = study.committee.get("members") or 0
         rows = (study.data.get("rows") or {}).get("test")
         ends = _ends(metric, told.get("test_interval"))
-        on = f" on {wording.whole(rows)} test examples" if rows and ends else ""
+        on = f" on {wording.whole(rows)} test examples{wording.readings(study.data)}" if rows and ends else ""
         who = f"a committee of {members} networks" if members > 1 else "one network"
         said = "; ".join(filter(None, (ends + on, who)))
         return Verdict(f"Test {name} {wording.in_metric(metric, told['test'])}", _sentence(said) + ".", story)
@@ -80,6 +80,9 @@ def study_verdict(study: Study) -> Verdict:
         said = "; ".join(filter(None, (ends, "by nested cross-validation, which chose anew in each fold")))
         return Verdict(f"Test {name} {wording.in_metric(metric, nested['mean'])}", _sentence(said) + ".", story)
     honest = study.committee.get("honest")
+    if study.data.get("judged_on") == "train" and study.best is not None:
+        said = "Of the rows that were trained on: optimistic, and nothing was held out to tell by how much."
+        return Verdict(f"Training {scale.name.removeprefix('validation ')} {scale.say(study.best.score)}", said, story)
     if _finite(honest):
         said = "Of the ensemble, on rows that neither trained nor weighed it; not yet measured on a test part."
         return Verdict(f"{_sentence(name)} {wording.in_metric(metric, honest)}", said, story)
@@ -140,7 +143,8 @@ def _metric_table(study: Study) -> Table | None:
         )
         for name in names
     )
-    return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)))
+    note = wording.optimism(study.metric, metrics, study.data.get("judged_on", "valid"))
+    return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)), note)
 
 
 def _winner(study: Study) -> Iterator[Block]:

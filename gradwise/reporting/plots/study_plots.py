@@ -324,13 +324,17 @@ def draw_batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommend
 
 
 @takes_axes
-def draw_short_runs(data: tuple[Sequence[float], Sequence[float]], ax: "Axes") -> None:
-    """How well short runs rank the settings: rank correlation with the full runs against the age of the short ones."""
-    ages, correlation = np.array(data[0], dtype=float), np.array(data[1], dtype=float)
+def draw_short_runs(data: tuple[Sequence[float], ...], ax: "Axes") -> None:
+    """How well short runs rank the settings: rank correlation with the full runs against the age of the short ones.
+
+    `data` holds ages, correlations and the ends of their intervals.
+    """
+    ages, correlation, low, high = (np.array(column, dtype=float) for column in data)
     draw_frame(ax, "age of the short run, in examples seen", "rank correlation with full runs")
     ax.axhline(1, color=INK, linewidth=0.9, linestyle=_DOTTED)
+    ax.vlines(ages, low, high, color=THIRD, linewidth=1.2, alpha=0.5)
     ax.plot(ages, correlation, "o-", color=THIRD, linewidth=1.8, markersize=5)
     ax.set_xlim(0, max(float(ages.max()), 1.0) * 1.04)
-    ax.set_ylim(min(0.0, float(np.nanmin([*correlation, 0.0])) * 1.1), 1.05)
+    ax.set_ylim(min(0.0, float(np.nanmin([*correlation, *low, 0.0])) * 1.1), 1.05)
     set_ticks(ax.xaxis, wording.age)
     set_ticks(ax.yaxis, wording.tick)

@@ -25,7 +25,7 @@ from ...specs.recipe import Recipe
 from ...specs.search_space import Space, label, read_at, write_at
 from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
-from ..selection.knob_kinds import kind_at
+from ..selection.knob_kinds import kind_at, refuse_capacity, space_recipes
 from ..strategies.contract import AbstractStrategy, History
 from ..strategies.random_search import Random, chosen_values
 from .seeds import ScoreReading, SeedRequest, Stop, run_requests
@@ -198,6 +198,7 @@ def challenge(
     _check_seeds(seeds)
     active, own = read_at(recipe, path)
     recipes = _variants(recipe, path, (*((own,) if active else ()), *values))
+    refuse_capacity(data.judged_on, recipes.values())
     options: Any = {"seeds": seeds, "first": first, "randomness": first, "phase": "challenge", "stop": stop}
     runs = _paired_runs(recipes, path, data, executor, **options)
     return _judged(path, next(iter(recipes)), runs, ScoreReading.of(recipe, data))
@@ -282,6 +283,7 @@ def compare(
     if trials_each < 1:
         raise RequestError(f"each value needs at least one trial; got {trials_each}.")
     recipes = _variants(space.recipe, path, values)
+    refuse_capacity(data.judged_on, (*recipes.values(), *space_recipes(space)))
     strategy = strategy or Random()
     others = [other for other in space.paths if other != path]
     searches = [

@@ -1,8 +1,11 @@
 """Cheap estimates (row E15): recipes that cost a fraction of a full run and rank others much as full runs do.
 
-    short(recipe, 0.1)               a tenth of the patience and of the longest run
+    shorten(recipe, 0.1)             a tenth of the patience and of the longest run
     random_lower_layers(recipe)      hidden layers as they were drawn, only the output layer is trained
-    short(random_lower_layers(recipe), 0.3)
+    shorten(random_lower_layers(recipe), 0.3)
+    train_all_layers(cheap)          the full run again
+
+In a search: `--strategy halving` begins with short runs, `"halving(random_layers=true)"` with random lower layers.
 
 A cheap estimate ranks recipes, it does not score them: take the best few to full runs, and look at the rank
 correlation between the two before trusting it. Random lower layers say something of architectures (the features a
@@ -21,6 +24,7 @@ from ...specs.knobs import is_off
 from ...specs.paths import knobs, replace
 from ...specs.recipe import Recipe
 
+_HIDDEN = "layers.*"  # the paths of hidden layers
 _LENGTHS = ("epochs", "initial_epochs", "initial_examples", "examples")  # knobs of stopping rules that measure lengths
 
 
@@ -54,6 +58,22 @@ def _holding(optimiser: Any, still: ParameterGroup) -> AbstractOptimiser:
     return Grouped(optimiser, groups=(still,))
 
 
-def random_lower_layers(recipe: Recipe, where: str = "layers.*") -> Recipe:
+def random_lower_layers(recipe: Recipe, where: str = _HIDDEN) -> Recipe:
     """The recipe with the parameters at these paths left as they were drawn."""
     return dataclasses.replace(recipe, optimiser=_holding(recipe.optimiser, ParameterGroup(where, Frozen())))
+
+
+def _released(optimiser: Any) -> Any:
+    """The optimiser without the group that `_holding` put before its own."""
+    if isinstance(optimiser, Grouped):
+        first, rest = optimiser.groups[:1], optimiser.groups[1:]
+        if first != (ParameterGroup(_HIDDEN, Frozen()),):
+            return optimiser
+        return dataclasses.replace(optimiser, groups=rest) if rest else optimiser.base
+    inner = getattr(optimiser, "optimiser", None)
+    return dataclasses.replace(optimiser, optimiser=_released(inner)) if inner is not None else optimiser
+
+
+def train_all_layers(recipe: Recipe) -> Recipe:
+    """The recipe that `random_lower_layers` made a cheap one of; any other recipe as it is."""
+    return dataclasses.replace(recipe, optimiser=_released(recipe.optimiser))

@@ -17,8 +17,10 @@ import numpy as np
 
 from ...records.trial import Trial
 from ...runtime.errors import RequestError
+from ...specs.dataset import Dataset
 from ...specs.paths import knobs
 from ...specs.recipe import Recipe
+from ...training.prepare import target_units
 from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
 from ..running.jobs import Done, Job
@@ -39,10 +41,15 @@ class ScoreReading:
 
     @staticmethod
     def of(recipe: Recipe, data: EvaluationData) -> "ScoreReading":
+        return ScoreReading.of_rows(recipe, data.train)
+
+    @staticmethod
+    def of_rows(recipe: Recipe, train: Dataset) -> "ScoreReading":
+        """Of scores of networks that were trained on these rows."""
         stated = [str(v) for p, _, v in knobs(recipe) if p.startswith("criterion.") and p.endswith("score_by")]
-        numbers = data.train.task.kind == "numbers"
+        numbers = train.task.kind == "numbers"
         kind = stated[0] if stated else "squared" if numbers else "error"
-        deviations = np.ravel(data.units[1])
+        deviations = np.ravel(target_units(train)[1])
         return ScoreReading(kind, float(deviations[0]) if numbers and len(deviations) == 1 else 1.0)
 
     @property

@@ -45,10 +45,11 @@ from ...specs.contracts import AbstractUnsupervised, FittedScaler
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
-from ...training.prepare import place_examples, split_labelled, target_units
+from ...training.prepare import is_trained_on, place_examples, split_labelled, target_units
 from ..running.jobs import Done, Job
 from ..running.population_size import AbstractSlots
 from ..running.shared_data_training import train_together
+from ..selection.knob_kinds import refuse_capacity
 from ..storage.network_store import NetworkStore
 from ..strategies.random_search import random_point
 
@@ -92,7 +93,11 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Layerwise:
-    """The K best, best first, every training, and the parts they were judged by."""
+    """The K best, best first, every training, and the parts they were judged by.
+
+    `tuned_scores` has a row for each fine-tuning that left a network: its scores of the validation examples, of which
+    the best was chosen.
+    """
 
     kept: tuple[Configuration, ...]
     by_level: tuple[tuple[Configuration, ...], ...]
@@ -101,6 +106,7 @@ class Layerwise:
     parts: dict[str, Dataset | None]
     metric: str
     seconds: float
+    tuned_scores: np.ndarray
 
     @property
     def best(self) -> Configuration:
@@ -298,6 +304,17 @@ def _fine_tune(
     return [found[number] for number in sorted(found)]
 
 
+def _refuse_capacity(
+    levels: Sequence[Sequence[Recipe]], fine_tuning: Sequence[Recipe], parts: dict[str, Dataset | None]
+) -> None:
+    """Settings of one step are compared by the validation part: not by capacity, where that was trained on."""
+    train, valid = parts["train"], parts["valid"]
+    assert train is not None
+    assert valid is not None
+    for settings in (*levels, fine_tuning):
+        refuse_capacity("train" if is_trained_on(valid, train) else "valid", settings)
+
+
 def trainings_of(levels: Sequence[Sequence[Recipe]], fine_tuning: int, keep: int, *, shallower: bool = False) -> int:
     """How many trainings the algorithm takes."""
     count, kept, all_kept = 0, 1, 0
@@ -337,6 +354,7 @@ def layerwise(
     as_criterion(fine_tuning[0].criterion).check_task(dataset.task)
     metric = check_metric(metric, dataset.task.kind)
     data, scaler, parts = _grounded(fine_tuning[0], dataset, key)
+    _refuse_capacity(levels, fine_tuning, parts)
     run = _Run(data, probe, key, slots, NetworkStore(folder))
     total = trainings_of(levels, len(fine_tuning), keep, shallower=shallower)
     below: tuple[Any, ...] = (None,)
@@ -353,4 +371,6 @@ def layerwise(
     kept = best_configurations(tuned, keep)
     if not kept:
         raise RequestError("no fine-tuning could be done: every one diverged or failed.")
-    return Layerwise(kept, tuple(by_level), tuple(run.trainings), scaler, parts, metric, time.monotonic() - begun)
+    scores = np.stack([one.scores for one in tuned if math.isfinite(one.score) and one.scores is not None])
+    seconds = time.monotonic() - begun
+    return Layerwise(kept, tuple(by_level), tuple(run.trainings), scaler, parts, metric, seconds, scores)

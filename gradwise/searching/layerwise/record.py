@@ -14,15 +14,20 @@ from jaxtyping import Array, Key
 
 from ... import __version__
 from ...evaluation.run_findings import describe_data, find_in_run
+from ...evaluation.trials.selection_bias import corrected_for_selection
 from ...pretraining.stack import Pretrained
+from ...records.finding import Finding
 from ...records.fit import Fit
 from ...records.outcome import Outcome
+from ...records.used_rows import UsedRows
 from ...runtime import keys, machine_description
 from ...specs.adapters import as_criterion
 from ...specs.dataset import Dataset
+from ...specs.recipe import Recipe
 from ...training.final_measurement import measure_parts
 from ...training.predictor import Predictor, fit_temperature, outputs_of
-from ...training.prepare import target_units
+from ...training.prepare import is_trained_on, target_units
+from ..comparison.seeds import ScoreReading
 from .algorithm import Configuration, Layerwise
 
 
@@ -34,6 +39,37 @@ def summarise_layerwise(found: Layerwise) -> dict[str, Any]:
         "scores": [[one.score for one in level] for level in (*found.by_level, found.kept)],
         "probes": list(found.best.probes),
     }
+
+
+def correct_choice(found: Layerwise) -> dict[str, Any]:
+    """The best fine-tuning's score as it was chosen, and as it is to be expected on fresh examples (row E2).
+
+    The levels below were chosen by the same rows, which adds a little optimism that this does not take off: what other
+    layers would have become is not known.
+    """
+    told: dict[str, Any] = {"score": found.best.score, "of": len(found.tuned_scores)}
+    train, valid = found.parts["train"], found.parts["valid"]
+    assert train is not None
+    assert valid is not None
+    if found.tuned_scores.shape[1] < 2 or is_trained_on(valid, train):
+        return told
+    whole = corrected_for_selection(found.tuned_scores)
+    moved = found.best.score - whole.naive  # by the weights of examples, where they have any
+    return told | {
+        "corrected": found.best.score + whole.optimism,
+        "optimism": whole.optimism,
+        "corrected_interval": [max(0.0, end + moved) for end in whole.interval],
+    }
+
+
+def _find_choice(choice: dict[str, Any], recipe: Recipe, train: Dataset) -> tuple[Finding, ...]:
+    if "corrected" not in choice:
+        return ()
+    reading = ScoreReading.of_rows(recipe, train)
+    seen, fresh = (reading.say(reading.shown(choice[name])) for name in ("score", "corrected"))
+    what = f"the {reading.name}, {seen}, was chosen as the best of {choice['of']} fine-tunings"
+    more = "the layers below were chosen by the same rows, which adds a little"
+    return (Finding("note", f"{what}; on fresh examples expect about {fresh} ({more}).", "E2"),)
 
 
 def _history(one: Configuration, rows: int) -> dict[str, list[Any]]:
@@ -80,7 +116,8 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         found.scaler, network, criterion, temperature, *units, dataset.task, dataset.columns, dataset.shape
     )
     metrics, evidence, ends = measure_parts(predictor, {}, found.parts, found.metric)
-    evidence["layerwise"] = summarise_layerwise(found)
+    choice = correct_choice(found)
+    evidence["layerwise"] = summarise_layerwise(found) | {"choice": choice}
     widths = tuple(int(layer.weight.shape[0]) for layer in one.layers)
     mlp = dataclasses.replace(one.fine_tuning.model, widths=widths)
     recipe = dataclasses.replace(one.fine_tuning, model=Pretrained(one.settings, mlp))
@@ -96,11 +133,20 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         test_interval=ends,
         history=history,
         evidence=evidence,
-        data=describe_data(dataset, sizes, found.scaler, recipe) | {"notes": list(train.notes)},
-        findings=find_in_run(dataclasses.replace(recipe, model=network), history, outcome, train),
+        data=describe_data(dataset, sizes, found.scaler, recipe)
+        | {
+            "notes": list(train.notes),
+            "judged_on": "train" if is_trained_on(valid, train) else "valid",
+            "test_readings": int(sizes["test"] > 0),
+        },
+        findings=(
+            *find_in_run(dataclasses.replace(recipe, model=network), history, outcome, train),
+            *_find_choice(choice, one.fine_tuning, train),
+        ),
         seconds=found.seconds,
         seed=keys.seed_of(key),
         version=__version__,
         machine=machine_description.describe_machine(),
         predictor=predictor,
+        used=UsedRows.of(train.inputs, valid.inputs),
     )

@@ -19,6 +19,7 @@ from ...records.finding import Finding
 from ...records.trial import Proposal, Trial, best_of
 from ...runtime.progress import silent
 from ...specs.search_space import Space, label
+from ..comparison.cheap_recipes import train_all_layers
 from ..comparison.seeds import ScoreReading
 from ..storage.network_store import Contenders
 from ..storage.study_store import Store
@@ -31,6 +32,16 @@ from .run_jobs import as_trial
 
 Watch = Callable[[dict[str, Any]], None]
 _CHECK_EVERY = 8  # trials between looks at the borders and at whether to go on
+
+
+def mean_curve(curves: Sequence[dict[str, list[float]]], sizes: Sequence[int]) -> dict[str, list[float]]:
+    """The curve of a trial of several trainings, where all were validated at the same ages; nothing where not."""
+    ages = [curve.get("age_examples", []) for curve in curves]
+    if not ages[0] or any(one != ages[0] for one in ages):
+        return {}
+    means = {"valid_score", "valid_loss", "train_loss"} & set(curves[0])
+    averages = {name: np.average([curve[name] for curve in curves], axis=0, weights=sizes).tolist() for name in means}
+    return {name: averages.get(name, column) for name, column in curves[0].items()}
 
 
 @dataclasses.dataclass
@@ -137,7 +148,9 @@ class Driver:
     def _finish(self, number: int, running: _Running, write: bool) -> Trial:
         whole = self._joined(number, [running.done[place] for place in range(len(running.variants))], running.variants)
         proposal = running.proposal
-        values = {path: label(value) for path, value in self.space.values(proposal.recipe).items()}
+        # What a cheap run chose is read off the full run that it stands for.
+        chosen = self.space.values(proposal.recipe) | self.space.values(train_all_layers(proposal.recipe))
+        values = {path: label(value) for path, value in chosen.items()}
         job = Job(number, proposal.recipe, number, proposal.examples)
         phase = "cut" if whole.outcome == "out_of_time" and proposal.phase == "search" else proposal.phase
         trial = as_trial(whole, job, values, phase=phase, continues=proposal.continues)
@@ -180,6 +193,7 @@ class Driver:
             if done.outputs is not None:
                 outputs[rows] = done.outputs[: len(rows)]
         longest = max(several, key=lambda done: len(done.curve.get("seconds", ())))
+        curve = mean_curve([done.curve for done in several], sizes) or longest.curve
 
         def mean(name: str) -> float:
             return float(np.average([getattr(done, name) for done in several], weights=sizes))
@@ -187,6 +201,7 @@ class Driver:
         return dataclasses.replace(
             longest,
             number=number,
+            curve=curve,
             outcome="out_of_time" if any(d.outcome == "out_of_time" for d in several) else longest.outcome,
             score=mean("score"),
             loss=mean("loss"),

@@ -11,7 +11,7 @@ Examples without a target can judge nothing: every training part has all of them
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -22,7 +22,14 @@ from ...data.splits import deal_folds, join_parts
 from ...runtime import keys
 from ...specs.contracts import AbstractCriterion, AbstractScaler, AbstractSplit, FittedScaler
 from ...specs.dataset import Dataset, InputLayout
-from ...training.prepare import CLASS_WEIGHTS, place_examples, split_labelled, target_units, weights_of_classes
+from ...training.prepare import (
+    CLASS_WEIGHTS,
+    is_trained_on,
+    place_examples,
+    split_labelled,
+    target_units,
+    weights_of_classes,
+)
 
 Variant = tuple[str, int]
 WHOLE: Variant = ("whole", 0)
@@ -134,6 +141,13 @@ class EvaluationData:
     def judged(self) -> Dataset:
         """The examples that trials are chosen by."""
         return self.pool if self.folds > 1 else self.valid
+
+    @functools.cached_property
+    def judged_on(self) -> Literal["train", "valid"]:
+        """Whether the rows that trials are chosen by were trained on (row E19): folds of one set of rows are not."""
+        if self.folds > 1 and self.told is self.valid:
+            return "valid"
+        return "train" if is_trained_on(self.valid, self.told) else "valid"
 
     def parts(self, variant: Variant = WHOLE) -> tuple[Dataset, Dataset]:
         """What a variant learns from and what it is judged by."""

@@ -37,6 +37,7 @@ from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
 from ..running.jobs import Done, Job
 from ..running.run_jobs import as_trial, run_jobs
+from .knob_kinds import refuse_capacity
 
 SIZES = (8, 16, 32, 64, 128, 256)
 RATES = (0.5, 1.0, 2.0)
@@ -283,6 +284,7 @@ def compare_batch_sizes(
         recipe = replace(recipe, "batches.size", count)  # as training would cut it
     present = recipe.batches.size
     runs = _runs(recipe, [size for size in sizes if size <= count], rates, seeds, first)
+    refuse_capacity(data.judged_on, (run.job.recipe for run in runs))
     done = run_jobs(executor, [run.job for run in runs], stop=stop)
     measure = timed or (lambda one: seconds_per_update(one, data))
     per_update = {size: measure(at_size(recipe, size)) for size in sorted({run.size for run in runs})}

@@ -10,6 +10,7 @@ network for each, and an example is judged by the one that did not see it.
 
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,8 +22,11 @@ from jaxtyping import Array, Float, PyTree
 
 from ...curvature.objective import Examples
 from ...evaluation.metrics import measure
+from ...evaluation.trials.cost import cheapest_within
 from ...evaluation.trials.selection_bias import contenders as likely_best
 from ...evaluation.trials.selection_bias import mean_and_variance
+from ...records.finding import Finding
+from ...records.trial import Trial
 from ...runtime.errors import RequestError, nearest
 from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractCriterion, FittedScaler
@@ -36,7 +40,7 @@ from ..running.evaluation_data import WHOLE, EvaluationData, Variant
 from ..storage.network_store import TrainedTrial
 from .ensemble import gain_of, held_out, select_weights, weighted_mean
 
-ANSWERS = ("ensemble", "best", "none")  # made of the trials as they are
+ANSWERS = ("ensemble", "best", "cheapest", "none")  # made of the trials as they are
 KINDS = (*ANSWERS, "seeds", "bagging", "inputs", "contenders")
 _CHUNK = 4096  # test examples scored at once
 _MOST_CONTENDERS = 5  # members of a committee of different settings
@@ -149,6 +153,27 @@ def together(
     members = tuple(predictor for one in several for predictor in one.predictors)
     committee = committee_of(members, mean, np.asarray(part.targets))
     return committee, committee.tempered(mean), part
+
+
+def choose_cheapest(trials: Sequence[Trial], kept: Sequence[TrainedTrial]) -> tuple[Trial, list[Finding]]:
+    """Of the trials whose networks were kept, the cheapest within a standard error of the best one's score (E15).
+
+    The trials come best first. Beside it, what was given up for what.
+    """
+    by_number = {one.number: one for one in kept}
+    able = [trial for trial in trials if trial.number in by_number]
+    scores = by_number[able[0].number].scores
+    error = math.sqrt(float(mean_and_variance(scores[None])[1][0])) if len(scores) > 1 else 0.0
+    found = cheapest_within(able, error)
+    assert found is not None
+    if found is able[0]:
+        return found, []
+    best = able[0]
+    costs = ((found.parameters, best.parameters, "parameters"), (found.age_examples, best.age_examples, "examples"))
+    saved = " and ".join(f"{mine:,} {what} instead of {its:,}" for mine, its, what in costs if mine != its)
+    what = f"trial {found.number} answers instead of trial {best.number}, the best: its score lies within one standard "
+    what += f"error of the best, and it takes {saved}."
+    return found, [Finding("note", what, "E15")]
 
 
 def indistinct(kept: Sequence[TrainedTrial]) -> list[TrainedTrial]:

@@ -34,6 +34,7 @@ from .committee_members import (
     ANSWERS,
     Scalers,
     check_kind,
+    choose_cheapest,
     indistinct,
     make_ensemble,
     member_scores,
@@ -187,15 +188,15 @@ class Decided:
     findings: tuple[Finding, ...]
 
 
-def _corrected(setting: Trial, rows: Sequence[TrainedTrial]) -> dict[str, Any]:
+def _corrected(setting: Trial, rows: Sequence[TrainedTrial], judged_on: str = "valid") -> dict[str, Any]:
     """The winner's score, and what it is worth: the bootstrap of the choice among all contenders.
 
     Where finalists preferred another setting than the search did, the same optimism is added to its score. That is on
     the safe side: it was not chosen for being the luckiest.
     """
     winner: dict[str, Any] = {"number": setting.number, "score": setting.score, "values": dict(setting.values)}
-    if not rows or len(rows[0].scores) < 2:
-        return winner
+    if not rows or len(rows[0].scores) < 2 or judged_on == "train":
+        return winner  # other rows that were trained on do not tell how lucky the choice was
     found = corrected_for_selection(np.stack([kept.scores for kept in rows]))
     moved = setting.score - found.naive
     ends = [max(0.0, found.interval[0] + moved), found.interval[1] + moved]
@@ -225,37 +226,46 @@ def _members(
     return (indistinct(rows) if rows else []), "contenders"
 
 
-def _said(winner: dict[str, Any], best: Trial, tried: int, data: EvaluationData) -> list[Finding]:
+def _said(
+    winner: dict[str, Any], best: Trial, tried: int, data: EvaluationData, how: str = "the best of"
+) -> list[Finding]:
     """What a reader should know of the choice."""
     found = []
     reading = ScoreReading.of(best.recipe, data)
+    if data.judged_on == "train":
+        what = "trials were judged by the rows that they were trained on: their scores are optimistic"
+        found.append(Finding("warning", f"{what}.", "E2", "hold out validation rows; 20 rows are enough for that."))
     if winner["number"] != best.number:
         what = f"with other seeds trial {winner['number']} is better on average than trial {best.number}, best by a run"
         found.append(Finding("note", f"{what} of one seed.", "D9"))
     if "corrected" in winner:
         seen, fresh = (reading.say(reading.shown(winner[name])) for name in ("score", "corrected"))
-        what = f"the winner's {reading.name}, {seen}, was chosen as the best of {tried}"
+        what = f"the winner's {reading.name}, {seen}, was chosen as {how} {tried}"
         found.append(Finding("note", f"{what}; on fresh examples expect about {fresh}.", "E2"))
     return found
 
 
 def _answer(data: EvaluationData, able: Sequence[Trial], rows: tuple[TrainedTrial, ...], kind: str) -> Decided:
-    """Trials as they are: all of them by weight, the networks of the best one, or one network of it."""
+    """Trials as they are: all of them by weight, the networks of the best or of the cheapest, or one of the best."""
     best = next(trial for trial in able if trial.number in {one.number for one in rows})
+    best, saved = choose_cheapest(able, rows) if kind == "cheapest" else (best, [])
+    how = "the cheapest near the best of" if saved else "the best of"
     own = next(one for one in rows if one.number == best.number)
-    winner = _corrected(best, rows)
+    winner = _corrected(best, rows, data.judged_on)
     about: dict[str, Any] = {"kind": kind, "setting": best.number, "trials": len(rows), "finalists": []}
     if kind == "ensemble":
         found = make_ensemble(rows, data, data.metric)
         committee, judged, part = found.committee, found.judged, found.part
         about |= {"numbers": sorted(found.weights), **found.plain()}
+        if data.judged_on == "train":
+            about |= {"honest": None, "best_trial": None}  # no row is left that neither trained nor weighed it
     else:
         committee, judged, part = together([own], data, Scalers(data))
         committee = dataclasses.replace(committee, members=committee.members[:1]) if kind == "none" else committee
         about["numbers"] = [own.number]
     about["members"] = len(committee.members)
     valid = measure(part.task, judged, part.targets, part.weights)
-    return Decided(winner, committee, about, valid, rows, tuple(_said(winner, best, len(able), data)))
+    return Decided(winner, committee, about, valid, rows, (*saved, *_said(winner, best, len(able), data, how)))
 
 
 def decide(
@@ -273,7 +283,7 @@ def decide(
         return _answer(data, able, rows, kind)
     members, made = _members(kept, rows, choice, kind)
     setting = choice.setting if choice is not None else best
-    winner = _corrected(setting, rows)
+    winner = _corrected(setting, rows, data.judged_on)
     findings = _said(winner, best, len(able), data)
     if not members:
         findings.append(Finding("warning", "no trial's network was kept: there is nothing to predict with.", "D9"))
@@ -359,7 +369,8 @@ def measured(decided: Decided, data: EvaluationData, *, metric: str) -> Conclusi
     estimates: dict[str, Any] = {"metrics": {"train": train, "valid": decided.valid}}
     about = dict(decided.about)
     if data.test is None:
-        what = "there is no test part: the corrected validation score is the best estimate there is."
+        best = "the corrected validation score is the best estimate there is"
+        what = f"there is no test part: {best if data.judged_on == 'valid' else 'nothing tells the error on new rows'}."
         findings.append(Finding("note", what, "E2", "keep a test part, or cross-validate."))
     else:
         of_committee, of_test, metrics = _tested(committee, data.test, metric)

@@ -1,22 +1,25 @@
 """A knob knows its kind: of the optimiser, or of the model; one that sets capacity is never chosen on training error.
 
-    choose(trials, "optimiser.learning_rate", on="train")     the rate that minimises the criterion best
-    choose(trials, "model.widths", on="train")                refused: the largest network would always win
-    choose(trials, "model.widths", on="valid")                the best on examples that were not trained on
+    refuse_capacity(data.judged_on, space_recipes(space))       a search, before its first trial
+    refuse_capacity(data.judged_on, [recipe, wider])            recipes that are to be compared
 
-Row E19. A training criterion is free and less noisy than validation, so what only decides how well the criterion is
-minimised may be chosen on it.
+Row E19. Where the rows that judge a trial are those that it learned from, its score is a training error. Knobs of the
+optimiser may be chosen by it: it is free, less noisy than validation, and what they decide is how well the criterion is
+minimised. Knobs of capacity may not: the largest network that nothing holds back would always win. Everything that
+chooses by a score asks here first: `search`, `compare`, `challenge`, `layerwise`, `compare_batch_sizes`, `evolve`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from ...records.trial import Trial
+import equinox as eqx
+
 from ...runtime.errors import RequestError, nearest
 from ...specs.paths import knobs, parts
-from ...specs.search_space import label, read_at
+from ...specs.priors import Choice
+from ...specs.search_space import Dimension, Space, label, write_at
 
-Criterion = Literal["train", "valid"]
+JudgedOn = Literal["train", "valid"]
 
 
 def kind_at(recipe: Any, path: str) -> str:
@@ -36,32 +39,49 @@ def kind_at(recipe: Any, path: str) -> str:
     return "capacity" if "capacity" in within else "optimiser" if within == {"optimiser"} else "model"
 
 
-def _check(trials: Sequence[Trial], path: str) -> None:
-    """Refuses to compare training errors where capacity is chosen, openly or along with another knob."""
-    recipe = trials[0].recipe
-    if kind_at(recipe, path) == "capacity":
-        raise RequestError(f"`{path}` sets capacity: training error would choose the most. Choose it on validation.")
-    seen: dict[str, set[str]] = {}
-    for trial in trials:
-        for name, declaration, value in knobs(trial.recipe):
-            if declaration.kind == "capacity":
-                seen.setdefault(name, set()).add(str(label(value)))
-    for name, values in seen.items():
-        if len(values) > 1:
-            raise RequestError(
-                f"`{path}` cannot be chosen on training error among trials that differ in `{name}`, which sets "
-                "capacity. Choose it on validation, or among trials of one capacity."
-            )
+def varied_capacity(recipes: Iterable[Any]) -> str | None:
+    """The first knob of capacity that these recipes do not have in common; None where they have one capacity."""
+    each = [{n: str(label(value)) for n, one, value in knobs(recipe) if one.kind == "capacity"} for recipe in recipes]
+    names = dict.fromkeys(name for one in each for name in one)
+    # A part that has no such knob is of another capacity than one that has.
+    return next((name for name in names if len({one.get(name) for one in each}) > 1), None)
 
 
-def choose_value(trials: Sequence[Trial], path: str, on: Criterion = "valid") -> Any:
-    """The value at this path of the best trial: by validation score, or by the training loss beside it."""
-    usable = [trial for trial in trials if trial.ok and read_at(trial.recipe, path)[0]]
-    if not usable:
-        raise RequestError(f"no trial that ended well has a `{path}`: there is nothing to choose from.")
-    if on == "train":
-        _check(usable, path)
-        best = min(usable, key=lambda trial: (trial.train_loss, trial.number))
-    else:
-        best = min(usable, key=lambda trial: (trial.score, trial.loss, trial.number))
-    return read_at(best.recipe, path)[1]
+def _values(dimension: Dimension) -> Sequence[Any]:
+    """Values that show what a dimension changes: all of a choice, or both ends."""
+    if isinstance(dimension.prior, Choice):
+        return dimension.prior.values
+    return dimension.at(0.0), dimension.at(1.0)
+
+
+def space_recipes(space: Space) -> list[Any]:
+    """Recipes that show all that a search of this space may change, each dimension in turn.
+
+    A knob of one of several parts is there where that part is.
+    """
+    whole = [
+        write_at(space.recipe, dimension.path, value)
+        for dimension in space.dimensions
+        for value in _values(dimension)
+        if isinstance(value, eqx.Module)
+    ]
+    found = [space.recipe]
+    for base in (space.recipe, *whole):
+        found += [write_at(base, one.path, value) for one in space.dimensions for value in _values(one)]
+    return found
+
+
+def without_capacity(space: Space) -> Space:
+    """The space with those of its dimensions that set no capacity."""
+    alone = {path: space.only([path]) for path in space.paths}
+    return space.only([path for path, one in alone.items() if varied_capacity(space_recipes(one)) is None])
+
+
+def refuse_capacity(judged_on: JudgedOn, recipes: Iterable[Any]) -> None:
+    """Refuses to choose by training error among recipes that differ in capacity; names the knob."""
+    name = varied_capacity(recipes) if judged_on == "train" else None
+    if name is not None:
+        raise RequestError(
+            f"`{name}` sets capacity and cannot be chosen here: the rows that would judge it are those trained on, and "
+            f"training error always prefers more capacity. Hold out validation rows, or leave `{name}` as it is."
+        )

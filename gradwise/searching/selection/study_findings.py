@@ -26,6 +26,7 @@ def describe_evaluation_data(data: EvaluationData, recipe: Recipe) -> dict[str, 
     return describe_data(data.pool, sizes, scaler, recipe) | {
         "notes": list(data.train.notes),
         "folds": data.folds,
+        "judged_on": data.judged_on,
     }
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Key
 from ...records.trial import Proposal, Trial, best_of
 from ...specs.knobs import switch
 from ...specs.search_space import Space, read_at
+from ..comparison.cheap_recipes import train_all_layers
 from .contract import AbstractStrategy, History
 from .grid import busy_cells, cells, is_rate, open_cells, regular_values
 from .random_search import count_proposals, learned_from, random_point, sobol_points
@@ -178,10 +179,11 @@ class AroundBest(AbstractStrategy):
         best = best_of(trials)
         if best is None or any(proposal.phase == "search" for _, proposal in history.running):
             return []
-        values = space.values(best.recipe)
+        recipe = train_all_layers(best.recipe)
+        values = space.values(recipe)
         paths = [path for path in self.over(space, trials) if path in values]
         lists = {path: regular_values(space[path], self.values, values[path], reach=self.reach) for path in paths}
-        laid = cells(space.only(paths, recipe=best.recipe), lists, self.most_cells, whole=space)
+        laid = cells(space.only(paths, recipe=recipe), lists, self.most_cells, whole=space)
         tried = [trial for trial in history.trials if trial.phase in ("search", "border", "refine")]
         recipes = open_cells(laid, tried, busy_cells(space, history))
         return [Proposal(recipe, phase="refine") for recipe in recipes[:count]]

@@ -33,6 +33,7 @@ from ...training.population import Member, Population, enter
 from ...training.state import State
 from ..running.cohort import written_out
 from ..running.evaluation_data import EvaluationData
+from ..selection.knob_kinds import refuse_capacity, space_recipes
 from .random_search import random_point
 
 _FACTOR = 1.2
@@ -220,6 +221,7 @@ def evolve(
     and their randomness are those of a random search's trials with numbers from `first` on.
     """
     _check(space, size, intervals, every)
+    refuse_capacity(data.judged_on, space_recipes(space))
     evolution = Evolution(space, data, size=size, intervals=intervals, first=first)
     for number in range(1, intervals + 1):
         evolution.interval()

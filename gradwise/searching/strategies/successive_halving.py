@@ -6,6 +6,9 @@ Rungs are ages: `least_examples`, then `factor` times more each, up to `most_exa
 the best 1/factor go on to the next; where nobody may go on yet, a new draw of the priors starts at the lowest rung. No
 rung waits for its last trial. A promoted trial `continues` the trial that began it, whose random numbers it shares: it
 is the same network, trained for longer.
+
+With `random_layers` a run of the lowest rung is cheaper still (row E15): its hidden layers stay as they were drawn, and
+its output alone learns. Those that go on begin anew from the same weights and train all of them.
 """
 
 import itertools
@@ -18,6 +21,7 @@ from ...records.trial import Proposal, Trial
 from ...runtime.errors import RequestError
 from ...specs.knobs import switch
 from ...specs.search_space import Space
+from ..comparison.cheap_recipes import random_lower_layers, train_all_layers
 from .contract import AbstractStrategy, History
 from .random_search import random_point
 
@@ -34,6 +38,7 @@ class SuccessiveHalving(AbstractStrategy):
     least_examples: int = switch(10_000, allowed="[1, inf)", row="J8", about="the age of the lowest rung, in examples")
     factor: int = switch(3, allowed="[2, inf)", row="J8", about="one in so many goes on, to so many times its age")
     most_examples: int = switch(270_000, allowed="[1, inf)", row="J8", about="the age of the highest rung, in examples")
+    random_layers: bool = switch(False, row="E15", about="at the lowest rung hidden layers stay as they were drawn")
 
     def __check_init__(self) -> None:
         if self.most_examples < self.least_examples:
@@ -57,7 +62,9 @@ class SuccessiveHalving(AbstractStrategy):
             ranked = sorted(ended.get(lower, []), key=_rank)
             for trial in ranked[: len(ranked) // self.factor]:
                 # Whom patience stopped has ended by itself: more examples would change nothing.
-                if trial.ok and trial.outcome != "patience" and trial.randomness not in begun.get(upper, set()):
+                cheap = self.random_layers and lower == rungs[0]
+                ended_itself = trial.outcome == "patience" and not cheap
+                if trial.ok and not ended_itself and trial.randomness not in begun.get(upper, set()):
                     return trial, upper
         return None
 
@@ -79,9 +86,11 @@ class SuccessiveHalving(AbstractStrategy):
             promotion = self._promotion(ended, begun)
             if promotion is None:
                 recipe: Any = space.recipe_at(random_point(space, number, key))
-                proposals.append(Proposal(recipe, examples=self.rungs[0]))
+                cheap = random_lower_layers(recipe) if self.random_layers else recipe
+                proposals.append(Proposal(cheap, examples=self.rungs[0]))
                 continue
             trial, age = promotion
             begun.setdefault(age, set()).add(trial.randomness)
-            proposals.append(Proposal(trial.recipe, examples=age, continues=trial.randomness))
+            full = train_all_layers(trial.recipe) if self.random_layers else trial.recipe
+            proposals.append(Proposal(full, examples=age, continues=trial.randomness))
         return proposals

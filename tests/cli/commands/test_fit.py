@@ -23,7 +23,10 @@ from gradwise.training.model_files import load_predictor
 
 TINY = ("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=3")
 FIT = ("fit", "flowers.csv", "--target", "kind", *TINY)
-FILES = {"recipe.json", "result.json", "history.parquet", "model.safetensors", "report.html", "checkpoint.safetensors"}
+FILES = {
+    *("recipe.json", "result.json", "history.parquet", "model.safetensors", "report.html", "checkpoint.safetensors"),
+    "test_readings.json",
+}
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -221,8 +224,12 @@ def test_time_runs_out_and_more_time_goes_on(table, gradwise):
     assert short["age_examples"] < whole["age_examples"]
     used_up = json.loads(gradwise(*words, "--out", "mine", "--max-time", "0.000001", "--resume").out)
     assert used_up["age_examples"] == short["age_examples"]
+    assert used_up["data"]["test_readings"] == short["data"]["test_readings"] == 1  # it was told again, not read again
     on = json.loads(gradwise(*words, "--out", "mine", "--resume").out)
     assert on["outcome"] == "finished"
+    assert on["data"]["test_readings"] == 2
+    assert on["test"] == whole["test"]
+    assert any("has been read twice" in finding["what"] for finding in on["findings"])
     assert Path("mine/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
     one, other = (pq.read_table(f"{name}/history.parquet").drop(["seconds"]) for name in ("mine", "whole"))
     assert one.equals(other)

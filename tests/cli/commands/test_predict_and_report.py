@@ -98,6 +98,20 @@ def test_the_error_is_told_where_the_target_is_known(a_run, gradwise):
     wrong = np.mean([row["kind"] != one["prediction"] for row, one in zip(rows, predicted, strict=True)])
     assert f"error_rate {wrong:.4g}," in said.err
     assert "on 60 rows" in said.err
+    # Those that the run was tested on are among them, and of these the error is the run's own.
+    result = json.loads(Path("run/result.json").read_text())
+    sizes = result["data"]["rows"]
+    assert f"{sizes['train'] + sizes['valid']} of these rows were used to train or to choose this network" in said.err
+    assert f"On the {sizes['test']} others: error_rate {result['test']:.4g}," in said.err
+    # Of rows that it never saw nothing more is said.
+    lines = Path("flowers.csv").read_text().splitlines()
+    numbers = [name for name, value in rows[0].items() if value.replace(".", "").isdigit()]
+    changed = [{**row, numbers[0]: float(row[numbers[0]]) + 0.0625} for row in rows]
+    text = "\n".join([lines[0], *(",".join(str(value) for value in row.values()) for row in changed)])
+    Path("changed.csv").write_text(text + "\n")
+    said = gradwise("predict", "run", "changed.csv")
+    assert "on 60 rows" in said.err
+    assert "optimistic" not in said.err
 
 
 def test_a_target_that_cannot_be_used_is_said_and_does_no_harm(a_run, gradwise):

@@ -11,7 +11,7 @@ from gradwise.records.study_files import read_study
 
 FILES = {
     *("recipe.json", "result.json", "study.json", "trials.parquet", "study.journal", "study.toml"),
-    *("model.safetensors", "report.html", "contenders", "effort.json"),
+    *("model.safetensors", "report.html", "contenders", "effort.json", "test_readings.json"),
 }
 
 
@@ -33,6 +33,8 @@ def test_a_study_s_folder_has_all_that_was_promised(searched, gradwise):
     winner = next(trial for trial in read_study(searched).trials if trial.number == result["winner"]["number"])
     assert json.loads((searched / "recipe.json").read_text())["model"]["widths"] == [8]
     assert winner.recipe.model.widths == (8,)
+    assert (result["data"]["test_readings"], (searched / "test_readings.json").read_text()) == (1, "1")
+    assert not any("has been read" in finding["what"] for finding in result["findings"])
 
 
 def test_predict_and_report_work_on_a_study(searched, gradwise):
@@ -65,6 +67,11 @@ def test_more_trials_extend_a_study(searched, gradwise):
     assert sum(trial.phase == "search" for trial in now.values()) == 6
     assert json.loads(said.out)["settings"]["budget"] == "6 trials"
     assert 'budget = "6 trials"' in (searched / "study.toml").read_text()
+    assert json.loads(said.out)["data"]["test_readings"] == 2
+    more = gradwise("search", "--out", "study", "--resume", "--trials", "+1", "--on", "here").out
+    assert "test examples, read 3 times" in " ".join(more.split())
+    assert "the test set has been read 3 times: going on until" in " ".join(more.split())
+    assert "he test set has been read 3 times" in (searched / "report.html").read_text()
 
 
 def test_a_study_file_gives_the_same_study(searched, gradwise):

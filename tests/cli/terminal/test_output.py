@@ -32,6 +32,8 @@ def test_the_summary_tells_the_numbers_of_the_record(found, capsys):
         assert f"{found.metrics[part]['log_loss']:.3g}" in said
     assert "run/report.html" in said
     assert "reached its full length" in said.lower()
+    assert "is optimistic: the network learned from these rows" in " ".join(said.split())
+    assert "test examples, read once" in said
 
 
 def test_findings_come_with_the_next_step_and_without_markup(found, capsys):

@@ -133,6 +133,9 @@ def test_the_metric_table_has_every_metric_of_every_part(numbers_record):
     table = run_figures.metric_table(numbers_record)
     assert table.header == ("", "training", "validation", "test")
     assert [row[0] for row in table.rows] == ["RMSE (chosen)", "MAE", "R²"]
+    train, test = (f"{numbers_record.metrics[part]['rmse']:.3g}" for part in ("train", "test"))
+    assert table.note.startswith(f"Training {train} is optimistic")
+    assert table.note.endswith(f"quote the test, {test}.")
 
 
 def test_missing_metrics_are_dashes(numbers_record):

@@ -135,7 +135,8 @@ def test_batch_sizes_short_runs_and_seeds_come_from_the_analysis(study):
     batch, runs = only(gallery.batch_figures(study)), only(gallery.short_run_figures(study))
     assert batch.description.startswith("A batch of 64 reached")
     assert [row[3] for row in batch.table.rows] == ["yes"] * 5 + ["no"]
-    assert "rank correlation of 0.31" in runs.description
+    assert "a third of the length rank 60 trials" in runs.description
+    assert runs.table.rows[0] == ("1,079", "0.31", "0.1 – 0.5")
     seeds = only(gallery.seed_figures(study))
     scores = study.analysis["seeds"]["scores"]
     assert seeds.table.rows[3][1] == f"{100 * np.median(scores):.1f}\u202f%"

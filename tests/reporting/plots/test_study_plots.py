@@ -161,6 +161,6 @@ def test_batch_sizes_that_did_not_reach_the_score_are_hollow():
 
 
 def test_short_runs_draw_the_correlation_and_the_line_at_one():
-    ax = study_plots.draw_short_runs(((100, 200), (-0.2, 0.9)))
+    ax = study_plots.draw_short_runs(((100, 200), (-0.2, 0.9), (-0.4, 0.8), (0.1, 0.95)))
     np.testing.assert_allclose(ax.get_lines()[1].get_ydata(), [-0.2, 0.9])
-    assert ax.get_ylim()[0] < -0.2
+    assert ax.get_ylim()[0] < -0.4

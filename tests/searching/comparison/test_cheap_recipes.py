@@ -22,7 +22,7 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.comparison.cheap_recipes import random_lower_layers, shorten
+from gradwise.searching.comparison.cheap_recipes import random_lower_layers, shorten, train_all_layers
 from gradwise.specs.paths import named_leaves, replace
 from gradwise.specs.recipe import Recipe
 from gradwise.specs.serialisation import from_json, to_json
@@ -92,6 +92,8 @@ def test_random_lower_layers_rank_recipes_as_full_runs_do() -> None:
 def test_frozen_parameters_keep_every_bit_and_the_others_move(optimiser: Any) -> None:
     chosen = random_lower_layers(recipe(Mlp(widths=(6, 5), dropout=0.0), optimiser))
     assert from_json(to_json(chosen)) == chosen
+    assert train_all_layers(chosen) == recipe(Mlp(widths=(6, 5), dropout=0.0), optimiser)
+    assert train_all_layers(train_all_layers(chosen)) == train_all_layers(chosen)
     problem, state = init(chosen, TRAIN, VALID, outputs=10, classes=10, key=KEY)
     after, _ = eqx.filter_jit(lambda p, s: judge(p, *advance(p, s, 30)))(problem, state)
     judged = problem.recipe.optimiser.judged(after.parameters, after.optimiser)

@@ -8,6 +8,7 @@ import pytest
 from gradwise import defaults
 from gradwise.data.batches import Reshuffled
 from gradwise.data.scaling import UnitRange
+from gradwise.evaluation.trials.selection_bias import corrected_for_selection
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.pretraining.layer_recipes import learner
@@ -16,6 +17,35 @@ from gradwise.searching.layerwise.algorithm import layerwise
 from gradwise.searching.layerwise.record import record_of, summarise_layerwise
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.training.stopping import Off
+
+
+def test_the_chosen_score_is_corrected_for_being_the_best_of_several() -> None:
+    """Labels that have nothing to do with the digits: nine in ten are wrong, whatever the best of six says."""
+    from sklearn.datasets import load_digits
+
+    targets = np.random.default_rng(3).integers(0, 10, 300)
+    data = Dataset(load_digits().data[:300], targets, Classes(np.arange(10)))
+    parts = {"optimiser": Sgd(learning_rate=0.1), "batches": Reshuffled(size=20), "stopping": Off(epochs=1.0)}
+    level = dataclasses.replace(learner("denoising", 8), **parts)
+    tuning = defaults.classification(scaler=UnitRange(together=True), model=Mlp(widths=(), dropout=0.0), **parts)
+    rates = [dataclasses.replace(tuning, optimiser=Sgd(learning_rate=rate)) for rate in (0.01, 0.1, 0.3)]
+    key = keys.from_seed(2)
+    found = layerwise([[level, level]], rates, data, keep=2, key=key)
+    assert found.tuned_scores.shape == (6, 60)
+    tried = [one.score for one in found.trainings if one.level == 2]
+    np.testing.assert_allclose(sorted(found.tuned_scores.mean(1)), sorted(tried), atol=1e-6)
+    result = record_of(found, data, key=key)
+    choice = result.evidence["layerwise"]["choice"]
+    assert choice["score"] == min(tried)
+    assert choice["of"] == 6
+    whole = corrected_for_selection(found.tuned_scores)
+    assert choice["corrected"] == pytest.approx(min(tried) + whole.optimism)
+    assert choice["score"] < choice["corrected"]
+    assert abs(choice["corrected"] - 0.9) < abs(choice["score"] - 0.9)
+    (told,) = [finding.what for finding in result.findings if "best of 6 fine-tunings" in finding.what]
+    assert f"{100 * choice['score']:.2f} %" in told
+    assert f"expect about {100 * choice['corrected']:.2f} %" in told
+    assert (result.data["test_readings"], result.data["judged_on"]) == (1, "valid")
 
 
 @pytest.mark.slow

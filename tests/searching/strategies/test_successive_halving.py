@@ -11,6 +11,7 @@ import pytest
 from gradwise.records.trial import Proposal, Trial, best_of
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.keys import from_seed
+from gradwise.searching.comparison.cheap_recipes import random_lower_layers
 from gradwise.searching.strategies.contract import History
 from gradwise.searching.strategies.random_search import Random
 from gradwise.searching.strategies.successive_halving import SuccessiveHalving
@@ -93,3 +94,21 @@ def test_the_same_history_gives_the_same_answer(space: Space, search: Planting) 
     assert HALVING.ask(space, history, 4, key=KEY) == HALVING.ask(space, history, 4, key=KEY)
     shuffled = History(trials[::-1], history.running, 32)
     assert HALVING.ask(space, shuffled, 4, key=KEY) == HALVING.ask(space, history, 4, key=KEY)
+
+
+def test_the_lowest_rung_may_have_random_lower_layers_and_those_that_go_on_train_all(
+    space: Space, plant: Planting
+) -> None:
+    cheap = replace(HALVING, random_layers=True)
+    usual, first = HALVING.ask(space, History(), 6, key=KEY), cheap.ask(space, History(), 6, key=KEY)
+    assert [p.recipe for p in first] == [random_lower_layers(p.recipe) for p in usual]
+    # What they chose is read off the full recipe, as the driver does.
+    trials = plant(space, _distance, usual)
+    trials = [replace(t, recipe=p.recipe, outcome="patience") for t, p in zip(trials, first, strict=True)]
+    best = sorted(trials, key=lambda trial: trial.score)[:2]
+    promoted = cheap.ask(space, History(tuple(trials), (), 6), 2, key=KEY)
+    # Patience that ended a run of the output alone says nothing of a run of all layers.
+    assert [(p.continues, p.examples) for p in promoted] == [(trial.number, 300) for trial in best]
+    assert [p.recipe for p in promoted] == [usual[trial.number].recipe for trial in best]
+    ended = [replace(t, recipe=p.recipe, outcome="patience") for t, p in zip(trials, usual, strict=True)]
+    assert all(p.continues is None for p in HALVING.ask(space, History(tuple(ended), (), 6), 2, key=KEY))
