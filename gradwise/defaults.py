@@ -28,8 +28,9 @@ from .optimisers.averaging.parameter_average import MovingAverage
 from .optimisers.first_order.schedules import FlatCosine, RepeatedCosine
 from .optimisers.wrappers.rates_by_kind import RatesByKind
 from .pretraining.layer_recipes import LEARNERS, SCALER
+from .specs.contracts import AbstractModel
 from .specs.dataset import Dataset, Task
-from .specs.paths import knobs, replace
+from .specs.paths import knobs, matching, named_leaves, replace, trainable
 from .specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from .specs.recipe import Recipe
 from .specs.search_space import Space, dimension, read_space
@@ -204,6 +205,8 @@ def search_space(recipe: Recipe) -> Space:
         ("model.dropout", ZeroOr(Uniform(0.05, 0.6), zero=0.3)),
         ("criterion.penalties.0.coefficient", ZeroOr(LogUniform(1e-3, 10.0), zero=0.5)),
     ]
+    if not _has_penalised(recipe):
+        wanted.pop()
     found = [
         dimension(recipe, path, prior)
         for path, prior in wanted
@@ -212,6 +215,14 @@ def search_space(recipe: Recipe) -> Space:
     if not found:  # a recipe of the user's own parts: everything that has a prior
         found = list(read_space(recipe))
     return Space(recipe, tuple(found))
+
+
+def _has_penalised(recipe: Recipe) -> bool:
+    """Whether the first penalty finds parameters in a module of the user's own, which may call them anything."""
+    where = {path: value for path, _, value in knobs(recipe)}.get("criterion.penalties.0.where")
+    if where is None or isinstance(recipe.model, AbstractModel):
+        return True
+    return any(hit for _, hit in named_leaves(matching(trainable(recipe.model)[0], where)))
 
 
 def _is_table(recipe: Recipe) -> bool:

@@ -224,6 +224,17 @@ def test_the_rate_is_searched_around_the_recommended_one_unless_another_was_chos
     assert chosen["optimiser.learning_rate"].prior == LogUniform(1e-6, 1.0)
 
 
+def test_weight_decay_is_searched_where_a_module_of_ones_own_has_weights_by_name() -> None:
+    class Own(eqx.Module):
+        factors: jax.Array
+
+    decay = "criterion.penalties.0.coefficient"
+    named = defaults.classification(model=eqx.nn.Linear(4, 2, key=jax.random.key(0)))
+    unnamed = defaults.classification(model=Own(jax.numpy.ones((2, 4))))
+    assert decay in defaults.search_space(named).paths
+    assert defaults.search_space(unnamed).paths == ("optimiser.optimiser.learning_rate",)
+
+
 def test_a_recipe_of_ones_own_parts_is_searched_in_all_that_has_a_prior() -> None:
     class Own(AbstractModel):
         leak: float = knob(0.1, allowed="[0, 1)", prior=Uniform(0.0, 0.5), row="D6", about="a slope")

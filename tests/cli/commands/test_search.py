@@ -172,3 +172,17 @@ def test_as_it_comes_a_table_is_searched_from_the_recipe_of_fit_and_an_ensemble_
     assert json.loads(Path("mine/effort.json").read_text()) == {"folds": 8, "epochs": 1.0}
     assert "What answers" in Path("mine/report.html").read_text()
     assert gradwise("search", "--out", "mine", "--resume", "--quiet").code == 0
+
+
+def test_a_centred_network_is_searched_like_any_other(gradwise, here):
+    """Its weights have names of their own, and every trial of a search reads a weight decay, be it 0."""
+    words = ("--set", "stopping=Off", "--set", "stopping.epochs=4", "--set", "model.widths=8,8")
+    options = ("--trials", "3", "--folds", "2", "--on", "here", "--no-report", "--out", "mine")
+    said = gradwise("search", "digits", "--set", "model=CentredMlp", *words, *options)
+    assert said.code == 0, said.err
+    found = read_study("mine")
+    assert [trial.outcome for trial in found.trials] == ["finished"] * 3
+    assert any(trial.values["criterion.penalties.0.coefficient"] > 0 for trial in found.trials)
+    assert found.estimates["test"] < 0.5
+    assert json.loads(Path("mine/recipe.json").read_text())["model"]["class"] == "gradwise:CentredMlp"
+    assert gradwise("predict", "mine", "digits", "--out", "said.csv").code == 0
