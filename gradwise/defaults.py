@@ -10,6 +10,7 @@ Any part can be exchanged by name; the reasons, with numbers, are in `docs/desig
 """
 
 import dataclasses
+import math
 from typing import Any
 
 from .criteria.losses import AbstractLoss, GaussianLoss, SigmoidLoss, SoftmaxLoss
@@ -188,10 +189,24 @@ def following(recipe: Recipe, metric: str) -> Recipe:
     return replace(recipe, paths.pop(), score) if score is not None and paths else recipe
 
 
-def search_space(recipe: Recipe) -> Space:
+# Beyond this a layer costs more than it gives, overcomplete or not: rows of words have tens of thousands of inputs.
+_WIDEST = 2048
+
+
+def _widest(dataset: Dataset | None) -> int:
+    """Units of the widest layers that a search tries: twice the inputs, so that the first can be overcomplete (D1)."""
+    if dataset is None:
+        return 256
+    coded = [max(1, len(column.categories)) for column in dataset.columns]
+    inputs = sum(coded) if len(dataset.shape) == 1 and coded else math.prod(dataset.shape)
+    return max(256, min(2 * inputs, _WIDEST))
+
+
+def search_space(recipe: Recipe, dataset: Dataset | None = None) -> Space:
     """What a search varies by itself: the rate, the network's size, and what holds its capacity back.
 
-    The mini-batch size is not among them: it is chosen last, apart (row C5).
+    With the data set known, layers reach twice its inputs. All layers have one size; `model.widths.0` and so on search
+    that of each. The mini-batch size is not among them: it is chosen last, apart (row C5).
     """
     known = {path for path, _, _ in knobs(recipe)}
     if _is_table(recipe):
@@ -200,7 +215,7 @@ def search_space(recipe: Recipe) -> Space:
     rates = [path for path in known if path.rpartition(".")[2] == "learning_rate"]
     wanted: list[tuple[str, AbstractPrior | None]] = [
         ("model.widths.count", Choice((1, 2, 3))),
-        ("model.widths.each", LogInteger(32, 256)),
+        ("model.widths.each", LogInteger(32, _widest(dataset))),
         *((path, None if len(rates) > 1 else _rate(recipe, path)) for path in sorted(rates)),
         ("model.dropout", ZeroOr(Uniform(0.05, 0.6), zero=0.3)),
         ("criterion.penalties.0.coefficient", ZeroOr(LogUniform(1e-3, 10.0), zero=0.5)),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import gradwise
 from gradwise import defaults
 from gradwise.criteria.losses import GaussianLoss, SigmoidLoss, SoftmaxLoss
 from gradwise.data.batches import Reshuffled
@@ -222,6 +223,22 @@ def test_the_rate_is_searched_around_the_recommended_one_unless_another_was_chos
     assert recommended.prior == LogUniform(recommended.value / 10, recommended.value * 10)
     chosen = defaults.search_space(defaults.classification(optimiser=Sgd(learning_rate=0.37)))
     assert chosen["optimiser.learning_rate"].prior == LogUniform(1e-6, 1.0)
+
+
+def test_layers_reach_an_overcomplete_first_one() -> None:
+    """Row D1: twice the inputs, categories counted as they are coded; never below 256, never beyond reason."""
+
+    def widest(data: Dataset) -> int:
+        space = defaults.search_space(defaults.classification(), data)
+        assert len(set(space.recipe_at(dict.fromkeys(space.paths, 1.0 - 1e-9)).model.widths)) == 1
+        return space["model.widths.each"].prior.high  # type: ignore[attr-defined]
+
+    assert widest(gradwise.read("digits")) == 256  # four times its 64 pixels
+    assert widest(data_of(np.zeros((30, 300)))) == 600
+    assert widest(data_of(np.zeros((30, 28, 28)))) == 2 * 28 * 28
+    assert widest(data_of(np.zeros((30, 5000)))) == 2048
+    towns = tuple(Column(f"c{n}", "category", tuple(map(str, range(100)))) for n in range(4))
+    assert widest(data_of(np.zeros((30, 4)), columns=towns)) == 800
 
 
 def test_weight_decay_is_searched_where_a_module_of_ones_own_has_weights_by_name() -> None:

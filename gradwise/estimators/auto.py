@@ -84,7 +84,7 @@ def _prior(name: str, value: Any) -> AbstractPrior | None:
         raise RequestError(f"`space`, {name}: {problem}") from None
 
 
-def _as_said(recipe: Recipe, said: Mapping[str, Any]) -> Space:
+def _as_said(recipe: Recipe, said: Mapping[str, Any], dataset: Dataset) -> Space:
     """The ranges of a mapping; what has another value stands still there. Without a range, the recommended ones."""
     fixed = {name: value for name, value in said.items() if _prior(name, value) is None}
     still = []
@@ -97,7 +97,7 @@ def _as_said(recipe: Recipe, said: Mapping[str, Any]) -> Space:
         if name not in fixed:
             ranges.append(dimension(recipe, _path(recipe, name), _prior(name, value)))
     if not ranges:
-        recommended = defaults.search_space(recipe).dimensions
+        recommended = defaults.search_space(recipe, dataset).dimensions
         ranges = [one for one in recommended if not f"{one.path}.".startswith(tuple(f"{path}." for path in still))]
     return Space(recipe, tuple(ranges))
 
@@ -162,7 +162,7 @@ class AutoEstimator(Estimator):
             said = self.space or {}
             parts = {name: value for name, value in said.items() if name in ("model", "optimiser", "stopping")}
             whole = {name: value for name, value in parts.items() if _prior(name, value) is None}
-            found = _as_said(defaults.for_search(dataset, split=split, **whole), said)
+            found = _as_said(defaults.for_search(dataset, split=split, **whole), said, dataset)
         else:
             raise RequestError(
                 f"`space` must be None, a mapping from paths to ranges or a `Space`; got {self.space!r}."

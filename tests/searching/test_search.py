@@ -31,6 +31,7 @@ from gradwise.searching.strategies.recommended import Recommended
 from gradwise.specs.dataset import Classes, Column, Dataset
 from gradwise.specs.priors import LogInteger, LogUniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
+from gradwise.training.stopping import Off
 from tests.searching import small_study
 
 KEY = keys.from_seed(1)
@@ -340,3 +341,20 @@ def test_centred_networks_train_together_as_alone() -> None:
     assert {trial.outcome for trial in together.trials} == {"finished"}
     assert together.best.score < 0.6 * together.chance  # type: ignore[union-attr]
     assert_same(together, run(space, trials=4, slots=Given(1)))
+
+
+@pytest.mark.slow
+def test_a_search_of_a_wide_set_tries_overcomplete_first_layers() -> None:
+    """Row D1: by itself, from the inputs that the set has."""
+    draw = np.random.default_rng(0)
+    targets = np.arange(60) % 2
+    inputs = draw.normal(size=(60, 300)) + 0.5 * targets[:, None]
+    wide = Dataset(inputs, targets, Classes(np.array(["a", "b"])), tuple(Column(f"c{n}") for n in range(300)))
+    recipe = gradwise.defaults.classification(stopping=Off(epochs=2))
+    space = gradwise.defaults.search_space(recipe, wide).only(("model.widths.count", "model.widths.each"))
+    study = run(space, wide, trials=4, slots=Given(1))
+    widths = [trial.recipe.model.widths for trial in study.trials]
+    assert all(trial.ok for trial in study.trials)
+    assert any(300 < several[0] <= 600 for several in widths)
+    assert all(len(set(several)) == 1 for several in widths)
+    assert study.best.score < 0.5 * study.chance  # type: ignore[union-attr]
