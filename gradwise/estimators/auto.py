@@ -111,6 +111,7 @@ class AutoEstimator(Estimator):
     finalists: int
     seeds: int
     committee: str
+    batch_size: str | None
     on: str | None
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -148,7 +149,8 @@ class AutoEstimator(Estimator):
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
                 raise RequestError(f"`{name}` must be a whole number from {least} on; got {value!r}.")
         committee = check_kind(str(self.committee))
-        return SearchPlan(folds=folds, finalists=int(self.finalists), seeds=int(self.seeds), committee=committee)
+        finalists, seeds = int(self.finalists), int(self.seeds)
+        return SearchPlan(folds, finalists, seeds, committee=committee, batch_size=self.batch_size)
 
     def _split(self, rows: int) -> AbstractSplit:
         if self.validation_fraction == 0:
@@ -246,6 +248,9 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         What answers: "ensemble" (the networks of all trials that help, by weight), "best" (those of the best trial) or
         "none" (one of these). With finals: "seeds" (the chosen setting's networks), "bagging" (each trained on its own
         bootstrap sample), "inputs" (each sees some inputs) or "contenders" (the best of different settings).
+    batch_size
+        "auto" chooses the mini-batch size at the end, by the time that each takes to the same score, and tunes it
+        together with the rate. None leaves it as recommended; `space={"batches.size": 64}` sets it.
     metric, class_weight
         As for `Classifier`.
     validation_fraction
@@ -279,6 +284,7 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         finalists: int = 3,
         seeds: int = 5,
         committee: str = "ensemble",
+        batch_size: str | None = None,
         metric: str | None = None,
         class_weight: Any = None,
         validation_fraction: float = 0.2,
@@ -292,6 +298,7 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         self.finalists = finalists
         self.seeds = seeds
         self.committee = committee
+        self.batch_size = batch_size
         self.metric = metric
         self.class_weight = class_weight
         self.validation_fraction = validation_fraction
@@ -309,7 +316,7 @@ class AutoRegressor(NumberTargets, AutoEstimator):
     ----------
     metric
         As for `Regressor`.
-    budget, strategy, space, finalists, seeds, committee, validation_fraction, on, verbose, random_state
+    budget, strategy, space, finalists, seeds, committee, batch_size, validation_fraction, on, verbose, random_state
         As for `AutoClassifier`.
 
     Attributes
@@ -327,6 +334,7 @@ class AutoRegressor(NumberTargets, AutoEstimator):
         finalists: int = 3,
         seeds: int = 5,
         committee: str = "ensemble",
+        batch_size: str | None = None,
         metric: str | None = None,
         validation_fraction: float = 0.2,
         on: str | None = "here",
@@ -339,6 +347,7 @@ class AutoRegressor(NumberTargets, AutoEstimator):
         self.finalists = finalists
         self.seeds = seeds
         self.committee = committee
+        self.batch_size = batch_size
         self.metric = metric
         self.validation_fraction = validation_fraction
         self.on = on

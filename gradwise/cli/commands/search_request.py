@@ -13,6 +13,7 @@ from ...data.reading.read import read
 from ...evaluation.metrics import check_metric
 from ...runtime.errors import RequestError
 from ...searching.search import SearchPlan
+from ...searching.selection.batch_size_choice import check_batch_size
 from ...searching.selection.committee_members import ANSWERS
 from ...searching.selection.nested_cv import is_worth_it, share
 from ...searching.storage.study_definition import Budget, write_study_file
@@ -138,6 +139,8 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         dataset=dataset,
     )
     _check_possible(space, dataset)
+    if options.batch_size:
+        check_batch_size(space)
     # An ensemble has an honest estimate of its own, at no cost.
     unasked = options.committee not in ANSWERS and is_worth_it(dataset, options.budget)
     wanted = unasked if options.nested is None else options.nested

@@ -180,7 +180,13 @@ Nested = Annotated[
     ),
 ]
 BatchSize = Annotated[
-    bool, option("--batch-size", panel=SEARCH, help="Choose the mini-batch size at the end, by time.")
+    Text,
+    option(
+        "--batch-size",
+        panel=SEARCH,
+        metavar="B",
+        help="The mini-batch size; auto: chosen at the end, by time, then tuned together with the rate.",
+    ),
 ]
 Merge = Annotated[bool, option("--merge", panel=QUESTION, help="Join studies of the same data into --out.")]
 Challenge = Annotated[

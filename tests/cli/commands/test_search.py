@@ -142,7 +142,7 @@ def test_double_cross_validation_judges_the_whole_procedure(search_words, table,
 
 @pytest.mark.slow
 def test_the_mini_batch_size_is_chosen_at_the_end(search_words, table, gradwise):
-    words = ("--trials", "2", "--finalists", "1", "--seeds", "1", "--batch-size", "--set", "batches.size=32")
+    words = ("--trials", "2", "--finalists", "1", "--seeds", "1", "--batch-size", "auto", "--set", "batches.size=32")
     said = gradwise(*search_words, *words, "--no-report", "--out", "mine")
     assert said.code == 0, said.err
     study = read_study("mine")
@@ -154,6 +154,8 @@ def test_the_mini_batch_size_is_chosen_at_the_end(search_words, table, gradwise)
     )
     sizes = [trial for trial in study.trials if trial.phase == "size"]
     assert len(sizes) >= 18
+    counted = f"{len(study.trials) - len(sizes)} trials by random search, {len(sizes)} runs to compare mini-batch sizes"
+    assert counted in " ".join(said.out.split())
     assert study.winner["number"] not in {trial.number for trial in sizes}  # they were compared by time alone
     again = gradwise("search", "--out", "mine", "--resume", "--trials", "+1", "--on", "here", "--no-report", "-q")
     assert again.code == 0, again.err
