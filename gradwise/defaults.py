@@ -259,16 +259,28 @@ def _near_table(recipe: Recipe) -> list[tuple[str, AbstractPrior]]:
     ]
 
 
-def level_space(recipe: Recipe) -> Space:
-    """What Algorithm 1 varies of a layer (row E8): its rate, and what holds its code back."""
+def _width_steps(low: int, high: int) -> tuple[int, ...]:
+    """Widths from low to high, about the root of 2 apart: layers of one width share a compiled program."""
+    steps = max(1, round(2.0 * math.log2(high / low)))
+    return tuple(sorted({round(low * (high / low) ** (step / steps)) for step in range(steps + 1)}))
+
+
+def level_space(recipe: Recipe, widths: tuple[int, int] | None = None) -> Space:
+    """What Algorithm 1 varies of a layer (row E8): its width, its rate, and what holds its code back.
+
+    `widths` are the fewest and the most units; None leaves the recipe's own.
+    """
     known = {path for path, _, _ in knobs(recipe)}
+    units = "model.units" if "model.units" in known else "model.widths.0"
     wanted: list[tuple[str, AbstractPrior]] = [
+        *([(units, Choice(_width_steps(*widths)))] if widths else []),
         ("optimiser.learning_rate", _around(recipe, "optimiser.learning_rate", 5.0)),
         ("criterion.corruption.level", Uniform(0.1, 0.5)),
         ("criterion.corruption.deviation", LogUniform(0.1, 0.6)),
         ("criterion.on_codes.0.coefficient", _around(recipe, "criterion.on_codes.0.coefficient", 5.0)),
     ]
-    return Space(recipe, tuple(dimension(recipe, path, prior) for path, prior in wanted if path in known))
+    found = (dimension(recipe, path, prior) for path, prior in wanted if path in known or path == units)
+    return Space(recipe, tuple(found))
 
 
 def fine_tuning_space(recipe: Recipe) -> Space:

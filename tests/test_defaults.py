@@ -23,7 +23,9 @@ from gradwise.optimisers.first_order.schedules import FlatCosine, RepeatedCosine
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.runtime.errors import RequestError
+from gradwise.searching.layerwise.algorithm import draw_settings
 from gradwise.specs.contracts import AbstractModel, AbstractOptimiser
 from gradwise.specs.dataset import Classes, Column, Dataset, Labels, Numbers
 from gradwise.specs.knobs import knob
@@ -278,3 +280,15 @@ def test_a_recipe_of_ones_own_parts_is_searched_in_all_that_has_a_prior() -> Non
     space = defaults.search_space(recipe)
     assert {"model.leak", "optimiser.pace", "batches.size"} <= set(space.paths)
     assert space.dimensions == read_space(recipe)
+
+
+@pytest.mark.parametrize("kind", ["denoising", "rbm", "psd"])
+def test_a_level_draws_its_width_where_it_has_a_range(kind: str) -> None:
+    """Row E8: in steps of about the root of 2, both ends among them."""
+    space = defaults.level_space(learner(kind, 256), (128, 512))
+    path = "model.widths.0" if kind == "denoising" else "model.units"
+    assert space.paths[0] == path
+    draws = [space.values(one)[path] for one in draw_settings(space, 60, key=jax.random.key(0))]
+    assert set(draws) == {128, 181, 256, 362, 512}
+    assert path not in defaults.level_space(learner(kind, 256)).paths
+    assert set(defaults.level_space(learner(kind, 9), (9, 10))[path].prior.values) == {9, 10}

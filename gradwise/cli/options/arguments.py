@@ -127,7 +127,8 @@ Strategy = Annotated[
         "--strategy",
         panel=SEARCH,
         metavar="NAME",
-        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, tpe, gp, cmaes or halving.",
+        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, halving, tpe, gp, cmaes, or "
+        "layerwise: layer by layer, each level's width and knobs in turn.",
     ),
 ]
 Ranges = Annotated[

@@ -15,6 +15,7 @@ from jaxtyping import Array, Key
 from ... import __version__
 from ...evaluation.run_findings import describe_data, find_in_run
 from ...pretraining.stack import Pretrained
+from ...records.finding import Finding
 from ...records.fit import Fit
 from ...records.outcome import Outcome
 from ...runtime import keys, machine_description
@@ -26,12 +27,24 @@ from ...training.prepare import target_units
 from .algorithm import Configuration, Layerwise
 
 
+def _widths(one: Configuration) -> list[int]:
+    """The units of each layer, bottom up."""
+    return [int(layer.weight.shape[0]) for layer in one.layers]
+
+
+def _chosen(found: Layerwise) -> Finding:
+    """The layers that were chosen, bottom up."""
+    units = ", then ".join(map(str, _widths(found.best)))
+    return Finding("note", f"the best of {len(found.trainings)} trainings has layers of {units} units.", row="E8")
+
+
 def summarise_layerwise(found: Layerwise) -> dict[str, Any]:
     """The whole run as plain values: every training, and which configurations were kept at each level."""
     return {
         "trainings": [dataclasses.asdict(one) for one in found.trainings],
         "kept": [[list(one.numbers) for one in level] for level in (*found.by_level, found.kept)],
         "scores": [[one.score for one in level] for level in (*found.by_level, found.kept)],
+        "widths": [[_widths(one) for one in level] for level in (*found.by_level, found.kept)],
         "probes": list(found.best.probes),
     }
 
@@ -81,8 +94,7 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
     )
     metrics, evidence, ends = measure_parts(predictor, {}, found.parts, found.metric)
     evidence["layerwise"] = summarise_layerwise(found)
-    widths = tuple(int(layer.weight.shape[0]) for layer in one.layers)
-    mlp = dataclasses.replace(one.fine_tuning.model, widths=widths)
+    mlp = dataclasses.replace(one.fine_tuning.model, widths=tuple(_widths(one)))
     recipe = dataclasses.replace(one.fine_tuning, model=Pretrained(one.settings, mlp))
     history = _history(one, len(train))
     outcome = Outcome(one.ended.outcome, one.ended.age_examples)
@@ -97,7 +109,7 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         history=history,
         evidence=evidence,
         data=describe_data(dataset, sizes, found.scaler, recipe) | {"notes": list(train.notes)},
-        findings=find_in_run(dataclasses.replace(recipe, model=network), history, outcome, train),
+        findings=(_chosen(found), *find_in_run(dataclasses.replace(recipe, model=network), history, outcome, train)),
         seconds=found.seconds,
         seed=keys.seed_of(key),
         version=__version__,
