@@ -87,10 +87,10 @@ def run_gradwise(train: Any, test: Any, seconds: float, seed: int) -> dict[str, 
     from gradwise.searching.search import StudyOptions, search
     from gradwise.searching.storage.study_definition import Budget
 
-    recipe = defaults.for_search(train.task, split=HoldOut(test=0.0))
+    recipe = defaults.for_search(train, split=HoldOut(test=0.0))
     began = time.perf_counter()
     study = search(
-        defaults.search_space(recipe),
+        defaults.search_space(recipe, train),
         train,
         budget=Budget(seconds=seconds),
         key=keys.from_seed(seed),

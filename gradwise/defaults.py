@@ -10,6 +10,7 @@ Any part can be exchanged by name; the reasons, with numbers, are in `docs/desig
 """
 
 import dataclasses
+import math
 from typing import Any
 
 from .criteria.losses import AbstractLoss, GaussianLoss, SigmoidLoss, SoftmaxLoss
@@ -28,8 +29,9 @@ from .optimisers.averaging.parameter_average import MovingAverage
 from .optimisers.first_order.schedules import FlatCosine, RepeatedCosine
 from .optimisers.wrappers.rates_by_kind import RatesByKind
 from .pretraining.layer_recipes import LEARNERS, SCALER
+from .specs.contracts import AbstractModel
 from .specs.dataset import Dataset, Task
-from .specs.paths import knobs, replace
+from .specs.paths import knobs, matching, named_leaves, replace, trainable
 from .specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from .specs.recipe import Recipe
 from .specs.search_space import Space, dimension, read_space
@@ -187,10 +189,24 @@ def following(recipe: Recipe, metric: str) -> Recipe:
     return replace(recipe, paths.pop(), score) if score is not None and paths else recipe
 
 
-def search_space(recipe: Recipe) -> Space:
+# Beyond this a layer costs more than it gives, overcomplete or not: rows of words have tens of thousands of inputs.
+_WIDEST = 2048
+
+
+def _widest(dataset: Dataset | None) -> int:
+    """Units of the widest layers that a search tries: twice the inputs, so that the first can be overcomplete (D1)."""
+    if dataset is None:
+        return 256
+    coded = [max(1, len(column.categories)) for column in dataset.columns]
+    inputs = sum(coded) if len(dataset.shape) == 1 and coded else math.prod(dataset.shape)
+    return max(256, min(2 * inputs, _WIDEST))
+
+
+def search_space(recipe: Recipe, dataset: Dataset | None = None) -> Space:
     """What a search varies by itself: the rate, the network's size, and what holds its capacity back.
 
-    The mini-batch size is not among them: it is chosen last, apart (row C5).
+    With the data set known, layers reach twice its inputs. All layers have one size; `model.widths.0` and so on search
+    that of each. The mini-batch size is not among them: it is chosen last, apart (row C5).
     """
     known = {path for path, _, _ in knobs(recipe)}
     if _is_table(recipe):
@@ -199,11 +215,13 @@ def search_space(recipe: Recipe) -> Space:
     rates = [path for path in known if path.rpartition(".")[2] == "learning_rate"]
     wanted: list[tuple[str, AbstractPrior | None]] = [
         ("model.widths.count", Choice((1, 2, 3))),
-        ("model.widths.each", LogInteger(32, 256)),
+        ("model.widths.each", LogInteger(32, _widest(dataset))),
         *((path, None if len(rates) > 1 else _rate(recipe, path)) for path in sorted(rates)),
         ("model.dropout", ZeroOr(Uniform(0.05, 0.6), zero=0.3)),
         ("criterion.penalties.0.coefficient", ZeroOr(LogUniform(1e-3, 10.0), zero=0.5)),
     ]
+    if not _has_penalised(recipe):
+        wanted.pop()
     found = [
         dimension(recipe, path, prior)
         for path, prior in wanted
@@ -212,6 +230,14 @@ def search_space(recipe: Recipe) -> Space:
     if not found:  # a recipe of the user's own parts: everything that has a prior
         found = list(read_space(recipe))
     return Space(recipe, tuple(found))
+
+
+def _has_penalised(recipe: Recipe) -> bool:
+    """Whether the first penalty finds parameters in a module of the user's own, which may call them anything."""
+    where = {path: value for path, _, value in knobs(recipe)}.get("criterion.penalties.0.where")
+    if where is None or isinstance(recipe.model, AbstractModel):
+        return True
+    return any(hit for _, hit in named_leaves(matching(trainable(recipe.model)[0], where)))
 
 
 def _is_table(recipe: Recipe) -> bool:
@@ -233,16 +259,28 @@ def _near_table(recipe: Recipe) -> list[tuple[str, AbstractPrior]]:
     ]
 
 
-def level_space(recipe: Recipe) -> Space:
-    """What Algorithm 1 varies of a layer (row E8): its rate, and what holds its code back."""
+def _width_steps(low: int, high: int) -> tuple[int, ...]:
+    """Widths from low to high, about the root of 2 apart: layers of one width share a compiled program."""
+    steps = max(1, round(2.0 * math.log2(high / low)))
+    return tuple(sorted({round(low * (high / low) ** (step / steps)) for step in range(steps + 1)}))
+
+
+def level_space(recipe: Recipe, widths: tuple[int, int] | None = None) -> Space:
+    """What Algorithm 1 varies of a layer (row E8): its width, its rate, and what holds its code back.
+
+    `widths` are the fewest and the most units; None leaves the recipe's own.
+    """
     known = {path for path, _, _ in knobs(recipe)}
+    units = "model.units" if "model.units" in known else "model.widths.0"
     wanted: list[tuple[str, AbstractPrior]] = [
+        *([(units, Choice(_width_steps(*widths)))] if widths else []),
         ("optimiser.learning_rate", _around(recipe, "optimiser.learning_rate", 5.0)),
         ("criterion.corruption.level", Uniform(0.1, 0.5)),
         ("criterion.corruption.deviation", LogUniform(0.1, 0.6)),
         ("criterion.on_codes.0.coefficient", _around(recipe, "criterion.on_codes.0.coefficient", 5.0)),
     ]
-    return Space(recipe, tuple(dimension(recipe, path, prior) for path, prior in wanted if path in known))
+    found = (dimension(recipe, path, prior) for path, prior in wanted if path in known or path == units)
+    return Space(recipe, tuple(found))
 
 
 def fine_tuning_space(recipe: Recipe) -> Space:

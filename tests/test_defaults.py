@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import gradwise
 from gradwise import defaults
 from gradwise.criteria.losses import GaussianLoss, SigmoidLoss, SoftmaxLoss
 from gradwise.data.batches import Reshuffled
@@ -22,7 +23,9 @@ from gradwise.optimisers.first_order.schedules import FlatCosine, RepeatedCosine
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
+from gradwise.pretraining.layer_recipes import learner
 from gradwise.runtime.errors import RequestError
+from gradwise.searching.layerwise.algorithm import draw_settings
 from gradwise.specs.contracts import AbstractModel, AbstractOptimiser
 from gradwise.specs.dataset import Classes, Column, Dataset, Labels, Numbers
 from gradwise.specs.knobs import knob
@@ -224,6 +227,33 @@ def test_the_rate_is_searched_around_the_recommended_one_unless_another_was_chos
     assert chosen["optimiser.learning_rate"].prior == LogUniform(1e-6, 1.0)
 
 
+def test_layers_reach_an_overcomplete_first_one() -> None:
+    """Row D1: twice the inputs, categories counted as they are coded; never below 256, never beyond reason."""
+
+    def widest(data: Dataset) -> int:
+        space = defaults.search_space(defaults.classification(), data)
+        assert len(set(space.recipe_at(dict.fromkeys(space.paths, 1.0 - 1e-9)).model.widths)) == 1
+        return space["model.widths.each"].prior.high  # type: ignore[attr-defined]
+
+    assert widest(gradwise.read("digits")) == 256  # four times its 64 pixels
+    assert widest(data_of(np.zeros((30, 300)))) == 600
+    assert widest(data_of(np.zeros((30, 28, 28)))) == 2 * 28 * 28
+    assert widest(data_of(np.zeros((30, 5000)))) == 2048
+    towns = tuple(Column(f"c{n}", "category", tuple(map(str, range(100)))) for n in range(4))
+    assert widest(data_of(np.zeros((30, 4)), columns=towns)) == 800
+
+
+def test_weight_decay_is_searched_where_a_module_of_ones_own_has_weights_by_name() -> None:
+    class Own(eqx.Module):
+        factors: jax.Array
+
+    decay = "criterion.penalties.0.coefficient"
+    named = defaults.classification(model=eqx.nn.Linear(4, 2, key=jax.random.key(0)))
+    unnamed = defaults.classification(model=Own(jax.numpy.ones((2, 4))))
+    assert decay in defaults.search_space(named).paths
+    assert defaults.search_space(unnamed).paths == ("optimiser.optimiser.learning_rate",)
+
+
 def test_a_recipe_of_ones_own_parts_is_searched_in_all_that_has_a_prior() -> None:
     class Own(AbstractModel):
         leak: float = knob(0.1, allowed="[0, 1)", prior=Uniform(0.0, 0.5), row="D6", about="a slope")
@@ -250,3 +280,15 @@ def test_a_recipe_of_ones_own_parts_is_searched_in_all_that_has_a_prior() -> Non
     space = defaults.search_space(recipe)
     assert {"model.leak", "optimiser.pace", "batches.size"} <= set(space.paths)
     assert space.dimensions == read_space(recipe)
+
+
+@pytest.mark.parametrize("kind", ["denoising", "rbm", "psd"])
+def test_a_level_draws_its_width_where_it_has_a_range(kind: str) -> None:
+    """Row E8: in steps of about the root of 2, both ends among them."""
+    space = defaults.level_space(learner(kind, 256), (128, 512))
+    path = "model.widths.0" if kind == "denoising" else "model.units"
+    assert space.paths[0] == path
+    draws = [space.values(one)[path] for one in draw_settings(space, 60, key=jax.random.key(0))]
+    assert set(draws) == {128, 181, 256, 362, 512}
+    assert path not in defaults.level_space(learner(kind, 256)).paths
+    assert set(defaults.level_space(learner(kind, 9), (9, 10))[path].prior.values) == {9, 10}

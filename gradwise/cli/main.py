@@ -124,7 +124,7 @@ def _search(
     seeds: arguments.Seeds = None,
     committee: arguments.Committee = None,
     nested: arguments.Nested = None,
-    batch_size: arguments.BatchSize = False,
+    batch_size: arguments.BatchSize = None,
     merge: arguments.Merge = False,
     challenge: arguments.Challenge = None,
     compare: arguments.Compare = None,

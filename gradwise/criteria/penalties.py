@@ -17,7 +17,7 @@ from jaxtyping import PyTree, Scalar
 
 from ..runtime.errors import RequestError, nearest
 from ..specs.knobs import Spec, knob, switch
-from ..specs.paths import matching, named_leaves, trainable
+from ..specs.paths import WEIGHTS, matching, named_leaves, trainable
 from ..specs.priors import LogUniform, ZeroOr
 
 _COEFFICIENT: dict[str, Any] = {
@@ -64,7 +64,7 @@ class L2(AbstractPenalty):
     """The sum of squares."""
 
     coefficient: float = knob(0.0, **_COEFFICIENT)
-    where: str = switch("*.weight", **_WHERE)
+    where: str = switch(WEIGHTS, **_WHERE)
 
     def __call__(self, model: PyTree) -> Scalar:
         return sum((jnp.sum(leaf**2) for leaf in matching_parameters(model, self.where)), start=jnp.zeros(()))
@@ -74,7 +74,7 @@ class L1(AbstractPenalty):
     """The sum of absolute values, by its subgradient: values hover around 0 rather than reach it."""
 
     coefficient: float = knob(0.0, **_COEFFICIENT)
-    where: str = switch("*.weight", **_WHERE)
+    where: str = switch(WEIGHTS, **_WHERE)
 
     def __call__(self, model: PyTree) -> Scalar:
         return sum((jnp.sum(_absolute(leaf)) for leaf in matching_parameters(model, self.where)), start=jnp.zeros(()))

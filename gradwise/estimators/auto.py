@@ -86,7 +86,7 @@ def _prior(name: str, value: Any) -> AbstractPrior | None:
         raise RequestError(f"`space`, {name}: {problem}") from None
 
 
-def _as_said(recipe: Recipe, said: Mapping[str, Any]) -> Space:
+def _as_said(recipe: Recipe, said: Mapping[str, Any], dataset: Dataset) -> Space:
     """The ranges of a mapping; what has another value stands still there. Without a range, the recommended ones."""
     fixed = {name: value for name, value in said.items() if _prior(name, value) is None}
     still = []
@@ -99,7 +99,7 @@ def _as_said(recipe: Recipe, said: Mapping[str, Any]) -> Space:
         if name not in fixed:
             ranges.append(dimension(recipe, _path(recipe, name), _prior(name, value)))
     if not ranges:
-        recommended = defaults.search_space(recipe)
+        recommended = defaults.search_space(recipe, dataset)
         if isinstance(recipe.split, TrainingRows):
             recommended = without_capacity(recommended)  # training error cannot choose it
         ranges = [
@@ -117,6 +117,7 @@ class AutoEstimator(Estimator):
     finalists: int
     seeds: int
     committee: str
+    batch_size: str | None
     on: str | None
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -157,7 +158,8 @@ class AutoEstimator(Estimator):
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
                 raise RequestError(f"`{name}` must be a whole number from {least} on; got {value!r}.")
         committee = check_kind(str(self.committee))
-        return SearchPlan(folds=folds, finalists=int(self.finalists), seeds=int(self.seeds), committee=committee)
+        finalists, seeds = int(self.finalists), int(self.seeds)
+        return SearchPlan(folds, finalists, seeds, committee=committee, batch_size=self.batch_size)
 
     def _split(self, rows: int) -> AbstractSplit:
         if self.validation_fraction == 0:
@@ -171,7 +173,7 @@ class AutoEstimator(Estimator):
             said = self.space or {}
             parts = {name: value for name, value in said.items() if name in ("model", "optimiser", "stopping")}
             whole = {name: value for name, value in parts.items() if _prior(name, value) is None}
-            found = _as_said(defaults.for_search(dataset, split=split, **whole), said)
+            found = _as_said(defaults.for_search(dataset, split=split, **whole), said, dataset)
         else:
             raise RequestError(
                 f"`space` must be None, a mapping from paths to ranges or a `Space`; got {self.space!r}."
@@ -257,6 +259,9 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         examples) or "none" (one of the best trial's). With finals: "seeds" (the chosen setting's networks), "bagging"
         (each trained on its own bootstrap sample), "inputs" (each sees some inputs) or "contenders" (the best of
         different settings).
+    batch_size
+        "auto" chooses the mini-batch size at the end, by the time that each takes to the same score, and tunes it
+        together with the rate. None leaves it as recommended; `space={"batches.size": 64}` sets it.
     metric, class_weight
         As for `Classifier`.
     validation_fraction
@@ -291,6 +296,7 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         finalists: int = 3,
         seeds: int = 5,
         committee: str = "ensemble",
+        batch_size: str | None = None,
         metric: str | None = None,
         class_weight: Any = None,
         validation_fraction: float = 0.2,
@@ -304,6 +310,7 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         self.finalists = finalists
         self.seeds = seeds
         self.committee = committee
+        self.batch_size = batch_size
         self.metric = metric
         self.class_weight = class_weight
         self.validation_fraction = validation_fraction
@@ -321,7 +328,7 @@ class AutoRegressor(NumberTargets, AutoEstimator):
     ----------
     metric
         As for `Regressor`.
-    budget, strategy, space, finalists, seeds, committee, validation_fraction, on, verbose, random_state
+    budget, strategy, space, finalists, seeds, committee, batch_size, validation_fraction, on, verbose, random_state
         As for `AutoClassifier`.
 
     Attributes
@@ -339,6 +346,7 @@ class AutoRegressor(NumberTargets, AutoEstimator):
         finalists: int = 3,
         seeds: int = 5,
         committee: str = "ensemble",
+        batch_size: str | None = None,
         metric: str | None = None,
         validation_fraction: float = 0.2,
         on: str | None = "here",
@@ -351,6 +359,7 @@ class AutoRegressor(NumberTargets, AutoEstimator):
         self.finalists = finalists
         self.seeds = seeds
         self.committee = committee
+        self.batch_size = batch_size
         self.metric = metric
         self.validation_fraction = validation_fraction
         self.on = on

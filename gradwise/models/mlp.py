@@ -205,7 +205,7 @@ class Mlp(AbstractModel):
 
     widths: tuple[int, ...] = switch(
         (256, 256),
-        prior=Choice(((128, 128), (256, 256), (512, 512), (1024, 1024), (256,), (512,), (256, 256, 256))),
+        prior=Choice(((128, 128), (256, 256), (512, 512), (1024, 1024), (2048, 2048), (256,), (512,), (256, 256, 256))),
         row="D1",
         kind="capacity",
         about="hidden units of each layer",

@@ -33,7 +33,7 @@ class Trial:
     where there is no model. `curve` has a few columns of the history (age_examples, valid_score, train_loss, seconds).
     `seconds` is this trial's share of the time where several train at once. `parameters` counts the network's numbers,
     which is what a prediction costs. `phase` says what the trial was for: "search", or "refine", "batch", "finalist",
-    ..., which were chosen after looking at others and are no independent draws.
+    "size", ..., which were chosen after looking at others and are no independent draws.
     """
 
     number: int
@@ -75,8 +75,8 @@ def better(first: Trial, second: Trial) -> bool:
 
 
 def best_of(trials: Any) -> Trial | None:
-    """The best of those that left a model."""
-    ok = [trial for trial in trials if trial.ok]
+    """The best of those that left a model. Runs that compare mini-batch sizes have no folds, and do not count."""
+    ok = [trial for trial in trials if trial.ok and trial.phase != "size"]
     return min(ok, key=lambda trial: (trial.score, trial.loss, trial.number)) if ok else None
 
 

@@ -6,10 +6,11 @@
 
 The journey: split once; train the recommended recipe on every fold, then others near it, each trial written down as it
 ends; weigh all their networks into an ensemble by what they predict of rows that they did not see; correct the best
-trial's score for having been chosen; and read the test part, once.
+trial's score for having been chosen; and read the test part, once. With `SearchPlan(batch_size="auto")` the mini-batch
+size is chosen after the other knobs, before the networks are weighed.
 
-Other strategies explore more widely: they follow the borders, look more closely around the best, and choose the
-mini-batch size last. Other committees have finals: the best settings again, with other seeds.
+Other strategies explore more widely: they follow the borders, and look more closely around the best. Other committees
+have finals: the best settings again, with other seeds.
 """
 
 import dataclasses
@@ -33,7 +34,7 @@ from ..records.trial import Proposal, Trial, best_of
 from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError, WorkError
-from ..runtime.files import finite, write_whole
+from ..runtime.files import write_whole
 from ..runtime.progress import silent
 from ..specs.adapters import as_criterion
 from ..specs.dataset import Dataset
@@ -50,8 +51,8 @@ from .running.evaluation_data import EvaluationData, Variant
 from .running.executor_choice import choose_executor, expected_hands, is_accelerated
 from .running.executors import AbstractExecutor
 from .running.population_size import AbstractSlots
-from .running.study_clock import SearchPlan, StudyClock, seeds_of
-from .selection.batch_size import compare_batch_sizes
+from .running.study_clock import SIZED, SearchPlan, StudyClock, seeds_of
+from .selection.batch_size_choice import check_batch_size, choose_batch_size
 from .selection.committee_members import ANSWERS, check_kind, setting_of
 from .selection.finalists import Conclusion, conclude, finalist_proposals
 from .selection.knob_kinds import refuse_capacity, space_recipes
@@ -124,9 +125,8 @@ def _effort(
     if plan.folds is not None or plan.committee not in ANSWERS:
         return Effort(folds_before_finals(plan, dataset))
     on = options.on
-    return plan_effort(
-        space.recipe, data, seconds=budget.seconds, hands=expected_hands(on), accelerated=is_accelerated(on)
-    )
+    seconds = None if budget.seconds is None else budget.seconds * (1.0 - SIZED if plan.batch_size else 1.0)
+    return plan_effort(space.recipe, data, seconds=seconds, hands=expected_hands(on), accelerated=is_accelerated(on))
 
 
 def _wanted(budget: Budget, driver: Driver) -> int | None:
@@ -156,7 +156,7 @@ def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: S
     wanted = _wanted(budget, driver)
     by_time = wanted is None
     if isinstance(strategy, Recommended):
-        ended = driver.explore(strategy, trials=wanted, until=clock.end if by_time else math.inf)
+        ended = driver.explore(strategy, trials=wanted, until=clock.refine_until if by_time else math.inf)
         return "interrupted" if driver.asked.is_set() else "finished"
     ended = driver.explore(
         strategy,
@@ -175,31 +175,21 @@ def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: S
     return "interrupted" if driver.asked.is_set() else "finished"
 
 
-def _choose_batch_size(driver: Driver, folder: Path | None, clock: StudyClock) -> dict[str, Any]:
-    """The mini-batch size of the best recipe, chosen last (row C5), as the plain values of its study.
-
-    Its runs have no folds and are compared by time, so no setting is chosen from them. A better size is one more trial.
-    """
-    note = None if folder is None else folder / "batch_size.json"
-    if note is not None and note.is_file() and driver.of_phase("size"):
-        return dict(json.loads(note.read_text()))
-    best = best_of(driver.of_phase("search", "border", "refine"))
-    if best is None:
+def _choose_size(
+    driver: Driver,
+    strategy: AbstractStrategy,
+    budget: Budget,
+    plan: SearchPlan,
+    clock: StudyClock,
+    folder: Path | None,
+) -> dict[str, Any]:
+    """The mini-batch size, where it is to be chosen; more trials, where that took less than its share of the time."""
+    if not plan.batch_size or driver.asked.is_set():
         return {}
-
-    def stop() -> bool:
-        return driver.asked.is_set() or driver.seconds >= clock.end
-
-    found = compare_batch_sizes(best.recipe, driver.data, driver.executor, first=driver.next, stop=stop)
-    if stop():
-        return {}
-    driver.adopt(dataclasses.replace(trial, phase="size") for trial in found.trials)
-    plain = dict(finite(found.plain()))
-    if note is not None:
-        write_whole(note, json.dumps(plain).encode())
-    if found.recipe.batches.size != best.recipe.batches.size:
-        driver.run([(Proposal(found.recipe, phase="batch"), driver.data.variants)], until=clock.end)
-    return plain
+    found = choose_batch_size(driver, clock, folder)
+    if isinstance(strategy, Recommended) and budget.trials is None:
+        driver.explore(strategy, until=clock.tune_until)
+    return found
 
 
 def _hold_finals(driver: Driver, plan: SearchPlan, clock: StudyClock) -> None:
@@ -264,6 +254,8 @@ def search(
     if not space.dimensions:
         raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
     check_kind(plan.committee)
+    if plan.batch_size:
+        check_batch_size(space)
     compilation.use_compilation_cache()
     metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
     data = _evaluation_data(space, dataset, metric, class_weight, key)
@@ -294,7 +286,7 @@ def search(
             )
             clock = StudyClock(budget, driver, plan)
             ended = _explore(driver, strategy, budget, plan, clock)
-            sizes = _choose_batch_size(driver, options.folder, clock) if plan.batch_size and not asked.is_set() else {}
+            sizes = _choose_size(driver, strategy, budget, plan, clock, options.folder)
             if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
                 _hold_finals(driver, plan, clock)
             study = _record(driver, space, strategy, plan, options, "interrupted" if asked.is_set() else ended)
@@ -355,7 +347,7 @@ def _record(
     )
     near = isinstance(strategy, Recommended)  # which asks for an ensemble, not where the best value of a knob lies
     if near:
-        said = ensemble_advice(concluded.committee, len(trials)) or said
+        said = ensemble_advice(concluded.committee, concluded.committee.get("trials", 0)) or said
     values = [] if near else too_few_values(driver.space, trials)
     findings: list[Finding] = [*driver.findings, *values, *concluded.findings, *find_readings(readings)]
     findings += find_in_study(driver.space, trials, said, driver.contenders.notes)

@@ -17,6 +17,9 @@ from jaxtyping import PyTree
 from ..runtime.errors import RequestError, nearest
 from .knobs import Declaration, Spec, declarations
 
+# What a penalty and a decay mean unless said otherwise: weights, no biases, under the names that layers give them.
+WEIGHTS = "*.weight|*.weights.*"
+
 
 class Buffer(eqx.Module):
     """Holds what a model measured rather than learned (batch statistics): never trained, always saved."""
@@ -53,11 +56,17 @@ def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
 
 
 def matching(tree: PyTree, pattern: str) -> PyTree:
-    """A tree of booleans: whether each leaf's path matches the pattern (several patterns: joined by `|`)."""
+    """A tree of booleans: whether each leaf's path matches the pattern (several patterns: joined by `|`).
+
+    `*.weight` means a parameter `weight` at the top too, which has no layer's name before it.
+    """
     patterns = pattern.split("|")
-    return jtu.tree_map_with_path(
-        lambda path, _: any(fnmatch.fnmatchcase(name_of(path), one) for one in patterns), tree
-    )
+
+    def matches(path: tuple[Any, ...], _: Any) -> bool:
+        name = name_of(path)
+        return any(fnmatch.fnmatchcase(word, one) for one in patterns for word in (name, f".{name}"))
+
+    return jtu.tree_map_with_path(matches, tree)
 
 
 def _children(node: Any) -> Iterator[tuple[str, Any]]:

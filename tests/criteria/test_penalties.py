@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from gradwise.criteria.penalties import L1, L2, AbstractPenalty
+from gradwise.models.centred_mlp import CentredMlp
 from gradwise.models.initial_weights import GaussianWeights
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork
 from gradwise.runtime.errors import RequestError
@@ -68,6 +69,16 @@ def test_value_and_slope_on_weights_only_by_default(penalty, value, slope, netwo
 def test_where(where: str, touched: set[str], network: MlpNetwork) -> None:
     found = slopes(L2(1.0, where=where), network)
     assert {name for name, slope in found.items() if np.any(slope)} == touched
+
+
+def test_shortcuts_and_a_weight_at_the_top_are_weights_too() -> None:
+    centred = CentredMlp(widths=(4, 5)).build((3,), 2, key=jr.key(0))
+    shaken = jax.tree.map(lambda leaf: leaf + 0.25 if eqx.is_array(leaf) else leaf, centred)
+    touched = {name for name, slope in slopes(L2(), shaken).items() if np.any(slope)}
+    own = {f"layers.{layer}.weights.{place}" for layer in range(2) for place in range(layer + 1)}
+    assert touched == own | {f"output.weights.{place}" for place in range(3)}
+    linear = eqx.nn.Linear(3, 2, key=jr.key(0))
+    assert float(L2()(linear)) == pytest.approx(float((linear.weight**2).sum()))
 
 
 def test_measured_statistics_are_never_penalised() -> None:

@@ -69,6 +69,19 @@ def test_a_search_ends_with_a_study_a_recipe_and_a_committee(iris):
     np.testing.assert_array_equal(found.predict_proba(X), found.predictor_.predict(X))
 
 
+@pytest.mark.slow
+def test_the_mini_batch_size_is_chosen_at_the_end_where_asked(iris):
+    X, y = iris
+    said = quick(committee="ensemble", strategy=None, batch_size="auto", space={"batches.size": 16})
+    study = AutoClassifier(**said).fit(X, y).study_
+    found = study.analysis["batch_size"]
+    assert [line["size"] for line in found["table"]] == [4, 8, 16, 32, 64]
+    phases = [trial.phase for trial in study.trials]
+    assert phases.count("size") == 5 * 3 * 2
+    assert phases.count("batch") == (0 if found["recommended"] == 16 else 9)
+    assert study.committee["trials"] == 2 + phases.count("batch")
+
+
 def test_no_row_is_set_aside_for_a_test(iris):
     X, y = iris
     study = AutoClassifier(**quick()).fit(X, y).study_
@@ -314,6 +327,7 @@ def test_time_is_a_budget_too_and_one_trial_runs_however_little_there_is(iris, c
         ({"finalists": -1}, {}, "`finalists` must be a whole number from 0 on; got -1"),
         ({"seeds": 0}, {}, "`seeds` must be a whole number from 1 on; got 0"),
         ({"seeds": 2.5}, {}, "`seeds` must be a whole number"),
+        ({"batch_size": 64}, {}, "`batch_size` must be None or 'auto'; got 64"),
         ({"on": "mars"}, {}, "`mars` is nobody who trains"),
         ({"metric": "rmse"}, {}, "`rmse` does not measure classes"),
         ({"validation_fraction": 0}, {}, "must be above 0"),

@@ -62,6 +62,7 @@ def test_defaults_and_priors_of_the_sizes() -> None:
     assert Mlp().widths[0] >= 256
     assert declared.kind == "capacity"
     assert all(len(set(widths)) == 1 for widths in declared.prior.values)
+    assert max(widths[0] for widths in declared.prior.values) > 2 * 28 * 28  # overcomplete on images of digits
     assert [layer.weight.shape for layer in net(widths=(5, 2, 7)).layers] == [(5, 6), (2, 5), (7, 2)]
     assert Mlp(widths=8).widths == (8,)
 

@@ -14,6 +14,7 @@ from scipy.stats import spearmanr
 
 import gradwise
 from gradwise.models.activations import Rectifier
+from gradwise.models.centred_mlp import CentredMlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.recentred import Recentred
 from gradwise.records.study import Study
@@ -34,8 +35,9 @@ from gradwise.searching.strategies.random_search import Random
 from gradwise.searching.strategies.recommended import Recommended
 from gradwise.searching.strategies.successive_halving import SuccessiveHalving
 from gradwise.specs.dataset import Classes, Column, Dataset
-from gradwise.specs.priors import Choice, LogInteger, LogUniform
+from gradwise.specs.priors import Choice, LogInteger, LogUniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension, write_at
+from gradwise.training.stopping import Off
 from tests.searching import small_study
 
 KEY = keys.from_seed(1)
@@ -396,3 +398,34 @@ def test_an_optimiser_that_cannot_use_the_model_is_refused_before_the_first_tria
     with pytest.raises(RequestError, match="Recentred needs a network that can be centred"):
         search(space, BLOBS, budget=Budget(trials=2), key=KEY, options=StudyOptions(folder=tmp_path / "study"))
     assert not (tmp_path / "study").exists()
+
+
+def test_centred_networks_train_together_as_alone() -> None:
+    """Rates and weight decay differ, and each network is centred again and again while it trains."""
+    recipe = small_study.recipe_at(dataset=BLOBS, epochs=4.0)
+    model, rule = CentredMlp(widths=(6, 6)), Recentred(Sgd(0.1), every_updates=3.0)
+    recipe = dataclasses.replace(recipe, model=model, optimiser=rule)
+    rate, decay = "optimiser.optimiser.learning_rate", "criterion.penalties.0.coefficient"
+    ranges = {rate: LogUniform(0.01, 0.2), decay: ZeroOr(LogUniform(1e-3, 1.0))}
+    space = Space(recipe, tuple(dimension(recipe, path, prior) for path, prior in ranges.items()))
+    together = run(space, trials=4)
+    assert {trial.outcome for trial in together.trials} == {"finished"}
+    assert together.best.score < 0.6 * together.chance  # type: ignore[union-attr]
+    assert_same(together, run(space, trials=4, slots=Given(1)))
+
+
+@pytest.mark.slow
+def test_a_search_of_a_wide_set_tries_overcomplete_first_layers() -> None:
+    """Row D1: by itself, from the inputs that the set has."""
+    draw = np.random.default_rng(0)
+    targets = np.arange(60) % 2
+    inputs = draw.normal(size=(60, 300)) + 0.5 * targets[:, None]
+    wide = Dataset(inputs, targets, Classes(np.array(["a", "b"])), tuple(Column(f"c{n}") for n in range(300)))
+    recipe = gradwise.defaults.classification(stopping=Off(epochs=2))
+    space = gradwise.defaults.search_space(recipe, wide).only(("model.widths.count", "model.widths.each"))
+    study = run(space, wide, trials=4, slots=Given(1))
+    widths = [trial.recipe.model.widths for trial in study.trials]
+    assert all(trial.ok for trial in study.trials)
+    assert any(300 < several[0] <= 600 for several in widths)
+    assert all(len(set(several)) == 1 for several in widths)
+    assert study.best.score < 0.5 * study.chance  # type: ignore[union-attr]

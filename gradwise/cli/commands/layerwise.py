@@ -1,10 +1,12 @@
 """`gradwise search DATA --strategy layerwise`: Algorithm 1 of the chapter, from the command line (row E8).
 
-    --strategy layerwise                                                     three denoising layers of 256 units
-    --strategy "layerwise(layers=rbm:500x2, keep=4, settings=8, tunings=8)"  K = 4, eight settings of each step
+    --strategy layerwise                                                     three denoising layers of 128 to 512 units
+    --strategy "layerwise(layers=rbm:250-1000x2, keep=4, settings=8)"        K = 4, eight settings of each level
+    --strategy "layerwise(layers=rbm:500,denoising:100-300)"                 the first has 500 units in every setting
 
-The settings of a level, and those of the fine-tuning, are drawn from priors around what is recommended. `--set
-layers.stopping.epochs=10` sets a knob of every layer, any other `--set` one of the fine-tuning. The folder is that of
+The settings of a level, its width among them where it has a range, and those of the fine-tuning, are drawn from priors
+around what is recommended. `--set layers.stopping.epochs=10` sets a knob of every layer, any other `--set` one of the
+fine-tuning. The folder is that of
 a fit, since the result is one network; how it was chosen is in its report. Every training is written down when it ends,
 so a run that was killed goes on with --resume.
 """
@@ -33,10 +35,11 @@ from .. import run_folder as folders
 from ..options.assignments import resolve
 from ..terminal.output import Progress
 from .fit import announce_run, data_request, publish_run, start_device
-from .pretraining import expanded, pretrained_recipe, takes_probabilities
+from .pretraining import check_layers, expanded, pretrained_recipe, takes_probabilities
 
 SHELF = "layerwise"
 _ABOUT = "about.json"
+_WIDTHS = re.compile(r":\s*([1-9]\d{0,8})-([1-9]\d{0,8})")
 _WORD = re.compile(r"\s*layerwise\s*(?:\((.*)\))?\s*", re.IGNORECASE)
 
 
@@ -44,10 +47,22 @@ _WORD = re.compile(r"\s*layerwise\s*(?:\((.*)\))?\s*", re.IGNORECASE)
 class LayerwisePlan:
     """What `--strategy layerwise(...)` says: the layers, K, and how many settings of a level and of the fine-tuning."""
 
-    layers: str = "denoising:256x3"
+    layers: str = "denoising:128-512x3"
     keep: int = 3
     settings: int = 6
     tunings: int = 6
+
+
+def parse_ranges(text: str) -> tuple[str, list[tuple[int, int] | None]]:
+    """The layers with the most units that each may have, as `--pretrain` writes them, and the range of each, if any."""
+    found: list[tuple[int, int] | None] = []
+    for piece in text.split(","):
+        ends = _WIDTHS.search(piece)
+        range_ = (int(ends[1]), int(ends[2])) if ends else None
+        if range_ and range_[0] >= range_[1]:
+            raise RequestError(f"`{piece.strip()}`: a range of units goes up, for example denoising:128-512x3.")
+        found += [range_] * len(parse_layers(_WIDTHS.sub(r":\2", piece)))
+    return _WIDTHS.sub(r":\2", text), found
 
 
 def parse_layerwise(text: Any, name: str = "--strategy") -> LayerwisePlan:
@@ -57,12 +72,12 @@ def parse_layerwise(text: Any, name: str = "--strategy") -> LayerwisePlan:
         raise RequestError(f"{name} {text}: write it as layerwise, or layerwise(keep=3, settings=6).")
     given: dict[str, Any] = {}
     known = [field.name for field in dataclasses.fields(LayerwisePlan)]
-    for pair in filter(str.strip, (found[1] or "").split(",")):
+    for pair in filter(str.strip, re.split(r",(?=\s*\w+\s*=)", found[1] or "")):  # layers have commas of their own
         key, _, value = (part.strip() for part in pair.partition("="))
         if key not in known:
             raise RequestError(f"{name} {text}: layerwise has no setting `{key}`.{nearest(key, known)}")
         if key == "layers":
-            parse_layers(value)
+            parse_ranges(value)
             given[key] = value
         elif re.fullmatch(r"[1-9]\d{0,4}", value):
             given[key] = int(value)
@@ -91,19 +106,24 @@ def _recipes(asked: Any, plan: LayerwisePlan, dataset: Dataset) -> tuple[list[li
     options = asked.options
     assignments = [*asked.recipe, *asked.sets]
     unit = takes_probabilities(assignments, dataset)
-    recipe = pretrained_recipe(dataset.task.kind, plan.layers, unit)
+    widest, ranges = parse_ranges(plan.layers)
+    recipe = pretrained_recipe(dataset.task.kind, widest, unit)
+    check_layers(recipe, dataset)
     if options.metric:
         recipe = defaults.following(recipe, check_metric(options.metric, dataset.task.kind))
     if options.group:
         recipe = dataclasses.replace(recipe, split=GroupHoldOut())
     if options.time:
         recipe = dataclasses.replace(recipe, split=TimeHoldOut())
-    recipe = resolve(recipe, expanded(assignments, len(parse_layers(plan.layers)))).recipe
+    for item in assignments:
+        if item.path.endswith((".model.widths", ".model.units")):
+            raise item.refuse("the units of layers are those of layers=..., as in denoising:128-512x3. Leave it out.")
+    recipe = resolve(recipe, expanded(assignments, len(ranges))).recipe
     model: Any = recipe.model
     key = keys.from_seed(options.seed)
     levels = [
-        draw_settings(defaults.level_space(layer), plan.settings, key=keys.named(key, f"level {number}"))
-        for number, layer in enumerate(model.layers)
+        draw_settings(defaults.level_space(layer, widths), plan.settings, key=keys.named(key, f"level {number}"))
+        for number, (layer, widths) in enumerate(zip(model.layers, ranges, strict=True))
     ]
     whole = dataclasses.replace(recipe, model=model.mlp)
     return levels, draw_settings(defaults.fine_tuning_space(whole), plan.tunings, key=keys.named(key, "fine-tuning"))
@@ -175,7 +195,10 @@ def run_layerwise(asked: Any) -> int:
     plan = parse_layerwise(options.strategy)
     _refuse_others(options)
     if asked.ranges or asked.more_ranges:
-        raise RequestError("--range: layerwise draws around the recommended recipes. Set knobs with --set instead.")
+        raise RequestError(
+            "--range: layerwise draws around the recommended recipes. Set knobs with --set; units have a range as in "
+            "layerwise(layers=denoising:128-512x3)."
+        )
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
     finished = options.resume and (folder / folders.RESULT).is_file()
@@ -187,7 +210,8 @@ def run_layerwise(asked: Any) -> int:
         if options.dry_run:
             levels, tunings = _recipes(asked, plan, dataset)
             count = trainings_of(levels, len(tunings), plan.keep)
-            words = f"{len(levels)} levels of {plan.settings} settings, the {plan.keep} best kept: {count} trainings."
+            kept = f"{plan.settings} settings each, the {plan.keep} best kept: {count} trainings."
+            words = f"{len(levels)} levels, {plan.layers}, {kept}"
             print(json.dumps({**dataclasses.asdict(plan), "trainings": count}) if options.json else words)
             return 0
         if finished:

@@ -32,6 +32,7 @@ def make_search_plan(prepared: PreparedSearch, folder: Path) -> dict[str, Any]:
             "budget": str(prepared.budget),
             "finalists": "none" if prepared.plan.committee in ANSWERS else finals,
             "committee": prepared.plan.committee,
+            "mini-batch size": "chosen at the end" if prepared.plan.batch_size else recipe.batches.size,
             "double cross-validation": f"{FOLDS} folds, {outer} each" if outer is not None else "no",
             "on": options.on or "whatever is best here",
         },

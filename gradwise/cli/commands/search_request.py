@@ -13,6 +13,7 @@ from ...data.reading.read import read
 from ...evaluation.metrics import check_metric
 from ...runtime.errors import RequestError
 from ...searching.search import SearchPlan
+from ...searching.selection.batch_size_choice import check_batch_size
 from ...searching.selection.committee_members import ANSWERS
 from ...searching.selection.nested_cv import is_worth_it, share
 from ...searching.storage.study_definition import Budget, write_study_file
@@ -59,9 +60,9 @@ def _typed(words: str) -> Any:
     return {"true": True, "false": False}.get(words, words)
 
 
-def _command(options: SearchOptions, resolved: Resolved, space: Space) -> str:
+def _command(options: SearchOptions, resolved: Resolved, space: Space, dataset: Dataset) -> str:
     """The shell line: what differs from the recommended space, as ranges, and as settings where it is not searched."""
-    ranges, recommended = written_ranges(space), written_ranges(defaults.search_space(space.recipe))
+    ranges, recommended = written_ranges(space), written_ranges(defaults.search_space(space.recipe, dataset))
     told = {path: words for path, words in ranges.items() if recommended.get(path) != words}
     set_already = {change.partition("=")[0] for change in resolved.changes}
     still = []
@@ -74,12 +75,12 @@ def _command(options: SearchOptions, resolved: Resolved, space: Space) -> str:
     return options.command((*resolved.changes, *still), told)
 
 
-def settings_of(options: SearchOptions, resolved: Resolved, space: Space) -> dict[str, Any]:
+def settings_of(options: SearchOptions, resolved: Resolved, space: Space, dataset: Dataset) -> dict[str, Any]:
     """What a study file holds, and the shell line and the file themselves, for the report."""
     ranges = written_ranges(space)
     changes = [change.partition("=") for change in resolved.changes]
     plain = {**options.settings(), "ranges": ranges, "recipe": {path: _typed(value) for path, _, value in changes}}
-    return {**plain, "command": _command(options, resolved, space), "study_file": write_study_file(plain)}
+    return {**plain, "command": _command(options, resolved, space, dataset), "study_file": write_study_file(plain)}
 
 
 def add_trials(options: SearchOptions) -> SearchOptions:
@@ -135,8 +136,11 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         fixed=[change.partition("=")[0] for change in resolved.changes],
         turned=turned,
         source=asked.source,
+        dataset=dataset,
     )
     _check_possible(space, dataset)
+    if options.batch_size:
+        check_batch_size(space)
     # An ensemble has an honest estimate of its own, at no cost.
     unasked = options.committee not in ANSWERS and is_worth_it(dataset, options.budget)
     wanted = unasked if options.nested is None else options.nested
@@ -154,5 +158,5 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         budget=budget,
         fold_budget=fold_budget,
         metric=metric,
-        settings=settings_of(options, resolved, space),
+        settings=settings_of(options, resolved, space, dataset),
     )

@@ -127,7 +127,8 @@ Strategy = Annotated[
         "--strategy",
         panel=SEARCH,
         metavar="NAME",
-        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, tpe, gp, cmaes or halving.",
+        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, halving, tpe, gp, cmaes, or "
+        "layerwise: layer by layer, each level's width and knobs in turn.",
     ),
 ]
 Ranges = Annotated[
@@ -180,7 +181,13 @@ Nested = Annotated[
     ),
 ]
 BatchSize = Annotated[
-    bool, option("--batch-size", panel=SEARCH, help="Choose the mini-batch size at the end, by time.")
+    Text,
+    option(
+        "--batch-size",
+        panel=SEARCH,
+        metavar="B",
+        help="The mini-batch size; auto: chosen at the end, by time, then tuned together with the rate.",
+    ),
 ]
 Merge = Annotated[bool, option("--merge", panel=QUESTION, help="Join studies of the same data into --out.")]
 Challenge = Annotated[

@@ -14,6 +14,7 @@ import equinox as eqx
 from ... import defaults
 from ...runtime.errors import RequestError
 from ...searching.storage.study_definition import parse_prior, prior_text
+from ...specs.dataset import Dataset
 from ...specs.paths import knobs, parts
 from ...specs.priors import AbstractPrior, Choice, LogUniform, Uniform
 from ...specs.recipe import Recipe
@@ -118,16 +119,18 @@ def build_space(
     fixed: Iterable[str],
     turned: Iterable[str],
     source: str = "",
+    dataset: Dataset | None = None,
 ) -> Space:
     """The space of a request.
 
     `written` are the ranges of a study file, which are the whole space where there are any; `asked` those of the
-    command line. `fixed` are the paths that were set at all, `turned` those that the command line set.
+    command line. `fixed` are the paths that were set at all, `turned` those that the command line set. The recommended
+    widths follow the `dataset`.
     """
     if written:
         space = _without(recipe, _with_ranges(recipe, (), written, f"{source}: [ranges]"), turned)
     else:
-        space = _without(recipe, defaults.search_space(recipe).dimensions, fixed)
+        space = _without(recipe, defaults.search_space(recipe, dataset).dimensions, fixed)
     found = _with_ranges(recipe, space, asked, "--range")
     if not found:
         raise RequestError("no trial is possible: every knob is set and none is searched. Give a --range, or use fit.")

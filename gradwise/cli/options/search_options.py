@@ -44,6 +44,7 @@ STRATEGIES: dict[str, type[AbstractStrategy]] = {
 }
 SAMPLERS = ("tpe", "gp", "cmaes")
 DEFAULT_BUDGET = Budget(seconds=600.0)
+_SIZE = "batches.size"
 _QUESTIONS = ("merge", "challenge", "compare", "distribution")
 
 
@@ -110,6 +111,16 @@ def _strategy(value: Any, name: str) -> str:
     return str(value).strip()
 
 
+def _batch_size(value: Any, name: str) -> str | int:
+    """`auto`, or a size, which is a knob of the recipe (`read_request` sets it)."""
+    word = str(value).strip().lower()
+    if word == "auto":
+        return word
+    if isinstance(value, (bool, float)) or not re.fullmatch(r"[1-9]\d{0,8}", word):
+        raise RequestError(f"{name} {value}: needs a whole number of at least 1, or auto to choose it at the end.")
+    return int(word)
+
+
 def _committee(value: Any, name: str) -> str:
     if value not in KINDS:
         raise RequestError(f"{name} {value}: there is no such committee.{nearest(str(value), KINDS)}")
@@ -150,6 +161,7 @@ class SearchOptions(DataOptions):
             for other in _QUESTIONS[n + 1 :]
         ),
         *(("resume", other, "it is done in one go") for other in _QUESTIONS),
+        *(("batch_size", other, "it ends a search") for other in _QUESTIONS),
         ("time", "nested", "folds mix past and future"),
     )
 
@@ -160,7 +172,7 @@ class SearchOptions(DataOptions):
     seeds: int | None = declare(None, whole_number(1, 1000))
     committee: str = declare("ensemble", _committee)
     nested: bool | None = declare(None, _yes)
-    batch_size: bool = declare(False, flag)
+    batch_size: str | None = declare(None, _batch_size)
     seed: int = declare(0, whole_number(0, 2**32 - 1))
     merged: tuple[dict[str, int], ...] = declare((), _merged, repeats=False)
     challenge: str | None = declare(None, text)
@@ -272,8 +284,13 @@ def read_request(given: Mapping[str, Any], study: str | None, sets: list[str], r
     if sources:
         chosen["data"] = sources[0]  # of the first study; its own study file says which data
     more = dict(parse_range(words) for words in ranges)
-    turned = tuple(parse_assignment(words) for words in sets)
+    turned = [parse_assignment(words) for words in sets]
     twice = next((item.path for item in turned if item.path in more), None)
     if twice:
         raise RequestError(f"`{twice}` is given to --set and to --range: it stands still or it is searched.")
-    return Asked(SearchOptions(**chosen), tuple(recipe), turned, written, more, str(study or ""), sources)
+    if isinstance(chosen.get("batch_size"), int):
+        size = Assignment(_SIZE, chosen.pop("batch_size"), "--batch-size" if given.get("batch_size") else str(study))
+        if any(item.path == _SIZE for item in turned) or _SIZE in more:
+            raise RequestError(f"`{_SIZE}` is given to --batch-size {size.value} and once more. Leave one out.")
+        (turned if given.get("batch_size") else recipe).append(size)
+    return Asked(SearchOptions(**chosen), tuple(recipe), tuple(turned), written, more, str(study or ""), sources)

@@ -17,7 +17,7 @@ from jaxtyping import PyTree, Scalar
 from ...records.finding import Finding
 from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import is_off, knob, switch
-from ...specs.paths import matching
+from ...specs.paths import WEIGHTS, matching
 from ...specs.priors import LogUniform, Uniform
 from ...specs.schedules import AbstractSchedule, Constant
 from ..first_order.schedules import present_rate, scale_by_rate
@@ -137,7 +137,7 @@ class AdamW(AbstractOptimiser):
         off=0.0,
         about="shrinks the weights by rate * decay at each update",
     )
-    where: str = switch("*.weight", row="C10", kind="model", about="which parameters decay, by path")
+    where: str = switch(WEIGHTS, row="C10", kind="model", about="which parameters decay, by path")
     first_moment: float = knob(0.9, **_FIRST)
     second_moment: float = knob(0.999, **_SECOND)
     epsilon: float = knob(1e-8, **_EPSILON)

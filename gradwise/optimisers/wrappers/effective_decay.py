@@ -25,7 +25,7 @@ from jaxtyping import Array, Int, PyTree, Scalar
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractAsking, AbstractOptimiser
 from ...specs.knobs import is_off, knob, switch
-from ...specs.paths import matching, parts
+from ...specs.paths import WEIGHTS, matching, parts
 from ...specs.priors import Choice, LogUniform, ZeroOr
 from .proximal import Proximal, marked, prior_share
 
@@ -63,7 +63,7 @@ class EffectiveDecay(AbstractAsking):
         off=0.0,
         about="lambda of L2 beside the summed loss",
     )
-    where: str = switch("*.weight", row="D3", kind="model", about="which parameters, by path")
+    where: str = switch(WEIGHTS, row="D3", kind="model", about="which parameters, by path")
     reading: str = switch(
         "active",
         allowed=("active", "every"),

@@ -19,7 +19,7 @@ from ...records.finding import Finding
 from ...runtime.errors import RequestError, nearest
 from ...specs.contracts import AbstractAsking, AbstractOptimiser, Batch
 from ...specs.knobs import is_off, knob, switch
-from ...specs.paths import matching, named_leaves, parts
+from ...specs.paths import WEIGHTS, matching, named_leaves, parts
 from ...specs.priors import LogUniform, ZeroOr
 from ..adaptive.adam import Adagrad, Adam, AdamW, RmsProp
 from ..averaging.dual_averaging import DualAveraging
@@ -67,7 +67,7 @@ class Proximal(AbstractAsking):
         off=0.0,
         about="lambda of L1 beside the summed loss, by true zeros",
     )
-    where: str = switch("*.weight", row="D4", kind="model", about="which parameters, by path")
+    where: str = switch(WEIGHTS, row="D4", kind="model", about="which parameters, by path")
 
     def __check_init__(self) -> None:
         refuse_averages(self)

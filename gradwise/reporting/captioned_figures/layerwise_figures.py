@@ -69,8 +69,11 @@ def layerwise_figures(plain: Mapping[str, Any], *, percent: bool) -> Iterator[Fi
     if not data:
         return
     write = wording.percent if percent else wording.number
+    by_level = plain.get("widths") or [[]] * len(data)
+    widths = [" · ".join(map(str, level[0])) if level else "" for level in by_level]
     rows: tuple[Row, ...] = tuple(
-        (name, str(len(tried)), str(len(kept)), write(min(kept)), write(max(tried))) for name, tried, kept in data
+        (name, str(len(tried)), str(len(kept)), write(min(kept)), write(max(tried)), units)
+        for (name, tried, kept), units in zip(data, widths, strict=True)
     )
     total = sum(len(tried) for _, tried, _ in data)
     yield Figure(
@@ -80,6 +83,6 @@ def layerwise_figures(plain: Mapping[str, Any], *, percent: bool) -> Iterator[Fi
         f"the next layer was learned on each of them. The best went from {write(min(data[0][2]))} to "
         f"{write(min(data[-1][2]))}.{_choice(plain, write, percent)}",
         partial(levels, data, percent=percent),
-        Table("Numbers", ("step", "trainings", "kept", "best", "worst"), rows, (1, 2, 3, 4)),
+        Table("Numbers", ("step", "trainings", "kept", "best", "worst", "units of the best"), rows, (1, 2, 3, 4)),
         height=260,
     )

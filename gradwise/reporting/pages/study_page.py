@@ -43,11 +43,13 @@ def _sentence(text: Any) -> str:
 
 
 def _story(study: Study) -> str:
-    count = len(study.trials)
+    sizes = sum(trial.phase == "size" for trial in study.trials)
+    count = len(study.trials) - sizes
     ended = {name: sum(trial.outcome == name for trial in study.trials) for name in ("diverged", "failed")}
     bad = "".join(f", {wording.whole(number)} {name}" for name, number in ended.items() if number)
     how = f" by {wording.clean(study.settings.get('strategy') or study.strategy)} search" if count else ""
-    return f"{_counted(count, 'trial')}{how}{bad}, {wording.duration(study.seconds)}."
+    beside = f", {_counted(sizes, 'run')} to compare mini-batch sizes" if sizes else ""
+    return f"{_counted(count, 'trial')}{how}{beside}{bad}, {wording.duration(study.seconds)}."
 
 
 def _ends(metric: str, plain: Any) -> str:

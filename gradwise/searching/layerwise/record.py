@@ -31,12 +31,24 @@ from ..comparison.seeds import ScoreReading
 from .algorithm import Configuration, Layerwise
 
 
+def _widths(one: Configuration) -> list[int]:
+    """The units of each layer, bottom up."""
+    return [int(layer.weight.shape[0]) for layer in one.layers]
+
+
+def _chosen(found: Layerwise) -> Finding:
+    """The layers that were chosen, bottom up."""
+    units = ", then ".join(map(str, _widths(found.best)))
+    return Finding("note", f"the best of {len(found.trainings)} trainings has layers of {units} units.", row="E8")
+
+
 def summarise_layerwise(found: Layerwise) -> dict[str, Any]:
     """The whole run as plain values: every training, and which configurations were kept at each level."""
     return {
         "trainings": [dataclasses.asdict(one) for one in found.trainings],
         "kept": [[list(one.numbers) for one in level] for level in (*found.by_level, found.kept)],
         "scores": [[one.score for one in level] for level in (*found.by_level, found.kept)],
+        "widths": [[_widths(one) for one in level] for level in (*found.by_level, found.kept)],
         "probes": list(found.best.probes),
     }
 
@@ -118,8 +130,7 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
     metrics, evidence, ends = measure_parts(predictor, {}, found.parts, found.metric)
     choice = correct_choice(found)
     evidence["layerwise"] = summarise_layerwise(found) | {"choice": choice}
-    widths = tuple(int(layer.weight.shape[0]) for layer in one.layers)
-    mlp = dataclasses.replace(one.fine_tuning.model, widths=widths)
+    mlp = dataclasses.replace(one.fine_tuning.model, widths=tuple(_widths(one)))
     recipe = dataclasses.replace(one.fine_tuning, model=Pretrained(one.settings, mlp))
     history = _history(one, len(train))
     outcome = Outcome(one.ended.outcome, one.ended.age_examples)
@@ -140,6 +151,7 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
             "test_readings": int(sizes["test"] > 0),
         },
         findings=(
+            _chosen(found),
             *find_in_run(dataclasses.replace(recipe, model=network), history, outcome, train),
             *_find_choice(choice, one.fine_tuning, train),
         ),

@@ -141,7 +141,7 @@ class Cohort:
         self.population = Population(member, state, self.train, self.valid, slots=slots, devices=devices)
 
     def prepare(self) -> list[Done]:
-        """Makes the population if there is none; jobs at the head of the queue that cannot start come back as failed."""
+        """Makes the population if there is none; jobs that cannot even start come back as failed."""
         failed = []
         while self.population is None and self.queue:
             try:

@@ -247,12 +247,13 @@ class Driver:
             started += len(found)
         return started
 
-    def _tell(self, phase: str, total: float) -> None:
+    def tell(self, phase: str, total: float, done: int | None = None) -> None:
+        """Says how far a phase has come, to whoever watches."""
         best = self.best
         self.watch(
             {
                 "phase": phase,
-                "done": len(self.of_phase(phase)),
+                "done": len(self.of_phase(phase)) if done is None else done,
                 "total": total,
                 "running": len(self._running),
                 "failed": sum(not trial.ok for trial in self.trials.values()),
@@ -294,7 +295,7 @@ class Driver:
             if not self._running and not started:
                 return "enough" if enough else "finished"
             self._take(self.executor.wait(0.25))
-            self._tell(phase, math.inf if trials is None else trials)
+            self.tell(phase, math.inf if trials is None else trials)
             count = len(self.of_phase(phase))
             if count >= looked + _CHECK_EVERY:
                 looked = count
@@ -341,5 +342,5 @@ class Driver:
             while waiting and (not self._running or self._room(looks_back=False) > 0):
                 self.start(*waiting.pop(0))
             finished += self._take(self.executor.wait(0.25))
-            self._tell(phase, len(proposals))
+            self.tell(phase, len(proposals))
         return [trial for trial in finished if trial.ok]

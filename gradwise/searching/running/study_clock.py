@@ -1,14 +1,17 @@
-"""How thorough a study is, and how its time is shared out: to search, to refine, and for the finals at the end."""
+"""How thorough a study is, and how its time is shared out: to search, to refine, to choose the mini-batch size, and
+for the finals at the end."""
 
 import dataclasses
 import math
 
+from ...runtime.errors import RequestError
 from ..selection.committee_members import ANSWERS
 from ..storage.study_definition import Budget
 from .driver import Driver
 from .evaluation_data import EvaluationData
 
 _REFINED = 0.2  # of the time of the search proper
+SIZED = 0.4  # of the time before finals, to choose the mini-batch size
 _CONCLUDED = 0.04  # of a budget of time, for what follows the last training
 _REPORT_SECONDS = 5.0
 
@@ -19,7 +22,8 @@ class SearchPlan:
 
     `folds` are those that judge a trial; `finalists` settings are trained again with `seeds` seeds each; `refine`
     looks around the best; `borders` follows the best value out of its interval; `stop_early` ends a search by time when
-    more trials are no longer worth it; `batch_size` has the mini-batch size chosen last, on curves against time.
+    more trials are no longer worth it. `batch_size="auto"` has the mini-batch size chosen last, on curves against time,
+    and then tuned together with the rate; None leaves it as the recipe has it.
     """
 
     folds: int | None = None
@@ -29,7 +33,14 @@ class SearchPlan:
     borders: bool = True
     stop_early: bool = True
     committee: str = "ensemble"
-    batch_size: bool = False
+    batch_size: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_size not in (None, "auto"):
+            raise RequestError(
+                f"`batch_size` must be None or 'auto'; got {self.batch_size!r}. A size of your own is the knob "
+                "`batches.size` of the recipe."
+            )
 
 
 def seeds_of(plan: SearchPlan, data: EvaluationData) -> int:
@@ -41,7 +52,7 @@ def seeds_of(plan: SearchPlan, data: EvaluationData) -> int:
 
 
 class StudyClock:
-    """How the time of a study is shared out: to search, to refine, and for the finals at the end."""
+    """How the time of a study is shared out, as ages of the study at which each stage ends."""
 
     def __init__(self, budget: Budget, driver: Driver, plan: SearchPlan):
         self.budget, self.driver, self.plan = budget, driver, plan
@@ -69,8 +80,18 @@ class StudyClock:
     @property
     def search_until(self) -> float:
         share = 1.0 - (_REFINED if self.plan.refine else 0.0)
-        return share * (self.end - self.reserve)
+        return share * self.refine_until
 
     @property
     def refine_until(self) -> float:
+        return (1.0 - SIZED if self.plan.batch_size else 1.0) * self.tune_until
+
+    @property
+    def compare_until(self) -> float:
+        """The end of the comparison of mini-batch sizes: half of what they are given."""
+        return 0.5 * (self.refine_until + self.tune_until)
+
+    @property
+    def tune_until(self) -> float:
+        """The end of tuning size and rate together, and of all that comes before finals."""
         return self.end - self.reserve

@@ -3,7 +3,7 @@
     with LocalExecutor(data) as executor:
         found = compare_batch_sizes(recipe, data, executor)
     found.recommended, found.rate, found.sentence
-    retune(found.recipe, found.recommended)             a small grid over B and the rate together
+    retune(found.recipe, found.recommended, most=rows)  a small grid over B and the rate together
 
 B changes how long training takes more than where it ends, so it is chosen by the time to a common validation score.
 At another B the recipe keeps what it meant: memories (momentum, moments, averages) and ages written in updates last as
@@ -14,6 +14,7 @@ and whoever trains beside it are left out. So the jobs may run in any executor, 
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,6 @@ from ...runtime.errors import RequestError
 from ...specs.paths import get, knobs, parts, replace
 from ...specs.recipe import Recipe
 from ...training.population import Population, enter
-from ...training.stopping import Off, Patience
 from ..comparison.seeds import ScoreReading, Stop
 from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
@@ -60,7 +60,9 @@ def rate_path(recipe: Recipe) -> str:
     for path, _, _ in knobs(recipe):
         if path.startswith("optimiser.") and path.endswith("learning_rate"):
             return path
-    raise RequestError("the optimiser has no `learning_rate`, which must follow the batch size.")
+    raise RequestError(
+        "the mini-batch size cannot be chosen: the optimiser has no `learning_rate`, which must follow it. Use another."
+    )
 
 
 def _tied(recipe: Recipe, ratio: float) -> tuple[Recipe, dict[str, float]]:
@@ -96,13 +98,9 @@ def at_size(recipe: Recipe, size: int, factor: float = 1.0) -> Recipe:
     return replace(changed, "batches.size", size)
 
 
-def _with_patience(recipe: Recipe) -> Recipe:
-    """Early stopping on: a fixed length would spend the same examples whatever the size."""
-    if not isinstance(recipe.stopping, Off):
-        return recipe
-    off = recipe.stopping
-    on = Patience(epochs=off.epochs, spacing=off.spacing, least_examples=off.least_examples)
-    return replace(recipe, "stopping", on)
+def cut_to(recipe: Recipe, rows: int) -> Recipe:
+    """The recipe with a batch of at most all rows, as training would cut it."""
+    return replace(recipe, "batches.size", rows) if recipe.batches.size > rows else recipe
 
 
 @dataclass(frozen=True)
@@ -115,10 +113,9 @@ class _Run:
 
 
 def _runs(recipe: Recipe, sizes: Sequence[int], rates: Sequence[float], seeds: int, first: int) -> list[_Run]:
-    recipe = _with_patience(recipe)
-    grid = [
-        (size, rate, seed) for size in sorted({*sizes, recipe.batches.size}) for rate in rates for seed in range(seeds)
-    ]
+    own = recipe.batches.size
+    ordered = [own, *sorted({*sizes} - {own})]  # were time to run out, the present size would have been measured
+    grid = [(size, rate, seed) for size in ordered for rate in rates for seed in range(seeds)]
     return [
         _Run(size, rate, Job((first + n) * _PLACES, at_size(recipe, size, rate), first + seed))
         for n, (size, rate, seed) in enumerate(grid)
@@ -147,7 +144,8 @@ class BatchSizes:
     """What each size took to reach the same score, and which one to take.
 
     `table` has a line for each size: its seconds and examples (means of the logarithms over seeds), whether at least
-    half of its seeds reached the score, and its best rate. `recipe` is the recipe at the recommended size.
+    half of its seeds reached the score, and its best rate. `recipe` is the recipe at the recommended size; `factor` is
+    what its rate was multiplied by beside the root of the ratio of the sizes.
     """
 
     table: tuple[dict[str, Any], ...]
@@ -157,16 +155,16 @@ class BatchSizes:
     sentence: str
     recipe: Recipe = field(repr=False)
     trials: tuple[Trial, ...] = field(default=(), repr=False)
+    factor: float = 1.0
 
     def plain(self) -> dict[str, Any]:
         return {
-            "batch_size": {
-                "table": [dict(line) for line in self.table],
-                "recommended": self.recommended,
-                "rate": self.rate,
-                "target": self.target,
-                "sentence": self.sentence,
-            }
+            "table": [dict(line) for line in self.table],
+            "recommended": self.recommended,
+            "rate": self.rate,
+            "factor": self.factor,
+            "target": self.target,
+            "sentence": self.sentence,
         }
 
 
@@ -246,7 +244,7 @@ def _trial(run: _Run, done: Done) -> Trial:
     job = dataclasses.replace(run.job, number=run.job.number // _PLACES)
     path = rate_path(run.job.recipe)
     values: dict[str, object] = {"batches.size": run.size, path: float(get(run.job.recipe, path))}
-    return as_trial(dataclasses.replace(done, number=job.number), job, values, phase="batch")
+    return as_trial(dataclasses.replace(done, number=job.number), job, values, phase="size")
 
 
 def _told(line: _Line, recipe: Recipe) -> dict[str, Any]:
@@ -272,20 +270,22 @@ def compare_batch_sizes(
     first: int = 0,
     timed: Callable[[Recipe], float] | None = None,
     stop: Stop = lambda: False,
+    watch: Callable[[int], None] = lambda done: None,
 ) -> BatchSizes:
     """The size that reaches a common validation score in the least time; the present one where the gain is noise.
 
     It takes (sizes x rates x seeds) trials with numbers from `first` on. `timed` gives the seconds of one update; by
-    default they are measured, after the trainings. Hold-out judges, also where the study has folds.
+    default they are measured, after the trainings. Hold-out judges, also where the study has folds. `watch` hears how
+    many trainings have ended; those that `stop` cuts short are not compared.
     """
     count = len(data.train)
     rate_path(recipe)
-    if recipe.batches.size > count:
-        recipe = replace(recipe, "batches.size", count)  # as training would cut it
+    recipe = cut_to(recipe, count)
     present = recipe.batches.size
     runs = _runs(recipe, [size for size in sizes if size <= count], rates, seeds, first)
     refuse_capacity(data.judged_on, (run.job.recipe for run in runs))
-    done = run_jobs(executor, [run.job for run in runs], stop=stop)
+    ended = itertools.count(1)
+    done = run_jobs(executor, [run.job for run in runs], each=lambda _: watch(next(ended)), stop=stop)
     measure = timed or (lambda one: seconds_per_update(one, data))
     per_update = {size: measure(at_size(recipe, size)) for size in sorted({run.size for run in runs})}
     curves: dict[tuple[int, float], list[BatchCurve | None]] = {}
@@ -293,18 +293,27 @@ def compare_batch_sizes(
         curve = _curve(run, done.get(run.job.number), per_update[run.size], count)
         curves.setdefault((run.size, run.factor), []).append(curve)
     trials = tuple(_trial(run, done[run.job.number]) for run in runs if run.job.number in done)
-    if not any(curve for several in curves.values() for curve in several):
-        said = f"the batch size stays {present}: no run left a curve to compare."
+    own = [done.get(run.job.number) for run in runs if run.size == present]
+    cut = any(one is None or one.outcome == "out_of_time" for one in own)
+    if cut or not any(curve for several in curves.values() for curve in several):
+        why = "time was up before its own runs ended" if cut else "no run left a curve to compare"
+        said = f"the batch size stays {present}: {why}."
         return BatchSizes((), present, float(get(recipe, rate_path(recipe))), math.nan, said, recipe, trials)
     lines, target = _lines(curves)
     chosen, sentence = _verdict(lines, present, target, ScoreReading.of(recipe, data))
     # Where the size stays, so does the rate: it was chosen by the score, which a faster one might not keep.
-    found = recipe if chosen.size == present else at_size(recipe, chosen.size, chosen.factor)
+    factor = 1.0 if chosen.size == present else chosen.factor
+    found = at_size(recipe, chosen.size, factor)
+    rate = float(get(found, rate_path(found)))
     table = tuple(_told(line, recipe) for line in lines)
-    return BatchSizes(table, found.batches.size, float(get(found, rate_path(found))), target, sentence, found, trials)
+    return BatchSizes(table, chosen.size, rate, target, sentence, found, trials, factor)
 
 
-def retune(recipe: Recipe, size: int, rates: Sequence[float] = RATES) -> list[Proposal]:
-    """A small grid over the size and the rate together: half, once and twice the size, each with a ladder of rates."""
-    sizes = dict.fromkeys((max(1, size // 2), size, 2 * size))
-    return [Proposal(at_size(recipe, one, rate), phase="batch") for one in sizes for rate in rates]
+def retune(recipe: Recipe, size: int, rates: Sequence[float] = RATES, *, most: int) -> list[Proposal]:
+    """A small grid over the size and the rate together: half, once and twice the size, each with a ladder of rates.
+
+    What differs least from the recipe comes first, should time run out. No size is above `most`, the training rows.
+    """
+    sizes = dict.fromkeys(one for one in (size, 2 * size, max(1, size // 2)) if one <= most)
+    grid = sorted(((one, rate) for one in sizes for rate in rates), key=lambda at: (at[0] != size) + (at[1] != 1.0))
+    return [Proposal(at_size(recipe, one, rate), phase="batch") for one, rate in grid]

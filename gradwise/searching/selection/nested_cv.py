@@ -155,7 +155,7 @@ def nested_search(
     `budget` is that of each outer fold. `known` holds folds measured before; `watch` hears of each as it ends, and
     `watch_trials` watches the search within one.
     """
-    shorter = dataclasses.replace(plan, refine=False, borders=False, batch_size=False, finalists=min(1, plan.finalists))
+    shorter = dataclasses.replace(plan, refine=False, borders=False, batch_size=None, finalists=min(1, plan.finalists))
     inner = _without_test(space)
     left = folds - len(known or {})
     clock = None if budget.seconds is None else _Clock(budget.seconds, left)

@@ -79,7 +79,8 @@ def find_in_study(space: Space, trials: Sequence[Trial], said: Advice, notes: Se
     found = []
     verdict = why_all_failed(space, trials) if trials else None
     if verdict is not None:
-        found.append(Finding("error", verdict.sentence, row="E16", next="search again in the range it names."))
+        next_ = "search again in the range it names." if verdict.path else ""
+        found.append(Finding("error", verdict.sentence, row="E16", next=next_))
     failed = [trial for trial in trials if trial.outcome == "failed"]
     if failed and verdict is None:
         found.append(

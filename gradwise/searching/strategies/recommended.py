@@ -54,8 +54,12 @@ class Recommended(AbstractStrategy):
         kept, fractions = draw.random(len(space.dimensions)), draw.random(len(space.dimensions))
         if (kept < _KEPT).all():
             kept[draw.integers(len(kept))] = 1.0  # the recipe itself is there already
-        pairs = zip(space.paths, kept, fractions, strict=True)
-        return space.recipe_at({path: float(fraction) for path, lot, fraction in pairs if lot >= _KEPT})
+        pairs = zip(space.dimensions, kept, fractions, strict=True)
+        drawn = {one.path: one.at(float(fraction)) for one, lot, fraction in pairs if lot >= _KEPT}
+        # A layer with a range of its own keeps its width where one for all layers is drawn.
+        own = space.values(space.recipe)
+        layers = [one for one in space.dimensions if one.path.rpartition(".")[2].isdigit()]
+        return space.recipe_of({**{one.path: own.get(one.path, one.at(0.5)) for one in layers}, **drawn})
 
     def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> list[Proposal]:
         numbers = range(history.next, history.next + count)

@@ -6,12 +6,12 @@ import shutil
 import numpy as np
 import pytest
 
-from gradwise.cli.commands.layerwise import LayerwisePlan, parse_layerwise
+from gradwise.cli.commands.layerwise import LayerwisePlan, parse_layerwise, parse_ranges
 from gradwise.pretraining.stack import Pretrained
 from gradwise.records.fit import read_fit
 from gradwise.runtime.errors import RequestError
 
-PLAN = "layerwise(layers=denoising:6x2, keep=2, settings=2, tunings=2)"
+PLAN = "layerwise(layers=denoising:4-16x2, keep=2, settings=2, tunings=2)"
 SHORT = (
     *("--set", "layers.stopping=Off", "--set", "layers.stopping.epochs=3"),
     *("--set", "stopping=Off", "--set", "stopping.epochs=3"),
@@ -28,11 +28,17 @@ def write_data(folder) -> None:
 
 def test_the_words_of_the_plan() -> None:
     assert parse_layerwise("layerwise") == LayerwisePlan()
-    assert parse_layerwise(PLAN) == LayerwisePlan("denoising:6x2", 2, 2, 2)
+    assert parse_layerwise(PLAN) == LayerwisePlan("denoising:4-16x2", 2, 2, 2)
+    assert parse_layerwise("layerwise(keep=4, layers=rbm:9,plain:4-6, tunings=1)") == LayerwisePlan(
+        "rbm:9,plain:4-6", keep=4, tunings=1
+    )
+    assert parse_ranges("rbm:9,plain:4-6x2") == ("rbm:9,plain:6x2", [None, (4, 6), (4, 6)])
     for words, said in [
         ("layerwise(kep=2)", "no setting `kep`"),
         ("layerwise(keep=0)", "at least 1"),
         ("layerwise(layers=denoising)", "no layer to pre-train"),
+        ("layerwise(layers=denoising:9-4x2)", "a range of units goes up"),
+        ("layerwise(layers=denoising:4-x2)", "no layer to pre-train"),
         ("layerwise2", "write it as layerwise"),
     ]:
         with pytest.raises(RequestError, match=said):
@@ -48,7 +54,12 @@ def test_a_run_leaves_one_network_and_how_it_was_chosen_and_goes_on_when_killed(
     assert len(told["trainings"]) == 2 + 2 * 2 + 2 * 2
     assert [len(level) for level in told["kept"]] == [2, 2, 2]
     assert isinstance(found.recipe.model, Pretrained)
-    assert found.recipe.model.mlp.widths == (6, 6)
+    widths = found.recipe.model.mlp.widths
+    assert list(widths) == told["widths"][-1][0]
+    assert [layer.model.widths for layer in found.recipe.model.layers] == [(width,) for width in widths]
+    assert {width for level in told["widths"] for stack in level for width in stack} <= {4, 6, 8, 11, 16}
+    assert len({tuple(stack) for stack in told["widths"][1]}) > 1  # settings differ in their widths too
+    assert "units of the best" in (here / "whole" / "report.html").read_text()
     assert min(told["scores"][-1]) == pytest.approx(found.metrics["valid"]["error_rate"], abs=1e-6)
     assert "Layer by layer" in (here / "whole" / "report.html").read_text()
     assert gradwise("predict", "whole", "data.npz", "--out", "said.csv").code == 0
@@ -83,6 +94,7 @@ def test_a_run_leaves_one_network_and_how_it_was_chosen_and_goes_on_when_killed(
         (("--on", "workers:2"), "trains on this machine"),
         (("--range", "optimiser.learning_rate=log(1e-4, 1e-1)"), "--range"),
         (("--set", "model.widths=5"), "the network's layers"),
+        (("--set", "layers.model.widths=5"), "the units of layers are those of layers="),
     ],
 )
 def test_what_means_nothing_here_is_refused_in_a_line(here, gradwise, more, said) -> None:
@@ -97,5 +109,5 @@ def test_a_dry_run_counts_the_trainings(here, gradwise) -> None:
     write_data(here)
     answer = gradwise(*SEARCH, "--dry-run")
     assert answer.code == 0
-    assert "10 trainings" in answer.out
+    assert answer.out == "2 levels, denoising:4-16x2, 2 settings each, the 2 best kept: 10 trainings.\n"
     assert json.loads(gradwise(*SEARCH, "--dry-run", "--json").out)["trainings"] == 10

@@ -149,7 +149,7 @@ def test_double_cross_validation_judges_the_whole_procedure(search_words, table,
 
 @pytest.mark.slow
 def test_the_mini_batch_size_is_chosen_at_the_end(search_words, table, gradwise):
-    words = ("--trials", "2", "--finalists", "1", "--seeds", "1", "--batch-size", "--set", "batches.size=32")
+    words = ("--trials", "2", "--finalists", "1", "--seeds", "1", "--batch-size", "auto", "--set", "batches.size=32")
     said = gradwise(*search_words, *words, "--no-report", "--out", "mine")
     assert said.code == 0, said.err
     study = read_study("mine")
@@ -161,6 +161,8 @@ def test_the_mini_batch_size_is_chosen_at_the_end(search_words, table, gradwise)
     )
     sizes = [trial for trial in study.trials if trial.phase == "size"]
     assert len(sizes) >= 18
+    counted = f"{len(study.trials) - len(sizes)} trials by random search, {len(sizes)} runs to compare mini-batch sizes"
+    assert counted in " ".join(said.out.split())
     assert study.winner["number"] not in {trial.number for trial in sizes}  # they were compared by time alone
     again = gradwise("search", "--out", "mine", "--resume", "--trials", "+1", "--on", "here", "--no-report", "-q")
     assert again.code == 0, again.err
@@ -179,3 +181,17 @@ def test_as_it_comes_a_table_is_searched_from_the_recipe_of_fit_and_an_ensemble_
     assert json.loads(Path("mine/effort.json").read_text()) == {"folds": 8, "epochs": 1.0}
     assert "What answers" in Path("mine/report.html").read_text()
     assert gradwise("search", "--out", "mine", "--resume", "--quiet").code == 0
+
+
+def test_a_centred_network_is_searched_like_any_other(gradwise, here):
+    """Its weights have names of their own, and every trial of a search reads a weight decay, be it 0."""
+    words = ("--set", "stopping=Off", "--set", "stopping.epochs=4", "--set", "model.widths=8,8")
+    options = ("--trials", "3", "--folds", "2", "--on", "here", "--no-report", "--out", "mine")
+    said = gradwise("search", "digits", "--set", "model=CentredMlp", *words, *options)
+    assert said.code == 0, said.err
+    found = read_study("mine")
+    assert [trial.outcome for trial in found.trials] == ["finished"] * 3
+    assert any(trial.values["criterion.penalties.0.coefficient"] > 0 for trial in found.trials)
+    assert found.estimates["test"] < 0.5
+    assert json.loads(Path("mine/recipe.json").read_text())["model"]["class"] == "gradwise:CentredMlp"
+    assert gradwise("predict", "mine", "digits", "--out", "said.csv").code == 0

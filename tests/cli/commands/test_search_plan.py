@@ -1,5 +1,7 @@
 import json
 
+import numpy as np
+
 
 def test_a_dry_run_says_what_would_be_searched_and_starts_nothing(table, gradwise):
     words = ("search", "flowers.csv", "--target", "kind", "--trials", "40", "--set", "model.dropout=0", "--dry-run")
@@ -23,3 +25,16 @@ def test_a_dry_run_says_what_would_be_searched_and_starts_nothing(table, gradwis
     assert "Nothing was trained or written" in read.out
     assert "log(0.01, 0.0625)" in read.out
     assert "gradwise search flowers.csv" in read.out
+
+
+def test_widths_follow_the_inputs_and_each_layer_may_have_its_own(here, gradwise):
+    inputs = np.random.default_rng(0).random((40, 20, 20), np.float32)
+    np.savez(here / "wide.npz", X=inputs, y=np.arange(40) % 2)
+    words = ("search", "wide.npz", "--dry-run", "--json")
+    ranges = {one["path"]: one["range"] for one in json.loads(gradwise(*words).out)["ranges"]}
+    assert ranges["model.widths.each"] == "integers(32, 800)"
+    own = json.loads(gradwise(*words, "--range", "model.widths.0=integers(400, 800)").out)
+    ranges = {one["path"]: one["range"] for one in own["ranges"]}
+    assert (ranges["model.widths.each"], ranges["model.widths.0"]) == ("integers(32, 800)", "integers(400, 800)")
+    # What is recommended goes without saying.
+    assert own["command"].endswith("--seed 0 --range 'model.widths.0=integers(400, 800)'")

@@ -91,11 +91,39 @@ def test_a_folder_that_goes_on_says_itself_with_what(tmp_path):
 
 
 def test_the_command_repeats_the_study():
-    options = SearchOptions(data="a b.csv", budget=Budget(trials=4), nested=False, finalists=0, batch_size=True)
+    options = SearchOptions(data="a b.csv", budget=Budget(trials=4), nested=False, finalists=0, batch_size="auto")
     line = options.command(("model.widths=8",), {"model.dropout": "uniform(0, 0.5)"})
     assert shlex.split(line) == [
-        *("gradwise", "search", "a b.csv", "--budget", "4 trials", "--finalists", "0", "--no-nested", "--batch-size"),
-        *("--seed", "0", "--set", "model.widths=8", "--range", "model.dropout=uniform(0, 0.5)"),
+        *("gradwise", "search", "a b.csv", "--budget", "4 trials", "--finalists", "0", "--no-nested"),
+        *("--batch-size", "auto", "--seed", "0", "--set", "model.widths=8", "--range", "model.dropout=uniform(0, 0.5)"),
     ]
-    words = {"data": ["a b.csv"], "budget": "4 trials", "finalists": "0", "nested": False, "batch_size": True}
+    words = {"data": ["a b.csv"], "budget": "4 trials", "finalists": "0", "nested": False, "batch_size": "Auto"}
     assert read_request(words, None, [], []).options == options
+
+
+def test_a_batch_size_of_ones_own_sets_the_knob(tmp_path):
+    asked = read_request({"data": ["iris"], "batch_size": "64"}, None, [], [])
+    assert asked.options.batch_size is None
+    assert [(item.path, item.value) for item in asked.sets] == [("batches.size", 64)]
+    file = tmp_path / "study.toml"
+    file.write_text('[search]\ndata = "iris"\nbatch_size = 32\n')
+    assert [(item.path, item.value) for item in read_request({}, str(file), [], []).recipe] == [("batches.size", 32)]
+
+
+@pytest.mark.parametrize("size", ["0", "-3", "2.5", "large", "1e3", ""])
+def test_a_batch_size_that_is_none_is_refused_with_what_to_write(size):
+    with pytest.raises(RequestError, match=r"--batch-size .*: needs a whole number of at least 1, or auto"):
+        read_request({"data": ["iris"], "batch_size": size}, None, [], [])
+
+
+@pytest.mark.parametrize(
+    ("given", "sets", "ranges", "said"),
+    [
+        ({"batch_size": "64"}, ["batches.size=32"], [], "is given to --batch-size 64 and once more"),
+        ({"batch_size": "64"}, [], ["batches.size=choice(16, 32)"], "is given to --batch-size 64 and once more"),
+        ({"batch_size": "auto", "distribution": "5"}, [], [], "--batch-size and --distribution exclude each other"),
+    ],
+)
+def test_a_batch_size_that_is_given_twice_is_refused(given, sets, ranges, said):
+    with pytest.raises(RequestError, match=said):
+        read_request({"data": ["iris"], **given}, None, sets, ranges)

@@ -29,6 +29,13 @@ def test_every_sound_training_is_a_point_and_the_kept_ones_are_filled() -> None:
     assert "<svg" in picture(figure)
 
 
+def test_the_units_of_the_best_stand_beside_each_step() -> None:
+    (figure,) = layerwise_figures({**PLAIN, "widths": [[[8]], [[8, 4]], [[8, 4]]]}, percent=True)
+    assert [row[-1] for row in figure.table.rows] == ["8", "8 · 4", "8 · 4"]
+    (figure,) = layerwise_figures(PLAIN, percent=True)
+    assert [row[-1] for row in figure.table.rows] == ["", "", ""]
+
+
 def test_what_is_damaged_draws_nothing() -> None:
     assert tuple(layerwise_figures({}, percent=True)) == ()
     assert tuple(layerwise_figures({"scores": [[0.1]], "trainings": []}, percent=False)) == ()

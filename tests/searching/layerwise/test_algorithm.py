@@ -65,7 +65,11 @@ def _fine(rate: float) -> object:
     )
 
 
-LEVELS = [[_level(0.02, 0.1), _level(0.1, 0.3), _level(0.3, 0.2)], [_level(0.02, 0.1), _level(0.2, 0.2)]]
+WIDTHS = [[20, 12, 20], [12, 20]]
+LEVELS = [
+    [_level(0.02, 0.1, 20), _level(0.1, 0.3, 12), _level(0.3, 0.2, 20)],
+    [_level(0.02, 0.1, 12), _level(0.2, 0.2, 20)],
+]
 FINE = [_fine(0.05), _fine(0.3)]
 KEEP = 2
 
@@ -157,6 +161,18 @@ def test_kept_configurations_are_the_best_of_their_level_and_fine_tuning_is_a_se
     # Both of the lowest level's kept configurations were read by every setting of the next: a snapshot.
     second = {one.numbers[0] for one in found.trainings if one.level == 2}
     assert second == {one.numbers[0] for one in found.by_level[0]}
+
+
+def test_each_level_has_widths_of_its_own_on_layers_that_are_never_trained_again(found: Layerwise) -> None:
+    for level in found.by_level:
+        for one in level:
+            widths = [WIDTHS[depth][number] for depth, number in enumerate(one.numbers)]
+            assert [layer.weight.shape for layer in one.layers] == list(zip(widths, [64, *widths], strict=False))
+    below = {one.numbers: one.layers[0] for one in found.by_level[0]}
+    assert all(eqx.tree_equal(one.layers[0], below[one.numbers[:1]]) for one in found.by_level[1])
+    assert [layer.weight.shape[0] for layer in found.best.network.layers] == [
+        WIDTHS[depth][number] for depth, number in enumerate(found.best.numbers[:2])
+    ]
 
 
 @pytest.mark.slow

@@ -70,6 +70,8 @@ def test_the_best_network_is_measured_on_every_part_and_unlabelled_rows_serve_it
     assert result.test == pytest.approx(wrong.mean())
     assert result.test_interval[0] <= result.test <= result.test_interval[1]
     assert result.recipe.model.mlp.widths == (8,)
+    assert result.findings[0].what == "the best of 2 trainings has layers of 8 units."
+    assert summarise_layerwise(found)["widths"] == [[[8]], [[8]]]
     assert result.history["age_examples"][-1] == result.outcome.age_examples == 360
     told = summarise_layerwise(found)
     assert [one["level"] for one in told["trainings"]] == [1, 2]

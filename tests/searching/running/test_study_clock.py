@@ -36,3 +36,15 @@ def test_a_seed_that_is_a_network_for_each_fold_makes_fewer_seeds() -> None:
     assert seeds_of(SearchPlan(seeds=5), driver(finals=1).data) == 5
     assert seeds_of(SearchPlan(seeds=5, committee="seeds"), driver(finals=5).data) == 1
     assert seeds_of(SearchPlan(seeds=5, committee="bagging"), driver(finals=5).data) == 5
+
+
+def test_choosing_the_batch_size_takes_time_from_the_search_and_none_from_finals() -> None:
+    for committee in ("ensemble", "seeds"):
+        plan = SearchPlan(committee=committee, batch_size="auto")
+        clock = StudyClock(Budget(seconds=1000.0), driver(), plan)
+        without = StudyClock(Budget(seconds=1000.0), driver(), SearchPlan(committee=committee))
+        assert clock.tune_until == without.tune_until == without.refine_until == clock.end - clock.reserve
+        assert clock.refine_until == pytest.approx(0.6 * clock.tune_until)
+        assert clock.refine_until < clock.compare_until < clock.tune_until
+    endless = StudyClock(Budget(trials=3), driver(), plan)
+    assert (endless.refine_until, endless.compare_until, endless.tune_until) == (math.inf, math.inf, math.inf)

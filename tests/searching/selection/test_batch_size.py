@@ -108,7 +108,8 @@ def test_jobs_cover_sizes_rates_and_seeds(recipe: Recipe) -> None:
     assert [job.number for job in jobs] == [64 * number for number in range(10, 28)]
     assert {job.recipe.batches.size for job in jobs} == {4, 8, 16}  # the present one takes part
     assert {job.randomness for job in jobs} == {10, 11, 12}
-    assert all(isinstance(job.recipe.stopping, Patience) and job.recipe.stopping.epochs == 5 for job in jobs)
+    assert jobs[0].recipe.batches.size == 8  # and comes first
+    assert all(job.recipe.stopping == Off(epochs=5) for job in jobs)
 
 
 def _age(sizes: dict[int, float], noise: float = 0.0) -> Callable[[Job], float]:
@@ -137,10 +138,11 @@ def test_the_least_time_wins_at_its_best_rate(recipe: Recipe, data: EvaluationDa
     assert "32 reaches a validation error of 10.00 %" in found.sentence
     assert "times as fast as the present 8" in found.sentence
     assert found.recipe.batches.size == 32
-    plain = json.loads(json.dumps(finite(found.plain())))["batch_size"]
-    assert plain["recommended"] == 32
+    plain = json.loads(json.dumps(finite(found.plain())))
+    assert (plain["recommended"], plain["factor"]) == (32, 2.0)
+    assert at_size(recipe, 32, plain["factor"]) == found.recipe
     assert {"size", "seconds", "examples", "reached"} <= set(plain["table"][0])
-    assert {trial.phase for trial in found.trials} == {"batch"}
+    assert {trial.phase for trial in found.trials} == {"size"}
     # Where time goes with the examples, the smallest wins.
     found = compare_batch_sizes(recipe, data, planted, sizes=(4, 32), timed=lambda r: float(r.batches.size))
     assert found.recommended == 4
@@ -188,6 +190,15 @@ def test_real_curves_against_measured_time(recipe: Recipe, data: EvaluationData)
     assert get(found.recipe, "batches.size") == found.recommended
 
 
+def test_the_size_stays_where_time_was_up_before_its_own_runs_ended(recipe: Recipe, data: EvaluationData) -> None:
+    ages = _age({4: 900.0, 8: 1000.0})
+    told: list[int] = []
+    found = compare_batch_sizes(recipe, data, Planted(ages), sizes=(4,), stop=lambda: True, timed=lambda r: 1.0)
+    assert found.sentence == "the batch size stays 8: time was up before its own runs ended."
+    compare_batch_sizes(recipe, data, Planted(ages), sizes=(4,), timed=lambda r: 1.0, watch=told.append)
+    assert told == list(range(1, 13))
+
+
 def test_a_batch_is_cut_to_the_training_part(recipe: Recipe, data: EvaluationData) -> None:
     count = len(data.train)
     large = replace(recipe, "batches.size", 1000)
@@ -197,9 +208,11 @@ def test_a_batch_is_cut_to_the_training_part(recipe: Recipe, data: EvaluationDat
 
 
 def test_retuning_is_a_small_grid_over_both(recipe: Recipe) -> None:
-    proposals = retune(recipe, 16)
+    proposals = retune(recipe, 16, most=40)
     places: Any = {(p.recipe.batches.size, round(float(p.recipe.optimiser.learning_rate), 6)) for p in proposals}
     assert len(places) == len(proposals) == 9
     assert {size for size, _ in places} == {8, 16, 32}
     assert {p.phase for p in proposals} == {"batch"}
     assert (8, 0.1) in places
+    assert proposals[0].recipe == at_size(recipe, 16)  # what differs least comes first
+    assert {p.recipe.batches.size for p in retune(recipe, 16, most=31)} == {8, 16}

@@ -8,7 +8,7 @@ from gradwise.runtime import keys
 from gradwise.searching.strategies.contract import History
 from gradwise.searching.strategies.recommended import Recommended, within_ranges
 from gradwise.specs.paths import get
-from gradwise.specs.priors import Choice, LogUniform, ZeroOr
+from gradwise.specs.priors import Choice, LogInteger, LogUniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
 
 RECIPE = defaults.table("classes", 5000)
@@ -57,3 +57,16 @@ def test_a_range_that_leaves_the_recipe_out_is_kept_to(path: str, prior: object,
     space = Space(RECIPE, (dimension(RECIPE, path, prior),))  # type: ignore[arg-type]
     assert get(within_ranges(space), path) == pytest.approx(wanted)
     assert get(ask(space, 1)[0], path) == pytest.approx(wanted)
+
+
+def test_a_layer_s_own_range_holds_whatever_is_drawn_for_all_layers() -> None:
+    recipe = defaults.classification()
+    ranges = {"model.widths.count": Choice((1, 2, 3)), "model.widths.each": LogInteger(32, 256)}
+    alone = {"model.widths.0": LogInteger(700, 1400), "model.widths.2": LogInteger(300, 600)}
+    space = Space(recipe, tuple(dimension(recipe, path, prior) for path, prior in {**ranges, **alone}.items()))
+    widths = [one.model.widths for one in ask(space, 40)]
+    assert widths[0] == (700, 256)
+    assert all(700 <= several[0] <= 1400 for several in widths)
+    assert all(300 <= several[2] <= 600 for several in widths if len(several) == 3)
+    assert len({several[0] for several in widths}) > 5
+    assert {len(several) for several in widths} == {1, 2, 3}
