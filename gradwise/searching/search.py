@@ -23,7 +23,6 @@ import equinox as eqx
 from jaxtyping import Array, Key
 
 from .. import __version__
-from ..evaluation.metrics import check_metric
 from ..evaluation.trials.expected_best import advice
 from ..records.finding import Finding
 from ..records.study import Study
@@ -39,17 +38,18 @@ from ..specs.search_space import Space
 from ..training.checkpoint import digest
 from ..training.loop import listening
 from ..training.population import enter
-from ..training.prepare import CLASS_WEIGHTS, refuse_unlabelled, weights_of_classes
+from ..training.prepare import CLASS_WEIGHTS, weights_of_classes
 from ..training.state import uses_objective
 from .running.driver import Driver, Watch
 from .running.effort import Effort, plan_effort
-from .running.evaluation_data import EvaluationData, Variant
+from .running.evaluation_data import PROBE_METRICS, EvaluationData, Variant
 from .running.executor_choice import choose_executor, expected_hands, is_accelerated
 from .running.executors import AbstractExecutor
 from .running.population_size import AbstractSlots
 from .running.study_clock import SearchPlan, StudyClock, seeds_of
 from .selection.batch_size import compare_batch_sizes
 from .selection.committee_members import ANSWERS, check_kind, setting_of
+from .selection.feature_choice import choose_metric, conclude_features, learns_features, without_committee
 from .selection.finalists import Conclusion, conclude, finalist_proposals
 from .selection.study_findings import describe_evaluation_data, ensemble_advice, find_in_study, only_one, shortened_runs
 from .storage.network_store import Contenders
@@ -237,7 +237,6 @@ def _evaluation_data(
 ) -> EvaluationData:
     """The parts of the data; what no trial could use is refused here, not by every trial in its turn."""
     criterion = as_criterion(space.recipe.criterion)
-    refuse_unlabelled(criterion, dataset)
     options: dict[str, Any] = {"metric": metric, "class_weight": class_weight, "criterion": criterion, "key": key}
     data = EvaluationData.of(dataset, space.recipe.split, **options)
     weights_of_classes(class_weight, data.train)
@@ -261,7 +260,11 @@ def search(
         raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
     check_kind(plan.committee)
     compilation.use_compilation_cache()
-    metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
+    metric = choose_metric(space, dataset, metric)
+    told: list[Finding] = []
+    if learns_features(space):
+        dataset = dataset if metric in PROBE_METRICS else dataset.without_targets()
+        plan, told = without_committee(plan)
     data = _evaluation_data(space, dataset, metric, class_weight, key)
     effort = _effort(plan, space, dataset, data, budget, options)
     data = dataclasses.replace(data, folds=effort.folds)
@@ -293,8 +296,8 @@ def search(
             if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
                 _hold_finals(driver, plan, clock)
             study = _record(driver, space, strategy, plan, options, "interrupted" if asked.is_set() else ended)
-            findings = (*study.findings, *only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort))
-            return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=findings)
+            told += [*only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort)]
+            return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=(*study.findings, *told))
     finally:
         if store is not None:
             store.close()
@@ -311,12 +314,16 @@ def _record(
     """Everything is decided here; what follows only measures, and reads the test part for the first and only time."""
     data = driver.data
     trials = tuple(driver.trials[number] for number in sorted(driver.trials))
-    concluded: Conclusion = conclude(data, trials, driver.contenders.all(), metric=data.metric, kind=plan.committee)
-    kind = data.train.task.kind
+    kept = driver.contenders.all()
+    concluded: Conclusion = (
+        conclude_features(data, trials, kept)
+        if driver.features
+        else conclude(data, trials, kept, metric=data.metric, kind=plan.committee)
+    )
     reading = driver.reading
     chance = data.chance(reading.kind)
     study = Study(
-        task=kind,
+        task="inputs" if driver.features else data.train.task.kind,
         metric=data.metric,
         space=driver.space,
         asked=asked,

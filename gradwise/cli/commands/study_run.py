@@ -74,7 +74,9 @@ def _search(prepared: PreparedSearch, work: Path, progress: Progress) -> Study:
             class_weight=options.class_weight,
             plan=prepared.plan,
             options=_study_options(
-                prepared, work, progress.searching(prepared.budget, prepared.space, prepared.dataset)
+                prepared,
+                work,
+                progress.searching(prepared.budget, prepared.space, prepared.dataset, metric=prepared.metric),
             ),
         )
     except BaseException as problem:

@@ -19,7 +19,7 @@ from ...records.trial import Trial
 from ...runtime.errors import RequestError
 from ...specs.paths import knobs
 from ...specs.recipe import Recipe
-from ..running.evaluation_data import EvaluationData
+from ..running.evaluation_data import PROBE_METRICS, EvaluationData
 from ..running.executors import AbstractExecutor
 from ..running.jobs import Done, Job
 from ..running.run_jobs import as_trial, run_jobs
@@ -36,6 +36,7 @@ class ScoreReading:
 
     kind: str
     unit: float = 1.0
+    title: str = ""  # of a score of features
 
     @staticmethod
     def of(recipe: Recipe, data: EvaluationData) -> "ScoreReading":
@@ -43,11 +44,15 @@ class ScoreReading:
         numbers = data.train.task.kind == "numbers"
         kind = stated[0] if stated else "squared" if numbers else "error"
         deviations = np.ravel(data.units[1])
-        return ScoreReading(kind, float(deviations[0]) if numbers and len(deviations) == 1 else 1.0)
+        unit = float(deviations[0]) if numbers and len(deviations) == 1 else 1.0
+        if data.metric in PROBE_METRICS:
+            return ScoreReading(kind, unit, f"{_NAMES[kind]} of a linear probe")
+        features = data.train.task.kind == "inputs"
+        return ScoreReading("loss", title=data.metric.replace("_", " ")) if features else ScoreReading(kind, unit)
 
     @property
     def name(self) -> str:
-        return f"validation {_NAMES.get(self.kind, 'loss')}"
+        return f"validation {self.title or _NAMES.get(self.kind, 'loss')}"
 
     def shown(self, score: float) -> float:
         """The score on the scale that people read; a squared error as its root, so that differences have a unit."""
