@@ -23,7 +23,6 @@ import equinox as eqx
 from jaxtyping import Array, Key
 
 from .. import __version__
-from ..evaluation.trials.expected_best import advice
 from ..records.finding import Finding
 from ..records.study import Study
 from ..records.trial import Proposal, Trial, best_of
@@ -51,13 +50,19 @@ from .selection.batch_size import compare_batch_sizes
 from .selection.committee_members import ANSWERS, check_kind, setting_of
 from .selection.feature_choice import choose_metric, conclude_features, learns_features, without_committee
 from .selection.finalists import Conclusion, conclude, finalist_proposals
-from .selection.study_findings import describe_evaluation_data, ensemble_advice, find_in_study, only_one, shortened_runs
+from .selection.study_findings import advise_study, describe_evaluation_data, find_in_study, only_one, shortened_runs
 from .storage.network_store import Contenders
 from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
 from .storage.study_store import Store
 from .strategies.coarse_to_fine import AroundBest
 from .strategies.contract import AbstractStrategy
+from .strategies.population_based_training import PopulationBasedTraining
+from .strategies.population_search import (
+    device_of_population,
+    plan_populations,
+    train_populations,
+)
 from .strategies.random_search import Random
 from .strategies.range_borders import too_few_values
 from .strategies.recommended import Recommended
@@ -147,10 +152,21 @@ def _beyond_borders(driver: Driver, each: int, clock: StudyClock) -> str:
     return "finished"
 
 
-def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: SearchPlan, clock: StudyClock) -> str:
+def _explore(
+    driver: Driver,
+    strategy: AbstractStrategy,
+    budget: Budget,
+    plan: SearchPlan,
+    clock: StudyClock,
+    folder: Path | None,
+) -> str:
     """The search proper, beyond its borders and around its best; how it ended."""
     wanted = _wanted(budget, driver)
     by_time = wanted is None
+    if isinstance(strategy, PopulationBasedTraining):
+        end = clock.end if by_time else math.inf
+        train_populations(driver, strategy, trials=wanted, until=end, folder=folder)
+        return "interrupted" if driver.asked.is_set() else "finished"
     if isinstance(strategy, Recommended):
         ended = driver.explore(strategy, trials=wanted, until=clock.end if by_time else math.inf)
         return "interrupted" if driver.asked.is_set() else "finished"
@@ -243,6 +259,19 @@ def _evaluation_data(
     return data
 
 
+def _suited(
+    space: Space, strategy: AbstractStrategy, budget: Budget, plan: SearchPlan, options: StudyOptions
+) -> tuple[SearchPlan, StudyOptions, list[Finding]]:
+    """The plan and the options as features, or a population, need them, and what is to be told of it."""
+    told: list[Finding] = []
+    if learns_features(space):
+        plan, told = without_committee(plan)
+    if isinstance(strategy, PopulationBasedTraining):
+        plan = plan_populations(strategy, space, budget, plan, options.on)
+        options = dataclasses.replace(options, on=device_of_population(options.on))
+    return plan, options, told
+
+
 def search(
     space: Space,
     dataset: Dataset,
@@ -261,10 +290,9 @@ def search(
     check_kind(plan.committee)
     compilation.use_compilation_cache()
     metric = choose_metric(space, dataset, metric)
-    told: list[Finding] = []
-    if learns_features(space):
-        dataset = dataset if metric in PROBE_METRICS else dataset.without_targets()
-        plan, told = without_committee(plan)
+    if learns_features(space) and metric not in PROBE_METRICS:
+        dataset = dataset.without_targets()
+    plan, options, told = _suited(space, strategy, budget, plan, options)
     data = _evaluation_data(space, dataset, metric, class_weight, key)
     effort = _effort(plan, space, dataset, data, budget, options)
     data = dataclasses.replace(data, folds=effort.folds)
@@ -291,7 +319,7 @@ def search(
                 asked=asked,
             )
             clock = StudyClock(budget, driver, plan)
-            ended = _explore(driver, strategy, budget, plan, clock)
+            ended = _explore(driver, strategy, budget, plan, clock, options.folder)
             sizes = _choose_batch_size(driver, options.folder, clock) if plan.batch_size and not asked.is_set() else {}
             if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
                 _hold_finals(driver, plan, clock)
@@ -345,22 +373,14 @@ def _record(
         findings=(),
         predictor=concluded.predictor,
     )
-    said = advice(
-        trials,
-        worst=chance,
-        noise=driver.noise,
-        independent=strategy.independent,
-        shown=reading.shown,
-        unit=" %" if reading.kind == "error" else "",
-    )
-    near = isinstance(strategy, Recommended)  # which asks for an ensemble, not where the best value of a knob lies
-    if near:
-        said = ensemble_advice(concluded.committee, len(trials)) or said
-    values = [] if near else too_few_values(driver.space, trials)
+    said = advise_study(driver, strategy, trials, chance, concluded.committee)
+    # Of these the best value of a knob tells nothing: an ensemble is asked for, or the knob changes on the way.
+    without = isinstance(strategy, Recommended | PopulationBasedTraining)
+    values = [] if without else too_few_values(driver.space, trials)
     findings: list[Finding] = [*driver.findings, *values, *concluded.findings]
     findings += find_in_study(driver.space, trials, said, driver.contenders.notes)
     borders = [finding.what for finding in findings if finding.row == "E4"]
-    analysis = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders}
+    analysis = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders, **driver.analysis}
     return dataclasses.replace(study, findings=tuple(findings), analysis=analysis)
 
 

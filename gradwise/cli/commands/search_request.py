@@ -5,6 +5,7 @@ Everything that can be refused without a device is refused here.
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from ...searching.selection.nested_cv import is_worth_it, share
 from ...searching.storage.study_definition import Budget, write_study_file
 from ...searching.storage.study_store import Store
 from ...searching.strategies.contract import AbstractStrategy
+from ...searching.strategies.population_based_training import PopulationBasedTraining, can_change
+from ...searching.strategies.population_search import plan_populations
 from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractUnsupervised
 from ...specs.dataset import Dataset
@@ -116,6 +119,23 @@ def _resolved(asked: Asked, options: SearchOptions, dataset: Dataset) -> Resolve
     return resolve_for(options, changes, kind, table_rows=rows, stopping=defaults.SEARCH_STOPPING)
 
 
+def _changeable(space: Space, asked: Iterable[str]) -> Space:
+    """The space without the recommended ranges that shape the program: a population has one. Those asked for stay, to
+    be refused by name."""
+    ends = tuple(f".{path}" for path in asked)
+    kept = [one for one in space.dimensions if f".{one.path}".endswith(ends) or can_change(one)]
+    return Space(space.recipe, tuple(kept))
+
+
+def _population_plan(
+    strategy: PopulationBasedTraining, space: Space, options: SearchOptions, plan: SearchPlan
+) -> SearchPlan:
+    if options.question:
+        word = dashed(options.question)
+        raise RequestError(f"{word} compares settings, and pbt changes them on the way. Leave --strategy out.")
+    return plan_populations(strategy, space, options.budget, plan, options.on)
+
+
 def _check_features(options: SearchOptions, dataset: Dataset) -> None:
     """Refuses what makes no sense without predictions of a target."""
     check_varied(dataset)
@@ -160,9 +180,13 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         turned=turned,
         source=asked.source,
     )
+    strategy = parse_strategy(options.strategy)
+    plan = _plan(options, features)
+    if isinstance(strategy, PopulationBasedTraining):
+        space = _changeable(space, (*asked.ranges, *asked.more_ranges))
+        plan = _population_plan(strategy, space, options, plan)
     _check_possible(space, dataset)
     # An ensemble has an honest estimate of its own, at no cost.
-    plan = _plan(options, features)
     unasked = not features and plan.committee not in ANSWERS and is_worth_it(dataset, options.budget)
     wanted = unasked if options.nested is None else options.nested
     if wanted and dataset.times is not None:
@@ -174,7 +198,7 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         dataset=dataset,
         resolved=resolved,
         space=space,
-        strategy=parse_strategy(options.strategy),
+        strategy=strategy,
         plan=plan,
         budget=budget,
         fold_budget=fold_budget,

@@ -136,7 +136,7 @@ Strategy = Annotated[
         "--strategy",
         panel=SEARCH,
         metavar="NAME",
-        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, tpe, gp, cmaes or halving.",
+        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, tpe, gp, cmaes, halving or pbt.",
     ),
 ]
 Ranges = Annotated[

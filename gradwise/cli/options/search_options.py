@@ -24,6 +24,7 @@ from ...searching.strategies.contract import AbstractStrategy
 from ...searching.strategies.coordinate_descent import CoordinateDescent
 from ...searching.strategies.grid import Grid, GridSequence
 from ...searching.strategies.optuna_sampler import OptunaSampler
+from ...searching.strategies.population_based_training import PopulationBasedTraining
 from ...searching.strategies.random_search import Random, Sobol
 from ...searching.strategies.recommended import Recommended
 from ...searching.strategies.successive_halving import SuccessiveHalving
@@ -42,6 +43,8 @@ STRATEGIES: dict[str, type[AbstractStrategy]] = {
     "coordinate": CoordinateDescent,
     "zoom": CoarseToFine,
     "halving": SuccessiveHalving,
+    "pbt": PopulationBasedTraining,
+    "population": PopulationBasedTraining,
 }
 SAMPLERS = ("tpe", "gp", "cmaes")
 DEFAULT_BUDGET = Budget(seconds=600.0)

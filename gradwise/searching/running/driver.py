@@ -68,6 +68,7 @@ class Driver:
         self.contenders.forget_all_but(self.trials)
         self.next = max(self.trials, default=-1) + 1
         self.findings: list[Finding] = []
+        self.analysis: dict[str, Any] = {}  # what a strategy leaves for the record
         self.moved = False  # whether a border moved among the trials of one phase: they are no draws of one prior then
         self.first_ended = 0.0  # when, by the study's own clock
         self.earlier = store.seconds if store else 0.0
@@ -159,10 +160,10 @@ class Driver:
         self.trials[trial.number] = trial
         self.next = max(self.next, trial.number + 1)
 
-    def adopt(self, trials: Iterable[Trial]) -> None:
-        """Takes in trials that were run beside, under numbers from the next one on."""
+    def adopt(self, trials: Iterable[Trial], *, write: bool = True) -> None:
+        """Takes in trials that were run beside; those not written down are run again when the study goes on."""
         for trial in trials:
-            self._note(trial)
+            self._note(trial, write)
         self.spend()
 
     def _joined(self, number: int, several: Sequence[Done], variants: tuple[Variant, ...]) -> Done:
