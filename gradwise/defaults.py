@@ -29,7 +29,7 @@ from .optimisers.averaging.parameter_average import MovingAverage
 from .optimisers.first_order.schedules import FlatCosine, RepeatedCosine
 from .optimisers.wrappers.rates_by_kind import RatesByKind
 from .pretraining.layer_recipes import LEARNERS, SCALER
-from .specs.contracts import AbstractModel
+from .specs.contracts import AbstractModel, AbstractUnsupervised
 from .specs.dataset import Dataset, Task
 from .specs.paths import knobs, matching, named_leaves, replace, trainable
 from .specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
@@ -175,6 +175,8 @@ SEARCH_STOPPING = Patience(initial_examples=40_000.0, least_examples=4000)
 def for_search(dataset: Dataset, **parts: Any) -> Recipe:
     """The recipe that a search begins with and varies: for a table that of `fit`."""
     recipe = for_data(dataset, **parts)
+    if isinstance(recipe.criterion, AbstractUnsupervised):
+        return recipe  # its score falls for long, and a run that is cut short chooses large rates
     stopped = "stopping" in parts or not isinstance(recipe.stopping, Patience)
     return recipe if stopped else dataclasses.replace(recipe, stopping=SEARCH_STOPPING)
 
@@ -209,6 +211,8 @@ def search_space(recipe: Recipe, dataset: Dataset | None = None) -> Space:
     that of each. The mini-batch size is not among them: it is chosen last, apart (row C5).
     """
     known = {path for path, _, _ in knobs(recipe)}
+    if isinstance(recipe.criterion, AbstractUnsupervised) and "optimiser.learning_rate" in known:
+        return _features_space(recipe)
     if _is_table(recipe):
         near = (dimension(recipe, path, prior) for path, prior in _near_table(recipe) if path in known)
         return Space(recipe, tuple(near))
@@ -257,6 +261,22 @@ def _near_table(recipe: Recipe) -> list[tuple[str, AbstractPrior]]:
         ("model.inputs.numbers.deviation", LogUniform(0.03, 0.5)),
         ("criterion.loss.label_smoothing", ZeroOr(Uniform(0.02, 0.2), zero=0.3)),
     ]
+
+
+def _features_space(recipe: Recipe) -> Space:
+    """What a search for features varies: what Algorithm 1 varies of a layer, and the number of features.
+
+    Two other sizes and not a range: each is a program of its own. They are judged by the same question (row E20).
+    """
+    present = {path: value for path, _, value in knobs(recipe)}
+    units = present.get("model.units") or (present.get("model.widths") or (0,))[-1]
+    path = "model.units" if "model.units" in present else "model.widths.each"
+    found = list(level_space(recipe).dimensions)
+    if "model.penalty" in present:
+        found.append(dimension(recipe, "model.penalty", _around(recipe, "model.penalty", 5.0)))
+    if units and len(present.get("model.widths") or (0,)) == 1:  # one value for several widths would undo their shape
+        found.append(dimension(recipe, path, Choice((max(1, units // 2), units, 2 * units))))
+    return Space(recipe, tuple(found))
 
 
 def _width_steps(low: int, high: int) -> tuple[int, ...]:

@@ -252,7 +252,8 @@ class Mlp(AbstractModel):
         return _build(self, self.widths, inputs, outputs, key)
 
     def for_inputs(self, layout: InputLayout | None) -> "Mlp":
-        if layout is None or (isinstance(self.inputs, Direct) and not layout.categories):
+        told = isinstance(self.inputs, LaidOut)
+        if layout is None or told or (isinstance(self.inputs, Direct) and not layout.categories):
             return self
         return dataclasses.replace(self, inputs=LaidOut(self.inputs, layout))
 

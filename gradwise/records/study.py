@@ -60,13 +60,15 @@ class Study:
     @functools.cached_property
     def score_kind(self) -> str:
         """What a score is: the "error", the "loss", or the "squared" or "absolute" error of a number."""
+        if self.task == "inputs":  # features, by the learner's own score or by a linear probe
+            return {"probe_error_rate": "error", "probe_rmse": "squared"}.get(self.metric, "loss")
         named = [(path, str(value)) for path, _, value in knobs(self.space.recipe)]
         stated = [value for path, value in named if path.startswith("criterion.") and path.endswith("score_by")]
         return stated[0] if stated else "squared" if self.task == "numbers" else "error"
 
     def shown(self, score: float) -> float:
         """A score as people read it: an error rate as it is, errors of a number in its unit, squared ones as roots."""
-        if self.task != "numbers":
+        if self.task != "numbers" and self.metric != "probe_rmse":
             return score
         return self.unit * (math.sqrt(score) if self.score_kind == "squared" and score >= 0 else score)
 

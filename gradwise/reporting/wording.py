@@ -30,6 +30,8 @@ METRICS = {
     "mae": "MAE",
     "r2": "R²",
     "pseudo_likelihood": "negative pseudo-log-likelihood",
+    "probe_error_rate": "error of a linear probe",
+    "probe_rmse": "RMSE of a linear probe",
 }
 
 SCORES = {

@@ -154,7 +154,7 @@ _NAMES = {
     "searching.strategies.coordinate_descent": "CoordinateDescent",
     "searching.strategies.grid": "Grid GridSequence",
     "searching.strategies.optuna_sampler": "OptunaSampler",
-    "searching.strategies.population_based_training": "evolve",
+    "searching.strategies.population_based_training": "PopulationBasedTraining evolve",
     "searching.strategies.random_search": "Random Sobol",
     "searching.strategies.recommended": "Recommended",
     "searching.strategies.successive_halving": "SuccessiveHalving",

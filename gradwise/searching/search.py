@@ -24,9 +24,7 @@ import equinox as eqx
 from jaxtyping import Array, Key
 
 from .. import __version__
-from ..evaluation.metrics import check_metric
 from ..evaluation.trials.cost import compare_short_runs
-from ..evaluation.trials.expected_best import advice
 from ..records.finding import Finding
 from ..records.readings import find_readings, next_reading
 from ..records.study import Study
@@ -43,26 +41,33 @@ from ..specs.search_space import Space
 from ..training.checkpoint import digest
 from ..training.loop import listening
 from ..training.population import enter
-from ..training.prepare import CLASS_WEIGHTS, refuse_unlabelled, weights_of_classes
+from ..training.prepare import CLASS_WEIGHTS, weights_of_classes
 from ..training.state import uses_objective
 from .running.driver import Driver, Watch
 from .running.effort import Effort, plan_effort
-from .running.evaluation_data import EvaluationData, Variant
+from .running.evaluation_data import PROBE_METRICS, EvaluationData, Variant
 from .running.executor_choice import choose_executor, expected_hands, is_accelerated
 from .running.executors import AbstractExecutor
 from .running.population_size import AbstractSlots
 from .running.study_clock import SIZED, SearchPlan, StudyClock, seeds_of
 from .selection.batch_size_choice import check_batch_size, choose_batch_size
 from .selection.committee_members import ANSWERS, check_kind, setting_of
+from .selection.feature_choice import choose_metric, conclude_features, learns_features, without_committee
 from .selection.finalists import Conclusion, conclude, finalist_proposals
 from .selection.knob_kinds import refuse_capacity, space_recipes
-from .selection.study_findings import describe_evaluation_data, ensemble_advice, find_in_study, only_one, shortened_runs
+from .selection.study_findings import advise_study, describe_evaluation_data, find_in_study, only_one, shortened_runs
 from .storage.network_store import Contenders
 from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
 from .storage.study_store import Store
 from .strategies.coarse_to_fine import AroundBest
 from .strategies.contract import AbstractStrategy
+from .strategies.population_based_training import PopulationBasedTraining
+from .strategies.population_search import (
+    device_of_population,
+    plan_populations,
+    train_populations,
+)
 from .strategies.random_search import Random
 from .strategies.range_borders import too_few_values
 from .strategies.recommended import Recommended
@@ -151,10 +156,21 @@ def _beyond_borders(driver: Driver, each: int, clock: StudyClock) -> str:
     return "finished"
 
 
-def _explore(driver: Driver, strategy: AbstractStrategy, budget: Budget, plan: SearchPlan, clock: StudyClock) -> str:
+def _explore(
+    driver: Driver,
+    strategy: AbstractStrategy,
+    budget: Budget,
+    plan: SearchPlan,
+    clock: StudyClock,
+    folder: Path | None,
+) -> str:
     """The search proper, beyond its borders and around its best; how it ended."""
     wanted = _wanted(budget, driver)
     by_time = wanted is None
+    if isinstance(strategy, PopulationBasedTraining):
+        end = clock.end if by_time else math.inf
+        train_populations(driver, strategy, trials=wanted, until=end, folder=folder)
+        return "interrupted" if driver.asked.is_set() else "finished"
     if isinstance(strategy, Recommended):
         ended = driver.explore(strategy, trials=wanted, until=clock.refine_until if by_time else math.inf)
         return "interrupted" if driver.asked.is_set() else "finished"
@@ -231,11 +247,23 @@ def _evaluation_data(
 ) -> EvaluationData:
     """The parts of the data; what no trial could use is refused here, not by every trial in its turn."""
     criterion = as_criterion(space.recipe.criterion)
-    refuse_unlabelled(criterion, dataset)
     options: dict[str, Any] = {"metric": metric, "class_weight": class_weight, "criterion": criterion, "key": key}
     data = EvaluationData.of(dataset, space.recipe.split, **options)
     weights_of_classes(class_weight, data.train)
     return data
+
+
+def _suited(
+    space: Space, strategy: AbstractStrategy, budget: Budget, plan: SearchPlan, options: StudyOptions
+) -> tuple[SearchPlan, StudyOptions, list[Finding]]:
+    """The plan and the options as features, or a population, need them, and what is to be told of it."""
+    told: list[Finding] = []
+    if learns_features(space):
+        plan, told = without_committee(plan)
+    if isinstance(strategy, PopulationBasedTraining):
+        plan = plan_populations(strategy, space, budget, plan, options.on)
+        options = dataclasses.replace(options, on=device_of_population(options.on))
+    return plan, options, told
 
 
 def search(
@@ -257,7 +285,10 @@ def search(
     if plan.batch_size:
         check_batch_size(space)
     compilation.use_compilation_cache()
-    metric = check_metric(metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
+    metric = choose_metric(space, dataset, metric)
+    if learns_features(space) and metric not in PROBE_METRICS:
+        dataset = dataset.without_targets()
+    plan, options, told = _suited(space, strategy, budget, plan, options)
     data = _evaluation_data(space, dataset, metric, class_weight, key)
     effort = _effort(plan, space, dataset, data, budget, options)
     data = dataclasses.replace(data, folds=effort.folds)
@@ -285,13 +316,13 @@ def search(
                 asked=asked,
             )
             clock = StudyClock(budget, driver, plan)
-            ended = _explore(driver, strategy, budget, plan, clock)
+            ended = _explore(driver, strategy, budget, plan, clock, options.folder)
             sizes = _choose_size(driver, strategy, budget, plan, clock, options.folder)
             if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
                 _hold_finals(driver, plan, clock)
             study = _record(driver, space, strategy, plan, options, "interrupted" if asked.is_set() else ended)
-            findings = (*study.findings, *only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort))
-            return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=findings)
+            told += [*only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort)]
+            return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=(*study.findings, *told))
     finally:
         if store is not None:
             store.close()
@@ -308,13 +339,17 @@ def _record(
     """Everything is decided here; what follows only measures, and reads the test part for the first and only time."""
     data = driver.data
     trials = tuple(driver.trials[number] for number in sorted(driver.trials))
-    concluded: Conclusion = conclude(data, trials, driver.contenders.all(), metric=data.metric, kind=plan.committee)
+    kept = driver.contenders.all()
+    concluded: Conclusion = (
+        conclude_features(data, trials, kept)
+        if driver.features
+        else conclude(data, trials, kept, metric=data.metric, kind=plan.committee)
+    )
     readings = 0 if concluded.predictor is None or data.test is None else next_reading(options.folder)
-    kind = data.train.task.kind
     reading = driver.reading
     chance = data.chance(reading.kind)
     study = Study(
-        task=kind,
+        task="inputs" if driver.features else data.train.task.kind,
         metric=data.metric,
         space=driver.space,
         asked=asked,
@@ -337,22 +372,18 @@ def _record(
         predictor=concluded.predictor,
         used=UsedRows.of(data.train.inputs, data.valid.inputs),
     )
-    said = advice(
-        trials,
-        worst=chance,
-        noise=driver.noise,
-        independent=strategy.independent,
-        shown=reading.shown,
-        unit=" %" if reading.kind == "error" else "",
-    )
-    near = isinstance(strategy, Recommended)  # which asks for an ensemble, not where the best value of a knob lies
-    if near:
-        said = ensemble_advice(concluded.committee, concluded.committee.get("trials", 0)) or said
-    values = [] if near else too_few_values(driver.space, trials)
+    said = advise_study(driver, strategy, trials, chance, concluded.committee)
+    # Of these the best value of a knob tells nothing: an ensemble is asked for, or the knob changes on the way.
+    without = isinstance(strategy, Recommended | PopulationBasedTraining)
+    values = [] if without else too_few_values(driver.space, trials)
     findings: list[Finding] = [*driver.findings, *values, *concluded.findings, *find_readings(readings)]
     findings += find_in_study(driver.space, trials, said, driver.contenders.notes)
     borders = [finding.what for finding in findings if finding.row == "E4"]
-    analysis: dict[str, Any] = {"advice": {"go_on": said.go_on, "sentence": said.sentence}, "borders": borders}
+    analysis: dict[str, Any] = {
+        "advice": {"go_on": said.go_on, "sentence": said.sentence},
+        "borders": borders,
+        **driver.analysis,
+    }
     if (short := compare_short_runs(trials, noise=driver.noise)) is not None:
         analysis["short_runs"] = short.plain()
     return dataclasses.replace(study, findings=tuple(findings), analysis=analysis)

@@ -17,8 +17,9 @@ from ...searching.storage.backend import is_url
 from ...searching.storage.merge import merge_studies
 from ...searching.storage.study_definition import write_study_file
 from ...searching.storage.study_store import Store
+from ...searching.strategies.population_based_training import PopulationBasedTraining
 from .. import run_folder as folders
-from ..options.search_options import STUDY_FILE, Asked, read_request
+from ..options.search_options import STUDY_FILE, Asked, parse_strategy, read_request
 from ..terminal.output import Progress
 from .search_request import prepare_search
 from .study_folder import announce_study
@@ -71,6 +72,11 @@ def run_merge(asked: Asked) -> int:
         settings = _join(asked.sources, folder)
         if "data" not in settings:
             raise RequestError(f"--merge {asked.sources[0]}: the study does not say what its data are.")
+        if isinstance(parse_strategy(settings.get("strategy")), PopulationBasedTraining):
+            raise RequestError(
+                "--merge: studies by population-based training have no settings that could be trained again. Give one "
+                "of them more members: --resume --trials +16."
+            )
         plain = {name: value for name, value in settings.items() if name not in {"command", "study_file"}}
         trials = _count(folder / folders.JOURNAL)
         (folder / STUDY_FILE).write_text(write_study_file({**plain, "budget": f"{max(1, trials)} trials"}))

@@ -5,30 +5,36 @@ Everything that can be refused without a device is refused here.
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ... import defaults
 from ...data.reading.read import read
-from ...evaluation.metrics import check_metric
 from ...runtime.errors import RequestError
 from ...searching.search import SearchPlan
 from ...searching.selection.batch_size_choice import check_batch_size
 from ...searching.selection.committee_members import ANSWERS
+from ...searching.selection.feature_choice import choose_metric
 from ...searching.selection.nested_cv import is_worth_it, share
 from ...searching.storage.study_definition import Budget, write_study_file
 from ...searching.storage.study_store import Store
 from ...searching.strategies.contract import AbstractStrategy
+from ...searching.strategies.population_based_training import PopulationBasedTraining, can_change
+from ...searching.strategies.population_search import plan_populations
 from ...specs.adapters import as_criterion
+from ...specs.contracts import AbstractUnsupervised
 from ...specs.dataset import Dataset
 from ...specs.paths import get
 from ...specs.search_space import Space
 from .. import run_folder as folders
 from ..options.assignments import Resolved, locate, words_of
+from ..options.fit_options import dashed
 from ..options.ranges import build_space, written_ranges
 from ..options.search_options import Asked, SearchOptions, parse_strategy
 from .fit import data_request, resolve_for, rows_of_table
 from .fit_plan import check_network
+from .pretraining import check_varied
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,13 +110,50 @@ def _check_possible(space: Space, dataset: Dataset) -> None:
         raise RequestError(f"no trial is possible: {problem}") from None
 
 
-def _plan(options: SearchOptions) -> SearchPlan:
+def _resolved(asked: Asked, options: SearchOptions, dataset: Dataset) -> Resolved:
+    """The recipe that the search begins with: for features that of `fit`, since its score falls for long."""
+    changes = (*asked.recipe, *asked.sets)
+    kind = "inputs" if options.unsupervised or options.learner is not None else dataset.task.kind
+    if kind == "inputs":
+        return resolve_for(options, changes, kind, dataset)
+    rows = rows_of_table(dataset)
+    return resolve_for(options, changes, kind, table_rows=rows, stopping=defaults.SEARCH_STOPPING)
+
+
+def _changeable(space: Space, asked: Iterable[str]) -> Space:
+    """The space without the recommended ranges that shape the program: a population has one. Those asked for stay, to
+    be refused by name."""
+    ends = tuple(f".{path}" for path in asked)
+    kept = [one for one in space.dimensions if f".{one.path}".endswith(ends) or can_change(one)]
+    return Space(space.recipe, tuple(kept))
+
+
+def _population_plan(
+    strategy: PopulationBasedTraining, space: Space, options: SearchOptions, plan: SearchPlan
+) -> SearchPlan:
+    if options.question:
+        word = dashed(options.question)
+        raise RequestError(f"{word} compares settings, and pbt changes them on the way. Leave --strategy out.")
+    return plan_populations(strategy, space, options.budget, plan, options.on)
+
+
+def _check_features(options: SearchOptions, dataset: Dataset) -> None:
+    """Refuses what makes no sense without predictions of a target."""
+    check_varied(dataset)
+    for name in ("nested", "batch_size", "challenge", "compare", "distribution"):
+        if getattr(options, name):
+            raise RequestError(
+                f"{dashed(name)}: is about predictions of a target, and features have none. Leave it out."
+            )
+
+
+def _plan(options: SearchOptions, features: bool) -> SearchPlan:
     together = options.committee in {"bagging", "inputs"}  # of one split: folds make a committee of their own
     return SearchPlan(
-        folds=1 if together else options.folds,
+        folds=options.folds or 1 if together or features else options.folds,
         finalists=options.finalists,
         seeds=options.seeds or SearchPlan.seeds,
-        committee=options.committee,
+        committee=options.committee or ("none" if features else SearchPlan.committee),
         batch_size=options.batch_size,
     )
 
@@ -119,15 +162,16 @@ def prepare_search(asked: Asked) -> PreparedSearch:
     """The request, ready to be run."""
     options = add_trials(asked.options)
     dataset = read(options.data, data_request(options))
-    if dataset.task.kind == "inputs":
+    resolved = _resolved(asked, options, dataset)
+    features = isinstance(as_criterion(resolved.recipe.criterion), AbstractUnsupervised)
+    if features:
+        _check_features(options, dataset)
+        dataset = dataset if options.is_probed else dataset.without_targets()
+    elif dataset.task.kind == "inputs":
         raise RequestError(
-            "a search judges by a target, and the data have none: name it with --target. gradwise fit learns features "
-            "without one."
+            f"`{type(as_criterion(resolved.recipe.criterion)).__name__}` needs a target, and the data have none: name "
+            "it with --target, or leave --set criterion out to learn features."
         )
-    changes = (*asked.recipe, *asked.sets)
-    resolved = resolve_for(
-        options, changes, dataset.task.kind, table_rows=rows_of_table(dataset), stopping=defaults.SEARCH_STOPPING
-    )
     turned = [locate(resolved.recipe, item.path.removesuffix(".class"), item.source)[0] for item in asked.sets]
     space = build_space(
         resolved.recipe,
@@ -138,23 +182,28 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         source=asked.source,
         dataset=dataset,
     )
+    strategy = parse_strategy(options.strategy)
+    plan = _plan(options, features)
+    if isinstance(strategy, PopulationBasedTraining):
+        space = _changeable(space, (*asked.ranges, *asked.more_ranges))
+        plan = _population_plan(strategy, space, options, plan)
     _check_possible(space, dataset)
     if options.batch_size:
         check_batch_size(space)
     # An ensemble has an honest estimate of its own, at no cost.
-    unasked = options.committee not in ANSWERS and is_worth_it(dataset, options.budget)
+    unasked = not features and plan.committee not in ANSWERS and is_worth_it(dataset, options.budget)
     wanted = unasked if options.nested is None else options.nested
     if wanted and dataset.times is not None:
         raise RequestError("--nested and --time exclude each other: folds mix past and future. Leave one out.")
     budget, fold_budget = share(options.budget) if wanted else (options.budget, None)
-    metric = check_metric(options.metric or {"numbers": "rmse"}.get(dataset.task.kind, "error_rate"), dataset.task.kind)
+    metric = choose_metric(space, dataset, options.metric)
     return PreparedSearch(
         options=options,
         dataset=dataset,
         resolved=resolved,
         space=space,
-        strategy=parse_strategy(options.strategy),
-        plan=_plan(options),
+        strategy=strategy,
+        plan=plan,
         budget=budget,
         fold_budget=fold_budget,
         metric=metric,

@@ -15,6 +15,7 @@ from ...searching.search import StudyOptions, search
 from ...searching.selection.nested_cv import FOLDS, Interrupted, nested_search
 from ...searching.storage.study_definition import Budget
 from ...searching.strategies.contract import History
+from ...searching.strategies.population_based_training import PopulationBasedTraining
 from .. import run_folder as folders
 from ..options.search_options import STUDY_FILE, SearchOptions
 from ..terminal.output import Progress
@@ -26,6 +27,8 @@ NESTED = "nested.json"
 
 def _check_strategy(prepared: PreparedSearch) -> None:
     """Refuses a strategy that cannot begin in this space, such as a grid of a million cells."""
+    if isinstance(prepared.strategy, PopulationBasedTraining):
+        return  # what it cannot do was refused with its plan
     key = keys.from_seed(prepared.options.seed)
     if not prepared.strategy.ask(prepared.space, History(), 1, key=key):
         raise RequestError("no trial is possible: the strategy has nothing to try in this space. Use another.")
@@ -74,7 +77,9 @@ def _search(prepared: PreparedSearch, work: Path, progress: Progress) -> Study:
             class_weight=options.class_weight,
             plan=prepared.plan,
             options=_study_options(
-                prepared, work, progress.searching(prepared.budget, prepared.space, prepared.dataset)
+                prepared,
+                work,
+                progress.searching(prepared.budget, prepared.space, prepared.dataset, metric=prepared.metric),
             ),
         )
     except BaseException as problem:

@@ -44,6 +44,15 @@ Metric = Annotated[
         help="error_rate, balanced_error_rate, log_loss or auc; rmse, mae or r2 for numbers.",
     ),
 ]
+SearchMetric = Annotated[
+    Text,
+    option(
+        "--metric",
+        panel=TRAIN,
+        metavar="NAME",
+        help="As for fit; features are chosen by their learner's own score, or by probe_error_rate or probe_rmse.",
+    ),
+]
 Seed = Annotated[Text, option("--seed", panel=TRAIN, metavar="N", help="All randomness comes from it. Default: 0.")]
 Sets = Annotated[
     Texts,
@@ -127,7 +136,7 @@ Strategy = Annotated[
         "--strategy",
         panel=SEARCH,
         metavar="NAME",
-        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, halving, tpe, gp, cmaes, or "
+        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, halving, pbt, tpe, gp, cmaes, or "
         "layerwise: layer by layer, each level's width and knobs in turn.",
     ),
 ]

@@ -119,7 +119,7 @@ def _layers(value: Any, name: str) -> str:
     return str(value)
 
 
-def _learner(value: Any, name: str) -> str:
+def learner_text(value: Any, name: str) -> str:
     """One learner of features: `kind:units`, or `kind` alone with the usual number of units."""
     from ...defaults import FEATURES
     from ...pretraining.layer_recipes import LEARNERS, parse_layers
@@ -210,6 +210,15 @@ class DataOptions:
         return shlex.join([*words, *(word for change in changes for word in ("--set", change))])
 
 
+def refuse_target(options: Any) -> None:
+    """Refuses a learner of features together with a target that it would not look at."""
+    if options.learner is not None and options.target and not options.unsupervised:
+        raise RequestError(
+            f"--learner {options.learner} looks at no target: gradwise fit --pretrain {options.learner} learns "
+            "features for one; --unsupervised leaves the target out."
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class FitOptions(DataOptions):
     """What was asked of `gradwise fit`, read and checked, the recipe's knobs apart."""
@@ -228,7 +237,7 @@ class FitOptions(DataOptions):
     )
 
     unsupervised: bool = declare(False, flag)
-    learner: str | None = declare(None, _learner)
+    learner: str | None = declare(None, learner_text)
     pretrain: str | None = declare(None, _layers)
     folds: int = declare(0, whole_number(2, 1000))
     watch: int = declare(0, whole_number(1, 10**9))
@@ -246,11 +255,7 @@ class FitOptions(DataOptions):
 
     def __post_init__(self) -> None:
         self.check()
-        if self.learner is not None and self.target and not self.unsupervised:
-            raise RequestError(
-                f"--learner {self.learner} looks at no target: --pretrain {self.learner} learns features for one; "
-                "--unsupervised leaves the target out."
-            )
+        refuse_target(self)
 
     @property
     def learns_inputs(self) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...runtime.errors import RequestError, nearest
+from ...searching.running.evaluation_data import PROBE_METRICS
 from ...searching.selection.committee_members import KINDS
 from ...searching.storage.study_definition import Budget, parse_budget, read_study_file
 from ...searching.strategies.coarse_to_fine import CoarseToFine
@@ -23,13 +24,14 @@ from ...searching.strategies.contract import AbstractStrategy
 from ...searching.strategies.coordinate_descent import CoordinateDescent
 from ...searching.strategies.grid import Grid, GridSequence
 from ...searching.strategies.optuna_sampler import OptunaSampler
+from ...searching.strategies.population_based_training import PopulationBasedTraining
 from ...searching.strategies.random_search import Random, Sobol
 from ...searching.strategies.recommended import Recommended
 from ...searching.strategies.successive_halving import SuccessiveHalving
 from ...specs.knobs import declarations
 from .. import run_folder as folders
 from .assignments import Assignment, parse_assignment
-from .fit_options import DataOptions, chosen_of, declare, flag, text, whole_number
+from .fit_options import DataOptions, chosen_of, declare, flag, learner_text, refuse_target, text, whole_number
 
 STUDY_FILE = "study.toml"
 STRATEGIES: dict[str, type[AbstractStrategy]] = {
@@ -41,11 +43,14 @@ STRATEGIES: dict[str, type[AbstractStrategy]] = {
     "coordinate": CoordinateDescent,
     "zoom": CoarseToFine,
     "halving": SuccessiveHalving,
+    "pbt": PopulationBasedTraining,
+    "population": PopulationBasedTraining,
 }
 SAMPLERS = ("tpe", "gp", "cmaes")
 DEFAULT_BUDGET = Budget(seconds=600.0)
 _SIZE = "batches.size"
 _QUESTIONS = ("merge", "challenge", "compare", "distribution")
+_FEATURES = ("unsupervised", "learner")
 
 
 def _budget(value: Any, name: str) -> Budget:
@@ -163,14 +168,18 @@ class SearchOptions(DataOptions):
         *(("resume", other, "it is done in one go") for other in _QUESTIONS),
         *(("batch_size", other, "it ends a search") for other in _QUESTIONS),
         ("time", "nested", "folds mix past and future"),
+        *((one, "task", "without a target there is no task") for one in _FEATURES),
+        *((one, "class_weight", "features have no classes") for one in _FEATURES),
     )
 
+    unsupervised: bool = declare(False, flag)
+    learner: str | None = declare(None, learner_text)
     budget: Budget = declare(DEFAULT_BUDGET, _budget)
     strategy: str = declare("recommended", _strategy)
     folds: int | None = declare(None, whole_number(1, 50))
     finalists: int = declare(3, whole_number(0, 50))
     seeds: int | None = declare(None, whole_number(1, 1000))
-    committee: str = declare("ensemble", _committee)
+    committee: str | None = declare(None, _committee)
     nested: bool | None = declare(None, _yes)
     batch_size: str | None = declare(None, _batch_size)
     seed: int = declare(0, whole_number(0, 2**32 - 1))
@@ -192,6 +201,8 @@ class SearchOptions(DataOptions):
 
     def __post_init__(self) -> None:
         self.check()
+        if not self.is_probed:
+            refuse_target(self)
         if self.budget.more and not self.resume:
             raise RequestError(f"{self.budget} extends a study: give --out DIR and --resume too.")
         if self.folds and self.folds > 1 and self.time:
@@ -201,6 +212,16 @@ class SearchOptions(DataOptions):
                 f"--committee {self.committee} and --folds {self.folds} exclude each other: folds make a committee "
                 "of their own. Use --folds 1."
             )
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether features are chosen by a linear probe, which reads the target that their learners do not see."""
+        return self.metric in PROBE_METRICS
+
+    @property
+    def learns_inputs(self) -> bool:
+        """Whether the target is to be left out when the data are read."""
+        return (self.unsupervised or self.learner is not None) and not self.is_probed
 
     @property
     def question(self) -> str:

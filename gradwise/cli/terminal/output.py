@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 Watch = Callable[[dict[str, Any]], None]
 
 
-def score_words(space: Space, dataset: Dataset) -> Callable[[float], str]:
+def score_words(space: Space, dataset: Dataset, metric: str = "") -> Callable[[float], str]:
     """How a trial's score is told: an error rate in percent, a squared error as an error in the target's unit."""
     kind = getattr(getattr(space.recipe.criterion, "loss", None), "score_by", "loss")
+    kind = {"probe_error_rate": "error", "probe_rmse": "squared"}.get(metric, kind)
     if kind == "error":
         return wording.percent
     unit = float(np.std(dataset.targets, axis=0).mean()) if dataset.task.kind == "numbers" else 1.0
@@ -78,10 +79,10 @@ class Progress:
         self._prefix, self._percent = prefix, percent
         self.phase(f"{prefix}: compiling")
 
-    def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "") -> Watch:
+    def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "", metric: str = "") -> Watch:
         """A search begins; what is returned watches it."""
         self.phase(f"{prefix}search: starting")
-        show = score_words(space, dataset)
+        show = score_words(space, dataset, metric)
 
         def watch(line: dict[str, Any]) -> None:
             if self._bar is None:

@@ -27,15 +27,15 @@ def score_scale(study: Study) -> Scale:
     """How this study's scores are read: error rates in percent, errors of a number in the target's unit."""
     kind = study.score_kind
     names = {"error": "error", "squared": "RMSE", "absolute": "absolute error"}
-    return Scale(f"validation {names.get(kind, 'loss')}", kind == "error", study.shown)
+    name = wording.metric_name(study.metric) if study.task == "inputs" else names.get(kind, "loss")
+    return Scale(f"validation {name}", kind == "error", study.shown)
 
 
 def comparable(study: Study) -> bool:
     """Whether validation scores and the metric of the study are the same quantity, so that one axis can hold both."""
     name = score_scale(study).name.removeprefix("validation ")
-    return {"error_rate": "error", "rmse": "RMSE", "mae": "absolute error", "log_loss": "loss"}.get(
-        study.metric
-    ) == name
+    named = {"error_rate": "error", "rmse": "RMSE", "mae": "absolute error", "log_loss": "loss"}
+    return study.task == "inputs" or named.get(study.metric) == name
 
 
 def sortable_setting(value: Any) -> str:

@@ -16,7 +16,7 @@ from ...records.finding import Finding
 from ...records.study import Study
 from .. import wording
 from ..blocks import Block, CodeLines, Items, Notice, Page, Prose, Row, Section, Table, Verdict
-from ..captioned_figures import knob_figures, study_figures
+from ..captioned_figures import feature_figures, knob_figures, population_figures, study_figures
 from ..html import render
 from .provenance import chapter_row, data_blocks, finding_notice, recipe_blocks
 from .study_tables import space_table, trial_table, with_script
@@ -166,6 +166,10 @@ def _winner(study: Study) -> Iterator[Block]:
         yield Prose("There is no winner: no trial left a model.")
 
 
+def _features(study: Study) -> Iterator[Block]:
+    yield from feature_figures.feature_figures((study.estimates.get("evidence") or {}).get("features") or {})
+
+
 def _going_on(study: Study) -> Iterator[Block]:
     found = study.analysis.get("advice") or {}
     if found.get("sentence"):
@@ -239,6 +243,8 @@ def _sections(study: Study) -> Iterator[Section]:
     parts: tuple[tuple[str, str, str, Iterator[Block]], ...] = (
         ("searched", "What was searched", "Searched", _searched(study, marginals)),
         ("winner", "The winner and its honest error", "Winner", _winner(study)),
+        ("population", "How the knobs changed", "Population", population_figures.population_figures(study)),
+        ("features", "The winner's features", "Features", _features(study)),
         ("going-on", "Should you go on?", "Go on?", _going_on(study)),
         ("knobs", "Which knobs matter", "Knobs", _matters(study, relevance, marginals)),
         ("borders", "Borders", "Borders", _borders(study)),

@@ -21,7 +21,7 @@ from ...specs.dataset import Dataset
 from ...specs.paths import knobs
 from ...specs.recipe import Recipe
 from ...training.prepare import target_units
-from ..running.evaluation_data import EvaluationData
+from ..running.evaluation_data import PROBE_METRICS, EvaluationData
 from ..running.executors import AbstractExecutor
 from ..running.jobs import Done, Job
 from ..running.run_jobs import as_trial, run_jobs
@@ -38,10 +38,15 @@ class ScoreReading:
 
     kind: str
     unit: float = 1.0
+    title: str = ""  # of a score of features
 
     @staticmethod
     def of(recipe: Recipe, data: EvaluationData) -> "ScoreReading":
-        return ScoreReading.of_rows(recipe, data.train)
+        plain = ScoreReading.of_rows(recipe, data.train)
+        if data.metric in PROBE_METRICS:
+            return ScoreReading(plain.kind, plain.unit, f"{_NAMES[plain.kind]} of a linear probe")
+        features = data.train.task.kind == "inputs"
+        return ScoreReading("loss", title=data.metric.replace("_", " ")) if features else plain
 
     @staticmethod
     def of_rows(recipe: Recipe, train: Dataset) -> "ScoreReading":
@@ -54,7 +59,7 @@ class ScoreReading:
 
     @property
     def name(self) -> str:
-        return f"validation {_NAMES.get(self.kind, 'loss')}"
+        return f"validation {self.title or _NAMES.get(self.kind, 'loss')}"
 
     def shown(self, score: float) -> float:
         """The score on the scale that people read; a squared error as its root, so that differences have a unit."""

@@ -18,6 +18,8 @@ from ...evaluation.trials.expected_best import noise_of, worth_going_on
 from ...records.finding import Finding
 from ...records.trial import Proposal, Trial, best_of
 from ...runtime.progress import silent
+from ...specs.adapters import as_criterion
+from ...specs.contracts import AbstractUnsupervised
 from ...specs.search_space import Space, label
 from ..comparison.cheap_recipes import train_all_layers
 from ..comparison.seeds import ScoreReading
@@ -77,12 +79,14 @@ class Driver:
         self.contenders.forget_all_but(self.trials)
         self.next = max(self.trials, default=-1) + 1
         self.findings: list[Finding] = []
+        self.analysis: dict[str, Any] = {}  # what a strategy leaves for the record
         self.moved = False  # whether a border moved among the trials of one phase: they are no draws of one prior then
         self.first_ended = 0.0  # when, by the study's own clock
         self.earlier = store.seconds if store else 0.0
         self.begun = self._told = time.monotonic()
         self._running: dict[int, _Running] = {}
         self._each = len(data.variants)
+        self.features = isinstance(as_criterion(space.recipe.criterion), AbstractUnsupervised)
 
     @property
     def seconds(self) -> float:
@@ -111,8 +115,9 @@ class Driver:
 
     def _jobs(self, number: int, proposal: Proposal, variants: tuple[Variant, ...]) -> list[Job]:
         randomness = number if proposal.continues is None else proposal.continues
+        recipe = self.data.as_judged(proposal.recipe)
         return [
-            Job(number * 64 + place, proposal.recipe, randomness, proposal.examples, variant)
+            Job(number * 64 + place, recipe, randomness, proposal.examples, variant)
             for place, variant in enumerate(variants)
         ]
 
@@ -168,10 +173,10 @@ class Driver:
         self.trials[trial.number] = trial
         self.next = max(self.next, trial.number + 1)
 
-    def adopt(self, trials: Iterable[Trial]) -> None:
-        """Takes in trials that were run beside, under numbers from the next one on."""
+    def adopt(self, trials: Iterable[Trial], *, write: bool = True) -> None:
+        """Takes in trials that were run beside; those not written down are run again when the study goes on."""
         for trial in trials:
-            self._note(trial)
+            self._note(trial, write)
         self.spend()
 
     def _joined(self, number: int, several: Sequence[Done], variants: tuple[Variant, ...]) -> Done:
@@ -182,7 +187,9 @@ class Driver:
         if bad is not None:
             return dataclasses.replace(bad, number=number, scores=None, outputs=None, network=None)
         scores = np.zeros(len(self.data.pool), np.float32)
-        outputs = np.full((len(self.data.pool), self.data.train.task.outputs), np.nan, np.float32)
+        # Codes of several networks mean different things: only predictions are put together.
+        width = 0 if self.features else self.data.train.task.outputs
+        outputs = np.full((len(self.data.pool), width), np.nan, np.float32)
         sizes = []
         for done, variant in zip(several, variants, strict=True):
             rows = self.data.judged_rows(variant)
@@ -190,7 +197,7 @@ class Driver:
             if done.scores is not None:
                 # An example more, that counts nothing, made the others count for more.
                 scores[rows] = done.scores[: len(rows)] * (len(rows) / len(done.scores))
-            if done.outputs is not None:
+            if done.outputs is not None and width:
                 outputs[rows] = done.outputs[: len(rows)]
         longest = max(several, key=lambda done: len(done.curve.get("seconds", ())))
         curve = mean_curve([done.curve for done in several], sizes) or longest.curve
@@ -209,7 +216,7 @@ class Driver:
             seconds=sum(done.seconds for done in several),
             parameters=sum(done.parameters for done in several),
             scores=scores,
-            outputs=None if np.isnan(outputs).any() else outputs,
+            outputs=None if not width or np.isnan(outputs).any() else outputs,
             network=tuple(done.network for done in several),
         )
 

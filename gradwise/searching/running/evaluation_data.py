@@ -11,17 +11,21 @@ Examples without a target can judge nothing: every training part has all of them
 
 import dataclasses
 import functools
+import math
 from typing import Any, Literal
 
 import jax
 import numpy as np
 from jaxtyping import Array, Key
 
+from ...criteria.linear_probe import Probed
 from ...curvature.objective import Examples
 from ...data.splits import deal_folds, join_parts
 from ...runtime import keys
+from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractCriterion, AbstractScaler, AbstractSplit, FittedScaler
 from ...specs.dataset import Dataset, InputLayout
+from ...specs.recipe import Recipe
 from ...training.prepare import (
     CLASS_WEIGHTS,
     is_trained_on,
@@ -33,6 +37,8 @@ from ...training.prepare import (
 
 Variant = tuple[str, int]
 WHOLE: Variant = ("whole", 0)
+PROBE_METRICS = ("probe_error_rate", "probe_rmse")  # of features, by a linear probe of classes or of numbers
+PROBE_ROWS = 10_000  # training examples that a probe is fitted on
 _FINAL_FOLDS = 5
 _INPUT_SHARE = 0.7  # of the inputs that a member of a committee of input subsets sees
 
@@ -199,6 +205,14 @@ class EvaluationData:
         judged = self._judging_weights(valid)
         return place_examples(train, scaler, self.units, by_class), place_examples(valid, scaler, self.units, judged)
 
+    def as_judged(self, recipe: Recipe) -> Recipe:
+        """The recipe as it is trained: where the study chooses features by a linear probe, that judges it."""
+        if self.metric not in PROBE_METRICS:
+            return recipe
+        classes = self.train.task.outputs if self.train.task.kind == "classes" else 0
+        criterion: Any = as_criterion(recipe.criterion)
+        return dataclasses.replace(recipe, criterion=Probed(criterion, classes=classes, rows=PROBE_ROWS))
+
     def _judging_weights(self, part: Dataset) -> np.ndarray | None:
         """How much each class counts when a network is judged by this part."""
         balanced = self.metric == "balanced_error_rate"
@@ -207,8 +221,11 @@ class EvaluationData:
     def chance(self, kind: str) -> float:
         """The score of a prediction that does not look at the inputs, on the examples that trials are chosen by.
 
-        `kind` is what a score is: the "error", the "loss", or the "squared" or "absolute" error of a number.
+        `kind` is what a score is: the "error", the "loss", or the "squared" or "absolute" error of a number. Without
+        a target there is no such prediction.
         """
+        if self.train.task.kind == "inputs":
+            return math.nan
         told, judged, rows = self.told.targets, self.judged.targets, len(self.told)
         by_class = None
         if self.train.task.kind == "classes":

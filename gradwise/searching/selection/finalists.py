@@ -188,7 +188,7 @@ class Decided:
     findings: tuple[Finding, ...]
 
 
-def _corrected(setting: Trial, rows: Sequence[TrainedTrial], judged_on: str = "valid") -> dict[str, Any]:
+def corrected_winner(setting: Trial, rows: Sequence[TrainedTrial], judged_on: str = "valid") -> dict[str, Any]:
     """The winner's score, and what it is worth: the bootstrap of the choice among all contenders.
 
     Where finalists preferred another setting than the search did, the same optimism is added to its score. That is on
@@ -199,7 +199,8 @@ def _corrected(setting: Trial, rows: Sequence[TrainedTrial], judged_on: str = "v
         return winner  # other rows that were trained on do not tell how lucky the choice was
     found = corrected_for_selection(np.stack([kept.scores for kept in rows]))
     moved = setting.score - found.naive
-    ends = [max(0.0, found.interval[0] + moved), found.interval[1] + moved]
+    least = 0.0 if found.naive >= 0 else -math.inf  # an error is not below 0; other scores may be
+    ends = [max(least, found.interval[0] + moved), found.interval[1] + moved]
     return {
         **winner,
         "corrected": setting.score + found.optimism,
@@ -208,7 +209,7 @@ def _corrected(setting: Trial, rows: Sequence[TrainedTrial], judged_on: str = "v
     }
 
 
-def _rows(trials: dict[int, Trial], kept: Sequence[TrainedTrial]) -> tuple[TrainedTrial, ...]:
+def comparable_contenders(trials: dict[int, Trial], kept: Sequence[TrainedTrial]) -> tuple[TrainedTrial, ...]:
     """The contenders that a setting was chosen from, with scores of the same examples."""
     able = [one for one in kept if one.number in trials and trials[one.number].phase in CHOSEN_FROM]
     return tuple(one for one in able if np.isfinite(one.scores).all() and len(one.scores) == len(able[0].scores))
@@ -226,7 +227,7 @@ def _members(
     return (indistinct(rows) if rows else []), "contenders"
 
 
-def _said(
+def findings_of_choice(
     winner: dict[str, Any], best: Trial, tried: int, data: EvaluationData, how: str = "the best of"
 ) -> list[Finding]:
     """What a reader should know of the choice."""
@@ -251,7 +252,7 @@ def _answer(data: EvaluationData, able: Sequence[Trial], rows: tuple[TrainedTria
     best, saved = choose_cheapest(able, rows) if kind == "cheapest" else (best, [])
     how = "the cheapest near the best of" if saved else "the best of"
     own = next(one for one in rows if one.number == best.number)
-    winner = _corrected(best, rows, data.judged_on)
+    winner = corrected_winner(best, rows, data.judged_on)
     about: dict[str, Any] = {"kind": kind, "setting": best.number, "trials": len(rows), "finalists": []}
     if kind == "ensemble":
         found = make_ensemble(rows, data, data.metric)
@@ -265,7 +266,8 @@ def _answer(data: EvaluationData, able: Sequence[Trial], rows: tuple[TrainedTria
         about["numbers"] = [own.number]
     about["members"] = len(committee.members)
     valid = measure(part.task, judged, part.targets, part.weights)
-    return Decided(winner, committee, about, valid, rows, (*saved, *_said(winner, best, len(able), data, how)))
+    said = findings_of_choice(winner, best, len(able), data, how)
+    return Decided(winner, committee, about, valid, rows, (*saved, *said))
 
 
 def decide(
@@ -278,13 +280,13 @@ def decide(
     choice = None if kind in ("contenders", *ANSWERS) else choose_setting(by_number.values())
     if not able:
         return Decided({}, None, {}, {}, (), (Finding("warning", "no trial left a model: there is no winner.", "E2"),))
-    best, rows = able[0], _rows(by_number, kept)
+    best, rows = able[0], comparable_contenders(by_number, kept)
     if check_kind(kind) in ANSWERS and rows:
         return _answer(data, able, rows, kind)
     members, made = _members(kept, rows, choice, kind)
     setting = choice.setting if choice is not None else best
-    winner = _corrected(setting, rows, data.judged_on)
-    findings = _said(winner, best, len(able), data)
+    winner = corrected_winner(setting, rows, data.judged_on)
+    findings = findings_of_choice(winner, best, len(able), data)
     if not members:
         findings.append(Finding("warning", "no trial's network was kept: there is nothing to predict with.", "D9"))
         return Decided(winner, None, {}, {}, rows, tuple(findings))

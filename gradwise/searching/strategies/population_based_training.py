@@ -7,36 +7,42 @@
 All members train side by side in one population, interval by interval. Now and then each of the worst quarter takes
 the whole state (parameters, optimiser) of one of the best quarter, and that one's knobs, changed a little. What comes
 out is one network and the schedule of knobs that made it. Every draw depends on the key of the data, the interval and
-the slot.
+the slot. `gradwise search --strategy pbt` runs whole studies of it: see `population_search.py`.
 
-Only knobs that the running program reads can change: a switch would need another program, and is refused.
+Only knobs that the running program reads can change: a switch would need another program, and is refused. A knob that
+is read when a network starts, such as the deviation of its first weights, is drawn for each member and then inherited.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, NoReturn
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array, Key
 
 from ...runtime import keys
 from ...runtime.errors import RequestError
+from ...specs.knobs import switch
 from ...specs.paths import get
 from ...specs.priors import Choice
 from ...specs.recipe import Recipe
 from ...specs.search_space import Dimension, Space
+from ...training.checkpoint import Saved
 from ...training.population import Member, Population, enter
-from ...training.state import State
+from ...training.state import State, for_building
 from ..running.cohort import written_out
 from ..running.evaluation_data import EvaluationData
 from ..selection.knob_kinds import refuse_capacity, space_recipes
+from .contract import AbstractStrategy, History
 from .random_search import random_point
 
 _FACTOR = 1.2
+_LEAST_MEMBERS = 4  # of which a quarter is one
 _RESAMPLED = 0.25  # of the knobs of a copy are drawn anew instead
 
 
@@ -49,6 +55,20 @@ class IntervalSnapshot:
     losses: tuple[float, ...]
     knobs: tuple[dict[str, float], ...]
     parents: tuple[int, ...]
+    train_losses: tuple[float, ...] = ()
+
+
+class BestSeen(NamedTuple):
+    """The best network that a slot has held: its score and loss, and when and in which slot it was judged."""
+
+    score: float = math.inf
+    loss: float = math.inf
+    interval: int = -1
+    slot: int = -1
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        return self.score, self.loss
 
 
 @dataclass(frozen=True)
@@ -81,6 +101,22 @@ class Evolved:
         }
 
 
+class PopulationBasedTraining(AbstractStrategy):
+    """Members that train side by side and copy one another. `search` runs it whole: it has no trials to propose."""
+
+    members: int = switch(16, allowed="[4, inf)", row="J8", about="of a population, where the budget is a time")
+    intervals: int = switch(
+        0,
+        allowed="[0, inf)",
+        row="J8",
+        about="between validations that members train for; 0: as long as the recipe says, or 40",
+    )
+    every: int = switch(2, allowed="[1, inf)", row="J8", about="intervals after which the worst quarter copies")
+
+    def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> NoReturn:
+        raise RequestError("population-based training proposes no trials one by one: use it in a search.")
+
+
 def perturbed(dimension: Dimension, value: float, random: np.random.Generator) -> float:
     """The value a little higher or lower, within its prior; now and then a new draw of the prior.
 
@@ -99,42 +135,69 @@ def perturbed(dimension: Dimension, value: float, random: np.random.Generator) -
     return float(min(max(changed, scale.low), scale.high)) if value else 0.0  # type: ignore[attr-defined]
 
 
-def _check(space: Space, size: int, intervals: int, every: int) -> None:
+def can_change(dimension: Dimension) -> bool:
+    """Whether a knob is a number to the program; others shape it."""
+    return dimension.declaration is not None and not dimension.declaration.static
+
+
+def check_population(space: Space, size: int, every: int = 1) -> None:
+    """Refuses a space or a size that no population can have."""
     if not space.dimensions:
         raise RequestError("population-based training needs a knob to change: the space has no dimension.")
     for one in space.dimensions:
-        if one.declaration is None or one.declaration.static:
+        if not can_change(one):
             raise RequestError(
                 f"`{one.path}` shapes the program and cannot change while a network trains. Leave it out of the space."
             )
-    if size < 4:
-        raise RequestError(f"population-based training needs at least 4 members; got {size}.")
-    if intervals < 1 or every < 1:
-        raise RequestError(f"`intervals` and `every` must be at least 1; got {intervals} and {every}.")
+    if size < _LEAST_MEMBERS:
+        raise RequestError(f"population-based training needs at least {_LEAST_MEMBERS} members; got {size}.")
+    if every < 1:
+        raise RequestError(f"`every` must be at least 1; got {every}.")
 
 
 class Evolution:
     """A population under way: `interval` trains it, `exploit` lets the worst copy the best."""
 
     def __init__(self, space: Space, data: EvaluationData, *, size: int, intervals: int, first: int = 0):
-        self.space, self.data, self.first = space, data, first
+        self.space, self.data, self.first, self.size, self.intervals = space, data, first, size, intervals
         self.train, self.valid = data.place(space.recipe.scaler)
         points = [space.recipe_at(random_point(space, first + slot, data.key)) for slot in range(size)]
         self.knobs = [{path: float(get(recipe, path)) for path in space.paths} for recipe in points]
         entered = [self._enter(slot, recipe) for slot, recipe in enumerate(points)]
+        self.changing = self._changing()
         self.population = Population(*entered[0], self.train, self.valid, slots=size)
         self.last = intervals * self.population.updates
         for slot, (member, state) in enumerate(entered):
             self._fill(slot, member, state)
         self.history: list[IntervalSnapshot] = []
-        self.best: tuple[float, float, int, int] = (math.inf, math.inf, -1, -1)  # score, loss, interval, slot
-        self.network: Any = None
+        self.held = [BestSeen() for _ in range(size)]
 
     def _enter(self, slot: int, recipe: Recipe) -> tuple[Member, State]:
         """A network with the slot's own randomness; every knob of the space is a number to its program."""
         key = keys.of_trial(self.data.key, self.first + slot)
-        recipe = written_out(recipe, self.space.paths)
+        # Written out last: telling schedules the length of the run makes the parts anew.
+        recipe = self.data.as_judged(written_out(for_building(recipe, self.train), self.space.paths))
         return enter(recipe, self.train, self.valid, outputs=self.data.train.task.outputs, key=key)
+
+    def _changing(self) -> tuple[str, ...]:
+        """The knobs that a running program reads: those whose value makes another member, not only another start."""
+
+        def numbers(path: str, place: float) -> list[np.ndarray]:
+            values = {**self.knobs[0], path: float(self.space[path].at(place))}
+            member, _ = self._enter(0, self.space.recipe_of(values))
+            return [np.asarray(leaf) for leaf in jax.tree.leaves((member.recipe, member.rest)) if eqx.is_array(leaf)]
+
+        def differs(path: str) -> bool:
+            pairs = zip(numbers(path, 0.1), numbers(path, 0.9), strict=True)
+            return any(not np.array_equal(one, other) for one, other in pairs)
+
+        found = tuple(path for path in self.space.paths if differs(path))
+        if not found:
+            raise RequestError(
+                f"`{self.space.paths[0]}` is only read when a network starts: population-based training needs a knob "
+                "that can change while it trains, such as the learning rate."
+            )
+        return found
 
     def _fill(self, slot: int, member: Member, state: State) -> None:
         # The length is the evolution's, not the recipe's.
@@ -146,22 +209,20 @@ class Evolution:
         return jax.tree.map(lambda leaf: leaf[slot] if eqx.is_array(leaf) else leaf, self.population.states)
 
     def interval(self) -> IntervalSnapshot:
-        """One interval of every member; the best network so far is kept aside."""
+        """One interval of every member."""
         rows = jax.device_get(self.population.interval())
         fine = (rows.diverged_examples < 0) & np.isfinite(rows.valid_loss)
         scores = np.where(fine, rows.valid_score, np.inf)
         losses = np.where(fine, rows.valid_loss, np.inf)
-        slot = min(range(len(scores)), key=lambda n: (scores[n], losses[n], n))
-        found = (float(scores[slot]), float(losses[slot]), len(self.history), slot)
-        if found[:2] < self.best[:2]:
-            # It is better than all its ancestors, so it is also what its own slot holds as the best.
-            self.best, self.network = found, self.population.best(slot)[0]
+        for slot in np.flatnonzero(rows.best & fine).tolist():
+            self.held[slot] = BestSeen(float(scores[slot]), float(losses[slot]), len(self.history), slot)
         moment = IntervalSnapshot(
             int(rows.age_examples.max()),
             tuple(scores.tolist()),
             tuple(losses.tolist()),
             tuple(dict(line) for line in self.knobs),
             tuple(range(len(scores))),
+            tuple(rows.train_loss.tolist()),
         )
         self.history.append(moment)
         return moment
@@ -179,30 +240,69 @@ class Evolution:
             key = jr.fold_in(jr.fold_in(keys.named(self.data.key, "evolution"), number), self.first + slot)
             random = keys.generator(key)
             parent = leaders[int(random.integers(len(leaders)))]
-            self.knobs[slot] = {
-                path: perturbed(self.space[path], self.knobs[parent][path], random) for path in self.space.paths
-            }
-            member, _ = self._enter(slot, self.space.recipe_of(self.knobs[slot]))
-            self._fill(slot, member, self.state_of(parent))
+            inherited = self.knobs[parent]
+            changed = {path: perturbed(self.space[path], inherited[path], random) for path in self.space.paths}
+            self.knobs[slot] = {path: (changed if path in self.changing else inherited)[path] for path in inherited}
+            self._copy(slot, parent)
             copied[slot] = parent
         parents = tuple(copied.get(slot, slot) for slot in range(len(order)))
-        self.history[-1] = IntervalSnapshot(moment.age_examples, moment.scores, moment.losses, moment.knobs, parents)
+        self.history[-1] = replace(moment, parents=parents)
         return copied
+
+    def _copy(self, slot: int, parent: int) -> None:
+        """The parent's state into a slot, which keeps the best network that it has held if that is better."""
+        member, _ = self._enter(slot, self.space.recipe_of(self.knobs[slot]))
+        state = self.state_of(parent)
+        if self.held[slot].rank < self.held[parent].rank:
+            own = self.state_of(slot)
+            state = eqx.tree_at(lambda s: (s.best, s.stopping), state, (own.best, own.stopping))
+        else:
+            self.held[slot] = self.held[parent]
+        self._fill(slot, member, state)
+
+    def to_saved(self, seconds: float = 0.0) -> Saved:
+        """The population between two intervals: what `restore` goes on from."""
+        told: dict[str, list[Any]] = {
+            "history": [asdict(one) for one in self.history],
+            "knobs": self.knobs,
+            "held": list(self.held),
+        }
+        return Saved(self.population.states, told, seconds)
+
+    def restore(self, saved: Saved) -> None:
+        """Goes on from there, as if nothing had happened."""
+        names = ("scores", "losses", "knobs", "parents", "train_losses")
+        lines = [{**line, **{name: tuple(line[name]) for name in names}} for line in saved.history["history"]]
+        self.history = [IntervalSnapshot(**line) for line in lines]
+        self.knobs = [dict(line) for line in saved.history["knobs"]]
+        self.held = [BestSeen(*line) for line in saved.history["held"]]
+        for slot, knobs in enumerate(self.knobs):
+            member, _ = self._enter(slot, self.space.recipe_of(knobs))
+            self._fill(slot, member, self.state_of(slot))
+        self.population.states = saved.state
+
+    def lineage(self, interval: int, slot: int) -> tuple[int, ...]:
+        """The slots in which the ancestors of this slot at this interval were, an entry for each interval."""
+        found: list[int] = []
+        for number in range(interval, -1, -1):
+            found.insert(0, slot)
+            slot = self.history[number - 1].parents[slot] if number else slot
+        return tuple(found)
 
     def result(self) -> Evolved:
         """What has been found so far."""
-        score, loss, last, slot = self.best
-        lineage: list[int] = []
-        place = slot
-        for number in range(last, -1, -1):
-            lineage.insert(0, place)
-            place = self.history[number - 1].parents[place] if number else place
+        best = min(range(self.size), key=lambda slot: (*self.held[slot].rank, slot))
+        score, loss, last, slot = self.held[best]
+        if last < 0:
+            return Evolved(None, score, loss, 0, slot, (), (), tuple(self.history))
+        lineage = self.lineage(last, slot)
         schedule = tuple(
             {"age_examples": float(self.history[n].age_examples), **self.history[n].knobs[place]}
             for n, place in enumerate(lineage)
         )
-        age = self.history[last].age_examples if lineage else 0
-        return Evolved(self.network, score, loss, age, slot, schedule, tuple(lineage), tuple(self.history))
+        network = self.population.best(best)[0]
+        age = self.history[last].age_examples
+        return Evolved(network, score, loss, age, slot, schedule, lineage, tuple(self.history))
 
 
 def evolve(
@@ -220,7 +320,9 @@ def evolve(
     Early stopping decides how long an interval is and what it judges by, but ends no member. The members' first knobs
     and their randomness are those of a random search's trials with numbers from `first` on.
     """
-    _check(space, size, intervals, every)
+    check_population(space, size, every)
+    if intervals < 1:
+        raise RequestError(f"`intervals` must be at least 1; got {intervals}.")
     refuse_capacity(data.judged_on, space_recipes(space))
     evolution = Evolution(space, data, size=size, intervals=intervals, first=first)
     for number in range(1, intervals + 1):

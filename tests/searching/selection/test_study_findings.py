@@ -6,12 +6,14 @@ import pytest
 
 from gradwise.evaluation.trials.expected_best import Advice, advice
 from gradwise.records.trial import Trial
+from gradwise.searching.comparison.seeds import ScoreReading
 from gradwise.searching.running.effort import Effort
 from gradwise.searching.selection.study_findings import (
     describe_evaluation_data,
     ensemble_advice,
     find_in_study,
     only_one,
+    population_advice,
     shortened_runs,
 )
 from gradwise.searching.storage.study_definition import Budget
@@ -109,3 +111,13 @@ def test_that_more_is_not_worth_it_is_told_and_what_could_not_be_kept(space: Spa
     kept, told = find_in_study(space, [trial(0)], enough, ("trial 3's network cannot be written.",))
     assert (kept.level, kept.what) == ("note", "trial 3's network cannot be written.")
     assert (told.level, told.row, told.what) == ("note", "E10", "more trials are hardly worth it")
+
+
+def test_advice_on_populations_looks_at_the_last_quarter() -> None:
+    story = {"members": 4, "intervals": 16, "scores": [[0.4, None], [0.3, 0.5], [0.2, 0.3], [0.1, 0.2]]}
+    better = population_advice(story, ScoreReading("error"))
+    assert better.go_on
+    assert "from 20.00 % to 10.00 %" in better.sentence
+    assert "pbt(intervals=32)" in better.sentence
+    level = population_advice({**story, "scores": [[0.4], [0.1], [0.1], [0.1]]}, ScoreReading("error"))
+    assert not level.go_on

@@ -1,0 +1,123 @@
+"""Population-based training as pictures: each knob over the age of the members, and the line that won (row J8).
+
+tuple(population_figures(study))
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...records.study import Study
+from .. import wording
+from ..blocks import Figure, Row, Table
+from ..plots.axes import FIRST, QUIET, draw_frame, draw_legend, set_ticks, takes_axes
+from ..plots.study_plots import Scale, score_axis, set_log_axis
+from .study_figures import score_scale, short_path_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SHOWN_POPULATIONS = 3  # the last ones
+_WIDE = 30.0  # a ratio of values from which on their axis is logarithmic
+
+
+@dataclass(frozen=True)
+class MemberLines:
+    """What every member had at each generation, (generations, members), and the same along the line that won."""
+
+    ages: np.ndarray
+    values: np.ndarray
+    winner: np.ndarray  # shorter where the best network is older than the last generation
+
+
+def _numbers(rows: Sequence[Sequence[Any]]) -> np.ndarray:
+    return np.array([[math.nan if value is None else float(value) for value in row] for row in rows], float)
+
+
+def member_lines(story: Mapping[str, Any], rows: Sequence[Sequence[Any]]) -> MemberLines:
+    """The lines of a population for one knob, or for the score."""
+    values = _numbers(rows)
+    line = [int(slot) for slot in story.get("lineage") or ()]
+    winner = np.array([values[number, slot] for number, slot in enumerate(line)], float)
+    return MemberLines(np.array(story["ages"], float), values, winner)
+
+
+def _value_axis(ax: "Axes", values: np.ndarray) -> None:
+    sound = values[np.isfinite(values)]
+    if len(sound) and sound.min() > 0 and sound.max() > _WIDE * sound.min():
+        set_log_axis(ax.yaxis, wording.tick, (float(sound.min()), float(sound.max())))
+    else:
+        set_ticks(ax.yaxis, wording.tick)
+
+
+@takes_axes
+def draw_members(data: MemberLines, ax: "Axes", *, name: str, scale: Scale | None = None) -> None:
+    """A thin line for each member, a strong one for the ancestors of the network that won."""
+    for place in range(data.values.shape[1]):
+        label = "" if place else "members"
+        ax.plot(data.ages, data.values[:, place], color=QUIET, linewidth=0.7, alpha=0.55, label=label)
+    if len(data.winner):
+        ages = data.ages[: len(data.winner)]
+        ax.plot(ages, data.winner, color=FIRST, linewidth=2.2, label="the winner's line", solid_capstyle="round")
+        ax.plot(ages[-1:], data.winner[-1:], color=FIRST, marker="o", markersize=5)
+    draw_frame(ax, "examples visited", name)
+    set_ticks(ax.xaxis, wording.age)
+    if scale is None:
+        _value_axis(ax, data.values)
+    else:
+        score_axis(ax.yaxis, data.values[np.isfinite(data.values)], scale)
+    draw_legend(ax)
+
+
+def _table(data: MemberLines, name: str, say: Any) -> Table:
+    count = len(data.ages)
+    shown = sorted({round(place) for place in np.linspace(0, count - 1, min(count, 12))})
+    rows: list[Row] = []
+    for number in shown:
+        here = data.values[number][np.isfinite(data.values[number])]
+        ends = f"{say(float(here.min()))} – {say(float(here.max()))}" if len(here) else wording.NOTHING
+        line = say(float(data.winner[number])) if number < len(data.winner) else wording.NOTHING
+        rows.append((wording.whole(data.ages[number]), line, ends))
+    return Table("Numbers", ("age", f"{name}, the winner's line", "all members"), tuple(rows), (0, 1, 2))
+
+
+def _of_population(study: Study, story: Mapping[str, Any], mark: str) -> Iterator[Figure]:
+    scale, short = score_scale(study), short_path_names(study)
+    members, copies = int(story["members"]), int(story["copies"])
+    numbers = f"trials {story['first']} to {story['first'] + members - 1}"
+    copied = "copied once" if copies == 1 else f"copied {copies:,} times"
+    rows = [[None if score is None else scale.shown(score) for score in line] for line in story["scores"]]
+    scores = member_lines(story, rows)
+    yield Figure(
+        f"population-scores{mark}",
+        "The members of the population",
+        f"{members} members ({numbers}) over {story['intervals']} intervals; one of the worst quarter {copied} one of "
+        "the best.",
+        partial(draw_members, scores, name=scale.name, scale=scale),
+        _table(scores, scale.name, scale.write),
+        height=260,
+    )
+    for number, path in enumerate(story["changing"]):
+        data = member_lines(story, story["knobs"][path])
+        name = short.get(path, path)
+        first, last = (wording.number(float(data.winner[n])) for n in (0, -1)) if len(data.winner) else ("", "")
+        said = f"The network that won was trained with {first} at first and {last} at last." if first else ""
+        yield Figure(
+            f"population-knob-{number}{mark}",
+            f"The schedule of {name}",
+            said,
+            partial(draw_members, data, name=name),
+            _table(data, name, wording.number),
+            height=260,
+        )
+
+
+def population_figures(study: Study) -> Iterator[Figure]:
+    """Scores and knobs of every member over its age, for the last few populations of the study."""
+    stories = [story for story in study.analysis.get("populations") or () if len(story.get("ages") or ()) > 1]
+    for place, story in enumerate(stories[-_SHOWN_POPULATIONS:]):
+        yield from _of_population(study, story, f"-{place}" if place else "")

@@ -1,0 +1,183 @@
+"""Studies by population-based training: budgets, what is left behind, and going on after a kill."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from gradwise import defaults
+from gradwise.data.batches import Reshuffled
+from gradwise.data.splits import HoldOut
+from gradwise.models.activations import Tanh
+from gradwise.models.mlp import Mlp
+from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.records.trial import best_of
+from gradwise.runtime.errors import RequestError
+from gradwise.searching.search import Budget, SearchPlan, StudyOptions, search
+from gradwise.searching.strategies.contract import History
+from gradwise.searching.strategies.population_based_training import PopulationBasedTraining
+from gradwise.searching.strategies.population_search import plan_populations
+from gradwise.specs.priors import Choice, LogUniform
+from gradwise.specs.search_space import Space, dimension
+from gradwise.training.stopping import Off, Patience
+from tests.searching.small_study import digits
+
+RATE, SCALE = "optimiser.learning_rate", "model.initial.scale"
+PBT = PopulationBasedTraining(intervals=8, every=2)
+
+
+def space_of(*paths, **parts):
+    given = {
+        "split": HoldOut(0.3, 0.3),
+        "batches": Reshuffled(16),
+        "model": Mlp(widths=(8,), activation=Tanh(), dropout=0.0),
+        "optimiser": Sgd(learning_rate=0.1),
+        "stopping": Patience(initial_examples=100, initial_epochs=0, spacing=1.0, least_examples=1, epochs=1),
+    }
+    recipe = defaults.classification(**{**given, **parts})
+    priors = {RATE: LogUniform(1e-3, 1.0), SCALE: LogUniform(0.3, 3.0), "model.widths": Choice(((4,), (8,)))}
+    return Space(recipe, tuple(dimension(recipe, path, priors[path]) for path in paths or (RATE, SCALE)))
+
+
+def searched(space=None, *, trials=8, strategy=PBT, budget=None, **options):
+    plan = options.pop("plan", SearchPlan())
+    return search(
+        space or space_of(),
+        digits(),
+        strategy=strategy,
+        budget=budget or Budget(trials=trials),
+        key=jax.random.key(0),
+        plan=plan,
+        options=StudyOptions(**options),
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    return searched(folder=folder), folder
+
+
+def test_every_member_is_a_trial_and_the_test_part_is_read_at_the_end(whole):
+    study, folder = whole
+    assert [trial.number for trial in study.trials] == list(range(8))
+    assert all(trial.phase == "search" and trial.outcome == "finished" for trial in study.trials)
+    assert study.winner["number"] == best_of(study.trials).number
+    (story,) = study.analysis["populations"]
+    assert len(story["ages"]) == 4  # a point for every generation of eight intervals
+    assert story["copies"] == 2 * 3  # a quarter of eight after each generation but the last
+    assert min(trial.score for trial in study.trials) == pytest.approx(story["best"]["score"])
+    slot = study.winner["number"]
+    assert study.winner["values"][RATE] > 0
+    assert len(study.trials[slot].curve["valid_score"]) == 8
+    # What answers is what was measured, on examples that nothing was chosen by.
+    _, _, test = HoldOut(0.3, 0.3)(digits(), key=_split_key())
+    wrong = study.predictor.predict(test.inputs).argmax(1) != test.targets
+    assert study.estimates["test"] == pytest.approx(wrong.mean())
+    assert study.estimates["test"] < 0.5 < study.chance
+    assert [path.name for path in (folder / "population").iterdir()] == ["0.json"]
+    # Siblings that hold one and the same ancestor keep it once.
+    assert len(list((folder / "contenders").iterdir())) == len({(trial.score, trial.loss) for trial in study.trials})
+
+
+def _split_key():
+    from gradwise.runtime import keys
+
+    return keys.named(jax.random.key(0), "split")
+
+
+def test_a_knob_that_is_read_at_the_start_alone_is_inherited(whole):
+    (story,) = whole[0].analysis["populations"]
+    assert story["changing"] == [RATE]
+    drawn = set(story["knobs"][SCALE][0])
+    assert len(drawn) == 8
+    assert all(set(line) <= drawn for line in story["knobs"][SCALE])
+    assert not set(story["knobs"][RATE][-1]) <= set(story["knobs"][RATE][0])
+    with pytest.raises(RequestError, match="only read when a network starts"):
+        searched(space_of(SCALE))
+
+
+class _Killed(BaseException):
+    """What a kill is to the code that runs."""
+
+
+@pytest.mark.parametrize("after", [3, 8])
+def test_a_population_that_was_killed_ends_as_it_would_have(whole, tmp_path, after):
+    study, _ = whole
+
+    def watch(line):
+        if line["done"] == after:
+            raise _Killed
+
+    with pytest.raises(_Killed):
+        searched(folder=tmp_path, watch=watch)
+    assert [path.name for path in (tmp_path / "population").iterdir()] == ["0-8"]
+    seen = []
+    again = searched(folder=tmp_path, resume=True, watch=lambda line: seen.append(line["done"]))
+    assert seen == list(range(1 + 2 * (after // 2), 9))  # from the last generation on
+    assert [trial.score for trial in again.trials] == [trial.score for trial in study.trials]
+    assert again.analysis["populations"] == study.analysis["populations"]
+    assert again.estimates["test"] == study.estimates["test"]
+    assert np.array_equal(again.predictor.predict(digits().inputs), study.predictor.predict(digits().inputs))
+
+
+def test_more_members_are_another_population(whole, tmp_path):
+    first = searched(trials=4, folder=tmp_path)
+    both = searched(trials=8, folder=tmp_path, resume=True)
+    assert [trial.score for trial in both.trials[:4]] == [trial.score for trial in first.trials]
+    assert [story["first"] for story in both.analysis["populations"]] == [0, 4]
+    # A member's start depends on its number alone, whoever it trains beside.
+    second, alone = both.analysis["populations"][1], whole[0].analysis["populations"][0]
+    assert second["knobs"][SCALE][0] == alone["knobs"][SCALE][0][4:]
+
+
+def test_a_time_that_is_over_cuts_and_more_time_goes_on(whole, tmp_path):
+    strategy = dataclasses.replace(PBT, members=8)
+    cut = searched(strategy=strategy, budget=Budget(seconds=1e-3), folder=tmp_path)
+    assert {trial.phase for trial in cut.trials} == {"cut"}
+    assert cut.predictor is not None
+    assert cut.analysis["populations"][0]["intervals"] == 1
+    on = searched(strategy=strategy, budget=Budget(trials=8), folder=tmp_path, resume=True)
+    assert [trial.score for trial in on.trials] == [trial.score for trial in whole[0].trials]
+
+
+def test_a_recipe_of_fixed_length_keeps_it():
+    study = searched(
+        space_of(RATE, stopping=Off(epochs=3.0, keep="best", every_epochs=1.0, spacing=1.0, least_examples=1)),
+        trials=4,
+        strategy=PopulationBasedTraining(every=1),
+    )
+    assert study.analysis["populations"][0]["intervals"] == 3
+    assert study.trials[0].age_examples == pytest.approx(3 * 200, abs=3)
+
+
+def test_features_are_searched_by_populations_too():
+    recipe = defaults.features("denoising", 8, split=HoldOut(0.3, 0.3))
+    space = Space(recipe, (dimension(recipe, RATE, LogUniform(1e-4, 1e-1)),))
+    study = searched(space, trials=4, strategy=PopulationBasedTraining(intervals=2, every=1))
+    assert (study.metric, study.committee["members"]) == ("denoising_error", 1)
+    assert study.winner["score"] == min(trial.score for trial in study.trials)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"trials": 3}, "at least 4 members; got 3"),
+        ({"space": space_of(RATE, "model.widths")}, r"`model\.widths` shapes the program"),
+        ({"plan": SearchPlan(committee="seeds")}, "here a setting is a whole schedule"),
+        ({"plan": SearchPlan(folds=3)}, "judged by one part"),
+        ({"plan": SearchPlan(batch_size=True)}, "chosen between whole runs"),
+        ({"on": "workers:2"}, "trains in one process"),
+    ],
+)
+def test_what_a_population_cannot_do_is_refused(given, said):
+    with pytest.raises(RequestError, match=said):
+        searched(**given)
+
+
+def test_the_strategy_has_no_single_proposals():
+    with pytest.raises(RequestError, match="proposes no trials one by one"):
+        PBT.ask(space_of(), History(), 1, key=jax.random.key(0))
+    plan = plan_populations(PBT, space_of(), Budget(seconds=60.0), SearchPlan(), None)
+    assert (plan.folds, plan.committee) == (1, "ensemble")
