@@ -26,7 +26,7 @@ from table_sets import HALVES, LARGE, Part, split
 
 LENGTH = 12
 _FOLDS = 5
-_SAME_PROGRAM = 0.002  # what an entry that needs no further program may be worse by, in the mean logarithm
+_PROGRAM = 0.005  # by how much a recipe that needs a program of its own has to be better, in the mean logarithm
 _AT_ONCE = 3  # recipes that one process trains before it looks for other work
 _TARGET = Path(__file__).parents[1] / "gradwise" / "portfolio.json"
 
@@ -206,7 +206,7 @@ def choose(out: Path) -> None:
     first, told = before, []
     for _ in range(LENGTH):
         found = {n: np.array([t.loss([*chosen, n]) for t in tables]) for n in range(len(entries)) if n not in chosen}
-        cost = {n: found[n].mean() + (0 if programs[n] in known else _SAME_PROGRAM) for n in found}
+        cost = {n: found[n].mean() + (0 if programs[n] in known else _PROGRAM) for n in found}
         best = min(cost, key=lambda n: cost[n])
         chosen.append(best)
         known.add(programs[best])

@@ -1,6 +1,7 @@
 """Recipes that a search of a table tries after the recommended one: a short list that did well together elsewhere.
 
-    portfolio_of(defaults.table("numbers", rows=5000))       recipes, the most useful first
+    portfolio_of(defaults.table("numbers", rows=5000))                     recipes, the most useful first
+    Space(recipe, dimensions, portfolio_of(recipe, fixed=["model.dropout"]))
 
 `portfolio.json` names them as changes of the recommended recipe for tables, with where they come from:
 `benchmarks/portfolio.py` chose them, one after another, as what lowered the error of the ensemble most on tables that
@@ -14,16 +15,17 @@ What the user chose stays: an entry that would change it is left out.
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .defaults import is_for_tables
 from .models.mlp import Mlp
 from .models.shared_weights import SharedWeights
 from .specs.paths import replace
 from .specs.recipe import Recipe
 from .specs.search_space import read_at, write_at
-from .specs.serialisation import from_plain, to_plain
+from .specs.serialisation import from_plain
 
 _FILE = Path(__file__).with_name("portfolio.json")
 
@@ -47,21 +49,17 @@ def with_entry(recipe: Recipe, entry: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
-def _touched(entry: Mapping[str, Any]) -> list[str]:
-    return [*entry.get("set", {}), *entry.get("times", {})]
+def _touches(entry: Mapping[str, Any], fixed: Iterable[str]) -> bool:
+    """Whether an entry changes something at, within or around one of these paths."""
+    touched = [*entry.get("set", {}), *entry.get("times", {}), *(["model"] if "members" in entry else [])]
+    pairs = [(f"{path}.", f"{one}.") for path in fixed for one in touched]
+    return any(one.startswith(path) or path.startswith(one) for path, one in pairs)
 
 
-def _at(recipe: Recipe, path: str) -> Any:
-    there, value = read_at(recipe, path)
-    return to_plain(value) if there else None
-
-
-def portfolio_of(recipe: Recipe, recommended: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
-    """The list's recipes around this one, but for those that would change what differs from all recommended ones."""
-    if not isinstance(recipe.model, Mlp):
+def portfolio_of(recipe: Recipe, fixed: Iterable[str] = ()) -> tuple[Recipe, ...]:
+    """The list's recipes around this one, without those that would change what was fixed; none but for tables."""
+    parts = {name: getattr(recipe, name) for name in ("model", "optimiser", "stopping")}
+    if not (isinstance(recipe.model, Mlp) and is_for_tables(**parts)):
         return ()
-    return tuple(
-        with_entry(recipe, entry)
-        for entry in portfolio_entries()
-        if all(any(_at(recipe, path) == _at(one, path) for one in recommended) for path in _touched(entry))
-    )
+    fixed = tuple(fixed)
+    return tuple(with_entry(recipe, entry) for entry in portfolio_entries() if not _touches(entry, fixed))

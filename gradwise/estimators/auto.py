@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .. import defaults
 from ..evaluation.metrics import check_metric
+from ..portfolio import portfolio_of
 from ..records.study import Study
 from ..records.used_rows import UsedRows
 from ..runtime import keys
@@ -98,14 +99,13 @@ def _as_said(recipe: Recipe, said: Mapping[str, Any], dataset: Dataset) -> Space
     for name, value in said.items():
         if name not in fixed:
             ranges.append(dimension(recipe, _path(recipe, name), _prior(name, value)))
-    if not ranges:
-        recommended = defaults.search_space(recipe, dataset)
-        if isinstance(recipe.split, TrainingRows):
-            recommended = without_capacity(recommended)  # training error cannot choose it
-        ranges = [
-            one for one in recommended.dimensions if not f"{one.path}.".startswith(tuple(f"{path}." for path in still))
-        ]
-    return Space(recipe, tuple(ranges))
+    if ranges:
+        return Space(recipe, tuple(ranges))
+    recommended, portfolio = defaults.search_space(recipe, dataset), portfolio_of(recipe, still)
+    if isinstance(recipe.split, TrainingRows):
+        recommended, portfolio = without_capacity(recommended), ()  # training error cannot choose it
+    found = (one for one in recommended.dimensions if not f"{one.path}.".startswith(tuple(f"{p}." for p in still)))
+    return Space(recipe, tuple(found), portfolio)
 
 
 class AutoEstimator(Estimator):
@@ -168,7 +168,7 @@ class AutoEstimator(Estimator):
 
     def _space(self, dataset: Dataset, split: AbstractSplit) -> Space:
         if isinstance(self.space, Space):
-            found = Space(dataclasses.replace(self.space.recipe, split=split), self.space.dimensions)
+            found = self.space.with_recipes(lambda recipe: dataclasses.replace(recipe, split=split))
         elif self.space is None or isinstance(self.space, Mapping):
             said = self.space or {}
             parts = {name: value for name, value in said.items() if name in ("model", "optimiser", "stopping")}
@@ -181,7 +181,7 @@ class AutoEstimator(Estimator):
         if self.metric is None:
             return found
         metric = check_metric(self.metric, dataset.task.kind)
-        return Space(defaults.following(found.recipe, metric), found.dimensions)
+        return found.with_recipes(lambda recipe: defaults.following(recipe, metric))
 
     # The search.
 

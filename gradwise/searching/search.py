@@ -16,6 +16,7 @@ have finals: the best settings again, with other seeds.
 import dataclasses
 import json
 import math
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ from .running.executor_choice import choose_executor, expected_hands, is_acceler
 from .running.executors import AbstractExecutor
 from .running.population_size import AbstractSlots
 from .running.study_clock import SIZED, SearchPlan, StudyClock, seeds_of
+from .selection.answer_so_far import AnswerSoFar
 from .selection.batch_size_choice import check_batch_size, choose_batch_size
 from .selection.committee_members import ANSWERS, check_kind, setting_of
 from .selection.feature_choice import choose_metric, conclude_features, learns_features, without_committee
@@ -76,6 +78,7 @@ _FOLDED = 1000  # rows up to which a trial is judged on folds: below, one part o
 _FOLDS = 5
 _BORDER_ROUNDS = 3
 EFFORT = "effort.json"
+MODEL = "model.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,6 +282,7 @@ def search(
     options: StudyOptions = StudyOptions(),
 ) -> Study:
     """Searches a space for the recipe that suits the data, within a budget of time or trials."""
+    begun = time.monotonic()  # to place the data and to start workers takes of the budget too
     if not space.dimensions:
         raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
     check_kind(plan.committee)
@@ -293,7 +297,7 @@ def search(
     effort = _effort(plan, space, dataset, data, budget, options)
     data = dataclasses.replace(data, folds=effort.folds)
     refuse_capacity(data.judged_on, space_recipes(space))
-    space = dataclasses.replace(space, recipe=effort.applied(space.recipe))
+    space = space.with_recipes(effort.applied)
     _refuse_unfit(space.recipe, data)
     seed = keys.seed_of(key)
     about = StudyIdentity(space, seed, strategy, digest(dataset), dataset.task.kind, metric, options.settings)
@@ -304,18 +308,20 @@ def search(
             store = _open_store(options, about)
             if options.folder is not None:
                 write_whole(options.folder / EFFORT, json.dumps(dataclasses.asdict(effort)).encode())
-            contenders = Contenders(options.folder)
+            answer = _answer_so_far(plan, space, data, options.folder)
             driver = Driver(
                 space,
                 data,
                 executor,
                 key=key,
                 store=store,
-                contenders=contenders,
+                contenders=Contenders(options.folder),
                 watch=options.watch,
                 asked=asked,
+                after=answer.update,
+                begun=begun,
             )
-            clock = StudyClock(budget, driver, plan)
+            clock = StudyClock(budget, driver, plan, concluding=lambda: answer.seconds)
             ended = _explore(driver, strategy, budget, plan, clock, options.folder)
             sizes = _choose_size(driver, strategy, budget, plan, clock, options.folder)
             if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
@@ -326,6 +332,14 @@ def search(
     finally:
         if store is not None:
             store.close()
+
+
+def _answer_so_far(plan: SearchPlan, space: Space, data: EvaluationData, folder: Path | None) -> AnswerSoFar:
+    """The model on disk while the search goes on; of features, which have no prediction to weigh, there is none."""
+    path = None if folder is None or learns_features(space) else folder / MODEL
+    about = {"metric": data.metric, "version": __version__}
+    used = UsedRows.of(data.train.inputs, data.valid.inputs)
+    return AnswerSoFar(path, data, kind=plan.committee, about=about, used=used)
 
 
 def _record(

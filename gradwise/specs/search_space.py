@@ -19,7 +19,7 @@ apply in their order, so parts and counts come before what lies within them.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,10 +158,14 @@ def label(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Space:
-    """A recipe and the dimensions along which it may vary; everything else stays as the recipe has it."""
+    """A recipe and the dimensions along which it may vary; everything else stays as the recipe has it.
+
+    `portfolio` are other recipes that are worth a trial, the most useful first, whatever the dimensions are.
+    """
 
     recipe: Any
     dimensions: tuple[Dimension, ...]
+    portfolio: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         paths = [dimension.path for dimension in self.dimensions]
@@ -178,6 +182,10 @@ class Space:
     @property
     def paths(self) -> tuple[str, ...]:
         return tuple(dimension.path for dimension in self.dimensions)
+
+    def with_recipes(self, change: Callable[[Any], Any]) -> "Space":
+        """The space with its recipe and those of its portfolio changed alike."""
+        return Space(change(self.recipe), self.dimensions, tuple(change(one) for one in self.portfolio))
 
     def recipe_of(self, values: Mapping[str, Any]) -> Any:
         """The recipe with these values; dimensions that are not named keep the recipe's own."""
@@ -198,6 +206,19 @@ class Space:
             active, value = read_at(recipe, dimension.path)
             if active:
                 found[dimension.path] = self._item(dimension, value, recipe)
+        return found
+
+    def beyond(self, recipe: Any) -> dict[str, Any]:
+        """What a recipe of the portfolio has otherwise than the space's own, where there is no dimension; by path."""
+        theirs = dict([*parts(self.recipe), *((path, value) for path, _, value in knobs(self.recipe))])
+        found: dict[str, Any] = {}
+        for path, value in [*parts(recipe), *((path, value) for path, _, value in knobs(recipe))]:
+            inside = any(path == known or path.startswith(f"{known}.") for known in (*found, *self.paths))
+            if inside or (path in theirs and theirs[path] == value):
+                continue
+            if isinstance(value, eqx.Module) and type(value) is type(theirs.get(path)):
+                continue  # what differs lies within it
+            found[path] = value
         return found
 
     def _item(self, dimension: Dimension, value: Any, recipe: Any) -> Any:
@@ -222,7 +243,7 @@ class Space:
         for path in changes:
             self[path]  # names what is missing
         dimensions = (dataclasses.replace(d, prior=changes.get(d.path, d.prior)) for d in self.dimensions)
-        return Space(self.recipe, tuple(dimensions))
+        return Space(self.recipe, tuple(dimensions), self.portfolio)
 
     def only(self, paths: Sequence[str], recipe: Any = None) -> "Space":
         """Some of the dimensions; the others stand as in `recipe`."""

@@ -12,6 +12,7 @@ from typing import Any
 import equinox as eqx
 
 from ... import defaults
+from ...portfolio import portfolio_of
 from ...runtime.errors import RequestError
 from ...searching.storage.study_definition import parse_prior, prior_text
 from ...specs.dataset import Dataset
@@ -134,7 +135,8 @@ def build_space(
     found = _with_ranges(recipe, space, asked, "--range")
     if not found:
         raise RequestError("no trial is possible: every knob is set and none is searched. Give a --range, or use fit.")
-    return Space(recipe, found)
+    narrowed = bool(written or asked)  # a recipe of the portfolio might lie outside
+    return Space(recipe, found, () if narrowed else portfolio_of(recipe, fixed))
 
 
 def written_ranges(space: Space) -> dict[str, str]:

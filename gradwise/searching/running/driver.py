@@ -69,11 +69,13 @@ class Driver:
         contenders: Contenders | None = None,
         watch: Watch = silent,
         asked: threading.Event | None = None,
+        after: Callable[[dict[int, Trial], Contenders], Any] = lambda trials, contenders: None,
+        begun: float | None = None,
     ):
         self.space, self.data, self.executor, self.key = space, data, executor, key
         self.store = store
         self.contenders = Contenders(None) if contenders is None else contenders  # an empty one is false
-        self.watch = watch
+        self.watch, self.after = watch, after
         self.asked = asked or threading.Event()  # somebody wants it to end
         self.trials: dict[int, Trial] = {trial.number: trial for trial in (store.trials() if store else ())}
         self.contenders.forget_all_but(self.trials)
@@ -83,7 +85,7 @@ class Driver:
         self.moved = False  # whether a border moved among the trials of one phase: they are no draws of one prior then
         self.first_ended = 0.0  # when, by the study's own clock
         self.earlier = store.seconds if store else 0.0
-        self.begun = self._told = time.monotonic()
+        self.begun = self._told = time.monotonic() if begun is None else begun
         self._running: dict[int, _Running] = {}
         self._each = len(data.variants)
         self.features = isinstance(as_criterion(space.recipe.criterion), AbstractUnsupervised)

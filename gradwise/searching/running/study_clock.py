@@ -3,6 +3,7 @@ for the finals at the end."""
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 from ...runtime.errors import RequestError
 from ..selection.committee_members import ANSWERS
@@ -54,14 +55,17 @@ def seeds_of(plan: SearchPlan, data: EvaluationData) -> int:
 class StudyClock:
     """How the time of a study is shared out, as ages of the study at which each stage ends."""
 
-    def __init__(self, budget: Budget, driver: Driver, plan: SearchPlan):
-        self.budget, self.driver, self.plan = budget, driver, plan
-        self.end = math.inf if budget.seconds is None else budget.seconds - self._concluding(budget.seconds)
+    def __init__(self, budget: Budget, driver: Driver, plan: SearchPlan, concluding: Callable[[], float] = lambda: 0.0):
+        """`concluding` tells how long it took to make the model that the study would end with, as it was last made."""
+        self.budget, self.driver, self.plan, self.concluding = budget, driver, plan, concluding
 
-    @staticmethod
-    def _concluding(seconds: float) -> float:
-        """What the end of a study takes: a share of its budget, and in a short one the time to write a report."""
-        return max(_CONCLUDED * seconds, min(_REPORT_SECONDS, 0.25 * seconds))
+    @property
+    def end(self) -> float:
+        """When training ends: what follows takes a share of a budget, and in a short one the time to write a report."""
+        seconds = self.budget.seconds
+        if seconds is None:
+            return math.inf
+        return seconds - max(_CONCLUDED * seconds, min(_REPORT_SECONDS + self.concluding(), 0.25 * seconds))
 
     @property
     def reserve(self) -> float:

@@ -65,7 +65,7 @@ def space_recipes(space: Space) -> list[Any]:
         for value in _values(dimension)
         if isinstance(value, eqx.Module)
     ]
-    found = [space.recipe]
+    found = [space.recipe, *space.portfolio]
     for base in (space.recipe, *whole):
         found += [write_at(base, one.path, value) for one in space.dimensions for value in _values(one)]
     return found

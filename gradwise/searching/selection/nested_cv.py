@@ -119,7 +119,8 @@ def _without_test(space: Space) -> Space:
     split = space.recipe.split
     if not hasattr(split, "test"):
         return space
-    return Space(dataclasses.replace(space.recipe, split=dataclasses.replace(split, test=0.0)), space.dimensions)
+    without = dataclasses.replace(split, test=0.0)
+    return space.with_recipes(lambda recipe: dataclasses.replace(recipe, split=without))
 
 
 class _Clock:

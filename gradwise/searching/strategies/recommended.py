@@ -1,7 +1,8 @@
 """The recommended recipe first, then others near it (row E1): a search that cannot be much worse than one fit.
 
-    trial 0           the space's own recipe, brought into the ranges where it lies outside
-    trials 1, 2, ...  the same with about half of the knobs drawn anew, each from its prior
+    trial 0              the space's own recipe, brought into the ranges where it lies outside
+    trials 1, 2, ..., p  the space's portfolio: other recipes that did well elsewhere
+    trials p + 1, ...    the first with about half of the knobs drawn anew, each from its prior
 
 Trial n is a function of the study's key and of n, so nothing depends on what ran beside it. Most settings far from a
 good default are worse, and an ensemble gains by networks that are good and differ: hence near, and not anywhere.
@@ -50,6 +51,8 @@ class Recommended(AbstractStrategy):
         space = dataclasses.replace(space, recipe=within_ranges(space))
         if number == 0:
             return space.recipe
+        if number <= len(space.portfolio):
+            return space.portfolio[number - 1]
         draw = generator(jr.fold_in(named(key, "near the recommended"), number))
         kept, fractions = draw.random(len(space.dimensions)), draw.random(len(space.dimensions))
         if (kept < _KEPT).all():

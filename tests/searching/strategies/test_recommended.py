@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
+from gradwise.models.mlp import Mlp
 from gradwise.runtime import keys
 from gradwise.searching.strategies.contract import History
 from gradwise.searching.strategies.recommended import Recommended, within_ranges
@@ -70,3 +71,14 @@ def test_a_layer_s_own_range_holds_whatever_is_drawn_for_all_layers() -> None:
     assert all(300 <= several[2] <= 600 for several in widths if len(several) == 3)
     assert len({several[0] for several in widths}) > 5
     assert {len(several) for several in widths} == {1, 2, 3}
+
+
+def test_the_portfolio_follows_the_recipe_and_draws_follow_the_portfolio() -> None:
+    others = tuple(
+        defaults.table("classes", 5000, model=Mlp(widths=(width,), parametrisation="ntk")) for width in (7, 9)
+    )
+    space = Space(RECIPE, SPACE.dimensions, others)
+    found = ask(space, 6)
+    assert found[:3] == [RECIPE, *others]
+    assert all(one.model.widths == RECIPE.model.widths for one in found[3:])
+    assert found[3:] == ask(space, 3, first=3)

@@ -1,0 +1,50 @@
+"""The model that a search would end with if it ended now, on disk while the search goes on.
+
+    answer = AnswerSoFar(folder / "model.safetensors", data, kind="ensemble", about={"metric": "error_rate"})
+    answer.update(trials, contenders)         writes it anew, if trials have ended and it is time
+
+Whoever kills a search can predict with what it had. It is written after the first trial, and then so often that it
+takes a small share of the time; what it took last tells how long the end of the study will take.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...records.trial import Trial
+from ...records.used_rows import UsedRows
+from ...training.model_files import save_predictor
+from ..running.evaluation_data import EvaluationData
+from ..storage.network_store import Contenders
+from .finalists import decide
+
+_SHARE = 0.05  # of the time
+
+
+class AnswerSoFar:
+    """One model file, written again and again; without a path, none."""
+
+    def __init__(
+        self, path: Path | None, data: EvaluationData, *, kind: str, about: dict[str, Any], used: UsedRows | None = None
+    ):
+        self.path, self.data, self.kind, self.about, self.used = path, data, kind, about, used
+        self.seconds = 0.0  # what the last one took
+        self._trials = 0  # that it was made of
+        self._next = 0.0
+
+    def update(self, trials: Mapping[int, Trial], contenders: Contenders) -> bool:
+        """Writes the model if there are new trials and it is time; whether it did."""
+        begun = time.monotonic()
+        if self.path is None or len(trials) == self._trials or not len(contenders) or begun < self._next:
+            return False
+        self._trials = len(trials)
+        found = decide(self.data, trials.values(), contenders.all(), kind=self.kind)
+        if found.committee is not None:
+            several = len(found.committee.members) > 1
+            model = found.committee if several else found.committee.members[0]
+            save_predictor(model, self.path, about=self.about, used=self.used)
+        ended = time.monotonic()
+        self.seconds = ended - begun
+        self._next = ended + self.seconds / _SHARE
+        return found.committee is not None

@@ -1,0 +1,83 @@
+"""The portfolio: recipes around the recommended one for tables, none that changes what the user fixed."""
+
+import json
+from pathlib import Path
+
+import equinox as eqx
+import pytest
+
+from gradwise import defaults, portfolio
+from gradwise.models.input_stage import PiecewiseLinear
+from gradwise.models.mlp import Mlp
+from gradwise.models.shared_weights import SharedWeights
+from gradwise.portfolio import portfolio_entries, portfolio_of, with_entry
+from gradwise.specs.paths import get
+from gradwise.training.population import enter
+from tests.searching import small_study
+
+RECIPE = defaults.table("classes", 5000)
+RATE = "optimiser.optimiser.learning_rate"
+
+
+def test_an_entry_sets_multiplies_and_shares() -> None:
+    entry = {
+        "set": {
+            "model.inputs.numbers": {"class": "gradwise:PiecewiseLinear", "bins": 8, "size": 3},
+            "model.dropout": 0.3,
+        },
+        "times": {RATE: 0.5, "model.widths.each": 2, "stopping.epochs": 2.0},
+        "members": 4,
+    }
+    found = with_entry(RECIPE, entry)
+    assert isinstance(found.model, SharedWeights)
+    assert found.model.members == 4
+    assert found.model.mlp.inputs.numbers == PiecewiseLinear(bins=8)
+    assert found.model.mlp.widths == (512, 512, 512)
+    assert found.model.mlp.dropout == 0.3
+    assert get(found, RATE) == pytest.approx(0.0125)
+    assert found.stopping.epochs == 256.0
+    assert found.optimiser.optimiser.decay == RECIPE.optimiser.optimiser.decay
+
+
+def test_what_a_recipe_does_not_have_is_passed_over() -> None:
+    numbers = defaults.table("numbers", 5000)
+    assert with_entry(numbers, {"set": {"criterion.loss.label_smoothing": 0.0}}) == numbers
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])
+@pytest.mark.parametrize("rows", [300, 5000])
+def test_every_entry_is_a_recipe_of_its_own_that_can_be_trained(kind: str, rows: int) -> None:
+    """Entries that a task cannot tell from the recipe are the exception: numbers have no label smoothing."""
+    recipe = defaults.table(kind, rows)
+    found = portfolio_of(recipe)
+    assert len(found) == len(portfolio_entries())
+    others = [one for one in found if one != recipe]
+    assert len(others) >= len(found) - 2
+    if kind == "classes" and rows == 300:
+        data = small_study.data_of(small_study.digits(100))
+        for one in found:
+            train, valid = data.place(one.scaler)
+            eqx.filter_eval_shape(lambda r, t, v, k: enter(r, t, v, outputs=10, key=k), one, train, valid, data.key)
+
+
+def test_what_the_user_fixed_is_not_changed() -> None:
+    own = {path for entry in portfolio_entries() for path in (*entry.get("set", {}), *entry.get("times", {}))}
+    assert RATE in own
+    for one in portfolio_of(RECIPE, [RATE]):
+        assert get(one, RATE) == get(RECIPE, RATE)
+    assert len(portfolio_of(RECIPE, [RATE])) < len(portfolio_entries())
+    assert all(one.model == RECIPE.model for one in portfolio_of(RECIPE, ["model"]))
+    assert portfolio_of(RECIPE, ["model", "optimiser", "stopping", "criterion", "batches", "scaler"]) == ()
+
+
+def test_other_recipes_have_none() -> None:
+    assert portfolio_of(defaults.classification()) == ()
+    assert portfolio_of(with_entry(RECIPE, {"members": 4})) == ()
+    assert portfolio_of(defaults.table("classes", model=Mlp(parametrisation="ntk"))) != ()
+
+
+def test_the_file_says_where_it_comes_from() -> None:
+    file = json.loads(Path(portfolio.__file__).with_name("portfolio.json").read_text())
+    assert file["made"] == "python benchmarks/portfolio.py"
+    assert len(file["tables"]) >= 4
+    assert len(file["entries"]) <= 12
