@@ -127,8 +127,7 @@ Strategy = Annotated[
         "--strategy",
         panel=SEARCH,
         metavar="NAME",
-        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, halving, tpe, gp, cmaes, or "
-        "layerwise: layer by layer, each level's width and knobs in turn.",
+        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, halving, tpe, gp, cmaes, layerwise.",
     ),
 ]
 Ranges = Annotated[
