@@ -136,8 +136,8 @@ Strategy = Annotated[
         "--strategy",
         panel=SEARCH,
         metavar="NAME",
-        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, halving, pbt, tpe, gp, cmaes, or "
-        "layerwise: layer by layer, each level's width and knobs in turn.",
+        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, halving, pbt, tpe, gp, forest, "
+        "cmaes or layerwise.",
     ),
 ]
 Ranges = Annotated[
