@@ -9,12 +9,14 @@ from gradwise.searching.strategies.coarse_to_fine import CoarseToFine
 from gradwise.searching.strategies.grid import Grid
 from gradwise.searching.strategies.optuna_sampler import OptunaSampler
 from gradwise.searching.strategies.random_search import Random
+from gradwise.searching.strategies.successive_halving import SuccessiveHalving
 
 
 def test_strategies_by_their_words():
     assert parse_strategy("random") == Random()
     assert parse_strategy("Grid(values=3, most_cells=50)") == Grid(values=3, most_cells=50)
     assert parse_strategy("zoom(shrink=0.25,quasi=false)") == CoarseToFine(shrink=0.25, quasi=False)
+    assert parse_strategy("halving(random_layers=true)") == SuccessiveHalving(random_layers=True)
     assert parse_strategy("cmaes") == OptunaSampler(sampler="cmaes")
     assert parse_strategy("QMCSampler") == OptunaSampler(sampler="QMCSampler")
 
