@@ -125,6 +125,8 @@ def test_a_population_that_was_killed_ends_as_it_would_have(whole, tmp_path, aft
 
 def test_more_members_are_another_population(whole, tmp_path):
     first = searched(trials=4, folder=tmp_path)
+    with pytest.raises(RequestError, match="at least 4 members; got 2"):
+        searched(trials=6, folder=tmp_path, resume=True)
     both = searched(trials=8, folder=tmp_path, resume=True)
     assert [trial.score for trial in both.trials[:4]] == [trial.score for trial in first.trials]
     assert [story["first"] for story in both.analysis["populations"]] == [0, 4]
