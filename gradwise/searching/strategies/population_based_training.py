@@ -175,8 +175,11 @@ class Evolution:
     def _enter(self, slot: int, recipe: Recipe) -> tuple[Member, State]:
         """A network with the slot's own randomness; every knob of the space is a number to its program."""
         key = keys.of_trial(self.data.key, self.first + slot)
+        judged = self.data.as_judged(recipe)
+        within = judged is not recipe  # a probe around the criterion
+        paths = [path.replace("criterion.", "criterion.criterion.", int(within)) for path in self.space.paths]
         # Written out last: telling schedules the length of the run makes the parts anew.
-        recipe = self.data.as_judged(written_out(for_building(recipe, self.train), self.space.paths))
+        recipe = written_out(for_building(judged, self.train), paths)
         return enter(recipe, self.train, self.valid, outputs=self.data.train.task.outputs, key=key)
 
     def _changing(self) -> tuple[str, ...]:

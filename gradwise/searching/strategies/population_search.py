@@ -259,9 +259,9 @@ def train_populations(
         size = strategy.members if trials is None else trials - there
         first, size = left or (there, size)
         own = None if place is None else place / f"{first}-{size}"
-        if own is not None:
-            own.mkdir(exist_ok=True)
         run = _PopulationRun(driver, strategy, size, first, own)
+        if own is not None:  # not before: one that is refused is not gone on with
+            own.mkdir(exist_ok=True)
         whole = run.run(until)
         run.conclude(whole)
         stories = [*(story for story in stories if story["first"] != first), dict(finite(run.story()))]

@@ -18,7 +18,7 @@ from gradwise.searching.search import Budget, SearchPlan, StudyOptions, search
 from gradwise.searching.strategies.contract import History
 from gradwise.searching.strategies.population_based_training import PopulationBasedTraining
 from gradwise.searching.strategies.population_search import plan_populations
-from gradwise.specs.priors import Choice, LogUniform
+from gradwise.specs.priors import Choice, LogUniform, Uniform
 from gradwise.specs.search_space import Space, dimension
 from gradwise.training.stopping import Off, Patience
 from tests.searching.small_study import digits
@@ -41,7 +41,7 @@ def space_of(*paths, **parts):
 
 
 def searched(space=None, *, trials=8, strategy=PBT, budget=None, **options):
-    plan = options.pop("plan", SearchPlan())
+    plan, metric = options.pop("plan", SearchPlan()), options.pop("metric", None)
     return search(
         space or space_of(),
         digits(),
@@ -49,6 +49,7 @@ def searched(space=None, *, trials=8, strategy=PBT, budget=None, **options):
         budget=budget or Budget(trials=trials),
         key=jax.random.key(0),
         plan=plan,
+        metric=metric,
         options=StudyOptions(**options),
     )
 
@@ -124,6 +125,8 @@ def test_a_population_that_was_killed_ends_as_it_would_have(whole, tmp_path, aft
 
 def test_more_members_are_another_population(whole, tmp_path):
     first = searched(trials=4, folder=tmp_path)
+    with pytest.raises(RequestError, match="at least 4 members; got 2"):
+        searched(trials=6, folder=tmp_path, resume=True)
     both = searched(trials=8, folder=tmp_path, resume=True)
     assert [trial.score for trial in both.trials[:4]] == [trial.score for trial in first.trials]
     assert [story["first"] for story in both.analysis["populations"]] == [0, 4]
@@ -152,11 +155,16 @@ def test_a_recipe_of_fixed_length_keeps_it():
     assert study.trials[0].age_examples == pytest.approx(3 * 200, abs=3)
 
 
-def test_features_are_searched_by_populations_too():
+@pytest.mark.parametrize("metric", ["denoising_error", "probe_error_rate"])
+def test_features_are_searched_by_populations_too(metric):
     recipe = defaults.features("denoising", 8, split=HoldOut(0.3, 0.3))
-    space = Space(recipe, (dimension(recipe, RATE, LogUniform(1e-4, 1e-1)),))
-    study = searched(space, trials=4, strategy=PopulationBasedTraining(intervals=2, every=1))
-    assert (study.metric, study.committee["members"]) == ("denoising_error", 1)
+    level = "criterion.corruption.level"
+    space = Space(
+        recipe, (dimension(recipe, RATE, LogUniform(1e-4, 1e-1)), dimension(recipe, level, Uniform(0.1, 0.5)))
+    )
+    study = searched(space, trials=4, strategy=PopulationBasedTraining(intervals=2, every=1), metric=metric)
+    assert (study.metric, study.committee["members"]) == (metric, 1)
+    assert study.analysis["populations"][0]["changing"] == [RATE, level]
     assert study.winner["score"] == min(trial.score for trial in study.trials)
 
 
