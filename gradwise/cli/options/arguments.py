@@ -127,7 +127,7 @@ Strategy = Annotated[
         "--strategy",
         panel=SEARCH,
         metavar="NAME",
-        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, tpe, gp, cmaes or halving.",
+        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, halving, forest, gp, tpe or cmaes.",
     ),
 ]
 Ranges = Annotated[

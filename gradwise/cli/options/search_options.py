@@ -22,6 +22,7 @@ from ...searching.strategies.coarse_to_fine import CoarseToFine
 from ...searching.strategies.contract import AbstractStrategy
 from ...searching.strategies.coordinate_descent import CoordinateDescent
 from ...searching.strategies.grid import Grid, GridSequence
+from ...searching.strategies.model_based import ModelBased
 from ...searching.strategies.optuna_sampler import OptunaSampler
 from ...searching.strategies.random_search import Random, Sobol
 from ...searching.strategies.recommended import Recommended
@@ -42,7 +43,8 @@ STRATEGIES: dict[str, type[AbstractStrategy]] = {
     "zoom": CoarseToFine,
     "halving": SuccessiveHalving,
 }
-SAMPLERS = ("tpe", "gp", "cmaes")
+MODELS = ("forest", "gp")
+SAMPLERS = ("tpe", "cmaes")
 DEFAULT_BUDGET = Budget(seconds=600.0)
 _QUESTIONS = ("merge", "challenge", "compare", "distribution")
 
@@ -81,10 +83,12 @@ def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
     """A strategy by its word, perhaps with settings: random, grid(values=3), tpe, or an Optuna sampler's class."""
     found = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", str(value))
     word = found[1].lower() if found else str(value)
-    known = (*STRATEGIES, *SAMPLERS, "layerwise")
+    known = (*STRATEGIES, *MODELS, *SAMPLERS, "layerwise")
     if found and (word in SAMPLERS or word.endswith("sampler")):
         kind: type[AbstractStrategy] = OptunaSampler
         given: dict[str, Any] = {"sampler": word if word in SAMPLERS else found[1]}
+    elif found and word in MODELS:
+        kind, given = ModelBased, {"model": word}
     elif found and word in STRATEGIES:
         kind, given = STRATEGIES[word], {}
     else:

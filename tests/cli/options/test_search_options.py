@@ -7,6 +7,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.searching.storage.study_definition import Budget, write_study_file
 from gradwise.searching.strategies.coarse_to_fine import CoarseToFine
 from gradwise.searching.strategies.grid import Grid
+from gradwise.searching.strategies.model_based import ModelBased
 from gradwise.searching.strategies.optuna_sampler import OptunaSampler
 from gradwise.searching.strategies.random_search import Random
 
@@ -16,6 +17,8 @@ def test_strategies_by_their_words():
     assert parse_strategy("Grid(values=3, most_cells=50)") == Grid(values=3, most_cells=50)
     assert parse_strategy("zoom(shrink=0.25,quasi=false)") == CoarseToFine(shrink=0.25, quasi=False)
     assert parse_strategy("cmaes") == OptunaSampler(sampler="cmaes")
+    assert parse_strategy("forest") == ModelBased("forest")
+    assert parse_strategy("gp(startup=4, interleave=0)") == ModelBased("gp", startup=4, interleave=0.0)
     assert parse_strategy("QMCSampler") == OptunaSampler(sampler="QMCSampler")
 
 
