@@ -57,7 +57,7 @@ from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
 from .storage.study_store import Store
 from .strategies.coarse_to_fine import AroundBest
-from .strategies.contract import AbstractStrategy
+from .strategies.contract import AbstractStrategy, History
 from .strategies.random_search import Random
 from .strategies.range_borders import too_few_values
 from .strategies.recommended import Recommended
@@ -288,12 +288,20 @@ def search(
                 asked=asked,
             )
             clock = StudyClock(budget, driver, plan)
+            wanted = _wanted(budget, driver)
             ended = _explore(driver, strategy, budget, plan, clock)
             sizes = _choose_batch_size(driver, options.folder, clock) if plan.batch_size and not asked.is_set() else {}
             if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
                 _hold_finals(driver, plan, clock)
             study = _record(driver, space, strategy, plan, options, "interrupted" if asked.is_set() else ended)
-            findings = (*study.findings, *only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort))
+            tried = strategy.describe(space, History(study.trials, budget=wanted))
+            told = [Finding("note", f"tried {tried}.", "E7")] if tried else []
+            findings = (
+                *told,
+                *study.findings,
+                *only_one(study.trials, budget, driver.first_ended),
+                *shortened_runs(effort),
+            )
             return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=findings)
     finally:
         if store is not None:

@@ -5,6 +5,7 @@ Everything that can be refused without a device is refused here.
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from ...runtime.errors import RequestError
 from ...searching.search import SearchPlan
 from ...searching.selection.committee_members import ANSWERS
 from ...searching.selection.nested_cv import is_worth_it, share
-from ...searching.storage.study_definition import Budget, write_study_file
+from ...searching.storage.study_definition import Budget, prior_text, write_study_file
 from ...searching.storage.study_store import Store
 from ...searching.strategies.contract import AbstractStrategy
+from ...searching.strategies.grid import GridSequence
 from ...specs.adapters import as_criterion
 from ...specs.dataset import Dataset
 from ...specs.paths import get
@@ -114,6 +116,13 @@ def _plan(options: SearchOptions) -> SearchPlan:
     )
 
 
+def _schedule_ranges(resolved: Resolved, named: Iterable[str]) -> dict[str, str]:
+    """The schedule of the learning rate, which a sequence of grids chooses; none where the request names it itself."""
+    if any("schedule" in path.split(".") for path in named):
+        return {}
+    return {one.path: prior_text(one.prior) for one in defaults.schedule_dimensions(resolved.recipe)}
+
+
 def prepare_search(asked: Asked) -> PreparedSearch:
     """The request, ready to be run."""
     options = add_trials(asked.options)
@@ -128,10 +137,14 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         options, changes, dataset.task.kind, table_rows=rows_of_table(dataset), stopping=defaults.SEARCH_STOPPING
     )
     turned = [locate(resolved.recipe, item.path.removesuffix(".class"), item.source)[0] for item in asked.sets]
+    strategy = parse_strategy(options.strategy)
+    ranges = asked.more_ranges
+    if isinstance(strategy, GridSequence) and not asked.ranges:
+        ranges = {**_schedule_ranges(resolved, [*turned, *ranges]), **ranges}
     space = build_space(
         resolved.recipe,
         written=asked.ranges,
-        asked=asked.more_ranges,
+        asked=ranges,
         fixed=[change.partition("=")[0] for change in resolved.changes],
         turned=turned,
         source=asked.source,
@@ -149,7 +162,7 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         dataset=dataset,
         resolved=resolved,
         space=space,
-        strategy=parse_strategy(options.strategy),
+        strategy=strategy,
         plan=_plan(options),
         budget=budget,
         fold_budget=fold_budget,

@@ -27,7 +27,7 @@ NESTED = "nested.json"
 def _check_strategy(prepared: PreparedSearch) -> None:
     """Refuses a strategy that cannot begin in this space, such as a grid of a million cells."""
     key = keys.from_seed(prepared.options.seed)
-    if not prepared.strategy.ask(prepared.space, History(), 1, key=key):
+    if not prepared.strategy.ask(prepared.space, History(budget=prepared.budget.trials), 1, key=key):
         raise RequestError("no trial is possible: the strategy has nothing to try in this space. Use another.")
 
 

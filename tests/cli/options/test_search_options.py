@@ -15,6 +15,8 @@ from gradwise.searching.strategies.random_search import Random
 def test_strategies_by_their_words():
     assert parse_strategy("random") == Random()
     assert parse_strategy("Grid(values=3, most_cells=50)") == Grid(values=3, most_cells=50)
+    counted = Grid(values=2, counts=(("learning_rate", 5), ("model.dropout", 3)))
+    assert parse_strategy("grid(values=2, counts=(learning_rate=5, model.dropout = 3))") == counted
     assert parse_strategy("zoom(shrink=0.25,quasi=false)") == CoarseToFine(shrink=0.25, quasi=False)
     assert parse_strategy("cmaes") == OptunaSampler(sampler="cmaes")
     assert parse_strategy("forest") == ModelBased("forest")
@@ -28,7 +30,11 @@ def test_strategies_by_their_words():
         ("gird", "Did you mean 'grid'?"),
         ("grid(valeus=3)", "Did you mean 'values'?"),
         ("grid(values=many)", "`values` needs a number; got 'many'"),
-        ("grid(values=0)", "[1, inf)"),
+        ("grid(values=-1)", "[0, inf)"),
+        ("grid(counts=3)", "write it as counts=(learning_rate=5, dropout=3)"),
+        ("grid(counts=(dropout=few))", "write it as counts=(learning_rate=5, dropout=3)"),
+        ("grid(counts=(dropout=0))", "whole number from 1 on for `dropout`; got 0"),
+        ("grids(counts=(dropout=3))", "has no setting `counts`"),
         ("grid(values=3", "no such strategy"),
         ("", "no such strategy"),
     ],
