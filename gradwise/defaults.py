@@ -26,15 +26,17 @@ from .models.mlp import Mlp
 from .models.shared_weights import SharedWeights
 from .optimisers.adaptive.adam import Adam, AdamW
 from .optimisers.averaging.parameter_average import MovingAverage
-from .optimisers.first_order.schedules import FlatCosine, RepeatedCosine
+from .optimisers.first_order.schedules import FlatCosine, InverseTime, OneCycle, RepeatedCosine
 from .optimisers.wrappers.rates_by_kind import RatesByKind
 from .pretraining.layer_recipes import LEARNERS, SCALER
 from .specs.contracts import AbstractModel, AbstractUnsupervised
 from .specs.dataset import Dataset, Task
 from .specs.paths import knobs, matching, named_leaves, replace, trainable
+from .specs.paths import parts as parts_of
 from .specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from .specs.recipe import Recipe
-from .specs.search_space import Space, dimension, read_space
+from .specs.schedules import AbstractSchedule, Constant
+from .specs.search_space import Dimension, Space, dimension, read_space
 from .training.stopping import Off, Patience
 
 
@@ -242,6 +244,25 @@ def _has_penalised(recipe: Recipe) -> bool:
     if where is None or isinstance(recipe.model, AbstractModel):
         return True
     return any(hit for _, hit in named_leaves(matching(trainable(recipe.model)[0], where)))
+
+
+def schedule_dimensions(recipe: Recipe) -> tuple[Dimension, ...]:
+    """The learning-rate schedule as something to choose, for a sequence of grids; none where the recipe has no place.
+
+    A run of fixed length may follow a curve over all of it. One that early stopping ends has none to follow: there the
+    rate is constant up to tau updates and then falls as 1/t.
+    """
+    rates = sorted(path for path, _, _ in knobs(recipe) if path.rpartition(".")[2] == "learning_rate")
+    known = {path for path, part in parts_of(recipe) if isinstance(part, AbstractSchedule)}
+    place = next((p for p in (f"{rate.rpartition('.')[0]}.schedule".lstrip(".") for rate in rates) if p in known), None)
+    if place is None:
+        return ()
+    if isinstance(recipe.stopping, Off):
+        curves = Choice((Constant(), RepeatedCosine(), OneCycle(), FlatCosine()))
+        return (dimension(recipe, place, curves),)
+    falling = replace(recipe, place, InverseTime())
+    tau = dimension(falling, f"{place}.tau_updates", LogUniform(300.0, 30_000.0))
+    return dimension(recipe, place, Choice((Constant(), InverseTime()))), tau
 
 
 def _is_table(recipe: Recipe) -> bool:

@@ -153,6 +153,7 @@ _NAMES = {
     "searching.strategies.contract": "AbstractStrategy History",
     "searching.strategies.coordinate_descent": "CoordinateDescent",
     "searching.strategies.grid": "Grid GridSequence",
+    "searching.strategies.model_based": "ModelBased",
     "searching.strategies.optuna_sampler": "OptunaSampler",
     "searching.strategies.population_based_training": "PopulationBasedTraining evolve",
     "searching.strategies.random_search": "Random Sobol",

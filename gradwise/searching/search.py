@@ -63,7 +63,7 @@ from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
 from .storage.study_store import Store
 from .strategies.coarse_to_fine import AroundBest
-from .strategies.contract import AbstractStrategy
+from .strategies.contract import AbstractStrategy, History
 from .strategies.population_based_training import PopulationBasedTraining
 from .strategies.population_search import (
     device_of_population,
@@ -322,13 +322,16 @@ def search(
                 begun=begun,
             )
             clock = StudyClock(budget, driver, plan, concluding=lambda: answer.seconds)
+            wanted = _wanted(budget, driver)
             ended = _explore(driver, strategy, budget, plan, clock, options.folder)
             sizes = _choose_size(driver, strategy, budget, plan, clock, options.folder)
             if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
                 _hold_finals(driver, plan, clock)
             study = _record(driver, space, strategy, plan, options, "interrupted" if asked.is_set() else ended)
+            tried = strategy.describe(space, History(study.trials, budget=wanted))
+            told = [*([Finding("note", f"tried {tried}.", "E7")] if tried else []), *told]
             told += [*only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort)]
-            return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=(*study.findings, *told))
+            return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=(*told, *study.findings))
     finally:
         if store is not None:
             store.close()

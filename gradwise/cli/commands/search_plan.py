@@ -7,6 +7,7 @@ from ...searching.search import folds_before_finals
 from ...searching.selection.committee_members import ANSWERS
 from ...searching.selection.nested_cv import FOLDS
 from ...searching.storage.study_definition import prior_text
+from ...searching.strategies.contract import History
 from .fit_plan import choices, data_section, expected_sizes, folder_word
 from .search_request import PreparedSearch
 
@@ -19,6 +20,7 @@ def make_search_plan(prepared: PreparedSearch, folder: Path) -> dict[str, Any]:
     by_budget = prepared.plan.folds is None and prepared.plan.committee in ANSWERS and dataset.times is None
     in_folds = "in folds" if by_budget else f"in {folds} folds"
     outer = prepared.fold_budget
+    tries = prepared.strategy.describe(prepared.space, History(budget=prepared.budget.trials))
     finals = f"{prepared.plan.finalists} settings, {prepared.plan.seeds} seeds each"
     return {
         "data": data_section(dataset),
@@ -29,6 +31,7 @@ def make_search_plan(prepared: PreparedSearch, folder: Path) -> dict[str, Any]:
             "rows to judge by, about": test,
             "metric": prepared.metric,
             "strategy": options.strategy,
+            **({"tries": tries} if tries else {}),
             "budget": str(prepared.budget),
             "finalists": "none" if prepared.plan.committee in ANSWERS else finals,
             "committee": prepared.plan.committee,

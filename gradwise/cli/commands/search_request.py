@@ -17,9 +17,10 @@ from ...searching.selection.batch_size_choice import check_batch_size
 from ...searching.selection.committee_members import ANSWERS
 from ...searching.selection.feature_choice import choose_metric
 from ...searching.selection.nested_cv import is_worth_it, share
-from ...searching.storage.study_definition import Budget, write_study_file
+from ...searching.storage.study_definition import Budget, prior_text, write_study_file
 from ...searching.storage.study_store import Store
 from ...searching.strategies.contract import AbstractStrategy
+from ...searching.strategies.grid import GridSequence
 from ...searching.strategies.population_based_training import PopulationBasedTraining, can_change
 from ...searching.strategies.population_search import plan_populations
 from ...specs.adapters import as_criterion
@@ -158,6 +159,13 @@ def _plan(options: SearchOptions, features: bool) -> SearchPlan:
     )
 
 
+def _schedule_ranges(resolved: Resolved, named: Iterable[str]) -> dict[str, str]:
+    """The schedule of the learning rate, which a sequence of grids chooses; none where the request names it itself."""
+    if any("schedule" in path.split(".") for path in named):
+        return {}
+    return {one.path: prior_text(one.prior) for one in defaults.schedule_dimensions(resolved.recipe)}
+
+
 def prepare_search(asked: Asked) -> PreparedSearch:
     """The request, ready to be run."""
     options = add_trials(asked.options)
@@ -173,10 +181,14 @@ def prepare_search(asked: Asked) -> PreparedSearch:
             "it with --target, or leave --set criterion out to learn features."
         )
     turned = [locate(resolved.recipe, item.path.removesuffix(".class"), item.source)[0] for item in asked.sets]
+    strategy = parse_strategy(options.strategy)
+    ranges = asked.more_ranges
+    if isinstance(strategy, GridSequence) and not asked.ranges:
+        ranges = {**_schedule_ranges(resolved, [*turned, *ranges]), **ranges}
     space = build_space(
         resolved.recipe,
         written=asked.ranges,
-        asked=asked.more_ranges,
+        asked=ranges,
         fixed=[change.partition("=")[0] for change in resolved.changes],
         turned=turned,
         source=asked.source,

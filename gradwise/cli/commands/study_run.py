@@ -30,7 +30,7 @@ def _check_strategy(prepared: PreparedSearch) -> None:
     if isinstance(prepared.strategy, PopulationBasedTraining):
         return  # what it cannot do was refused with its plan
     key = keys.from_seed(prepared.options.seed)
-    if not prepared.strategy.ask(prepared.space, History(), 1, key=key):
+    if not prepared.strategy.ask(prepared.space, History(budget=prepared.budget.trials), 1, key=key):
         raise RequestError("no trial is possible: the strategy has nothing to try in this space. Use another.")
 
 

@@ -136,7 +136,7 @@ Strategy = Annotated[
         "--strategy",
         panel=SEARCH,
         metavar="NAME",
-        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, halving, pbt, tpe, gp, forest, "
+        help="recommended (default), random, sobol, grid, grids, coordinate, zoom, halving, pbt, forest, gp, tpe, "
         "cmaes or layerwise.",
     ),
 ]

@@ -18,11 +18,12 @@ from typing import Any, ClassVar
 from ...runtime.errors import RequestError, nearest
 from ...searching.running.evaluation_data import PROBE_METRICS
 from ...searching.selection.committee_members import KINDS
-from ...searching.storage.study_definition import Budget, parse_budget, read_study_file
+from ...searching.storage.study_definition import Budget, parse_budget, read_study_file, split_outside_brackets
 from ...searching.strategies.coarse_to_fine import CoarseToFine
 from ...searching.strategies.contract import AbstractStrategy
 from ...searching.strategies.coordinate_descent import CoordinateDescent
 from ...searching.strategies.grid import Grid, GridSequence
+from ...searching.strategies.model_based import ModelBased
 from ...searching.strategies.optuna_sampler import OptunaSampler
 from ...searching.strategies.population_based_training import PopulationBasedTraining
 from ...searching.strategies.random_search import Random, Sobol
@@ -46,7 +47,8 @@ STRATEGIES: dict[str, type[AbstractStrategy]] = {
     "pbt": PopulationBasedTraining,
     "population": PopulationBasedTraining,
 }
-SAMPLERS = ("tpe", "gp", "cmaes")
+MODELS = ("forest", "gp")
+SAMPLERS = ("tpe", "cmaes")
 DEFAULT_BUDGET = Budget(seconds=600.0)
 _SIZE = "batches.size"
 _QUESTIONS = ("merge", "challenge", "compare", "distribution")
@@ -67,10 +69,21 @@ def _trials(value: Any) -> Budget:
     return _budget(f"{words} trials", "--trials")
 
 
-def _setting(kind: type[AbstractStrategy], pair: str, name: str) -> tuple[str, int | float | bool]:
+def _counts(words: str, name: str) -> tuple[tuple[str, int], ...]:
+    """`(learning_rate=5, dropout=3)` of a grid."""
+    pairs = [pair.partition("=") for pair in words.removeprefix("(").removesuffix(")").split(",") if pair.strip()]
+    whole = all(count.strip().isdecimal() for _, _, count in pairs)
+    if not pairs or not whole or not (words.startswith("(") and words.endswith(")")):
+        raise RequestError(f"{name}: write it as counts=(learning_rate=5, dropout=3).")
+    return tuple((path.strip(), int(count)) for path, _, count in pairs)
+
+
+def _setting(kind: type[AbstractStrategy], pair: str, name: str) -> tuple[str, Any]:
     """One `values=3` of a strategy."""
     key, _, value = (part.strip() for part in pair.partition("="))
     known = {field: d.default for field, d in declarations(kind) if isinstance(d.default, (int, float))}
+    if key == "counts" and kind is Grid:
+        return key, _counts(value, name)
     if key not in known:
         raise RequestError(f"{name}: {kind.__name__} has no setting `{key}`.{nearest(key, known)}")
     default = known[key]
@@ -87,15 +100,17 @@ def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
     """A strategy by its word, perhaps with settings: random, grid(values=3), tpe, or an Optuna sampler's class."""
     found = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", str(value))
     word = found[1].lower() if found else str(value)
-    known = (*STRATEGIES, *SAMPLERS, "layerwise")
+    known = (*STRATEGIES, *MODELS, *SAMPLERS, "layerwise")
     if found and (word in SAMPLERS or word.endswith("sampler")):
         kind: type[AbstractStrategy] = OptunaSampler
         given: dict[str, Any] = {"sampler": word if word in SAMPLERS else found[1]}
+    elif found and word in MODELS:
+        kind, given = ModelBased, {"model": word}
     elif found and word in STRATEGIES:
         kind, given = STRATEGIES[word], {}
     else:
         raise RequestError(f"{name} {value}: there is no such strategy.{nearest(word, known)}")
-    pairs = [pair for pair in (found[2] or "").split(",") if pair.strip()]
+    pairs = [pair for pair in split_outside_brackets(found[2] or "", ",") if pair]
     given |= dict(_setting(kind, pair, f"{name} {value}") for pair in pairs)
     made: AbstractStrategy = kind(**given)
     return made

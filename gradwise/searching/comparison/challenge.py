@@ -215,13 +215,13 @@ class _Search:
     trials: list[Trial] = field(default_factory=list)
 
     def ask(
-        self, strategy: AbstractStrategy, path: str, first: int, count: int, data: EvaluationData
+        self, strategy: AbstractStrategy, path: str, first: int, most: int, count: int, data: EvaluationData
     ) -> list[SeedRequest]:
         if count < 1:
             return []
         start = first + len(self.trials)
         requests = []
-        history = History(tuple(self.trials), (), start)
+        history = History(tuple(self.trials), (), start, most)
         for number, proposal in enumerate(strategy.ask(self.space, history, count, key=data.key), start):
             seed = number if proposal.continues is None else proposal.continues
             values = {path: self.name, **chosen_values(self.space, proposal.recipe)}
@@ -252,7 +252,9 @@ def _run_searches(
     """All searches side by side: at once where the strategy does not look back, else a few trials at a time."""
     while not stop():
         room = max(1, executor.room(looks_back=True)) if strategy.looks_back else trials_each
-        asked = [s.ask(strategy, path, first, min(room, trials_each - len(s.trials)), data) for s in searches]
+        asked = [
+            s.ask(strategy, path, first, trials_each, min(room, trials_each - len(s.trials)), data) for s in searches
+        ]
         if not any(asked):
             break
         requests = [one for several in asked for one in several]

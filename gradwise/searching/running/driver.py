@@ -89,6 +89,7 @@ class Driver:
         self._running: dict[int, _Running] = {}
         self._each = len(data.variants)
         self.features = isinstance(as_criterion(space.recipe.criterion), AbstractUnsupervised)
+        self._budget: int | None = None  # trials of the phase that is explored
 
     @property
     def seconds(self) -> float:
@@ -234,7 +235,7 @@ class Driver:
 
     def _history(self, number: int) -> History:
         running = tuple((n, one.proposal) for n, one in sorted(self._running.items()))
-        return History(tuple(self.trials[n] for n in sorted(self.trials)), running, number)
+        return History(tuple(self.trials[n] for n in sorted(self.trials)), running, number, self._budget)
 
     def _holes(self, strategy: AbstractStrategy) -> list[int]:
         """Numbers that were asked for and never finished, where asking again gives the same proposal."""
@@ -288,6 +289,7 @@ class Driver:
         when more trials are no longer worth it; `few` run at a time where it is better that some end than that all have
         begun. Returns how it ended.
         """
+        self._budget = trials
         looked = 0
         enough = False
         while True:

@@ -61,7 +61,7 @@ def _whole(text: str) -> int:
     return int(number)
 
 
-def _split(text: str, mark: str) -> list[str]:
+def split_outside_brackets(text: str, mark: str) -> list[str]:
     """The pieces between the marks that stand outside brackets and quotes."""
     pieces, depth, quoted, start, skip = [], 0, False, 0, False
     for place, letter in enumerate(text):
@@ -96,12 +96,12 @@ def _parse_value(text: str, resolve: Callable[[str], Any]) -> Any:
         except ValueError:
             raise RequestError(f'{text} is no text in quotes. Write it as choice("a", "b").') from None
     if text[0] == "[" and text[-1] == "]":
-        return tuple(_parse_value(item, resolve) for item in _split(text[1:-1], ",") if item)
+        return tuple(_parse_value(item, resolve) for item in split_outside_brackets(text[1:-1], ",") if item)
     return resolve(text)
 
 
 def _parse_choice(inner: str, resolve: Callable[[str], Any]) -> Choice:
-    items = [_split(item, ":") for item in _split(inner, ",")]
+    items = [split_outside_brackets(item, ":") for item in split_outside_brackets(inner, ",")]
     if any(len(item) > 2 for item in items):
         raise RequestError(f"choice({inner}): a value has at most one weight. Write it as choice(a: 0.7, b: 0.3).")
     weighted = [len(item) == 2 for item in items]
@@ -132,7 +132,7 @@ def parse_prior(text: str, resolve: Callable[[str], Any] = _same_word) -> Abstra
     form, inner = found[1].lower(), found[2]
     if form == "choice":
         return _parse_choice(inner, resolve)
-    ends = _split(inner, ",")
+    ends = split_outside_brackets(inner, ",")
     if len(ends) != 2:
         raise RequestError(f"{text!r} needs two ends. Write it as {_FORMS[form]}.")
     if form == "integers":

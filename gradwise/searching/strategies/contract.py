@@ -17,11 +17,15 @@ from ...specs.search_space import Space
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """What has happened: trials that ended, proposals that are running (by number), and the next free number."""
+    """What has happened: trials that ended, proposals that are running (by number), and the next free number.
+
+    `budget` is the number of trials that there are to be in the end, None where time decides.
+    """
 
     trials: tuple[Trial, ...] = ()
     running: tuple[tuple[int, Proposal], ...] = ()
     next: int = 0
+    budget: int | None = None
 
 
 class AbstractStrategy(Spec):
@@ -38,3 +42,7 @@ class AbstractStrategy(Spec):
 
         Fewer, or none, where the strategy must see more results first; none while nothing is running means the end.
         """
+
+    def describe(self, space: Space, history: History) -> str:
+        """What it tries in this space, in a few words, where its name does not say it."""
+        return ""

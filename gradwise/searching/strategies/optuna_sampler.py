@@ -1,7 +1,7 @@
 """Model-based search by any sampler of Optuna (row E14), and the map from our priors to Optuna's distributions.
 
     OptunaSampler()                                   the tree-structured Parzen estimator
-    OptunaSampler("gp")                               a Gaussian process and expected improvement
+    OptunaSampler("cmaes")                            adaptation of a covariance matrix
     OptunaSampler("NSGAIISampler", startup=20)        any class of `optuna.samplers`, by its name
 
 | our prior | Optuna's parameters |
@@ -36,7 +36,6 @@ from .random_search import LEARNED_FROM, chosen_values, learned_from, random_poi
 
 _SHORT = {
     "tpe": "TPESampler",
-    "gp": "GPSampler",
     "cmaes": "CmaEsSampler",
     "nsgaii": "NSGAIISampler",
     "random": "RandomSampler",
@@ -246,7 +245,7 @@ def _suggest(trial: Any, space: Space) -> Any:
 class OptunaSampler(AbstractStrategy):
     """The next trials by a sampler of Optuna: learns from the ended ones, keeps away from the running ones."""
 
-    sampler: str = switch("tpe", row="E14", about="tpe, gp, cmaes, or the name of a class in optuna.samplers")
+    sampler: str = switch("tpe", row="E14", about="tpe, cmaes, or the name of a class in optuna.samplers")
     startup: int = switch(10, allowed="[1, inf)", row="E14", about="trials drawn from the priors before the model")
     options: tuple[tuple[str, Any], ...] = switch((), row="E14", about="more arguments of the sampler, as pairs")
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Key
 
 from ...records.trial import Proposal
 from ...runtime.keys import generator, named
-from ...specs.priors import AbstractPrior
+from ...specs.priors import AbstractPrior, Choice
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
 from .contract import AbstractStrategy, History
@@ -25,14 +25,20 @@ from .contract import AbstractStrategy, History
 _KEPT = 0.5  # the chance that a knob keeps its recommended value
 
 
-def _inside(prior: AbstractPrior, value: Any) -> Any:
-    """The value, or the nearest one that the prior has."""
+def is_within(prior: AbstractPrior, value: Any) -> bool:
+    """Whether the prior has this value."""
     try:
         near = prior.quantile(prior.fraction(value))
     except (ValueError, TypeError):  # a choice does not have it
-        return prior.quantile(0.5)
-    alike = near == value or (isinstance(near, float) and math.isclose(near, value, rel_tol=1e-6))
-    return value if alike else near
+        return False
+    return bool(near == value) or (isinstance(near, float) and math.isclose(near, value, rel_tol=1e-6))
+
+
+def _inside(prior: AbstractPrior, value: Any) -> Any:
+    """The value, or the nearest one that the prior has."""
+    if is_within(prior, value):
+        return value
+    return prior.quantile(0.5) if isinstance(prior, Choice) else prior.quantile(prior.fraction(value))
 
 
 def within_ranges(space: Space) -> Recipe:

@@ -195,3 +195,47 @@ def test_a_centred_network_is_searched_like_any_other(gradwise, here):
     assert found.estimates["test"] < 0.5
     assert json.loads(Path("mine/recipe.json").read_text())["model"]["class"] == "gradwise:CentredMlp"
     assert gradwise("predict", "mine", "digits", "--out", "said.csv").code == 0
+
+
+SMALL_TABLE = (
+    *("search", "flowers.csv", "--target", "kind", "--set", "model.widths=8", "--set", "stopping.epochs=2"),
+    *("--folds", "1", "--on", "here", "--no-report", "--json"),
+)
+
+
+def test_a_grid_of_the_default_space_fits_the_trials(table, gradwise):
+    said = gradwise(
+        *SMALL_TABLE, "--strategy", "grid(counts=(learning_rate=3, dropout=1))", "--trials", "6", "--out", "g"
+    )
+    assert said.code == 0, said.err
+    trials = [trial for trial in read_study("g").trials if trial.phase == "search"]
+    assert len(trials) == 6
+    assert len({trial.values["optimiser.optimiser.learning_rate"] for trial in trials}) == 3
+    assert {trial.values["model.dropout"] for trial in trials} == {0.15}
+    notes = [finding["what"] for finding in json.loads(said.out)["findings"]]
+    assert any(note.startswith("tried a grid of 6 cells: learning_rate 3 × decay 2; one value") for note in notes)
+
+
+@pytest.mark.slow
+def test_a_sequence_of_grids_chooses_the_schedule_after_the_rate_and_can_be_extended(table, gradwise):
+    place, rate = "optimiser.optimiser.schedule", "optimiser.optimiser.learning_rate"
+    said = gradwise(*SMALL_TABLE, "--strategy", "grids", "--trials", "7", "--out", "g")
+    assert said.code == 0, said.err
+    trials = [trial for trial in read_study("g").trials if trial.phase == "search"]
+    assert [trial.values[place] for trial in trials[:3]] == ["Constant()"] * 3
+    assert {trial.values[place] for trial in trials[3:6]} == {"RepeatedCosine()", "OneCycle()", "FlatCosine()"}
+    assert len({trial.values[rate] for trial in trials[3:6]}) == 1
+    more = gradwise("search", "--out", "g", "--resume", "--trials", "+1", "--on", "here", "--no-report", "--json")
+    assert more.code == 0, more.err
+    assert sum(trial.phase == "search" for trial in read_study("g").trials) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["forest", "gp"])
+def test_a_model_searches_and_is_extended(model, table, gradwise):
+    said = gradwise(*SMALL_TABLE, "--strategy", f"{model}(startup=3, interleave=0)", "--trials", "5", "--out", "m")
+    assert said.code == 0, said.err
+    more = gradwise("search", "--out", "m", "--resume", "--trials", "+1", "--on", "here", "--no-report", "--json")
+    assert more.code == 0, more.err
+    trials = [trial for trial in read_study("m").trials if trial.phase == "search"]
+    assert len({str(trial.values) for trial in trials}) == 6

@@ -7,6 +7,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.searching.storage.study_definition import Budget, write_study_file
 from gradwise.searching.strategies.coarse_to_fine import CoarseToFine
 from gradwise.searching.strategies.grid import Grid
+from gradwise.searching.strategies.model_based import ModelBased
 from gradwise.searching.strategies.optuna_sampler import OptunaSampler
 from gradwise.searching.strategies.random_search import Random
 from gradwise.searching.strategies.successive_halving import SuccessiveHalving
@@ -15,9 +16,13 @@ from gradwise.searching.strategies.successive_halving import SuccessiveHalving
 def test_strategies_by_their_words():
     assert parse_strategy("random") == Random()
     assert parse_strategy("Grid(values=3, most_cells=50)") == Grid(values=3, most_cells=50)
+    counted = Grid(values=2, counts=(("learning_rate", 5), ("model.dropout", 3)))
+    assert parse_strategy("grid(values=2, counts=(learning_rate=5, model.dropout = 3))") == counted
     assert parse_strategy("zoom(shrink=0.25,quasi=false)") == CoarseToFine(shrink=0.25, quasi=False)
     assert parse_strategy("halving(random_layers=true)") == SuccessiveHalving(random_layers=True)
     assert parse_strategy("cmaes") == OptunaSampler(sampler="cmaes")
+    assert parse_strategy("forest") == ModelBased("forest")
+    assert parse_strategy("gp(startup=4, interleave=0)") == ModelBased("gp", startup=4, interleave=0.0)
     assert parse_strategy("QMCSampler") == OptunaSampler(sampler="QMCSampler")
 
 
@@ -27,7 +32,11 @@ def test_strategies_by_their_words():
         ("gird", "Did you mean 'grid'?"),
         ("grid(valeus=3)", "Did you mean 'values'?"),
         ("grid(values=many)", "`values` needs a number; got 'many'"),
-        ("grid(values=0)", "[1, inf)"),
+        ("grid(values=-1)", "[0, inf)"),
+        ("grid(counts=3)", "write it as counts=(learning_rate=5, dropout=3)"),
+        ("grid(counts=(dropout=few))", "write it as counts=(learning_rate=5, dropout=3)"),
+        ("grid(counts=(dropout=0))", "whole number from 1 on for `dropout`; got 0"),
+        ("grids(counts=(dropout=3))", "has no setting `counts`"),
         ("grid(values=3", "no such strategy"),
         ("", "no such strategy"),
     ],

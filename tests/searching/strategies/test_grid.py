@@ -40,7 +40,8 @@ def test_around_a_value_the_interval_keeps_its_width() -> None:
     axis = Dimension("x", LogUniform(1e-4, 1.0))
     assert regular_values(axis, 3, 1e-2, reach=0.25) == pytest.approx([1e-3, 1e-2, 1e-1])
     assert regular_values(axis, 3, 1.0, reach=0.25) == pytest.approx([1e-2, 1e-1, 1.0])
-    assert regular_values(Dimension("x", ZeroOr(LogUniform(1e-4, 1.0))), 2) == pytest.approx([0.0, 1e-4, 1.0])
+    assert regular_values(Dimension("x", ZeroOr(LogUniform(1e-4, 1.0))), 2) == pytest.approx([0.0, 1e-2])
+    assert regular_values(Dimension("x", ZeroOr(LogUniform(1e-4, 1.0))), 3) == pytest.approx([0.0, 1e-4, 1.0])
     assert regular_values(Dimension("x", Choice(("a", "b", "c"), (1.0, 0.0, 2.0))), 9) == ["a", "c"]
 
 
@@ -55,8 +56,8 @@ def test_every_cell_once_in_a_fixed_order_however_it_is_asked(space: Space, sear
 def test_cells_that_differ_in_inactive_knobs_are_one(conditional: Space, search: Searching) -> None:
     grid = Grid(values=2, counts=(("model.widths.count", 3),))
     trials = search(grid, conditional, _distance, 999, at_once=50)
-    # Two rates, three dropouts (off and two); a third layer has two widths, one or two layers have none.
-    assert len(trials) == 2 * 3 * (1 + 1 + 2)
+    # Two rates, two dropouts (off and on); a third layer has two widths, one or two layers have none.
+    assert len(trials) == 2 * 2 * (1 + 1 + 2)
     assert all(("model.widths.2" in t.values) == (t.values["model.widths.count"] == 3) for t in trials)
 
 
@@ -80,32 +81,109 @@ def test_a_failed_cell_is_launched_once_more_at_the_end_and_a_diverged_one_is_no
 
 def test_an_extended_space_is_gridded_anew(space: Space, search: Searching) -> None:
     narrow = space.only([RATE])
-    trials = search(Grid(), narrow, _distance, 99)
+    trials = search(Grid(values=4), narrow, _distance, 99)
     wide = narrow.with_priors({RATE: LogUniform(1e-4, 1.0)})
-    proposals = Grid().ask(wide, History(tuple(trials), (), 4), 9, key=KEY)
+    proposals = Grid(values=4).ask(wide, History(tuple(trials), (), 4), 9, key=KEY)
     assert [chosen_values(wide, p.recipe)[RATE] for p in proposals] == pytest.approx(
         [10 ** (-4 + 4 / 3), 10 ** (-4 / 3), 1.0]
     )
 
 
-def test_too_many_cells_are_refused_with_their_number(space: Space) -> None:
+def test_too_many_cells_are_refused_with_their_number(space: Space, search: Searching) -> None:
     with pytest.raises(RequestError, match=r"1,728 cells \(12 × 12 × 12\), above `most_cells` = 1,000: give fewer"):
         Grid(values=12).ask(space, History(), 1, key=KEY)
     with pytest.raises(RequestError, match=r"the grid has 144 cells .* above `most_cells` = 100"):
-        GridSequence(values=12, most_cells=100).ask(space, History(tuple(_rates(space)), (), 12), 1, key=KEY)
+        search(GridSequence(values=12, most_cells=100), space, _distance, 99)
     with pytest.raises(RequestError, match=r"no dimension `model\.width`"):
         Grid(counts=(("model.width", 3),)).ask(space, History(), 1, key=KEY)
     with pytest.raises(RequestError, match=r"whole number from 1 on for `a`; got 0"):
         Grid(counts=(("a", 0),))
 
 
-def _rates(space: Space) -> list[Trial]:
-    """The first grid of the sequence above, finished."""
-    proposals = GridSequence(values=12).ask(space, History(), 12, key=KEY)
-    return [
-        Trial(n, p.recipe, chosen_values(space, p.recipe), "finished", _distance(chosen_values(space, p.recipe)), 0.0)
-        for n, p in enumerate(proposals)
-    ]
+@pytest.mark.parametrize(("budget", "sizes"), [(1, ()), (4, (4,)), (8, (4, 2)), (32, (5, 3, 2)), (64, (5, 3, 2, 2))])
+def test_a_grid_of_the_default_space_fits_the_budget(budget: int, sizes: tuple[int, ...]) -> None:
+    for recipe in (defaults.table("classes", 150), defaults.classification()):
+        space = defaults.search_space(recipe)
+        lists = Grid().lists(space, budget)
+        cells = Grid().ask(space, History(budget=budget), 999, key=KEY)
+        assert budget / 2 < len(cells) <= budget
+        assert len(cells) == math.prod(map(len, lists.values()))
+        if isinstance(space.dimensions[0].prior, LogUniform):  # the table's, which begins with the rate
+            assert tuple(map(len, lists.values())) == sizes
+        assert all(len(values) <= len(lists[RATE]) for values in lists.values())
+        still = [path for path in space.paths if path not in lists]
+        assert {chosen_values(space.only(still), p.recipe).__str__() for p in cells} == {
+            str(chosen_values(space.only(still), recipe))
+        }
+
+
+def test_a_grid_says_what_it_is_and_takes_names_of_knobs() -> None:
+    space = defaults.search_space(defaults.table("classes", 150))
+    said = Grid(counts=(("learning_rate", 5), ("model.dropout", 3))).describe(space, History(budget=32))
+    assert said == (
+        "a grid of 30 cells: learning_rate 5 × decay 2 × dropout 3; one value, the recommended one: deviation, "
+        "label_smoothing"
+    )
+    assert Grid(values=2).describe(space, History(budget=5)).endswith("; the budget ends after 5 of them")
+    both = defaults.search_space(defaults.classification())
+    with pytest.raises(RequestError, match=r"no dimension `dropuot`. Did you mean 'model.dropout'\?"):
+        Grid(counts=(("dropuot", 3),)).lists(both, 8)
+    twice = Space(both.recipe, (*both.dimensions, Dimension("b.dropout", LogUniform(0.1, 1.0))))
+    with pytest.raises(RequestError, match=r"`dropout` may be model.dropout or b.dropout: write more of the path"):
+        Grid(counts=(("dropout", 3),)).lists(twice, 8)
+
+
+def test_more_trials_make_a_larger_grid_and_no_cell_is_run_twice(plant: Callable[..., list[Trial]]) -> None:
+    space = defaults.search_space(defaults.table("classes", 150))
+    first = plant(space, _distance, Grid().ask(space, History(budget=8), 99, key=KEY))
+    assert len(first) == 8
+    assert Grid().ask(space, History(tuple(first), (), 8, budget=8), 99, key=KEY) == []
+    done = list(first)
+    while proposals := Grid().ask(space, History(tuple(done), (), len(done), budget=40), 3, key=KEY):
+        done += plant(space, _distance, proposals, len(done))
+    assert 30 <= len(done) <= 40
+    assert len({str(trial.values) for trial in done}) == len(done)
+
+
+def test_with_a_budget_of_time_grids_become_finer(search: Searching) -> None:
+    space = defaults.search_space(defaults.table("classes", 150))
+    trials = search(Grid(), space, _distance, 40, at_once=3)
+    assert len({str(trial.values) for trial in trials}) == 40
+    values = [{trial.values[RATE] for trial in trials[:count]} for count in (8, 40)]
+    assert len(values[0]) == 4
+    assert len(values[1]) > 5
+    held = "criterion.loss.label_smoothing"
+    assert {trial.values[held] for trial in trials[:8]} == {0.1}
+
+
+@pytest.mark.parametrize("kind", ["table", "images"])
+def test_the_default_space_has_its_schedule_chosen_after_the_rate(kind: str, plant: Callable[..., list[Trial]]) -> None:
+    recipe = defaults.table("classes", 150) if kind == "table" else defaults.classification()
+    plain, extra = defaults.search_space(recipe), defaults.schedule_dimensions(recipe)
+    space = Space(recipe, (*extra, *plain.dimensions))
+    place, good = extra[0].path, "OneCycle()" if kind == "table" else "InverseTime()"
+    rate = float(recipe.optimiser.optimiser.learning_rate)
+
+    def planted(values: dict[str, Any]) -> float:
+        """With the good schedule a rate twice as high as recommended is best."""
+        return abs(math.log(values[RATE] / rate / 2)) + 3.0 * (not str(values[place]).startswith(good[:-1]))
+
+    done: list[Trial] = []
+    while proposals := GridSequence().ask(space, History(tuple(done), (), len(done), budget=16), 4, key=KEY):
+        done += plant(space, planted, proposals, len(done))
+    chosen = [trial.values[place] for trial in done[:16]]
+    assert chosen[:5] == ["Constant()"] * 5
+    schedules = [t for t in done[5:] if t.values[RATE] == done[5].values[RATE]]
+    assert len({str(t.values[place]) for t in schedules}) == (3 if kind == "table" else 1)
+    assert len(schedules) >= 3
+    again = [t for t in done[:16] if str(t.values[place]).startswith(good[:-1])]
+    assert len({t.values[RATE] for t in again}) >= 4  # the rate again, with the schedule that was best
+    before, after = best_of(done[:5]), best_of(done[:16])
+    assert before is not None
+    assert after is not None
+    assert after.values[RATE] == pytest.approx(2 * rate, rel=0.3)
+    decay_schedules = [t.recipe.optimiser.optimiser.decay_schedule for t in done] if kind == "table" else []
+    assert all(one == recipe.optimiser.optimiser.decay_schedule for one in decay_schedules)
 
 
 def _scheduled() -> Space:
@@ -116,10 +194,10 @@ def _scheduled() -> Space:
 
 
 def _planted(values: dict[str, Any]) -> float:
-    """Best at a rate of 0.004 with tau = 1000 and tanh; without a schedule a little worse."""
+    """Best at a rate of 0.0055 with tau = 1000 and tanh; without a schedule a little worse."""
     tau = values.get("optimiser.schedule.tau_updates")
     schedule = 0.5 if tau is None else 0.2 * abs(math.log10(tau) - 3)
-    rate = abs(math.log10(values["optimiser.learning_rate"] / 0.004))
+    rate = abs(math.log10(values["optimiser.learning_rate"] / 0.0055))
     return rate + schedule + (values["model.activation"] != "Tanh()")
 
 
@@ -132,14 +210,18 @@ def test_the_rate_first_then_its_schedule_then_the_rate_again(search: Searching)
     assert [t.values["optimiser.learning_rate"] for t in rates] == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1])
     assert {t.values["optimiser.learning_rate"] for t in schedules} == {0.01}
     assert [t.values["optimiser.schedule.tau_updates"] for t in schedules] == pytest.approx([1e2, 1e3, 1e4, 1e5])
-    assert trials[8].values["model.activation"] == "Tanh()"
-    again = trials[9:]
+    again = [trial for trial in trials[8:] if trial.values["model.activation"] == "Rectifier()"]
+    assert again == trials[8:12]  # the rate again, at the best schedule, before the other knobs
+    others = trials[12]
+    assert others.values["model.activation"] == "Tanh()"
+    closer = trials[13:]
+    assert all(0.99e-3 <= t.values["optimiser.learning_rate"] <= 1.01e-2 for t in closer)
     assert all(1e-3 <= t.values["optimiser.learning_rate"] <= 1e-1 for t in again)
     assert all(t.values["optimiser.schedule.tau_updates"] == pytest.approx(1000.0) for t in again)
     best = best_of(trials)
     assert best is not None
-    assert best in again
-    assert best.values["optimiser.learning_rate"] == pytest.approx(0.004, rel=0.3)
+    assert best in closer
+    assert best.values["optimiser.learning_rate"] == pytest.approx(0.0055, rel=0.05)
 
 
 def test_a_sequence_waits_for_its_grid_and_takes_no_schedule_if_that_is_best(

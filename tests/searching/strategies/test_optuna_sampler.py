@@ -120,18 +120,6 @@ def test_the_parzen_estimator_beats_random_search(
 
 
 @pytest.mark.slow
-def test_a_gaussian_process_beats_random_search(space: Space, search: Searching) -> None:
-    bridge = OptunaSampler("gp", startup=6)
-    if importlib.util.find_spec("torch") is None:
-        with pytest.raises(RequestError, match="the sampler 'gp' needs the package `torch`"):
-            search(bridge, space, _plain, 1)
-        return
-    ours = [best_of(search(bridge, space, _plain, 10, seed=seed)).score for seed in range(2)]
-    theirs = [best_of(search(Random(), space, _plain, 10, seed=seed)).score for seed in range(2)]
-    assert np.mean(ours) < 0.3 * np.mean(theirs)
-
-
-@pytest.mark.slow
 def test_covariance_adaptation_beats_random_search(search: Searching, space: Space) -> None:
     numbers = space.only([RATE, "model.widths.each"])  # it works on numbers alone
     ours = [best_of(search(OptunaSampler("cmaes"), numbers, _plain, 80, seed=seed)).score for seed in range(3)]
@@ -192,6 +180,8 @@ def test_a_sampler_that_cannot_be_had_is_one_line(space: Space, monkeypatch: pyt
     with pytest.raises(RequestError, match=r"Optuna has no sampler 'tpee'. Did you mean 'tpe'\?"):
         OptunaSampler("tpee").ask(space, History(), 1, key=KEY)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RequestError, match="'GPSampler' needs the package `torch`"):
+        OptunaSampler("GPSampler").ask(space, History(), 1, key=KEY)
     with pytest.raises(RequestError, match=r"'cmaes' needs the package `cmaes`: install it, or use the sampler 'tpe'"):
         OptunaSampler("cmaes").ask(space, History(), 1, key=KEY)
 
