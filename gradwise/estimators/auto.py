@@ -210,6 +210,7 @@ class AutoEstimator(Estimator):
                 on=self.on,
                 slots=BySize(),  # measured ones could differ from fit to fit, and with them the last digits
                 watch=_Lines() if self.verbose else silent,
+                say=(lambda plan: print(f"plan: {plan}")) if self.verbose else silent,
                 settings={"budget": str(budget), "seed": seed},
             ),
         )

@@ -15,9 +15,8 @@ have finals: the best settings again, with other seeds.
 
 import dataclasses
 import json
-import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from ..evaluation.trials.cost import compare_short_runs
 from ..records.finding import Finding
 from ..records.readings import find_readings, next_reading
 from ..records.study import Study
-from ..records.trial import Proposal, Trial, best_of
 from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError, WorkError
@@ -41,42 +39,41 @@ from ..specs.recipe import Recipe
 from ..specs.search_space import Space
 from ..training.checkpoint import digest
 from ..training.loop import listening
-from ..training.population import enter
+from ..training.population import enter, program_signature
 from ..training.prepare import CLASS_WEIGHTS, weights_of_classes
 from ..training.state import uses_objective
+from .phases import choose_size, explore, hold_finals, trials_wanted
+from .running.cohort import written_out
 from .running.driver import Driver, Watch
 from .running.effort import Effort, plan_effort
-from .running.evaluation_data import PROBE_METRICS, EvaluationData, Variant
+from .running.evaluation_data import PROBE_METRICS, EvaluationData
 from .running.executor_choice import choose_executor, expected_hands, is_accelerated
 from .running.executors import AbstractExecutor
 from .running.population_size import AbstractSlots
-from .running.study_clock import SIZED, SearchPlan, StudyClock, seeds_of
+from .running.study_clock import SIZED, SearchPlan, StudyClock
 from .selection.answer_so_far import AnswerSoFar
-from .selection.batch_size_choice import check_batch_size, choose_batch_size
-from .selection.committee_members import ANSWERS, check_kind, setting_of
+from .selection.batch_size_choice import check_batch_size
+from .selection.committee_members import ANSWERS, check_kind
 from .selection.feature_choice import choose_metric, conclude_features, learns_features, without_committee
-from .selection.finalists import Conclusion, conclude, finalist_proposals
+from .selection.finalists import Conclusion, conclude
 from .selection.knob_kinds import refuse_capacity, space_recipes
 from .selection.study_findings import advise_study, describe_evaluation_data, find_in_study, only_one, shortened_runs
 from .storage.network_store import Contenders
 from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
 from .storage.study_store import Store
-from .strategies.coarse_to_fine import AroundBest
 from .strategies.contract import AbstractStrategy, History
 from .strategies.population_based_training import PopulationBasedTraining
 from .strategies.population_search import (
     device_of_population,
     plan_populations,
-    train_populations,
 )
-from .strategies.random_search import Random
 from .strategies.range_borders import too_few_values
 from .strategies.recommended import Recommended
 
 _FOLDED = 1000  # rows up to which a trial is judged on folds: below, one part of them is too few to choose by
 _FOLDS = 5
-_BORDER_ROUNDS = 3
+_PROGRAMS_PAY = 24  # trials from which on networks of other kinds are worth the time to compile them
 EFFORT = "effort.json"
 MODEL = "model.safetensors"
 
@@ -86,8 +83,8 @@ class StudyOptions:
     """How to run, as opposed to what to search: none of this changes which trials there are, but for a budget of time.
 
     `folder` keeps the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or an address
-    such as `postgresql://...`, where it is called `name`. `on` says who trains: see `executor_choice.py`. `settings` is
-    what a study file holds.
+    such as `postgresql://...`, where it is called `name`. `on` says who trains: see `executor_choice.py`. `say` is told
+    the plan before the first trial. `settings` is what a study file holds.
     """
 
     folder: Path | None = None
@@ -97,6 +94,7 @@ class StudyOptions:
     on: str | None = None
     slots: AbstractSlots | None = None
     watch: Watch = silent
+    say: Callable[[str], None] = silent
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -131,110 +129,21 @@ def _effort(
         except (ValueError, TypeError):
             raise WorkError(f"{note} is damaged: the study cannot go on. Begin it anew in another folder.") from None
     if plan.folds is not None or plan.committee not in ANSWERS:
-        return Effort(folds_before_finals(plan, dataset))
+        return Effort(folds_before_finals(plan, dataset), trials=budget.trials)
     on = options.on
     seconds = None if budget.seconds is None else budget.seconds * (1.0 - SIZED if plan.batch_size else 1.0)
-    return plan_effort(space.recipe, data, seconds=seconds, hands=expected_hands(on), accelerated=is_accelerated(on))
+    found = plan_effort(space.recipe, data, seconds=seconds, hands=expected_hands(on), accelerated=is_accelerated(on))
+    return found if budget.trials is None else dataclasses.replace(found, trials=budget.trials)
 
 
-def _wanted(budget: Budget, driver: Driver) -> int | None:
-    """How many trials of the search proper there are to be in the end."""
-    if budget.trials is None:
-        return None
-    return budget.trials + (len(driver.of_phase("search")) if budget.more else 0)
-
-
-def _beyond_borders(driver: Driver, each: int, clock: StudyClock) -> str:
-    """Rounds of so many trials beyond the borders that hold the best value; how they ended.
-
-    Each round is decided by the trials before it, so that a study that goes on decides as it did the first time.
-    """
-    for turn in range(_BORDER_ROUNDS):
-        before = [*driver.of_phase("search"), *driver.of_phase("border")[: turn * each]]
-        if best_of(before) is None or not driver.follow_borders(before):
-            break
-        ended = driver.explore(Random(), trials=(turn + 1) * each, until=clock.refine_until, phase="border")
-        if ended != "finished":
-            return ended
-    return "finished"
-
-
-def _explore(
-    driver: Driver,
-    strategy: AbstractStrategy,
-    budget: Budget,
-    plan: SearchPlan,
-    clock: StudyClock,
-    folder: Path | None,
-) -> str:
-    """The search proper, beyond its borders and around its best; how it ended."""
-    wanted = _wanted(budget, driver)
-    by_time = wanted is None
-    if isinstance(strategy, PopulationBasedTraining):
-        end = clock.end if by_time else math.inf
-        train_populations(driver, strategy, trials=wanted, until=end, folder=folder)
-        return "interrupted" if driver.asked.is_set() else "finished"
-    if isinstance(strategy, Recommended):
-        ended = driver.explore(strategy, trials=wanted, until=clock.refine_until if by_time else math.inf)
-        return "interrupted" if driver.asked.is_set() else "finished"
-    ended = driver.explore(
-        strategy,
-        trials=wanted,
-        until=clock.search_until if by_time else math.inf,
-        borders=plan.borders and (by_time or strategy.looks_back),
-        stop_early=plan.stop_early and by_time,
-    )
-    if ended == "interrupted":
-        return ended
-    if plan.borders:
-        ended = _beyond_borders(driver, max(4, (wanted or len(driver.of_phase("search"))) // 4), clock)
-    if plan.refine and driver.best is not None and ended != "interrupted":
-        limit = None if by_time else max(2, (wanted or 0) // 4)
-        ended = driver.explore(AroundBest(), trials=limit, until=clock.refine_until, phase="refine", few=by_time)
-    return "interrupted" if driver.asked.is_set() else "finished"
-
-
-def _choose_size(
-    driver: Driver,
-    strategy: AbstractStrategy,
-    budget: Budget,
-    plan: SearchPlan,
-    clock: StudyClock,
-    folder: Path | None,
-) -> dict[str, Any]:
-    """The mini-batch size, where it is to be chosen; more trials, where that took less than its share of the time."""
-    if not plan.batch_size or driver.asked.is_set():
-        return {}
-    found = choose_batch_size(driver, clock, folder)
-    if isinstance(strategy, Recommended) and budget.trials is None:
-        driver.explore(strategy, until=clock.tune_until)
-    return found
-
-
-def _hold_finals(driver: Driver, plan: SearchPlan, clock: StudyClock) -> None:
-    """The best few settings again, with seeds of their own: as many as there is time for.
-
-    Their numbers follow those of all other trials, so that a study that goes on finds those that it has.
-    """
-
-    def plan_of(trials: Iterable[Trial]) -> list[tuple[Proposal, tuple[Variant, ...]]]:
-        return finalist_proposals(
-            trials,
-            driver.data.final_variants,
-            settings=plan.finalists,
-            seeds=seeds_of(plan, driver.data),
-            kind=plan.committee if plan.committee != "contenders" else "seeds",
-        )
-
-    trials = driver.trials
-    first = 1 + max((number for number, trial in trials.items() if trial.phase != "finalist"), default=-1)
-    proposals = plan_of(trial for number, trial in trials.items() if number < first)
-    if any(
-        n in trials and setting_of(trials[n].recipe) != setting_of(p.recipe)
-        for n, (p, _) in enumerate(proposals, first)
-    ):
-        first, proposals = driver.next, plan_of(trials.values())  # those there are were made by another plan
-    driver.run(proposals, first=first, until=clock.end)
+def _within_effort(space: Space, effort: Effort) -> Space:
+    """The space as the effort shapes it. A short search compiles one program: others would not pay off."""
+    space = space.with_recipes(effort.applied)
+    if effort.trials is None or effort.trials >= _PROGRAMS_PAY or not space.portfolio:
+        return space
+    program = program_signature(written_out(space.recipe, space.paths))
+    same = [one for one in space.portfolio if program_signature(written_out(one, space.paths)) == program]
+    return dataclasses.replace(space, portfolio=tuple(same))
 
 
 def _refuse_unfit(recipe: Recipe, data: EvaluationData) -> None:
@@ -297,7 +206,7 @@ def search(
     effort = _effort(plan, space, dataset, data, budget, options)
     data = dataclasses.replace(data, folds=effort.folds)
     refuse_capacity(data.judged_on, space_recipes(space))
-    space = space.with_recipes(effort.applied)
+    space = _within_effort(space, effort)
     _refuse_unfit(space.recipe, data)
     seed = keys.seed_of(key)
     about = StudyIdentity(space, seed, strategy, digest(dataset), dataset.task.kind, metric, options.settings)
@@ -308,6 +217,8 @@ def search(
             store = _open_store(options, about)
             if options.folder is not None:
                 write_whole(options.folder / EFFORT, json.dumps(dataclasses.asdict(effort)).encode())
+            trials = dataclasses.replace(effort, trials=budget.trials or effort.trials)
+            options.say(trials.describe(space.recipe, by_time=budget.trials is None))
             answer = _answer_so_far(plan, space, data, options.folder)
             driver = Driver(
                 space,
@@ -322,11 +233,11 @@ def search(
                 begun=begun,
             )
             clock = StudyClock(budget, driver, plan, concluding=lambda: answer.seconds)
-            wanted = _wanted(budget, driver)
-            ended = _explore(driver, strategy, budget, plan, clock, options.folder)
-            sizes = _choose_size(driver, strategy, budget, plan, clock, options.folder)
+            wanted = trials_wanted(budget, driver)
+            ended = explore(driver, strategy, budget, plan, clock, options.folder)
+            sizes = choose_size(driver, strategy, budget, plan, clock, options.folder)
             if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
-                _hold_finals(driver, plan, clock)
+                hold_finals(driver, plan, clock)
             study = _record(driver, space, strategy, plan, options, "interrupted" if asked.is_set() else ended)
             tried = strategy.describe(space, History(study.trials, budget=wanted))
             told = [*([Finding("note", f"tried {tried}.", "E7")] if tried else []), *told]

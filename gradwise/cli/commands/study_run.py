@@ -46,7 +46,7 @@ def _check_store(folder: Path, options: SearchOptions) -> None:
         raise RequestError(f"--resume: the trials of {folder} are in {where}. Give that as --store.")
 
 
-def _study_options(prepared: PreparedSearch, work: Path, watch: Any) -> StudyOptions:
+def _study_options(prepared: PreparedSearch, work: Path, watch: Any, progress: Progress) -> StudyOptions:
     options = prepared.options
     return StudyOptions(
         folder=work,
@@ -55,6 +55,7 @@ def _study_options(prepared: PreparedSearch, work: Path, watch: Any) -> StudyOpt
         resume=options.resume,
         on=options.on,
         watch=watch,
+        say=lambda plan: progress.tell(f"plan     {plan}"),
         settings=prepared.settings,
     )
 
@@ -80,6 +81,7 @@ def _search(prepared: PreparedSearch, work: Path, progress: Progress) -> Study:
                 prepared,
                 work,
                 progress.searching(prepared.budget, prepared.space, prepared.dataset, metric=prepared.metric),
+                progress,
             ),
         )
     except BaseException as problem:

@@ -73,6 +73,11 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._task, description=wording.clean(text), note="", total=None, completed=0)
 
+    def tell(self, text: str) -> None:
+        """A line that stays, above the progress."""
+        if self._bar is not None:
+            self._bar.console.print(wording.clean(text), markup=False, highlight=False)
+
     def training(self, prefix: str, *, length: float, percent: bool) -> None:
         """Training begins: at most `length` examples, with scores that are shares if `percent`."""
         self._begun, self._best, self._length = None, math.inf, length

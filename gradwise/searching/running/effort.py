@@ -36,10 +36,14 @@ _CHOICES = ((8, 1.0), (5, 1.0), (5, 0.5), (3, 0.5), (5, 0.25), (3, 0.25), (3, 0.
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """Folds of a trial (1: one validation part), and the share of its recipe's epochs that it trains for."""
+    """Folds of a trial (1: one validation part), and the share of its recipe's epochs that it trains for.
+
+    `trials` is about how many there will be; None where nobody can say.
+    """
 
     folds: int = 1
     epochs: float = 1.0
+    trials: int | None = None
 
     def applied(self, recipe: Recipe) -> Recipe:
         """The recipe with its run shortened, where it has a fixed length."""
@@ -47,6 +51,14 @@ class Effort:
             return recipe
         stopping = dataclasses.replace(recipe.stopping, epochs=max(4.0, float(recipe.stopping.epochs) * self.epochs))
         return dataclasses.replace(recipe, stopping=stopping)
+
+    def describe(self, recipe: Recipe, *, by_time: bool) -> str:
+        """The plan in a few words; the recipe is the one that the effort was applied to."""
+        several = "trials" if self.trials is None else f"{self.trials} trial{'s' if self.trials > 1 else ''}"
+        about = "about " if by_time and self.trials is not None else ""
+        judged = f"{self.folds} folds each" if self.folds > 1 else "one validation part"
+        length = f", {float(recipe.stopping.epochs):.0f} epochs" if isinstance(recipe.stopping, Off) else ""
+        return f"{about}{several}, {judged}{length}"
 
 
 def training_seconds(recipe: Recipe, data: EvaluationData) -> float:
@@ -72,16 +84,14 @@ def plan_effort(
 ) -> Effort:
     """Folds and epochs of the trials of a study."""
     rows = len(data.pool)
-    if not data.can_be_dealt:
-        return Effort()
-    most = rows // _FOLD_ROWS
+    most = rows // _FOLD_ROWS if data.can_be_dealt else 1
     if seconds is None:
-        return Effort(min(_folds_by_rows(rows), most))
+        return Effort(max(1, min(_folds_by_rows(rows), most)))
     each = training_seconds(recipe, data) / (_ACCELERATED if accelerated else 1.0)
     left = max(1.0, seconds - _START_SECONDS)
-    for folds, epochs in _CHOICES:
-        if folds > most or (folds > 5 and rows >= _SMALL_ROWS):
-            continue
-        if max(1.0, folds / hands) * each * epochs <= _OF_BUDGET * left:
-            return Effort(folds, epochs)
-    return Effort(*_CHOICES[-1])
+    able = [(folds, epochs) for folds, epochs in _CHOICES if folds <= most and (folds <= 5 or rows < _SMALL_ROWS)]
+    if not data.can_be_dealt:
+        able = [(1, 1.0)]  # parts that were given, or that follow time, stay as they are
+    fits = (one for one in able if max(1.0, one[0] / hands) * each * one[1] <= _OF_BUDGET * left)
+    folds, epochs = next(fits, able[-1])
+    return Effort(folds, epochs, max(1, round(left * hands / (each * epochs * folds))))

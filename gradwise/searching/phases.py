@@ -1,0 +1,130 @@
+"""The phases of a study, one after the other: the search proper, the mini-batch size, the finals.
+
+    ended = explore(driver, strategy, budget, plan, clock, folder)
+    choose_size(driver, strategy, budget, plan, clock, folder)
+    hold_finals(driver, plan, clock)
+
+Each is decided by the trials before it, so that a study that goes on decides as it did the first time.
+"""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..records.trial import Proposal, Trial, best_of
+from .running.driver import Driver
+from .running.evaluation_data import Variant
+from .running.study_clock import SearchPlan, StudyClock, seeds_of
+from .selection.batch_size_choice import choose_batch_size
+from .selection.committee_members import setting_of
+from .selection.finalists import finalist_proposals
+from .storage.study_definition import Budget
+from .strategies.coarse_to_fine import AroundBest
+from .strategies.contract import AbstractStrategy
+from .strategies.population_based_training import PopulationBasedTraining
+from .strategies.population_search import train_populations
+from .strategies.random_search import Random
+from .strategies.recommended import Recommended
+
+_BORDER_ROUNDS = 3
+
+
+def trials_wanted(budget: Budget, driver: Driver) -> int | None:
+    """How many trials of the search proper there are to be in the end."""
+    if budget.trials is None:
+        return None
+    return budget.trials + (len(driver.of_phase("search")) if budget.more else 0)
+
+
+def _beyond_borders(driver: Driver, each: int, clock: StudyClock) -> str:
+    """Rounds of so many trials beyond the borders that hold the best value; how they ended.
+
+    Each round is decided by the trials before it, so that a study that goes on decides as it did the first time.
+    """
+    for turn in range(_BORDER_ROUNDS):
+        before = [*driver.of_phase("search"), *driver.of_phase("border")[: turn * each]]
+        if best_of(before) is None or not driver.follow_borders(before):
+            break
+        ended = driver.explore(Random(), trials=(turn + 1) * each, until=clock.refine_until, phase="border")
+        if ended != "finished":
+            return ended
+    return "finished"
+
+
+def explore(
+    driver: Driver,
+    strategy: AbstractStrategy,
+    budget: Budget,
+    plan: SearchPlan,
+    clock: StudyClock,
+    folder: Path | None,
+) -> str:
+    """The search proper, beyond its borders and around its best; how it ended."""
+    wanted = trials_wanted(budget, driver)
+    by_time = wanted is None
+    if isinstance(strategy, PopulationBasedTraining):
+        end = clock.end if by_time else math.inf
+        train_populations(driver, strategy, trials=wanted, until=end, folder=folder)
+        return "interrupted" if driver.asked.is_set() else "finished"
+    if isinstance(strategy, Recommended):
+        ended = driver.explore(strategy, trials=wanted, until=clock.refine_until if by_time else math.inf)
+        return "interrupted" if driver.asked.is_set() else "finished"
+    ended = driver.explore(
+        strategy,
+        trials=wanted,
+        until=clock.search_until if by_time else math.inf,
+        borders=plan.borders and (by_time or strategy.looks_back),
+        stop_early=plan.stop_early and by_time,
+    )
+    if ended == "interrupted":
+        return ended
+    if plan.borders:
+        ended = _beyond_borders(driver, max(4, (wanted or len(driver.of_phase("search"))) // 4), clock)
+    if plan.refine and driver.best is not None and ended != "interrupted":
+        limit = None if by_time else max(2, (wanted or 0) // 4)
+        ended = driver.explore(AroundBest(), trials=limit, until=clock.refine_until, phase="refine", few=by_time)
+    return "interrupted" if driver.asked.is_set() else "finished"
+
+
+def choose_size(
+    driver: Driver,
+    strategy: AbstractStrategy,
+    budget: Budget,
+    plan: SearchPlan,
+    clock: StudyClock,
+    folder: Path | None,
+) -> dict[str, Any]:
+    """The mini-batch size, where it is to be chosen; more trials, where that took less than its share of the time."""
+    if not plan.batch_size or driver.asked.is_set():
+        return {}
+    found = choose_batch_size(driver, clock, folder)
+    if isinstance(strategy, Recommended) and budget.trials is None:
+        driver.explore(strategy, until=clock.tune_until)
+    return found
+
+
+def hold_finals(driver: Driver, plan: SearchPlan, clock: StudyClock) -> None:
+    """The best few settings again, with seeds of their own: as many as there is time for.
+
+    Their numbers follow those of all other trials, so that a study that goes on finds those that it has.
+    """
+
+    def plan_of(trials: Iterable[Trial]) -> list[tuple[Proposal, tuple[Variant, ...]]]:
+        return finalist_proposals(
+            trials,
+            driver.data.final_variants,
+            settings=plan.finalists,
+            seeds=seeds_of(plan, driver.data),
+            kind=plan.committee if plan.committee != "contenders" else "seeds",
+        )
+
+    trials = driver.trials
+    first = 1 + max((number for number, trial in trials.items() if trial.phase != "finalist"), default=-1)
+    proposals = plan_of(trial for number, trial in trials.items() if number < first)
+    if any(
+        n in trials and setting_of(trials[n].recipe) != setting_of(p.recipe)
+        for n, (p, _) in enumerate(proposals, first)
+    ):
+        first, proposals = driver.next, plan_of(trials.values())  # those there are were made by another plan
+    driver.run(proposals, first=first, until=clock.end)
