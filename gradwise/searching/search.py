@@ -224,6 +224,13 @@ def _hold_finals(driver: Driver, plan: SearchPlan, clock: StudyClock) -> None:
     driver.run(proposals, first=first, until=clock.end)
 
 
+def _what_was_tried(
+    strategy: AbstractStrategy, space: Space, trials: tuple[Trial, ...], budget: int | None
+) -> list[Finding]:
+    words = strategy.describe(space, History(trials, budget=budget))
+    return [Finding("note", f"tried {words}.", "E7")] if words else []
+
+
 def _refuse_unfit(recipe: Recipe, data: EvaluationData) -> None:
     """An optimiser that cannot use this model or this loss is refused here, not by every trial in its turn."""
     if uses_objective(recipe.optimiser):
@@ -277,16 +284,8 @@ def search(
             if options.folder is not None:
                 write_whole(options.folder / EFFORT, json.dumps(dataclasses.asdict(effort)).encode())
             contenders = Contenders(options.folder)
-            driver = Driver(
-                space,
-                data,
-                executor,
-                key=key,
-                store=store,
-                contenders=contenders,
-                watch=options.watch,
-                asked=asked,
-            )
+            parts: dict[str, Any] = {"store": store, "contenders": contenders, "watch": options.watch, "asked": asked}
+            driver = Driver(space, data, executor, key=key, **parts)
             clock = StudyClock(budget, driver, plan)
             wanted = _wanted(budget, driver)
             ended = _explore(driver, strategy, budget, plan, clock)
@@ -294,14 +293,9 @@ def search(
             if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
                 _hold_finals(driver, plan, clock)
             study = _record(driver, space, strategy, plan, options, "interrupted" if asked.is_set() else ended)
-            tried = strategy.describe(space, History(study.trials, budget=wanted))
-            told = [Finding("note", f"tried {tried}.", "E7")] if tried else []
-            findings = (
-                *told,
-                *study.findings,
-                *only_one(study.trials, budget, driver.first_ended),
-                *shortened_runs(effort),
-            )
+            told = _what_was_tried(strategy, space, study.trials, wanted)
+            late = (*only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort))
+            findings = (*told, *study.findings, *late)
             return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=findings)
     finally:
         if store is not None:
