@@ -146,6 +146,13 @@ def _within_effort(space: Space, effort: Effort) -> Space:
     return dataclasses.replace(space, portfolio=tuple(same))
 
 
+def _what_was_tried(
+    strategy: AbstractStrategy, space: Space, trials: tuple[Trial, ...], budget: int | None
+) -> list[Finding]:
+    words = strategy.describe(space, History(trials, budget=budget))
+    return [Finding("note", f"tried {words}.", "E7")] if words else []
+
+
 def _refuse_unfit(recipe: Recipe, data: EvaluationData) -> None:
     """An optimiser that cannot use this model or this loss is refused here, not by every trial in its turn."""
     if uses_objective(recipe.optimiser):

@@ -56,7 +56,7 @@ def _decides_structure(dimension: Dimension) -> bool:
     return parts or dimension.path.endswith(".count")
 
 
-class Columns:
+class SpaceColumns:
     """A space as a table: each point one fraction of the prior for each dimension, NaN where that is not active."""
 
     def __init__(self, space: Space) -> None:
@@ -177,7 +177,7 @@ class _Told:
     scores: Float[np.ndarray, " points"]
 
 
-def _tell(columns: Columns, history: History, proposed: Sequence[Proposal]) -> _Told:
+def _tell(columns: SpaceColumns, history: History, proposed: Sequence[Proposal]) -> _Told:
     """The trials that ended, in their order, then those that run."""
     trials = learned_from(history)
     good = [trial.score for trial in trials if trial.ok]
@@ -214,7 +214,9 @@ class ModelBased(AbstractStrategy):
         other = np.where(chosen, draw.random(rows.shape), np.clip(rows + steps, 0.0, 1.0))
         return np.where(moved, other, rows)
 
-    def _best_point(self, columns: Columns, told: _Told, draw: np.random.Generator) -> Float[np.ndarray, " dimensions"]:
+    def _best_point(
+        self, columns: SpaceColumns, told: _Told, draw: np.random.Generator
+    ) -> Float[np.ndarray, " dimensions"]:
         """The point of the largest expected improvement that was not tried; of equal ones the first drawn."""
         predict = _MODELS[self.model](columns.encode(told.rows), told.scores, int(draw.integers(2**31)))
         best = float(predict(columns.encode(told.rows))[0].min())
@@ -235,7 +237,7 @@ class ModelBased(AbstractStrategy):
         return found
 
     def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> list[Proposal]:
-        columns = Columns(space)
+        columns = SpaceColumns(space)
         enough = sum(t.ok and columns.place_of(t.recipe) is not None for t in learned_from(history)) >= self.startup
         proposals: list[Proposal] = []
         for number in range(history.next, history.next + count):

@@ -16,7 +16,7 @@ from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.records.trial import Trial, best_of
 from gradwise.runtime.keys import from_seed
 from gradwise.searching.strategies.contract import History
-from gradwise.searching.strategies.model_based import Columns, ModelBased, expected_improvement
+from gradwise.searching.strategies.model_based import ModelBased, SpaceColumns, expected_improvement
 from gradwise.searching.strategies.random_search import Random, Sobol, chosen_values
 from gradwise.specs.priors import Choice, LogUniform, Uniform, ZeroOr
 from gradwise.specs.search_space import Dimension, Space, dimension
@@ -136,7 +136,7 @@ def test_a_model_keeps_away_from_where_it_diverges(model: str, space: Space, sea
 
 
 def test_what_is_not_active_or_off_is_told_apart(mixed: Space) -> None:
-    columns = Columns(mixed)
+    columns = SpaceColumns(mixed)
     heavy, adam, off = (
         mixed.recipe_of({"optimiser": item, "optimiser.momentum": 0.5, "model.dropout": dropout})
         for item, dropout in ((HeavyBall(), 0.3), (Adam(), 0.3), (HeavyBall(), 0.0))
@@ -159,7 +159,7 @@ def test_trials_of_another_space_do_not_disturb(space: Space, search: Searching)
         changed = space.with_priors({RATE: prior})
         [proposal] = strategy.ask(changed, History(trials, (), 24), 1, key=KEY)
         assert prior.low <= chosen_values(changed, proposal.recipe)[RATE] <= prior.high
-    outside = Columns(space.with_priors({RATE: LogUniform(1e-3, 1e-2)})).place_of(
+    outside = SpaceColumns(space.with_priors({RATE: LogUniform(1e-3, 1e-2)})).place_of(
         space.recipe_of({RATE: 0.05}),
     )
     assert outside is None
