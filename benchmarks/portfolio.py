@@ -28,9 +28,10 @@ from typing import Any
 import numpy as np
 from table_sets import HALVES, LARGE, Part, split
 
-LENGTH = 12
+LENGTH = 12  # at the most
 _FOLDS = 5
 _PROGRAM = 0.005  # by how much a recipe that needs a program of its own has to be better, in the mean logarithm
+_LEAST_GAIN = 0.001  # of an entry; with less the list ends
 _AT_ONCE = 3  # recipes that one process trains before it looks for other work
 _TARGET = Path(__file__).parents[1] / "gradwise" / "portfolio.json"
 
@@ -210,9 +211,11 @@ def choose(out: Path) -> None:
         found = {n: np.array([t.loss([*chosen, n]) for t in tables]) for n in range(len(entries)) if n not in chosen}
         cost = {n: found[n].mean() + (0 if programs[n] in known else _PROGRAM) for n in found}
         best = min(cost, key=lambda n: cost[n])
+        gain = 1 - np.exp(found[best].mean() - before.mean())
+        if gain < _LEAST_GAIN:
+            break
         chosen.append(best)
         known.add(programs[best])
-        gain = 1 - np.exp(found[best].mean() - before.mean())
         told.append({**entries[best][1], "program": programs[best], "gain": round(float(gain), 4)})
         before = found[best]
         print(f"{programs[best]:20} {json.dumps(entries[best][1]):120} {100 * gain:5.2f} %", flush=True)

@@ -22,7 +22,7 @@ FOUNDATION = ("runtime", "specs", "records", "tracing", "curvature")  # each imp
 PARTS = {"data", "models", "criteria", "optimisers"}
 LEARNING = {*FOUNDATION, *PARTS, "evaluation", "training"}
 BELOW = {*LEARNING, "pretraining", "searching", "checking", "reporting"}
-SHELLS = {"defaults", "estimators", "testing", "cli"}
+SHELLS = {"defaults", "portfolio", "estimators", "testing", "cli"}
 
 # What each room may import, besides itself.
 LAYERS: dict[str, set[str]] = {
@@ -34,6 +34,7 @@ LAYERS: dict[str, set[str]] = {
     "checking": {*LEARNING, "pretraining"},
     "reporting": {"runtime", "specs", "records", "evaluation"},
     "defaults": {*LEARNING, "pretraining"},
+    "portfolio": {*LEARNING, "defaults"},
     **dict.fromkeys(["estimators", "testing", "cli"], BELOW | SHELLS),
     "__init__": {"runtime"},
     "__main__": {"cli"},

@@ -146,13 +146,6 @@ def _within_effort(space: Space, effort: Effort) -> Space:
     return dataclasses.replace(space, portfolio=tuple(same))
 
 
-def _what_was_tried(
-    strategy: AbstractStrategy, space: Space, trials: tuple[Trial, ...], budget: int | None
-) -> list[Finding]:
-    words = strategy.describe(space, History(trials, budget=budget))
-    return [Finding("note", f"tried {words}.", "E7")] if words else []
-
-
 def _refuse_unfit(recipe: Recipe, data: EvaluationData) -> None:
     """An optimiser that cannot use this model or this loss is refused here, not by every trial in its turn."""
     if uses_objective(recipe.optimiser):
@@ -240,16 +233,9 @@ def search(
                 begun=begun,
             )
             clock = StudyClock(budget, driver, plan, concluding=lambda: answer.seconds)
-            wanted = trials_wanted(budget, driver)
-            ended = explore(driver, strategy, budget, plan, clock, options.folder)
-            sizes = choose_size(driver, strategy, budget, plan, clock, options.folder)
-            if plan.finalists and plan.committee not in ANSWERS and not asked.is_set():
-                hold_finals(driver, plan, clock)
-            study = _record(driver, space, strategy, plan, options, "interrupted" if asked.is_set() else ended)
-            tried = strategy.describe(space, History(study.trials, budget=wanted))
-            told = [*([Finding("note", f"tried {tried}.", "E7")] if tried else []), *told]
+            study = _driven(driver, space, strategy, budget, plan, clock, options)
             told += [*only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort)]
-            return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=(*told, *study.findings))
+            return dataclasses.replace(study, findings=(*study.findings, *told))
     finally:
         if store is not None:
             store.close()
@@ -261,6 +247,27 @@ def _answer_so_far(plan: SearchPlan, space: Space, data: EvaluationData, folder:
     about = {"metric": data.metric, "version": __version__}
     used = UsedRows.of(data.train.inputs, data.valid.inputs)
     return AnswerSoFar(path, data, kind=plan.committee, about=about, used=used)
+
+
+def _driven(
+    driver: Driver,
+    space: Space,
+    strategy: AbstractStrategy,
+    budget: Budget,
+    plan: SearchPlan,
+    clock: StudyClock,
+    options: StudyOptions,
+) -> Study:
+    """The study through all its phases, and what it ends with."""
+    wanted = trials_wanted(budget, driver)
+    ended = explore(driver, strategy, budget, plan, clock, options.folder)
+    sizes = choose_size(driver, strategy, budget, plan, clock, options.folder)
+    if plan.finalists and plan.committee not in ANSWERS and not driver.asked.is_set():
+        hold_finals(driver, plan, clock)
+    study = _record(driver, space, strategy, plan, options, "interrupted" if driver.asked.is_set() else ended)
+    tried = strategy.describe(space, History(study.trials, budget=wanted))
+    told = [Finding("note", f"tried {tried}.", "E7")] if tried else []
+    return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=(*told, *study.findings))
 
 
 def _record(
