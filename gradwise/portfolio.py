@@ -4,7 +4,8 @@
     Space(recipe, dimensions, portfolio_of(recipe, fixed=["model.dropout"]))
 
 `portfolio.json` names them as changes of the recommended recipe for tables, and says where they come from: they were
-chosen one after another, each as what lowered the loss of the ensemble most, on tables that no result is reported on. A change sets values, multiplies them, or has so many networks share their weights:
+chosen one after another, each as what lowered the loss of the ensemble most, on tables that no result is reported
+on. A change sets values, multiplies them, or has so many networks share their weights:
 
     {"set": {"model.inputs.numbers": {"class": "gradwise:PiecewiseLinear"}}, "times": {"model.widths.each": 2}}
     {"members": 8}

@@ -136,6 +136,14 @@ def _effort(
     return found if budget.trials is None else dataclasses.replace(found, trials=budget.trials)
 
 
+def _tell_plan(effort: Effort, space: Space, budget: Budget, options: StudyOptions) -> None:
+    """Writes the effort down, for a study that goes on, and says what to expect."""
+    if options.folder is not None:
+        write_whole(options.folder / EFFORT, json.dumps(dataclasses.asdict(effort)).encode())
+    expected = dataclasses.replace(effort, trials=budget.trials or effort.trials)
+    options.say(expected.describe(space.recipe, by_time=budget.trials is None))
+
+
 def _within_effort(space: Space, effort: Effort) -> Space:
     """The space as the effort shapes it. A short search compiles one program: others would not pay off."""
     space = space.with_recipes(effort.applied)
@@ -215,10 +223,7 @@ def search(
         # Who trains comes first: where nobody answers, no study is begun.
         with choose_executor(options.on, data, space, slots=options.slots) as executor, listening() as asked:
             store = _open_store(options, about)
-            if options.folder is not None:
-                write_whole(options.folder / EFFORT, json.dumps(dataclasses.asdict(effort)).encode())
-            trials = dataclasses.replace(effort, trials=budget.trials or effort.trials)
-            options.say(trials.describe(space.recipe, by_time=budget.trials is None))
+            _tell_plan(effort, space, budget, options)
             answer = _answer_so_far(plan, space, data, options.folder)
             driver = Driver(
                 space,
