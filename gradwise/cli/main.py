@@ -22,6 +22,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
@@ -146,9 +147,10 @@ def _search(
     given = {name_: value for name_, value in locals().items() if name_ not in {"study", "sets", "ranges"}}
 
     def work() -> int:
+        begun = monotonic()  # a budget of time pays for the imports too
         from .commands.search import run_search
 
-        return run_search(given, study, sets or [], ranges or [])
+        return run_search(given, study, sets or [], ranges or [], begun)
 
     return work
 

@@ -84,7 +84,8 @@ class StudyOptions:
 
     `folder` keeps the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or an address
     such as `postgresql://...`, where it is called `name`. `on` says who trains: see `executor_choice.py`. `say` is told
-    the plan before the first trial. `settings` is what a study file holds.
+    the plan before the first trial. The clock (`time.monotonic`) runs from `begun` on, where that was before the
+    search. `settings` is what a study file holds.
     """
 
     folder: Path | None = None
@@ -95,6 +96,7 @@ class StudyOptions:
     slots: AbstractSlots | None = None
     watch: Watch = silent
     say: Callable[[str], None] = silent
+    begun: float | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -199,7 +201,7 @@ def search(
     options: StudyOptions = StudyOptions(),
 ) -> Study:
     """Searches a space for the recipe that suits the data, within a budget of time or trials."""
-    begun = time.monotonic()  # to place the data and to start workers takes of the budget too
+    begun = options.begun or time.monotonic()  # to place the data and to start workers takes of the budget too
     if not space.dimensions:
         raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
     check_kind(plan.committee)

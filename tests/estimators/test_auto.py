@@ -1,5 +1,6 @@
 """`AutoClassifier` and `AutoRegressor`: data as it comes, spaces in words, committees, budgets, and honest refusals."""
 
+import dataclasses
 import math
 import os
 import pickle
@@ -222,7 +223,10 @@ def test_values_alone_leave_the_rest_of_the_recommended_space():
     space = AutoRegressor(space={"model.dropout": 0.25})._space(task, recommended.recipe.split)
     assert space.paths == tuple(path for path in recommended.paths if path != "model.dropout")
     assert get(space.recipe, "model.dropout") == 0.25
-    assert AutoRegressor()._space(task, recommended.recipe.split) == recommended
+    as_it_comes = AutoRegressor()._space(task, recommended.recipe.split)
+    assert dataclasses.replace(as_it_comes, portfolio=()) == recommended
+    assert as_it_comes.portfolio == portfolio_of(recommended.recipe) != ()
+    assert all(get(one, "model.dropout") == 0.25 for one in space.portfolio)
 
 
 @pytest.mark.slow

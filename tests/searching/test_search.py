@@ -267,7 +267,7 @@ def test_an_ensemble_is_weighed_by_rows_that_its_networks_did_not_see(tmp_path: 
     """The recommended recipe first; every row judged; the weights and the honest estimate made again by hand."""
     study = run(trials=4, plan=SearchPlan(), strategy=Recommended(), folder=tmp_path)
     assert study.data["folds"] == 8
-    assert json.loads((tmp_path / "effort.json").read_text()) == {"folds": 8, "epochs": 1.0}
+    assert json.loads((tmp_path / "effort.json").read_text()) == {"folds": 8, "epochs": 1.0, "trials": 4}
     assert [trial.phase for trial in study.trials] == ["search"] * 4
     assert study.trials[0].recipe == space_of().recipe
     kept = Contenders(tmp_path).all()
@@ -287,6 +287,23 @@ def test_an_ensemble_is_weighed_by_rows_that_its_networks_did_not_see(tmp_path: 
     (tmp_path / "effort.json").write_text("{")
     with pytest.raises(WorkError, match=r"effort.json is damaged"):
         run(trials=4, plan=SearchPlan(), strategy=Recommended(), folder=tmp_path, resume=True)
+
+
+def test_a_short_search_tries_no_recipe_that_needs_another_program() -> None:
+    """Another rate is a number to the program; another depth is another program."""
+    space = space_of()
+    faster, deeper = write_at(space.recipe, RATE, 0.7), write_at(space.recipe, "model.widths.count", 2)
+    with_both = dataclasses.replace(space, portfolio=(deeper, faster))
+    said: list[str] = []
+    options = StudyOptions(say=said.append, on="here")
+    short, long = (
+        search(with_both, BLOBS, budget=Budget(trials=trials), key=KEY, plan=SearchPlan(folds=1), options=options)
+        for trials in (3, 24)
+    )
+    assert [trial.recipe for trial in short.trials[:2]] == [space.recipe, faster]
+    assert [trial.recipe for trial in long.trials[:3]] == [space.recipe, deeper, faster]
+    assert long.trials[1].values["model.widths"] == "6×6"
+    assert said[0].startswith("3 trials, one validation part")
 
 
 def test_the_cheapest_trial_near_the_best_may_answer() -> None:

@@ -1,5 +1,6 @@
 """The search space: read off a recipe, or put together by paths; what is active where, and what reads back."""
 
+import dataclasses
 import json
 import math
 
@@ -8,7 +9,9 @@ import pytest
 
 from gradwise import defaults
 from gradwise.models.activations import Rectifier, Tanh
+from gradwise.models.input_stage import PiecewiseLinear
 from gradwise.models.mlp import Mlp
+from gradwise.models.shared_weights import SharedWeights
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.runtime.errors import RequestError
@@ -281,3 +284,25 @@ def test_an_unknown_prior_in_a_file_is_refused(space: Space) -> None:
     plain["dimensions"][0]["prior"] = "Normal"
     with pytest.raises(RequestError, match="there is no prior 'Normal'"):
         space_from_plain(plain)
+
+
+def test_what_a_recipe_of_the_portfolio_has_otherwise_is_told_where_it_differs() -> None:
+    """Parts by their name, knobs within a part that stays by their path; what a dimension tells already is left out."""
+    recipe = defaults.table("classes", 5000)
+    space = defaults.search_space(recipe)
+    other = write_at(write_at(recipe, "model.widths.count", 2), "model.inputs.numbers", PiecewiseLinear(bins=8))
+    other = write_at(write_at(other, "stopping.epochs", 64.0), "model.dropout", 0.3)
+    wanted = {"model.widths": (256, 256), "model.inputs.numbers": PiecewiseLinear(bins=8), "stopping.epochs": 64.0}
+    assert space.beyond(other) == wanted
+    shared = dataclasses.replace(recipe, model=SharedWeights(recipe.model, members=4))
+    assert {path: label(value) for path, value in space.beyond(shared).items()} == {"model": "SharedWeights(members=4)"}
+    assert space.beyond(recipe) == {}
+
+
+def test_a_change_reaches_the_portfolio_too() -> None:
+    recipe = defaults.table("classes", 5000)
+    space = Space(recipe, (dimension(recipe, "model.dropout"),), (write_at(recipe, "model.dropout", 0.4),))
+    found = space.with_recipes(lambda one: write_at(one, "stopping.epochs", 8.0))
+    assert [one.stopping.epochs for one in (found.recipe, *found.portfolio)] == [8.0, 8.0]
+    assert found.portfolio[0].model.dropout == 0.4
+    assert found.dimensions == space.dimensions

@@ -36,8 +36,10 @@ def _finished(folder: Path, asked: Asked) -> Study | None:
     return found if same and found.outcome == "finished" else None
 
 
-def run_search(given: dict[str, Any], study: str | None, sets: list[str], ranges: list[str]) -> int:
-    """The command; returns its exit code."""
+def run_search(
+    given: dict[str, Any], study: str | None, sets: list[str], ranges: list[str], begun: float | None = None
+) -> int:
+    """The command, begun when this clock said so; returns its exit code."""
     asked = read_request(given, study, sets, ranges)
     options = asked.options
     if is_layerwise(options.strategy):
@@ -58,7 +60,7 @@ def run_search(given: dict[str, Any], study: str | None, sets: list[str], ranges
                 progress.phase("planning")
                 plan = make_search_plan(prepared, folder)
             else:
-                found = search_and_write(prepared, folder, progress)
+                found = search_and_write(prepared, folder, progress, begun)
     if options.dry_run and options.json:
         print(json.dumps(plan, default=str))
     elif options.dry_run:

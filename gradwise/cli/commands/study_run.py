@@ -46,8 +46,9 @@ def _check_store(folder: Path, options: SearchOptions) -> None:
         raise RequestError(f"--resume: the trials of {folder} are in {where}. Give that as --store.")
 
 
-def _study_options(prepared: PreparedSearch, work: Path, watch: Any, progress: Progress) -> StudyOptions:
+def _study_options(prepared: PreparedSearch, work: Path, progress: Progress) -> StudyOptions:
     options = prepared.options
+    watch = progress.searching(prepared.budget, prepared.space, prepared.dataset, metric=prepared.metric)
     return StudyOptions(
         folder=work,
         store=options.store,
@@ -60,7 +61,7 @@ def _study_options(prepared: PreparedSearch, work: Path, watch: Any, progress: P
     )
 
 
-def _search(prepared: PreparedSearch, work: Path, progress: Progress) -> Study:
+def _search(prepared: PreparedSearch, work: Path, progress: Progress, begun: float | None) -> Study:
     """The study itself; where it could not begin, nothing of it is left."""
     options = prepared.options
     file = work / STUDY_FILE
@@ -77,12 +78,7 @@ def _search(prepared: PreparedSearch, work: Path, progress: Progress) -> Study:
             metric=prepared.metric,
             class_weight=options.class_weight,
             plan=prepared.plan,
-            options=_study_options(
-                prepared,
-                work,
-                progress.searching(prepared.budget, prepared.space, prepared.dataset, metric=prepared.metric),
-                progress,
-            ),
+            options=dataclasses.replace(_study_options(prepared, work, progress), begun=begun),
         )
     except BaseException as problem:
         if isinstance(problem, RequestError) or not (work / folders.JOURNAL).exists():
@@ -138,14 +134,14 @@ def _estimate(prepared: PreparedSearch, study: Study, work: Path, progress: Prog
     return dataclasses.replace(study, estimates={**study.estimates, "nested": found})
 
 
-def search_and_write(prepared: PreparedSearch, folder: Path, progress: Progress) -> Study:
+def search_and_write(prepared: PreparedSearch, folder: Path, progress: Progress, begun: float | None = None) -> Study:
     """Searches, estimates and writes; the study as it then stands in the folder."""
     options = prepared.options
     begin(options.on)
     _check_strategy(prepared)
     _check_store(folder, options)
     with workplace(folder, options) as work:
-        study = _search(prepared, work, progress)
+        study = _search(prepared, work, progress, begun)
         study = dataclasses.replace(study, findings=(*study.findings, *diagnose_study(study)))
         if prepared.fold_budget is not None and study.outcome != "interrupted" and study.predictor is not None:
             # Both are long; the first is not to be lost by what happens in the second.

@@ -158,6 +158,8 @@ class Driver:
         proposal = running.proposal
         # What a cheap run chose is read off the full run that it stands for.
         chosen = self.space.values(proposal.recipe) | self.space.values(train_all_layers(proposal.recipe))
+        if proposal.recipe in self.space.portfolio:
+            chosen |= self.space.beyond(proposal.recipe)
         values = {path: label(value) for path, value in chosen.items()}
         job = Job(number, proposal.recipe, number, proposal.examples)
         phase = "cut" if whole.outcome == "out_of_time" and proposal.phase == "search" else proposal.phase
@@ -258,7 +260,8 @@ class Driver:
         return started
 
     def tell(self, phase: str, total: float, done: int | None = None) -> None:
-        """Says how far a phase has come, to whoever watches."""
+        """Says how far a phase has come, to whoever watches; `after` sees the trials that have ended."""
+        self.after(self.trials, self.contenders)
         best = self.best
         self.watch(
             {

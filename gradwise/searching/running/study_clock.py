@@ -65,7 +65,7 @@ class StudyClock:
         seconds = self.budget.seconds
         if seconds is None:
             return math.inf
-        return seconds - max(_CONCLUDED * seconds, min(_REPORT_SECONDS + self.concluding(), 0.25 * seconds))
+        return seconds - max(_CONCLUDED * seconds, min(_REPORT_SECONDS + self.concluding(), 0.4 * seconds))
 
     @property
     def reserve(self) -> float:

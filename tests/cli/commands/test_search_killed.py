@@ -90,6 +90,17 @@ def test_a_search_killed_again_and_again_ends_as_if_it_never_was(table, program,
 
 
 @pytest.mark.slow
+def test_a_search_that_was_killed_can_predict(table, program, gradwise):
+    folder = table.with_name("killed")
+    words = (*WORDS, "--trials", "40", "--committee", "ensemble", "--no-report", "--quiet")
+    assert kill_at(program(*words, "--out", "killed", cwd=table.parent), (folder / "model.safetensors").is_file)
+    assert not (folder / "result.json").exists()
+    said = gradwise("predict", "killed", str(table), "--out", "said.csv")
+    assert said.code == 0, said.err
+    assert len(table.with_name("said.csv").read_text().splitlines()) == len(table.read_text().splitlines())
+
+
+@pytest.mark.slow
 def test_ctrl_c_concludes_what_there_is_and_the_search_goes_on(table, program, gradwise):
     words = (*WORDS, "--trials", "6")
     folder = table.with_name("mine")

@@ -28,7 +28,9 @@ def test_less_time_means_fewer_epochs_then_fewer_folds_and_one_part_at_the_end()
     recipe, data = data_of(1700)
     each = training_seconds(recipe, data)
     found = [plan_effort(recipe, data, seconds=8.0 + each * times, hands=2) for times in (100, 7, 3, 2, 1, 0.1)]
-    assert found[0] == Effort(5)
+    assert (found[0].folds, found[0].epochs) == (5, 1.0)
+    assert found[0].trials == pytest.approx(100 * 2 / 5, abs=1)  # seconds of both hands, by what a trial takes
+    assert all(effort.trials is not None and effort.trials >= 1 for effort in found)
     work = [effort.folds * effort.epochs for effort in found]
     assert work == sorted(work, reverse=True)
     assert found[-1].folds == 1
@@ -40,9 +42,10 @@ def test_more_hands_and_a_faster_device_afford_more() -> None:
     recipe, data = data_of(1700)
     seconds = 8.0 + 3.0 * training_seconds(recipe, data)
     few = plan_effort(recipe, data, seconds=seconds, hands=2)
-    assert plan_effort(recipe, data, seconds=seconds, hands=8) == Effort(5)
-    assert plan_effort(recipe, data, seconds=seconds, hands=1, accelerated=True) == Effort(5)
-    assert few != Effort(5)
+    many = plan_effort(recipe, data, seconds=seconds, hands=8)
+    fast = plan_effort(recipe, data, seconds=seconds, hands=1, accelerated=True)
+    assert (many.folds, many.epochs) == (fast.folds, fast.epochs) == (5, 1.0)
+    assert (few.folds, few.epochs) != (5, 1.0)
 
 
 def test_a_training_s_seconds_grow_with_its_epochs() -> None:
@@ -66,3 +69,18 @@ def test_an_effort_shortens_runs_of_fixed_length_alone() -> None:
     assert Effort(5).applied(table) is table
     patient = defaults.classification()
     assert Effort(5, 0.25).applied(patient) is patient
+
+
+@pytest.mark.parametrize(
+    ("effort", "by_time", "wanted"),
+    [
+        (Effort(5, 1.0, 40), True, "about 40 trials, 5 folds each, 128 epochs"),
+        (Effort(5, 1.0, 40), False, "40 trials, 5 folds each, 128 epochs"),
+        (Effort(3, 0.25, 1), True, "about 1 trial, 3 folds each, 32 epochs"),
+        (Effort(), True, "trials, one validation part, 128 epochs"),
+    ],
+)
+def test_the_plan_in_words(effort: Effort, by_time: bool, wanted: str) -> None:
+    recipe = effort.applied(defaults.table("classes", 5000))
+    assert effort.describe(recipe, by_time=by_time) == wanted
+    assert "epochs" not in effort.describe(defaults.classification(), by_time=by_time)
