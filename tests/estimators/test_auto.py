@@ -23,6 +23,7 @@ from gradwise.data.scaling import MaxAbs
 from gradwise.estimators import AutoClassifier, AutoRegressor
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.portfolio import portfolio_of
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.search import StudyOptions
 from gradwise.searching.storage.study_definition import Budget

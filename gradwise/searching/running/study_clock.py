@@ -14,7 +14,7 @@ from .evaluation_data import EvaluationData
 _REFINED = 0.2  # of the time of the search proper
 SIZED = 0.4  # of the time before finals, to choose the mini-batch size
 _CONCLUDED = 0.04  # of a budget of time, for what follows the last training
-_REPORT_SECONDS = 5.0
+_REPORT_SECONDS = 3.5
 
 
 @dataclasses.dataclass(frozen=True)

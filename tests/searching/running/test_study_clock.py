@@ -19,9 +19,9 @@ def test_an_ensemble_has_no_finals_so_nothing_is_kept_back_but_the_report() -> N
     clock = StudyClock(Budget(seconds=1000.0), driver(), SearchPlan(refine=False))
     assert clock.reserve == 0.0
     assert clock.search_until == clock.end == pytest.approx(960.0)
-    assert StudyClock(Budget(seconds=60.0), driver(), SearchPlan()).end == pytest.approx(55.0)
+    assert StudyClock(Budget(seconds=60.0), driver(), SearchPlan()).end == pytest.approx(56.5)
     assert StudyClock(Budget(seconds=8.0), driver(), SearchPlan()).end == pytest.approx(4.8)
-    assert StudyClock(Budget(seconds=60.0), driver(), SearchPlan(), lambda: 3.0).end == pytest.approx(52.0)
+    assert StudyClock(Budget(seconds=60.0), driver(), SearchPlan(), lambda: 3.0).end == pytest.approx(53.5)
     assert StudyClock(Budget(trials=3), driver(), SearchPlan()).end == math.inf
 
 
