@@ -132,14 +132,24 @@ def tables_tabm(result: dict[str, Any]) -> str:
 
 def tables_search(result: dict[str, Any]) -> str:
     """The search beside one fit and the others, whose results on the same splits stand in their own file."""
-    from table_summary import SHOW
+    from table_summary import show_search
 
+    return show_search(_with_peers(result)) + "\n" + _source(result)
+
+
+def tables_search_gpu(result: dict[str, Any]) -> str:
+    from table_summary import GPU_SEARCH_TARGETS, show_search
+
+    return show_search(_with_peers(result), GPU_SEARCH_TARGETS) + "\n" + _source(result)
+
+
+def _with_peers(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The results of a search, and those of others on the same splits."""
     others = json.loads((HERE / "results" / "tables.json").read_text())["results"]
-    seeds = {one["seed"] for one in result["results"]}
-    beside = [
-        one for one in others if one["seed"] in seeds and one["model"] in ("gradwise", "lightgbm-search", "realmlp")
-    ]
-    return SHOW["tables_search"]([*result["results"], *beside]) + "\n" + _source(result)
+    splits = {(one["set"], one["seed"]) for one in result["results"]}
+    peers = ("gradwise", "lightgbm-search", "realmlp")
+    beside = [one for one in others if (one["set"], one["seed"]) in splits and one["model"] in peers]
+    return [*result["results"], *beside]
 
 
 def tables_gpu(result: dict[str, Any]) -> str:
@@ -455,6 +465,7 @@ TABLES = {
     "tables_ablation": tables_ablation,
     "tables_gpu": tables_gpu,
     "tables_search": tables_search,
+    "tables_search_gpu": tables_search_gpu,
     "tables_tabm": tables_tabm,
 }
 
