@@ -6,7 +6,7 @@ given per layer and per kind of parameter (rows C10, D2).
 
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -105,12 +105,24 @@ def get(node: Any, path: str) -> Any:
 
 def replace(node: Any, path: str, value: Any) -> Any:
     """A copy of a spec with another value at the path; the copy checks its knobs as when first made."""
-    name, _, rest = path.partition(".")
+    return replace_several(node, {path: value})
+
+
+def replace_several(node: Any, changes: Mapping[str, Any]) -> Any:
+    """A copy of a spec with other values at paths of which none lies within another; each part is made once."""
+    own: dict[str, Any] = {}
+    within: dict[str, dict[str, Any]] = {}
+    for path, value in changes.items():
+        name, _, rest = path.partition(".")
+        if rest:
+            within.setdefault(name, {})[rest] = value
+        else:
+            own[name] = value
+    for name, inner in within.items():
+        own[name] = replace_several(get(node, name), inner)
     if isinstance(node, tuple):
-        index = int(name)
-        return (*node[:index], replace(node[index], rest, value) if rest else value, *node[index + 1 :])
-    changed = replace(getattr(node, name), rest, value) if rest else value
-    return dataclasses.replace(node, **{name: changed})
+        return tuple(own.get(str(place), item) for place, item in enumerate(node))
+    return dataclasses.replace(node, **own)
 
 
 def check_path(node: Any, path: str) -> None:

@@ -28,7 +28,7 @@ import numpy as np
 
 from ..runtime.errors import RequestError, nearest
 from .knobs import Allowed, Declaration, changed_knobs, declarations
-from .paths import get, knobs, parts, replace
+from .paths import get, knobs, parts, replace_several
 from .priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from .serialisation import from_plain, to_plain
 
@@ -126,19 +126,31 @@ def read_at(recipe: Any, path: str) -> tuple[bool, Any]:
 
 def write_at(recipe: Any, path: str, value: Any) -> Any:
     """The recipe with this value there; as it is where the path is not active."""
-    inner = _within(recipe, path)
-    if inner is None:
-        return replace(recipe, path, value) if exists(recipe, path) else recipe
-    several = get(recipe, inner[0])
-    if inner[1] == "count":
+    return _write_together(recipe, [(path, value)])
+
+
+def _with_word(several: tuple[int, ...], word: str, value: Any) -> tuple[int, ...]:
+    """Whole numbers with another count, another value of all, or another one at a place, if there is such a place."""
+    if word == "count":
         first = several[0] if several else 1
-        return replace(recipe, inner[0], (*several, *(first,) * int(value))[: int(value)])
-    if inner[1] == "each":
-        return replace(recipe, inner[0], (int(value),) * len(several))
-    place = int(inner[1])
-    if place >= len(several):
-        return recipe
-    return replace(recipe, inner[0], (*several[:place], int(value), *several[place + 1 :]))
+        return (*several, *(first,) * int(value))[: int(value)]
+    if word == "each":
+        return (int(value),) * len(several)
+    place = int(word)
+    return several if place >= len(several) else (*several[:place], int(value), *several[place + 1 :])
+
+
+def _write_together(recipe: Any, given: Sequence[tuple[str, Any]]) -> Any:
+    """The recipe with values at these paths, in their order; a path that is not active is passed over."""
+    changes: dict[str, Any] = {}
+    for path, value in given:
+        inner = _within(recipe, path)
+        if inner is not None:
+            head, word = inner
+            changes[head] = _with_word(changes.get(head, get(recipe, head)), word, value)
+        elif exists(recipe, path):
+            changes[path] = value
+    return replace_several(recipe, changes) if changes else recipe
 
 
 def _plain_number(value: Any) -> Any:
@@ -189,10 +201,12 @@ class Space:
 
     def recipe_of(self, values: Mapping[str, Any]) -> Any:
         """The recipe with these values; dimensions that are not named keep the recipe's own."""
+        given = [(one.path, values[one.path]) for one in self.dimensions if one.path in values]
+        if not any(isinstance(value, (eqx.Module, tuple)) for _, value in given):
+            return _write_together(self.recipe, given)
         recipe = self.recipe
-        for dimension in self.dimensions:
-            if dimension.path in values:
-                recipe = write_at(recipe, dimension.path, values[dimension.path])
+        for path, value in given:  # a part decides what there is within it
+            recipe = write_at(recipe, path, value)
         return recipe
 
     def recipe_at(self, fractions: Mapping[str, float]) -> Any:

@@ -51,7 +51,7 @@ from ..running.population_size import AbstractSlots
 from ..running.shared_data_training import train_together
 from ..selection.knob_kinds import refuse_capacity
 from ..storage.network_store import NetworkStore
-from ..strategies.random_search import random_point
+from ..strategies.random_search import random_points
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +118,7 @@ Watch = Callable[[Training, int], None]
 
 def draw_settings(space: Space, count: int, *, key: Key[Array, ""]) -> list[Recipe]:
     """A list of settings from priors: independent draws (row E9)."""
-    return [space.recipe_at(random_point(space, number, key)) for number in range(count)]
+    return [space.recipe_at(point) for point in random_points(space, range(count), key)]
 
 
 def best_configurations(configurations: Sequence[Configuration], keep: int) -> tuple[Configuration, ...]:

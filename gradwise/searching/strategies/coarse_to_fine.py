@@ -19,7 +19,7 @@ from ...specs.search_space import Space, read_at
 from ..comparison.cheap_recipes import train_all_layers
 from .contract import AbstractStrategy, History
 from .grid import busy_cells, cells, is_rate, open_cells, regular_values
-from .random_search import count_proposals, learned_from, random_point, sobol_points
+from .random_search import count_proposals, learned_from, random_points, sobol_points
 from .range_borders import BORDER
 
 
@@ -98,7 +98,7 @@ class CoarseToFine(AbstractStrategy):
     def _points(self, space: Space, history: History, count: int, key: Key[Array, ""]) -> list[dict[str, float]]:
         if self.quasi:
             return sobol_points(space, history.next, count, key)
-        return [random_point(space, number, key) for number in range(history.next, history.next + count)]
+        return random_points(space, range(history.next, history.next + count), key)
 
     def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> list[Proposal]:
         at, size = count_proposals(history), self.best * self.each

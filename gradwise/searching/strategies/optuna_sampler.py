@@ -32,7 +32,7 @@ from ...specs.knobs import Spec, switch
 from ...specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from ...specs.search_space import Dimension, Space, label, read_at, write_at
 from .contract import AbstractStrategy, History
-from .random_search import LEARNED_FROM, chosen_values, learned_from, random_point
+from .random_search import LEARNED_FROM, chosen_values, learned_from, random_points
 
 _SHORT = {
     "tpe": "TPESampler",
@@ -315,7 +315,7 @@ class OptunaSampler(AbstractStrategy):
         trials = learned_from(history)
         numbers = range(history.next, history.next + count)
         if sum(trial.ok for trial in trials) < self.startup or not space.dimensions:
-            return [Proposal(space.recipe_at(random_point(space, number, key))) for number in numbers]
+            return [Proposal(space.recipe_at(point)) for point in random_points(space, numbers, key)]
         running = [(number, proposal) for number, proposal in history.running if proposal.phase in LEARNED_FROM]
         with quiet_optuna():
             study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))

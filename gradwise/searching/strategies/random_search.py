@@ -7,7 +7,7 @@ Both ask nothing of the trials before: point n is a function of the study's key 
 fraction of the prior whether it turns out to be active or not, so that a conditional knob shifts nothing else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import jax.random as jr
@@ -24,10 +24,16 @@ from .contract import AbstractStrategy, History
 LEARNED_FROM = ("search", "refine")
 
 
+def random_points(space: Space, numbers: Iterable[int], key: Key[Array, ""]) -> list[dict[str, float]]:
+    """The fractions of the trials of these numbers, uniform and independent."""
+    stream, paths = named(key, "random search"), space.paths
+    draws = [generator(jr.fold_in(stream, number)).random(len(paths)) for number in numbers]
+    return [dict(zip(paths, map(float, one), strict=True)) for one in draws]
+
+
 def random_point(space: Space, number: int, key: Key[Array, ""]) -> dict[str, float]:
-    """The fractions of trial `number`, uniform and independent."""
-    draws = generator(jr.fold_in(named(key, "random search"), number)).random(len(space.dimensions))
-    return dict(zip(space.paths, map(float, draws), strict=True))
+    """The fractions of one trial."""
+    return random_points(space, [number], key)[0]
 
 
 def sobol_points(space: Space, first: int, count: int, key: Key[Array, ""]) -> list[dict[str, float]]:
@@ -77,7 +83,7 @@ class Random(AbstractStrategy):
 
     def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> list[Proposal]:
         numbers = range(history.next, history.next + count)
-        return [Proposal(space.recipe_at(random_point(space, number, key))) for number in numbers]
+        return [Proposal(space.recipe_at(point)) for point in random_points(space, numbers, key)]
 
 
 class Sobol(AbstractStrategy):

@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gradwise.criteria.supervised import Supervised
@@ -76,6 +77,27 @@ def test_workers_give_the_same_numbers_as_this_process(workers: WorkerProcesses,
     assert len({done.score for done in found}) > 1  # learning rates matter here: the comparison says something
     assert workers.running == 0
     assert workers.wait(5.0) == []
+
+
+@pytest.mark.slow
+def test_a_study_is_the_same_to_the_last_bit_however_many_train_it(
+    data: EvaluationData, workers: WorkerProcesses, wanted: list[Done]
+) -> None:
+    """One worker and two, and in this process one job at a time: the width of the program is the same.
+
+    Between a worker, which has one core, and this process the order of a sum may differ.
+    """
+
+    def losses(found: Iterable[Done]) -> list[tuple[int, float]]:
+        return sorted((one.number, one.loss) for one in found)
+
+    jobs = tiny.jobs(12)
+    alone = [run_jobs(LocalExecutor(data), [job])[job.number] for job in jobs[:3]]
+    assert losses(alone) == losses(wanted)[:3]
+    several = losses(run_jobs(workers, jobs).values())
+    with WorkerProcesses(data, count=1) as single:
+        assert losses(run_jobs(single, jobs).values()) == several
+    np.testing.assert_allclose(several, losses(wanted), atol=1e-6)
 
 
 @pytest.mark.slow
