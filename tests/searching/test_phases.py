@@ -13,7 +13,7 @@ from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.executors import LocalExecutor
 from gradwise.searching.running.study_clock import SearchPlan, StudyClock
 from gradwise.searching.storage.study_definition import Budget
-from gradwise.searching.strategies.random_search import Random
+from gradwise.searching.strategies.grid import Grid
 from gradwise.searching.strategies.recommended import Recommended
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Space, dimension
@@ -42,14 +42,14 @@ def of_phase(run: Driver, phase: str) -> list[Trial]:
     return run.of_phase(phase)
 
 
-def test_a_draw_of_the_priors_follows_its_borders_and_one_near_the_recipe_does_not() -> None:
-    """The best rate lies above the range, so that random search goes beyond it."""
-    for strategy, moved in ((Random(), True), (Recommended(), False)):
+def test_a_grid_follows_its_borders_and_draws_near_the_recipe_do_not() -> None:
+    """The best rate lies above the range, so that a grid, which has its ends, goes beyond it."""
+    for strategy, moved in ((Grid(values=4), True), (Recommended(), False)):
         run = driver()
-        budget, plan = Budget(trials=12), SearchPlan(finalists=1, seeds=1, committee="seeds")
+        budget, plan = Budget(trials=4), SearchPlan(finalists=1, seeds=1, committee="seeds")
         clock = StudyClock(budget, run, plan)
         assert explore(run, strategy, budget, plan, clock, None) == "finished"
-        assert len(of_phase(run, "search")) == 12
+        assert len(of_phase(run, "search")) == 4
         assert bool(of_phase(run, "border")) is moved
         assert bool(of_phase(run, "refine")) is moved
         hold_finals(run, plan, clock)
@@ -63,5 +63,5 @@ def test_borders_are_followed_for_a_few_rounds(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(phases, "_BORDER_ROUNDS", 1)
     run = driver()
     plan = SearchPlan(refine=False)
-    explore(run, Random(), Budget(trials=12), plan, StudyClock(Budget(trials=12), run, plan), None)
+    explore(run, Grid(values=4), Budget(trials=4), plan, StudyClock(Budget(trials=4), run, plan), None)
     assert len(of_phase(run, "border")) == 4  # a quarter of the trials a round, at least four

@@ -178,7 +178,7 @@ def test_as_it_comes_a_table_is_searched_from_the_recipe_of_fit_and_an_ensemble_
     assert {path.name for path in Path("mine").iterdir()} == FILES
     assert found.trials[0].recipe.model == defaults.table("classes", 150).model
     assert (found.committee["kind"], found.committee["trials"]) == ("ensemble", 4)
-    assert json.loads(Path("mine/effort.json").read_text()) == {"folds": 8, "epochs": 1.0}
+    assert json.loads(Path("mine/effort.json").read_text()) == {"folds": 8, "epochs": 1.0, "trials": 4}
     assert "What answers" in Path("mine/report.html").read_text()
     assert gradwise("search", "--out", "mine", "--resume", "--quiet").code == 0
 

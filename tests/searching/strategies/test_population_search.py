@@ -175,7 +175,7 @@ def test_features_are_searched_by_populations_too(metric):
         ({"space": space_of(RATE, "model.widths")}, r"`model\.widths` shapes the program"),
         ({"plan": SearchPlan(committee="seeds")}, "here a setting is a whole schedule"),
         ({"plan": SearchPlan(folds=3)}, "judged by one part"),
-        ({"plan": SearchPlan(batch_size=True)}, "chosen between whole runs"),
+        ({"plan": SearchPlan(batch_size="auto")}, "chosen between whole runs"),
         ({"on": "workers:2"}, "trains in one process"),
     ],
 )
