@@ -2,7 +2,7 @@
 
     make_committee(finalists, data)                            one setting, other seeds
     make_committee(contenders, data, kind="contenders")        the best of different settings
-    make_ensemble(contenders, data, metric="error_rate")       all of them, each by its weight (`ensemble.py`)
+    make_ensemble(contenders, data, "error_rate", best=7)      all of them, each by its weight (`ensemble.py`)
 
 Each predictor is what `fit` would have made of its network: scaler, network, temperature. With folds a trial has a
 network for each, and an example is judged by the one that did not see it.
@@ -218,8 +218,11 @@ class Ensemble:
         return {"weights": weights, **told}
 
 
-def make_ensemble(kept: Sequence[TrainedTrial], data: EvaluationData, metric: str) -> Ensemble:
-    """The networks of all trials that help, by weight; those of one trial share its weight."""
+def make_ensemble(kept: Sequence[TrainedTrial], data: EvaluationData, metric: str, best: int) -> Ensemble:
+    """The networks of all trials that help, by weight; those of one trial share its weight.
+
+    `best` is the number of the trial that it is compared with.
+    """
     scalers = Scalers(data)
     several = [_trained(one, data, scalers) for one in kept]
     part, kind = several[0].part, data.train.task.kind
@@ -234,7 +237,7 @@ def make_ensemble(kept: Sequence[TrainedTrial], data: EvaluationData, metric: st
     shares = [w / len(one.predictors) for one, w in zip(several, weights, strict=True) if w for _ in one.predictors]
     mean = weighted_mean(predictions, weights)
     committee = committee_of(members, mean, np.asarray(part.targets), tuple(float(share) for share in shares))
-    single = predictions[int(np.argmin([one.score for one in kept]))]
+    single = predictions[[one.number for one in kept].index(best)]
     values = [measure(part.task, one, part.targets, counted)[metric] for one in (committee.tempered(honest), single)]
     gain = gain_of(honest, half, np.asarray(part.targets), kind=kind)
     shares_of = {one.number: float(weight) for one, weight in zip(kept, weights, strict=True) if weight}

@@ -52,9 +52,9 @@ _VARIANTS = {"bagging": "bag", "inputs": "inputs"}
 
 
 def chosen_from(trials: Iterable[Trial]) -> list[Trial]:
-    """The trials that a setting is chosen from, best first."""
+    """The trials that a setting is chosen from, best first; those that time cut short come after all others."""
     able = (trial for trial in trials if trial.ok and trial.phase in CHOSEN_FROM)
-    return sorted(able, key=lambda trial: (trial.score, trial.loss, trial.number))
+    return sorted(able, key=lambda trial: (trial.phase == "cut", trial.score, trial.loss, trial.number))
 
 
 def best_settings(trials: Iterable[Trial], count: int) -> list[Trial]:
@@ -255,7 +255,7 @@ def _answer(data: EvaluationData, able: Sequence[Trial], rows: tuple[TrainedTria
     winner = corrected_winner(best, rows, data.judged_on)
     about: dict[str, Any] = {"kind": kind, "setting": best.number, "trials": len(rows), "finalists": []}
     if kind == "ensemble":
-        found = make_ensemble(rows, data, data.metric)
+        found = make_ensemble(rows, data, data.metric, best=best.number)
         committee, judged, part = found.committee, found.judged, found.part
         about |= {"numbers": sorted(found.weights), **found.plain()}
         if data.judged_on == "train":

@@ -20,6 +20,7 @@ from gradwise.searching.selection.finalists import (
     Conclusion,
     best_settings,
     choose_setting,
+    chosen_from,
     conclude,
     decide,
     finalist_jobs,
@@ -51,6 +52,13 @@ SEARCHED = [
 def test_the_best_settings_are_different_ones() -> None:
     assert [trial.number for trial in best_settings(SEARCHED, 3)] == [4, 1, 0]
     assert [trial.number for trial in best_settings(SEARCHED, 9)] == [4, 1, 0]
+
+
+def test_a_trial_that_time_cut_short_wins_only_where_there_is_no_other() -> None:
+    cut = _trial(2, 0.3, 0.01, outcome="out_of_time", phase="cut")
+    whole = [_trial(0, 0.1, 0.03, outcome="finished"), _trial(1, 0.2, 0.02, outcome="finished")]
+    assert [trial.number for trial in chosen_from([cut, *whole])] == [1, 0, 2]
+    assert [trial.number for trial in chosen_from([cut])] == [2]
 
 
 def test_finalists_are_the_best_settings_with_seeds_of_their_own() -> None:
