@@ -5,10 +5,9 @@
 
 `portfolio.json` names them as changes of the recommended recipe for tables, and says where they come from: they were
 chosen one after another, each as what lowered the loss of the ensemble most, on tables that no result is reported
-on. A change sets values, multiplies them, or has so many networks share their weights:
+on. A change sets values or multiplies them:
 
     {"set": {"model.inputs.numbers": {"class": "gradwise:PiecewiseLinear"}}, "times": {"model.widths.each": 2}}
-    {"members": 8}
 
 What the user chose stays: an entry that would change it is left out.
 """
@@ -21,8 +20,6 @@ from typing import Any
 
 from .defaults import is_for_tables
 from .models.mlp import Mlp
-from .models.shared_weights import SharedWeights
-from .specs.paths import replace
 from .specs.recipe import Recipe
 from .specs.search_space import read_at, write_at
 from .specs.serialisation import from_plain
@@ -44,14 +41,12 @@ def with_entry(recipe: Recipe, entry: Mapping[str, Any]) -> Recipe:
         there, value = read_at(recipe, path)
         if there:
             recipe = write_at(recipe, path, type(value)(value * factor))
-    if entry.get("members", 1) > 1:
-        recipe = replace(recipe, "model", SharedWeights(recipe.model, members=entry["members"]))
     return recipe
 
 
 def _touches(entry: Mapping[str, Any], fixed: Iterable[str]) -> bool:
     """Whether an entry changes something at, within or around one of these paths."""
-    touched = [*entry.get("set", {}), *entry.get("times", {}), *(["model"] if "members" in entry else [])]
+    touched = [*entry.get("set", {}), *entry.get("times", {})]
     pairs = [(f"{path}.", f"{one}.") for path in fixed for one in touched]
     return any(one.startswith(path) or path.startswith(one) for path, one in pairs)
 
