@@ -1,10 +1,11 @@
 """The phases of a study, one after the other: the search proper, the mini-batch size, the finals.
 
-    ended = explore(driver, strategy, budget, plan, clock, folder)
-    choose_size(driver, strategy, budget, plan, clock, folder)
-    hold_finals(driver, plan, clock)
+    ended = explore(strategy, clock, folder)
+    choose_size(strategy, clock, folder)
+    hold_finals(clock)
 
-Each is decided by the trials before it, so that a study that goes on decides as it did the first time.
+The clock knows the study's driver, budget and plan. Each phase is decided by the trials before it, so that a study that
+goes on decides as it did the first time.
 """
 
 import math
@@ -15,7 +16,7 @@ from typing import Any
 from ..records.trial import Proposal, Trial, best_of
 from .running.driver import Driver
 from .running.evaluation_data import Variant
-from .running.study_clock import SearchPlan, StudyClock, seeds_of
+from .running.study_clock import StudyClock, seeds_of
 from .selection.batch_size_choice import choose_batch_size
 from .selection.committee_members import setting_of
 from .selection.finalists import finalist_proposals
@@ -52,16 +53,10 @@ def _beyond_borders(driver: Driver, each: int, clock: StudyClock) -> str:
     return "finished"
 
 
-def explore(
-    driver: Driver,
-    strategy: AbstractStrategy,
-    budget: Budget,
-    plan: SearchPlan,
-    clock: StudyClock,
-    folder: Path | None,
-) -> str:
+def explore(strategy: AbstractStrategy, clock: StudyClock, folder: Path | None) -> str:
     """The search proper, beyond its borders and around its best; how it ended."""
-    wanted = trials_wanted(budget, driver)
+    driver, plan = clock.driver, clock.plan
+    wanted = trials_wanted(clock.budget, driver)
     by_time = wanted is None
     if isinstance(strategy, PopulationBasedTraining):
         end = clock.end if by_time else math.inf
@@ -87,28 +82,23 @@ def explore(
     return "interrupted" if driver.asked.is_set() else "finished"
 
 
-def choose_size(
-    driver: Driver,
-    strategy: AbstractStrategy,
-    budget: Budget,
-    plan: SearchPlan,
-    clock: StudyClock,
-    folder: Path | None,
-) -> dict[str, Any]:
+def choose_size(strategy: AbstractStrategy, clock: StudyClock, folder: Path | None) -> dict[str, Any]:
     """The mini-batch size, where it is to be chosen; more trials, where that took less than its share of the time."""
-    if not plan.batch_size or driver.asked.is_set():
+    if not clock.plan.batch_size or clock.driver.asked.is_set():
         return {}
-    found = choose_batch_size(driver, clock, folder)
-    if isinstance(strategy, Recommended) and budget.trials is None:
-        driver.explore(strategy, until=clock.tune_until)
+    found = choose_batch_size(clock.driver, clock, folder)
+    if isinstance(strategy, Recommended) and clock.budget.trials is None:
+        clock.driver.explore(strategy, until=clock.tune_until)
     return found
 
 
-def hold_finals(driver: Driver, plan: SearchPlan, clock: StudyClock) -> None:
+def hold_finals(clock: StudyClock) -> None:
     """The best few settings again, with seeds of their own: as many as there is time for.
 
     Their numbers follow those of all other trials, so that a study that goes on finds those that it has.
     """
+
+    driver, plan = clock.driver, clock.plan
 
     def plan_of(trials: Iterable[Trial]) -> list[tuple[Proposal, tuple[Variant, ...]]]:
         return finalist_proposals(

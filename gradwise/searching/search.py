@@ -39,6 +39,7 @@ from ..specs.recipe import Recipe
 from ..specs.search_space import Space
 from ..training.checkpoint import digest
 from ..training.loop import listening
+from ..training.model_files import MODEL
 from ..training.population import enter, program_signature
 from ..training.prepare import CLASS_WEIGHTS, weights_of_classes
 from ..training.state import uses_objective
@@ -75,7 +76,6 @@ _FOLDED = 1000  # rows up to which a trial is judged on folds: below, one part o
 _FOLDS = 5
 _PROGRAMS_PAY = 24  # trials from which on networks of other kinds are worth the time to compile them
 EFFORT = "effort.json"
-MODEL = "model.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +240,7 @@ def search(
                 begun=begun,
             )
             clock = StudyClock(budget, driver, plan, concluding=lambda: answer.seconds)
-            study = _driven(driver, space, strategy, budget, plan, clock, options)
+            study = _driven(space, strategy, clock, options)
             told += [*only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort)]
             return dataclasses.replace(study, findings=(*study.findings, *told))
     finally:
@@ -256,21 +256,14 @@ def _answer_so_far(plan: SearchPlan, space: Space, data: EvaluationData, folder:
     return AnswerSoFar(path, data, kind=plan.committee, about=about, used=used)
 
 
-def _driven(
-    driver: Driver,
-    space: Space,
-    strategy: AbstractStrategy,
-    budget: Budget,
-    plan: SearchPlan,
-    clock: StudyClock,
-    options: StudyOptions,
-) -> Study:
+def _driven(space: Space, strategy: AbstractStrategy, clock: StudyClock, options: StudyOptions) -> Study:
     """The study through all its phases, and what it ends with."""
-    wanted = trials_wanted(budget, driver)
-    ended = explore(driver, strategy, budget, plan, clock, options.folder)
-    sizes = choose_size(driver, strategy, budget, plan, clock, options.folder)
+    driver, plan = clock.driver, clock.plan
+    wanted = trials_wanted(clock.budget, driver)
+    ended = explore(strategy, clock, options.folder)
+    sizes = choose_size(strategy, clock, options.folder)
     if plan.finalists and plan.committee not in ANSWERS and not driver.asked.is_set():
-        hold_finals(driver, plan, clock)
+        hold_finals(clock)
     study = _record(driver, space, strategy, plan, options, "interrupted" if driver.asked.is_set() else ended)
     tried = strategy.describe(space, History(study.trials, budget=wanted))
     told = [Finding("note", f"tried {tried}.", "E7")] if tried else []

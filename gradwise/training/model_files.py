@@ -26,6 +26,7 @@ from ..specs.serialisation import from_plain, to_plain
 from .committee import Committee
 from .predictor import AbstractPredictor, Predictor
 
+MODEL = "model.safetensors"  # in the folder of a run
 _LONGEST_LABEL = 2**16  # bytes
 _MOST_INPUTS = 2**26
 _MOST_MEMBERS = 4096

@@ -48,14 +48,14 @@ def test_a_grid_follows_its_borders_and_draws_near_the_recipe_do_not() -> None:
         run = driver()
         budget, plan = Budget(trials=4), SearchPlan(finalists=1, seeds=1, committee="seeds")
         clock = StudyClock(budget, run, plan)
-        assert explore(run, strategy, budget, plan, clock, None) == "finished"
+        assert explore(strategy, clock, None) == "finished"
         assert len(of_phase(run, "search")) == 4
         assert bool(of_phase(run, "border")) is moved
         assert bool(of_phase(run, "refine")) is moved
-        hold_finals(run, plan, clock)
+        hold_finals(clock)
         assert len(of_phase(run, "finalist")) == 1
         before = dict(run.trials)
-        hold_finals(run, plan, clock)  # those there are, are not run again
+        hold_finals(clock)  # those there are, are not run again
         assert run.trials == before
 
 
@@ -63,5 +63,5 @@ def test_borders_are_followed_for_a_few_rounds(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(phases, "_BORDER_ROUNDS", 1)
     run = driver()
     plan = SearchPlan(refine=False)
-    explore(run, Grid(values=4), Budget(trials=4), plan, StudyClock(Budget(trials=4), run, plan), None)
+    explore(Grid(values=4), StudyClock(Budget(trials=4), run, plan), None)
     assert len(of_phase(run, "border")) == 4  # a quarter of the trials a round, at least four

@@ -32,7 +32,7 @@ from ...specs.recipe import Recipe
 from ...training.cross_validation import cross_validate
 from ...training.fit import fit
 from ...training.loop import RunOptions
-from ...training.model_files import load_predictor, load_used_rows, save_predictor
+from ...training.model_files import MODEL, load_predictor, load_used_rows, save_predictor
 from .. import run_folder as folders
 from ..options.assignments import Assignment, Resolved, flatten, parse_assignment, resolve
 from ..options.fit_options import DataOptions, FitOptions, merge_options, read_config
@@ -47,8 +47,6 @@ from .pretraining import (
     takes_probabilities,
     train_pretrained,
 )
-
-MODEL = "model.safetensors"
 
 
 def _read_options(given: dict[str, Any], config: str | None, sets: list[str]) -> tuple[FitOptions, list[Assignment]]:

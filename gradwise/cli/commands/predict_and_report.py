@@ -23,12 +23,11 @@ from ...runtime import compilation
 from ...runtime.errors import RequestError, WorkError, nearest
 from ...runtime.files import write_whole
 from ...specs.dataset import Classes, Labels, is_labelled
-from ...training.model_files import load_predictor, load_used_rows
+from ...training.model_files import MODEL, load_predictor, load_used_rows
 from ...training.predictor import Predictor
 from ..terminal.output import Progress, say
 
 FORMATS = ("csv", "parquet", "json")
-MODEL = "model.safetensors"
 _FEW = 0.05  # of the rows: so many may equal one that was used by chance, and change the error little
 
 

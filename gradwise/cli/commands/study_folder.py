@@ -15,12 +15,12 @@ from ...runtime.errors import WorkError
 from ...runtime.files import write_whole
 from ...searching.storage.backend import FileOwner, without_password
 from ...specs.serialisation import to_json
-from ...training.model_files import save_predictor
+from ...training.model_files import MODEL, save_predictor
 from .. import run_folder as folders
 from ..options.search_options import STUDY_FILE, SearchOptions
 from ..terminal.output import Progress, one_line, say
 from ..terminal.study import answers, show_study
-from .fit import MODEL, start_device
+from .fit import start_device
 
 
 @contextlib.contextmanager
