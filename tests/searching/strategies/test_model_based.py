@@ -20,6 +20,7 @@ from gradwise.searching.strategies.model_based import ModelBased, SpaceColumns, 
 from gradwise.searching.strategies.random_search import Random, Sobol, chosen_values
 from gradwise.specs.priors import Choice, LogUniform, Uniform, ZeroOr
 from gradwise.specs.search_space import Dimension, Space, dimension
+from tests.searching.planted_functions import bowl, branched
 
 RATE = "optimiser.optimiser.learning_rate"
 KEY = from_seed(0)
@@ -43,18 +44,6 @@ def mixed() -> Space:
     )
 
 
-def _plain(values: dict[str, Any]) -> float:
-    """A bowl with a knob that does nothing."""
-    rate, width = math.log10(values[RATE]), math.log2(values["model.widths.each"])
-    return (rate + 2.2) ** 2 + 0.2 * (width - 5) ** 2
-
-
-def _branched(values: dict[str, Any]) -> float:
-    """Three layers are best, if the third is narrow."""
-    third = math.log2(values["model.widths.2"]) - 5 if values["model.widths.count"] == 3 else 3.0
-    return (math.log10(values[RATE]) + 3) ** 2 + 0.2 * third**2 + 0.5 * values["model.dropout"]
-
-
 def _mixed(values: dict[str, Any]) -> float:
     """Each optimiser has a rate of its own; with the right momentum one of them is best."""
     rate, name = math.log10(values["optimiser.learning_rate"]), values["optimiser"]
@@ -74,14 +63,14 @@ def _best_scores(search: Searching, strategy: Any, space: Space, planted: Plante
 @pytest.mark.parametrize("model", ["forest", "gp"])
 def test_a_model_beats_random_search_on_a_bowl(model: str, space: Space, search: Searching) -> None:
     seeds = range(200, 203)
-    ours = _best_scores(search, ModelBased(model, candidates=300), space, _plain, seeds, 22)
-    theirs = _best_scores(search, Random(), space, _plain, seeds, 22)
+    ours = _best_scores(search, ModelBased(model, candidates=300), space, bowl, seeds, 22)
+    theirs = _best_scores(search, Random(), space, bowl, seeds, 22)
     assert ours.mean() < 0.6 * theirs.mean()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["forest", "gp"])
-@pytest.mark.parametrize(("name", "planted"), [("space", _plain), ("conditional", _branched)])
+@pytest.mark.parametrize(("name", "planted"), [("space", bowl), ("conditional", branched)])
 def test_a_model_beats_random_search_over_many_seeds(
     model: str, name: str, planted: Planted, search: Searching, request: pytest.FixtureRequest
 ) -> None:
@@ -94,7 +83,7 @@ def test_a_model_beats_random_search_over_many_seeds(
 
 def test_the_gaussian_process_needs_no_torch(space: Space, search: Searching, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it raises
-    assert len(search(ModelBased("gp", startup=3, interleave=0.0), space, _plain, 5)) == 5
+    assert len(search(ModelBased("gp", startup=3, interleave=0.0), space, bowl, 5)) == 5
 
 
 @pytest.mark.parametrize("model", ["forest", "gp"])
@@ -113,7 +102,7 @@ def test_the_same_history_gives_the_same_answer(model: str, mixed: Space, plant:
 
 
 def test_a_share_of_the_proposals_are_draws_of_the_priors(space: Space, search: Searching) -> None:
-    trials = tuple(search(Random(), space, _plain, 10))
+    trials = tuple(search(Random(), space, bowl, 10))
     history = History(trials, (), 10)
     assert ModelBased(interleave=1.0).ask(space, history, 3, key=KEY) == Sobol().ask(space, history, 3, key=KEY)
     drawn = Sobol().ask(space, history, 12, key=KEY)
@@ -153,7 +142,7 @@ def test_what_is_not_active_or_off_is_told_apart(mixed: Space) -> None:
 
 
 def test_trials_of_another_space_do_not_disturb(space: Space, search: Searching) -> None:
-    trials = tuple(search(Random(), space, _plain, 24))
+    trials = tuple(search(Random(), space, bowl, 24))
     strategy = ModelBased(startup=2, interleave=0.0, candidates=20)
     for prior in (LogUniform(1e-5, 1.0), LogUniform(1e-3, 1e-2)):
         changed = space.with_priors({RATE: prior})
@@ -176,10 +165,10 @@ def test_more_rows_than_the_kernel_is_fitted_to(
     space: Space, search: Searching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gradwise.searching.strategies.model_based._FITTED", 10)
-    trials = tuple(search(Random(), space, _plain, 30))
+    trials = tuple(search(Random(), space, bowl, 30))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         [proposal] = ModelBased("gp", interleave=0.0).ask(space, History(trials, (), 30), 1, key=KEY)
     best = best_of(trials)
     assert best is not None
-    assert _plain(chosen_values(space, proposal.recipe)) < 2 * best.score + 0.5
+    assert bowl(chosen_values(space, proposal.recipe)) < 2 * best.score + 0.5

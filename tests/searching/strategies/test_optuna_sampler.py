@@ -31,6 +31,7 @@ from gradwise.searching.strategies.optuna_sampler import (
 from gradwise.searching.strategies.random_search import Random, chosen_values
 from gradwise.specs.priors import Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
+from tests.searching.planted_functions import bowl, branched
 
 RATE = "optimiser.optimiser.learning_rate"
 KEY = from_seed(0)
@@ -94,19 +95,7 @@ def test_a_word_that_is_none_of_the_choice_is_refused(optimisers: Space) -> None
     assert not fits_distributions(distributions(optimisers), {"optimiser.learning_rate": 3.0})
 
 
-def _plain(values: dict[str, Any]) -> float:
-    """A bowl with a knob that does nothing."""
-    rate, width = math.log10(values[RATE]), math.log2(values["model.widths.each"])
-    return (rate + 2.2) ** 2 + 0.2 * (width - 5) ** 2
-
-
-def _branched(values: dict[str, Any]) -> float:
-    """Three layers are best, if the third is narrow."""
-    third = math.log2(values["model.widths.2"]) - 5 if values["model.widths.count"] == 3 else 3.0
-    return (math.log10(values[RATE]) + 3) ** 2 + 0.2 * third**2 + 0.5 * values["model.dropout"]
-
-
-@pytest.mark.parametrize(("name", "planted"), [("space", _plain), ("conditional", _branched)])
+@pytest.mark.parametrize(("name", "planted"), [("space", bowl), ("conditional", branched)])
 def test_the_parzen_estimator_beats_random_search(
     name: str, planted: Callable[..., float], request: pytest.FixtureRequest, search: Searching
 ) -> None:
@@ -122,15 +111,15 @@ def test_the_parzen_estimator_beats_random_search(
 @pytest.mark.slow
 def test_covariance_adaptation_beats_random_search(search: Searching, space: Space) -> None:
     numbers = space.only([RATE, "model.widths.each"])  # it works on numbers alone
-    ours = [best_of(search(OptunaSampler("cmaes"), numbers, _plain, 80, seed=seed)).score for seed in range(3)]
-    theirs = [best_of(search(Random(), numbers, _plain, 80, seed=seed)).score for seed in range(3)]
+    ours = [best_of(search(OptunaSampler("cmaes"), numbers, bowl, 80, seed=seed)).score for seed in range(3)]
+    theirs = [best_of(search(Random(), numbers, bowl, 80, seed=seed)).score for seed in range(3)]
     assert np.mean(ours) < 0.6 * np.mean(theirs)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "nsgaii"])
 def test_the_same_history_gives_the_same_answer(conditional: Space, plant: Searching, sampler: str) -> None:
     bridge = OptunaSampler(sampler, startup=5)
-    trials = tuple(plant(conditional, _branched, Random().ask(conditional, History(), 8, key=KEY)))
+    trials = tuple(plant(conditional, branched, Random().ask(conditional, History(), 8, key=KEY)))
     assert [p.recipe for p in bridge.ask(conditional, History(), 8, key=KEY)] == [t.recipe for t in trials]
     several = bridge.ask(conditional, History(trials, (), 8), 3, key=KEY)
     assert bridge.ask(conditional, History(trials, (), 8), 3, key=KEY) == several
@@ -157,7 +146,7 @@ def test_a_model_keeps_away_from_where_it_diverges_and_forgets_what_failed(space
 
 
 def test_trials_of_another_space_do_not_disturb(space: Space, search: Searching) -> None:
-    trials = tuple(search(Random(), space, _plain, 15))
+    trials = tuple(search(Random(), space, bowl, 15))
     wider = space.with_priors({RATE: LogUniform(1e-5, 1.0)})
     narrower = space.with_priors({RATE: LogUniform(1e-3, 1e-2), "model.widths.each": LogInteger(16, 64)})
     for changed in (wider, narrower):
@@ -171,7 +160,7 @@ def test_optuna_keeps_quiet_and_as_it_was(
     before = optuna.logging.get_verbosity()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        search(OptunaSampler(startup=2), conditional, _branched, 5)
+        search(OptunaSampler(startup=2), conditional, branched, 5)
     assert optuna.logging.get_verbosity() == before
     assert capfd.readouterr() == ("", "")
 
@@ -187,7 +176,7 @@ def test_a_sampler_that_cannot_be_had_is_one_line(space: Space, monkeypatch: pyt
 
 
 def test_options_reach_the_sampler(space: Space, search: Searching) -> None:
-    trials = tuple(search(Random(), space, _plain, 12))
+    trials = tuple(search(Random(), space, bowl, 12))
     with pytest.raises(RequestError, match=r"the sampler 'tpe' cannot be made: .*'wings'"):
         OptunaSampler(options=(("wings", 2),)).ask(space, History(trials, (), 12), 1, key=KEY)
     few = OptunaSampler(options=(("n_ei_candidates", 1),)).ask(space, History(trials, (), 12), 1, key=KEY)
@@ -195,4 +184,4 @@ def test_options_reach_the_sampler(space: Space, search: Searching) -> None:
 
 
 def test_any_class_of_optuna_is_a_sampler(space: Space, search: Searching) -> None:
-    assert len(search(OptunaSampler("RandomSampler", startup=2), space, _plain, 5)) == 5
+    assert len(search(OptunaSampler("RandomSampler", startup=2), space, bowl, 5)) == 5
