@@ -7,6 +7,7 @@
 | out_of_time | `max_time` ran out |
 | interrupted | somebody stopped it |
 | stalled | the line search found no lower point, along the gradient either |
+| behind | a trial of a search was clearly worse than the first one |
 | diverged | the loss or a parameter was no longer a number |
 """
 
@@ -18,6 +19,7 @@ _SENTENCES = {
     "out_of_time": "ran out of time at age {age:,} examples",
     "interrupted": "interrupted at age {age:,} examples",
     "stalled": "found no lower point from age {age:,} examples on",
+    "behind": "was clearly behind the first trial at age {age:,} examples",
     "diverged": "diverged at age {age:,} examples",
 }
 

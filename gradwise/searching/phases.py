@@ -63,7 +63,8 @@ def explore(strategy: AbstractStrategy, clock: StudyClock, folder: Path | None) 
         train_populations(driver, strategy, trials=wanted, until=end, folder=folder)
         return "interrupted" if driver.asked.is_set() else "finished"
     if isinstance(strategy, Recommended):
-        ended = driver.explore(strategy, trials=wanted, until=clock.refine_until if by_time else math.inf)
+        until = clock.refine_until if by_time else math.inf
+        driver.explore(strategy, trials=wanted, until=until, race=plan.race)
         return "interrupted" if driver.asked.is_set() else "finished"
     ended = driver.explore(
         strategy,
@@ -88,7 +89,7 @@ def choose_size(strategy: AbstractStrategy, clock: StudyClock, folder: Path | No
         return {}
     found = choose_batch_size(clock.driver, clock, folder)
     if isinstance(strategy, Recommended) and clock.budget.trials is None:
-        clock.driver.explore(strategy, until=clock.tune_until)
+        clock.driver.explore(strategy, until=clock.tune_until, race=clock.plan.race)
     return found
 
 

@@ -23,8 +23,8 @@ from ...specs.recipe import Recipe
 from ...training.prepare import target_units
 from ..running.evaluation_data import PROBE_METRICS, EvaluationData
 from ..running.executors import AbstractExecutor
-from ..running.jobs import Done, Job
-from ..running.run_jobs import as_trial, run_jobs
+from ..running.jobs import Job
+from ..running.run_jobs import as_trial, join_folds, run_jobs
 
 Stop = Callable[[], bool]
 _PLACES = 64  # numbers that one trial's trainings may take, as everywhere in a study
@@ -86,19 +86,6 @@ class SeedRequest:
     continues: int | None = None
 
 
-def _joined(several: list[Done], sizes: list[int]) -> Done:
-    """The trainings of one trial as one; the first that failed speaks for all."""
-    bad = next((done for done in several if done.outcome in {"failed", "diverged"}), None)
-    if bad is not None or len(several) == 1:
-        return bad or several[0]
-    means: dict[str, Any] = {
-        name: float(np.average([getattr(done, name) for done in several], weights=sizes))
-        for name in ("score", "loss", "train_loss")
-    }
-    outcome = "out_of_time" if any(done.outcome == "out_of_time" for done in several) else several[0].outcome
-    return replace(several[0], outcome=outcome, seconds=sum(done.seconds for done in several), **means)
-
-
 def run_requests(
     requests: Iterable[SeedRequest],
     data: EvaluationData,
@@ -109,7 +96,6 @@ def run_requests(
 ) -> dict[int, Trial]:
     """These trials, by number, each trained on every variant of the data; those that were cut short are left out."""
     requests = list(requests)
-    sizes = [len(data.judged_rows(variant)) for variant in data.variants]
     jobs = [
         Job(one.number * _PLACES + place, one.recipe, one.randomness, one.examples, variant)
         for one in requests
@@ -118,10 +104,10 @@ def run_requests(
     done = run_jobs(executor, jobs, stop=stop)
     trials = {}
     for one in requests:
-        several = [done[n] for place in range(len(sizes)) if (n := one.number * _PLACES + place) in done]
-        if len(several) < len(sizes):
+        several = [done[n] for place in range(len(data.variants)) if (n := one.number * _PLACES + place) in done]
+        if len(several) < len(data.variants):
             continue
-        whole = replace(_joined(several, sizes), number=one.number)
+        whole = replace(join_folds(data, several, data.variants, 0), number=one.number)
         if whole.outcome != "out_of_time":
             job = Job(one.number, one.recipe, one.randomness, one.examples)
             trials[one.number] = as_trial(whole, job, dict(one.values), phase=phase, continues=one.continues)

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -274,7 +274,10 @@ class Cohort:
             return "patience"
         if host.stalled[slot]:
             return "stalled"
-        return "finished" if host.updates[slot] >= place.last else ""
+        if host.updates[slot] >= place.last:
+            return "finished"
+        best = place.lines["valid_score"][place.best] if place.best >= 0 else math.nan
+        return "behind" if place.job.is_behind(float(host.age_examples[slot]), best) else ""
 
     def _leave(self, slot: int, place: _Place, outcome: str, age: int) -> Done:
         """The slot's record."""
@@ -316,6 +319,12 @@ class Cohort:
             else:
                 del self.places[slot]
         return ended
+
+    def drop(self, numbers: Container[int]) -> None:
+        """Forgets these jobs, under way or waiting."""
+        self.queue = collections.deque(one for one in self.queue if one[0].number not in numbers)
+        for slot in [slot for slot, place in self.places.items() if place.job.number in numbers]:
+            del self.places[slot]
 
     def lost(self, problem: Exception) -> list[Done]:
         """After an interval that failed: out of memory halves the slots; otherwise one member at a time is tried."""

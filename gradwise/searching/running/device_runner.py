@@ -14,7 +14,7 @@ import concurrent.futures
 import functools
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -194,6 +194,11 @@ class DeviceRunner:
             return work() or []
         except Exception as problem:  # out of memory, or a mistake in a part: it costs trials, never the study
             return cohort.lost(problem)
+
+    def drop(self, numbers: Container[int]) -> None:
+        """Forgets these jobs: nobody wants them any more."""
+        for cohort in self.cohorts.values():
+            cohort.drop(numbers)
 
     def cut(self, outcome: str = "out_of_time") -> list[Done]:
         """Ends everything as it stands."""

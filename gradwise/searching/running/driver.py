@@ -5,13 +5,13 @@ ended are never run again, and numbers that were asked for and not finished are 
 """
 
 import dataclasses
+import functools
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 from jaxtyping import Array, Key
 
 from ...evaluation.trials.expected_best import noise_of, worth_going_on
@@ -23,6 +23,7 @@ from ...specs.contracts import AbstractUnsupervised
 from ...specs.search_space import Space, label
 from ..comparison.cheap_recipes import train_all_layers
 from ..comparison.seeds import ScoreReading
+from ..selection.racing import UNLIMITED, Race
 from ..storage.network_store import Contenders
 from ..storage.study_store import Store
 from ..strategies.contract import AbstractStrategy, History
@@ -30,28 +31,24 @@ from ..strategies.range_borders import extend_ranges
 from .evaluation_data import EvaluationData, Variant
 from .executors import AbstractExecutor
 from .jobs import Done, Job
-from .run_jobs import as_trial
+from .run_jobs import as_trial, join_folds
 
 Watch = Callable[[dict[str, Any]], None]
 _CHECK_EVERY = 8  # trials between looks at the borders and at whether to go on
 
 
-def mean_curve(curves: Sequence[dict[str, list[float]]], sizes: Sequence[int]) -> dict[str, list[float]]:
-    """The curve of a trial of several trainings, where all were validated at the same ages; nothing where not."""
-    ages = [curve.get("age_examples", []) for curve in curves]
-    if not ages[0] or any(one != ages[0] for one in ages):
-        return {}
-    means = {"valid_score", "valid_loss", "train_loss"} & set(curves[0])
-    averages = {name: np.average([curve[name] for curve in curves], axis=0, weights=sizes).tolist() for name in means}
-    return {name: averages.get(name, column) for name, column in curves[0].items()}
-
-
 @dataclasses.dataclass
 class _Running:
-    """A trial under way: what was proposed, and those of its trainings that ended."""
+    """A trial under way: what was proposed, and those of its trainings that ended.
+
+    One that `races` goes on only if its first fold was not behind; the jobs `held` back wait for that.
+    """
 
     proposal: Proposal
     variants: tuple[Variant, ...]
+    races: bool = False
+    behind: bool = False
+    held: list[Job] = dataclasses.field(default_factory=list)
     done: dict[int, Done] = dataclasses.field(default_factory=dict)
 
 
@@ -89,6 +86,8 @@ class Driver:
         self._running: dict[int, _Running] = {}
         self._each = len(data.variants)
         self.features = isinstance(as_criterion(space.recipe.criterion), AbstractUnsupervised)
+        # Codes of several networks mean different things: only predictions are put together.
+        self._width = 0 if self.features else data.train.task.outputs
         self._budget: int | None = None  # trials of the phase that is explored
 
     @property
@@ -124,12 +123,38 @@ class Driver:
             for place, variant in enumerate(variants)
         ]
 
-    def start(self, number: int, proposal: Proposal, variants: tuple[Variant, ...] = ()) -> None:
-        """Gives a trial to the executor."""
+    def start(self, number: int, proposal: Proposal, variants: tuple[Variant, ...] = (), *, race: bool = False) -> None:
+        """Gives a trial to the executor; of one that races the first fold, unless the others train beside it."""
         variants = variants or self.data.variants
-        self._running[number] = _Running(proposal, variants)
-        self.executor.submit(self._jobs(number, proposal, variants))
+        jobs = self._jobs(number, proposal, variants)
+        races = race and number > 0 and len(jobs) > 1
+        if races and number >= UNLIMITED and 0 not in self._running and self.race is not None:
+            jobs[0] = dataclasses.replace(jobs[0], limits=self.race.limits(proposal.recipe))
+        now = 1 if races and not self.executor.folds_together else len(jobs)
+        self._running[number] = _Running(proposal, variants, races, held=jobs[now:])
+        self.executor.submit(jobs[:now])
         self.next = max(self.next, number + 1)
+
+    @functools.cached_property
+    def race(self) -> Race | None:
+        """What later trials are compared with, once the first one has ended; nothing if it left no model."""
+        kept = self.contenders.find(0)
+        return None if kept is None else Race(self.data, kept, self.trials[0].curve)
+
+    def _decide(self, number: int, running: _Running) -> None:
+        """Whether a trial that races goes on, if its first fold and the first trial have ended."""
+        first = running.done.get(0)
+        if not running.races or first is None or 0 in self._running or first.outcome == "out_of_time":
+            return
+        running.races = False
+        bad = first.outcome in {"failed", "diverged"}
+        running.behind = not bad and self.race is not None and self.race.is_behind(first)
+        if bad or running.behind:
+            self.executor.drop(range(number * 64 + 1, number * 64 + len(running.variants)))
+            running.variants = running.variants[:1]
+        elif running.held:
+            self.executor.submit(running.held)
+            running.held = []
 
     def _take(self, ended: Iterable[Done], *, write: bool = True) -> list[Trial]:
         """Trials whose last training has ended, written down."""
@@ -140,7 +165,9 @@ class Driver:
             if running is None:
                 continue
             running.done[place] = done
-            if len(running.done) == len(running.variants):
+        for number, running in list(self._running.items()):  # the first trial before those that race against it
+            self._decide(number, running)
+            if not running.races and len(running.done) >= len(running.variants):
                 del self._running[number]
                 finished.append(self._finish(number, running, write))
         self.spend()
@@ -154,8 +181,11 @@ class Driver:
         return finished
 
     def _finish(self, number: int, running: _Running, write: bool) -> Trial:
-        whole = self._joined(number, [running.done[place] for place in range(len(running.variants))], running.variants)
+        several = [running.done[place] for place in range(len(running.variants))]
+        whole = dataclasses.replace(join_folds(self.data, several, running.variants, self._width), number=number)
         proposal = running.proposal
+        if running.behind and self.race is not None:
+            whole = self.race.estimate(whole)
         # What a cheap run chose is read off the full run that it stands for.
         chosen = self.space.values(proposal.recipe) | self.space.values(train_all_layers(proposal.recipe))
         if proposal.recipe in self.space.portfolio:
@@ -167,7 +197,7 @@ class Driver:
         # The networks first: a kill between the two costs a training again, never a trial without its network.
         final = proposal.phase == "finalist"
         if trial.ok and (final or running.variants == self.data.variants):
-            self.contenders.offer(whole, proposal.recipe, running.variants, always=final)
+            self.contenders.offer(whole, proposal.recipe, running.variants, always=final or number == 0)
         self._note(trial, write)
         return trial
 
@@ -183,47 +213,6 @@ class Driver:
         for trial in trials:
             self._note(trial, write)
         self.spend()
-
-    def _joined(self, number: int, several: Sequence[Done], variants: tuple[Variant, ...]) -> Done:
-        """The trainings of one trial as one: its scores are those of all examples that judged them."""
-        if len(several) == 1:
-            return dataclasses.replace(several[0], number=number)
-        bad = next((done for done in several if done.outcome in {"failed", "diverged"}), None)
-        if bad is not None:
-            return dataclasses.replace(bad, number=number, scores=None, outputs=None, network=None)
-        scores = np.zeros(len(self.data.pool), np.float32)
-        # Codes of several networks mean different things: only predictions are put together.
-        width = 0 if self.features else self.data.train.task.outputs
-        outputs = np.full((len(self.data.pool), width), np.nan, np.float32)
-        sizes = []
-        for done, variant in zip(several, variants, strict=True):
-            rows = self.data.judged_rows(variant)
-            sizes.append(len(rows))
-            if done.scores is not None:
-                # An example more, that counts nothing, made the others count for more.
-                scores[rows] = done.scores[: len(rows)] * (len(rows) / len(done.scores))
-            if done.outputs is not None and width:
-                outputs[rows] = done.outputs[: len(rows)]
-        longest = max(several, key=lambda done: len(done.curve.get("seconds", ())))
-        curve = mean_curve([done.curve for done in several], sizes) or longest.curve
-
-        def mean(name: str) -> float:
-            return float(np.average([getattr(done, name) for done in several], weights=sizes))
-
-        return dataclasses.replace(
-            longest,
-            number=number,
-            curve=curve,
-            outcome="out_of_time" if any(d.outcome == "out_of_time" for d in several) else longest.outcome,
-            score=mean("score"),
-            loss=mean("loss"),
-            train_loss=mean("train_loss"),
-            seconds=sum(done.seconds for done in several),
-            parameters=sum(done.parameters for done in several),
-            scores=scores,
-            outputs=None if not width or np.isnan(outputs).any() else outputs,
-            network=tuple(done.network for done in several),
-        )
 
     def spend(self) -> None:
         """Counts the time since it was last counted."""
@@ -245,17 +234,17 @@ class Driver:
             return []
         return [n for n in range(self.next) if n not in self.trials and n not in self._running]
 
-    def _ask(self, strategy: AbstractStrategy, count: int, phase: str) -> int:
+    def _ask(self, strategy: AbstractStrategy, count: int, phase: str, race: bool) -> int:
         """Starts at most so many trials; how many there were."""
         started = 0
         for number in self._holes(strategy)[:count]:
             for proposal in strategy.ask(self.space, self._history(number), 1, key=self.key):
-                self.start(number, dataclasses.replace(proposal, phase=phase))
+                self.start(number, dataclasses.replace(proposal, phase=phase), race=race)
                 started += 1
         if started < count:
             found = strategy.ask(self.space, self._history(self.next), count - started, key=self.key)
             for proposal in found:
-                self.start(self.next, dataclasses.replace(proposal, phase=phase))
+                self.start(self.next, dataclasses.replace(proposal, phase=phase), race=race)
             started += len(found)
         return started
 
@@ -285,12 +274,14 @@ class Driver:
         borders: bool = False,
         stop_early: bool = False,
         few: bool = False,
+        race: bool = False,
     ) -> str:
         """Trials by a strategy until there are `trials` of them, the study is `until` seconds old, or it has no more.
 
         With `borders`, ends of intervals that hold the best value are moved out on the way; with `stop_early` it ends
         when more trials are no longer worth it; `few` run at a time where it is better that some end than that all have
-        begun. Returns how it ended.
+        begun. Trials that `race` have all their folds only if the first was not behind (see `racing.py`). Returns how
+        it ended.
         """
         self._budget = trials
         looked = 0
@@ -303,9 +294,9 @@ class Driver:
                 if not first:
                     self._cut()
                     return "interrupted" if self.asked.is_set() else "out_of_time"
-            room = 0 if late else self._room(looks_back=few or strategy.looks_back)
+            room = 0 if late else self._room(looks_back=few or strategy.looks_back, race=race)
             wanted = int(min(left, max(room, 0 if self._running else 1)))
-            started = self._ask(strategy, wanted, phase) if wanted > 0 and not enough else 0
+            started = self._ask(strategy, wanted, phase, race) if wanted > 0 and not enough else 0
             if not self._running and not started:
                 return "enough" if enough else "finished"
             self._take(self.executor.wait(0.25))
@@ -317,10 +308,20 @@ class Driver:
                     self.moved = self.follow_borders() or self.moved
                 enough = stop_early and not self._worth_going_on(strategy)
 
-    def _room(self, *, looks_back: bool) -> int:
+    def _room(self, *, looks_back: bool, race: bool = False) -> int:
         """Trials that may start now; with folds few at a time."""
-        room = self.executor.room(looks_back=looks_back) // self._each
-        return room if self._each == 1 else min(room, max(0, self.executor.most_folded - len(self._running)))
+        jobs = self.executor.room(looks_back=looks_back)
+        if self._each == 1:
+            return jobs
+        most = self.executor.most_folded - len(self._running)
+        if not race:
+            return min(jobs // self._each, max(0, most))
+        if 0 in self._running and self.next >= UNLIMITED:
+            return 0
+        if self.executor.folds_together:
+            return min(jobs // self._each, max(0, most))
+        undecided = sum(bool(one.held) for one in self._running.values())
+        return min(jobs, max(0, most), max(0, self.executor.hands - undecided))
 
     def _worth_going_on(self, strategy: AbstractStrategy) -> bool:
         trials = list(self.trials.values())

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -74,6 +74,10 @@ class AbstractExecutor(abc.ABC):
     def cut(self, outcome: str) -> list[Done]:
         """Ends everything that runs, as it stands."""
 
+    def drop(self, numbers: Collection[int]) -> None:
+        """Nobody wants these jobs any more; an executor that cannot take them back lets them end."""
+        return
+
     @abc.abstractmethod
     def close(self) -> None: ...
 
@@ -90,6 +94,11 @@ class AbstractExecutor(abc.ABC):
     def most_folded(self) -> int:
         """Trials of several folds that may be under way: such a trial is worth nothing until its last fold ends."""
         return 2 * self.hands
+
+    @property
+    def folds_together(self) -> bool:
+        """Whether the folds of a trial train at the same time: nothing is saved then by waiting for the first."""
+        return False
 
     def __enter__(self) -> Self:
         return self
@@ -112,6 +121,10 @@ class LocalExecutor(AbstractExecutor):
     @property
     def most_folded(self) -> int:
         return _FOLDED_TOGETHER if self.runner.accelerated else super().most_folded
+
+    @property
+    def folds_together(self) -> bool:
+        return self.runner.slots.together
 
     def room(self, *, looks_back: bool) -> int:
         return max(0, depth(looks_back=looks_back, accelerated=self.runner.accelerated) - self.running)
@@ -136,6 +149,10 @@ class LocalExecutor(AbstractExecutor):
         done = self._done(self.runner.cut(outcome))
         self._numbers.clear()
         return done
+
+    def drop(self, numbers: Collection[int]) -> None:
+        self.runner.drop(numbers)
+        self._numbers -= set(numbers)
 
     def close(self) -> None:
         return None

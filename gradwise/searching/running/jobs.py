@@ -1,5 +1,6 @@
 """A training to do, and a training that ended: what executors take and give back."""
 
+import bisect
 import dataclasses
 import math
 from typing import Any
@@ -9,16 +10,25 @@ import numpy as np
 from ...specs.recipe import Recipe
 from .evaluation_data import WHOLE, Variant
 
+Limits = tuple[tuple[float, ...], tuple[float, ...]]  # ages, and the highest score that is allowed at each
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One training to do. `randomness` is the number its keys come from; `examples` ends it at that age."""
+    """One training to do. `randomness` is the number its keys come from; `examples` ends it at that age, and so does a
+    best score above its `limits`, if it has any."""
 
     number: int
     recipe: Recipe
     randomness: int
     examples: int | None = None
     variant: Variant = WHOLE
+    limits: Limits = ((), ())
+
+    def is_behind(self, age: float, score: float) -> bool:
+        """Whether this best score at this age is above the limits."""
+        place = bisect.bisect_right(self.limits[0], age) - 1
+        return place >= 0 and score > self.limits[1][place]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,8 +23,9 @@ class SearchPlan:
 
     `folds` are those that judge a trial; `finalists` settings are trained again with `seeds` seeds each; `refine`
     looks around the best; `borders` follows the best value out of its interval; `stop_early` ends a search by time when
-    more trials are no longer worth it. `batch_size="auto"` has the mini-batch size chosen last, on curves against time,
-    and then tuned together with the rate; None leaves it as the recipe has it.
+    more trials are no longer worth it; `race` ends a trial of the recommended search that is clearly worse than the
+    recommended recipe after its first fold. `batch_size="auto"` has the mini-batch size chosen last, on curves against
+    time, and then tuned together with the rate; None leaves it as the recipe has it.
     """
 
     folds: int | None = None
@@ -33,6 +34,7 @@ class SearchPlan:
     refine: bool = True
     borders: bool = True
     stop_early: bool = True
+    race: bool = True
     committee: str = "ensemble"
     batch_size: str | None = None
 

@@ -295,8 +295,11 @@ class Contenders:
             self._remove(worse.number)
         return True
 
-    def _find(self, number: int) -> TrainedTrial | None:
+    def find(self, number: int) -> TrainedTrial | None:
+        """The contender of this number, if it was kept."""
         files = self._files
+        if number not in self._ranks:
+            return None
         if number in self._held or files is None:
             return self._held.get(number)
         entry = self._tried(files.path(number), lambda path: files.read(path, self.classes))
@@ -304,5 +307,5 @@ class Contenders:
 
     def all(self) -> list[TrainedTrial]:
         """Every contender with its networks, best first."""
-        found = [self._find(rank.number) for rank in sorted(self._ranks.values())]
+        found = [self.find(rank.number) for rank in sorted(self._ranks.values())]
         return [kept for kept in found if kept is not None]

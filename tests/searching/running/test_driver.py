@@ -12,7 +12,7 @@ import pytest
 
 from gradwise.records.trial import Proposal, Trial
 from gradwise.runtime import keys
-from gradwise.searching.running.driver import Driver, mean_curve
+from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import AbstractExecutor
 from gradwise.searching.running.jobs import Done, Job
@@ -164,17 +164,6 @@ def test_folds_are_one_trial(make: Make, data: EvaluationData) -> None:
     assert len(executor_of(driver).seen) == 9
     assert {job.randomness for job in executor_of(driver).seen} == {0, 1, 2}
     assert driver.trials[0].score == pytest.approx(planted(driver.trials[0].values[RATE]))
-
-
-def test_the_curve_of_a_trial_with_folds_is_their_mean_where_they_were_validated_alike() -> None:
-    one = {"age_examples": [10.0, 20.0], "valid_score": [0.4, 0.2], "train_loss": [1.0, 0.5], "seconds": [1.0, 2.0]}
-    other = {**one, "valid_score": [0.1, 0.2], "train_loss": [2.0, 0.5], "seconds": [3.0, 4.0]}
-    mean = mean_curve([one, other], [20, 10])
-    assert mean["valid_score"] == pytest.approx([0.3, 0.2])
-    assert mean["train_loss"] == pytest.approx([4 / 3, 0.5])
-    assert (mean["age_examples"], mean["seconds"]) == ([10.0, 20.0], [1.0, 2.0])
-    assert mean_curve([one, {**other, "age_examples": [10.0, 30.0]}], [20, 10]) == {}
-    assert mean_curve([{}, {}], [20, 10]) == {}
 
 
 def test_a_fold_that_diverged_speaks_for_its_trial(make: Make, data: EvaluationData) -> None:

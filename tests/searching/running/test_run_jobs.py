@@ -7,7 +7,7 @@ import pytest
 
 from gradwise.searching.running.executors import AbstractExecutor
 from gradwise.searching.running.jobs import Done, Job
-from gradwise.searching.running.run_jobs import as_trial, run_jobs
+from gradwise.searching.running.run_jobs import as_trial, mean_curve, run_jobs
 from tests.searching import tiny
 
 
@@ -78,3 +78,14 @@ def test_a_finished_job_keeps_its_numbers() -> None:
     assert trial.curve == curve
     assert trial.continues is None
     assert trial.score == pytest.approx(0.25)
+
+
+def test_the_curve_of_a_trial_with_folds_is_their_mean_where_they_were_validated_alike() -> None:
+    one = {"age_examples": [10.0, 20.0], "valid_score": [0.4, 0.2], "train_loss": [1.0, 0.5], "seconds": [1.0, 2.0]}
+    other = {**one, "valid_score": [0.1, 0.2], "train_loss": [2.0, 0.5], "seconds": [3.0, 4.0]}
+    mean = mean_curve([one, other], [20, 10])
+    assert mean["valid_score"] == pytest.approx([0.3, 0.2])
+    assert mean["train_loss"] == pytest.approx([4 / 3, 0.5])
+    assert (mean["age_examples"], mean["seconds"]) == ([10.0, 20.0], [1.0, 2.0])
+    assert mean_curve([one, {**other, "age_examples": [10.0, 30.0]}], [20, 10]) == {}
+    assert mean_curve([{}, {}], [20, 10]) == {}
