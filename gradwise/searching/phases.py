@@ -43,11 +43,12 @@ def _beyond_borders(driver: Driver, each: int, clock: StudyClock) -> str:
 
     Each round is decided by the trials before it, so that a study that goes on decides as it did the first time.
     """
+    until = min(clock.refine_until, driver.seconds + clock.border_seconds)
     for turn in range(_BORDER_ROUNDS):
         before = [*driver.of_phase("search"), *driver.of_phase("border")[: turn * each]]
         if best_of(before) is None or not driver.follow_borders(before):
             break
-        ended = driver.explore(Random(), trials=(turn + 1) * each, until=clock.refine_until, phase="border")
+        ended = driver.explore(Random(), trials=(turn + 1) * each, until=until, phase="border")
         if ended != "finished":
             return ended
     return "finished"
@@ -64,7 +65,7 @@ def explore(strategy: AbstractStrategy, clock: StudyClock, folder: Path | None) 
         return "interrupted" if driver.asked.is_set() else "finished"
     if isinstance(strategy, Recommended):
         until = clock.refine_until if by_time else math.inf
-        driver.explore(strategy, trials=wanted, until=until, race=plan.race)
+        driver.explore(strategy, trials=wanted, until=until, race=plan.race, fit=clock.fit)
         return "interrupted" if driver.asked.is_set() else "finished"
     ended = driver.explore(
         strategy,

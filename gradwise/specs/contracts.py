@@ -305,6 +305,10 @@ class AbstractStopping(Spec):
     def limit_examples(self, count: int) -> int:
         """The age at which the run ends at the latest."""
 
+    def without_length(self) -> "AbstractStopping":
+        """The same rule for a run whose end is told apart; runs of different lengths then share a program."""
+        return self
+
     @abc.abstractmethod
     def patience_examples(self, state: PyTree) -> Int[Array, ""]:
         """The age up to which the run goes on if nothing better is seen."""

@@ -32,7 +32,17 @@ from ..specs.contracts import apply_batch
 from ..specs.paths import trainable
 from ..specs.recipe import Recipe
 from .interval import AT_ONCE, Row, advance, evaluate, judge, program_of_run, several
-from .state import Problem, State, for_building, for_training, refuse_inputs, refuse_unfit, start
+from .state import (
+    Problem,
+    State,
+    for_building,
+    for_training,
+    refuse_inputs,
+    refuse_unfit,
+    start,
+    updates_of_run,
+    without_length,
+)
 
 
 class Member(eqx.Module):
@@ -91,12 +101,13 @@ def enter(
     `train` and `valid` are its own; `fold` says where the population's stacked ones have them.
     """
     recipe = jax.tree.map(_typed, for_building(recipe, train))
+    last = updates_of_run(recipe, len(train))
+    recipe = without_length(recipe)
     refuse_inputs(recipe, train, valid)
     state, network = start(recipe, train.inputs, outputs, (len(train), len(valid)), key)
     _, rest = trainable(network)
     problem = Problem(for_training(recipe), rest, train, valid, keys.named(key, "training"), 0)
     refuse_unfit(problem, state)
-    last = problem.limit_updates
     if examples is not None:
         last = min(last, problem.updates_for(examples))
     place = None if fold is None else jnp.asarray(fold, jnp.int32)
@@ -119,9 +130,12 @@ def enter_together(
     """
     own = (train, valid) if folds is None else fold_of((train, valid), folds[0])
     built: dict[int, Recipe] = {}
+    updates: dict[int, int] = {}
     for recipe in recipes:  # the folds of a trial have the same one
         if id(recipe) not in built:
-            built[id(recipe)] = jax.tree.map(_typed_on_host, for_building(recipe, own[0]))
+            whole = jax.tree.map(_typed_on_host, for_building(recipe, own[0]))
+            updates[id(recipe)] = updates_of_run(whole, len(own[0]))
+            built[id(recipe)] = without_length(whole)
     refuse_inputs(built[id(recipes[0])], *own)
     several: Recipe = jax.tree.map(_stacked_numbers, *(built[id(recipe)] for recipe in recipes))
     places = None if folds is None else jnp.asarray(folds, jnp.int32)
@@ -129,8 +143,8 @@ def enter_together(
     last = []
     for recipe, end in zip(recipes, examples, strict=True):
         problem = Problem(built[id(recipe)], None, *own, trainings[0], 0)
-        updates = problem.limit_updates
-        last.append(updates if end is None else min(updates, problem.updates_for(end)))
+        limit = updates[id(recipe)]
+        last.append(limit if end is None else min(limit, problem.updates_for(end)))
     return Member(drawn, rest, trainings, jnp.asarray(last, jnp.int32), places), states
 
 

@@ -238,6 +238,11 @@ def for_training(recipe: Recipe) -> Recipe:
     return _exchanged(recipe, model=None)
 
 
+def without_length(recipe: Recipe) -> Recipe:
+    """What a population takes: each member ends at an age of its own, so runs of any length share a program."""
+    return _exchanged(recipe, stopping=recipe.stopping.without_length())
+
+
 def init(
     recipe: Recipe, train: Examples, valid: Examples, *, outputs: int, classes: int = 0, key: Key[Array, ""]
 ) -> tuple[Problem, State]:

@@ -13,6 +13,7 @@ way round: the lowest of many noisy scores is often an early one by luck, and th
 """
 
 import abc
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -151,6 +152,9 @@ class Patience(AbstractStopping):
     def limit_examples(self, count: int) -> int:
         return int(min(self.epochs * count, LONGEST_EXAMPLES))
 
+    def without_length(self) -> AbstractStopping:
+        return dataclasses.replace(self, epochs=1.0)
+
     def patience_examples(self, state: PyTree) -> Int[Array, ""]:
         return state.patience
 
@@ -218,6 +222,9 @@ class Off(AbstractStopping):
 
     def limit_examples(self, count: int) -> int:
         return int(min(self.epochs * count, LONGEST_EXAMPLES))
+
+    def without_length(self) -> AbstractStopping:
+        return dataclasses.replace(self, epochs=1.0)
 
     def patience_examples(self, state: PyTree) -> Int[Array, ""]:
         return jnp.asarray(LONGEST_EXAMPLES)

@@ -20,6 +20,7 @@ from ...records.trial import Proposal, Trial, best_of
 from ...runtime.progress import silent
 from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractUnsupervised
+from ...specs.recipe import Recipe
 from ...specs.search_space import Space, label
 from ..comparison.cheap_recipes import train_all_layers
 from ..comparison.seeds import ScoreReading
@@ -34,6 +35,7 @@ from .jobs import Done, Job
 from .run_jobs import as_trial, join_folds
 
 Watch = Callable[[dict[str, Any]], None]
+Fit = Callable[[Proposal], Proposal | None]
 _CHECK_EVERY = 8  # trials between looks at the borders and at whether to go on
 
 
@@ -49,7 +51,13 @@ class _Running:
     races: bool = False
     behind: bool = False
     held: list[Job] = dataclasses.field(default_factory=list)
+    begun: float = dataclasses.field(default_factory=time.monotonic)
     done: dict[int, Done] = dataclasses.field(default_factory=dict)
+
+
+def _is_run_of(entry: Recipe, recipe: Recipe) -> bool:
+    """Whether the recipe is this one, perhaps for a shorter run."""
+    return bool(dataclasses.replace(entry, stopping=recipe.stopping) == recipe)
 
 
 class Driver:
@@ -81,6 +89,7 @@ class Driver:
         self.analysis: dict[str, Any] = {}  # what a strategy leaves for the record
         self.moved = False  # whether a border moved among the trials of one phase: they are no draws of one prior then
         self.first_ended = 0.0  # when, by the study's own clock
+        self.waits: list[float] = []  # seconds between the start and the end of each whole trial of this run
         self.earlier = store.seconds if store else 0.0
         self.begun = self._told = time.monotonic() if begun is None else begun
         self._running: dict[int, _Running] = {}
@@ -109,6 +118,11 @@ class Driver:
         """The standard error of the best score."""
         best = self.best
         return math.nan if best is None else noise_of(best.score, len(self.data.judged), self.reading.kind)
+
+    @property
+    def trainings(self) -> int:
+        """Trainings of the trials under way that have not ended."""
+        return sum(len(one.variants) - len(one.done) for one in self._running.values())
 
     def of_phase(self, *phases: str) -> list[Trial]:
         return sorted((t for t in self.trials.values() if t.phase in phases), key=lambda trial: trial.number)
@@ -170,6 +184,8 @@ class Driver:
             if not running.races and len(running.done) >= len(running.variants):
                 del self._running[number]
                 finished.append(self._finish(number, running, write))
+                if not running.behind:
+                    self.waits.append(time.monotonic() - running.begun)
         self.spend()
         return finished
 
@@ -188,7 +204,7 @@ class Driver:
             whole = self.race.estimate(whole)
         # What a cheap run chose is read off the full run that it stands for.
         chosen = self.space.values(proposal.recipe) | self.space.values(train_all_layers(proposal.recipe))
-        if proposal.recipe in self.space.portfolio:
+        if any(_is_run_of(one, proposal.recipe) for one in self.space.portfolio):
             chosen |= self.space.beyond(proposal.recipe)
         values = {path: label(value) for path, value in chosen.items()}
         job = Job(number, proposal.recipe, number, proposal.examples)
@@ -234,18 +250,18 @@ class Driver:
             return []
         return [n for n in range(self.next) if n not in self.trials and n not in self._running]
 
-    def _ask(self, strategy: AbstractStrategy, count: int, phase: str, race: bool) -> int:
+    def _ask(self, strategy: AbstractStrategy, count: int, phase: str, race: bool, fit: Fit) -> int:
         """Starts at most so many trials; how many there were."""
+        numbers = [(number, 1) for number in self._holes(strategy)[:count]]
         started = 0
-        for number in self._holes(strategy)[:count]:
-            for proposal in strategy.ask(self.space, self._history(number), 1, key=self.key):
-                self.start(number, dataclasses.replace(proposal, phase=phase), race=race)
+        for number, many in [*numbers, (self.next, count - len(numbers))]:
+            asked = strategy.ask(self.space, self._history(number), many, key=self.key) if many else []
+            for place, proposal in enumerate(asked, number):
+                fitting = fit(dataclasses.replace(proposal, phase=phase))
+                if fitting is None:
+                    return started
+                self.start(place, fitting, race=race and fitting.recipe is proposal.recipe)
                 started += 1
-        if started < count:
-            found = strategy.ask(self.space, self._history(self.next), count - started, key=self.key)
-            for proposal in found:
-                self.start(self.next, dataclasses.replace(proposal, phase=phase), race=race)
-            started += len(found)
         return started
 
     def tell(self, phase: str, total: float, done: int | None = None) -> None:
@@ -275,13 +291,14 @@ class Driver:
         stop_early: bool = False,
         few: bool = False,
         race: bool = False,
+        fit: Fit = lambda proposal: proposal,
     ) -> str:
         """Trials by a strategy until there are `trials` of them, the study is `until` seconds old, or it has no more.
 
         With `borders`, ends of intervals that hold the best value are moved out on the way; with `stop_early` it ends
         when more trials are no longer worth it; `few` run at a time where it is better that some end than that all have
-        begun. Trials that `race` have all their folds only if the first was not behind (see `racing.py`). Returns how
-        it ended.
+        begun. Trials that `race` have all their folds only if the first was not behind (see `racing.py`). `fit` makes a
+        proposal one that ends in time, or none. Returns how it ended.
         """
         self._budget = trials
         looked = 0
@@ -296,7 +313,7 @@ class Driver:
                     return "interrupted" if self.asked.is_set() else "out_of_time"
             room = 0 if late else self._room(looks_back=few or strategy.looks_back, race=race)
             wanted = int(min(left, max(room, 0 if self._running else 1)))
-            started = self._ask(strategy, wanted, phase, race) if wanted > 0 and not enough else 0
+            started = self._ask(strategy, wanted, phase, race, fit) if wanted > 0 and not enough else 0
             if not self._running and not started:
                 return "enough" if enough else "finished"
             self._take(self.executor.wait(0.25))

@@ -3,18 +3,26 @@ for the finals at the end."""
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Callable
 
+from ...records.trial import Proposal
 from ...runtime.errors import RequestError
+from ...training.stopping import Off
 from ..selection.committee_members import ANSWERS
 from ..storage.study_definition import Budget
 from .driver import Driver
+from .effort import Effort
 from .evaluation_data import EvaluationData
 
 _REFINED = 0.2  # of the time of the search proper
+_BESIDE = 0.25  # of the whole that borders and finals may take together
 SIZED = 0.4  # of the time before finals, to choose the mini-batch size
 _CONCLUDED = 0.04  # of a budget of time, for what follows the last training
 _REPORT_SECONDS = 3.5
+_SPARE = 0.95  # of the time that is left is planned with
+_STEP = 0.05
+_SHORTEST = 0.3  # of its epochs that a trial is worth to have
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +79,7 @@ class StudyClock:
 
     @property
     def reserve(self) -> float:
-        """Time to keep for the finals: what they would take, between a tenth and a half of the whole."""
+        """Time to keep for the finals: what they would take, between a tenth and a quarter of the whole."""
         if math.isinf(self.end) or not self.plan.finalists or self.plan.committee in ANSWERS:
             return 0.0
         trials = [trial for trial in self.driver.of_phase("search", "border", "refine") if trial.ok]
@@ -81,7 +89,12 @@ class StudyClock:
         seeds = seeds_of(self.plan, self.driver.data)
         networks = seeds * len(self.driver.data.final_variants) / len(self.driver.data.variants)
         needed = 1.2 * each * self.plan.finalists * networks / self.driver.executor.hands
-        return min(0.5 * self.end, max(0.1 * self.end, needed))
+        return min(_BESIDE * self.end, max(0.1 * self.end, needed))
+
+    @property
+    def border_seconds(self) -> float:
+        """Time for trials beyond the borders: what finals leave of a quarter of the whole."""
+        return math.inf if math.isinf(self.end) else _BESIDE * self.end - self.reserve
 
     @property
     def search_until(self) -> float:
@@ -101,3 +114,26 @@ class StudyClock:
     def tune_until(self) -> float:
         """The end of tuning size and rate together, and of all that comes before finals."""
         return self.end - self.reserve
+
+    def fit(self, proposal: Proposal) -> Proposal | None:
+        """The proposal, with fewer epochs where the time left is too short for all of them; None where it is for that.
+
+        A rate that falls to zero in time is worth more than one that is cut while it is high.
+        """
+        driver = self.driver
+        until = self.refine_until - driver.seconds
+        whole = [trial.seconds for trial in driver.of_phase("search") if trial.outcome not in {"behind", "out_of_time"}]
+        if not whole or not driver.waits or math.isinf(until):
+            return proposal
+        if driver.executor.folds_together:
+            share = _SPARE * until / statistics.median(driver.waits)
+        else:
+            folds, hands = len(driver.data.variants), driver.executor.hands
+            each = statistics.median(whole) / folds
+            share = _SPARE * (until - driver.trainings * each / hands) / (each * math.ceil(folds / hands))
+        if share >= 1.0 or not isinstance(proposal.recipe.stopping, Off):
+            return proposal
+        if share < _SHORTEST:
+            return None
+        rounded = math.floor(share / _STEP) * _STEP  # those that begin together are to be alike
+        return dataclasses.replace(proposal, recipe=Effort(epochs=rounded).applied(proposal.recipe))

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from gradwise.records.trial import Proposal
 from gradwise.searching.running.study_clock import SearchPlan, StudyClock, seeds_of
 from gradwise.searching.storage.study_definition import Budget
+from tests.searching import small_study
 
 
 def driver(trials: tuple[Any, ...] = (), variants: int = 1, finals: int = 5) -> Any:
@@ -25,12 +27,53 @@ def test_an_ensemble_has_no_finals_so_nothing_is_kept_back_but_the_report() -> N
     assert StudyClock(Budget(trials=3), driver(), SearchPlan()).end == math.inf
 
 
-def test_finals_keep_what_they_would_take_between_a_tenth_and_a_half() -> None:
+def test_finals_keep_what_they_would_take_between_a_tenth_and_a_quarter() -> None:
     plan = SearchPlan(committee="seeds")
     slow, quick = (SimpleNamespace(ok=True, score=0.1, seconds=s) for s in (1e6, 1e-6))
     end = StudyClock(Budget(seconds=1000.0), driver(), plan).end
-    assert StudyClock(Budget(seconds=1000.0), driver((slow,)), plan).reserve == pytest.approx(0.5 * end)
+    assert StudyClock(Budget(seconds=1000.0), driver((slow,)), plan).reserve == pytest.approx(0.25 * end)
     assert StudyClock(Budget(seconds=1000.0), driver((quick,)), plan).reserve == pytest.approx(0.1 * end)
+
+
+def test_borders_have_what_finals_leave_of_a_quarter() -> None:
+    plan = SearchPlan(committee="seeds")
+    slow, quick = (SimpleNamespace(ok=True, score=0.1, seconds=s) for s in (1e6, 1e-6))
+    clock = StudyClock(Budget(seconds=1000.0), driver((quick,)), plan)
+    assert clock.border_seconds == pytest.approx(0.15 * clock.end)
+    assert StudyClock(Budget(seconds=1000.0), driver((slow,)), plan).border_seconds == pytest.approx(0.0)
+    assert StudyClock(Budget(trials=4), driver((slow,)), plan).border_seconds == math.inf
+
+
+# --- the last trials of a search by time
+
+
+def asked(seconds: float, *, trainings: int = 0, together: bool = False, whole: float = 100.0) -> float | None:
+    """The epochs, of 100, that a trial is given with so many seconds left; whole ones of five folds take 100 of both
+    cores, or as long on a device that has all folds at once."""
+    ended = SimpleNamespace(ok=True, outcome="finished", seconds=whole)
+    executor = SimpleNamespace(hands=2, folds_together=together)
+    data = SimpleNamespace(variants=("v",) * 5)
+    late = SimpleNamespace(
+        of_phase=lambda *_: [ended], waits=[60.0], executor=executor, data=data, trainings=trainings, seconds=0.0
+    )
+    budget = Budget(seconds=seconds / 0.96)
+    found = StudyClock(budget, late, SearchPlan()).fit(Proposal(small_study.recipe_at(0.1, epochs=100.0)))  # type: ignore[arg-type]
+    return None if found is None else found.recipe.stopping.epochs  # type: ignore[attr-defined]
+
+
+def test_a_trial_that_would_not_end_in_time_has_fewer_epochs() -> None:
+    """Three rounds of 20 seconds take 60, of which a twentieth is spare."""
+    assert asked(200.0) == 100.0
+    assert asked(150.0, trainings=8) == pytest.approx(100.0), "eight take both cores 80 seconds"
+    assert asked(120.0, trainings=8) == pytest.approx(60.0)
+    assert asked(100.0, trainings=8) == pytest.approx(30.0)
+    assert asked(95.0, trainings=8) is None
+
+
+def test_where_folds_train_together_the_time_of_the_last_ones_counts() -> None:
+    assert asked(120.0, trainings=400, together=True) == 100.0
+    assert asked(63.0, together=True) == pytest.approx(95.0)
+    assert asked(31.0, together=True) == pytest.approx(45.0)
 
 
 def test_a_seed_that_is_a_network_for_each_fold_makes_fewer_seeds() -> None:
