@@ -46,7 +46,7 @@ from ..training.state import uses_objective
 from .phases import choose_size, explore, hold_finals, trials_wanted
 from .running.cohort import written_out
 from .running.driver import Driver, Watch
-from .running.effort import Effort, plan_effort
+from .running.effort import Effort, measure_speed, plan_effort
 from .running.evaluation_data import PROBE_METRICS, EvaluationData
 from .running.executor_choice import choose_executor, expected_hands, is_accelerated
 from .running.executors import AbstractExecutor
@@ -134,7 +134,8 @@ def _effort(
         return Effort(folds_before_finals(plan, dataset), trials=budget.trials)
     on = options.on
     seconds = None if budget.seconds is None else budget.seconds * (1.0 - SIZED if plan.batch_size else 1.0)
-    found = plan_effort(space.recipe, data, seconds=seconds, hands=expected_hands(on), accelerated=is_accelerated(on))
+    speed = 1.0 if seconds is None else measure_speed(accelerated=is_accelerated(on))
+    found = plan_effort(space.recipe, data, seconds=seconds, hands=expected_hands(on), speed=speed)
     return found if budget.trials is None else dataclasses.replace(found, trials=budget.trials)
 
 

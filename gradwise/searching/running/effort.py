@@ -7,8 +7,8 @@ than one, and on numbers with little noise half the epochs cost up to 8 %. So th
 more folds on small sets, if one trial and half of another can be expected to end in time; then half the epochs;
 then three folds; and one part of the rows where not even that is possible.
 
-The seconds of a training are counted from its work at the pace of a usual core, not measured: a study that is resumed,
-or run again elsewhere, must be the same one.
+The seconds of a training are counted from its work, at the pace of a usual core or at that of this machine, measured in
+a moment. A study that is resumed keeps the effort that it began with.
 """
 
 import dataclasses
@@ -17,15 +17,17 @@ import math
 import equinox as eqx
 import jax
 
+from ...runtime.machine_pace import accelerator_pace, core_pace
 from ...specs.recipe import Recipe
 from ...training.population import enter
 from ...training.stopping import Off
 from .evaluation_data import EvaluationData
 
-_PACE = 5.5e10  # floating-point operations a second, of training on one core
+_PACE = 5.5e10  # floating-point operations a second, of training on one core, ...
+_OF_PRODUCTS = 0.53  # ... and the share of what products of matrices alone would have
+_OF_BATCHED_PRODUCTS = 0.2  # the same of an accelerator
 _UPDATE_SECONDS = 5e-4  # of an update beside its products
 _PATIENT_EPOCHS = 40.0  # of a run that early stopping ends
-_ACCELERATED = 40.0  # times as fast
 _START_SECONDS = 8.0  # to start processes and compile
 _SMALL_ROWS = 1000
 _MANY_ROWS = (20_000, 100_000)  # from which on a budget of trials has three folds, and one part
@@ -79,15 +81,21 @@ def _folds_by_rows(rows: int) -> int:
     return 8 if rows < _SMALL_ROWS else 5 if rows < _MANY_ROWS[0] else 3 if rows < _MANY_ROWS[1] else 1
 
 
+def measure_speed(*, accelerated: bool) -> float:
+    """How many times as fast as a usual core this machine's cores train, or its accelerator."""
+    pace = _OF_BATCHED_PRODUCTS * accelerator_pace() if accelerated else _OF_PRODUCTS * core_pace()
+    return pace / _PACE
+
+
 def plan_effort(
-    recipe: Recipe, data: EvaluationData, *, seconds: float | None, hands: int, accelerated: bool = False
+    recipe: Recipe, data: EvaluationData, *, seconds: float | None, hands: int, speed: float = 1.0
 ) -> Effort:
-    """Folds and epochs of the trials of a study."""
+    """Folds and epochs of the trials of a study, on so many hands, each `speed` times as fast as a usual core."""
     rows = len(data.pool)
     most = rows // _FOLD_ROWS if data.can_be_dealt else 1
     if seconds is None:
         return Effort(max(1, min(_folds_by_rows(rows), most)))
-    each = training_seconds(recipe, data) / (_ACCELERATED if accelerated else 1.0)
+    each = training_seconds(recipe, data) / speed
     left = max(1.0, seconds - _START_SECONDS)
     able = [(folds, epochs) for folds, epochs in _CHOICES if folds <= most and (folds <= 5 or rows < _SMALL_ROWS)]
     if not data.can_be_dealt:

@@ -43,7 +43,7 @@ def test_more_hands_and_a_faster_device_afford_more() -> None:
     seconds = 8.0 + 3.0 * training_seconds(recipe, data)
     few = plan_effort(recipe, data, seconds=seconds, hands=2)
     many = plan_effort(recipe, data, seconds=seconds, hands=8)
-    fast = plan_effort(recipe, data, seconds=seconds, hands=1, accelerated=True)
+    fast = plan_effort(recipe, data, seconds=seconds, hands=1, speed=40.0)
     assert (many.folds, many.epochs) == (fast.folds, fast.epochs) == (5, 1.0)
     assert (few.folds, few.epochs) != (5, 1.0)
 
