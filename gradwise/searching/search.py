@@ -58,7 +58,14 @@ from .selection.committee_members import ANSWERS, check_kind
 from .selection.feature_choice import choose_metric, conclude_features, learns_features, without_committee
 from .selection.finalists import Conclusion, conclude
 from .selection.knob_kinds import refuse_capacity, space_recipes
-from .selection.study_findings import advise_study, describe_evaluation_data, find_in_study, only_one, shortened_runs
+from .selection.study_findings import (
+    advise_study,
+    describe_evaluation_data,
+    find_in_study,
+    only_one,
+    shortened_runs,
+    trials_behind,
+)
 from .storage.network_store import Contenders
 from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
@@ -243,6 +250,7 @@ def search(
             clock = StudyClock(budget, driver, plan, concluding=lambda: answer.seconds)
             study = _driven(space, strategy, clock, options)
             told += [*only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort)]
+            told += trials_behind(study.trials)
             return dataclasses.replace(study, findings=(*study.findings, *told))
     finally:
         if store is not None:

@@ -113,6 +113,15 @@ def shortened_runs(effort: Effort) -> list[Finding]:
     return [Finding("note", f"{what}, in {'folds' if effort.folds > 1 else 'one part'}.", "E1", "give it more time.")]
 
 
+def trials_behind(trials: Sequence[Trial]) -> list[Finding]:
+    """How many trials ended early because they were worse than the first."""
+    behind = sum(trial.outcome == "behind" for trial in trials)
+    if not behind:
+        return []
+    were = "trial was" if behind == 1 else "trials were"
+    return [Finding("note", f"{behind} of {len(trials)} {were} clearly behind the first and ended early.", "J8")]
+
+
 def find_in_study(space: Space, trials: Sequence[Trial], said: Advice, notes: Sequence[str]) -> list[Finding]:
     """What a reader should know: nothing left a model, trials failed, what could not be kept."""
     found = []

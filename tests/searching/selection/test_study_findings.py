@@ -1,6 +1,7 @@
 """What a study tells besides its numbers."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from gradwise.searching.selection.study_findings import (
     only_one,
     population_advice,
     shortened_runs,
+    trials_behind,
 )
 from gradwise.searching.storage.study_definition import Budget
 from gradwise.specs.priors import LogUniform
@@ -62,6 +64,13 @@ def test_the_second_half_of_the_trials_says_whether_more_are_worth_it(
     assert (found.go_on, says in found.sentence) == (goes_on, True)
     assert ensemble_advice({"last_gain": [gain, error]}, 3) is None  # too few to be halved
     assert ensemble_advice({}, 8) is None  # no ensemble
+
+
+def test_trials_that_were_behind_are_counted() -> None:
+    whole, behind = (SimpleNamespace(outcome=outcome) for outcome in ("finished", "behind"))
+    assert trials_behind([whole]) == []  # type: ignore[list-item]
+    (told,) = trials_behind([whole, behind, behind])  # type: ignore[list-item]
+    assert told.what == "2 of 3 trials were clearly behind the first and ended early."
 
 
 def test_runs_that_were_shortened_are_told() -> None:
