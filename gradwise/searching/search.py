@@ -48,7 +48,7 @@ from .running.cohort import written_out
 from .running.driver import Driver, Watch
 from .running.effort import Effort, measure_speed, plan_effort
 from .running.evaluation_data import PROBE_METRICS, EvaluationData
-from .running.executor_choice import choose_executor, expected_hands, is_accelerated
+from .running.executor_choice import choose_executor, expected_hands, is_accelerated, trials_at_once
 from .running.executors import AbstractExecutor
 from .running.population_size import AbstractSlots
 from .running.study_clock import SIZED, SearchPlan, StudyClock
@@ -231,7 +231,9 @@ def search(
     store: Store | None = None
     try:
         # Who trains comes first: where nobody answers, no study is begun.
-        with choose_executor(options.on, data, space, slots=options.slots) as executor, listening() as asked:
+        at_once = trials_at_once(effort.trials, effort.folds, by_time=budget.trials is None)
+        chosen = choose_executor(options.on, data, space, slots=options.slots, at_once=at_once)
+        with chosen as executor, listening() as asked:
             store = _open_store(options, about)
             _tell_plan(effort, space, budget, options)
             answer = _answer_so_far(plan, space, data, options.folder)

@@ -142,12 +142,17 @@ class Driver:
         variants = variants or self.data.variants
         jobs = self._jobs(number, proposal, variants)
         races = race and number > 0 and len(jobs) > 1
-        if races and number >= UNLIMITED and 0 not in self._running and self.race is not None:
+        if races and number >= self._unlimited and 0 not in self._running and self.race is not None:
             jobs[0] = dataclasses.replace(jobs[0], limits=self.race.limits(proposal.recipe))
         now = 1 if races and not self.executor.folds_together else len(jobs)
         self._running[number] = _Running(proposal, variants, races, held=jobs[now:])
         self.executor.submit(jobs[:now])
         self.next = max(self.next, number + 1)
+
+    @property
+    def _unlimited(self) -> int:
+        """Trials that may begin while the first one is under way."""
+        return max(UNLIMITED, self.executor.most_folded) if self.executor.folds_together else UNLIMITED
 
     @functools.cached_property
     def race(self) -> Race | None:
@@ -333,8 +338,8 @@ class Driver:
         most = self.executor.most_folded - len(self._running)
         if not race:
             return min(jobs // self._each, max(0, most))
-        if 0 in self._running and self.next >= UNLIMITED:
-            return 0
+        if 0 in self._running:
+            most = min(most, self._unlimited - self.next)
         if self.executor.folds_together:
             return min(jobs // self._each, max(0, most))
         undecided = sum(bool(one.held) for one in self._running.values())

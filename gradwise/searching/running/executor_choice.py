@@ -9,6 +9,7 @@
 | ray, ray://host:port, host:port | a Ray cluster: started here, or joined |
 """
 
+import math
 import os
 import pickle
 import re
@@ -21,7 +22,10 @@ from ...specs.paths import parts
 from ...specs.search_space import Space
 from .evaluation_data import EvaluationData
 from .executors import AbstractExecutor, LocalExecutor, WorkerProcesses
-from .population_size import AbstractSlots, BySize
+from .population_size import MANY, AbstractSlots, BySize
+
+_USUAL = 16  # trials at once where nobody knows how many there will be
+_FEW = 8  # fewer leave an accelerator idle
 
 
 def _cores() -> int:
@@ -59,10 +63,23 @@ def varying(space: Space) -> tuple[str, ...]:
     return tuple(d.path for d in space.dimensions if d.declaration is not None and d.declaration.off is not None)
 
 
+def trials_at_once(trials: int | None, folds: int, *, by_time: bool) -> int:
+    """How many trials of several folds an accelerator trains at once, of about so many.
+
+    As many as fill it, in generations of one size; where time decides four of them at least, so that some end early.
+    """
+    most = max(1, MANY // folds)
+    if trials is None:
+        return min(most, _USUAL)
+    if by_time:
+        return min(most, max(_FEW, trials // 4))
+    return math.ceil(trials / math.ceil(trials / most))
+
+
 def choose_executor(
-    on: str | None, data: EvaluationData, space: Space, *, slots: AbstractSlots | None = None
+    on: str | None, data: EvaluationData, space: Space, *, slots: AbstractSlots | None = None, at_once: int = _USUAL
 ) -> AbstractExecutor:
-    """The executor for a word."""
+    """The executor for a word; an accelerator trains so many trials `at_once`, where they have several folds."""
     word = (on or "").strip().lower()
     options: dict[str, Any] = {"slots": slots or BySize(), "varying": varying(space)}
     if word.startswith("ray") or re.fullmatch(r"(?!workers:)[\w.-]+:\d{1,5}", word):
@@ -82,4 +99,4 @@ def choose_executor(
         raise RequestError("there is no GPU here that JAX can use. Install gradwise[cuda], or leave `gpu` out.")
     if word in {"", "cpu"} and jax.default_backend() == "cpu" and _cores() > 1 and _travels(space, data):
         return WorkerProcesses(data, count=_cores(), **options)
-    return LocalExecutor(data, **options)
+    return LocalExecutor(data, at_once=at_once, **options)

@@ -110,8 +110,16 @@ class AbstractExecutor(abc.ABC):
 class LocalExecutor(AbstractExecutor):
     """A device runner in this process."""
 
-    def __init__(self, data: EvaluationData, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
+    def __init__(
+        self,
+        data: EvaluationData,
+        *,
+        slots: AbstractSlots | None = None,
+        varying: Iterable[str] = (),
+        at_once: int = _FOLDED_TOGETHER,
+    ):
         self.runner = DeviceRunner(data, slots=slots or BySize(), varying=varying)
+        self.at_once = at_once
         self._numbers: set[int] = set()
 
     @property
@@ -120,7 +128,7 @@ class LocalExecutor(AbstractExecutor):
 
     @property
     def most_folded(self) -> int:
-        return _FOLDED_TOGETHER if self.runner.accelerated else super().most_folded
+        return self.at_once if self.runner.accelerated else super().most_folded
 
     @property
     def folds_together(self) -> bool:

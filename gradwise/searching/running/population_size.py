@@ -20,7 +20,7 @@ from ...training.state import State
 
 _SMALL = 3_000  # parameters up to which 8 networks at once beat one after another on a CPU core
 _FEW = 8
-_MANY = 256
+MANY = 256  # networks at once on an accelerator
 _MEASURED = 2  # sizes that are timed: each costs two compilations, as much time as many a trial
 
 
@@ -67,7 +67,7 @@ class BySize(AbstractSlots):
 
     def choose(self, member: Member, state: State, train: Examples, valid: Examples, waiting: int) -> int:
         if jax.default_backend() != "cpu":
-            return min(_MANY, -(-waiting // 4) * 4)
+            return min(MANY, -(-waiting // 4) * 4)
         return _FEW if count_parameters(state) <= _SMALL else 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.running import executor_choice
 from gradwise.searching.running.evaluation_data import EvaluationData
-from gradwise.searching.running.executor_choice import choose_executor, varying
+from gradwise.searching.running.executor_choice import choose_executor, trials_at_once, varying
 from gradwise.searching.running.executors import LocalExecutor
 from gradwise.searching.running.population_size import BySize, Given
 from gradwise.specs.priors import LogUniform, Uniform, ZeroOr
@@ -108,3 +108,19 @@ def test_nobody_is_refused_in_one_line(data: EvaluationData, space: Space, cores
 
 def test_varying_knobs_are_those_that_can_be_off(space: Space) -> None:
     assert varying(space) == ("model.dropout",)
+
+
+@pytest.mark.parametrize(
+    ("trials", "folds", "by_time", "many"),
+    [
+        (100, 5, False, 50),
+        (40, 5, False, 40),
+        (100, 5, True, 25),
+        (12, 5, True, 8),
+        (4000, 5, True, 51),
+        (None, 5, True, 16),
+    ],
+)
+def test_an_accelerator_has_generations_of_one_size(trials: int | None, folds: int, by_time: bool, many: int) -> None:
+    """A hundred by number are two times fifty; by time at least four generations end."""
+    assert trials_at_once(trials, folds, by_time=by_time) == many
