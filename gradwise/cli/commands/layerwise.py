@@ -12,6 +12,7 @@ so a run that was killed goes on with --resume.
 """
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -91,13 +92,11 @@ def _refuse_others(options: Any) -> None:
     usual = type(options)(data=options.data)
     alike = ("budget", "folds", "finalists", "seeds", "committee", "nested", "batch_size", "store", "name")
     odd = next((name for name in alike if getattr(options, name) != getattr(usual, name)), None)
-    if odd is None and options.on not in (None, "here", "cpu", "gpu"):
-        odd = "on"
     if odd is not None:
         words = "--trials or --budget" if odd == "budget" else f"--{odd.replace('_', '-')}"
         raise RequestError(
             f"{words}: layerwise takes its size from its own settings, as in --strategy 'layerwise(keep=3, "
-            "settings=6)', and trains on this machine. Leave it out."
+            "settings=6)'. Leave it out."
         )
 
 
@@ -144,12 +143,12 @@ def _check_shelf(shelf: Path, about: dict[str, Any]) -> None:
 
 def _watch(progress: Progress, percent: bool) -> Any:
     best: dict[int, float] = {}
+    ended = itertools.count(1)
 
     def watch(training: Training, total: int) -> None:
         best[training.level] = min(best.get(training.level, math.inf), training.score)
         score = f"{100 * best[training.level]:.2f} %" if percent else f"{best[training.level]:.4g}"
-        done = training.number + 1
-        progress.phase(f"level {training.level}: {done} of {total} trainings done, best {score}")
+        progress.phase(f"level {training.level}: {next(ended)} of {total} trainings done, best {score}")
 
     return watch
 
@@ -169,6 +168,7 @@ def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progr
             keep=plan.keep,
             key=key,
             metric=options.metric,
+            on=options.on,
             folder=work / SHELF,
             watch=_watch(progress, dataset.task.kind == "classes"),
         )

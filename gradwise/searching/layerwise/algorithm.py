@@ -13,9 +13,9 @@ Two things differ from the printed pseudo-code, which changes the set it is read
 last level's K best; and fine-tuning fills a set of its own, since a probe's score and a fine-tuned network's are not
 the same measure. With `shallower` the configurations of lower levels stay in the running for fine-tuning.
 
-Lower layers are never trained again: the codes of a kept configuration are computed once and stay on the device, where
-the trainings of the next level, as populations, share them. A training's number counts in the algorithm's order, and
-its randomness comes from that number and the study's key alone.
+Lower layers are never trained again: whoever trains a level computes the codes of each kept configuration once, and the
+trainings of that level share them. A training's number counts in the algorithm's order, and its randomness comes from
+that number and the study's key alone: it ends the same wherever it ran.
 """
 
 import dataclasses
@@ -32,7 +32,6 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ...criteria.linear_probe import AbstractProbe, Probed, Ridge, probe_scores
-from ...curvature.objective import Examples
 from ...data.scaling import NoScaling
 from ...evaluation.metrics import check_metric
 from ...models.mlp import Layer, Mlp
@@ -45,13 +44,17 @@ from ...specs.contracts import AbstractUnsupervised, FittedScaler
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
-from ...training.prepare import is_trained_on, place_examples, split_labelled, target_units
+from ...training.prepare import is_trained_on
+from ..running.cohort import off_knobs
+from ..running.executor_choice import choose_executor
+from ..running.executors import AbstractExecutor
 from ..running.jobs import Done, Job
 from ..running.population_size import AbstractSlots
-from ..running.shared_data_training import train_together
+from ..running.run_jobs import run_jobs
 from ..selection.knob_kinds import refuse_capacity
 from ..storage.network_store import NetworkStore
 from ..strategies.random_search import random_points
+from .layer_data import LayerData, split_for_layers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +117,7 @@ class Layerwise:
 
 
 Watch = Callable[[Training, int], None]
+_NOTHING = Configuration((), (), (), (), math.inf)  # below the lowest level
 
 
 def draw_settings(space: Space, count: int, *, key: Key[Array, ""]) -> list[Recipe]:
@@ -127,43 +131,6 @@ def best_configurations(configurations: Sequence[Configuration], keep: int) -> t
     return tuple(sorted(sound, key=lambda one: one.score)[:keep])
 
 
-@dataclasses.dataclass(frozen=True)
-class _LayerData:
-    """The parts on the device, labelled rows first."""
-
-    train: Examples
-    valid: Examples
-    labelled: int
-    outputs: int
-    classes: int
-
-
-def _grounded(
-    recipe: Recipe, dataset: Dataset, key: Key[Array, ""]
-) -> tuple[_LayerData, FittedScaler, dict[str, Dataset | None]]:
-    known = dataset.labelled
-    some = dataset if known.all() else dataclasses.replace(dataset.take(np.flatnonzero(known)), test=dataset.test)
-    train, valid, test = split_labelled(
-        recipe.split, as_criterion(recipe.criterion), some, key=keys.named(key, "split")
-    )
-    scaler = recipe.scaler.fit(train.inputs, train.columns)
-    units = target_units(train)
-    placed = place_examples(train, scaler, units, None)
-    if not known.all():
-        spare = jnp.asarray(scaler.apply(dataset.inputs[~known]))
-        fill = -1 if dataset.task.kind == "classes" else jnp.nan
-        rest = jnp.full((spare.shape[0], *placed.targets.shape[1:]), fill, placed.targets.dtype)
-        placed = dataclasses.replace(
-            placed,
-            inputs=jnp.concatenate([placed.inputs, spare]),
-            targets=jnp.concatenate([placed.targets, rest]),
-            weights=None,
-        )
-    classes = dataset.task.outputs if dataset.task.kind == "classes" else 0
-    data = _LayerData(placed, place_examples(valid, scaler, units, None), len(train), dataset.task.outputs, classes)
-    return data, scaler, {"train": train, "valid": valid, "test": test}
-
-
 @eqx.filter_jit
 def _probed(probe: AbstractProbe, codes: Any, targets: Any, classes: int) -> tuple[Array, Array]:
     return probe_scores(probe, codes, targets, classes)
@@ -173,9 +140,14 @@ class _Run:
     """The state of the algorithm while it runs: numbers, the record so far, and what an earlier run had done."""
 
     def __init__(
-        self, data: _LayerData, probe: AbstractProbe, key: Any, slots: AbstractSlots | None, store: NetworkStore
+        self,
+        data: LayerData,
+        probe: AbstractProbe,
+        executor: AbstractExecutor,
+        store: NetworkStore,
+        watch: Callable[[Training], None],
     ):
-        self.data, self.probe, self.key, self.slots, self.store = data, probe, key, slots, store
+        self.data, self.probe, self.executor, self.store, self.watch = data, probe, executor, store, watch
         self.next = 0
         self.trainings: list[Training] = []
 
@@ -191,18 +163,24 @@ class _Run:
         )
         return float(jnp.mean(scores))
 
-    def results(self, jobs: list[Job], train: Examples, valid: Examples, outputs: int) -> Any:
-        """Each job's result, from the store where an earlier run left it."""
-        waiting = []
-        for job in jobs:
-            found = self.store.find(job.number)
-            if found is None:
-                waiting.append(job)
-            else:
-                yield found
-        for done in train_together(waiting, train, valid, outputs=outputs, key=self.key, slots=self.slots):
+    def train(self, jobs: list[Job], data: LayerData, each: Callable[[Done], Training]) -> None:
+        """Hands every job's result to `each`, which says what became of it; from the store where a run left it."""
+
+        def ended(done: Done) -> None:
+            self.trainings.append(each(done))
+            self.watch(self.trainings[-1])
+
+        def keep(done: Done) -> None:
             self.store.put(done)
-            yield done
+            ended(done)
+
+        there = {job.number: self.store.find(job.number) for job in jobs}
+        waiting = [job for job in jobs if there[job.number] is None]
+        if waiting:  # before any codes are computed here, which then need not travel
+            self.executor.use(data, varying=off_knobs(job.recipe for job in jobs))
+        for done in filter(None, there.values()):
+            ended(done)
+        run_jobs(self.executor, waiting, each=keep)
 
 
 def _level_recipe(recipe: Recipe, probe: AbstractProbe, classes: int, rows: int) -> Recipe:
@@ -216,57 +194,49 @@ def _level_recipe(recipe: Recipe, probe: AbstractProbe, classes: int, rows: int)
     return dataclasses.replace(recipe, criterion=judged, scaler=NoScaling())
 
 
+def _as_training(done: Done, level: int, numbers: tuple[int, ...], score: float) -> Training:
+    return Training(done.number, level, numbers, score, done.outcome, done.seconds, done.age_examples, done.reason)
+
+
 def _train_level(
-    run: _Run, level: int, settings: Sequence[Recipe], below: Sequence[Configuration | None], total: int, watch: Watch
+    run: _Run, level: int, settings: Sequence[Recipe], below: Sequence[Configuration]
 ) -> list[Configuration]:
     """Pre-trains every setting on every configuration below, judged by the probe."""
-    data = run.data
+    data = dataclasses.replace(run.data, stacks=tuple(lower.layers for lower in below))
     judged = [_level_recipe(recipe, run.probe, data.classes, data.labelled) for recipe in settings]
-    numbers = {(c, h): run.next + c * len(below) + h for c in range(len(settings)) for h in range(len(below))}
-    run.next += len(numbers)
+    which = {
+        run.next + c * len(below) + h: (c, h) for h in range(len(below)) for c in range(len(settings))
+    }  # those of one configuration follow one another, and share their codes
+    run.next += len(which)
+    jobs = [Job(number, judged[c], randomness=number, variant=("codes", h)) for number, (c, h) in which.items()]
     found: dict[int, Configuration] = {}
-    for h, lower in enumerate(below):
-        layers = () if lower is None else lower.layers
-        # Once for all settings of the level, and on the device.
-        codes = [encode_inputs(layers, part.inputs) if layers else part.inputs for part in (data.train, data.valid)]
-        train = Examples(codes[0], data.train.targets)
-        valid = Examples(codes[1], data.valid.targets)
-        jobs = [Job(numbers[c, h], judged[c], randomness=numbers[c, h]) for c in range(len(settings))]
-        which = {numbers[c, h]: c for c in range(len(settings))}
-        for done in run.results(jobs, train, valid, data.outputs):
-            c = which[done.number]
-            score = math.inf
-            upper: tuple[Layer, ...] = ()
-            if done.network is not None:
-                upper = jax.tree.map(jnp.asarray, hidden_layers(done.network, level - 1))
-                score = run.probe_of((encode_inputs(upper, codes[0][: data.labelled]), encode_inputs(upper, codes[1])))
-            before = () if lower is None else lower.numbers
-            training = Training(
-                done.number, level, (*before, c), score, done.outcome, done.seconds, done.age_examples, done.reason
-            )
-            run.trainings.append(training)
-            watch(training, total)
-            found[done.number] = Configuration(
-                numbers=(*before, c),
-                settings=(*(() if lower is None else lower.settings), settings[c]),
-                layers=(*layers, *upper),
-                probes=(*(() if lower is None else lower.probes), score),
-                score=score,
-            )
+
+    def probed(done: Done) -> Training:
+        c, h = which[done.number]
+        lower, codes = below[h], data.codes(h)
+        score = math.inf
+        upper: tuple[Layer, ...] = ()
+        if done.network is not None:
+            upper = jax.tree.map(jnp.asarray, hidden_layers(done.network, level - 1))
+            score = run.probe_of((encode_inputs(upper, codes[0][: data.labelled]), encode_inputs(upper, codes[1])))
+        found[done.number] = Configuration(
+            numbers=(*lower.numbers, c),
+            settings=(*lower.settings, settings[c]),
+            layers=(*lower.layers, *upper),
+            probes=(*lower.probes, score),
+            score=score,
+        )
+        return _as_training(done, level, (*lower.numbers, c), score)
+
+    run.train(jobs, data, probed)
     return [found[number] for number in sorted(found)]
 
 
 def _fine_tune(
-    run: _Run, level: int, settings: Sequence[Recipe], below: Sequence[Configuration], total: int, watch: Watch
+    run: _Run, level: int, settings: Sequence[Recipe], below: Sequence[Configuration]
 ) -> list[Configuration]:
     """Fine-tunes every kept configuration with every setting; all of them read the same inputs."""
     data = run.data
-    labelled = dataclasses.replace(
-        data.train,
-        inputs=data.train.inputs[: data.labelled],
-        targets=data.train.targets[: data.labelled],
-        weights=None,
-    )
     jobs, which = [], {}
     for c, recipe in enumerate(settings):
         for h, lower in enumerate(below):
@@ -277,23 +247,18 @@ def _fine_tune(
                     f"fine-tuning puts an output on learned layers: its model must be an Mlp, not a "
                     f"{type(recipe.model).__name__}."
                 )
-            output = keys.named(keys.of_trial(run.key, number), "output")
-            network = with_output(lower.layers, data.outputs, recipe.model, key=output)
+            output = keys.named(keys.of_trial(data.key, number), "output")
+            network = with_output(lower.layers, data.task.outputs, recipe.model, key=output)
             jobs.append(Job(number, dataclasses.replace(recipe, model=network, scaler=NoScaling()), randomness=number))
             which[number] = (c, h)
     found: dict[int, Configuration] = {}
-    for done in run.results(jobs, labelled, data.valid, data.outputs):
+
+    def tuned(done: Done) -> Training:
         c, h = which[done.number]
-        lower = below[h]
+        numbers = (*below[h].numbers, c)
         score = done.score if done.network is not None else math.inf
-        numbers = (*lower.numbers, c)
-        training = Training(
-            done.number, level, numbers, score, done.outcome, done.seconds, done.age_examples, done.reason
-        )
-        run.trainings.append(training)
-        watch(training, total)
         found[done.number] = dataclasses.replace(
-            lower,
+            below[h],
             numbers=numbers,
             score=score,
             network=done.network,
@@ -301,6 +266,9 @@ def _fine_tune(
             scores=done.scores,
             ended=done,
         )
+        return _as_training(done, level, numbers, score)
+
+    run.train(jobs, data, tuned)
     return [found[number] for number in sorted(found)]
 
 
@@ -335,6 +303,7 @@ def layerwise(
     probe: AbstractProbe = Ridge(),
     shallower: bool = False,
     metric: str | None = None,
+    on: str | None = "here",
     slots: AbstractSlots | None = None,
     folder: Path | None = None,
     watch: Watch = silent,
@@ -343,7 +312,7 @@ def layerwise(
 
     `levels` lists the settings of each level, bottom up, and `fine_tuning` those of the end; split and scaler are those
     of the first fine-tuning setting. With a `folder` every training is written there when it ends, and a run that was
-    killed goes on from them.
+    killed goes on from them. `on` says who trains: see `executor_choice.py`.
     """
     if not levels or not all(levels) or not fine_tuning:
         raise RequestError("every level, and the fine-tuning, needs at least one setting.")
@@ -353,24 +322,26 @@ def layerwise(
     begun = time.monotonic()
     as_criterion(fine_tuning[0].criterion).check_task(dataset.task)
     metric = check_metric(metric, dataset.task.kind)
-    data, scaler, parts = _grounded(fine_tuning[0], dataset, key)
+    data, scaler, parts = split_for_layers(fine_tuning[0], dataset, key)
     _refuse_capacity(levels, fine_tuning, parts)
-    run = _Run(data, probe, key, slots, NetworkStore(folder))
     total = trainings_of(levels, len(fine_tuning), keep, shallower=shallower)
-    below: tuple[Any, ...] = (None,)
-    by_level: list[tuple[Configuration, ...]] = []
-    for level, settings in enumerate(levels, start=1):
-        tried = _train_level(run, level, settings, below, total, watch)
-        below = best_configurations(tried, keep)  # a snapshot: the next level reads this one and fills its own
-        if not below:
-            reasons = {one.reason or one.outcome for one in run.trainings if one.level == level}
-            raise RequestError(f"no setting of level {level} could be learned: {'; '.join(sorted(reasons))}.")
-        by_level.append(below)
-    candidates = tuple(one for level in by_level for one in level) if shallower else below
-    tuned = _fine_tune(run, len(levels) + 1, fine_tuning, candidates, total, watch)
+    with choose_executor(on, data, Space(fine_tuning[0], ()), slots=slots) as executor:
+        run = _Run(data, probe, executor, NetworkStore(folder), lambda training: watch(training, total))
+        below: tuple[Configuration, ...] = (_NOTHING,)
+        by_level: list[tuple[Configuration, ...]] = []
+        for level, settings in enumerate(levels, start=1):
+            tried = _train_level(run, level, settings, below)
+            below = best_configurations(tried, keep)  # a snapshot: the next level reads this one and fills its own
+            if not below:
+                reasons = {one.reason or one.outcome for one in run.trainings if one.level == level}
+                raise RequestError(f"no setting of level {level} could be learned: {'; '.join(sorted(reasons))}.")
+            by_level.append(below)
+        candidates = tuple(one for level in by_level for one in level) if shallower else below
+        tuned = _fine_tune(run, len(levels) + 1, fine_tuning, candidates)
     kept = best_configurations(tuned, keep)
     if not kept:
         raise RequestError("no fine-tuning could be done: every one diverged or failed.")
     scores = np.stack([one.scores for one in tuned if math.isfinite(one.score) and one.scores is not None])
     seconds = time.monotonic() - begun
-    return Layerwise(kept, tuple(by_level), tuple(run.trainings), scaler, parts, metric, seconds, scores)
+    trainings = tuple(sorted(run.trainings, key=lambda one: one.number))
+    return Layerwise(kept, tuple(by_level), trainings, scaler, parts, metric, seconds, scores)

@@ -28,7 +28,7 @@ from ...specs.recipe import Recipe
 from ...training.population import enter, fold_of, program_signature, stack_folds
 from ...training.state import for_building
 from .cohort import Cohort, bucket, describe_error, written_out
-from .evaluation_data import EvaluationData
+from .evaluation_data import JobData
 from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
 
@@ -40,7 +40,7 @@ class DeviceRunner:
     programs serve.
     """
 
-    def __init__(self, data: EvaluationData, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
+    def __init__(self, data: JobData, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
         compilation.use_compilation_cache()
         self.data = data
         self.slots = slots or BySize()
@@ -98,13 +98,13 @@ class DeviceRunner:
         return written_out(recipe, paths)
 
     def _cohort(self, job: Job) -> tuple[Cohort, Recipe]:
-        as_criterion(job.recipe.criterion).check_task(self.data.train.task)
+        as_criterion(job.recipe.criterion).check_task(self.data.task)
         place, examples = self._placed(job)
         folded = place[-1][0] == "folds"
         train, valid = fold_of(examples, job.variant[1]) if folded else examples
         recipe = self._prepared(job, train)
         own = (place, program_signature(recipe))
-        outputs = self.data.train.task.outputs
+        outputs = self.data.task.outputs
         if own not in self._programs:
             shapes = eqx.filter_eval_shape(
                 lambda r, t, v, k: enter(r, t, v, outputs=outputs, key=k),
@@ -229,7 +229,7 @@ def program_group(recipe: Recipe) -> int:
     return hash((str(structure), marks))
 
 
-def train_alone(data: EvaluationData, jobs: Iterable[Job], **options: Any) -> list[Done]:
+def train_alone(data: JobData, jobs: Iterable[Job], **options: Any) -> list[Done]:
     """Trains these jobs here and now; their results in the order of their numbers."""
     runner = DeviceRunner(data, **options)
     runner.submit(jobs)

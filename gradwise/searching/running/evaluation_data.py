@@ -12,7 +12,7 @@ Examples without a target can judge nothing: every training part has all of them
 import dataclasses
 import functools
 import math
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import jax
 import numpy as np
@@ -24,7 +24,7 @@ from ...data.splits import deal_folds, join_parts
 from ...runtime import keys
 from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractCriterion, AbstractScaler, AbstractSplit, FittedScaler
-from ...specs.dataset import Dataset, InputLayout
+from ...specs.dataset import Dataset, InputLayout, Task
 from ...specs.recipe import Recipe
 from ...training.prepare import (
     CLASS_WEIGHTS,
@@ -59,6 +59,24 @@ class SelectedInputs(FittedScaler):
         return [*self.scaler.describe(), f"this network sees {int(np.sum(self.seen))} of {np.size(self.seen)} inputs."]
 
 
+class JobData(Protocol):
+    """What a device runner needs of the data: the task, the study's key, and the examples of each variant of a job."""
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def key(self) -> Key[Array, ""]: ...
+
+    @property
+    def dealt(self) -> int: ...
+
+    @property
+    def final_variants(self) -> tuple[Variant, ...]: ...
+
+    def place(self, spec: AbstractScaler, variant: Variant = WHOLE) -> tuple[Examples, Examples]: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class EvaluationData:
     """The parts of a data set, and what turns them into examples on the device."""
@@ -91,6 +109,10 @@ class EvaluationData:
     @property
     def key(self) -> Key[Array, ""]:
         return jax.random.wrap_key_data(jax.numpy.asarray(self.words, jax.numpy.uint32))
+
+    @property
+    def task(self) -> Task:
+        return self.train.task
 
     @property
     def units(self) -> tuple[np.ndarray, np.ndarray]:

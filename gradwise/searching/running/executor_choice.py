@@ -20,7 +20,7 @@ import jax
 from ...runtime.errors import RequestError
 from ...specs.paths import parts
 from ...specs.search_space import Space
-from .evaluation_data import EvaluationData
+from .evaluation_data import JobData
 from .executors import AbstractExecutor, LocalExecutor, WorkerProcesses
 from .population_size import MANY, AbstractSlots, BySize
 
@@ -46,13 +46,13 @@ def expected_hands(on: str | None) -> int:
     return 1 if word == "here" or is_accelerated(on) else _cores()
 
 
-def _travels(space: Space, data: EvaluationData) -> bool:
+def _travels(space: Space, data: JobData) -> bool:
     """Whether another process can be told of the study: not if a part was defined where the program began."""
     found = [space.recipe, *(part for _, part in parts(space.recipe))]
     if any(type(part).__module__ == "__main__" for part in found):
         return False
     try:
-        pickle.dumps((space.recipe, data.train.task))
+        pickle.dumps((space.recipe, data.task))
     except (pickle.PicklingError, TypeError, AttributeError):
         return False
     return True
@@ -77,7 +77,7 @@ def trials_at_once(trials: int | None, folds: int, *, by_time: bool) -> int:
 
 
 def choose_executor(
-    on: str | None, data: EvaluationData, space: Space, *, slots: AbstractSlots | None = None, at_once: int = _USUAL
+    on: str | None, data: JobData, space: Space, *, slots: AbstractSlots | None = None, at_once: int = _USUAL
 ) -> AbstractExecutor:
     """The executor for a word; an accelerator trains so many trials `at_once`, where they have several folds."""
     word = (on or "").strip().lower()

@@ -26,7 +26,7 @@ from typing import Any, Protocol, Self
 
 from ...runtime.errors import RequestError, WorkError
 from .device_runner import DeviceRunner, program_group
-from .evaluation_data import EvaluationData
+from .evaluation_data import JobData
 from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
 from .worker import pack
@@ -81,6 +81,10 @@ class AbstractExecutor(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None: ...
 
+    @abc.abstractmethod
+    def use(self, data: JobData, *, varying: Iterable[str] = ()) -> None:
+        """From now on jobs train on these data, and these knobs vary. For an executor that has nothing to do."""
+
     @property
     @abc.abstractmethod
     def running(self) -> int: ...
@@ -112,7 +116,7 @@ class LocalExecutor(AbstractExecutor):
 
     def __init__(
         self,
-        data: EvaluationData,
+        data: JobData,
         *,
         slots: AbstractSlots | None = None,
         varying: Iterable[str] = (),
@@ -161,6 +165,9 @@ class LocalExecutor(AbstractExecutor):
     def drop(self, numbers: Collection[int]) -> None:
         self.runner.drop(numbers)
         self._numbers -= set(numbers)
+
+    def use(self, data: JobData, *, varying: Iterable[str] = ()) -> None:
+        self.runner = DeviceRunner(data, slots=self.runner.slots, varying=varying)
 
     def close(self) -> None:
         return None
@@ -300,7 +307,7 @@ class WorkerProcesses(AbstractExecutor):
 
     def __init__(
         self,
-        data: EvaluationData,
+        data: JobData,
         *,
         count: int,
         slots: AbstractSlots | None = None,
@@ -308,7 +315,8 @@ class WorkerProcesses(AbstractExecutor):
     ):
         if count < 1:
             raise RequestError(f"the number of workers must be at least 1; got {count}.")
-        self._setting = pickle.dumps((data, slots or BySize(), tuple(varying)))
+        self._slots = slots or BySize()
+        self._setting = pickle.dumps((data, self._slots, tuple(varying)))
         self._folder = tempfile.TemporaryDirectory(prefix="gradwise-", dir=_short_folder())
         self._made = 0
         self._line = JobQueue()
@@ -400,6 +408,16 @@ class WorkerProcesses(AbstractExecutor):
             except (EOFError, OSError):
                 worker.close()
         return done
+
+    def use(self, data: JobData, *, varying: Iterable[str] = ()) -> None:
+        """The workers live on, with what they have imported and compiled."""
+        self._setting = pickle.dumps((data, self._slots, tuple(varying)))
+        for place, worker in enumerate(self.workers):
+            worker.kinds.clear()
+            try:
+                worker.link.send(("use", self._setting))
+            except OSError:
+                self._replace(place)
 
     def close(self) -> None:
         for worker in self.workers:

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...runtime.errors import RequestError, WorkError
-from .evaluation_data import EvaluationData
+from .evaluation_data import JobData
 from .executors import AbstractExecutor, JobQueue, depth, import_path, one_core
 from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
@@ -36,11 +36,16 @@ _STRIKES = 3  # starts of a runner that fail before its machine is given up
 class _Runner:
     """What runs on the other machine."""
 
-    def __init__(self, setting: tuple[EvaluationData, AbstractSlots, tuple[str, ...]]):
+    def __init__(self, setting: tuple[JobData, AbstractSlots, tuple[str, ...]]):
+        self.use(setting)
+
+    def use(self, setting: tuple[JobData, AbstractSlots, tuple[str, ...]]) -> bytes:
+        """The data of jobs to come; nothing has ended."""
         from .device_runner import DeviceRunner
 
         data, slots, varying = setting
         self.runner = DeviceRunner(data, slots=slots, varying=varying)
+        return pickle.dumps([])
 
     def about(self) -> tuple[str, bool]:
         from ... import __version__
@@ -93,7 +98,7 @@ class RayCluster(AbstractExecutor):
 
     def __init__(
         self,
-        data: EvaluationData,
+        data: JobData,
         *,
         address: str | None,
         slots: AbstractSlots | None = None,
@@ -117,7 +122,8 @@ class RayCluster(AbstractExecutor):
         self._looked = -_LOOK_SECONDS
         self._ready_at = time.monotonic()  # when there was a runner that could work
         try:
-            self._setting = self._ray.put((data, slots or BySize(), tuple(varying)))
+            self._slots = slots or BySize()
+            self._setting = self._ray.put((data, self._slots, tuple(varying)))
             self._look()
         except BaseException:
             self.close()
@@ -274,6 +280,14 @@ class RayCluster(AbstractExecutor):
                 self._lose(member, str(problem))
         ended, self._ended = self._ended, []
         return ended
+
+    def use(self, data: JobData, *, varying: Iterable[str] = ()) -> None:
+        """A runner takes its calls in order: the jobs that it is given next find the new data."""
+        self._setting = self._ray.put((data, self._slots, tuple(varying)))
+        for member in self.members:
+            member.kinds.clear()
+            answer = member.actor.use.remote(self._setting)
+            member.call = answer if member.ready else member.call
 
     def close(self) -> None:
         """Frees the runners, and leaves the cluster unless this process was in it before; its own one ends with it."""

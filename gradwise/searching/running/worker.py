@@ -84,8 +84,11 @@ def work(link: Any) -> None:
 
     from .device_runner import DeviceRunner
 
-    data, slots, varying = pickle.loads(setting)
-    runner = DeviceRunner(data, slots=slots, varying=varying)
+    def use(setting: bytes) -> DeviceRunner:
+        data, slots, varying = pickle.loads(setting)
+        return DeviceRunner(data, slots=slots, varying=varying)
+
+    runner = use(setting)
     while True:
         while not (runner.busy and orders.empty()):
             order, what = orders.get()
@@ -94,6 +97,8 @@ def work(link: Any) -> None:
                 if failed:
                     link.send(failed)
                 runner.submit(jobs)
+            elif order == "use":
+                runner = use(what)
             else:
                 link.send(runner.cut(what))
                 link.send("cut")

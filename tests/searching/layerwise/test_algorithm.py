@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import math
+import os
+import signal
 
 import equinox as eqx
 import jax
@@ -25,7 +27,9 @@ from gradwise.pretraining.layer_recipes import learner
 from gradwise.pretraining.stack import hidden_layers, with_output
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
+from gradwise.searching.layerwise import algorithm
 from gradwise.searching.layerwise.algorithm import Layerwise, Training, draw_settings, layerwise, trainings_of
+from gradwise.searching.running import executor_choice
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Dimension, Space
@@ -205,6 +209,49 @@ def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path, found: Layerw
     assert [one.numbers for one in again.kept] == [one.numbers for one in found.kept]
     assert [one.score for one in again.kept] == [one.score for one in found.kept]
     assert len(list((tmp_path / "shelf").iterdir())) == 11
+
+
+@pytest.mark.slow
+def test_workers_end_as_this_process_does_and_one_that_dies_costs_nothing(monkeypatch, found: Layerwise) -> None:
+    """One worker and two agree to the last bit, though one of the two is killed; sums of several cores may round."""
+    hired = []
+
+    def hire(*arguments, **options):
+        hired.append(executor_choice.choose_executor(*arguments, **options))
+        return hired[-1]
+
+    def kill(training: Training, total: int) -> None:
+        if training.number == 4:  # of the second level: the one that takes its place must learn of the codes
+            victim = max(hired[-1].workers, key=lambda worker: len(worker.jobs))
+            os.kill(victim.process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(algorithm, "choose_executor", hire)
+    arguments = {"keep": KEEP, "key": keys.from_seed(3)}
+    one = layerwise(LEVELS, FINE, _data(), on="workers:1", **arguments)
+    two = layerwise(LEVELS, FINE, _data(), on="workers:2", watch=kill, **arguments)
+    assert hired[1]._made == 3  # two, and the one that took the dead one's place: no level starts its own
+    assert [t.number for t in one.trainings] == [t.number for t in two.trainings] == list(range(11))
+    assert [t.score for t in one.trainings] == [t.score for t in two.trainings]
+    assert eqx.tree_equal(one.best.network, two.best.network)
+    assert [c.numbers for c in one.kept] == [c.numbers for c in found.kept]
+    np.testing.assert_allclose([t.score for t in one.trainings], [t.score for t in found.trainings], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_run_of_workers_that_was_interrupted_keeps_what_ended(tmp_path, found: Layerwise) -> None:
+    seen: list[int] = []
+
+    def interrupt(training: Training, total: int) -> None:
+        seen.append(training.number)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    arguments = {"keep": KEEP, "key": keys.from_seed(3), "folder": tmp_path / "shelf"}
+    with pytest.raises(KeyboardInterrupt):
+        layerwise(LEVELS, FINE, _data(), on="workers:2", watch=interrupt, **arguments)
+    assert {int(file.stem) for file in (tmp_path / "shelf").glob("*.safetensors")} >= set(seen)
+    again = layerwise(LEVELS, FINE, _data(), on="here", **arguments)
+    assert [one.numbers for one in again.kept] == [one.numbers for one in found.kept]
 
 
 def test_settings_can_come_from_priors() -> None:

@@ -127,6 +127,26 @@ def test_a_job_that_kills_its_workers_fails_alone(workers: WorkerProcesses, want
 
 
 @pytest.mark.slow
+def test_new_data_reach_an_executor_that_lives_on(executor: AbstractExecutor, data: EvaluationData) -> None:
+    """Whoever trains forgets the old data; a worker that takes the place of a dead one hears of the new ones alone."""
+    before = {worker.process.pid for worker in getattr(executor, "workers", ())}
+    other = dataclasses.replace(data, words=(0, 7))
+    wanted = run_jobs(LocalExecutor(other), tiny.jobs(4))
+    executor.use(other)
+    found = run_jobs(executor, tiny.jobs(4))
+    assert {worker.process.pid for worker in getattr(executor, "workers", ())} == before
+    for worker in getattr(executor, "workers", ()):
+        os.kill(worker.process.pid, signal.SIGKILL)
+        worker.process.wait()
+    again = run_jobs(executor, tiny.jobs(4))
+    executor.use(data)
+    first = run_jobs(executor, tiny.jobs(4))
+    tiny.assert_same(list(found.values()), list(wanted.values()))
+    tiny.assert_same(list(again.values()), list(wanted.values()))
+    assert all(abs(first[n].loss - wanted[n].loss) > 1e-3 for n in wanted)
+
+
+@pytest.mark.slow
 def test_a_failed_job_costs_one_trial(executor: AbstractExecutor) -> None:
     refused = Job(1, tiny.recipe(model=tiny.Refused()), 1)
     broken = Job(2, tiny.recipe(criterion=Supervised(tiny.Broken())), 2)

@@ -1,5 +1,6 @@
 """A real Ray cluster on this machine: a head and two more nodes, of which one is killed while it trains."""
 
+import dataclasses
 import importlib.util
 import os
 import socket
@@ -94,6 +95,18 @@ def test_a_cluster_gives_the_same_numbers_as_this_process(on_cluster: RayCluster
     assert len(on_cluster.members) == 3  # one to each core
     assert on_cluster.running == 0
     assert on_cluster.room(looks_back=True) == 3
+
+
+@pytest.mark.slow
+def test_new_data_reach_runners_that_live_on(on_cluster: RayCluster, data: EvaluationData, wanted: list[Done]) -> None:
+    other = dataclasses.replace(data, words=(0, 7))
+    before = list(on_cluster.members)
+    on_cluster.use(other)
+    found = run_jobs(on_cluster, tiny.jobs(6))
+    tiny.assert_same(list(found.values()), list(run_jobs(LocalExecutor(other), tiny.jobs(6)).values()))
+    on_cluster.use(data)
+    tiny.assert_same(list(run_jobs(on_cluster, tiny.jobs(12)).values()), wanted)
+    assert on_cluster.members == before
 
 
 @pytest.mark.slow
