@@ -137,6 +137,7 @@ def _search(
     overwrite: arguments.Overwrite = False,
     store: arguments.Store = None,
     name: arguments.Name = None,
+    checkpoint: arguments.Checkpoint = None,
     on: arguments.SearchOn = None,
     dry_run: arguments.DryRun = False,
     json: arguments.Json = False,

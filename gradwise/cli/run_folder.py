@@ -27,7 +27,7 @@ CHECKPOINT = "checkpoint.safetensors"
 JOURNAL = "study.journal"
 LAYER = "layer-*"  # the folders of layers that were pre-trained
 # What is kept while the work goes on, to go on from.
-KEPT = (CHECKPOINT, JOURNAL, "contenders", "nested.json", "batch_size.json", "effort.json", "population")
+KEPT = (CHECKPOINT, JOURNAL, "contenders", "nested.json", "batch_size.json", "effort.json", "population", "running")
 _RESULTS = {
     *("recipe.json", "history.parquet", "model.safetensors", "report.html"),
     *("study.json", "study.toml", "trials.parquet", READINGS),

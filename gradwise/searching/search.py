@@ -66,6 +66,7 @@ from .selection.study_findings import (
     shortened_runs,
     trials_behind,
 )
+from .storage.job_checkpoints import RUNNING, JobCheckpoints
 from .storage.network_store import Contenders
 from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
@@ -92,7 +93,8 @@ class StudyOptions:
     `folder` keeps the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or an address
     such as `postgresql://...`, where it is called `name`. `on` says who trains: see `executor_choice.py`. `say` is told
     the plan before the first trial. The clock (`time.monotonic`) runs from `begun` on, where that was before the
-    search. `settings` is what a study file holds.
+    search. `settings` is what a study file holds. In the folder, a training under way is written every
+    `checkpoint_seconds`: a kill costs no more of it.
     """
 
     folder: Path | None = None
@@ -104,6 +106,7 @@ class StudyOptions:
     watch: Watch = silent
     say: Callable[[str], None] = silent
     begun: float | None = None
+    checkpoint_seconds: float = 10.0
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -117,6 +120,14 @@ def _open_store(options: StudyOptions, about: StudyIdentity) -> Store | None:
     if options.resume:
         store.settle(about.settings)
     return store
+
+
+def _checkpoints(options: StudyOptions, about: StudyIdentity, class_weight: CLASS_WEIGHTS) -> JobCheckpoints:
+    """Where trainings under way are written; workers, and machines that share the folder, find it by its full path."""
+    if options.folder is None:
+        return JobCheckpoints()
+    study = json.dumps([__version__, about.data, about.seed, about.metric, str(class_weight)])
+    return JobCheckpoints(options.folder.resolve() / RUNNING, options.checkpoint_seconds, study)
 
 
 def folds_before_finals(plan: SearchPlan, dataset: Dataset) -> int:
@@ -228,12 +239,13 @@ def search(
     _refuse_unfit(space.recipe, data)
     seed = keys.seed_of(key)
     about = StudyIdentity(space, seed, strategy, digest(dataset), dataset.task.kind, metric, options.settings)
+    checkpoints = _checkpoints(options, about, class_weight)
+    at_once = trials_at_once(effort.trials, effort.folds, by_time=budget.trials is None)
+    running: dict[str, Any] = {"slots": options.slots, "checkpoints": checkpoints, "at_once": at_once}
     store: Store | None = None
     try:
         # Who trains comes first: where nobody answers, no study is begun.
-        at_once = trials_at_once(effort.trials, effort.folds, by_time=budget.trials is None)
-        chosen = choose_executor(options.on, data, space, slots=options.slots, at_once=at_once)
-        with chosen as executor, listening() as asked:
+        with choose_executor(options.on, data, space, **running) as executor, listening() as asked:
             store = _open_store(options, about)
             _tell_plan(effort, space, budget, options)
             answer = _answer_so_far(plan, space, data, options.folder)
@@ -248,9 +260,12 @@ def search(
                 asked=asked,
                 after=answer.update,
                 begun=begun,
+                checkpoints=checkpoints,
             )
             clock = StudyClock(budget, driver, plan, concluding=lambda: answer.seconds)
             study = _driven(space, strategy, clock, options)
+            if study.outcome != "interrupted":
+                checkpoints.clear()
             told += [*only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort)]
             told += trials_behind(study.trials)
             return dataclasses.replace(study, findings=(*study.findings, *told))

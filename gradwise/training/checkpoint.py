@@ -21,6 +21,8 @@ from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
 from ..specs.dataset import Dataset
 from ..specs.paths import named_leaves
+from ..specs.recipe import Recipe
+from ..specs.serialisation import to_plain
 from .state import State
 
 NAME = "checkpoint.safetensors"
@@ -54,25 +56,37 @@ def digest(dataset: Dataset) -> str:
     return mark.hexdigest()
 
 
+def _written(part: Any) -> Any:
+    try:
+        return to_plain(part)
+    except RequestError:  # a model of the user's own has no written form; its shapes are compared on loading
+        return type(part).__qualname__
+
+
+def written_recipe(recipe: Recipe) -> dict[str, Any]:
+    """A recipe as plain values, for a fingerprint."""
+    return {field.name: _written(getattr(recipe, field.name)) for field in dataclasses.fields(recipe)}
+
+
 def _arrays(state: PyTree) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf) for name, leaf in named_leaves(eqx.filter(state, eqx.is_array))}
 
 
-def save_checkpoint(folder: Path, saved: Saved, fingerprint: str) -> None:
+def save_checkpoint(folder: Path, saved: Saved, fingerprint: str, *, name: str = NAME) -> None:
     """Writes a new generation over the last one."""
     from safetensors.numpy import save as to_bytes
 
     ended = None if saved.ended is None else [saved.ended.name, saved.ended.age_examples]
     notes = {"history": saved.history, "seconds": saved.seconds, "ended": ended, "fingerprint": fingerprint}
     text = json.dumps(notes)
-    write_whole(folder / NAME, to_bytes(_arrays(saved.state), metadata={"gradwise": text}))
+    write_whole(folder / name, to_bytes(_arrays(saved.state), metadata={"gradwise": text}))
 
 
-def load_checkpoint(folder: Path, like: State, fingerprint: str) -> Saved | None:
+def load_checkpoint(folder: Path, like: State, fingerprint: str, *, name: str = NAME) -> Saved | None:
     """The last generation, laid into a state of the same shape; None where the folder has none."""
     from safetensors import SafetensorError, safe_open
 
-    path = folder / NAME
+    path = folder / name
     if not path.exists():
         return None
     try:

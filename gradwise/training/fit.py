@@ -25,13 +25,11 @@ from ..records.fit import Fit
 from ..records.readings import find_readings, next_reading
 from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
-from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractOptimiser, AbstractUnsupervised, FittedScaler
 from ..specs.dataset import Dataset
 from ..specs.paths import parts
 from ..specs.recipe import Recipe
-from ..specs.serialisation import to_plain
 from . import checkpoint
 from .final_measurement import find_features, measure_features, measure_parts
 from .loop import RunOptions, run_intervals
@@ -49,19 +47,12 @@ from .prepare import (
 from .state import Problem, State, init, lasts_a_run
 
 
-def _written(part: Any) -> Any:
-    try:
-        return to_plain(part)
-    except RequestError:  # a model of the user's own has no written form; its shapes are compared on loading
-        return type(part).__qualname__
-
-
 def _fingerprint(
     recipe: Recipe, dataset: Dataset, key: Key[Array, ""], class_weight: CLASS_WEIGHTS, metric: str
 ) -> str:
     """What must be equal for a checkpoint to be continued."""
     words = np.ravel(jax.random.key_data(key)).tolist()
-    written = {field.name: _written(getattr(recipe, field.name)) for field in dataclasses.fields(recipe)}
+    written = checkpoint.written_recipe(recipe)
     balanced = metric == "balanced_error_rate"  # the one metric that changes what is chosen
     return json.dumps([checkpoint.digest(dataset), written, words, str(class_weight), balanced], sort_keys=True)
 

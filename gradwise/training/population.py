@@ -243,6 +243,11 @@ def _best(members: Member, states: State, train: Examples, valid: Examples, slot
     return model, evaluate(problem, model), apply_batch(model, problem.valid.inputs, None)
 
 
+@eqx.filter_jit
+def _state(states: State, slot: Array) -> Any:
+    return _slot(states, slot)
+
+
 class Population:
     """Slots on one device, or spread over several; slots and examples stay there for the whole search."""
 
@@ -302,6 +307,15 @@ class Population:
         """Puts the networks that entered together into these slots; a slot beyond the last takes none."""
         fixed = (jnp.asarray(slots, jnp.int32), members, states)
         self.members, self.states = _fill_several(fixed, self.members, self.states)
+
+    def state_of(self, slot: int) -> State:
+        """A copy of a slot's state: what `restore` goes on from."""
+        state: State = _state(self.states, jnp.asarray(slot, jnp.int32))
+        return state
+
+    def restore(self, slot: int, state: State) -> None:
+        """Puts a state into a slot that has its member."""
+        self.fill(slot, _slot(self.members, slot), state)
 
     def interval(self) -> Row:
         """One interval of every slot. The rows come back while the device is still at work: read them late."""

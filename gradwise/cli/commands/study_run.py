@@ -55,6 +55,7 @@ def _study_options(prepared: PreparedSearch, work: Path, progress: Progress) -> 
         name=options.name,
         resume=options.resume,
         on=options.on,
+        checkpoint_seconds=options.checkpoint,
         watch=watch,
         say=lambda plan: progress.tell(f"plan     {plan}"),
         settings=prepared.settings,

@@ -95,7 +95,7 @@ def whole_number(low: int, high: int) -> Callable[[Any, str], int]:
     return parse
 
 
-def _seconds_or_zero(value: Any, name: str) -> float:
+def seconds_or_zero(value: Any, name: str) -> float:
     return 0.0 if str(value) in {"0", "0.0"} else parse_seconds(value, name)
 
 
@@ -246,7 +246,7 @@ class FitOptions(DataOptions):
     resume: bool = declare(False, flag, repeats=False)
     overwrite: bool = declare(False, flag, repeats=False)
     max_time: float | None = declare(None, parse_seconds, repeats=False)
-    checkpoint: float = declare(10.0, _seconds_or_zero, repeats=False)
+    checkpoint: float = declare(10.0, seconds_or_zero, repeats=False)
     on: str | None = declare(None, _device, repeats=False)
     dry_run: bool = declare(False, flag, repeats=False)
     json: bool = declare(False, flag, repeats=False)

@@ -32,7 +32,17 @@ from ...searching.strategies.successive_halving import SuccessiveHalving
 from ...specs.knobs import declarations
 from .. import run_folder as folders
 from .assignments import Assignment, parse_assignment
-from .fit_options import DataOptions, chosen_of, declare, flag, learner_text, refuse_target, text, whole_number
+from .fit_options import (
+    DataOptions,
+    chosen_of,
+    declare,
+    flag,
+    learner_text,
+    refuse_target,
+    seconds_or_zero,
+    text,
+    whole_number,
+)
 
 STUDY_FILE = "study.toml"
 STRATEGIES: dict[str, type[AbstractStrategy]] = {
@@ -208,6 +218,7 @@ class SearchOptions(DataOptions):
     overwrite: bool = declare(False, flag, repeats=False)
     store: str | None = declare(None, text, repeats=False)
     name: str | None = declare(None, text, repeats=False)
+    checkpoint: float = declare(10.0, seconds_or_zero, repeats=False)
     on: str | None = declare(None, _who, repeats=False)
     dry_run: bool = declare(False, flag, repeats=False)
     json: bool = declare(False, flag, repeats=False)

@@ -27,6 +27,7 @@ from ...specs.knobs import declarations
 from ...specs.paths import get, knobs
 from ...specs.recipe import Recipe
 from ...specs.search_space import exists
+from ...training.checkpoint import Saved
 from ...training.interval import AT_ONCE, Row
 from ...training.loop import CALL_SECONDS
 from ...training.population import (
@@ -40,6 +41,7 @@ from ...training.population import (
     slot_bytes,
 )
 from ...training.state import State
+from ..storage.job_checkpoints import JobCheckpoints
 from .jobs import Done, Job
 from .population_size import AbstractSlots
 
@@ -98,15 +100,24 @@ class _Place:
     seconds: float = 0.0
     best: int = -1  # the line of the best model
     updates: int = 0
+    saved: float | None = None  # when it was last written, by the clock
 
 
 class Cohort:
     """A queue of jobs and the population that trains them; with `folded` examples, each on its own fold of them."""
 
     def __init__(
-        self, train: Examples, valid: Examples, outputs: int, key: Any, slots: AbstractSlots, *, folded: bool = False
+        self,
+        train: Examples,
+        valid: Examples,
+        outputs: int,
+        key: Any,
+        slots: AbstractSlots,
+        *,
+        folded: bool = False,
+        checkpoints: JobCheckpoints = JobCheckpoints(),
     ):
-        self.folded = folded
+        self.folded, self.checkpoints = folded, checkpoints
         self.train, self.valid, self.outputs, self.key = train, valid, outputs, key
         self.queue: collections.deque[tuple[Job, Recipe]] = collections.deque()
         self.places: dict[int, _Place] = {}
@@ -153,7 +164,24 @@ class Cohort:
 
     def _take_place(self, slot: int, job: Job, recipe: Recipe, last: int) -> None:
         lines: dict[str, list[float]] = {name: [] for name in (*_COLUMNS, "seconds")}
-        self.places[slot] = _Place(job, recipe, lines, last)
+        self.places[slot] = place = _Place(job, recipe, lines, last)
+        assert self.population is not None
+        saved = self.checkpoints.load(job, self.population.state_of(slot)) if self.checkpoints.has(job) else None
+        if saved is not None:
+            self.population.restore(slot, saved.state)
+            (place.best,) = saved.history.pop("best")
+            place.lines, place.seconds, place.updates = saved.history, saved.seconds, int(saved.state.update)
+
+    def _save(self) -> None:
+        """Writes the trainings that have gone on for long since they were last written."""
+        assert self.population is not None
+        for slot, place in self.places.items():
+            if place.saved is None:  # counted from the first interval on, which may have compiled
+                place.saved = time.monotonic()
+            if self.checkpoints.is_due(place.saved):
+                history: dict[str, list[Any]] = {**place.lines, "best": [place.best]}
+                self.checkpoints.save(place.job, Saved(self.population.state_of(slot), history, place.seconds))
+                place.saved = time.monotonic()
 
     def refill(self) -> list[Done]:
         """Puts waiting jobs into free slots; those that cannot even start come back as failed."""
@@ -235,10 +263,13 @@ class Cohort:
         host = jax.device_get(rows)
         seconds = (time.monotonic() - max(begun, since)) / max(1, self.live)
         if not count:
-            return self._read(host, seconds)
-        made = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], host) for n in range(count) if host.updates[n] > 0]
-        self._each = max(1e-6, seconds / len(made))
-        return [done for row in made if self.places for done in self._read(row, self._each)]
+            ended = self._read(host, seconds)
+        else:
+            made = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], host) for n in range(count) if host.updates[n] > 0]
+            self._each = max(1e-6, seconds / len(made))
+            ended = [done for row in made if self.places for done in self._read(row, self._each)]
+        self._save()
+        return ended
 
     def _read(self, host: Any, share: float) -> list[Done]:
         """One line more for each slot in use, of rows on the host; those that ended leave."""

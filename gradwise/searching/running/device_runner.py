@@ -27,6 +27,7 @@ from ...specs.paths import replace
 from ...specs.recipe import Recipe
 from ...training.population import enter, fold_of, program_signature, stack_folds
 from ...training.state import for_building
+from ..storage.job_checkpoints import JobCheckpoints
 from .cohort import Cohort, bucket, describe_error, written_out
 from .evaluation_data import JobData
 from .jobs import Done, Job
@@ -40,10 +41,18 @@ class DeviceRunner:
     programs serve.
     """
 
-    def __init__(self, data: JobData, *, slots: AbstractSlots | None = None, varying: Iterable[str] = ()):
+    def __init__(
+        self,
+        data: JobData,
+        *,
+        slots: AbstractSlots | None = None,
+        varying: Iterable[str] = (),
+        checkpoints: JobCheckpoints = JobCheckpoints(),
+    ):
         compilation.use_compilation_cache()
         self.data = data
         self.slots = slots or BySize()
+        self.checkpoints = checkpoints
         self.accelerated = jax.default_backend() != "cpu"
         self.varying = tuple(varying)
         self.bucket = functools.partial(bucket, coarse=self.accelerated)
@@ -116,7 +125,8 @@ class DeviceRunner:
             self._programs[own] = (place, program_signature(shapes))
         program = self._programs[own]
         if program not in self.cohorts:
-            self.cohorts[program] = Cohort(*examples, outputs, self.data.key, self.slots, folded=folded)
+            options: dict[str, Any] = {"folded": folded, "checkpoints": self.checkpoints}
+            self.cohorts[program] = Cohort(*examples, outputs, self.data.key, self.slots, **options)
         return self.cohorts[program], recipe
 
     def submit(self, jobs: Iterable[Job]) -> None:

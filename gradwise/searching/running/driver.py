@@ -25,6 +25,7 @@ from ...specs.search_space import Space, label
 from ..comparison.cheap_recipes import train_all_layers
 from ..comparison.seeds import ScoreReading
 from ..selection.racing import UNLIMITED, Race
+from ..storage.job_checkpoints import EndedJobs, JobCheckpoints
 from ..storage.network_store import Contenders
 from ..storage.study_store import Store
 from ..strategies.contract import AbstractStrategy, History
@@ -76,6 +77,7 @@ class Driver:
         asked: threading.Event | None = None,
         after: Callable[[dict[int, Trial], Contenders], Any] = lambda trials, contenders: None,
         begun: float | None = None,
+        checkpoints: JobCheckpoints = JobCheckpoints(),
     ):
         self.space, self.data, self.executor, self.key = space, data, executor, key
         self.store = store
@@ -93,6 +95,8 @@ class Driver:
         self.earlier = store.seconds if store else 0.0
         self.begun = self._told = time.monotonic() if begun is None else begun
         self._running: dict[int, _Running] = {}
+        self._ended_jobs = EndedJobs(checkpoints)
+        self._found: list[Done] = []  # jobs that had ended when the study was killed
         self._each = len(data.variants)
         self.features = isinstance(as_criterion(space.recipe.criterion), AbstractUnsupervised)
         # Codes of several networks mean different things: only predictions are put together.
@@ -146,8 +150,14 @@ class Driver:
             jobs[0] = dataclasses.replace(jobs[0], limits=self.race.limits(proposal.recipe))
         now = 1 if races and not self.executor.folds_together else len(jobs)
         self._running[number] = _Running(proposal, variants, races, held=jobs[now:])
-        self.executor.submit(jobs[:now])
+        self._submit(jobs[:now])
         self.next = max(self.next, number + 1)
+
+    def _submit(self, jobs: list[Job]) -> None:
+        """Gives jobs to the executor, but for those that had ended when the study was killed."""
+        found = {job.number: done for job in jobs if (done := self._ended_jobs.find(job)) is not None}
+        self._found += found.values()
+        self.executor.submit([job for job in jobs if job.number not in found])
 
     @property
     def _unlimited(self) -> int:
@@ -172,13 +182,14 @@ class Driver:
             self.executor.drop(range(number * 64 + 1, number * 64 + len(running.variants)))
             running.variants = running.variants[:1]
         elif running.held:
-            self.executor.submit(running.held)
+            self._submit(running.held)
             running.held = []
 
     def _take(self, ended: Iterable[Done], *, write: bool = True) -> list[Trial]:
         """Trials whose last training has ended, written down."""
         finished = []
-        for done in ended:
+        found, self._found = self._found, []
+        for done in [*found, *ended]:
             number, place = divmod(done.number, 64)
             running = self._running.get(number)
             if running is None:
@@ -191,6 +202,7 @@ class Driver:
                 finished.append(self._finish(number, running, write))
                 if not running.behind:
                     self.waits.append(time.monotonic() - running.begun)
+        self._ended_jobs.keep(done for running in self._running.values() for done in running.done.values())
         self.spend()
         return finished
 
@@ -220,6 +232,8 @@ class Driver:
         if trial.ok and (final or running.variants == self.data.variants):
             self.contenders.offer(whole, proposal.recipe, running.variants, always=final or number == 0)
         self._note(trial, write)
+        if write:
+            self._ended_jobs.forget(number * 64 + place for place in running.done)
         return trial
 
     def _note(self, trial: Trial, write: bool = True) -> None:

@@ -20,6 +20,7 @@ import jax
 from ...runtime.errors import RequestError
 from ...specs.paths import parts
 from ...specs.search_space import Space
+from ..storage.job_checkpoints import JobCheckpoints
 from .evaluation_data import JobData
 from .executors import AbstractExecutor, LocalExecutor, WorkerProcesses
 from .population_size import MANY, AbstractSlots, BySize
@@ -77,11 +78,17 @@ def trials_at_once(trials: int | None, folds: int, *, by_time: bool) -> int:
 
 
 def choose_executor(
-    on: str | None, data: JobData, space: Space, *, slots: AbstractSlots | None = None, at_once: int = _USUAL
+    on: str | None,
+    data: JobData,
+    space: Space,
+    *,
+    slots: AbstractSlots | None = None,
+    checkpoints: JobCheckpoints = JobCheckpoints(),
+    at_once: int = _USUAL,
 ) -> AbstractExecutor:
     """The executor for a word; an accelerator trains so many trials `at_once`, where they have several folds."""
     word = (on or "").strip().lower()
-    options: dict[str, Any] = {"slots": slots or BySize(), "varying": varying(space)}
+    options: dict[str, Any] = {"slots": slots or BySize(), "varying": varying(space), "checkpoints": checkpoints}
     if word.startswith("ray") or re.fullmatch(r"(?!workers:)[\w.-]+:\d{1,5}", word):
         from .ray_cluster import RayCluster
 

@@ -5,13 +5,11 @@
         executor.submit(jobs)
         for done in executor.wait(1.0): ...
 
-A worker that dies costs nothing but time: its jobs go to others. Those that saw two workers die are tried alone from
-then on, so that a third death is the doing of one: that job is called failed, and its neighbours go on. Results come
-back to the one process that writes them down.
+A worker that dies costs nothing but time: its jobs go to others. Results come back to the one process that writes them
+down.
 """
 
 import abc
-import collections
 import os
 import pickle
 import secrets
@@ -19,30 +17,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from ...runtime.errors import RequestError, WorkError
-from .device_runner import DeviceRunner, program_group
+from .device_runner import DeviceRunner
 from .evaluation_data import JobData
+from .job_queue import JobQueue, depth
 from .jobs import Done, Job
-from .population_size import AbstractSlots, BySize
 from .worker import pack
 
 _START_SECONDS = 120.0
 _CUT_SECONDS = 60.0
-_DEATHS = 3
 _FOLDED_TOGETHER = 16  # trials on an accelerator: fewer leave it idle, and of more none ends for long
 _DEEP = 60  # letters of a folder beyond which a socket's path would be too long
-
-
-def depth(*, looks_back: bool, accelerated: bool) -> int:
-    """Jobs that one runner may hold: few where the strategy waits for results, many where they train together."""
-    if accelerated:
-        return 16 if looks_back else 512
-    return 1 if looks_back else 4  # more would wait here while another runner has nothing to do
 
 
 def one_core() -> dict[str, str]:
@@ -114,16 +104,10 @@ class AbstractExecutor(abc.ABC):
 class LocalExecutor(AbstractExecutor):
     """A device runner in this process."""
 
-    def __init__(
-        self,
-        data: JobData,
-        *,
-        slots: AbstractSlots | None = None,
-        varying: Iterable[str] = (),
-        at_once: int = _FOLDED_TOGETHER,
-    ):
-        self.runner = DeviceRunner(data, slots=slots or BySize(), varying=varying)
-        self.at_once = at_once
+    def __init__(self, data: JobData, *, at_once: int = _FOLDED_TOGETHER, **options: Any):
+        """`options` are those of `DeviceRunner`."""
+        self.runner = DeviceRunner(data, **options)
+        self.at_once, self._options = at_once, options
         self._numbers: set[int] = set()
 
     @property
@@ -167,86 +151,10 @@ class LocalExecutor(AbstractExecutor):
         self._numbers -= set(numbers)
 
     def use(self, data: JobData, *, varying: Iterable[str] = ()) -> None:
-        self.runner = DeviceRunner(data, slots=self.runner.slots, varying=varying)
+        self.runner = DeviceRunner(data, **{**self._options, "varying": tuple(varying)})
 
     def close(self) -> None:
         return None
-
-
-class RemoteRunner(Protocol):
-    """A device runner elsewhere, as it is seen from here: the jobs it has and the kinds of programs it knows."""
-
-    jobs: dict[int, Job]
-    kinds: set[int]
-    accelerated: bool
-
-
-class JobQueue:
-    """Jobs that wait for a runner, and how often each saw its worker die."""
-
-    def __init__(self) -> None:
-        self.waiting: collections.deque[Job] = collections.deque()
-        self.suspects: collections.deque[Job] = collections.deque()
-        self._deaths: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        return len(self.waiting) + len(self.suspects)
-
-    def died(self, jobs: Iterable[Job]) -> list[Done]:
-        """Takes back the jobs of a worker that died; those that have seen it too often are failed."""
-        failed: list[Done] = []
-        again: list[Job] = []
-        for job in jobs:
-            self._deaths[job.number] = self._deaths.get(job.number, 0) + 1
-            if self._deaths[job.number] >= _DEATHS:
-                failed.append(Done(job.number, "failed", reason="its worker process died three times"))
-            elif self._deaths[job.number] == _DEATHS - 1:
-                self.suspects.append(job)
-            else:
-                again.append(job)
-        self.waiting.extendleft(reversed(again))
-        self.ended(failed)
-        return failed
-
-    def ended(self, done: Iterable[Done]) -> None:
-        """What ended is no suspect any more; its number may come again."""
-        for one in done:
-            self._deaths.pop(one.number, None)
-
-    def clear(self) -> None:
-        self.waiting.clear()
-        self.suspects.clear()
-        self._deaths.clear()
-
-    def _is_open(self, runner: RemoteRunner) -> bool:
-        alone = any(self._deaths.get(number, 0) >= _DEATHS - 1 for number in runner.jobs)
-        return not alone and len(runner.jobs) < depth(looks_back=False, accelerated=runner.accelerated)
-
-    def hand(self, runners: Sequence[RemoteRunner]) -> list[tuple[int, list[Job]]]:
-        """What each of the runners, by its place, is given now.
-
-        A suspect goes to a runner that has nothing else; while one waits, runners are left to run empty. Any other job
-        goes to an idle runner, else to the least busy one; among those nearly as free, to one that has its program.
-        """
-        given: dict[int, list[Job]] = {}
-        for place, runner in enumerate(runners):
-            if self.suspects and not runner.jobs:
-                job = self.suspects.popleft()
-                runner.jobs[job.number] = job
-                given[place] = [job]
-        while self.waiting and not self.suspects:
-            free = [place for place, runner in enumerate(runners) if self._is_open(runner)]
-            if not free:
-                break
-            job = self.waiting.popleft()
-            kind = program_group(job.recipe)
-            least = min(len(runners[place].jobs) for place in free)
-            near = [place for place in free if len(runners[place].jobs) <= least + 2 * (least > 0)]
-            chosen = min(near, key=lambda n: (kind not in runners[n].kinds, len(runners[n].jobs)))
-            runners[chosen].jobs[job.number] = job
-            runners[chosen].kinds.add(kind)
-            given.setdefault(chosen, []).append(job)
-        return list(given.items())
 
 
 def _short_folder() -> str | None:
@@ -305,18 +213,12 @@ class _Worker:
 class WorkerProcesses(AbstractExecutor):
     """Device runners in processes of their own, each on one core: for networks too large to share one."""
 
-    def __init__(
-        self,
-        data: JobData,
-        *,
-        count: int,
-        slots: AbstractSlots | None = None,
-        varying: Iterable[str] = (),
-    ):
+    def __init__(self, data: JobData, *, count: int, **options: Any):
+        """`options` are those of each `DeviceRunner`."""
         if count < 1:
             raise RequestError(f"the number of workers must be at least 1; got {count}.")
-        self._slots = slots or BySize()
-        self._setting = pickle.dumps((data, self._slots, tuple(varying)))
+        self._options = options
+        self._setting = pickle.dumps((data, options))
         self._folder = tempfile.TemporaryDirectory(prefix="gradwise-", dir=_short_folder())
         self._made = 0
         self._line = JobQueue()
@@ -411,7 +313,7 @@ class WorkerProcesses(AbstractExecutor):
 
     def use(self, data: JobData, *, varying: Iterable[str] = ()) -> None:
         """The workers live on, with what they have imported and compiled."""
-        self._setting = pickle.dumps((data, self._slots, tuple(varying)))
+        self._setting = pickle.dumps((data, {**self._options, "varying": tuple(varying)}))
         for place, worker in enumerate(self.workers):
             worker.kinds.clear()
             try:

@@ -20,9 +20,9 @@ from typing import Any
 
 from ...runtime.errors import RequestError, WorkError
 from .evaluation_data import JobData
-from .executors import AbstractExecutor, JobQueue, depth, import_path, one_core
+from .executors import AbstractExecutor, import_path, one_core
+from .job_queue import JobQueue, depth
 from .jobs import Done, Job
-from .population_size import AbstractSlots, BySize
 from .ray_connection import host_and_port, import_ray, join_cluster, quiet_ray
 from .worker import Packed, pack, unpack
 
@@ -36,15 +36,15 @@ _STRIKES = 3  # starts of a runner that fail before its machine is given up
 class _Runner:
     """What runs on the other machine."""
 
-    def __init__(self, setting: tuple[JobData, AbstractSlots, tuple[str, ...]]):
+    def __init__(self, setting: tuple[JobData, dict[str, Any]]):
         self.use(setting)
 
-    def use(self, setting: tuple[JobData, AbstractSlots, tuple[str, ...]]) -> bytes:
+    def use(self, setting: tuple[JobData, dict[str, Any]]) -> bytes:
         """The data of jobs to come; nothing has ended."""
         from .device_runner import DeviceRunner
 
-        data, slots, varying = setting
-        self.runner = DeviceRunner(data, slots=slots, varying=varying)
+        data, options = setting
+        self.runner = DeviceRunner(data, **options)
         return pickle.dumps([])
 
     def about(self) -> tuple[str, bool]:
@@ -96,15 +96,8 @@ def seats(nodes: Iterable[dict[str, Any]]) -> list[tuple[str, bool]]:
 class RayCluster(AbstractExecutor):
     """Device runners on the machines of a Ray cluster; `workers` is the most there may be."""
 
-    def __init__(
-        self,
-        data: JobData,
-        *,
-        address: str | None,
-        slots: AbstractSlots | None = None,
-        varying: Iterable[str] = (),
-        workers: int | None = None,
-    ):
+    def __init__(self, data: JobData, *, address: str | None, workers: int | None = None, **options: Any):
+        """`options` are those of each `DeviceRunner`."""
         if workers is not None and workers < 1:
             raise RequestError(f"the number of workers must be at least 1; got {workers}.")
         if address is not None:
@@ -122,8 +115,8 @@ class RayCluster(AbstractExecutor):
         self._looked = -_LOOK_SECONDS
         self._ready_at = time.monotonic()  # when there was a runner that could work
         try:
-            self._slots = slots or BySize()
-            self._setting = self._ray.put((data, self._slots, tuple(varying)))
+            self._options = options
+            self._setting = self._ray.put((data, options))
             self._look()
         except BaseException:
             self.close()
@@ -283,7 +276,7 @@ class RayCluster(AbstractExecutor):
 
     def use(self, data: JobData, *, varying: Iterable[str] = ()) -> None:
         """A runner takes its calls in order: the jobs that it is given next find the new data."""
-        self._setting = self._ray.put((data, self._slots, tuple(varying)))
+        self._setting = self._ray.put((data, {**self._options, "varying": tuple(varying)}))
         for member in self.members:
             member.kinds.clear()
             answer = member.actor.use.remote(self._setting)

@@ -85,8 +85,8 @@ def work(link: Any) -> None:
     from .device_runner import DeviceRunner
 
     def use(setting: bytes) -> DeviceRunner:
-        data, slots, varying = pickle.loads(setting)
-        return DeviceRunner(data, slots=slots, varying=varying)
+        data, options = pickle.loads(setting)
+        return DeviceRunner(data, **options)
 
     runner = use(setting)
     while True:

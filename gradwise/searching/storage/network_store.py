@@ -122,21 +122,24 @@ class NetworkStore:
     def __init__(self, folder: Path | None):
         self._files = None if folder is None else _Files(folder)
 
-    def put(self, done: Done) -> None:
-        """Writes a training down, whole or not at all."""
+    def put(self, done: Done, mark: str = "") -> None:
+        """Writes a training down, whole or not at all; `mark` says what it was."""
         if self._files is None:
             return
         held = ("network", "scores", "outputs")
         plain = {f.name: getattr(done, f.name) for f in dataclasses.fields(done) if f.name not in held}
+        plain["mark"] = mark
         modules = {} if done.network is None else {"network": done.network}
         arrays = {name: array for name in held[1:] if (array := getattr(done, name)) is not None}
         self._files.write(Entry(done.number, plain, modules, arrays), ())
 
-    def find(self, number: int) -> Done | None:
-        """The training of this number, if it was finished."""
+    def find(self, number: int, mark: str = "") -> Done | None:
+        """The training of this number, if it was finished and has this mark."""
         if self._files is None or not self._files.path(number).is_file():
             return None
         entry = self._files.read(self._files.path(number), ())
+        if entry.plain.pop("mark", "") != mark:
+            return None
         numbers = {name: _number(entry.plain[name]) for name in ("score", "loss", "train_loss")}
         curve = {name: [_number(v) for v in column] for name, column in entry.plain["curve"].items()}
         held = {"network": entry.modules.get("network"), **{n: entry.arrays.get(n) for n in ("scores", "outputs")}}

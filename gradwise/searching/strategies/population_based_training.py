@@ -207,10 +207,6 @@ class Evolution:
         member = eqx.tree_at(lambda m: m.last, member, jnp.asarray(self.last, jnp.int32))
         self.population.fill(slot, member, state)
 
-    def state_of(self, slot: int) -> State:
-        """A copy of a slot's state."""
-        return jax.tree.map(lambda leaf: leaf[slot] if eqx.is_array(leaf) else leaf, self.population.states)
-
     def interval(self) -> IntervalSnapshot:
         """One interval of every member."""
         rows = jax.device_get(self.population.interval())
@@ -255,9 +251,9 @@ class Evolution:
     def _copy(self, slot: int, parent: int) -> None:
         """The parent's state into a slot, which keeps the best network that it has held if that is better."""
         member, _ = self._enter(slot, self.space.recipe_of(self.knobs[slot]))
-        state = self.state_of(parent)
+        state = self.population.state_of(parent)
         if self.held[slot].rank < self.held[parent].rank:
-            own = self.state_of(slot)
+            own = self.population.state_of(slot)
             state = eqx.tree_at(lambda s: (s.best, s.stopping), state, (own.best, own.stopping))
         else:
             self.held[slot] = self.held[parent]
@@ -281,7 +277,7 @@ class Evolution:
         self.held = [BestSeen(*line) for line in saved.history["held"]]
         for slot, knobs in enumerate(self.knobs):
             member, _ = self._enter(slot, self.space.recipe_of(knobs))
-            self._fill(slot, member, self.state_of(slot))
+            self._fill(slot, member, self.population.state_of(slot))
         self.population.states = saved.state
 
     def lineage(self, interval: int, slot: int) -> tuple[int, ...]:

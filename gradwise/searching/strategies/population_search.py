@@ -172,7 +172,7 @@ class _PopulationRun:
         )
 
     def _parameters(self) -> int:
-        leaves = jax.tree.leaves(self.evolution.state_of(0).parameters)
+        leaves = jax.tree.leaves(self.evolution.population.state_of(0).parameters)
         return sum(leaf.size for leaf in leaves)
 
     def conclude(self, ended: bool) -> list[Trial]:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from gradwise.searching.running.cohort import Cohort, bucket, describe_error, of
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.population_size import Given
+from gradwise.searching.storage.job_checkpoints import JobCheckpoints
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.knobs import knob
 from gradwise.specs.priors import Uniform
@@ -42,8 +44,8 @@ def make(data: EvaluationData) -> Make:
     """A cohort of so many slots with these jobs in its queue."""
     train, valid = data.place(tiny.recipe().scaler)
 
-    def cohort(slots: int, jobs: list[Job]) -> Cohort:
-        made = Cohort(train, valid, 3, data.key, Given(slots))
+    def cohort(slots: int, jobs: list[Job], **options: Any) -> Cohort:
+        made = Cohort(train, valid, 3, data.key, Given(slots), **options)
         made.queue.extend((job, job.recipe) for job in jobs)
         return made
 
@@ -198,6 +200,69 @@ def test_long_curves_are_thinned_and_keep_their_ends(make: Make) -> None:
     assert len(ages) <= 201
     assert ages[-1] == done.age_examples == 400 * 90
     assert all(len(column) == len(ages) for column in done.curve.values())
+
+
+# --- checkpoints
+
+
+def _intervals(cohort: Cohort, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many intervals of trainings are read from now on: the list grows."""
+    read, seen = cohort._read, []
+
+    def counted(host: Any, share: float) -> list[Done]:
+        seen.extend(place.job.number for place in cohort.places.values())
+        return read(host, share)
+
+    monkeypatch.setattr(cohort, "_read", counted)
+    return seen
+
+
+@pytest.mark.parametrize("slots", [1, 4, 8], ids=["alone", "together", "entering together"])
+def test_a_training_goes_on_where_it_was_left_to_the_same_bits(
+    make: Make, slots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another cohort, with other neighbours in other slots, trains what was missing and nothing else."""
+    monkeypatch.setattr(module, "_TOGETHER", 6)
+    monkeypatch.setattr(module, "CALL_SECONDS", 0.0)  # one interval a call: all have gone on for as many
+    checkpoints = JobCheckpoints(tmp_path / "running", 0.0, "this study")
+    jobs = tiny.jobs(slots)
+    wanted = {done.number: done for done in run(make(slots, jobs))}
+    left = make(slots, jobs, checkpoints=checkpoints)
+    assert run(left, turns=7) == []
+    assert sorted(path.name for path in (tmp_path / "running").iterdir()) == [f"{n}.safetensors" for n in range(slots)]
+    again = make(slots, jobs[::-1], checkpoints=checkpoints)
+    seen = _intervals(again, monkeypatch)
+    found = {done.number: done for done in run(again)}
+    assert sorted(found) == sorted(wanted)
+    for number, done in wanted.items():
+        assert seen.count(number) == len(done.curve["seconds"]) - 7
+        one = found[number]
+        assert (one.outcome, one.age_examples, one.best_age) == (done.outcome, done.age_examples, done.best_age)
+        assert (one.score, one.loss, one.train_loss) == (done.score, done.loss, done.train_loss)
+        for name in ("age_examples", "valid_score", "valid_loss", "train_loss"):
+            assert one.curve[name] == done.curve[name]
+        assert one.curve["seconds"] == sorted(one.curve["seconds"])
+        for mine, theirs in zip(jax.tree.leaves(one.network), jax.tree.leaves(done.network), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_training_that_ends_before_its_first_checkpoint_writes_nothing(make: Make, tmp_path: Path) -> None:
+    cohort = make(4, tiny.jobs(4), checkpoints=JobCheckpoints(tmp_path / "running", 3600.0))
+    assert len(run(cohort)) == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_another_recipe_is_not_gone_on_with(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = JobCheckpoints(tmp_path / "running", 0.0)
+    run(make(2, tiny.jobs(2), checkpoints=checkpoints), turns=5)
+    first, second = tiny.jobs(2)
+    other = dataclasses.replace(first, recipe=tiny.recipe(rate=0.3))
+    again = make(2, [other, second], checkpoints=checkpoints)
+    seen = _intervals(again, monkeypatch)
+    lengths = {done.number: len(done.curve["seconds"]) for done in run(again)}
+    assert [seen.count(number) for number in (0, 1)] == [lengths[0], lengths[1] - 5]
 
 
 # --- memory

@@ -50,22 +50,22 @@ def space() -> Space:
 def test_a_copy_is_exact_and_goes_on_with_its_own_knobs(data: EvaluationData, space: Space) -> None:
     evolution = Evolution(space, data, size=8, intervals=4)
     moment = evolution.interval()
-    before = [evolution.state_of(slot) for slot in range(8)]
+    before = [evolution.population.state_of(slot) for slot in range(8)]
     copied = evolution.exploit()
     order = np.argsort(moment.scores)
     assert set(copied) == set(order[-2:].tolist())
     assert set(copied.values()) <= set(order[:2].tolist())
     rates = np.asarray(evolution.population.members.recipe.optimiser.learning_rate)
     for slot in range(8):
-        after, source = evolution.state_of(slot), before[copied.get(slot, slot)]
+        after, source = evolution.population.state_of(slot), before[copied.get(slot, slot)]
         same = jax.tree.map(lambda a, b: bool(np.array_equal(a, b)), after, source)
         assert all(jax.tree.leaves(same))
         assert rates[slot] == np.float32(evolution.knobs[slot][RATE])
         assert (evolution.knobs[slot] == moment.knobs[slot]) == (slot not in copied)
     evolution.interval()
     (slot, parent), *_ = copied.items()
-    moved = jax.tree.leaves(evolution.state_of(slot).parameters)
-    assert not np.array_equal(moved[0], jax.tree.leaves(evolution.state_of(parent).parameters)[0])
+    moved = jax.tree.leaves(evolution.population.state_of(slot).parameters)
+    assert not np.array_equal(moved[0], jax.tree.leaves(evolution.population.state_of(parent).parameters)[0])
 
 
 def test_it_is_not_worse_than_its_best_fixed_member(data: EvaluationData, space: Space) -> None:

@@ -1,0 +1,129 @@
+"""Checkpoints of the trainings of a search: what one that was killed goes on from (row E16).
+
+    checkpoints = JobCheckpoints(folder / "running", seconds=10.0, study="...")
+    checkpoints.save(job, saved)        a training between two intervals; the process that trains it writes it
+    checkpoints.load(job, state)        None where there is no file, or one of another training, or a damaged one
+
+    ended = EndedJobs(checkpoints)      trainings that ended, of trials that have not; the driver writes them
+    ended.find(job), ended.keep(several), ended.forget(numbers)
+
+A training has one file, named by its job's number, in the format of `training/checkpoint.py`. It is marked by all that
+the training depends on, so that a file of anything else is never gone on with.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...runtime.errors import RequestError
+from ...training.checkpoint import Saved, load_checkpoint, save_checkpoint, written_recipe
+from ...training.state import State
+from ..running.jobs import Done, Job
+from .network_store import NetworkStore
+
+RUNNING = "running"  # in the folder of a study
+
+
+@dataclass(frozen=True)
+class JobCheckpoints:
+    """Where trainings under way are written, and after how many seconds each; without a folder they are not.
+
+    `study` names what the jobs of a study have in common: its data, its seed, the version of gradwise.
+    """
+
+    folder: Path | None = None
+    seconds: float = math.inf
+    study: str = ""
+
+    def is_due(self, since: float) -> bool:
+        """Whether what was last written then is to be written again."""
+        return self.folder is not None and time.monotonic() - since >= self.seconds
+
+    def mark(self, job: Job) -> str:
+        """What must be equal for a training to go on, in short."""
+        whole = [self.study, written_recipe(job.recipe), job.randomness, job.examples, job.variant]
+        return hashlib.blake2b(json.dumps(whole, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    def has(self, job: Job) -> bool:
+        return self.folder is not None and (self.folder / _name(job.number)).is_file()
+
+    def save(self, job: Job, saved: Saved) -> None:
+        """Writes a training over what was written of it before."""
+        if self.folder is None or not self.folder.parent.is_dir():
+            return  # a machine of a cluster that does not share the study's folder
+        # A training does not end because it cannot be written; where the disk is full, the trials' store says so.
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(exist_ok=True)
+            save_checkpoint(self.folder, saved, self.mark(job), name=_name(job.number))
+
+    def load(self, job: Job, like: State) -> Saved | None:
+        """The training as it was last written, if its file fits; else it begins anew."""
+        assert self.folder is not None
+        try:
+            return load_checkpoint(self.folder, like, self.mark(job), name=_name(job.number))
+        except RequestError:
+            return None
+
+    def clear(self) -> None:
+        """Removes all of them, when the study has ended."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _name(number: int) -> str:
+    return f"{number}.safetensors"
+
+
+class EndedJobs:
+    """Trainings that ended while others of their trial go on: the trial is written down when the last one ends."""
+
+    def __init__(self, checkpoints: JobCheckpoints):
+        self.checkpoints = checkpoints
+        self._jobs: dict[int, Job] = {}
+        self._written: set[int] = set()
+        self._last = time.monotonic()
+
+    def _store(self) -> NetworkStore:
+        assert self.checkpoints.folder is not None
+        return NetworkStore(self.checkpoints.folder / "ended")
+
+    def find(self, job: Job) -> Done | None:
+        """How it ended, if that was written before the study was killed."""
+        folder = self.checkpoints.folder
+        self._jobs[job.number] = job
+        if folder is None or not (folder / "ended" / _name(job.number)).is_file():
+            return None
+        try:
+            found = self._store().find(job.number, self.checkpoints.mark(job))
+        except Exception:  # what a damaged file can do to the code that reads it has no list: the job is run again
+            return None
+        self._written |= set() if found is None else {job.number}
+        return found
+
+    def keep(self, several: Iterable[Done]) -> None:
+        """Writes those that are not written yet, where the last time is long ago."""
+        if not self.checkpoints.is_due(self._last):
+            return
+        for done in several:
+            # What failed may go well another time, and what was cut short goes on.
+            if done.number in self._written or done.outcome in {"failed", "out_of_time"}:
+                continue
+            with contextlib.suppress(RequestError):  # a network of the user's own has no written form
+                self._store().put(done, self.checkpoints.mark(self._jobs[done.number]))
+            self._written.add(done.number)
+        self._last = time.monotonic()
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Removes the files of jobs whose trial is written down."""
+        for number in numbers:
+            self._jobs.pop(number, None)
+            self._written.discard(number)
+            if self.checkpoints.folder is not None:
+                for folder in (self.checkpoints.folder, self.checkpoints.folder / "ended"):
+                    (folder / _name(number)).unlink(missing_ok=True)
