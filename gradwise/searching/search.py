@@ -207,6 +207,15 @@ def _suited(
     return plan, options, told
 
 
+def _check_plan(plan: SearchPlan, space: Space) -> None:
+    """Refuses what no data could mend."""
+    if not space.dimensions:
+        raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
+    check_kind(plan.committee)
+    if plan.batch_size:
+        check_batch_size(space)
+
+
 def search(
     space: Space,
     dataset: Dataset,
@@ -221,11 +230,7 @@ def search(
 ) -> Study:
     """Searches a space for the recipe that suits the data, within a budget of time or trials."""
     begun = options.begun or time.monotonic()  # to place the data and to start workers takes of the budget too
-    if not space.dimensions:
-        raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
-    check_kind(plan.committee)
-    if plan.batch_size:
-        check_batch_size(space)
+    _check_plan(plan, space)
     compilation.use_compilation_cache()
     metric = choose_metric(space, dataset, metric)
     if learns_features(space) and metric not in PROBE_METRICS:
@@ -240,12 +245,13 @@ def search(
     seed = keys.seed_of(key)
     about = StudyIdentity(space, seed, strategy, digest(dataset), dataset.task.kind, metric, options.settings)
     checkpoints = _checkpoints(options, about, class_weight)
-    at_once = trials_at_once(effort.trials, effort.folds, by_time=budget.trials is None)
-    running: dict[str, Any] = {"slots": options.slots, "checkpoints": checkpoints, "at_once": at_once}
     store: Store | None = None
     try:
         # Who trains comes first: where nobody answers, no study is begun.
-        with choose_executor(options.on, data, space, **running) as executor, listening() as asked:
+        at_once = trials_at_once(effort.trials, effort.folds, by_time=budget.trials is None)
+        running: dict[str, Any] = {"slots": options.slots, "checkpoints": checkpoints, "at_once": at_once}
+        hired = choose_executor(options.on, data, space, **running)
+        with hired as executor, listening() as asked:
             store = _open_store(options, about)
             _tell_plan(effort, space, budget, options)
             answer = _answer_so_far(plan, space, data, options.folder)
@@ -264,8 +270,6 @@ def search(
             )
             clock = StudyClock(budget, driver, plan, concluding=lambda: answer.seconds)
             study = _driven(space, strategy, clock, options)
-            if study.outcome != "interrupted":
-                checkpoints.clear()
             told += [*only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort)]
             told += trials_behind(study.trials)
             return dataclasses.replace(study, findings=(*study.findings, *told))
@@ -291,6 +295,8 @@ def _driven(space: Space, strategy: AbstractStrategy, clock: StudyClock, options
     if plan.finalists and plan.committee not in ANSWERS and not driver.asked.is_set():
         hold_finals(clock)
     study = _record(driver, space, strategy, plan, options, "interrupted" if driver.asked.is_set() else ended)
+    if study.outcome != "interrupted":
+        driver.checkpoints.clear()
     tried = strategy.describe(space, History(study.trials, budget=wanted))
     told = [Finding("note", f"tried {tried}.", "E7")] if tried else []
     return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=(*told, *study.findings))

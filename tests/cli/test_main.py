@@ -30,7 +30,7 @@ def test_help_names_every_command_and_option(gradwise):
     options = (
         "--target --test --budget --trials --strategy --range --set --study --config --folds --finalists --seeds "
         "--committee --nested --no-nested --batch-size --metric --seed --merge --challenge --compare --distribution "
-        "--out --resume --overwrite --store --name --on --dry-run --json --quiet --no-report"
+        "--out --resume --overwrite --store --name --checkpoint --on --dry-run --json --quiet --no-report"
     )
     assert [option for option in options.split() if option not in said.out] == []
     said = gradwise("predict", "-h")

@@ -92,8 +92,6 @@ def _refuse_others(options: Any) -> None:
     usual = type(options)(data=options.data)
     alike = ("budget", "folds", "finalists", "seeds", "committee", "nested", "batch_size", "store", "name")
     odd = next((name for name in alike if getattr(options, name) != getattr(usual, name)), None)
-    if options.checkpoint != usual.checkpoint:
-        raise RequestError("--checkpoint: layerwise writes every training when it ends. Leave it out.")
     if odd is not None:
         words = "--trials or --budget" if odd == "budget" else f"--{odd.replace('_', '-')}"
         raise RequestError(

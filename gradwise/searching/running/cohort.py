@@ -9,6 +9,7 @@ A cohort is a queue and a population. One interval at a time, those that ended l
 
 import collections
 import dataclasses
+import functools
 import itertools
 import math
 import time
@@ -41,7 +42,7 @@ from ...training.population import (
     slot_bytes,
 )
 from ...training.state import State
-from ..storage.job_checkpoints import JobCheckpoints
+from ..storage.job_checkpoints import JobCheckpoints, RunningJobs
 from .jobs import Done, Job
 from .population_size import AbstractSlots
 
@@ -100,7 +101,6 @@ class _Place:
     seconds: float = 0.0
     best: int = -1  # the line of the best model
     updates: int = 0
-    saved: float | None = None  # when it was last written, by the clock
 
 
 class Cohort:
@@ -117,7 +117,7 @@ class Cohort:
         folded: bool = False,
         checkpoints: JobCheckpoints = JobCheckpoints(),
     ):
-        self.folded, self.checkpoints = folded, checkpoints
+        self.folded, self.running = folded, RunningJobs(checkpoints)
         self.train, self.valid, self.outputs, self.key = train, valid, outputs, key
         self.queue: collections.deque[tuple[Job, Recipe]] = collections.deque()
         self.places: dict[int, _Place] = {}
@@ -166,22 +166,17 @@ class Cohort:
         lines: dict[str, list[float]] = {name: [] for name in (*_COLUMNS, "seconds")}
         self.places[slot] = place = _Place(job, recipe, lines, last)
         assert self.population is not None
-        saved = self.checkpoints.load(job, self.population.state_of(slot)) if self.checkpoints.has(job) else None
+        saved = self.running.find(job, functools.partial(self.population.state_of, slot))
         if saved is not None:
             self.population.restore(slot, saved.state)
             (place.best,) = saved.history.pop("best")
             place.lines, place.seconds, place.updates = saved.history, saved.seconds, int(saved.state.update)
 
-    def _save(self) -> None:
-        """Writes the trainings that have gone on for long since they were last written."""
+    def _saved(self, slot: int) -> Saved:
+        """A slot between two intervals: what `_take_place` goes on from."""
         assert self.population is not None
-        for slot, place in self.places.items():
-            if place.saved is None:  # counted from the first interval on, which may have compiled
-                place.saved = time.monotonic()
-            if self.checkpoints.is_due(place.saved):
-                history: dict[str, list[Any]] = {**place.lines, "best": [place.best]}
-                self.checkpoints.save(place.job, Saved(self.population.state_of(slot), history, place.seconds))
-                place.saved = time.monotonic()
+        place = self.places[slot]
+        return Saved(self.population.state_of(slot), {**place.lines, "best": [place.best]}, place.seconds)
 
     def refill(self) -> list[Done]:
         """Puts waiting jobs into free slots; those that cannot even start come back as failed."""
@@ -268,7 +263,7 @@ class Cohort:
             made = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], host) for n in range(count) if host.updates[n] > 0]
             self._each = max(1e-6, seconds / len(made))
             ended = [done for row in made if self.places for done in self._read(row, self._each)]
-        self._save()
+        self.running.keep([(place.job, functools.partial(self._saved, slot)) for slot, place in self.places.items()])
         return ended
 
     def _read(self, host: Any, share: float) -> list[Done]:

@@ -95,7 +95,7 @@ class Driver:
         self.earlier = store.seconds if store else 0.0
         self.begun = self._told = time.monotonic() if begun is None else begun
         self._running: dict[int, _Running] = {}
-        self._ended_jobs = EndedJobs(checkpoints)
+        self.checkpoints, self._ended_jobs = checkpoints, EndedJobs(checkpoints)
         self._found: list[Done] = []  # jobs that had ended when the study was killed
         self._each = len(data.variants)
         self.features = isinstance(as_criterion(space.recipe.criterion), AbstractUnsupervised)

@@ -4,8 +4,8 @@
     checkpoints.save(job, saved)        a training between two intervals; the process that trains it writes it
     checkpoints.load(job, state)        None where there is no file, or one of another training, or a damaged one
 
-    ended = EndedJobs(checkpoints)      trainings that ended, of trials that have not; the driver writes them
-    ended.find(job), ended.keep(several), ended.forget(numbers)
+    RunningJobs(checkpoints)            those of a population: each is written when it is time
+    EndedJobs(checkpoints)              trainings that ended, of trials that have not; the driver writes them
 
 A training has one file, named by its job's number, in the format of `training/checkpoint.py`. It is marked by all that
 the training depends on, so that a file of anything else is never gone on with.
@@ -17,7 +17,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from ..running.jobs import Done, Job
 from .network_store import NetworkStore
 
 RUNNING = "running"  # in the folder of a study
+_SHARE = 0.05  # of the time, at most, to write trainings under way
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,36 @@ class JobCheckpoints:
 
 def _name(number: int) -> str:
     return f"{number}.safetensors"
+
+
+class RunningJobs:
+    """Trainings under way in one population. Each is written by itself, `checkpoints.seconds` after the last time.
+
+    Hundreds of them take seconds to write, so this takes a twentieth of the time at most: they are written less often.
+    """
+
+    def __init__(self, checkpoints: JobCheckpoints):
+        self.checkpoints = checkpoints
+        self._since: dict[int, float] = {}
+        self._next = 0.0
+
+    def find(self, job: Job, like: Callable[[], State]) -> Saved | None:
+        """The training as it was last written; None where it begins."""
+        return self.checkpoints.load(job, like()) if self.checkpoints.has(job) else None
+
+    def keep(self, several: Sequence[tuple[Job, Callable[[], Saved]]]) -> None:
+        """Writes those of which it is time. The first interval, which may have compiled, does not count."""
+        begun = time.monotonic()
+        self._since = {job.number: self._since.get(job.number, begun) for job, _ in several}
+        if begun < self._next:
+            return
+        for job, saved in several:
+            if self.checkpoints.is_due(self._since[job.number]):
+                self.checkpoints.save(job, saved())
+                self._since[job.number] = time.monotonic()
+        if self.checkpoints.seconds > 0:  # 0 means after every interval, whatever that takes
+            now = time.monotonic()
+            self._next = now + (now - begun) / _SHARE
 
 
 class EndedJobs:

@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from gradwise.records.study_files import read_study
+from gradwise.searching.running.cohort import Cohort
 from gradwise.searching.storage.study_store import Store
 
 JOURNAL = "study.journal"
@@ -87,6 +90,86 @@ def test_a_search_killed_again_and_again_ends_as_if_it_never_was(table, program,
     assert ends[0]["winner"]["number"] == ends[1]["winner"]["number"]
     assert ends[0]["committee"]["numbers"] == ends[1]["committee"]["numbers"]
     assert ends[0]["estimates"]["test"] == pytest.approx(ends[1]["estimates"]["test"], abs=1e-3)
+
+
+def long_words(folds: int) -> tuple[str, ...]:
+    """Three trials that train for long, written after every interval."""
+    return (
+        *("search", "flowers.csv", "--target", "kind", "--set", "model.widths=8", "--set", "stopping=Off"),
+        *("--set", "stopping.epochs=900", "--range", "optimiser.learning_rate=log(1e-3, 1e-2)", "--folds", str(folds)),
+        *(
+            "--strategy",
+            "random",
+            "--trials",
+            "3",
+            "--committee",
+            "best",
+            "--checkpoint",
+            "0",
+            "--no-report",
+            "--quiet",
+        ),
+    )
+
+
+def lines_of(path: Path) -> int:
+    """Intervals that a training had gone through when it was last written."""
+    with safe_open(path, framework="numpy") as file:
+        return len(json.loads(file.metadata()["gradwise"])["history"]["seconds"])
+
+
+@pytest.fixture
+def intervals(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """Intervals that each job trains in this process."""
+    counts: Counter[int] = Counter()
+    read = Cohort._read
+
+    def counted(cohort, host, share):
+        counts.update(place.job.number for place in cohort.places.values())
+        return read(cohort, host, share)
+
+    monkeypatch.setattr(Cohort, "_read", counted)
+    return counts
+
+
+def same_bits(folder: Path, other: Path) -> None:
+    """Two studies whose trials are equal but for the time they took."""
+    for one, two in zip(read_study(folder).trials, read_study(other).trials, strict=True):
+        assert (one.number, one.values, one.outcome, one.phase) == (two.number, two.values, two.outcome, two.phase)
+        assert (one.score, one.loss, one.train_loss) == (two.score, two.loss, two.train_loss)
+        assert {**one.curve, "seconds": []} == {**two.curve, "seconds": []}
+    assert (folder / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_search_killed_in_the_middle_of_long_trials_trains_only_what_was_missing(table, program, gradwise, intervals):
+    words = (*long_words(1), "--on", "here")
+    running = table.with_name("killed") / "running"
+    process = program(*words, "--out", "killed", cwd=table.parent)
+    assert kill_at(process, lambda: all((running / f"{64 * trial}.safetensors").is_file() for trial in range(3)))
+    left = {64 * trial: lines_of(running / f"{64 * trial}.safetensors") for trial in range(3)}
+    assert min(left.values()) >= 1
+    assert gradwise(*words, "--out", "killed", "--resume").code == 0
+    missing = dict(intervals)
+    intervals.clear()
+    assert gradwise(*words, "--out", "whole").code == 0
+    assert {job: missing[job] + left[job] for job in left} == {job: intervals[job] for job in left}
+    assert set(missing) == set(intervals)  # the trials around the best, which follow, are trained whole in both
+    assert not running.exists()
+    assert not (table.with_name("whole") / "running").exists()
+    same_bits(table.with_name("killed"), table.with_name("whole"))
+
+
+@pytest.mark.slow
+def test_worker_processes_go_on_with_what_others_had_begun(table, program, gradwise):
+    """Killed with one worker while a fold has ended and others have not; gone on with by two, to the same bits."""
+    running = table.with_name("killed") / "running"
+    process = program(*long_words(2), "--on", "workers:1", "--out", "killed", cwd=table.parent)
+    assert kill_at(process, lambda: any(running.glob("ended/*.safetensors")) and any(running.glob("*.safetensors")))
+    assert gradwise(*long_words(2), "--on", "workers:2", "--out", "killed", "--resume").code == 0
+    assert gradwise(*long_words(2), "--on", "workers:1", "--out", "whole").code == 0
+    assert not running.exists()
+    same_bits(table.with_name("killed"), table.with_name("whole"))
 
 
 @pytest.mark.slow

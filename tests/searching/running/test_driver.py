@@ -16,6 +16,7 @@ from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import AbstractExecutor
 from gradwise.searching.running.jobs import Done, Job
+from gradwise.searching.storage.job_checkpoints import JobCheckpoints
 from gradwise.searching.storage.study_identity import StudyIdentity
 from gradwise.searching.storage.study_store import Store
 from gradwise.searching.strategies.contract import AbstractStrategy, History
@@ -307,6 +308,32 @@ def test_a_study_that_was_killed_ends_as_it_would_have(make: Make, space: Space,
         third.explore(Random(), trials=11)
         assert executor_of(third).seen == []
         assert third.seconds >= third.earlier > 0
+
+
+def test_folds_that_had_ended_when_the_study_was_killed_are_not_trained_again(
+    make: Make, data: EvaluationData, space: Space, tmp_path: Path
+) -> None:
+    """A trial is written down when its last fold ends; those that ended before are kept until then."""
+    folded = dataclasses.replace(data, folds=3)
+    options: dict[str, Any] = {"data": folded, "pace": 1, "checkpoints": JobCheckpoints(tmp_path / "running", 0.0)}
+    whole = make(data=folded)
+    whole.explore(Random(), trials=4)
+
+    def kill(line: dict[str, Any]) -> None:
+        if any((tmp_path / "running" / "ended").glob("*")):
+            raise Killed
+
+    first = make(watch=kill, **options)
+    with pytest.raises(Killed):
+        first.explore(Random(), trials=4)
+    kept = {int(path.stem) for path in (tmp_path / "running" / "ended").iterdir()}
+    second = make(**options)
+    second.explore(Random(), trials=4)
+    assert told(second) == told(whole)
+    asked = {job.number for job in executor_of(second).seen}
+    assert len(kept) == 1
+    assert asked == {64 * trial + fold for trial in range(4) for fold in range(3)} - kept
+    assert list((tmp_path / "running" / "ended").iterdir()) == []
 
 
 def test_what_was_cut_because_somebody_asked_is_not_written_down(make: Make, space: Space, tmp_path: Path) -> None:

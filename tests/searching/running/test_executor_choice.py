@@ -1,6 +1,7 @@
 """Who trains, in a word; nobody is hired in vain."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executor_choice import choose_executor, trials_at_once, varying
 from gradwise.searching.running.executors import LocalExecutor
 from gradwise.searching.running.population_size import BySize, Given
+from gradwise.searching.storage.job_checkpoints import JobCheckpoints
 from gradwise.specs.priors import LogUniform, Uniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
 from tests.searching import tiny
@@ -37,6 +39,7 @@ class Hired:
     count: int
     slots: Any
     varying: tuple[str, ...]
+    checkpoints: JobCheckpoints
 
 
 @pytest.fixture
@@ -71,13 +74,16 @@ def test_an_accelerator_is_this_process(
 
 @pytest.mark.parametrize(("word", "count"), [("workers", 3), ("workers:5", 5), (" Workers:1 ", 1), ("cpu", 3)])
 def test_workers_are_counted(data: EvaluationData, space: Space, cores: None, word: str, count: int) -> None:
-    hired: Any = choose_executor(word, data, space, slots=Given(2))
-    assert (hired.count, hired.slots.count) == (count, 2)
+    checkpoints = JobCheckpoints(Path("running"), 10.0)
+    hired: Any = choose_executor(word, data, space, slots=Given(2), checkpoints=checkpoints)
+    assert (hired.count, hired.slots.count, hired.checkpoints) == (count, 2, checkpoints)
 
 
 def test_here_is_here(data: EvaluationData, space: Space, cores: None) -> None:
-    hired = choose_executor("here", data, space, slots=Given(2))
+    checkpoints = JobCheckpoints(Path("running"), 10.0)
+    hired = choose_executor("here", data, space, slots=Given(2), checkpoints=checkpoints)
     assert isinstance(hired, LocalExecutor)
+    assert hired.runner.checkpoints is checkpoints
     assert isinstance(hired.runner.slots, Given)
 
 

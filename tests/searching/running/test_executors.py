@@ -23,6 +23,7 @@ from gradwise.searching.running.executors import (
 )
 from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.run_jobs import run_jobs
+from gradwise.searching.storage.job_checkpoints import JobCheckpoints
 from tests.searching import tiny
 
 _LONG = 10**6  # epochs: more than any test waits for
@@ -109,6 +110,16 @@ def test_a_killed_worker_costs_no_trial(workers: WorkerProcesses, wanted: list[D
     tiny.assert_same([done for done in found if done.number < 100], wanted)
     assert sorted(done.number for done in found if done.number >= 100) == [100, 101, 102, 103]
     assert workers.wait(0.2) == []
+
+
+@pytest.mark.slow
+def test_a_worker_goes_on_with_what_another_process_had_begun(data: EvaluationData, tmp_path: Path) -> None:
+    """The file says what this process had seen, which no training of the worker's own would."""
+    checkpoints = JobCheckpoints(tmp_path / "running", 0.0)
+    tiny.begin_training(data, tiny.jobs(2), checkpoints)
+    with WorkerProcesses(data, count=1, checkpoints=checkpoints) as single:
+        found = run_jobs(single, tiny.jobs(2))
+    assert [done.curve["valid_loss"][0] for done in found.values()] == [123.0, 123.0]
 
 
 @pytest.mark.slow

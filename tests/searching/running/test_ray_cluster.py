@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from gradwise.searching.running.executors import LocalExecutor, import_path
 from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.ray_cluster import RayCluster, seats
 from gradwise.searching.running.run_jobs import run_jobs
+from gradwise.searching.storage.job_checkpoints import JobCheckpoints
 from tests.searching import tiny
 
 _STORE = 80 * 2**20  # bytes, the least that Ray takes
@@ -254,13 +256,17 @@ def test_a_cluster_of_its_own_starts_silently_and_ends(
     wanted: list[Done],
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """On the way it finds another version of gradwise: one line, and no job is lost."""
+    """On the way it finds another version of gradwise: one line, and no job is lost. What had begun here goes on."""
     import ray
+
+    checkpoints = JobCheckpoints(tmp_path / "running", 0.0)
+    tiny.begin_training(data, tiny.jobs(1), checkpoints)
 
     capfd.readouterr()
     monkeypatch.setattr(ray_cluster, "_STRIKES", 1)
-    with RayCluster(data, address=None, workers=1) as executor:
+    with RayCluster(data, address=None, workers=1, checkpoints=checkpoints) as executor:
         executor.submit(tiny.jobs(3))
         monkeypatch.setattr(gradwise, "__version__", "0.0.0")
         with pytest.raises(WorkError, match=r"can run gradwise: it has gradwise .*, here is 0\.0\.0"):
@@ -272,4 +278,5 @@ def test_a_cluster_of_its_own_starts_silently_and_ends(
         assert ray.is_initialized()
     assert not ray.is_initialized()
     tiny.assert_same(found, [done for done in wanted if done.number < 3])
+    assert [done.number for done in found if done.curve["valid_loss"][0] == 123.0] == [0]
     assert capfd.readouterr() == ("", "")

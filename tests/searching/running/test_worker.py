@@ -16,7 +16,6 @@ import pytest
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.running.executors import import_path, one_core
 from gradwise.searching.running.jobs import Job
-from gradwise.searching.running.population_size import BySize
 from gradwise.searching.running.worker import pack, unpack
 from tests.searching import tiny
 
@@ -38,7 +37,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subproces
     address = str(tmp_path_factory.mktemp("worker") / "link")
     with connection.Listener(address, "AF_UNIX", authkey=_KEY) as listener, _start(address, _KEY) as process:
         link = listener.accept()
-        link.send_bytes(pickle.dumps((tiny.data(), BySize(), ())))
+        link.send_bytes(pickle.dumps((tiny.data(), {})))
         yield process, link
         link.close()
         process.kill()
