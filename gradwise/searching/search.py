@@ -72,6 +72,7 @@ from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
 from .storage.study_store import Store
 from .strategies.contract import AbstractStrategy, History
+from .strategies.grid import refuse_finished
 from .strategies.population_based_training import PopulationBasedTraining
 from .strategies.population_search import (
     device_of_population,
@@ -290,6 +291,8 @@ def _driven(space: Space, strategy: AbstractStrategy, clock: StudyClock, options
     """The study through all its phases, and what it ends with."""
     driver, plan = clock.driver, clock.plan
     wanted = trials_wanted(clock.budget, driver)
+    if clock.budget.more:
+        refuse_finished(strategy, space, History(tuple(driver.trials.values()), budget=wanted), key=driver.key)
     ended = explore(strategy, clock, options.folder)
     sizes = choose_size(strategy, clock, options.folder)
     if plan.finalists and plan.committee not in ANSWERS and not driver.asked.is_set():

@@ -11,6 +11,8 @@ from typing import Any
 
 from ... import defaults
 from ...data.reading.read import read
+from ...records.trial import Trial
+from ...runtime import keys
 from ...runtime.errors import RequestError
 from ...searching.search import SearchPlan
 from ...searching.selection.batch_size_choice import check_batch_size
@@ -19,8 +21,8 @@ from ...searching.selection.feature_choice import choose_metric
 from ...searching.selection.nested_cv import is_worth_it, share
 from ...searching.storage.study_definition import Budget, prior_text, write_study_file
 from ...searching.storage.study_store import Store
-from ...searching.strategies.contract import AbstractStrategy
-from ...searching.strategies.grid import GridSequence
+from ...searching.strategies.contract import AbstractStrategy, History
+from ...searching.strategies.grid import GridSequence, refuse_finished
 from ...searching.strategies.population_based_training import PopulationBasedTraining, can_change
 from ...searching.strategies.population_search import plan_populations
 from ...specs.adapters import as_criterion
@@ -90,14 +92,19 @@ def settings_of(options: SearchOptions, resolved: Resolved, space: Space, datase
     return {**plain, "command": _command(options, resolved, space, dataset), "study_file": write_study_file(plain)}
 
 
+def _stored_trials(options: SearchOptions) -> tuple[Trial, ...]:
+    """The trials of the study that goes on."""
+    assert options.out is not None
+    where = options.store or folders.working(Path(options.out)) / folders.JOURNAL
+    with Store.open(where, options.name, write=False) as store:
+        return tuple(store.trials())
+
+
 def add_trials(options: SearchOptions) -> SearchOptions:
     """`+50 trials` as a number: so many beyond those that the study has."""
     if not options.budget.more:
         return options
-    assert options.out is not None
-    where = options.store or folders.working(Path(options.out)) / folders.JOURNAL
-    with Store.open(where, options.name, write=False) as store:
-        there = sum(trial.phase == "search" for trial in store.trials())
+    there = sum(trial.phase == "search" for trial in _stored_trials(options))
     return dataclasses.replace(options, budget=Budget(trials=there + (options.budget.trials or 0)))
 
 
@@ -200,6 +207,9 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         space = _changeable(space, (*asked.ranges, *asked.more_ranges))
         plan = _population_plan(strategy, space, options, plan)
     _check_possible(space, dataset)
+    if asked.options.budget.more:
+        there = History(_stored_trials(options), budget=options.budget.trials)
+        refuse_finished(strategy, space, there, key=keys.from_seed(options.seed))
     if options.batch_size:
         check_batch_size(space)
     # An ensemble has an honest estimate of its own, at no cost.

@@ -34,6 +34,7 @@ Cells = dict[Signature, Any]  # the recipe of each cell, in the grid's order
 Lists = dict[str, list[Any]]  # the values of each knob that has more than one
 
 _FIRST_CELLS = 8  # where time is the budget: a grid of so many cells, then of twice as many, and so on
+_MOST_MORE = 1024  # trials that a finished grid is asked to grow by
 _OTHER_CELLS = 16  # of the knobs beside rate and schedule, where time is the budget
 
 
@@ -351,3 +352,30 @@ class GridSequence(AbstractStrategy):
             winner = best_of(trial for trial in trials if point_signature(trial.values) in laid)
             best = winner.recipe if winner else best
         return []
+
+
+def refuse_finished(strategy: AbstractStrategy, space: Space, history: History, *, key: Key[Array, ""]) -> None:
+    """Refuses more trials where the grids are complete and no larger one has room; says how many would be enough."""
+    if history.budget is None or not isinstance(strategy, Grid | GridSequence):
+        return
+    if strategy.ask(space, history, 1, key=key):
+        return
+    tried = sum(trial.phase == "search" for trial in history.trials)
+    more = history.budget - tried
+    several = (2**power for power in range(_MOST_MORE.bit_length()))
+    enough = next(
+        (
+            count
+            for count in several
+            if count > more and strategy.ask(space, dataclasses.replace(history, budget=tried + count), 1, key=key)
+        ),
+        None,
+    )
+    advice = (
+        f"ask for more of them, such as --trials +{enough}."
+        if enough
+        else "begin another study, with more values of each knob or at random."
+    )
+    raise RequestError(
+        f"the grid is complete ({tried} trials), and {more} more have no room for a larger one: {advice}"
+    )

@@ -1,6 +1,7 @@
 """`gradwise search` from the command line to its folder and back."""
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -214,6 +215,20 @@ def test_a_grid_of_the_default_space_fits_the_trials(table, gradwise):
     assert {trial.values["model.dropout"] for trial in trials} == {0.15}
     notes = [finding["what"] for finding in json.loads(said.out)["findings"]]
     assert any(note.startswith("tried a grid of 6 cells: learning_rate 3 × decay 2; one value") for note in notes)
+
+
+@pytest.mark.slow
+def test_a_finished_grid_names_the_trials_that_make_it_grow(table, gradwise):
+    assert gradwise(*SMALL_TABLE, "--strategy", "grid", "--trials", "6", "--out", "g").code == 0
+    before = {file: file.read_bytes() for file in Path("g").rglob("*") if file.is_file()}
+    refused = gradwise("search", "--out", "g", "--resume", "--trials", "+1", "--on", "here")
+    assert refused.code == 2
+    advice = re.search(r"the grid is complete \(6 trials\), and 1 more have no room .* (\+\d+)\.\n$", refused.err)
+    assert advice
+    assert {file: file.read_bytes() for file in Path("g").rglob("*") if file.is_file()} == before
+    more = gradwise("search", "--out", "g", "--resume", "--trials", advice[1], "--on", "here", "--no-report", "-q")
+    assert more.code == 0, more.err
+    assert sum(trial.phase == "search" for trial in read_study("g").trials) > 6
 
 
 @pytest.mark.slow

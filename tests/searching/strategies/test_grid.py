@@ -1,6 +1,7 @@
 """Grids: regular in the log domain, no cell twice, failed ones again, and sequences of them."""
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,15 @@ from gradwise.records.trial import Trial, best_of
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.keys import from_seed
 from gradwise.searching.strategies.contract import History
-from gradwise.searching.strategies.grid import Grid, GridSequence, constant_schedule, regular, regular_values
-from gradwise.searching.strategies.random_search import chosen_values
+from gradwise.searching.strategies.grid import (
+    Grid,
+    GridSequence,
+    constant_schedule,
+    refuse_finished,
+    regular,
+    regular_values,
+)
+from gradwise.searching.strategies.random_search import Random, chosen_values
 from gradwise.specs.priors import Choice, LogUniform, ZeroOr
 from gradwise.specs.schedules import Constant
 from gradwise.specs.search_space import Dimension, Space, dimension
@@ -143,6 +151,26 @@ def test_more_trials_make_a_larger_grid_and_no_cell_is_run_twice(plant: Callable
         done += plant(space, _distance, proposals, len(done))
     assert 30 <= len(done) <= 40
     assert len({str(trial.values) for trial in done}) == len(done)
+
+
+def test_a_finished_grid_says_how_many_trials_would_make_it_grow(plant: Callable[..., list[Trial]]) -> None:
+    space = defaults.search_space(defaults.table("classes", 150))
+    first = tuple(plant(space, _distance, Grid().ask(space, History(budget=8), 99, key=KEY)))
+    with pytest.raises(RequestError) as refusal:
+        refuse_finished(Grid(), space, History(first, budget=8 + 1), key=KEY)
+    words = (
+        r"the grid is complete \(8 trials\), and 1 more have no room for a larger one: .* such as --trials \+(\d+)\."
+    )
+    told = re.fullmatch(words, str(refusal.value))
+    assert told
+    refuse_finished(Grid(), space, History(first, budget=8 + int(told[1])), key=KEY)
+    refuse_finished(Grid(), space, History(first[:5], budget=5 + 1), key=KEY)  # cells of the first grid are left
+    refuse_finished(Random(), space, History(first, budget=8 + 1), key=KEY)
+
+    given = Grid(counts=tuple((path, 2 if "rate" in path else 1) for path in space.paths))
+    done = tuple(plant(space, _distance, given.ask(space, History(budget=8), 99, key=KEY)))
+    with pytest.raises(RequestError, match="begin another study, with more values of each knob or at random"):
+        refuse_finished(given, space, History(done, budget=500), key=KEY)
 
 
 def test_with_a_budget_of_time_grids_become_finer(search: Searching) -> None:
