@@ -3,14 +3,21 @@
     MODELS["realmlp"]("classes", seed=0, machine=Machine())    something with `fit` and `predict`
     alternatives("numbers")["no dropout"]("numbers", seed=0, machine=Machine())
 
-Peers are imported when they are asked for.
+Peers are imported when they are asked for. AutoGluon, whose pandas is older than ours, runs in the Python that
+`GRADWISE_AUTOGLUON_PYTHON` names, or in this one where it has it.
 """
 
 import dataclasses
+import functools
+import importlib.util
 import logging
 import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -150,6 +157,52 @@ class LightgbmSearch:
         return stop
 
 
+@functools.cache
+def autogluon_python() -> str | None:
+    """The Python that has AutoGluon, if one is known."""
+    if named := os.environ.get("GRADWISE_AUTOGLUON_PYTHON"):
+        return named
+    found = importlib.util.find_spec("autogluon") and importlib.util.find_spec("autogluon.tabular")
+    return sys.executable if found else None
+
+
+class AutoGluon:
+    """AutoGluon's default preset on the CPU, its time limit that of the search; starting its Python comes on top."""
+
+    def __init__(self, kind: str, seed: int, machine: Machine):
+        self.kind, self.machine = kind, machine
+        self.folder = tempfile.TemporaryDirectory(prefix="autogluon")
+
+    def fit(self, X: Any, y: Any) -> Any:
+        self._save(X, "train.npz", target=y)
+        self._run("fit", self.kind, f"{self.machine.search_seconds:g}", str(self.machine.threads))
+        return self
+
+    def predict(self, X: Any) -> Any:
+        self._save(X, "test.npz")
+        self._run("predict")
+        return np.load(Path(self.folder.name) / "predicted.npy")
+
+    def _save(self, X: Any, name: str, **more: Any) -> None:
+        """One array a column: numbers as they are, words as text, empty where one is missing."""
+        columns = {}
+        for column, values in X.items():
+            words = values.astype(object).where(values.notna(), "") if values.dtype == "category" else None
+            columns[str(column)] = values.to_numpy(float) if words is None else words.to_numpy(str)
+        np.savez(Path(self.folder.name) / name, **columns, **more)
+
+    def _run(self, what: str, *arguments: str) -> None:
+        python = autogluon_python()
+        if python is None:
+            raise ImportError("AutoGluon is not installed: set GRADWISE_AUTOGLUON_PYTHON to a Python that has it")
+        script = Path(__file__).with_name("autogluon_process.py")
+        # Its packages are not ours, and it is compared on the CPU.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.environ.get("GRADWISE_AUTOGLUON_PATH", "")}
+        command = [python, str(script), what, self.folder.name, *arguments]
+        subprocess.run(command, check=True, env=environment, stdout=sys.stderr)
+
+
 def _pytabkit(name: str, **settings: Any) -> Callable[[str, int, Machine], Any]:
     def make(kind: str, seed: int, machine: Machine) -> Any:
         logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
@@ -176,7 +229,9 @@ SEARCHES: dict[str, Callable[[str, int, Machine], Any]] = {
     "gradwise": gradwise,
     "lightgbm-search": LightgbmSearch,
     "realmlp-5": _pytabkit("RealMLP_TD", n_cv=5),
+    "autogluon": AutoGluon,
 }
+TAKES_SECONDS = ("search", "lightgbm-search", "autogluon")  # the others take what they take
 TITLES = {
     "search": "gradwise search",
     "gradwise": "gradwise",
@@ -186,9 +241,11 @@ TITLES = {
     "lightgbm-search": "LightGBM, random search",
     "realmlp": "RealMLP-TD",
     "realmlp-5": "RealMLP-TD, 5 folds averaged",
+    "autogluon": "AutoGluon, default preset",
     "tabm": "TabM-D",
 }
-NO_LABELS = {"hist", "lightgbm", "lightgbm-search", "realmlp", "realmlp-5", "tabm"}  # these know one target only
+# These know one target only.
+NO_LABELS = {"hist", "lightgbm", "lightgbm-search", "realmlp", "realmlp-5", "autogluon", "tabm"}
 
 
 def _changes(kind: str, rows: int | None = None) -> dict[str, dict[str, Any]]:

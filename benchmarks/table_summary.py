@@ -1,23 +1,30 @@
 """What the results of `tables.py` say, as Markdown: for the terminal, and for `write_tables.py`.
 
 A result is one fit: its set, seed, model, kind of task, rows judged, error, seconds, processor seconds, and the share
-of the cores that other work had meanwhile. Times of disturbed fits are left out; errors are not touched by them.
+of the cores that other work had meanwhile; its budget is the seconds that it was given, where it was given some. Times
+of disturbed fits are left out; errors are not touched by them.
 
 Geometric means compare two models over the sets, and of those over the seeds, that both did. Error rates enter them as
 (errors + 1/2) / (rows + 1), summed over seeds, since a rate of 0 has no logarithm; errors of numbers as they are.
 """
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from table_models import NO_LABELS, TITLES
+from table_models import NO_LABELS, TAKES_SECONDS, TITLES
 
 Result = dict[str, Any]
 # What is measured, against which model, and the ratio that is wanted.
 TARGETS = (("error", "realmlp", 0.98), ("error", "hist", 0.92), ("cpu_seconds", "realmlp", 0.5))
-SEARCH_TARGETS = (("error", "gradwise", 0.90), ("error", "realmlp-5", 0.98), ("error", "lightgbm-search", 0.85))
+SEARCH_TARGETS = (
+    ("error", "gradwise", 0.90),
+    ("error", "realmlp-5", 0.98),
+    ("error", "lightgbm-search", 0.85),
+    ("error", "autogluon", 1.00),
+)
 GPU_SEARCH_TARGETS = (("error", "realmlp-5", 0.93), ("error", "lightgbm-search", 0.78))
 GPU_TARGET = 15.0
 FIELDS = {"error": "error", "seconds": "wall seconds", "cpu_seconds": "CPU seconds"}
@@ -50,8 +57,11 @@ def level(results: Sequence[Result], field: str) -> float:
     return (wrong + 0.5) / (sum(result["judged"] for result in results) + 1)
 
 
-def ratios(results: Sequence[Result], ours: str, theirs: str, field: str) -> dict[str, float]:
-    """Ours / theirs on each set that both did, over the seeds that both did."""
+Pair = tuple[list[Result], list[Result]]
+
+
+def pairs(results: Sequence[Result], ours: str, theirs: str, field: str) -> dict[str, Pair]:
+    """Ours and theirs on each set that both did, of the seeds that both did."""
     found: dict[tuple[str, str], dict[int, Result]] = {}
     for result in usable(results, field):
         found.setdefault((result["set"], result["model"]), {})[result["seed"]] = result
@@ -60,8 +70,42 @@ def ratios(results: Sequence[Result], ours: str, theirs: str, field: str) -> dic
         mine, other = found.get((name, ours), {}), found.get((name, theirs), {})
         seeds = sorted(mine.keys() & other.keys())
         if seeds:
-            by_set[name] = level([mine[s] for s in seeds], field) / level([other[s] for s in seeds], field)
+            by_set[name] = [mine[s] for s in seeds], [other[s] for s in seeds]
     return by_set
+
+
+def ratios(results: Sequence[Result], ours: str, theirs: str, field: str) -> dict[str, float]:
+    """Ours / theirs on each set that both did, over the seeds that both did."""
+    both = pairs(results, ours, theirs, field)
+    return {name: level(mine, field) / level(other, field) for name, (mine, other) in both.items()}
+
+
+def noise(mine: Sequence[Result], other: Sequence[Result]) -> float:
+    """The standard error of the mean difference of two models' errors: over the splits, or of the rows if that is more.
+
+    The rows' counts both models' as if they erred apart from one another, so it is rather too large.
+    """
+    differences = [one["error"] - two["error"] for one, two in zip(mine, other, strict=True)]
+    splits = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    rows = sum(result["judged"] for result in mine)
+    if mine[0]["kind"] == "numbers":  # of a root mean square, were the residuals normal
+        return max(splits, math.hypot(level(mine, "error"), level(other, "error")) / math.sqrt(2 * rows))
+    return max(splits, math.sqrt(sum(result["error"] * result["judged"] for result in [*mine, *other])) / rows)
+
+
+def worse_beyond_noise(results: Sequence[Result], ours: str = "search", theirs: str = "gradwise") -> list[str]:
+    """The sets on which ours is worse by more than twice the noise."""
+    found = []
+    for name, (mine, other) in pairs(results, ours, theirs, "error").items():
+        gaps = [one["error"] - two["error"] for one, two in zip(mine, other, strict=True)]
+        if statistics.fmean(gaps) > 2 * noise(mine, other):
+            found.append(name)
+    return found
+
+
+def budgets(results: Sequence[Result]) -> list[float]:
+    """The seconds that models were given, from few to many."""
+    return sorted({result["budget"] for result in results if "budget" in result})
 
 
 def geometric_mean(values: Sequence[float]) -> float:
@@ -120,8 +164,8 @@ def _in_order(results: Sequence[Result]) -> list[Result]:
     return sorted(results, key=lambda one: (one["set"], known.get(one["model"], len(order))))
 
 
-def show_errors(results: Sequence[Result]) -> str:
-    """One line a set, one column a model; the best in bold, and ranks at the end."""
+def show_errors(results: Sequence[Result], seconds: bool = False) -> str:
+    """One line a set, one column a model; the best in bold, and at the end ranks and, if asked for, mean seconds."""
     models = [model for model in TITLES if model in names(results, "model")]
     means, kinds = _means(results), {result["set"]: result["kind"] for result in results}
     lines = _head("set", *(TITLES[model] for model in models))
@@ -142,7 +186,15 @@ def show_errors(results: Sequence[Result]) -> str:
     ranks = _ranks(results)
     if len(models) > 1 and ranks:
         lines.append(_row(["mean rank", *(f"{ranks[model]:.2f}" for model in models)]))
+    if seconds:
+        lines.append(_row(["mean seconds", *(f"{mean_seconds(results, model):.0f}" for model in models)]))
     return "\n".join(lines)
+
+
+def mean_seconds(results: Sequence[Result], model: str) -> float:
+    """Wall seconds, whatever else the machine did."""
+    taken = [result["seconds"] for result in done(results) if result["model"] == model]
+    return statistics.fmean(taken) if taken else math.nan
 
 
 def _first_fits(results: Sequence[Result]) -> list[Result]:
@@ -174,6 +226,8 @@ def show_targets(results: Sequence[Result], ours: str = "gradwise", targets: Seq
             verdict = "reached" if geometric_mean(values) <= wanted else "missed"
             measured = f"{geometric_mean(values):.3f} ± {geometric_mean(values) * _spread(values):.3f} ({len(values)})"
             lines.append(_row([f"{FIELDS[field]}{which} / {TITLES[peer]}", measured, f"≤ {wanted:g}", verdict]))
+        elif ours == "search":
+            lines.append(_row([f"{FIELDS[field]} / {TITLES[peer]}", "not measured", f"≤ {wanted:g}", ""]))
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
@@ -191,8 +245,9 @@ def show_times(results: Sequence[Result]) -> str:
 
 
 def _splits(results: Sequence[Result]) -> str:
-    count = len(names(results, "seed"))
-    return f"{count} split{'s' * (count > 1)}"
+    counts = [len(names([one for one in results if one["set"] == name], "seed")) for name in names(results, "set")]
+    least, most = min(counts), max(counts)
+    return f"{least} to {most} splits" if least < most else f"{most} split{'s' * (most > 1)}"
 
 
 def _about(results: Sequence[Result]) -> str:
@@ -238,12 +293,81 @@ def show(results: Sequence[Result]) -> str:
 def show_search(results: Sequence[Result], targets: Sequence[tuple[str, str, float]] = SEARCH_TARGETS) -> str:
     """The search beside one fit and beside what others do in the same time."""
     results = _in_order(results)
-    parts = [_about(results), show_errors(results), show_targets(results, "search", targets)]
-    worst = sorted(ratios(results, "search", "gradwise", "error").items(), key=lambda one: -one[1])[:3]
+    worse = ratios(results, "search", "gradwise", "error")
+    lines = [show_targets(results, "search", targets)]
+    if worse and lines[0]:
+        beyond = worse_beyond_noise(results)
+        told = ", ".join(f"{name} {worse[name]:.2f}" for name in beyond)
+        verdict = "missed" if beyond else "reached"
+        lines.append(_row(["tables worse than gradwise by more than noise", told or "none", "none", verdict]))
+    parts = [_about(results), show_errors(results, seconds=True), "\n".join(lines)]
+    worst = sorted(worse.items(), key=lambda one: -one[1])[:3]
     told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in worst)
     parts.append(
-        f"Where the search does least for a fit, its error as a multiple of the fit's: {told}." if told else ""
+        f"Where the search does least for a fit, its error as a multiple of the fit's: {told}. Noise is twice the "
+        "standard error of the difference, over the splits or of the rows, whichever is more."
+        if told
+        else ""
     )
+    codes = {result["code"] for result in results if result["model"] == "search" and "code" in result}
+    if len(codes) > 1:
+        parts.append(f"**The searches come from {len(codes)} versions of gradwise: measure them again.**")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _by_budget(results: Sequence[Result]) -> list[Result]:
+    """Results with the seconds given in the model's name."""
+    return [{**one, "model": f"{one['model']} {one['budget']:g}"} if "budget" in one else one for one in results]
+
+
+def anytime_curves(results: Sequence[Result]) -> dict[str, list[tuple[float, list[float]]]]:
+    """For each model the seconds that it was given, or that it took, and its errors as multiples of one fit's.
+
+    The sets are those on which the search was given every time there is, so that all its points are of the same sets.
+    """
+    named = _by_budget(results)
+    searched = [set(ratios(named, f"search {seconds:g}", "gradwise", "error")) for seconds in budgets(results)]
+    shared = set.intersection(*searched) if searched else set()
+    kept = [one for one in results if one["set"] in shared]
+    named, curves = _by_budget(kept), {}
+    for model in (model for model in TITLES if model in names(kept, "model")):
+        given = budgets([one for one in kept if one["model"] == model])
+        columns = {seconds: f"{model} {seconds:g}" for seconds in given} or {mean_seconds(kept, model): model}
+        points = [(time, list(ratios(named, name, "gradwise", "error").values())) for time, name in columns.items()]
+        curves[model] = [(time, values) for time, values in points if values]
+    return curves
+
+
+def steps(results: Sequence[Result], model: str = "search") -> list[tuple[float, float, list[float]]]:
+    """From which seconds to which, and the errors after as multiples of those before, on every set that has both."""
+    named = _by_budget(results)
+    times = budgets([one for one in results if one["model"] == model])
+    by_set = [ratios(named, f"{model} {b:g}", f"{model} {a:g}", "error") for a, b in itertools.pairwise(times)]
+    return [(*pair, list(one.values())) for pair, one in zip(itertools.pairwise(times), by_set, strict=True)]
+
+
+def show_anytime(results: Sequence[Result]) -> str:
+    """Errors as multiples of one fit's, one line for each time given; and whether the search's fall at every step."""
+    curves, moves = anytime_curves(results), steps(results)
+    timed = [model for model in curves if model in TAKES_SECONDS]
+    lines = _head("seconds", *(TITLES[model] for model in timed), "the search / its line above")
+    changes = {after: values for _, after, values in moves}
+    for seconds in budgets(results):
+        cells = [_told(dict(curves[model]).get(seconds, [])) for model in timed]
+        moved = changes.get(seconds, [])
+        error = f" ± {geometric_mean(moved) * _spread(moved):.3f}" if len(moved) > 1 else ""
+        last = f"{geometric_mean(moved):.3f}{error} ({len(moved)})" if moved else ""
+        lines.append(_row([f"{seconds:g}", *cells, last]))
+    free = [f"{TITLES[m]} {_told(p[0][1])} in {p[0][0]:.0f} s" for m, p in curves.items() if m not in timed and p]
+    rises = [f"{a:g} to {b:g} s" for a, b, values in moves if not values or geometric_mean(values) >= 1]
+    measured = f"no fall from {', nor from '.join(rises)}" if rises else "it falls at every step"
+    parts = [
+        f"Errors as multiples of one fit's, geometric means over {_splits(results)} of each table; in brackets the "
+        "number of tables. The last column has all tables that were given both times.",
+        "\n".join(lines),
+        f"Without a time limit: {'; '.join(free)}." if free else "",
+        f"Wanted: a fall at every step. Measured: {measured}." if moves else "",
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -295,5 +419,6 @@ SHOW: dict[str, Callable[[Sequence[Result]], str]] = {
     "tables": show,
     "tables_ablation": show_ablation,
     "tables_search": show_search,
+    "anytime": show_anytime,
     "tables_gpu": show_gpu,
 }

@@ -131,25 +131,35 @@ def tables_tabm(result: dict[str, Any]) -> str:
 
 
 def tables_search(result: dict[str, Any]) -> str:
-    """The search beside one fit and the others, whose results on the same splits stand in their own file."""
+    """The search beside one fit and the others."""
     from table_summary import show_search
 
-    return show_search(_with_peers(result)) + "\n" + _source(result)
+    return show_search(with_peers(result)) + "\n" + _source(result)
 
 
 def tables_search_gpu(result: dict[str, Any]) -> str:
     from table_summary import GPU_SEARCH_TARGETS, show_search
 
-    return show_search(_with_peers(result), GPU_SEARCH_TARGETS) + "\n" + _source(result)
+    return show_search(with_peers(result), GPU_SEARCH_TARGETS) + "\n" + _source(result)
 
 
-def _with_peers(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The results of a search, and those of others on the same splits."""
-    others = json.loads((HERE / "results" / "tables.json").read_text())["results"]
-    splits = {(one["set"], one["seed"]) for one in result["results"]}
-    peers = ("gradwise", "lightgbm-search", "realmlp")
-    beside = [one for one in others if (one["set"], one["seed"]) in splits and one["model"] in peers]
-    return [*result["results"], *beside]
+def with_peers(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The results of a search and of the peers in its run; those that were not in it, from other runs of its splits."""
+    found = list(result["results"])
+    splits = {(one["set"], one["seed"]) for one in found}
+    for name in ("tables_search", "tables"):
+        models = {one["model"] for one in found}
+        peers = [peer for peer in ("gradwise", "lightgbm-search", "realmlp-5") if peer not in models]
+        peers += ["realmlp"] if not models & {"realmlp", "realmlp-5"} else []
+        others = json.loads((HERE / "results" / f"{name}.json").read_text())["results"]
+        found += [one for one in others if (one["set"], one["seed"]) in splits and one["model"] in peers]
+    return found
+
+
+def anytime(result: dict[str, Any]) -> str:
+    from table_summary import SHOW
+
+    return SHOW["anytime"](result["results"]) + "\n" + _source(result)
 
 
 def tables_gpu(result: dict[str, Any]) -> str:
@@ -465,6 +475,7 @@ TABLES = {
     "tables_ablation": tables_ablation,
     "tables_gpu": tables_gpu,
     "tables_search": tables_search,
+    "anytime": anytime,
     "tables_search_gpu": tables_search_gpu,
     "tables_tabm": tables_tabm,
 }
