@@ -198,7 +198,7 @@ class AutoGluon:
         script = Path(__file__).with_name("autogluon_process.py")
         # Its packages are not ours, and it is compared on the CPU.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.environ.get("GRADWISE_AUTOGLUON_PATH", "")}
+        environment["CUDA_VISIBLE_DEVICES"] = ""
         command = [python, str(script), what, self.folder.name, *arguments]
         subprocess.run(command, check=True, env=environment, stdout=sys.stderr)
 
