@@ -224,6 +224,8 @@ def show_targets(results: Sequence[Result], ours: str = "gradwise", targets: Seq
         values = list(ratios(some, ours, peer, field).values())
         if values:
             verdict = "reached" if geometric_mean(values) <= wanted else "missed"
+            if any(one.get("elsewhere") for one in some if one["model"] == peer):
+                verdict += ", the peer in another run"
             measured = f"{geometric_mean(values):.3f} ± {geometric_mean(values) * _spread(values):.3f} ({len(values)})"
             lines.append(_row([f"{FIELDS[field]}{which} / {TITLES[peer]}", measured, f"≤ {wanted:g}", verdict]))
         elif ours == "search":
@@ -248,6 +250,15 @@ def _splits(results: Sequence[Result]) -> str:
     counts = [len(names([one for one in results if one["set"] == name], "seed")) for name in names(results, "set")]
     least, most = min(counts), max(counts)
     return f"{least} to {most} splits" if least < most else f"{most} split{'s' * (most > 1)}"
+
+
+def _same_splits(results: Sequence[Result]) -> list[Result]:
+    """Of each set the splits that all its models did: only their means may stand side by side."""
+    seeds: dict[str, dict[str, set[int]]] = {}
+    for one in done(results):
+        seeds.setdefault(one["set"], {}).setdefault(one["model"], set()).add(one["seed"])
+    shared = {name: set.intersection(*by_model.values()) for name, by_model in seeds.items()}
+    return [one for one in results if one["seed"] in shared.get(one["set"], ())]
 
 
 def _about(results: Sequence[Result]) -> str:
@@ -300,7 +311,8 @@ def show_search(results: Sequence[Result], targets: Sequence[tuple[str, str, flo
         told = ", ".join(f"{name} {worse[name]:.2f}" for name in beyond)
         verdict = "missed" if beyond else "reached"
         lines.append(_row(["tables worse than gradwise by more than noise", told or "none", "none", verdict]))
-    parts = [_about(results), show_errors(results, seconds=True), "\n".join(lines)]
+    beside = _same_splits(results)
+    parts = [_about(beside), show_errors(beside, seconds=True), "\n".join(lines)]
     worst = sorted(worse.items(), key=lambda one: -one[1])[:3]
     told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in worst)
     parts.append(

@@ -134,32 +134,56 @@ def tables_search(result: dict[str, Any]) -> str:
     """The search beside one fit and the others."""
     from table_summary import show_search
 
-    return show_search(with_peers(result)) + "\n" + _source(result)
+    return show_search(with_peers(result)) + "\n" + _source(result) + _sources_of_peers(result)
 
 
 def tables_search_gpu(result: dict[str, Any]) -> str:
     from table_summary import GPU_SEARCH_TARGETS, show_search
 
-    return show_search(with_peers(result), GPU_SEARCH_TARGETS) + "\n" + _source(result)
+    return show_search(with_peers(result), GPU_SEARCH_TARGETS) + "\n" + _source(result) + _sources_of_peers(result)
 
 
 def with_peers(result: dict[str, Any]) -> list[dict[str, Any]]:
     """The results of a search and of the peers in its run; those that were not in it, from other runs of its splits."""
-    found = list(result["results"])
-    splits = {(one["set"], one["seed"]) for one in found}
+    return [*result["results"], *(one for _, others in _peers_elsewhere(result) for one in others)]
+
+
+def _peers_elsewhere(result: dict[str, Any]) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Other runs, each with what it has of the peers that are missing."""
+    splits = {(one["set"], one["seed"]) for one in result["results"]}
+    models, found = {one["model"] for one in result["results"]}, []
     for name in ("tables_search", "tables"):
-        models = {one["model"] for one in found}
         peers = [peer for peer in ("gradwise", "lightgbm-search", "realmlp-5") if peer not in models]
         peers += ["realmlp"] if not models & {"realmlp", "realmlp-5"} else []
-        others = json.loads((HERE / "results" / f"{name}.json").read_text())["results"]
-        found += [one for one in others if (one["set"], one["seed"]) in splits and one["model"] in peers]
+        stored = json.loads((HERE / "results" / f"{name}.json").read_text())
+        others = [
+            {**one, "elsewhere": True}
+            for one in stored["results"]
+            if (one["set"], one["seed"]) in splits and one["model"] in peers
+        ]
+        found += [(stored, others)] if others else []
+        models |= {one["model"] for one in others}
     return found
 
 
+def _sources_of_peers(result: dict[str, Any]) -> str:
+    """Which columns are of another run, and of which."""
+    from table_models import TITLES
+
+    lines = ""
+    for stored, others in _peers_elsewhere(result):
+        told = "; ".join(TITLES[model] for model in dict.fromkeys(one["model"] for one in others))
+        lines += f"\nOf another run: {told} ({_source(stored).strip().removesuffix('.')}).\n"
+    return lines
+
+
 def anytime(result: dict[str, Any]) -> str:
+    """The section of docs/search.md: its title stands only where there is something to read."""
     from table_summary import SHOW
 
-    return SHOW["anytime"](result["results"]) + "\n" + _source(result)
+    title = "### What more time is worth\n\nThe same searches and peers, given from a few seconds to many:\n\n"
+    picture = "\n![Error as a multiple of one fit's, by the seconds given](pictures/anytime.png)\n"
+    return title + SHOW["anytime"](result["results"]) + "\n" + picture + _source(result)
 
 
 def tables_gpu(result: dict[str, Any]) -> str:

@@ -54,6 +54,16 @@ def test_a_table_counts_as_worse_only_beyond_noise() -> None:
     assert "| reg_naval 1.30 | none | missed |" in summary.show_search(results)
 
 
+def test_errors_side_by_side_are_of_the_same_splits() -> None:
+    summary = importlib.import_module("table_summary")
+    results = [_result("reg_yacht", "search", error, seed) for seed, error in enumerate((1.0, 5.0))]
+    results += [_result("reg_yacht", "gradwise", 2.0), _result("reg_yacht", "autogluon", 4.0, elsewhere=True)]
+    text = summary.show_search(results)
+    assert "Mean over 1 split," in text
+    assert "| reg_yacht | **1** | 2 | 4 |" in text
+    assert "| error / AutoGluon, default preset | 0.250 ± nan (1) | ≤ 1 | reached, the peer in another run |" in text
+
+
 def test_curve_is_of_the_tables_that_have_every_time() -> None:
     summary = importlib.import_module("table_summary")
     results = [_result("reg_yacht", "gradwise", 2.0, seconds=4.0), _result("reg_energy", "gradwise", 1.0, seconds=6.0)]
