@@ -3,12 +3,13 @@
     python benchmarks/search_speed.py --data /path/to/data                    MNIST, phoneme and iris
     python benchmarks/search_speed.py --data /path/to/data --what mnist --xla=--xla_gpu_autotune_level=0 --unroll 1
 
-`--data` is the folder that `GRADWISE_DATA` names elsewhere: it holds `mnist/` and `tabular/phoneme.npz`. Every search runs
-in a process of its own, first with an empty cache of compiled programs, then again with the cache that it left. JAX
-itself says which programs it compiled and for how long (`JAX_LOG_COMPILES`); several are compiled side by side, so
-these seconds add up to more than passed. A program counts as compiled if it is new in the cache. The share of the time
-that the device was busy is nvidia-smi's, sampled five times a second from the end of the last compilation of an
-interval until the command ends; on a CPU it is processor seconds over cores and seconds, for the whole command.
+`--data` is the folder that `GRADWISE_DATA` names elsewhere: it holds `mnist/` and `tabular/phoneme.npz`. Every search
+runs in a process of its own, first with an empty cache of compiled programs, then with the cache that it left and with
+another seed, so other trials. JAX itself says which programs it compiled and for how long (`JAX_LOG_COMPILES`); several
+are compiled side by side, so these seconds add up to more than passed. A program counts as compiled if it is new in the
+cache. The share of the time that the device was busy is nvidia-smi's, sampled five times a second from the end of the
+last compilation of an interval until the command ends; on a CPU it is processor seconds over cores and seconds, for the
+whole command.
 
 `--unroll` and `--xla` are for choosing settings: updates in one turn of the compiled loop, and flags for XLA.
 """
@@ -67,7 +68,8 @@ class Samples:
             threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
+        assert self._process is not None
+        assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.strip().isdigit():
                 self.read.append((time.monotonic(), float(line) / 100))
@@ -131,6 +133,15 @@ def timed(command: list[str], environment: dict[str, str], cache: Path, log: Pat
     }
 
 
+def tell(what: str, one: dict[str, Any], asked: float) -> None:
+    """One search in two lines."""
+    print(f"{what}: {one['seconds']:.1f} s (asked {asked:.0f}); {one['programs']} programs compiled,", end=" ")
+    print(f"{one['interval_programs']} of them intervals, {one['seconds_compiling']:.1f} s in the compiler,", end=" ")
+    print(f"the last interval after {one['last_interval_compiled_at']:.1f} s;", end=" ")
+    print(f"device busy {one['busy']:.0%} (asked {BUSY:.0%})")
+    print(f"  compiling: {one['seconds_compiling_by_name']}", flush=True)
+
+
 def measured(name: str, chosen: argparse.Namespace) -> dict[str, Any]:
     """A search with an empty cache and one with the cache that it left."""
     found: dict[str, Any] = {}
@@ -150,21 +161,12 @@ def measured(name: str, chosen: argparse.Namespace) -> dict[str, Any]:
         for state in ("cold", "warm"):
             asked = arguments(name, chosen.data, chosen.trials)
             options = ["--quiet", "--out", str(Path(folder) / state), *(["--on", chosen.on] if chosen.on else [])]
-            # Another seed draws other trials: what counts is whether they need other programs.
             options += ["--seed", str(chosen.seed + (state == "warm"))]
             log = (chosen.logs or Path(folder)) / f"{name}-{state}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             command = [sys.executable, "-c", RUN, str(chosen.unroll), *asked, *options]
             found[state] = timed(command, environment, cache, log)
-            one = found[state]
-            share = f"device busy {one['busy']:.0%}"
-            print(
-                f"{name}, {state}: {one['seconds']:.1f} s (asked {ASKED[name]:.0f}); {one['programs']} programs compiled, "
-                f"{one['interval_programs']} of them intervals, {one['seconds_compiling']:.1f} s in the compiler, the last "
-                f"interval after {one['last_interval_compiled_at']:.1f} s; {share} (asked {BUSY:.0%})",
-                flush=True,
-            )
-            print(f"  compiling: {one['seconds_compiling_by_name']}", flush=True)
+            tell(f"{name}, {state}", found[state], ASKED[name])
     return {"arguments": arguments(name, Path("$GRADWISE_DATA"), chosen.trials), "asked": ASKED[name], **found}
 
 
