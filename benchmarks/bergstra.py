@@ -41,7 +41,7 @@ class BergstraInitial(AbstractInitial):
     distribution: str = switch("uniform", allowed=("uniform", "normal"), row="D8")
 
     def draw(
-        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
     ) -> Float[Array, "out in"]:
         scale = self.c * fan_in**-0.5 if self.rule == "inputs" else (6.0 / (fan_in + fan_out)) ** 0.5
         draw = uniform if self.distribution == "uniform" else normal

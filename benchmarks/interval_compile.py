@@ -48,7 +48,7 @@ def make_population(widths: tuple[int, ...], slots: int, rows: int, batch: int) 
 
     from gradwise import defaults
     from gradwise.curvature.objective import Examples
-    from gradwise.models.mlp import PaddedMlp
+    from gradwise.models.padded_mlp import PaddedMlp
     from gradwise.runtime import keys
     from gradwise.searching.running.cohort import written_out
     from gradwise.training.population import Population, enter

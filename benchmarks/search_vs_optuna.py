@@ -78,6 +78,7 @@ def run_ours(lines: list[dict[str, Any]], dataset: Any, space: Any, *, workers: 
     """Seconds and results of these recipes, in worker processes (CPU) or here (an accelerator)."""
     from gradwise.runtime import keys
     from gradwise.searching.running.evaluation_data import EvaluationData
+    from gradwise.searching.running.executor_choice import varying
     from gradwise.searching.running.executors import LocalExecutor, WorkerProcesses
     from gradwise.searching.running.jobs import Job
     from gradwise.searching.running.population_size import BySize
@@ -86,7 +87,7 @@ def run_ours(lines: list[dict[str, Any]], dataset: Any, space: Any, *, workers: 
     key = keys.from_seed(0)
     data = EvaluationData.of(dataset, space.recipe.split, metric="error_rate", key=key)
     jobs = [Job(number, our_recipe(line, space), number) for number, line in enumerate(lines)]
-    options: dict[str, Any] = {"slots": BySize(), "varying": ["criterion.penalties.0.coefficient"]}
+    options: dict[str, Any] = {"slots": BySize(), "varying": varying(space)}
     maker: Any = (
         (lambda: WorkerProcesses(data, count=workers, **options))
         if workers

@@ -28,7 +28,7 @@ _SCALE = "multiplies the recommended scale of the initial weights"
 class AbstractInitial(Spec):
     @abc.abstractmethod
     def draw(
-        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
     ) -> Float[Array, "out in"]:
         """The initial weights of a layer whose non-linearity has this gain, in an array of its size or of `shape`."""
 
@@ -53,7 +53,7 @@ class Glorot(AbstractInitial):
     scale: float = knob(1.0, allowed="(0, inf)", prior=LogUniform(0.1, 10.0), row="D8", kind="model", about=_SCALE)
 
     def draw(
-        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
     ) -> Float[Array, "out in"]:
         limit = gain * (6.0 / (fan_in + fan_out)) ** 0.5
         return self.scale * limit * uniform(shape or (fan_out, fan_in), key)
@@ -65,7 +65,7 @@ class FanIn(AbstractInitial):
     scale: float = knob(1.0, allowed="(0, inf)", prior=LogUniform(0.1, 10.0), row="D8", kind="model", about=_SCALE)
 
     def draw(
-        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
     ) -> Float[Array, "out in"]:
         return self.scale * gain * fan_in**-0.5 * uniform(shape or (fan_out, fan_in), key)
 
@@ -78,7 +78,7 @@ class GaussianWeights(AbstractInitial):
     )
 
     def draw(
-        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
     ) -> Float[Array, "out in"]:
         return self.deviation * normal(shape or (fan_out, fan_in), key)
 
@@ -103,7 +103,7 @@ class SparseWeights(AbstractInitial):
     )
 
     def draw(
-        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
     ) -> Float[Array, "out in"]:
         shape = shape or (fan_out, fan_in)
         chosen, strengths = jr.split(key)
@@ -118,6 +118,6 @@ class ZeroWeights(AbstractInitial):
     """All weights 0. For output layers only: hidden units that start alike stay alike."""
 
     def draw(
-        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
     ) -> Float[Array, "out in"]:
         return jnp.zeros(shape or (fan_out, fan_in))

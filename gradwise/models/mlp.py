@@ -10,22 +10,20 @@ The network takes one example; `jax.vmap` makes the batch. Batch normalisation s
 parameters that are being judged. So no running average lags, and averaged parameters get statistics of their own.
 Slots beyond the end of an epoch hold real examples and count in the statistics: a last batch of one is no noisier.
 
-`PaddedMlp` builds the same network in arrays larger than it needs, so that nets of many widths are one compiled program
-(row F4): units beyond the true width have weights 0, their outputs are masked, and nothing they hold is ever read.
+`padded_mlp.py` builds the same network in arrays larger than it needs.
 """
 
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from ..records.finding import Finding
 from ..runtime import keys
@@ -124,6 +122,7 @@ class Layer(eqx.Module):
     dropout: Noise | None
     residual: bool = eqx.field(static=True)
     mask: Buffer | None = None  # which units are there, where the arrays are larger than the layer
+    absent: Buffer | None = None  # whether the layer is not there at all, where the network may be deeper than it needs
     scale: Buffer | None = None  # on the weights, where the network is parametrised so
 
     def linear(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
@@ -141,6 +140,8 @@ class Layer(eqx.Module):
         h = dropped(self.activation(self.activate(x, training=key is not None)), self.dropout, key)
         if self.mask is not None:
             h = jnp.where(self.mask.value, h, 0.0)
+        if self.absent is not None:
+            h = jnp.where(self.absent.value, x, h)
         return x + h if self.residual else h
 
 
@@ -249,7 +250,7 @@ class Mlp(AbstractModel):
             )
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> MlpNetwork:
-        return _build(self, self.widths, inputs, outputs, key)
+        return build_network(self, self.widths, inputs, outputs, key)
 
     def for_inputs(self, layout: InputLayout | None) -> "Mlp":
         told = isinstance(self.inputs, LaidOut)
@@ -268,15 +269,6 @@ class Mlp(AbstractModel):
         layout = self.inputs.layout(math.prod(inputs))
         stage = self.inputs.build(layout, key=keys.named(key, "inputs"))
         return stage, stage_width(stage, layout)
-
-    def padded(self, inputs: tuple[int, ...], buckets: Callable[[int], int]) -> AbstractModel:
-        """The same network in arrays whose widths are their buckets; itself where padding would change it."""
-        fan_in = self.stage(inputs, jr.key(0))[1]
-        widths = tuple(buckets(width) for width in self.widths)
-        # A residual layer needs its input's width: known before the program is built only if all are alike.
-        if not self.widths or (self.residual and (len(set(self.widths)) > 1 or fan_in in (*self.widths, *widths))):
-            return self
-        return PaddedMlp(dataclasses.replace(self, widths=widths), np.asarray(self.widths, np.int32))
 
     def findings(self) -> tuple[Finding, ...]:
         """What the chapter warns of (row D6)."""
@@ -307,7 +299,7 @@ class Mlp(AbstractModel):
 
 
 def draw_layer(
-    mlp: Mlp, initial: AbstractInitial, gain: float, fans: tuple[Any, Any], shape: tuple[int, int], key: Key[Array, ""]
+    mlp: Mlp, initial: AbstractInitial, gain: Any, fans: tuple[Any, Any], shape: tuple[int, int], key: Key[Array, ""]
 ) -> tuple[Array, Array, Buffer | None]:
     """Initial weights and biases of a layer of `fans` units and inputs in an array of this shape, and their scale."""
     if mlp.parametrisation == "standard":
@@ -322,17 +314,25 @@ def dropout_of(mlp: Mlp) -> Noise | None:
     return None if is_off(mlp.dropout) else Noise(jnp.asarray(mlp.dropout), mlp.dropout_schedule)
 
 
-def _build(mlp: Mlp, true: Sequence[Any], inputs: tuple[int, ...], outputs: int, key: Key[Array, ""]) -> MlpNetwork:
-    """The network in arrays of `mlp.widths`, of which the first `true` units of each layer are there."""
+def build_network(
+    mlp: Mlp, true: Sequence[Any], inputs: tuple[int, ...], outputs: int, key: Key[Array, ""], *, deeper: bool = False
+) -> MlpNetwork:
+    """The network in arrays of `mlp.widths`, of which the first `true` units of each layer are there.
+
+    With `deeper` the last layers may have no unit: their input passes as it is.
+    """
     layers = []
     padded = true is not mlp.widths
     stage, fan_in = mlp.stage(inputs, key)
-    size, fan = fan_in, fan_in  # of the array and of the layer
+    size = fan_in  # of the array
+    fan: Any = fan_in  # of the layer
     present: Any = True
+    depth: Any = len(mlp.widths)
     for number, (width, units) in enumerate(zip(mlp.widths, true, strict=True)):
         draw = jr.fold_in(key, number)
         weight, bias, scale = draw_layer(mlp, mlp.initial, mlp.activation.gain(), (units, fan), (width, size), draw)
         mask = jnp.arange(width) < units if padded else None
+        absent = jnp.asarray(units) == 0 if deeper and number else None
         layer = Layer(
             weight=weight if mask is None else jnp.where(mask[:, None] & present, weight, 0.0),
             bias=bias if mask is None else jnp.where(mask, bias, 0.0),
@@ -342,48 +342,15 @@ def _build(mlp: Mlp, true: Sequence[Any], inputs: tuple[int, ...], outputs: int,
             residual=mlp.residual and width == size,
             mask=None if mask is None else Buffer(mask),
             scale=scale,
+            absent=None if absent is None else Buffer(absent),
         )
         layers.append(layer)
-        size, fan, present = width, units, True if mask is None else mask[None, :]
-    last = jr.fold_in(key, len(mlp.widths))
+        below = True if mask is None else mask[None, :]
+        if absent is None:
+            size, fan, present = width, units, below
+        else:  # what follows reads the last layer that is there, and draws as if it were the next
+            fan, present, depth = jnp.where(absent, fan, units), jnp.where(absent, present, below), depth - absent
+    last = jr.fold_in(key, depth)
     weight, bias, scale = draw_layer(mlp, mlp.output_initial, 1.0, (outputs, fan), (outputs, size), last)
     weight = jnp.where(present, weight, 0.0) if padded else weight
     return MlpNetwork(tuple(layers), Linear(weight, bias, mlp.output_activation, scale), stage)
-
-
-class PaddedMlp(AbstractModel):
-    """An `Mlp` in larger arrays. `true_widths` is read at run time: nets of one bucket share a program."""
-
-    mlp: Mlp
-    true_widths: Int[Any, " depth"]
-
-    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> MlpNetwork:
-        true = [self.true_widths[number] for number in range(len(self.mlp.widths))]
-        return _build(self.mlp, true, inputs, outputs, key)
-
-    def started(self, network: Any, inputs: Float[Array, "n ..."]) -> Any:
-        return self.mlp.started(network, inputs)
-
-
-def _cut(array: Any, rows: int, columns: int | None = None) -> Any:
-    return array[:rows] if columns is None else array[:rows, :columns]
-
-
-def trimmed(network: MlpNetwork) -> MlpNetwork:
-    """A padded network in arrays of its own size, ready to be saved; others as they are."""
-    layers = []
-    columns: int | None = None
-    for layer in network.layers:
-        if layer.mask is None:
-            return network
-        rows = int(np.asarray(layer.mask.value).sum())
-        wide = layer.weight.shape[1] if columns is None else columns
-        norm = jax.tree.map(lambda leaf, n=rows: leaf[:n], layer.norm)
-        weight, bias = _cut(layer.weight, rows, wide), _cut(layer.bias, rows)
-        units = jax.tree.map(lambda leaf, n=rows: leaf[:n] if eqx.is_array(leaf) else leaf, layer.activation)
-        layers.append(dataclasses.replace(layer, weight=weight, bias=bias, norm=norm, activation=units, mask=None))
-        columns = rows
-    if columns is None:
-        return network
-    output = dataclasses.replace(network.output, weight=network.output.weight[:, :columns])
-    return MlpNetwork(tuple(layers), output, network.inputs)

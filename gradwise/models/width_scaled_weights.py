@@ -31,7 +31,7 @@ class OutputScaled(AbstractInitial):
     base_width: int = switch(64, allowed="[1, inf)", row="J7", about="the width at which the scale is the usual one")
 
     def draw(
-        self, fan_out: Any, fan_in: Any, gain: float, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
+        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
     ) -> Float[Array, "out in"]:
         limit = gain * self.base_width**0.5 / fan_in
         return self.scale * limit * uniform(shape or (fan_out, fan_in), key)

@@ -67,9 +67,9 @@ _NAMES = {
     ),
     "models.joint_network": "JointNetwork Joint",
     "models.mlp": (
-        "AbstractNormalisation NoNorm LayerNorm BatchNorm LayerNormLayer BatchNormLayer Layer Linear "
-        "MlpNetwork Mlp PaddedMlp"
+        "AbstractNormalisation NoNorm LayerNorm BatchNorm LayerNormLayer BatchNormLayer Layer Linear MlpNetwork Mlp"
     ),
+    "models.padded_mlp": "PaddedMlp",
     "models.restricted_boltzmann": "RbmNetwork LabelRbmNetwork Rbm LabelRbm",
     "models.shared_weights": "SharedLayer SharedOutput SharedNetwork SharedWeights",
     "models.sparse_coding": "SparseCodingNetwork PredictiveSparseNetwork SparseDictionary PredictiveSparse",

@@ -26,7 +26,8 @@ from gradwise.models.activations import AbstractActivation
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.deep_boltzmann import DeepBoltzmann
 from gradwise.models.input_stage import Embedded, LaidOut
-from gradwise.models.mlp import Mlp, PaddedMlp
+from gradwise.models.mlp import Mlp
+from gradwise.models.padded_mlp import PaddedMlp, pad
 from gradwise.models.restricted_boltzmann import Rbm
 from gradwise.models.shared_weights import SharedWeights
 from gradwise.models.sparse_coding import PredictiveSparse, SparseDictionary
@@ -125,7 +126,7 @@ def test_every_public_part_keeps_its_contract(kind: type[Spec]) -> None:
 
 
 def test_a_padded_network_keeps_the_contract_of_a_model() -> None:
-    padded = Mlp(widths=(5, 4), dropout=0.2).padded((4,), lambda width: 8)
+    padded = pad(Mlp(widths=(5, 4), dropout=0.2), (4,), lambda width: 8)
     assert isinstance(padded, PaddedMlp)
     check_model(padded)
 

@@ -22,7 +22,8 @@ from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Tanh
-from gradwise.models.mlp import Mlp, MlpNetwork, trimmed
+from gradwise.models.mlp import Mlp, MlpNetwork
+from gradwise.models.padded_mlp import pad, trimmed
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall
 from gradwise.runtime import compilation, keys
@@ -95,7 +96,7 @@ def recipe_of(wanted: Wanted, epochs: float = LONG) -> Recipe:
 
 def padded(recipe: Recipe) -> Recipe:
     """The same recipe with its widths in arrays of 16, or of 256."""
-    model = recipe.model.padded((4,), lambda width: 16 if width <= 16 else 256)
+    model = pad(recipe.model, (4,), lambda width: 16 if width <= 16 else 256)
     return eqx.tree_at(lambda r: r.model, recipe, model, is_leaf=lambda node: node is recipe.model)
 
 

@@ -46,6 +46,7 @@ from ...specs.recipe import Recipe
 from ...specs.search_space import Space
 from ...training.prepare import is_trained_on
 from ..running.cohort import off_knobs
+from ..running.device_runner import Varied
 from ..running.executor_choice import choose_executor
 from ..running.executors import AbstractExecutor
 from ..running.jobs import Done, Job
@@ -177,7 +178,7 @@ class _Run:
         there = {job.number: self.store.find(job.number) for job in jobs}
         waiting = [job for job in jobs if there[job.number] is None]
         if waiting:  # before any codes are computed here, which then need not travel
-            self.executor.use(data, varying=off_knobs(job.recipe for job in jobs))
+            self.executor.use(data, varying=Varied(tuple(off_knobs(job.recipe for job in jobs))))
         for done in filter(None, there.values()):
             ended(done)
         run_jobs(self.executor, waiting, each=keep)

@@ -21,7 +21,8 @@ import jax
 import numpy as np
 
 from ...curvature.objective import Examples
-from ...models.mlp import MlpNetwork, trimmed
+from ...models.mlp import MlpNetwork
+from ...models.padded_mlp import trimmed
 from ...runtime import keys
 from ...runtime.errors import RequestError
 from ...specs.knobs import declarations
@@ -51,17 +52,19 @@ _LONGEST_CURVE = 200  # points of a trial's curve that are kept
 _TOGETHER = 32  # jobs from which on one call for all of them is worth its program
 
 
-def bucket(width: int, *, coarse: bool = False) -> int:
+def bucket(width: int, *, coarse: bool = False, widest: int = 0) -> int:
     """The size of array for a layer of this width: few sizes for many widths, little of each unused.
 
-    16, 64, then multiples of 64. With `coarse` 64, 256, then powers of two: on an accelerator size costs less.
+    16, 64, then multiples of 64. With `coarse` 64, 256, then powers of two: on an accelerator size costs less. Where
+    networks reach `widest` units, none is smaller than 256 there, and none larger than the widest.
     """
     if not coarse:
         return 16 if width <= 16 else -(-width // 64) * 64
     size = 64
     while size < width:
         size *= 4 if size == 64 else 2
-    return size
+    most = -(-widest // 64) * 64
+    return min(max(size, 256), most) if width <= most else size
 
 
 def _at(path: str) -> Callable[[Any], Any]:

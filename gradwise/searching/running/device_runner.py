@@ -11,6 +11,7 @@ wherever it ran and whoever trained beside it.
 """
 
 import concurrent.futures
+import dataclasses
 import functools
 import os
 import time
@@ -20,11 +21,20 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from ...criteria.penalties import L1, L2
+from ...criteria.supervised import Supervised
 from ...curvature.objective import Examples
+from ...models.activations import AbstractActivation
+from ...models.mlp import Mlp
+from ...models.padded_mlp import pad
+from ...optimisers.adaptive.adam import Adagrad, Adam, AdamW, RmsProp
+from ...optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
+from ...optimisers.first_order.sgd import HeavyBall, Nesterov, Sgd
 from ...runtime import compilation
 from ...specs.adapters import as_criterion
-from ...specs.paths import replace
+from ...specs.paths import parts, replace
 from ...specs.recipe import Recipe
+from ...specs.schedules import AbstractSchedule
 from ...training.population import enter, fold_of, program_signature, stack_folds
 from ...training.state import for_building
 from ..storage.job_checkpoints import JobCheckpoints
@@ -33,20 +43,45 @@ from .evaluation_data import JobData
 from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
 
+# Rules that move each number by its own gradient and penalties of each number: to them a layer of zeros is nothing.
+# Others look at a whole layer, or count them.
+_BY_NUMBER = (Sgd, HeavyBall, Nesterov, Adagrad, RmsProp, Adam, AdamW, MovingAverage, PolyakAverage, AbstractSchedule)
+
+
+@dataclasses.dataclass(frozen=True)
+class Varied:
+    """What a study varies and one compiled program can serve.
+
+    `knobs` have an `off` value that is then a number like any other. Networks reach `deepest` layers (0: all have one
+    depth) of `widest` units, and have one of `activations`; an accelerator trains all of them in few programs.
+    """
+
+    knobs: tuple[str, ...] = ()
+    deepest: int = 0
+    widest: int = 0
+    activations: tuple[AbstractActivation, ...] = ()
+
+
+def _may_be_deeper(recipe: Recipe) -> bool:
+    """Whether a layer that is not there would change nothing in the training of the others."""
+    optimiser = (recipe.optimiser, *(part for _, part in parts(recipe.optimiser)))
+    criterion = recipe.criterion
+    return (
+        all(isinstance(part, _BY_NUMBER) for part in optimiser)
+        and isinstance(criterion, Supervised)
+        and all(isinstance(penalty, L1 | L2) for penalty in criterion.penalties)
+    )
+
 
 class DeviceRunner:
-    """Cohorts by program, each with its queue.
-
-    `varying` names knobs that the study varies: their `off` value is then a number like any other, so that fewer
-    programs serve.
-    """
+    """Cohorts by program, each with its queue. `varying` says what they have to serve together."""
 
     def __init__(
         self,
         data: JobData,
         *,
         slots: AbstractSlots | None = None,
-        varying: Iterable[str] = (),
+        varying: Varied = Varied(),
         checkpoints: JobCheckpoints = JobCheckpoints(),
     ):
         compilation.use_compilation_cache()
@@ -54,8 +89,8 @@ class DeviceRunner:
         self.slots = slots or BySize()
         self.checkpoints = checkpoints
         self.accelerated = jax.default_backend() != "cpu"
-        self.varying = tuple(varying)
-        self.bucket = functools.partial(bucket, coarse=self.accelerated)
+        self.varying = varying
+        self.bucket = functools.partial(bucket, coarse=self.accelerated, widest=varying.widest)
         self.cohorts: dict[Any, Cohort] = {}
         self._programs: dict[Any, Any] = {}  # from a recipe's signature to its program's
         self._examples: dict[Any, tuple[Examples, Examples]] = {}
@@ -98,9 +133,12 @@ class DeviceRunner:
     def _prepared(self, job: Job, train: Examples) -> Recipe:
         """The recipe as its program takes it: widths padded, varying knobs written out."""
         recipe = for_building(job.recipe, train)
-        paths = self.varying
-        if hasattr(recipe.model, "padded"):
-            model = recipe.model.padded(tuple(train.inputs.shape[1:]), self.bucket)
+        paths = self.varying.knobs
+        if type(recipe.model) is Mlp:
+            deepest = self.varying.deepest if self.accelerated and _may_be_deeper(recipe) else 0
+            activations = self.varying.activations if self.accelerated else ()
+            shape = tuple(train.inputs.shape[1:])
+            model = pad(recipe.model, shape, self.bucket, deepest=deepest, activations=activations)
             if model is not recipe.model:
                 paths = tuple(path.replace("model.", "model.mlp.", 1) for path in paths)
             recipe = eqx.tree_at(lambda r: r.model, recipe, model, is_leaf=lambda node: node is recipe.model)

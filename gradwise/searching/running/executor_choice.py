@@ -17,10 +17,14 @@ from typing import Any
 
 import jax
 
+from ...models.mlp import Mlp
+from ...models.padded_mlp import SELECTABLE
 from ...runtime.errors import RequestError
 from ...specs.paths import parts
-from ...specs.search_space import Space
+from ...specs.priors import Choice
+from ...specs.search_space import Dimension, Space, write_at
 from ..storage.job_checkpoints import JobCheckpoints
+from .device_runner import Varied
 from .evaluation_data import JobData
 from .executors import AbstractExecutor, LocalExecutor, WorkerProcesses
 from .population_size import MANY, AbstractSlots, BySize
@@ -59,9 +63,28 @@ def _travels(space: Space, data: JobData) -> bool:
     return True
 
 
-def varying(space: Space) -> tuple[str, ...]:
-    """The knobs of the space that have an `off` value: written out, they need no program of their own."""
-    return tuple(d.path for d in space.dimensions if d.declaration is not None and d.declaration.off is not None)
+def _ends(dimension: Dimension) -> tuple[Any, ...]:
+    """The values of a choice; the ends of a range."""
+    scale = dimension.scale
+    return scale.values if isinstance(scale, Choice) else (scale.quantile(0.0), scale.quantile(1.0))
+
+
+def varying(space: Space) -> Varied:
+    """What the space varies and one compiled program can serve: knobs with an `off` value, sizes and activations."""
+    declared = [(one.path, one.declaration) for one in space.dimensions]
+    knobs = tuple(path for path, declaration in declared if declaration is not None and declaration.off is not None)
+    sizes = [one for one in space.dimensions if one.path.startswith("model.widths")]
+    recipes = [space.recipe, *space.portfolio]
+    recipes += [write_at(space.recipe, one.path, value) for one in sizes for value in _ends(one)]
+    widths = [recipe.model.widths for recipe in recipes if type(recipe.model) is Mlp]
+    depths = {len(one) for one in widths}
+    activations = next((_ends(one) for one in space.dimensions if one.path == "model.activation"), ())
+    return Varied(
+        knobs,
+        deepest=max(depths) if len(depths) > 1 else 0,
+        widest=max((max(one, default=0) for one in widths), default=0),
+        activations=activations if all(isinstance(one, SELECTABLE) for one in activations) else (),
+    )
 
 
 def trials_at_once(trials: int | None, folds: int, *, by_time: bool) -> int:

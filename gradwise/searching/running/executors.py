@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...runtime.errors import RequestError, WorkError
-from .device_runner import DeviceRunner
+from .device_runner import DeviceRunner, Varied
 from .evaluation_data import JobData
 from .job_queue import JobQueue, depth
 from .jobs import Done, Job
@@ -72,8 +72,8 @@ class AbstractExecutor(abc.ABC):
     def close(self) -> None: ...
 
     @abc.abstractmethod
-    def use(self, data: JobData, *, varying: Iterable[str] = ()) -> None:
-        """From now on jobs train on these data, and these knobs vary. For an executor that has nothing to do."""
+    def use(self, data: JobData, *, varying: Varied = Varied()) -> None:
+        """From now on jobs train on these data, and this varies. For an executor that has nothing to do."""
 
     @property
     @abc.abstractmethod
@@ -150,8 +150,8 @@ class LocalExecutor(AbstractExecutor):
         self.runner.drop(numbers)
         self._numbers -= set(numbers)
 
-    def use(self, data: JobData, *, varying: Iterable[str] = ()) -> None:
-        self.runner = DeviceRunner(data, **{**self._options, "varying": tuple(varying)})
+    def use(self, data: JobData, *, varying: Varied = Varied()) -> None:
+        self.runner = DeviceRunner(data, **{**self._options, "varying": varying})
 
     def close(self) -> None:
         return None
@@ -311,9 +311,9 @@ class WorkerProcesses(AbstractExecutor):
                 worker.close()
         return done
 
-    def use(self, data: JobData, *, varying: Iterable[str] = ()) -> None:
+    def use(self, data: JobData, *, varying: Varied = Varied()) -> None:
         """The workers live on, with what they have imported and compiled."""
-        self._setting = pickle.dumps((data, {**self._options, "varying": tuple(varying)}))
+        self._setting = pickle.dumps((data, {**self._options, "varying": varying}))
         for place, worker in enumerate(self.workers):
             worker.kinds.clear()
             try:

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...runtime.errors import RequestError, WorkError
+from .device_runner import Varied
 from .evaluation_data import JobData
 from .executors import AbstractExecutor, import_path, one_core
 from .job_queue import JobQueue, depth
@@ -274,9 +275,9 @@ class RayCluster(AbstractExecutor):
         ended, self._ended = self._ended, []
         return ended
 
-    def use(self, data: JobData, *, varying: Iterable[str] = ()) -> None:
+    def use(self, data: JobData, *, varying: Varied = Varied()) -> None:
         """A runner takes its calls in order: the jobs that it is given next find the new data."""
-        self._setting = self._ray.put((data, {**self._options, "varying": tuple(varying)}))
+        self._setting = self._ray.put((data, {**self._options, "varying": varying}))
         for member in self.members:
             member.kinds.clear()
             answer = member.actor.use.remote(self._setting)

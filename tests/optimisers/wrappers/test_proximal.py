@@ -17,6 +17,7 @@ from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Fixed
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
+from gradwise.models.padded_mlp import pad
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.dual_averaging import DualAveraging
 from gradwise.optimisers.averaging.parameter_average import AveragedSgd, MovingAverage
@@ -143,7 +144,7 @@ def test_coefficients_by_layer_nest_and_off_is_the_inner_rule() -> None:
 
 
 def test_padded_weights_stay_exactly_zero() -> None:
-    padded = Mlp(widths=(3,), activation=Tanh(), dropout=0.0).padded((D,), lambda width: 8)
+    padded = pad(Mlp(widths=(3,), activation=Tanh(), dropout=0.0), (D,), lambda width: 8)
     examples = Examples(jnp.asarray(X, jnp.float32), jnp.asarray(NUMBERS[:, None], jnp.float32))
     asked = recipe(Proximal(HeavyBall(0.01), 3.0), model=padded)
     problem, state = init(asked, examples, examples, outputs=1, key=jr.key(0))

@@ -8,6 +8,7 @@ import pytest
 
 from gradwise.models.initial_weights import ZeroWeights
 from gradwise.models.mlp import LayerNorm, Mlp
+from gradwise.models.padded_mlp import pad
 from gradwise.optimisers.adaptive.adam import Adagrad, Adam, AdamW
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
@@ -73,7 +74,7 @@ def test_without_hidden_layers_there_is_no_width() -> None:
 def test_a_padded_network_has_the_factors_of_its_own_width() -> None:
     """Units that are not there have weights of exactly 0, also where the output weights start at 0."""
     for mlp in (Mlp(widths=(16, 32)), Mlp(widths=(16, 32), output_initial=ZeroWeights())):
-        padded = mlp.padded((INPUTS,), lambda width: 64)
+        padded = pad(mlp, (INPUTS,), lambda width: 64)
         for rule in (Sgd(), Adam()):
             assert factors(rule, parameters(padded)) == factors(rule, parameters(mlp))
 

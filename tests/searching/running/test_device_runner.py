@@ -17,8 +17,9 @@ from gradwise.models.activations import Rectifier, Tanh
 from gradwise.models.initial_weights import FanIn
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import HeavyBall
+from gradwise.optimisers.wrappers.width_transfer import WidthTransfer
 from gradwise.searching.running import cohort
-from gradwise.searching.running.device_runner import DeviceRunner, program_group, train_alone
+from gradwise.searching.running.device_runner import DeviceRunner, Varied, program_group, train_alone
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.population_size import Given
@@ -97,7 +98,7 @@ def test_a_scaler_with_other_numbers_makes_other_examples(data: EvaluationData) 
 def test_a_knob_that_a_study_varies_needs_no_program_of_its_own(data: EvaluationData) -> None:
     recipes = [tiny.recipe(**wide(9, dropout=dropout)) for dropout in (0.0, 0.2, 0.4)]
     assert programs(data, recipes) == 2
-    assert programs(data, recipes, varying=("model.dropout",)) == 1
+    assert programs(data, recipes, varying=Varied(("model.dropout",))) == 1
 
 
 def test_an_accelerator_has_coarser_buckets(data: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +106,50 @@ def test_an_accelerator_has_coarser_buckets(data: EvaluationData, monkeypatch: p
     assert programs(data, recipes) == 2
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert programs(data, recipes) == 1
+
+
+def test_on_an_accelerator_depths_and_activations_share_a_program(
+    data: EvaluationData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def network(depth: int, width: int, activation: Any) -> dict[str, Any]:
+        return {"model": Mlp(widths=(width,) * depth, activation=activation, dropout=0.0)}
+
+    varied = Varied(deepest=3, widest=300, activations=(Tanh(), Rectifier()))
+    sizes = [(depth, width, (Tanh(), Rectifier())[width % 2]) for depth in (1, 2, 3) for width in (3, 70, 256)]
+    recipes = [tiny.recipe(**network(*size)) for size in sizes]
+    assert programs(data, recipes, varying=varied) > 3
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert programs(data, recipes, varying=varied) == 1
+    larger = [tiny.recipe(**network(*size)) for size in ((1, 300, Tanh()), (2, 257, Tanh()))]
+    assert programs(data, [*recipes, *larger], varying=varied) == 2
+    # An optimiser that looks at whole layers would see those that are not there.
+    layerwise = [
+        dataclasses.replace(recipe, optimiser=WidthTransfer(HeavyBall(0.1))) for recipe in (recipes[0], recipes[3])
+    ]
+    assert programs(data, layerwise, varying=varied) == 2
+
+
+@pytest.mark.slow
+def test_a_result_is_the_same_in_arrays_for_all_sizes(data: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [
+        Job(n, tiny.recipe(model=Mlp(widths=(9 + n,) * (1 + n % 3), activation=(Tanh(), Rectifier())[n % 2])), n)
+        for n in range(4)
+    ]
+    wanted = train_alone(data, jobs, slots=Given(1))
+    varied = Varied(deepest=3, widest=64, activations=(Tanh(), Rectifier()))
+    runner = DeviceRunner(data, slots=Given(4), varying=varied)
+    runner.accelerated = True  # in its choice of arrays alone
+    runner.submit(jobs)
+    assert len(runner.cohorts) == 1
+    runner.accelerated = False
+    found: list[Done] = []
+    while runner.busy:
+        found += runner.turn()
+    tiny.assert_same(sorted(found, key=lambda one: one.number), wanted)
+    for done, job in zip(sorted(found, key=lambda one: one.number), jobs, strict=True):
+        shapes = tuple(layer.weight.shape[0] for layer in done.network.layers)
+        assert shapes == job.recipe.model.widths
+        assert done.network.layers[0].activation == job.recipe.model.activation
 
 
 def test_jobs_of_a_kind_are_told_before_they_are_prepared() -> None:

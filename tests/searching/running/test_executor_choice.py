@@ -7,14 +7,17 @@ from typing import Any
 import jax
 import pytest
 
+from gradwise.models.activations import Parametric, Sigmoid, Tanh
+from gradwise.models.mlp import Mlp
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.running import executor_choice
+from gradwise.searching.running.device_runner import Varied
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executor_choice import choose_executor, trials_at_once, varying
 from gradwise.searching.running.executors import LocalExecutor
 from gradwise.searching.running.population_size import BySize, Given
 from gradwise.searching.storage.job_checkpoints import JobCheckpoints
-from gradwise.specs.priors import LogUniform, Uniform, ZeroOr
+from gradwise.specs.priors import Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension
 from tests.searching import tiny
 
@@ -38,7 +41,7 @@ class Hired:
     data: EvaluationData
     count: int
     slots: Any
-    varying: tuple[str, ...]
+    varying: Varied
     checkpoints: JobCheckpoints
 
 
@@ -52,7 +55,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_named_is_a_worker_for_each_core(data: EvaluationData, space: Space, cores: None) -> None:
     hired: Any = choose_executor(None, data, space)
     assert isinstance(hired, Hired)
-    assert (hired.count, hired.varying) == (3, ("model.dropout",))
+    assert (hired.count, hired.varying.knobs) == (3, ("model.dropout",))
     assert isinstance(hired.slots, BySize)
     assert hired.data is data
 
@@ -113,7 +116,7 @@ def test_nobody_is_refused_in_one_line(data: EvaluationData, space: Space, cores
 
 
 def test_varying_knobs_are_those_that_can_be_off(space: Space) -> None:
-    assert varying(space) == ("model.dropout",)
+    assert varying(space).knobs == ("model.dropout",)
 
 
 @pytest.mark.parametrize(
@@ -130,3 +133,18 @@ def test_varying_knobs_are_those_that_can_be_off(space: Space) -> None:
 def test_an_accelerator_has_generations_of_one_size(trials: int | None, folds: int, by_time: bool, many: int) -> None:
     """A hundred by number are two times fifty; by time at least four generations end."""
     assert trials_at_once(trials, folds, by_time=by_time) == many
+
+
+def test_sizes_and_activations_of_the_space_are_known_to_who_trains() -> None:
+    recipe = tiny.recipe(model=Mlp(widths=(20,), activation=Tanh()))
+    assert varying(Space(recipe, ())) == Varied(widest=20)
+    priors = {
+        "model.widths.count": Choice((1, 2, 3)),
+        "model.widths.each": LogInteger(8, 100),
+        "model.activation": Choice((Tanh(), Sigmoid())),
+    }
+    space = Space(recipe, tuple(dimension(recipe, path, prior) for path, prior in priors.items()))
+    assert varying(space) == Varied(deepest=3, widest=100, activations=(Tanh(), Sigmoid()))
+    learned = Choice((Tanh(), Parametric(Tanh())))
+    assert varying(Space(recipe, (dimension(recipe, "model.activation", learned),))).activations == ()
+    assert varying(Space(tiny.recipe(model=tiny.Linear()), ())) == Varied()

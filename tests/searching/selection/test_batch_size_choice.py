@@ -16,6 +16,7 @@ from gradwise.records.trial import Trial, best_of
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.progress import silent
+from gradwise.searching.running.device_runner import Varied
 from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.executors import LocalExecutor
 from gradwise.searching.running.population_size import Given
@@ -85,7 +86,7 @@ def drive(folder: Path, watch: Any = silent, *, create: bool = True) -> Ran:
     plan, budget = SearchPlan(batch_size="auto"), Budget(trials=2)
     with (
         Store.open(folder / "study.journal", None, create=create, about=about) as store,
-        LocalExecutor(data, slots=Given(4), varying=(RATE,)) as executor,
+        LocalExecutor(data, slots=Given(4), varying=Varied((RATE,))) as executor,
     ):
         kept = Contenders(folder)
         driver = Driver(space, data, executor, key=keys.from_seed(1), store=store, contenders=kept, watch=watch)

@@ -19,7 +19,8 @@ from gradwise.data.batches import Fixed
 from gradwise.models.activations import Parametric, Rectifier, Sigmoid, Tanh
 from gradwise.models.initial_weights import FanIn
 from gradwise.models.input_stage import Embedded, Periodic
-from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork, PaddedMlp, trimmed
+from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork
+from gradwise.models.padded_mlp import PaddedMlp, pad, trimmed
 from gradwise.optimisers.adaptive.adam import Adam, AdamW
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
@@ -58,7 +59,7 @@ def recipe_of(model: Mlp, optimiser: Any, penalties: tuple[Any, ...] = ()) -> Re
 def in_arrays_of(recipe: Recipe, size: int | None) -> Recipe:
     if size is None:
         return recipe
-    model = recipe.model.padded((INPUTS,), lambda width: size)
+    model = pad(recipe.model, (INPUTS,), lambda width: size)
     assert isinstance(model, PaddedMlp)
     return eqx.tree_at(lambda r: r.model, recipe, model, is_leaf=lambda node: node is recipe.model)
 
@@ -140,7 +141,7 @@ def test_growing_the_arrays_changes_nothing(name: str) -> None:
 def test_a_padded_network_for_tables_begins_as_the_plain_one() -> None:
     """The same draws and scales for the units that are there, and zeros for those that are not."""
     build = eqx.filter_jit(lambda model: model.build((INPUTS,), CLASSES, key=jr.key(0)))
-    plain, padded = build(FOR_TABLES), build(FOR_TABLES.padded((INPUTS,), lambda width: 64))
+    plain, padded = build(FOR_TABLES), build(pad(FOR_TABLES, (INPUTS,), lambda width: 64))
     assert padded.layers[0].weight.shape == (64, 2 * INPUTS)
     assert all(not np.any(array) for array in padding(padded))
     cut = trimmed(padded)
@@ -169,7 +170,7 @@ def test_a_forgotten_mask_is_caught() -> None:
 def test_what_absent_units_hold_is_never_seen_by_a_prediction(normalisation: Any) -> None:
     """Their weights, biases, gains and statistics may be not-a-number: no bit of an output changes."""
     model = Mlp(widths=(17,), activation=Sigmoid(), normalisation=normalisation, dropout=0.3)
-    network = model.padded((INPUTS,), lambda width: 64).build((INPUTS,), CLASSES, key=jr.key(0))
+    network = pad(model, (INPUTS,), lambda width: 64).build((INPUTS,), CLASSES, key=jr.key(0))
     network = network.calibrate(examples(30, 1).inputs)
     absent = ~np.asarray(network.layers[0].mask.value)
     layer = network.layers[0]
@@ -189,7 +190,7 @@ def test_what_absent_units_hold_is_never_seen_by_a_prediction(normalisation: Any
 
 def test_widths_of_one_bucket_are_one_shape() -> None:
     def shapes(width: int) -> Any:
-        model = Mlp(widths=(width,)).padded((INPUTS,), lambda width: 64)
+        model = pad(Mlp(widths=(width,)), (INPUTS,), lambda width: 64)
         built = eqx.filter_eval_shape(lambda m: m.build((INPUTS,), CLASSES, key=jr.key(0)), model)
         return jax.tree.structure(built), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(built)]
 
@@ -203,9 +204,9 @@ def test_what_padding_would_change_is_left_as_it_is() -> None:
         Mlp(widths=(17, 9), residual=True),
         Mlp(widths=(INPUTS, INPUTS), residual=True),
     ):
-        assert model.padded((INPUTS,), lambda width: 64) is model
-    assert Mlp(widths=(9, 9), residual=True).padded((64,), lambda width: 64).widths == (9, 9)
-    assert isinstance(Mlp(widths=(9, 9), residual=True).padded((INPUTS,), lambda width: 64), PaddedMlp)
+        assert pad(model, (INPUTS,), lambda width: 64) is model
+    assert pad(Mlp(widths=(9, 9), residual=True), (64,), lambda width: 64).widths == (9, 9)
+    assert isinstance(pad(Mlp(widths=(9, 9), residual=True), (INPUTS,), lambda width: 64), PaddedMlp)
 
 
 def test_a_network_that_is_not_padded_is_not_trimmed() -> None:
@@ -213,3 +214,78 @@ def test_a_network_that_is_not_padded_is_not_trimmed() -> None:
     assert trimmed(network) is network
     linear = Mlp(widths=()).build((INPUTS,), CLASSES, key=jr.key(0))
     assert trimmed(linear) is linear
+
+
+# --- layers that are not there, and activations by number
+
+
+def in_three_layers(recipe: Recipe, size: int, activations: tuple[Any, ...] = ()) -> Recipe:
+    model = pad(recipe.model, (INPUTS,), lambda width: size, deepest=3, activations=activations)
+    return eqx.tree_at(lambda r: r.model, recipe, model, is_leaf=lambda node: node is recipe.model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("optimiser", "activation", "parametrisation"),
+    [
+        (MovingAverage(Adam(0.01), decay=0.7), Rectifier(), "standard"),
+        (AdamW(0.02, decay=0.1), Parametric(Tanh()), "ntk"),
+    ],
+    ids=["rectifier, averaged Adam", "learned slopes, ntk, AdamW"],
+)
+def test_layers_that_are_not_there_change_nothing(
+    depth: int, optimiser: Any, activation: Any, parametrisation: str
+) -> None:
+    model = Mlp(widths=(9,) * depth, activation=activation, dropout=0.2, parametrisation=parametrisation)
+    recipe = recipe_of(model, optimiser, (L2(0.3), L1(0.1)))
+    plain, judged, loss = trained(recipe)
+    network, seen, padded_loss = trained(in_three_layers(recipe, 16))
+    assert len(network.layers) == 3
+    assert padded_loss == pytest.approx(loss, abs=1e-5)
+    for padded, expected in ((trimmed(network), plain), (trimmed(seen), judged)):
+        assert jax.tree.structure(padded) == jax.tree.structure(expected)
+        for mine, theirs in zip(jax.tree.leaves(padded), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
+    for layer in network.layers[depth:]:
+        assert not np.any(layer.weight)
+        assert not np.any(layer.bias)
+
+
+def test_networks_of_any_depth_and_activation_are_one_shape() -> None:
+    def shapes(depth: int, activation: Any) -> Any:
+        recipe = recipe_of(Mlp(widths=(9,) * depth, activation=activation), Sgd(0.1))
+        model = in_three_layers(recipe, 16, (Tanh(), Sigmoid())).model
+        built = eqx.filter_eval_shape(lambda m: m.build((INPUTS,), CLASSES, key=jr.key(0)), model)
+        return jax.tree.structure(built), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(built)]
+
+    assert shapes(1, Tanh()) == shapes(2, Sigmoid()) == shapes(3, Tanh())
+    assert shapes(1, Rectifier()) != shapes(1, Tanh())  # none of those that are chosen from
+
+
+def test_an_activation_by_number_trains_as_itself() -> None:
+    for activation in (Tanh(), Sigmoid()):
+        recipe = recipe_of(Mlp(widths=(9,), activation=activation, dropout=0.0), Sgd(0.1))
+        plain, _, loss = trained(recipe)
+        network, _, same = trained(in_three_layers(recipe, 16, (Tanh(), Sigmoid())))
+        assert same == pytest.approx(loss, abs=1e-5)
+        assert trimmed(network).layers[0].activation == activation
+        assert jax.tree.structure(trimmed(network)) == jax.tree.structure(plain)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Mlp(widths=(9, 5)),
+        Mlp(widths=(9, 9), residual=True),
+        Mlp(widths=(9, 9), normalisation=LayerNorm()),
+        Mlp(widths=(9,) * 4),
+    ],
+    ids=["widths that differ", "residual", "normalised", "deeper than all"],
+)
+def test_depth_is_kept_where_a_missing_layer_would_be_seen(model: Mlp) -> None:
+    buckets = {9: 16, 5: 8}
+    padded = pad(model, (INPUTS,), lambda width: buckets[width], deepest=3)
+    assert isinstance(padded, PaddedMlp)
+    assert len(padded.mlp.widths) == len(model.widths)
+    assert not padded.deeper
