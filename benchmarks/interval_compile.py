@@ -78,7 +78,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     from gradwise.training import interval
 
     if chosen.unroll:
-        interval._UNROLL_FEW = chosen.unroll
+        interval._UNROLL_POPULATION = chosen.unroll
     widths = tuple(int(width) for width in chosen.widths.split(","))
     population = make_population(widths, chosen.slots, chosen.rows, chosen.batch)
     jax.block_until_ready(population.states.update)

@@ -39,7 +39,7 @@ import sys
 from gradwise.training import interval
 unroll = int(sys.argv.pop(1))
 if unroll:
-    interval._UNROLL_FEW = unroll
+    interval._UNROLL_POPULATION = unroll
 from gradwise.cli.main import run_program
 sys.exit(run_program())
 """

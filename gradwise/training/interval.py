@@ -25,7 +25,8 @@ from .update import gather_batch, step
 
 _CHUNK = 4096  # rows judged at once: large enough to be fast, small enough for any validation set
 _UNROLL = 16  # updates in one turn of the loop on an accelerator, where a turn costs more than a kernel
-_UNROLL_FEW = 4  # the same where kernels are larger, in populations and big networks: compiles faster, runs as fast
+_UNROLL_FEW = 4  # the same where kernels are larger, in big networks: compiles faster, runs as fast
+_UNROLL_POPULATION = 1  # the same in a population, whose kernels are larger still: a copy takes seconds to compile
 _BIG = 2**19  # parameters of a network whose kernels outlast a turn of the loop
 _MANY = 12  # arrays of parameters of a network whose many kernels outlast a turn, and take long to compile
 _CALIBRATION_ROWS = 2048
@@ -110,10 +111,11 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
 
     carry = (state.parameters, state.optimiser, state.update, state.memory)
     leaves = jax.tree.leaves(state.parameters)
-    several = problem.last is not None or sum(leaf.size for leaf in leaves) > _BIG
+    big = sum(leaf.size for leaf in leaves) > _BIG
     # An update that asks much is a program of its own: repeating it gains nothing and takes long to compile.
     heavy = jax.default_backend() == "cpu" or uses_objective(problem.recipe.optimiser) or len(leaves) > _MANY
-    unroll = 1 if heavy else _UNROLL_FEW if several else _UNROLL
+    few = _UNROLL_FEW if problem.last is None else _UNROLL_POPULATION
+    unroll = 1 if heavy else few if big or problem.last is not None else _UNROLL
     watching = _watching(problem)
     if watching is None:
         carry, seen = jax.lax.scan(body, carry, (rows, present), unroll=unroll)

@@ -67,7 +67,7 @@ class BySize(AbstractSlots):
 
     def choose(self, member: Member, state: State, train: Examples, valid: Examples, waiting: int) -> int:
         if jax.default_backend() != "cpu":
-            return min(MANY, -(-waiting // 4) * 4)
+            return min(MANY, 8 if waiting <= 8 else -(-waiting // 16) * 16)  # few sizes: each is a program
         return _FEW if count_parameters(state) <= _SMALL else 1
 
 

@@ -51,7 +51,7 @@ def test_by_size_small_ones_share_a_core(placed: dict[int, tuple[Any, ...]]) -> 
 
 def test_by_size_an_accelerator_takes_all(placed: dict[int, tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert [BySize().choose(*placed[400], waiting) for waiting in (1, 9, 1000)] == [4, 12, 256]
+    assert [BySize().choose(*placed[400], waiting) for waiting in (1, 9, 33, 48, 1000)] == [8, 16, 48, 48, 256]
 
 
 def test_measuring_picks_the_faster(placed: dict[int, tuple[Any, ...]], timed: list[tuple[int, int]]) -> None:
