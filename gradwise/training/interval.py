@@ -114,8 +114,8 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     big = sum(leaf.size for leaf in leaves) > _BIG
     # An update that asks much is a program of its own: repeating it gains nothing and takes long to compile.
     heavy = jax.default_backend() == "cpu" or uses_objective(problem.recipe.optimiser) or len(leaves) > _MANY
-    few = _UNROLL_FEW if problem.last is None else _UNROLL_POPULATION
-    unroll = 1 if heavy else few if big or problem.last is not None else _UNROLL
+    alone = _UNROLL_FEW if big else _UNROLL
+    unroll = 1 if heavy else alone if problem.last is None else _UNROLL_POPULATION
     watching = _watching(problem)
     if watching is None:
         carry, seen = jax.lax.scan(body, carry, (rows, present), unroll=unroll)

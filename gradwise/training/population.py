@@ -28,6 +28,7 @@ from jaxtyping import Array, Int, Key, PyTree
 
 from ..curvature.objective import Examples
 from ..runtime import keys, memory
+from ..runtime.compilation import SMALL, options_for
 from ..specs.contracts import apply_batch
 from ..specs.paths import trainable
 from ..specs.recipe import Recipe
@@ -176,6 +177,20 @@ def program_signature(*trees: Any) -> tuple[Any, ...]:
     return structure, marks
 
 
+def _repeated(tree: Any, slots: int) -> Any:
+    """Every array so many times. On a CPU by NumPy: to compile a copy of each shape takes longer than a trial may."""
+    on_host = jax.default_backend() == "cpu"
+
+    def repeat(leaf: Any) -> Any:
+        if not eqx.is_array(leaf):
+            return leaf
+        if not on_host or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jnp.broadcast_to(leaf, (slots, *leaf.shape)).copy()
+        return jax.device_put(np.repeat(np.asarray(leaf)[None], slots, axis=0))
+
+    return jax.tree.map(repeat, tree)
+
+
 @eqx.filter_jit(donate="all-except-first")
 def _fill(fixed: tuple[Array, Member, State], members: Member, states: State) -> tuple[Member, State]:
     slot, member, state = fixed
@@ -234,7 +249,6 @@ def _slot(tree: Any, slot: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[slot] if eqx.is_array(leaf) else leaf, tree)
 
 
-@eqx.filter_jit
 def _best(members: Member, states: State, train: Examples, valid: Examples, slot: Array) -> tuple[Any, Any, Any]:
     """The best model of one slot, and its validation scores and outputs, example by example."""
     member, state = _slot(members, slot), _slot(states, slot)
@@ -246,6 +260,13 @@ def _best(members: Member, states: State, train: Examples, valid: Examples, slot
 @eqx.filter_jit
 def _state(states: State, slot: Array) -> Any:
     return _slot(states, slot)
+
+
+@functools.cache
+def _best_program(small: bool) -> Any:
+    """It runs once a trial: for a small network it takes longer to compile well than to run."""
+    jit: Any = eqx.filter_jit  # whose type does not mention the options that it passes on
+    return jit(_best, compiler_options=options_for(0) if small else None)
 
 
 class Population:
@@ -264,8 +285,8 @@ class Population:
         """Slots like this member and this state, all of them inert."""
         self.slots = -(-slots // max(1, len(devices))) * max(1, len(devices))
         inert = eqx.tree_at(lambda m: m.last, member, jnp.zeros((), jnp.int32))
-        self.members: Member = self._stacked(inert)
-        self.states: State = self._stacked(state)
+        self.members: Member = _repeated(inert, self.slots)
+        self.states: State = _repeated(state, self.slots)
         self.train, self.valid = train, valid
         self.updates = member.problem(train, valid).interval_updates
         if len(devices) > 1:
@@ -273,12 +294,6 @@ class Population:
         self._program: Any = program_of_run(_interval, member.problem(train, valid), state)
         self._turns_program: Any = program_of_run(_turns, member.problem(train, valid), state)
         self.compiled: Any = None
-
-    def _stacked(self, tree: Any) -> Any:
-        def stack(leaf: Any) -> Any:
-            return jnp.broadcast_to(leaf, (self.slots, *leaf.shape)).copy() if eqx.is_array(leaf) else leaf
-
-        return jax.tree.map(stack, tree)
 
     def _spread(self, devices: tuple[Any, ...]) -> None:
         """The population axis over all devices; the examples on each of them."""
@@ -300,6 +315,9 @@ class Population:
 
     def fill(self, slot: int, member: Member, state: State) -> None:
         """Puts a network into a slot, over whatever was there."""
+        if self.slots == 1:
+            self.members, self.states = _repeated((member, state), 1)
+            return
         fixed = (jnp.asarray(slot, jnp.int32), member, state)
         self.members, self.states = _fill(fixed, self.members, self.states)
 
@@ -345,7 +363,9 @@ class Population:
 
     def best(self, slot: int) -> tuple[Any, np.ndarray, np.ndarray]:
         """The best model of a slot, and its score on each validation example and its outputs for it; on the host."""
-        model, scores, outputs = _best(self.members, self.states, self.train, self.valid, jnp.asarray(slot, jnp.int32))
+        size = sum(leaf.size for leaf in jax.tree.leaves(self.states.parameters)) // self.slots
+        run, place = _best_program(size < SMALL), jnp.asarray(slot, jnp.int32)
+        model, scores, outputs = run(self.members, self.states, self.train, self.valid, place)
         model = jax.tree.map(lambda leaf: np.asarray(leaf) if eqx.is_array(leaf) else leaf, model)
         return model, np.asarray(scores.score), np.asarray(outputs)
 
