@@ -68,6 +68,9 @@ class Pretended(AbstractExecutor):
         cut, self.jobs = [self._done(job, outcome) for job in self.jobs[:1]], []
         return cut
 
+    def use(self, data: Any, *, varying: Any = None) -> None:
+        raise AssertionError("a study has one data set")
+
     def close(self) -> None:
         return None
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,9 @@ class _Pretended(AbstractExecutor):
 
     def cut(self, outcome: str) -> list[Done]:
         return self._end(1, outcome, 0.5)
+
+    def use(self, data: Any, *, varying: Any = None) -> None:
+        raise AssertionError("a study has one data set")
 
     def close(self) -> None:
         raise AssertionError("who lends an executor closes it")

@@ -75,6 +75,9 @@ class Planted(AbstractExecutor):
     def cut(self, outcome: str) -> list[Done]:
         return []
 
+    def use(self, data: Any, *, varying: Any = None) -> None:
+        raise AssertionError("a study has one data set")
+
     def close(self) -> None: ...
 
     @property
