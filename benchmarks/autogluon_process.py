@@ -6,6 +6,7 @@
 Needs AutoGluon alone; `table_models.AutoGluon` writes and reads the files.
 """
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ def fit(folder: Path, kind: str, seconds: float, threads: int) -> None:
     """The default preset, for at most so many seconds, judged by the error that the benchmark reports."""
     from autogluon.tabular import TabularPredictor
 
+    for library in ("catboost", "fastai.tabular.all", "lightgbm", "torch", "xgboost"):
+        importlib.import_module(library)  # without one of them the preset would quietly be a lesser one
     frame, targets = load(folder / "train.npz")
     assert targets is not None
     classes = "binary" if np.unique(targets).size == 2 else "multiclass"
