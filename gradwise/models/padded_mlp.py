@@ -70,6 +70,15 @@ class PaddedMlp(AbstractModel):
         return self.mlp.started(network, inputs)
 
 
+def _makes_residual(mlp: Mlp, inputs: tuple[int, ...], widths: tuple[int, ...]) -> bool:
+    """Whether arrays of these widths could make or break a connection past a layer, which needs its input's width.
+
+    It is known before the program is built only if all are alike.
+    """
+    fan_in = mlp.stage(inputs, jr.key(0))[1]
+    return len(set(mlp.widths)) > 1 or fan_in in (*mlp.widths, *widths)
+
+
 def pad(
     mlp: Mlp,
     inputs: tuple[int, ...],
@@ -83,10 +92,8 @@ def pad(
     With `deepest` in as many layers, if all have one width and none looks at the whole of its units; with `activations`
     in a program that serves all of them.
     """
-    fan_in = mlp.stage(inputs, jr.key(0))[1]
     widths = tuple(buckets(width) for width in mlp.widths)
-    # A residual layer needs its input's width: known before the program is built only if all are alike.
-    if not mlp.widths or (mlp.residual and (len(set(mlp.widths)) > 1 or fan_in in (*mlp.widths, *widths))):
+    if not mlp.widths or (mlp.residual and _makes_residual(mlp, inputs, widths)):
         return mlp
     if mlp.activation in activations:
         chosen = _Selected(activations, np.asarray(activations.index(mlp.activation), np.int32))

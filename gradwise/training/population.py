@@ -177,14 +177,20 @@ def program_signature(*trees: Any) -> tuple[Any, ...]:
     return structure, marks
 
 
+@eqx.filter_jit
+def _repeated_on_device(tree: Any, slots: int) -> Any:
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)) if eqx.is_array(leaf) else leaf, tree)
+
+
 def _repeated(tree: Any, slots: int) -> Any:
-    """Every array so many times. On a CPU by NumPy: to compile a copy of each shape takes longer than a trial may."""
-    on_host = jax.default_backend() == "cpu"
+    """Every array so many times. On a CPU by NumPy: to compile the copies takes longer than a trial may."""
+    if jax.default_backend() != "cpu":
+        return _repeated_on_device(tree, slots)
 
     def repeat(leaf: Any) -> Any:
         if not eqx.is_array(leaf):
             return leaf
-        if not on_host or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return jnp.broadcast_to(leaf, (slots, *leaf.shape)).copy()
         return jax.device_put(np.repeat(np.asarray(leaf)[None], slots, axis=0))
 
