@@ -4,6 +4,7 @@ A trial's randomness depends on the study's seed and the trial's number alone, n
 """
 
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -53,6 +54,20 @@ def coins(key: Key[Array, ""], probability: Any, count: int) -> Bool[Array, " co
 def generator(key: Key[Array, ""]) -> np.random.Generator:
     """A NumPy generator seeded by a key, for work on the host such as splitting."""
     return np.random.default_rng([int(word) for word in np.ravel(jax.random.key_data(key))])
+
+
+@jax.jit
+def _words_of_each(key: Key[Array, ""], numbers: Any) -> Array:
+    return jax.vmap(lambda number: jr.key_data(jr.fold_in(key, number)))(numbers)
+
+
+def generators(key: Key[Array, ""], numbers: Sequence[int]) -> list[np.random.Generator]:
+    """The generator of `fold_in(key, number)` for each of these numbers, by one program for them all."""
+    room = 1 << max(0, len(numbers) - 1).bit_length()  # few programs for any count
+    padded = np.zeros(room, np.uint32)
+    padded[: len(numbers)] = numbers
+    words = np.asarray(_words_of_each(key, padded)).tolist()
+    return [np.random.default_rng(pair) for pair in words[: len(numbers)]]
 
 
 def seed_of(key: Key[Array, ""]) -> int:

@@ -10,6 +10,7 @@ static: the compiled program then holds nothing of it, and pays nothing for it.
 """
 
 import dataclasses
+import functools
 import math
 import operator
 import typing
@@ -32,12 +33,16 @@ class Allowed:
 
     text: str
 
-    def ends(self) -> tuple[float, float]:
+    @functools.cached_property
+    def _ends(self) -> tuple[float, float]:
         low, high = self.text[1:-1].split(",")
         return float(low), float(high)
 
+    def ends(self) -> tuple[float, float]:
+        return self._ends
+
     def __contains__(self, value: float) -> bool:
-        low, high = self.ends()
+        low, high = self._ends
         above = operator.gt if self.text[0] == "(" else operator.ge
         below = operator.lt if self.text[-1] == ")" else operator.le
         return bool(above(value, low) and below(value, high))
@@ -69,8 +74,8 @@ class Declaration:
         if isinstance(self.allowed, Allowed):
             whole = self.static and type(self.default) is int
             kind = "a whole number" if whole else "a number"
-            several = np.ravel(np.asarray(value, dtype=object)).tolist()  # of a population
-            numbers: list[Any] = [value] if isinstance(value, (tuple, list)) else several
+            alone = isinstance(value, (float, int, tuple, list))  # or an array of a population
+            numbers: list[Any] = [value] if alone else np.ravel(np.asarray(value, dtype=object)).tolist()
             for number in numbers:
                 if not _is_number(number) or (whole and not isinstance(number, (int, np.integer))):
                     raise RequestError(
@@ -165,20 +170,33 @@ class Spec(eqx.Module):
     """A frozen choice. Every field is a knob, a switch or another part; values are checked when it is made."""
 
     def __check_init__(self) -> None:
-        for name, declaration in declarations(self):
-            value = getattr(self, name)
-            if not _is_traced(value):
-                declaration.check(f"{type(self).__name__}.{name}", value)
-        for field in dataclasses.fields(self):
-            _check_part(f"{type(self).__name__}.{field.name}", field.type, getattr(self, field.name))
+        values = vars(self)
+        for name, declaration in _declared(type(self)):
+            if not _is_traced(values[name]):
+                declaration.check(f"{type(self).__name__}.{name}", values[name])
+        for name, part, several in _declared_parts(type(self)):
+            _check_part(f"{type(self).__name__}.{name}", part, several, values[name])
 
 
-def _check_part(name: str, kind: Any, value: Any) -> None:
+@functools.cache
+def _declared(kind: type) -> tuple[tuple[str, Declaration], ...]:
+    return tuple(declarations(kind))
+
+
+@functools.cache
+def _declared_parts(kind: Any) -> tuple[tuple[str, type, bool], ...]:
+    """The fields of a spec class whose type is a part, or (True) a tuple of parts."""
+    found = []
+    for field in dataclasses.fields(kind):
+        several = typing.get_origin(field.type) is tuple
+        part = typing.get_args(field.type)[0] if several else field.type
+        if isinstance(part, type) and issubclass(part, Spec):
+            found.append((field.name, part, several))
+    return tuple(found)
+
+
+def _check_part(name: str, part: type, several: bool, value: Any) -> None:
     """Refuses what is not a part where the field's type asks for one, or for a tuple of them."""
-    several = typing.get_origin(kind) is tuple
-    part = typing.get_args(kind)[0] if several else kind
-    if not (isinstance(part, type) and issubclass(part, Spec)):
-        return
     if several and not isinstance(value, tuple):
         raise RequestError(f"`{name}` must be a tuple of {part.__name__}; got {_word(value)}. Write ({_word(value)},).")
     for item in value if several else (value,):

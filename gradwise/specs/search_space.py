@@ -18,6 +18,7 @@ apply in their order, so parts and counts come before what lies within them.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,11 @@ def read_space(recipe: Any) -> tuple[Dimension, ...]:
     )
 
 
+@functools.cache
+def _field_names(kind: Any) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(kind))
+
+
 def exists(recipe: Any, path: str) -> bool:
     """Whether a path leads somewhere, found by walking rather than by listing every knob."""
     node = recipe
@@ -95,7 +101,7 @@ def exists(recipe: Any, path: str) -> bool:
             if not name.isdigit() or int(name) >= len(node):
                 return False
             node = node[int(name)]
-        elif isinstance(node, eqx.Module) and name in {field.name for field in dataclasses.fields(node)}:
+        elif isinstance(node, eqx.Module) and name in _field_names(type(node)):
             node = getattr(node, name)
         else:
             return False

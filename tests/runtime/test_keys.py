@@ -46,3 +46,11 @@ def test_a_host_generator_follows_the_key() -> None:
     first, again, other = (keys.generator(keys.from_seed(seed)).random(4) for seed in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("numbers", [[], [7], [3, 0, 2**31, 5, 4_000_000_000]])
+def test_generators_of_several_numbers_are_those_of_each(numbers: list[int]) -> None:
+    key = keys.from_seed(5)
+    alone = [keys.generator(jax.random.fold_in(key, np.uint32(number))) for number in numbers]
+    together = keys.generators(key, numbers)
+    assert [one.random(3).tolist() for one in together] == [one.random(3).tolist() for one in alone]

@@ -16,8 +16,10 @@ from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.runtime.errors import RequestError
 from gradwise.specs import paths
+from gradwise.specs.knobs import Spec, switch
 from gradwise.training.stopping import Patience, Times
 
 
@@ -82,6 +84,38 @@ def test_replace_checks_as_when_first_made() -> None:
         paths.replace(defaults.classification(), "optimiser.optimiser.learning_rate", -1.0)
     with pytest.raises(RequestError, match=r"Recipe\.optimiser.*AbstractOptimiser"):
         paths.replace(defaults.classification(), "optimiser", 3)
+
+
+class _Counted(Spec):
+    """Made by a constructor of its own, which a copy must not pass by."""
+
+    twice: int = switch(2, allowed="[0, inf)", row="E3", about="an even number")
+
+    def __init__(self, twice: int = 2):
+        self.twice = 2 * (twice // 2)
+
+
+class _Following(Spec):
+    first: int = switch(1, allowed="[0, inf)", row="E3", about="a number")
+    second: int = switch(1, allowed="[0, inf)", row="E3", about="no less than the first")
+
+    def __check_init__(self) -> None:
+        if self.second < self.first:
+            raise RequestError("the second is less than the first.")
+
+
+def test_replace_makes_what_a_constructor_would() -> None:
+    assert paths.replace(_Counted(), "twice", 7).twice == 6
+    assert paths.replace_several(_Following(), {"first": np.int64(2), "second": 5}) == _Following(2, 5)
+    assert type(paths.replace(_Following(), "second", np.int64(3)).second) is int  # converted
+    with pytest.raises(RequestError, match="the second is less"):
+        paths.replace(_Following(), "first", 3)
+    with pytest.raises(RequestError, match="must be of the kind AbstractOptimiser"):
+        paths.replace(defaults.classification(), "optimiser", L1())
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        paths.replace(_Following(), "third", 3)
+    grouped = Grouped(Sgd(0.1), (ParameterGroup("*.bias", Sgd(0.2)),))
+    assert paths.replace(grouped, "groups.0.where", "*.weight").groups[0].where == "*.weight"
 
 
 def test_a_misspelt_path_gets_the_nearest_right_one() -> None:

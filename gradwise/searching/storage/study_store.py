@@ -217,17 +217,21 @@ class Store:
 
     def add(self, trial: Trial) -> None:
         """Writes a trial that has ended. When this returns it is on disk, or with the database."""
-        import optuna
-        from optuna.trial import TrialState
+        from optuna.trial import FrozenTrial, TrialState
 
         loaded = self._loaded()
         if trial.number in loaded:
             raise ValueError(f"trial {trial.number} is in the study already")
         params, known = self._params(trial)
         told_as: dict[str, Any] = {"number": trial.number, "outcome": trial.outcome, "phase": trial.phase}
-        frozen = optuna.create_trial(
+        now = datetime.datetime.now()
+        frozen = FrozenTrial(
+            number=-1,  # the storage gives it one, and an id
+            trial_id=-1,
             state=TrialState.COMPLETE if trial.ok else TrialState.FAIL,
             value=float(trial.score) if trial.ok else None,
+            datetime_start=now - datetime.timedelta(seconds=float(trial.seconds)),
+            datetime_complete=now,
             params=params,
             distributions=known,
             user_attrs={
@@ -235,9 +239,9 @@ class Store:
                 **({"reason": trial.reason} if trial.reason else {}),
                 _ABOUT: write_trial(trial, self.about.space.recipe),
             },
+            system_attrs={},
+            intermediate_values={},
         )
-        assert frozen.datetime_complete is not None
-        frozen.datetime_start = frozen.datetime_complete - datetime.timedelta(seconds=float(trial.seconds))
         with self._writing():
             self._study.add_trial(frozen)
         loaded[trial.number] = trial

@@ -9,16 +9,16 @@ to the base, to the letter of its JSON, is written, and a part of another class 
 """
 
 import dataclasses
-import functools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
 
 from ...records.trial import Trial, trial_from_plain
 from ...runtime.errors import RequestError
+from ...specs.paths import field_converters
 from ...specs.serialisation import from_plain, to_plain
 
 _WHOLE = ""  # the path of the recipe itself
@@ -26,12 +26,6 @@ _WHOLE = ""  # the path of the recipe itself
 
 def _holds_parts(value: Any) -> bool:
     return isinstance(value, tuple) and any(isinstance(item, eqx.Module) for item in value)
-
-
-@functools.cache
-def _fields(kind: type) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-    """The names of a module's fields, each with what makes its value of a plain one."""
-    return tuple((f.name, f.metadata.get("converter", lambda same: same)) for f in dataclasses.fields(kind))
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -52,7 +46,7 @@ def recipe_differences(base: Any, recipe: Any, path: str = _WHOLE) -> Iterator[t
     prefix = f"{path}." if path else ""
     if isinstance(base, eqx.Module) and type(base) is type(recipe):
         ours, theirs = vars(base), vars(recipe)
-        for name, _ in _fields(type(base)):
+        for name, _ in field_converters(type(base)):
             if ours[name] is not theirs[name]:
                 yield from recipe_differences(ours[name], theirs[name], prefix + name)
     elif _holds_parts(base) and isinstance(recipe, tuple) and len(base) == len(recipe):
@@ -84,7 +78,7 @@ def _rebuilt(base: Any, tree: dict[str, Any], classes: tuple[Any, ...]) -> Any:
     kind: type = type(base)
     made: Any = object.__new__(kind)
     fields = vars(base)
-    for name, convert in _fields(kind):
+    for name, convert in field_converters(kind):
         value = fields[name]
         if name in tree:
             value = convert(_changed(value, tree[name], classes))

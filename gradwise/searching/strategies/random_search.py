@@ -10,13 +10,12 @@ fraction of the prior whether it turns out to be active or not, so that a condit
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
 from ...records.trial import Proposal, Trial
 from ...runtime.errors import RequestError
-from ...runtime.keys import generator, named
+from ...runtime.keys import generator, generators, named
 from ...specs.search_space import Space, label
 from .contract import AbstractStrategy, History
 
@@ -26,9 +25,9 @@ LEARNED_FROM = ("search", "refine")
 
 def random_points(space: Space, numbers: Iterable[int], key: Key[Array, ""]) -> list[dict[str, float]]:
     """The fractions of the trials of these numbers, uniform and independent."""
-    stream, paths = named(key, "random search"), space.paths
-    draws = [generator(jr.fold_in(stream, number)).random(len(paths)) for number in numbers]
-    return [dict(zip(paths, map(float, one), strict=True)) for one in draws]
+    paths = space.paths
+    each = generators(named(key, "random search"), list(numbers))
+    return [dict(zip(paths, one.random(len(paths)).tolist(), strict=True)) for one in each]
 
 
 def random_point(space: Space, number: int, key: Key[Array, ""]) -> dict[str, float]:
