@@ -233,7 +233,7 @@ class Driver:
             self.contenders.offer(whole, proposal.recipe, running.variants, always=final or number == 0)
         self._note(trial, write)
         if write:
-            self._ended_jobs.forget(number * 64 + place for place in running.done)
+            self._ended_jobs.forget(range(number * 64, (number + 1) * 64))  # those that were dropped too
         return trial
 
     def _note(self, trial: Trial, write: bool = True) -> None:

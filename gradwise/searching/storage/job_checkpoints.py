@@ -151,9 +151,9 @@ class EndedJobs:
         self._last = time.monotonic()
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Removes the files of jobs whose trial is written down."""
-        for number in numbers:
-            self._jobs.pop(number, None)
+        """Removes the files of those of these jobs that were looked for: their trial is written down."""
+        for number in [number for number in numbers if number in self._jobs]:
+            del self._jobs[number]
             self._written.discard(number)
             if self.checkpoints.folder is not None:
                 for folder in (self.checkpoints.folder, self.checkpoints.folder / "ended"):

@@ -12,7 +12,9 @@ from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import AbstractExecutor, LocalExecutor, WorkerProcesses
 from gradwise.searching.running.jobs import Done, Job
+from gradwise.searching.running.population_size import Given
 from gradwise.searching.selection.racing import UNLIMITED, Race
+from gradwise.searching.storage.job_checkpoints import JobCheckpoints
 from gradwise.searching.storage.network_store import Contenders, TrainedTrial
 from gradwise.searching.storage.study_identity import StudyIdentity
 from gradwise.searching.storage.study_store import Store
@@ -164,3 +166,15 @@ def test_a_study_that_goes_on_races_against_the_same_trial(
             driver.explore(Recommended(), trials=trials, race=True)
             store.close()
     assert told(driver) == told(raced)
+
+
+@pytest.mark.slow
+def test_folds_that_are_dropped_leave_no_checkpoint(space: Space, data: EvaluationData, tmp_path: Path) -> None:
+    """The folds of a trial train side by side; when the first one is behind, the others are under way and written."""
+    checkpoints = JobCheckpoints(tmp_path / "running", 0.0)
+    with LocalExecutor(data, slots=Given(8), checkpoints=checkpoints) as executor:
+        driver = Driver(space, data, executor, key=KEY, checkpoints=checkpoints)
+        driver.explore(Recommended(), trials=UNLIMITED + 6, race=True)
+    assert {trial.outcome for trial in driver.trials.values()} == {"finished", "behind"}
+    assert (tmp_path / "running").is_dir()
+    assert list(tmp_path.rglob("*.safetensors")) == []
