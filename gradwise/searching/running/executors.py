@@ -10,6 +10,7 @@ down.
 """
 
 import abc
+import inspect
 import os
 import pickle
 import secrets
@@ -217,6 +218,7 @@ class WorkerProcesses(AbstractExecutor):
         """`options` are those of each `DeviceRunner`."""
         if count < 1:
             raise RequestError(f"the number of workers must be at least 1; got {count}.")
+        inspect.signature(DeviceRunner).bind(data, **options)  # a wrong name is refused here, not by every worker
         self._options = options
         self._setting = pickle.dumps((data, options))
         self._folder = tempfile.TemporaryDirectory(prefix="gradwise-", dir=_short_folder())

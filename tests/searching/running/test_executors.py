@@ -274,6 +274,11 @@ def test_no_workers_are_refused(data: EvaluationData) -> None:
         WorkerProcesses(data, count=0)
 
 
+def test_an_option_that_no_runner_has_is_refused_before_a_worker_starts(data: EvaluationData) -> None:
+    with pytest.raises(TypeError, match="slot"):
+        WorkerProcesses(data, count=1, slot=8)
+
+
 def test_a_process_for_one_core_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x")
     environment = one_core()
