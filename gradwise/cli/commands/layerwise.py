@@ -8,7 +8,7 @@ The settings of a level, its width among them where it has a range, and those of
 around what is recommended. `--set layers.stopping.epochs=10` sets a knob of every layer, any other `--set` one of the
 fine-tuning. The folder is that of
 a fit, since the result is one network; how it was chosen is in its report. Every training is written down when it ends,
-so a run that was killed goes on with --resume.
+and every --checkpoint seconds before, so a run that was killed goes on with --resume.
 """
 
 import dataclasses
@@ -170,6 +170,7 @@ def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progr
             metric=options.metric,
             on=options.on,
             folder=work / SHELF,
+            checkpoint_seconds=options.checkpoint,
             watch=_watch(progress, dataset.task.kind == "classes"),
         )
         result = record_of(found, dataset, key=key)

@@ -231,8 +231,6 @@ class SearchOptions(DataOptions):
             refuse_target(self)
         if self.budget.more and not self.resume:
             raise RequestError(f"{self.budget} extends a study: give --out DIR and --resume too.")
-        if is_layerwise(self.strategy) and self.checkpoint != SearchOptions.checkpoint:
-            raise RequestError("--checkpoint: layerwise writes every training when it ends. Leave it out.")
         if self.folds and self.folds > 1 and self.time:
             raise RequestError("--folds and --time exclude each other: folds mix past and future. Leave one out.")
         if self.folds and self.folds > 1 and self.committee in {"bagging", "inputs"}:

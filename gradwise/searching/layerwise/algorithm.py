@@ -19,6 +19,7 @@ that number and the study's key alone: it ends the same wherever it ran.
 """
 
 import dataclasses
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from ... import __version__
 from ...criteria.linear_probe import AbstractProbe, Probed, Ridge, probe_scores
 from ...data.scaling import NoScaling
 from ...evaluation.metrics import check_metric
@@ -44,6 +46,7 @@ from ...specs.contracts import AbstractUnsupervised, FittedScaler
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
+from ...training.checkpoint import digest
 from ...training.prepare import is_trained_on
 from ..running.cohort import off_knobs
 from ..running.device_runner import Varied
@@ -53,6 +56,7 @@ from ..running.jobs import Done, Job
 from ..running.population_size import AbstractSlots
 from ..running.run_jobs import run_jobs
 from ..selection.knob_kinds import refuse_capacity
+from ..storage.job_checkpoints import RUNNING, JobCheckpoints
 from ..storage.network_store import NetworkStore
 from ..strategies.random_search import random_points
 from .layer_data import LayerData, split_for_layers
@@ -146,9 +150,11 @@ class _Run:
         probe: AbstractProbe,
         executor: AbstractExecutor,
         store: NetworkStore,
+        checkpoints: JobCheckpoints,
         watch: Callable[[Training], None],
     ):
         self.data, self.probe, self.executor, self.store, self.watch = data, probe, executor, store, watch
+        self.checkpoints = checkpoints
         self.next = 0
         self.trainings: list[Training] = []
 
@@ -173,6 +179,7 @@ class _Run:
 
         def keep(done: Done) -> None:
             self.store.put(done)
+            self.checkpoints.remove(done.number)
             ended(done)
 
         there = {job.number: self.store.find(job.number) for job in jobs}
@@ -294,6 +301,14 @@ def trainings_of(levels: Sequence[Sequence[Recipe]], fine_tuning: int, keep: int
     return count + (all_kept if shallower else kept) * fine_tuning
 
 
+def _checkpoints(folder: Path | None, seconds: float, dataset: Dataset, key: Key[Array, ""]) -> JobCheckpoints:
+    """Where trainings under way are written: the layers below one are told by the seed and by its number."""
+    if folder is None:
+        return JobCheckpoints()
+    study = json.dumps([__version__, digest(dataset), np.ravel(jax.random.key_data(key)).tolist()])
+    return JobCheckpoints(folder.resolve() / RUNNING, seconds, study)
+
+
 def layerwise(
     levels: Sequence[Sequence[Recipe]],
     fine_tuning: Sequence[Recipe],
@@ -307,13 +322,15 @@ def layerwise(
     on: str | None = "here",
     slots: AbstractSlots | None = None,
     folder: Path | None = None,
+    checkpoint_seconds: float = 10.0,
     watch: Watch = silent,
 ) -> Layerwise:
     """The K best configurations, with their settings and validation scores.
 
     `levels` lists the settings of each level, bottom up, and `fine_tuning` those of the end; split and scaler are those
-    of the first fine-tuning setting. With a `folder` every training is written there when it ends, and a run that was
-    killed goes on from them. `on` says who trains: see `executor_choice.py`.
+    of the first fine-tuning setting. With a `folder` every training is written there when it ends, and every
+    `checkpoint_seconds` while it goes on: a run that was killed goes on from there. `on` says who trains: see
+    `executor_choice.py`.
     """
     if not levels or not all(levels) or not fine_tuning:
         raise RequestError("every level, and the fine-tuning, needs at least one setting.")
@@ -326,8 +343,9 @@ def layerwise(
     data, scaler, parts = split_for_layers(fine_tuning[0], dataset, key)
     _refuse_capacity(levels, fine_tuning, parts)
     total = trainings_of(levels, len(fine_tuning), keep, shallower=shallower)
-    with choose_executor(on, data, Space(fine_tuning[0], ()), slots=slots) as executor:
-        run = _Run(data, probe, executor, NetworkStore(folder), lambda training: watch(training, total))
+    checkpoints = _checkpoints(folder, checkpoint_seconds, dataset, key)
+    with choose_executor(on, data, Space(fine_tuning[0], ()), slots=slots, checkpoints=checkpoints) as executor:
+        run = _Run(data, probe, executor, NetworkStore(folder), checkpoints, lambda training: watch(training, total))
         below: tuple[Configuration, ...] = (_NOTHING,)
         by_level: list[tuple[Configuration, ...]] = []
         for level, settings in enumerate(levels, start=1):
@@ -339,6 +357,7 @@ def layerwise(
             by_level.append(below)
         candidates = tuple(one for level in by_level for one in level) if shallower else below
         tuned = _fine_tune(run, len(levels) + 1, fine_tuning, candidates)
+    checkpoints.clear()
     kept = best_configurations(tuned, keep)
     if not kept:
         raise RequestError("no fine-tuning could be done: every one diverged or failed.")

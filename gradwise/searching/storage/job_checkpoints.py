@@ -71,6 +71,11 @@ class JobCheckpoints:
         except RequestError:
             return None
 
+    def remove(self, number: int) -> None:
+        """Removes the file of a job whose end is written down."""
+        if self.folder is not None:
+            (self.folder / _name(number)).unlink(missing_ok=True)
+
     def clear(self) -> None:
         """Removes all of them, when the study has ended."""
         if self.folder is not None:
@@ -155,6 +160,6 @@ class EndedJobs:
         for number in [number for number in numbers if number in self._jobs]:
             del self._jobs[number]
             self._written.discard(number)
+            self.checkpoints.remove(number)
             if self.checkpoints.folder is not None:
-                for folder in (self.checkpoints.folder, self.checkpoints.folder / "ended"):
-                    (folder / _name(number)).unlink(missing_ok=True)
+                (self.checkpoints.folder / "ended" / _name(number)).unlink(missing_ok=True)

@@ -68,7 +68,6 @@ CASES = [
     _option("no fold", ("--folds", "0"), "--folds 0", "from 1"),
     _option("too many seeds", ("--seeds", "100000"), "--seeds"),
     _option("negative checkpoint", ("--checkpoint", "-1"), "--checkpoint -1", "10min"),
-    _option("layers have none", ("--strategy", "layerwise", "--checkpoint", "60s"), "--checkpoint", "Leave it out"),
     _option("nobody", ("--on", "moon"), "--on moon", "workers:N"),
     _option("no workers", ("--on", "workers:0"), "--on workers:0"),
     _option("no such device here", ("--on", "gpu"), "no GPU"),

@@ -5,6 +5,7 @@ import itertools
 import math
 import os
 import signal
+from collections import Counter
 
 import equinox as eqx
 import jax
@@ -29,7 +30,9 @@ from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.layerwise import algorithm
 from gradwise.searching.layerwise.algorithm import Layerwise, Training, draw_settings, layerwise, trainings_of
-from gradwise.searching.running import executor_choice
+from gradwise.searching.running import cohort, executor_choice
+from gradwise.searching.running.cohort import Cohort
+from gradwise.searching.storage.job_checkpoints import RunningJobs
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Dimension, Space
@@ -209,6 +212,51 @@ def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path, found: Layerw
     assert [one.numbers for one in again.kept] == [one.numbers for one in found.kept]
     assert [one.score for one in again.kept] == [one.score for one in found.kept]
     assert len(list((tmp_path / "shelf").iterdir())) == 11
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deadly", [0, 3, 7], ids=["of the first level", "of the second", "of the fine-tuning"])
+def test_a_run_killed_in_the_middle_of_its_trainings_goes_on_with_them(tmp_path, deadly: int, monkeypatch) -> None:
+    """Intervals before the kill and after it are, together, those of a run that was left alone."""
+
+    class Killed(BaseException):
+        pass
+
+    counts: Counter[int] = Counter()
+    read, keep, kills = Cohort._read, RunningJobs.keep, [0]
+
+    def counted(cohort, host, share):
+        counts.update(place.job.number for place in cohort.places.values())
+        return read(cohort, host, share)
+
+    def killing(running, several) -> None:
+        keep(running, several)
+        kills[0] -= deadly in {job.number for job, _ in several}
+        if kills[0] == 0 and deadly in {job.number for job, _ in several}:
+            raise Killed
+
+    monkeypatch.setattr(cohort, "CALL_SECONDS", 0.0)  # one interval a call: a kill falls between two
+    monkeypatch.setattr(Cohort, "_read", counted)
+    monkeypatch.setattr(RunningJobs, "keep", killing)
+    often = Off(epochs=3.0, spacing=1.0, least_examples=1)
+    levels = [[dataclasses.replace(one, stopping=often) for one in level] for level in LEVELS]
+    fine = [dataclasses.replace(one, stopping=often) for one in FINE]
+    arguments = {"keep": KEEP, "key": keys.from_seed(3), "checkpoint_seconds": 0.0}
+    left_alone = layerwise(levels, fine, _data(), **arguments)
+    whole = Counter(counts)
+    counts.clear()
+    kills[0] = 2
+    shelf = tmp_path / "shelf"
+    with pytest.raises(Killed):
+        layerwise(levels, fine, _data(), folder=shelf, **arguments)
+    assert counts[deadly] == 2
+    assert (shelf / "running" / f"{deadly}.safetensors").is_file()
+    again = layerwise(levels, fine, _data(), folder=shelf, **arguments)
+    assert counts == whole
+    assert again.kept[0].numbers == left_alone.kept[0].numbers
+    assert [one.score for one in again.kept] == [one.score for one in left_alone.kept]
+    assert eqx.tree_equal(again.best.network, left_alone.best.network)
+    assert not (shelf / "running").exists()
 
 
 @pytest.mark.slow
