@@ -28,7 +28,7 @@ from ..running.jobs import Done, Job
 from .network_store import NetworkStore
 
 RUNNING = "running"  # in the folder of a study
-_SHARE = 0.05  # of the time, at most, to write trainings under way
+_SHARE = 0.03  # of the time, at most, to write the trainings of one population
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ def _name(number: int) -> str:
 class RunningJobs:
     """Trainings under way in one population. Each is written by itself, `checkpoints.seconds` after the last time.
 
-    Hundreds of them take seconds to write, so this takes a twentieth of the time at most: they are written less often.
+    Hundreds of them take seconds to write. So they are written one by one, with pauses that bound the share of the time
+    that it takes: each less often than a single one would be.
     """
 
     def __init__(self, checkpoints: JobCheckpoints):
@@ -102,18 +103,22 @@ class RunningJobs:
         return self.checkpoints.load(job, like()) if self.checkpoints.has(job) else None
 
     def keep(self, several: Sequence[tuple[Job, Callable[[], Saved]]]) -> None:
-        """Writes those of which it is time. The first interval, which may have compiled, does not count."""
-        begun = time.monotonic()
-        self._since = {job.number: self._since.get(job.number, begun) for job, _ in several}
-        if begun < self._next:
+        """Writes those of which it is time, the one that has waited longest first.
+
+        A training waits from its first call on: the first interval may have compiled, and does not count.
+        """
+        if self.checkpoints.folder is None:
             return
-        for job, saved in several:
-            if self.checkpoints.is_due(self._since[job.number]):
-                self.checkpoints.save(job, saved())
-                self._since[job.number] = time.monotonic()
-        if self.checkpoints.seconds > 0:  # 0 means after every interval, whatever that takes
-            now = time.monotonic()
-            self._next = now + (now - begun) / _SHARE
+        now = time.monotonic()
+        self._since = {job.number: self._since.get(job.number, now) for job, _ in several}
+        for job, saved in sorted(several, key=lambda one: self._since[one[0].number]):
+            begun = time.monotonic()
+            if begun < self._next or not self.checkpoints.is_due(self._since[job.number]):
+                break
+            self.checkpoints.save(job, saved())
+            self._since[job.number] = now = time.monotonic()
+            if self.checkpoints.seconds > 0:  # 0 means after every interval, whatever that takes
+                self._next = now + (now - begun) / _SHARE
 
 
 class EndedJobs:
