@@ -254,12 +254,10 @@ def interval(problem: Problem, state: State, updates: int) -> tuple[State, Row]:
     return program_of_run(_once, problem, state)((problem, updates), state)
 
 
-def several(fixed: tuple[Problem, int, Int[Array, ""]], state: State) -> tuple[State, Row]:
-    """Up to `count` intervals, ended by the first that ends the run; rows beyond have `updates` 0."""
-    problem, updates, count = fixed
-
-    one: Any = eqx.filter_closure_convert(partial(_once, (problem, updates)), state)  # traced here, not in the loop
-    _, shape = one.out_struct
+def repeat(one: Callable[[State], tuple[State, Row]], state: State, count: Int[Array, ""]) -> tuple[State, Row]:
+    """Up to `count` intervals, ended by the first that ends a run; rows beyond have `updates` 0."""
+    converted: Any = eqx.filter_closure_convert(one, state)  # traced here, not in the loop
+    _, shape = converted.out_struct
     rows = jax.tree.map(lambda leaf: jnp.zeros((AT_ONCE, *leaf.shape), leaf.dtype), shape)
 
     def goes_on(carry: tuple[Int[Array, ""], Bool[Array, ""], State, Row]) -> Bool[Array, ""]:
@@ -267,13 +265,19 @@ def several(fixed: tuple[Problem, int, Int[Array, ""]], state: State) -> tuple[S
 
     def body(carry: tuple[Int[Array, ""], Bool[Array, ""], State, Row]) -> Any:
         done, _, state, rows = carry
-        state, row = one(state)
-        ended = row.stop | row.stalled | (row.diverged_examples >= 0)
+        state, row = converted(state)
+        ended = jnp.any(row.stop | row.stalled | (row.diverged_examples >= 0))
         return done + 1, ended, state, jax.tree.map(lambda several, new: several.at[done].set(new), rows, row)
 
     start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), state, rows)
     _, _, state, rows = jax.lax.while_loop(goes_on, body, start)
     return state, rows
+
+
+def several(fixed: tuple[Problem, int, Int[Array, ""]], state: State) -> tuple[State, Row]:
+    """Up to `count` intervals of one network."""
+    problem, updates, count = fixed
+    return repeat(partial(_once, (problem, updates)), state, count)
 
 
 def intervals(problem: Problem, state: State, updates: int, count: int) -> tuple[State, Row]:

@@ -32,7 +32,7 @@ from ..runtime.compilation import SMALL, options_for
 from ..specs.contracts import apply_batch
 from ..specs.paths import trainable
 from ..specs.recipe import Recipe
-from .interval import AT_ONCE, Row, advance, evaluate, judge, program_of_run, several
+from .interval import AT_ONCE, Row, advance, evaluate, judge, program_of_run, repeat, several
 from .state import (
     Problem,
     State,
@@ -178,23 +178,22 @@ def program_signature(*trees: Any) -> tuple[Any, ...]:
 
 
 @eqx.filter_jit
-def _repeated_on_device(tree: Any, slots: int) -> Any:
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)) if eqx.is_array(leaf) else leaf, tree)
+def _repeated_on_device(arrays: Any, slots: int) -> Any:
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), arrays)
 
 
 def _repeated(tree: Any, slots: int) -> Any:
     """Every array so many times. On a CPU by NumPy: to compile the copies takes longer than a trial may."""
+    arrays, rest = eqx.partition(tree, eqx.is_array)
     if jax.default_backend() != "cpu":
-        return _repeated_on_device(tree, slots)
+        return eqx.combine(_repeated_on_device(arrays, slots), rest)
 
-    def repeat(leaf: Any) -> Any:
-        if not eqx.is_array(leaf):
-            return leaf
+    def on_host(leaf: Any) -> Any:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return jnp.broadcast_to(leaf, (slots, *leaf.shape)).copy()
         return jax.device_put(np.repeat(np.asarray(leaf)[None], slots, axis=0))
 
-    return jax.tree.map(repeat, tree)
+    return eqx.combine(jax.tree.map(on_host, arrays), rest)
 
 
 @eqx.filter_jit(donate="all-except-first")
@@ -230,8 +229,10 @@ def _interval(fixed: tuple[Examples, Examples, Member, int], states: State) -> t
 
 
 def _turns(fixed: tuple[Examples, Examples, Member, int, Int[Array, ""]], states: State) -> tuple[State, Row]:
-    """Several intervals of a single slot, none of which goes beyond its last update."""
+    """Several intervals of every slot; of a single one none goes beyond its last update."""
     train, valid, members, updates, count = fixed
+    if states.update.shape[0] > 1:
+        return repeat(lambda states: _interval((train, valid, members, updates), states), states, count)
     member, state = _slot((members, states), 0)
     problem = dataclasses.replace(member.problem(train, valid), last=None)
     state, rows = several((problem, updates, count), state)
@@ -315,9 +316,9 @@ class Population:
         return program_signature(self.train, self.valid, self.members, self.states), self.updates
 
     def compile(self) -> Any:
-        """The interval's program, compiled and not run; may be called from another thread. `compiled` is one to use."""
-        fixed = (self.train, self.valid, self.members, self.updates)
-        return self._program.lower(fixed, self.states).compile()
+        """The program of `turns`, compiled and not run; may be called from another thread. `compiled` is one to use."""
+        fixed = (self.train, self.valid, self.members, self.updates, jnp.ones((), jnp.int32))
+        return self._turns_program.lower(fixed, self.states).compile()
 
     def fill(self, slot: int, member: Member, state: State) -> None:
         """Puts a network into a slot, over whatever was there."""
@@ -343,16 +344,16 @@ class Population:
 
     def interval(self) -> Row:
         """One interval of every slot. The rows come back while the device is still at work: read them late."""
-        run = self.compiled or self._program
-        self.states, rows = run((self.train, self.valid, self.members, self.updates), self.states)
+        self.states, rows = self._program((self.train, self.valid, self.members, self.updates), self.states)
         return rows
 
     def turns(self, count: int) -> Row:
-        """Up to so many intervals of a single slot in one call, where each is shorter than the way to the device and
-        back; rows beyond the end of its run have `updates` 0. They may not lead beyond its last update."""
-        assert self.slots == 1
+        """Up to so many intervals in one call, and none after one that stops a slot; rows beyond have `updates` 0.
+
+        A single slot has no axis in the rows, and its intervals may not lead beyond its last update.
+        """
         fixed = (self.train, self.valid, self.members, self.updates, jnp.asarray(min(count, AT_ONCE), jnp.int32))
-        self.states, rows = self._turns_program(fixed, self.states)
+        self.states, rows = (self.compiled or self._turns_program)(fixed, self.states)
         return rows
 
     def seconds_per_update(self, updates: int = 16) -> float:

@@ -30,7 +30,7 @@ from gradwise.runtime import compilation, keys
 from gradwise.specs.recipe import Recipe
 from gradwise.training import loop
 from gradwise.training import population as module
-from gradwise.training.interval import Row
+from gradwise.training.interval import AT_ONCE, Row
 from gradwise.training.population import (
     Member,
     Population,
@@ -257,15 +257,23 @@ def test_refilling_compiles_nothing(seven: dict[int, Any]) -> None:
     assert program_signature(member(SEVEN[0])) != program_signature(entering(SEVEN[0]))
 
 
-def test_a_program_compiled_ahead_gives_the_same(seven: dict[int, Any]) -> None:
-    def ahead(*given: Any, **options: Any) -> Population:
-        population = Population(*given, **options)
-        population.compiled = population.compile()
-        return population
-
-    found = together(SEVEN[:2], 7, make=ahead)
-    for number in found:
-        assert_alike(found[number], seven[number], exactly=True)
+def test_several_intervals_in_one_call_are_the_same() -> None:
+    """By a program that was compiled ahead, up to the first after which one of them stops."""
+    apart, at_once = (Population(*entering(SEVEN[0]), TRAIN, VALID, slots=3) for _ in range(2))
+    for population in (apart, at_once):
+        for slot, wanted in enumerate(SEVEN[:2]):
+            population.fill(slot, *entering(wanted))
+    rows = [jax.device_get(apart.interval()) for _ in range(3)]
+    at_once.compiled = at_once.compile()
+    found = jax.device_get(at_once.turns(3))
+    assert found.updates[:, 0].tolist() == [*(int(row.updates[0]) for row in rows), *[0] * (AT_ONCE - 3)]
+    for number, row in enumerate(rows):
+        for mine, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(row), strict=True):
+            np.testing.assert_allclose(mine[number], theirs, rtol=1e-5, atol=1e-6)
+    for mine, theirs in zip(jax.tree.leaves(at_once.states), jax.tree.leaves(apart.states), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+    poison(at_once, {0})  # one that is lost ends the call, so that it leaves before anything else happens to it
+    assert jax.device_get(at_once.turns(3)).updates[:3, 0].tolist() == [int(rows[-1].updates[0]) + apart.updates, 0, 0]
 
 
 # --- row F4: nothing reads what is not there
@@ -316,7 +324,7 @@ def _leaking(fixed: Any, states: State) -> Any:
 def test_a_planted_read_of_another_slot_is_caught() -> None:
     population = Population(*entering(SEVEN[0]), TRAIN, VALID, slots=7)
     population.fill(0, *entering(SEVEN[0]))
-    population.compiled = _leaking
+    population._program = _leaking
     clean = jax.device_get(population.interval())
     assert np.isfinite(clean.valid_loss[0])
     poison(population, {0})

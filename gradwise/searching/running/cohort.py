@@ -240,32 +240,36 @@ class Cohort:
         self.pending = (rows, begun, count)
 
     def _turns(self) -> int:
-        """How many intervals of a single slot to make in one call; 0: one, in the usual way.
+        """How many intervals to make in one call; 0: one, in the usual way.
 
-        As many as fill a moment: between small intervals the way to the device and back would take most of the time.
+        As many as fill a moment and end no later than the first slot: between small intervals the way to the device and
+        back would take most of the time.
         """
         assert self.population is not None
-        if self.population.slots > 1 or jax.default_backend() != "cpu":
+        alone, each = self.population.slots == 1, self.population.updates
+        if not alone and jax.default_backend() == "cpu":
             return 0
-        place = self.places[0]
-        whole, rest = divmod(place.last - place.updates, self.population.updates)
-        if rest or whole < 1:
+        fewest = min(place.last - place.updates for place in self.places.values())
+        if alone and (fewest % each or fewest < each):  # only among others may a slot end within an interval
             return 0
-        return max(1, min(whole, AT_ONCE, int(CALL_SECONDS / self._each)))
+        return max(1, min(-(-fewest // each), AT_ONCE, int(CALL_SECONDS / self._each)))
 
     def end(self, since: float = 0.0) -> list[Done]:
         """Reads the interval that was begun; those that ended leave. Before `since` the device was at other work."""
         assert self.pending is not None
+        assert self.population is not None
         rows, begun, count = self.pending
         self.pending = None
         host = jax.device_get(rows)
-        seconds = (time.monotonic() - max(begun, since)) / max(1, self.live)
+        passed = time.monotonic() - max(begun, since)
         if not count:
-            ended = self._read(host, seconds)
+            ended = self._read(host, passed / max(1, self.live))
         else:
-            made = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], host) for n in range(count) if host.updates[n] > 0]
-            self._each = max(1e-6, seconds / len(made))
-            ended = [done for row in made if self.places for done in self._read(row, self._each)]
+            numbers = [n for n in range(count) if np.any(host.updates[n] > 0)]
+            at = [slice(n, n + 1) if self.population.slots == 1 else n for n in numbers]
+            made = [jax.tree.map(lambda leaf, n=n: leaf[n], host) for n in at]
+            self._each = max(1e-6, passed / len(made))
+            ended = [done for row in made if self.places for done in self._read(row, self._each / max(1, self.live))]
         self.running.keep([(place.job, functools.partial(self._saved, slot)) for slot, place in self.places.items()])
         return ended
 

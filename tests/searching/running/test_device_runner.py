@@ -23,6 +23,7 @@ from gradwise.searching.running.device_runner import DeviceRunner, Varied, progr
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.population_size import Given
+from gradwise.training.population import Population
 from tests.searching import tiny
 
 
@@ -170,6 +171,25 @@ def test_the_result_is_the_same_in_any_company(data: EvaluationData, wanted: lis
     tiny.assert_same(train_alone(data, reversed(several()), slots=Given(slots)), wanted)
     for done, job in zip(wanted, several(), strict=True):
         assert done.network.layers[0].weight.shape[0] == job.recipe.model.widths[0]  # padding has gone
+
+
+@pytest.mark.slow
+def test_several_intervals_in_one_call_change_no_result(
+    data: EvaluationData, wanted: list[Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on an accelerator, where the way to the device and back may take longer than an interval."""
+    counts: list[int] = []
+    turns = Population.turns
+
+    def counted(population: Population, count: int) -> Any:
+        counts.append(count)
+        return turns(population, count)
+
+    monkeypatch.setattr(Population, "turns", counted)
+    monkeypatch.setattr(cohort, "CALL_SECONDS", 1e9)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    tiny.assert_same(train_alone(data, several(), slots=Given(4)), wanted)
+    assert max(counts) > 1
 
 
 def test_one_that_cannot_start_costs_the_others_nothing(
