@@ -7,7 +7,7 @@
 runs in a process of its own, first with an empty cache of compiled programs, then with the cache that it left and with
 another seed, so other trials. JAX itself says which programs it compiled and for how long (`JAX_LOG_COMPILES`); several
 are compiled side by side, so these seconds add up to more than passed. A program counts as compiled if it is new in the
-cache. The share of the time that the device was busy is nvidia-smi's, sampled five times a second from the end of the
+cache. The share of the time that the device was busy is the driver's, sampled five times a second from the end of the
 last compilation of an interval until the command ends; on a CPU it is processor seconds over cores and seconds, for the
 whole command.
 
@@ -16,13 +16,13 @@ whole command.
 
 import argparse
 import collections
+import ctypes
 import datetime
 import json
 import os
 import platform
 import re
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -56,23 +56,31 @@ def arguments(name: str, data: Path, trials: int) -> list[str]:
     return ["search", *asked[name]]
 
 
+class _Utilisation(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
 class Samples:
-    """What nvidia-smi says of the device, five times a second, with the time of each; nothing where there is none."""
+    """How busy NVIDIA's driver says that the first device is, five times a second; nothing where there is none."""
 
     def __init__(self) -> None:
         self.read: list[tuple[float, float]] = []
-        self._process: subprocess.Popen[str] | None = None
-        if shutil.which("nvidia-smi"):
-            command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            threading.Thread(target=self._listen, daemon=True).start()
+        self._ended = threading.Event()
+        try:
+            self._driver: Any = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:  # no such device here
+            return
+        self._device = ctypes.c_void_p()
+        if self._driver.nvmlInit_v2() == 0:
+            asked = self._driver.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self._device))
+            if asked == 0:
+                threading.Thread(target=self._look, daemon=True).start()
 
-    def _listen(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.strip().isdigit():
-                self.read.append((time.monotonic(), float(line) / 100))
+    def _look(self) -> None:
+        found = _Utilisation()
+        while not self._ended.wait(0.2):
+            if self._driver.nvmlDeviceGetUtilizationRates(self._device, ctypes.byref(found)) == 0:
+                self.read.append((time.monotonic(), found.gpu / 100))
 
     def mean(self, since: float) -> float | None:
         """The mean from this moment on."""
@@ -80,9 +88,7 @@ class Samples:
         return sum(shares) / len(shares) if shares else None
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
+        self._ended.set()
 
 
 def entries(cache: Path) -> collections.Counter[str]:
