@@ -91,7 +91,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     times = []
     for _ in range(1 + chosen.rounds):
         began = time.perf_counter()
-        jax.block_until_ready(population.interval().updates)
+        jax.block_until_ready(population.turns(1).updates)
         times.append(time.perf_counter() - began)
     return {
         "seconds": seconds,
