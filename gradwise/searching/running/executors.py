@@ -32,7 +32,7 @@ from .worker import pack
 
 _START_SECONDS = 120.0
 _CUT_SECONDS = 60.0
-_FOLDED_TOGETHER = 16  # trials on an accelerator: fewer leave it idle, and of more none ends for long
+FOLDED_TOGETHER = 16  # trials on an accelerator: fewer leave it idle, and of more none ends for long
 _DEEP = 60  # letters of a folder beyond which a socket's path would be too long
 
 
@@ -105,7 +105,7 @@ class AbstractExecutor(abc.ABC):
 class LocalExecutor(AbstractExecutor):
     """A device runner in this process."""
 
-    def __init__(self, data: JobData, *, at_once: int = _FOLDED_TOGETHER, **options: Any):
+    def __init__(self, data: JobData, *, at_once: int = FOLDED_TOGETHER, **options: Any):
         """`options` are those of `DeviceRunner`."""
         self.runner = DeviceRunner(data, **options)
         self.at_once, self._options = at_once, options

@@ -21,7 +21,7 @@ from typing import Any
 from ...runtime.errors import RequestError, WorkError
 from .device_runner import Varied
 from .evaluation_data import JobData
-from .executors import AbstractExecutor, import_path, one_core
+from .executors import FOLDED_TOGETHER, AbstractExecutor, import_path, one_core
 from .job_queue import JobQueue, depth
 from .jobs import Done, Job
 from .ray_connection import host_and_port, import_ray, join_cluster, quiet_ray
@@ -126,6 +126,18 @@ class RayCluster(AbstractExecutor):
     @property
     def running(self) -> int:
         return len(self._line) + sum(len(member.jobs) for member in self.members)
+
+    @property
+    def hands(self) -> int:
+        return max(1, len(self.members))
+
+    @property
+    def most_folded(self) -> int:
+        return max(2, sum(FOLDED_TOGETHER if member.accelerated else 2 for member in self.members))
+
+    @property
+    def folds_together(self) -> bool:
+        return bool(self.members) and all(member.accelerated for member in self.members)
 
     def room(self, *, looks_back: bool) -> int:
         free = [depth(looks_back=looks_back, accelerated=m.accelerated) - len(m.jobs) for m in self.members]

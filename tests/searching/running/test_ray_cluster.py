@@ -97,6 +97,7 @@ def test_a_cluster_gives_the_same_numbers_as_this_process(on_cluster: RayCluster
     assert len(on_cluster.members) == 3  # one to each core
     assert on_cluster.running == 0
     assert on_cluster.room(looks_back=True) == 3
+    assert (on_cluster.hands, on_cluster.most_folded, on_cluster.folds_together) == (3, 6, False)
 
 
 @pytest.mark.slow
@@ -167,6 +168,29 @@ def test_a_node_that_is_killed_costs_no_trial_and_one_that_joins_is_used(
     assert {member.node for member in on_cluster.members} == alive
     assert nodes[-1].node_id in alive
     assert capfd.readouterr() == ("", "")  # what befell Ray's processes is not told on our output
+
+
+@pytest.mark.slow
+def test_a_machine_with_two_gpus_has_a_runner_on_each(
+    cluster: Any, on_cluster: RayCluster, data: EvaluationData, wanted: list[Done]
+) -> None:
+    """They are two by Ray's account; what trains there is a CPU."""
+    before = {member.node for member in on_cluster.members}
+    with ray_connection.quiet_ray():
+        node = cluster.add_node(num_cpus=2, num_gpus=2, object_store_memory=_STORE)
+    found: list[Done] = []
+    end = time.monotonic() + 120
+    while (
+        sum(member.ready for member in on_cluster.members if member.node not in before) < 2 and time.monotonic() < end
+    ):
+        found = list(run_jobs(on_cluster, tiny.jobs(12)).values())
+    tiny.assert_same(list(run_jobs(on_cluster, tiny.jobs(12)).values()), wanted)
+    assert [member.node for member in on_cluster.members if member.node not in before] == [node.node_id] * 2
+    assert found
+    cluster.remove_node(node, allow_graceful=False)
+    while len(on_cluster.members) > len(before) and time.monotonic() < end:
+        run_jobs(on_cluster, tiny.jobs(1))
+    assert {member.node for member in on_cluster.members} == before
 
 
 @pytest.mark.slow
