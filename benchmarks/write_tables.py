@@ -232,6 +232,20 @@ def search_overhead(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def search_memory(result: dict[str, Any]) -> str:
+    """The most that the process held in every stretch of trials."""
+    cases = result["readings"]
+    head = " | ".join(f"{case}: MB | memory maps" for case in cases)
+    lines = [f"| trials | {head} |", "|" + "---|" * (1 + 2 * len(cases))]
+    for several in zip(*cases.values(), strict=True):
+        cells = " | ".join(f"{one['megabytes']:.0f} | {one['maps']:,}" for one in several)
+        lines.append(f"| {100 * round(several[0]['trials'] / 100)} | {cells} |")
+    grown = " | ".join(f"{one['megabytes']:+.1%} | {one['maps']:+.1%}" for one in result["growth"].values())
+    wanted = " | ".join([f"< {result['asked']:.0%}"] * 2 * len(cases))
+    lines += [f"| the last {result['last']} add | {grown} |", f"| wanted | {wanted} |"]
+    return "\n".join(lines) + "\n" + _source(result)
+
+
 def hyperlearner(result: dict[str, Any]) -> str:
     peers = ("network", "random search", "boosting")
     head = "| data | rows | gradwise search | trials | scikit-learn's network | RandomizedSearchCV over it | boosting |"
@@ -488,6 +502,7 @@ TABLES = {
     "search_vs_optuna": search_vs_optuna,
     "search_vs_optuna_gpu": search_vs_optuna_gpu,
     "search_overhead": search_overhead,
+    "search_memory": search_memory,
     "hyperlearner": hyperlearner,
     "fit_vs_peers_cpu": fit_vs_peers,
     "fit_vs_peers_gpu": fit_vs_peers,

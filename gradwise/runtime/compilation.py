@@ -2,12 +2,15 @@
 
     use_compilation_cache()                  a second run starts at once
     compile_quickly(function, subject.size)  like `jax.jit`; with little optimisation where the network is small
+    forget_programs()                        a long run does not grow for ever
 
 For a small network most of a check's time is the compiler's. XLA's older way to compile for a CPU, without fusion
 emitters, takes half as long and gives a program as good.
 """
 
+import ctypes
 import functools
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +39,15 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def forget_programs() -> None:
+    """Drops every compiled program, and the memory it took; those that are needed again come from the cache on disk."""
+    jax.clear_caches()
+    gc.collect()
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):  # glibc keeps for itself what the compiler gave back
+        library.malloc_trim(0)
 
 
 SMALL = 300_000  # numbers: beyond, running well takes longer than compiling well

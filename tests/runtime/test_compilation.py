@@ -70,3 +70,19 @@ def test_a_cache_that_was_chosen_before_is_left_alone(tmp_path: Path, monkeypatc
 def test_a_home_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     assert _cache_after(monkeypatch, None, XDG_CACHE_HOME=str(tmp_path / "file")) is None
+
+
+@pytest.mark.slow
+def test_programs_that_are_forgotten_leave_no_maps_behind() -> None:
+    def count_maps() -> int:
+        return Path("/proc/self/maps").read_text().count("\n")
+
+    compilation.forget_programs()
+    before = count_maps()
+    triple = jax.jit(lambda x: 3 * x)
+    for size in range(1, 41):
+        triple(jax.numpy.ones(size))
+    assert count_maps() > before + 40
+    compilation.forget_programs()
+    assert count_maps() < before + 20
+    assert float(triple(2.0)) == 6.0

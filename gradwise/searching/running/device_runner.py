@@ -43,6 +43,7 @@ from .evaluation_data import JobData
 from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
 
+_MOST_PROGRAMS = 48  # a compiled one takes some 30 MB and 200 memory maps, of which Linux gives a process 65,530
 # Rules that move each number by its own gradient and penalties of each number: to them a layer of zeros is nothing.
 # Others look at a whole layer, or count them.
 _BY_NUMBER = (Sgd, HeavyBall, Nesterov, Adagrad, RmsProp, Adam, AdamW, MovingAverage, PolyakAverage, AbstractSchedule)
@@ -163,9 +164,24 @@ class DeviceRunner:
             self._programs[own] = (place, program_signature(shapes))
         program = self._programs[own]
         if program not in self.cohorts:
+            self._make_room()
             options: dict[str, Any] = {"folded": folded, "checkpoints": self.checkpoints}
             self.cohorts[program] = Cohort(*examples, outputs, self.data.key, self.slots, **options)
         return self.cohorts[program], recipe
+
+    def _make_room(self) -> None:
+        """Forgets the programs that nobody waits for, once there are many: a long search must not grow for ever.
+
+        JAX forgets all of them or none; those that are needed again come from the cache on disk.
+        """
+        idle = [mark for mark, cohort in self.cohorts.items() if not cohort.busy]
+        if len(self.cohorts) < _MOST_PROGRAMS or 2 * len(idle) < _MOST_PROGRAMS:
+            return
+        for mark in idle:
+            population = self.cohorts.pop(mark).population
+            if population is not None:
+                self._compiling.pop(population.signature, None)
+        compilation.forget_programs()
 
     def submit(self, jobs: Iterable[Job]) -> None:
         """Puts jobs into the queues of their cohorts."""

@@ -18,7 +18,7 @@ from gradwise.models.initial_weights import FanIn
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import HeavyBall
 from gradwise.optimisers.wrappers.width_transfer import WidthTransfer
-from gradwise.searching.running import cohort
+from gradwise.searching.running import cohort, device_runner
 from gradwise.searching.running.device_runner import DeviceRunner, Varied, program_group, train_alone
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.jobs import Done, Job
@@ -55,6 +55,26 @@ def programs(data: EvaluationData, recipes: list[Any], **options: Any) -> int:
     runner.submit(Job(n, recipe, n) for n, recipe in enumerate(recipes))
     assert runner.waiting == len(recipes)
     return len(runner.cohorts)
+
+
+@pytest.mark.slow
+def test_programs_that_nobody_waits_for_are_forgotten(data: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory and maps of a long search stay flat, and a program that comes again gives the same numbers."""
+    recipes = [tiny.recipe(rate=0.1, epochs=2, **wide(width)) for width in (16, 64, 128)]
+    monkeypatch.setattr(device_runner, "_MOST_PROGRAMS", 2)
+    runner = DeviceRunner(data)
+    found: dict[int, float] = {}
+    held = []
+    for number in range(6):  # each ends before the next is there
+        runner.submit([Job(number, recipes[number % 3], number % 3)])
+        while runner.busy:
+            found |= {done.number: done.loss for done in runner.turn()}
+        held.append(len(runner.cohorts))
+    assert held == [1, 2, 1, 2, 1, 2]
+    assert [found[number] for number in range(3)] == [found[number] for number in range(3, 6)]
+    assert len(set(found.values())) == 3
+    runner.submit(Job(number, recipe, number) for number, recipe in enumerate(recipes, 6))
+    assert len(runner.cohorts) == 3  # those that have work are kept, however many
 
 
 def test_many_widths_are_few_programs(data: EvaluationData) -> None:
