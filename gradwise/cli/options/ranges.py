@@ -128,15 +128,15 @@ def build_space(
     command line. `fixed` are the paths that were set at all, `turned` those that the command line set. The recommended
     widths follow the `dataset`.
     """
+    space = recommended = _without(recipe, defaults.search_space(recipe, dataset).dimensions, fixed)
     if written:
         space = _without(recipe, _with_ranges(recipe, (), written, f"{source}: [ranges]"), turned)
-    else:
-        space = _without(recipe, defaults.search_space(recipe, dataset).dimensions, fixed)
     found = _with_ranges(recipe, space, asked, "--range")
     if not found:
         raise RequestError("no trial is possible: every knob is set and none is searched. Give a --range, or use fit.")
-    narrowed = bool(written or asked)  # a recipe of the portfolio might lie outside
-    return Space(recipe, found, () if narrowed else portfolio_of(recipe, fixed))
+    # In other ranges a recipe of the portfolio might lie outside. A study file always names its ranges.
+    usual = written_ranges(Space(recipe, found)) == written_ranges(Space(recipe, tuple(recommended)))
+    return Space(recipe, found, portfolio_of(recipe, fixed) if usual else ())
 
 
 def written_ranges(space: Space) -> dict[str, str]:

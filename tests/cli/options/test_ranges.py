@@ -21,6 +21,18 @@ def test_without_a_word_the_space_is_the_recommended_one():
     assert build() == defaults.search_space(RECIPE)
 
 
+def test_the_ranges_of_a_study_file_are_the_space_that_it_was_written_from():
+    """Its portfolio too, without which a study that goes on, or is run again, would have other trials (row E17)."""
+    table = defaults.table("classes", rows=400)
+    for fixed in ([], ["model.dropout"]):
+        space = build(table, fixed=fixed)
+        assert space.portfolio
+        assert build(table, fixed=fixed, written=written_ranges(space)) == space
+    narrowed = {**written_ranges(space), "optimiser.optimiser.learning_rate": "log(1e-3, 2e-3)"}
+    assert build(table, fixed=fixed, written=narrowed).portfolio == ()
+    assert build(table, asked={"optimiser.learning_rate": "log(1e-3, 2e-3)"}).portfolio == ()
+
+
 def test_what_is_set_is_not_searched():
     assert build(fixed=["model.widths", RATE]).paths == ("model.dropout", "criterion.penalties.0.coefficient")
     exchanged = replace(RECIPE, "optimiser", HeavyBall())
