@@ -18,6 +18,7 @@ from gradwise.curvature.example_gradients import Terms, example_terms, root_colu
 from gradwise.curvature.objective import Examples, Objective, gather
 from gradwise.data.batches import Fixed
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp
+from gradwise.models.padded_mlp import pad
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.paths import named_leaves, trainable
 
@@ -80,7 +81,7 @@ def conv() -> Any:
 
 @functools.cache
 def padded() -> Any:
-    return Mlp(widths=(6, 6), dropout=0.0).padded((INPUTS,), lambda width: width + 3).build((INPUTS,), 3, key=KEY)
+    return pad(Mlp(widths=(6, 6), dropout=0.0), (INPUTS,), lambda width: width + 3).build((INPUTS,), 3, key=KEY)
 
 
 # The network, and the parameters that are taps.

@@ -18,6 +18,7 @@ from gradwise.curvature.objective import Examples
 from gradwise.data.batches import Fixed, Reshuffled
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
+from gradwise.models.padded_mlp import pad
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.optimisers.wrappers.effective_decay import EffectiveDecay
@@ -203,7 +204,7 @@ def test_an_optimiser_that_would_pass_it_over_is_refused() -> None:
 
 
 def test_padded_weights_stay_exactly_zero() -> None:
-    padded = Mlp(widths=(3,), activation=Tanh(), dropout=0.0).padded((4,), lambda width: 8)
+    padded = pad(Mlp(widths=(3,), activation=Tanh(), dropout=0.0), (4,), lambda width: 8)
     problem, state = begin(EffectiveDecay(Sgd(0.1), 1.0, reading="every"), Fixed(5), model=padded)
     after = np.asarray(run(problem, state, 9)[0].layers[0].weight)
     assert np.array_equal(after[3:], np.zeros_like(after[3:]))
