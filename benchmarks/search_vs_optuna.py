@@ -168,7 +168,7 @@ def test_errors(done: list[Any], lines: list[dict[str, Any]], test: Any) -> np.n
     import jax
     import jax.numpy as jnp
 
-    from gradwise.searching.running.cohort import bucket
+    from gradwise.models.padded_mlp import bucket
 
     inputs, targets = jnp.asarray(test.inputs), jnp.asarray(test.targets)
 

@@ -79,6 +79,21 @@ def _makes_residual(mlp: Mlp, inputs: tuple[int, ...], widths: tuple[int, ...]) 
     return len(set(mlp.widths)) > 1 or fan_in in (*mlp.widths, *widths)
 
 
+def bucket(width: int, *, coarse: bool = False, widest: int = 0) -> int:
+    """The size of array for a layer of this width: few sizes for many widths, little of each unused.
+
+    16, 64, then multiples of 64. With `coarse` 64, 256, then powers of two: on an accelerator size costs less. Where
+    networks reach `widest` units, none is smaller than 256 there, and none larger than the widest.
+    """
+    if not coarse:
+        return 16 if width <= 16 else -(-width // 64) * 64
+    size = 64
+    while size < width:
+        size *= 4 if size == 64 else 2
+    most = -(-widest // 64) * 64
+    return min(max(size, 256), most) if width <= most else size
+
+
 def pad(
     mlp: Mlp,
     inputs: tuple[int, ...],

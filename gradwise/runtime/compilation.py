@@ -57,26 +57,30 @@ QUICK: dict[str, Any] = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
 }
+# A GPU's compiler times many kernels for each product, which takes seconds.
+QUICK_ON_GPU: dict[str, Any] = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
 
-def _is_known(option: str) -> bool:
+def _is_known(option: str, value: Any) -> bool:
     """Whether this version of XLA has an option: they come and go."""
     try:
-        jax.jit(lambda: 0, compiler_options={option: QUICK[option]}).lower().compile()
+        jax.jit(lambda: 0, compiler_options={option: value}).lower().compile()
     except jax.errors.JaxRuntimeError:  # no such compile option
         return False
     return True
 
 
 @functools.cache
-def known_options() -> dict[str, Any]:
+def known_options(backend: str = "cpu") -> dict[str, Any]:
     """Those of the quick options that there are here."""
-    return {option: value for option, value in QUICK.items() if _is_known(option)}
+    options = {"cpu": QUICK, "gpu": QUICK_ON_GPU}.get(backend, {})
+    return {option: value for option, value in options.items() if _is_known(option, value)}
 
 
 def options_for(size: int) -> dict[str, Any] | None:
-    """The compiler's options for a program over so many numbers; its own where the work is large, or not the CPU's."""
-    return known_options() if size < SMALL and jax.default_backend() == "cpu" else None
+    """The compiler's options for a program that runs once; on a CPU its own ones where it works on many numbers."""
+    backend = jax.default_backend()
+    return known_options(backend) or None if size < SMALL or backend == "gpu" else None
 
 
 def compile_quickly(function: Callable[..., Any], size: int = 0) -> Any:

@@ -15,8 +15,6 @@ not-a-number (row F4).
 
 import dataclasses
 import functools
-import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Int, Key, PyTree
 
 from ..curvature.objective import Examples
-from ..runtime import keys, memory
+from ..runtime import keys
 from ..runtime.compilation import SMALL, options_for
 from ..specs.contracts import apply_batch
 from ..specs.paths import trainable
@@ -44,6 +42,8 @@ from .state import (
     updates_of_run,
     without_length,
 )
+
+_SEVERAL, _TOGETHER = 4, 16  # slots from which on their best models are read in one call, and how many in each
 
 
 class Member(eqx.Module):
@@ -140,7 +140,8 @@ def enter_together(
     refuse_inputs(built[id(recipes[0])], *own)
     several: Recipe = jax.tree.map(_stacked_numbers, *(built[id(recipe)] for recipe in recipes))
     places = None if folds is None else jnp.asarray(folds, jnp.int32)
-    drawn, rest, trainings, states = _enter_together(several, jnp.stack(key), places, train, outputs, len(own[1]))
+    run = _enter_together_program()
+    drawn, rest, trainings, states = run(several, jnp.stack(key), places, train, outputs, len(own[1]))
     last = []
     for recipe, end in zip(recipes, examples, strict=True):
         problem = Problem(built[id(recipe)], None, *own, trainings[0], 0)
@@ -157,7 +158,6 @@ def _stacked_numbers(*leaves: Any) -> Any:
     return np.stack(leaves) if isinstance(leaves[0], np.ndarray) else leaves[0]
 
 
-@eqx.filter_jit
 def _enter_together(
     several: Recipe, key: Key[Array, " k"], folds: Int[Array, " k"] | None, train: Examples, outputs: int, judged: int
 ) -> tuple[Recipe, PyTree, Key[Array, " k"], State]:
@@ -168,6 +168,12 @@ def _enter_together(
 
     found: tuple[Recipe, PyTree, Key[Array, " k"], State] = eqx.filter_vmap(one)(several, key, folds)
     return found
+
+
+@functools.cache
+def _enter_together_program() -> Any:
+    jit: Any = eqx.filter_jit  # whose type does not mention the options that it passes on
+    return jit(_enter_together, compiler_options=options_for(0))
 
 
 def program_signature(*trees: Any) -> tuple[Any, ...]:
@@ -247,11 +253,6 @@ def _each(one: Any, members: Member, states: State) -> Any:
     return jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, alone)
 
 
-def _advanced(fixed: tuple[Examples, Examples, Member], states: State, updates: int) -> State:
-    train, valid, members = fixed
-    return _each(lambda m, s: advance(m.problem(train, valid), s, updates)[0], members, states)
-
-
 def _slot(tree: Any, slot: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[slot] if eqx.is_array(leaf) else leaf, tree)
 
@@ -270,10 +271,11 @@ def _state(states: State, slot: Array) -> Any:
 
 
 @functools.cache
-def _best_program(small: bool) -> Any:
-    """It runs once a trial: for a small network it takes longer to compile well than to run."""
+def _best_program(small: bool, several: bool) -> Any:
+    """It runs once a trial, or once for several that end together: it takes longer to compile well than to run."""
+    each = eqx.filter_vmap(_best, in_axes=(None, None, None, None, 0))
     jit: Any = eqx.filter_jit  # whose type does not mention the options that it passes on
-    return jit(_best, compiler_options=options_for(0) if small else None)
+    return jit(each if several else _best, compiler_options=options_for(0 if small else SMALL))
 
 
 class Population:
@@ -356,45 +358,22 @@ class Population:
         self.states, rows = (self.compiled or self._turns_program)(fixed, self.states)
         return rows
 
-    def seconds_per_update(self, updates: int = 16) -> float:
-        """How long one update of all slots takes; nothing changes. Compiles a short program of its own."""
-        run = eqx.filter_jit(lambda fixed, states: _advanced(fixed, states, updates))
-        fixed = (self.train, self.valid, self.members)
-        jax.block_until_ready(eqx.filter(run(fixed, self.states), eqx.is_array))
-        best = math.inf
-        for _ in range(3):
-            begun = time.perf_counter()
-            jax.block_until_ready(eqx.filter(run(fixed, self.states), eqx.is_array))
-            best = min(best, time.perf_counter() - begun)
-        return best / updates
-
     def best(self, slot: int) -> tuple[Any, np.ndarray, np.ndarray]:
         """The best model of a slot, and its score on each validation example and its outputs for it; on the host."""
+        return self.best_of([slot])[0]
+
+    def best_of(self, slots: Sequence[int]) -> list[tuple[Any, np.ndarray, np.ndarray]]:
+        """The same of several slots; on an accelerator many of them in one call."""
         size = sum(leaf.size for leaf in jax.tree.leaves(self.states.parameters)) // self.slots
-        run, place = _best_program(size < SMALL), jnp.asarray(slot, jnp.int32)
-        model, scores, outputs = run(self.members, self.states, self.train, self.valid, place)
-        model = jax.tree.map(lambda leaf: np.asarray(leaf) if eqx.is_array(leaf) else leaf, model)
-        return model, np.asarray(scores.score), np.asarray(outputs)
-
-
-def slot_bytes(member: Member, state: State, train: Examples, valid: Examples) -> int:
-    """About how much memory one slot takes: its state, the gradients, a batch, its order, and one validation."""
-    problem = member.problem(train, valid)
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters)) * 4
-    held = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state) if eqx.is_array(leaf))
-    widest = max((max(leaf.shape) for leaf in jax.tree.leaves(state.parameters) if leaf.ndim), default=1)
-    inputs = math.prod(problem.train.inputs.shape[1:])
-    batch = problem.batch_size * (inputs + 6 * widest) * 4
-    order = problem.interval_updates * problem.batch_size * 12
-    validation = min(len(problem.valid), 4096) * (inputs + 3 * widest) * 4
-    own = 0 if member.fold is None else sum(leaf.nbytes for leaf in jax.tree.leaves((problem.train, problem.valid)))
-    return 2 * held + 2 * parameters + batch + order + validation + own
-
-
-def free_bytes() -> float:
-    """Memory that a population may take on the present device."""
-    device = jax.devices()[0]
-    told = device.memory_stats() if device.platform != "cpu" else None
-    if told and "bytes_limit" in told:
-        return 0.8 * (told["bytes_limit"] - told.get("bytes_in_use", 0))
-    return 0.5 * memory.available_bytes()
+        together = _TOGETHER if len(slots) >= _SEVERAL and jax.default_backend() != "cpu" else 1
+        run, found = _best_program(size < SMALL, together > 1), []
+        for first in range(0, len(slots), together):
+            some = slots[first : first + together]
+            padded = [*some, *[some[-1]] * (together - len(some))]  # always as many: one program
+            asked = jnp.asarray(padded if together > 1 else some[0], jnp.int32)
+            arrays, rest = eqx.partition(run(self.members, self.states, self.train, self.valid, asked), eqx.is_array)
+            host = jax.device_get(arrays)
+            each = [jax.tree.map(lambda leaf, n=n: leaf[n], host) for n in range(len(some))] if together > 1 else [host]
+            answers = [eqx.combine(one, rest) for one in each]
+            found += [(model, scores.score, outputs) for model, scores, outputs in answers]
+        return found

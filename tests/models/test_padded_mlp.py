@@ -20,7 +20,7 @@ from gradwise.models.activations import Parametric, Rectifier, Sigmoid, Tanh
 from gradwise.models.initial_weights import FanIn
 from gradwise.models.input_stage import Embedded, Periodic
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork
-from gradwise.models.padded_mlp import PaddedMlp, pad, trimmed
+from gradwise.models.padded_mlp import PaddedMlp, bucket, pad, trimmed
 from gradwise.optimisers.adaptive.adam import Adam, AdamW
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
@@ -186,6 +186,16 @@ def test_what_absent_units_hold_is_never_seen_by_a_prediction(normalisation: Any
     np.testing.assert_array_equal(run(bad, examples(20, 2).inputs), run(network, examples(20, 2).inputs))
     reading = eqx.tree_at(lambda n: n.layers[0].mask, bad, Buffer(jnp.ones(64, bool)))
     assert np.isnan(np.asarray(run(reading, examples(20, 2).inputs))).all()  # a mistake would show
+
+
+def test_buckets_are_few_and_little_is_unused() -> None:
+    sizes = [bucket(width) for width in range(1, 1025)]
+    assert sorted(set(sizes)) == [16, *range(64, 1025, 64)]
+    assert all(width <= size for width, size in enumerate(sizes, 1))
+    assert all(size < width + 64 for width, size in enumerate(sizes, 1))
+    coarse = [bucket(width, coarse=True) for width in range(1, 1025)]
+    assert sorted(set(coarse)) == [64, 256, 512, 1024]
+    assert all(width <= size for width, size in enumerate(coarse, 1))
 
 
 def test_widths_of_one_bucket_are_one_shape() -> None:

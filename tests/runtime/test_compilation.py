@@ -10,13 +10,19 @@ import numpy as np
 import pytest
 
 from gradwise.runtime import compilation
-from gradwise.runtime.compilation import QUICK, SMALL, compile_quickly, known_options, options_for
+from gradwise.runtime.compilation import QUICK, QUICK_ON_GPU, SMALL, compile_quickly, known_options, options_for
 
 
 def test_small_programs_are_compiled_quickly_and_large_ones_well() -> None:
-    expected = QUICK if jax.default_backend() == "cpu" else None
-    assert options_for(SMALL - 1) == expected
+    assert options_for(SMALL - 1) == QUICK
     assert options_for(SMALL) is None
+
+
+def test_on_a_gpu_what_runs_once_is_not_timed_by_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert options_for(0) == options_for(10 * SMALL) == QUICK_ON_GPU
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    assert options_for(0) is None
 
 
 def test_an_option_that_this_version_does_not_have_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

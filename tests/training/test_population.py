@@ -27,6 +27,7 @@ from gradwise.models.padded_mlp import pad, trimmed
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall
 from gradwise.runtime import compilation, keys
+from gradwise.searching.running.population_size import free_bytes, slot_bytes
 from gradwise.specs.recipe import Recipe
 from gradwise.training import loop
 from gradwise.training import population as module
@@ -36,9 +37,7 @@ from gradwise.training.population import (
     Population,
     enter,
     fold_of,
-    free_bytes,
     program_signature,
-    slot_bytes,
     stack_folds,
 )
 from gradwise.training.state import State, init
@@ -403,15 +402,20 @@ def test_wider_networks_and_longer_batches_take_more_memory() -> None:
     assert free_bytes() > 2**20
 
 
-def test_timing_a_population_changes_nothing(seven: dict[int, Any]) -> None:
-    def timed(*given: Any, **options: Any) -> Population:
-        population = Population(*given, **options)
-        population.fill(0, *entering(SEVEN[1]))
-        assert 0 < population.seconds_per_update(updates=2) < 10
-        return population
-
-    found = together(SEVEN[:1], 7, make=timed)
-    assert_alike(found[0], seven[0], exactly=True)
+def test_best_models_read_in_one_call_are_those_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nineteen slots are two calls, the second with places to spare."""
+    member, state = entering(SEVEN[1])
+    population = Population(member, state, TRAIN, VALID, slots=20)
+    for slot in range(20):
+        population.fill(slot, *entering(SEVEN[slot % 7]))
+    population.interval()
+    slots = list(range(1, 20))
+    apart = [population.best(slot) for slot in slots]
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for together, alone in zip(population.best_of(slots), apart, strict=True):
+        for found, wanted in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+    assert population.best_of([]) == []
 
 
 def test_folds_of_different_sizes_are_not_stacked() -> None:

@@ -48,8 +48,7 @@ from ...specs.recipe import Recipe
 from ...specs.search_space import Space
 from ...training.checkpoint import digest
 from ...training.prepare import is_trained_on
-from ..running.cohort import off_knobs
-from ..running.device_runner import Varied
+from ..running.device_runner import Varied, off_knobs
 from ..running.executor_choice import choose_executor
 from ..running.executors import AbstractExecutor
 from ..running.jobs import Done, Job

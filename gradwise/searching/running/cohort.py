@@ -13,11 +13,12 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ...curvature.objective import Examples
@@ -26,45 +27,21 @@ from ...models.padded_mlp import trimmed
 from ...runtime import keys
 from ...runtime.errors import RequestError
 from ...specs.knobs import declarations
-from ...specs.paths import get, knobs
+from ...specs.paths import get
 from ...specs.recipe import Recipe
 from ...specs.search_space import exists
 from ...training.checkpoint import Saved
 from ...training.interval import AT_ONCE, Row
 from ...training.loop import CALL_SECONDS
-from ...training.population import (
-    Member,
-    Population,
-    enter,
-    enter_together,
-    fold_of,
-    free_bytes,
-    program_signature,
-    slot_bytes,
-)
+from ...training.population import Member, Population, enter, enter_together, fold_of, program_signature
 from ...training.state import State
 from ..storage.job_checkpoints import JobCheckpoints, RunningJobs
 from .jobs import Done, Job
-from .population_size import AbstractSlots
+from .population_size import AbstractSlots, free_bytes, slot_bytes
 
 _COLUMNS = ("age_examples", "valid_score", "valid_loss", "train_loss")
 _LONGEST_CURVE = 200  # points of a trial's curve that are kept
-_TOGETHER = 32  # jobs from which on one call for all of them is worth its program
-
-
-def bucket(width: int, *, coarse: bool = False, widest: int = 0) -> int:
-    """The size of array for a layer of this width: few sizes for many widths, little of each unused.
-
-    16, 64, then multiples of 64. With `coarse` 64, 256, then powers of two: on an accelerator size costs less. Where
-    networks reach `widest` units, none is smaller than 256 there, and none larger than the widest.
-    """
-    if not coarse:
-        return 16 if width <= 16 else -(-width // 64) * 64
-    size = 64
-    while size < width:
-        size *= 4 if size == 64 else 2
-    most = -(-widest // 64) * 64
-    return min(max(size, 256), most) if width <= most else size
+_TOGETHER = 32  # jobs from which on, on a CPU, one call for all of them is worth its program
 
 
 def _at(path: str) -> Callable[[Any], Any]:
@@ -81,16 +58,6 @@ def written_out(recipe: Recipe, paths: Iterable[str]) -> Recipe:
         if name in dict(declarations(spec)) and type(getattr(spec, name)) is float:
             recipe = eqx.tree_at(_at(path), recipe, np.float64(getattr(spec, name)))
     return recipe
-
-
-def off_knobs(recipes: Iterable[Recipe]) -> frozenset[str]:
-    """Paths of knobs that are off in some of the recipes and on in others."""
-    seen: dict[str, set[bool]] = {}
-    for recipe in recipes:
-        for path, declaration, value in knobs(recipe):
-            if declaration.off is not None:
-                seen.setdefault(path, set()).add(type(value) is float)
-    return frozenset(path for path, kinds in seen.items() if len(kinds) == 2)
 
 
 @dataclasses.dataclass
@@ -129,6 +96,7 @@ class Cohort:
         self.policy = slots
         self.most = 10**9  # slots that fit, learned when memory runs out
         self.parameters = 0
+        self._together = _TOGETHER if jax.default_backend() == "cpu" else 1
         self._each = math.inf  # seconds of an interval in the last call; the first one compiles
 
     @property
@@ -145,6 +113,14 @@ class Cohort:
         key = keys.of_trial(self.key, job.randomness)
         return enter(recipe, *own, outputs=self.outputs, examples=job.examples, fold=fold, key=key)
 
+    def _prototype(self, job: Job, recipe: Recipe) -> tuple[Member, State]:
+        """A network of the shape of this job's. On an accelerator of zeros: to compile a start takes seconds."""
+        if jax.default_backend() == "cpu":
+            return self._enter(job, recipe)
+        shapes = eqx.filter_eval_shape(lambda one: self._enter(job, one), recipe)
+        member, state = jax.tree.map(_zeros, shapes)
+        return eqx.tree_at(lambda m: m.key, member, self.key), state
+
     def _make(self, member: Member, state: State) -> None:
         """A population for the jobs at hand, as large as pays and fits."""
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
@@ -159,7 +135,7 @@ class Cohort:
         failed = []
         while self.population is None and self.queue:
             try:
-                self._make(*self._enter(*self.queue[0]))
+                self._make(*self._prototype(*self.queue[0]))
             except Exception as problem:  # a failed job costs one trial, never the study (row E16)
                 job, _ = self.queue.popleft()
                 failed.append(Done(job.number, "failed", reason=describe_error(problem)))
@@ -187,9 +163,11 @@ class Cohort:
         if self.population is None:
             return failed
         free = [slot for slot in range(self.population.slots) if slot not in self.places]
-        if min(len(free), len(self.queue)) >= _TOGETHER:
-            free = self._enter_alike(free)
         while self.queue and free:
+            taken = 0 if failed else self._enter_alike(free)
+            if taken:
+                free = free[taken:]
+                continue
             job, recipe = self.queue.popleft()
             try:
                 member, state = self._enter(job, recipe)
@@ -200,36 +178,51 @@ class Cohort:
             self._take_place(free.pop(0), job, recipe, int(member.last))
         return failed
 
-    def _enter_alike(self, free: list[int]) -> list[int]:
-        """Puts the first jobs of the queue that differ in numbers alone into slots in one call; what is left of them.
+    def _alike(self, most: int) -> list[tuple[Job, Recipe]]:
+        """The first jobs of the queue, if they may enter in one call: they differ in numbers alone, and are enough."""
+        if most < 2 and self._together > 1:
+            return []
+        marks = (program_signature(recipe) for _, recipe in self.queue)
+        first = next(marks)
+        count = 1 + sum(1 for _ in itertools.takewhile(first.__eq__, itertools.islice(marks, most - 1)))
+        return [self.queue[n] for n in range(count)] if count >= self._together else []
 
-        Always as many as there are slots, the last one repeated, so that it is compiled once.
-        """
+    def _entered(self, jobs: list[tuple[Job, Recipe]], slots: int) -> tuple[Member, State]:
+        """These jobs, ready to enter. Always as many as there are slots, the last one repeated: one program."""
+        padded = jobs + jobs[-1:] * (slots - len(jobs))
+        return enter_together(
+            [recipe for _, recipe in padded],
+            self.train,
+            self.valid,
+            outputs=self.outputs,
+            examples=[job.examples for job, _ in padded],
+            folds=[job.variant[1] for job, _ in padded] if self.folded else None,
+            key=[keys.of_trial(self.key, job.randomness) for job, _ in padded],
+        )
+
+    def compilations(self) -> list[Callable[[], Any]]:
+        """What other threads may do, side by side, so that this cohort can begin; the first gives its program."""
         assert self.population is not None
-        marks = [program_signature(recipe) for _, recipe in self.queue]
-        alike = list(itertools.takewhile(lambda n: marks[n] == marks[0], range(min(len(free), len(marks)))))
-        if len(alike) < _TOGETHER:
-            return free
-        jobs = [self.queue[n] for n in alike]
-        padded = jobs + jobs[-1:] * (self.population.slots - len(jobs))
+        slots = self.population.slots
+        alike = self._alike(slots)
+        return [self.population.compile, *([functools.partial(self._entered, alike, slots)] if alike else [])]
+
+    def _enter_alike(self, free: list[int]) -> int:
+        """Puts the first jobs of the queue into slots in one call, if they are alike; how many."""
+        assert self.population is not None
+        jobs = self._alike(len(free))
+        if not jobs:
+            return 0
         try:
-            members, states = enter_together(
-                [recipe for _, recipe in padded],
-                self.train,
-                self.valid,
-                outputs=self.outputs,
-                examples=[job.examples for job, _ in padded],
-                folds=[job.variant[1] for job, _ in padded] if self.folded else None,
-                key=[keys.of_trial(self.key, job.randomness) for job, _ in padded],
-            )
+            members, states = self._entered(jobs, self.population.slots)
         except Exception:  # one of them cannot start: each is tried alone, and that one says why
-            return free
+            return 0
         beyond = [self.population.slots] * (self.population.slots - len(jobs))
         self.population.fill_several(free[: len(jobs)] + beyond, members, states)
         for slot, (job, recipe), last in zip(free, jobs, np.asarray(members.last), strict=False):
             self._take_place(slot, job, recipe, int(last))
             self.queue.popleft()
-        return free[len(jobs) :]
+        return len(jobs)
 
     def begin(self) -> None:
         """Starts one interval; on an accelerator this returns at once."""
@@ -275,8 +268,8 @@ class Cohort:
 
     def _read(self, host: Any, share: float) -> list[Done]:
         """One line more for each slot in use, of rows on the host; those that ended leave."""
-        gone = []
-        for slot, place in list(self.places.items()):
+        gone: dict[int, tuple[str, int]] = {}
+        for slot, place in self.places.items():
             place.seconds += share
             for name in _COLUMNS:
                 place.lines[name].append(float(getattr(host, name)[slot]))
@@ -287,17 +280,21 @@ class Cohort:
             outcome = self._outcome(host, slot, place)
             if outcome:
                 age = int(host.diverged_examples[slot] if outcome == "diverged" else host.age_examples[slot])
-                gone.append(self._left(slot, place, outcome, age))
-        return gone
+                gone[slot] = outcome, age
+        return self._left(gone)
 
-    def _left(self, slot: int, place: _Place, outcome: str, age: int) -> Done:
-        """The slot's record, and the slot is free; where the record cannot be made, that it failed."""
+    def _left(self, gone: dict[int, tuple[str, int]]) -> list[Done]:
+        """The records of these slots, which are then free; where a record cannot be made, that it failed."""
+        answers = self._answers([slot for slot in gone if self.places[slot].best >= 0])
+        return [self._leave(self.places.pop(slot), *gone[slot], answers.get(slot)) for slot in gone]
+
+    def _answers(self, slots: Sequence[int]) -> dict[int, Any]:
+        """The best model of each slot, its scores and outputs; or why there are none."""
+        assert self.population is not None
         try:
-            return self._leave(slot, place, outcome, age)
+            return dict(zip(slots, self.population.best_of(slots), strict=True))
         except Exception as problem:  # a failed job costs one trial, never the study (row E16)
-            return Done(place.job.number, "failed", reason=describe_error(problem))
-        finally:
-            del self.places[slot]
+            return {slots[0]: problem} if len(slots) == 1 else {n: self._answers([n])[n] for n in slots}
 
     @staticmethod
     def _outcome(host: Any, slot: int, place: _Place) -> str:
@@ -312,8 +309,8 @@ class Cohort:
         best = place.lines["valid_score"][place.best] if place.best >= 0 else math.nan
         return "behind" if place.job.is_behind(float(host.age_examples[slot]), best) else ""
 
-    def _leave(self, slot: int, place: _Place, outcome: str, age: int) -> Done:
-        """The slot's record."""
+    def _leave(self, place: _Place, outcome: str, age: int, answer: Any) -> Done:
+        """A slot's record; `answer` is what `_answers` found."""
         lines, best = place.lines, place.best
         about: dict[str, Any] = {
             "age_examples": age,
@@ -322,10 +319,11 @@ class Cohort:
             "curve": _thinned(lines),
             "train_loss": lines["train_loss"][best],
         }
-        if best < 0:
+        if answer is None:
             return Done(place.job.number, outcome, **about)
-        assert self.population is not None
-        network, scores, outputs = self.population.best(slot)
+        if isinstance(answer, Exception):
+            return Done(place.job.number, "failed", reason=describe_error(answer))
+        network, scores, outputs = answer
         if isinstance(network, MlpNetwork):
             network = trimmed(network)
             about["parameters"] = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))
@@ -345,13 +343,9 @@ class Cohort:
         """Ends everything that runs, as it stands; what waits is forgotten."""
         self.queue.clear()
         ended = self.end() if self.pending is not None else []
-        for slot, place in list(self.places.items()):
-            age = int(place.lines["age_examples"][-1]) if place.lines["age_examples"] else 0
-            if place.best >= 0:
-                ended.append(self._left(slot, place, outcome, age))
-            else:
-                del self.places[slot]
-        return ended
+        self.places = {slot: place for slot, place in self.places.items() if place.best >= 0}
+        ages = {slot: int(place.lines["age_examples"][-1]) for slot, place in self.places.items()}
+        return ended + self._left({slot: (outcome, age) for slot, age in ages.items()})
 
     def drop(self, numbers: Container[int]) -> None:
         """Forgets these jobs, under way or waiting."""
@@ -370,6 +364,13 @@ class Cohort:
         self.most = slots // 2 if "RESOURCE_EXHAUSTED" in str(problem) else 1
         self.queue.extendleft((place.job, place.recipe) for place in reversed(places))
         return []
+
+
+def _zeros(leaf: Any) -> Any:
+    """Zeros of a leaf's shape; of keys none are needed."""
+    if not isinstance(leaf, jax.ShapeDtypeStruct) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return leaf
+    return jax.device_put(np.zeros(leaf.shape, leaf.dtype))
 
 
 def describe_error(problem: Exception) -> str:

@@ -26,19 +26,19 @@ from ...criteria.supervised import Supervised
 from ...curvature.objective import Examples
 from ...models.activations import AbstractActivation
 from ...models.mlp import Mlp
-from ...models.padded_mlp import pad
+from ...models.padded_mlp import bucket, pad
 from ...optimisers.adaptive.adam import Adagrad, Adam, AdamW, RmsProp
 from ...optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
 from ...optimisers.first_order.sgd import HeavyBall, Nesterov, Sgd
 from ...runtime import compilation
 from ...specs.adapters import as_criterion
-from ...specs.paths import parts, replace
+from ...specs.paths import knobs, parts, replace
 from ...specs.recipe import Recipe
 from ...specs.schedules import AbstractSchedule
 from ...training.population import enter, fold_of, program_signature, stack_folds
 from ...training.state import for_building
 from ..storage.job_checkpoints import JobCheckpoints
-from .cohort import Cohort, bucket, describe_error, written_out
+from .cohort import Cohort, describe_error, written_out
 from .evaluation_data import JobData
 from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
@@ -61,6 +61,16 @@ class Varied:
     deepest: int = 0
     widest: int = 0
     activations: tuple[AbstractActivation, ...] = ()
+
+
+def off_knobs(recipes: Iterable[Recipe]) -> frozenset[str]:
+    """Paths of knobs that are off in some of the recipes and on in others."""
+    seen: dict[str, set[bool]] = {}
+    for recipe in recipes:
+        for path, declaration, value in knobs(recipe):
+            if declaration.off is not None:
+                seen.setdefault(path, set()).add(type(value) is float)
+    return frozenset(path for path, kinds in seen.items() if len(kinds) == 2)
 
 
 def _may_be_deeper(recipe: Recipe) -> bool:
@@ -101,7 +111,7 @@ class DeviceRunner:
         self._since = 0.0  # when the last interval was read
         workers = max(1, (os.cpu_count() or 2) - 1)
         self._compilers = concurrent.futures.ThreadPoolExecutor(workers) if self.accelerated else None
-        self._compiling: dict[Any, concurrent.futures.Future] = {}
+        self._compiling: dict[Any, list[concurrent.futures.Future]] = {}
 
     @property
     def busy(self) -> bool:
@@ -219,18 +229,17 @@ class DeviceRunner:
             return False
         mark = cohort.population.signature
         if mark not in self._compiling:
-            self._compiling[mark] = self._compilers.submit(cohort.population.compile)
-            self._failed.extend(cohort.refill())  # meanwhile
-        future = self._compiling[mark]
-        if future.done() and cohort.population.compiled is None and future.exception() is None:
-            cohort.population.compiled = future.result()
-        return future.done()
+            self._compiling[mark] = [self._compilers.submit(one) for one in cohort.compilations()]
+        ready, program = all(one.done() for one in self._compiling[mark]), self._compiling[mark][0]
+        if ready and cohort.population.compiled is None and program.exception() is None:
+            cohort.population.compiled = program.result()
+        return ready
 
     def turn(self) -> list[Done]:
         """One interval of one cohort; on an accelerator the next one is already under way while it is read."""
         done, self._failed = self._failed, []
         cohort = self._next()
-        compiling = [future for future in self._compiling.values() if not future.done()]
+        compiling = [one for several in self._compiling.values() for one in several if not one.done()]
         if cohort is None and self._begun is None and compiling:
             # A program that cannot be compiled is ready too: to begin it says why, where that costs its trials alone.
             concurrent.futures.wait(compiling, return_when=concurrent.futures.FIRST_COMPLETED, timeout=5)
@@ -246,6 +255,9 @@ class DeviceRunner:
         if self._begun is not None and not self.accelerated:
             last, self._begun = self._begun, None
             done += self._ended(last)
+        elif self._begun is None and last is not None and last.places:  # alone: it goes on while its results are read
+            done += self._guarded(last, last.begin)
+            self._begun = last if last.pending is not None else None
         return done
 
     def _ended(self, cohort: Cohort) -> list[Done]:

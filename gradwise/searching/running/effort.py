@@ -25,7 +25,7 @@ from .evaluation_data import EvaluationData
 
 _PACE = 5.5e10  # floating-point operations a second, of training on one core, ...
 _OF_PRODUCTS = 0.53  # ... and the share of what products of matrices alone would have
-_OF_BATCHED_PRODUCTS = 0.2  # the same of an accelerator
+_OF_BATCHED_PRODUCTS = 0.13  # the same of an accelerator
 _UPDATE_SECONDS = 5e-4  # of an update beside its products
 _PATIENT_EPOCHS = 40.0  # of a run that early stopping ends
 _START_SECONDS = 8.0  # to start processes and compile

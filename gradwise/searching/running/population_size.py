@@ -1,32 +1,26 @@
 """How many networks train at once in one population.
 
 On an accelerator many, since one alone leaves it idle. On a CPU core only small ones, since the weights of larger ones
-fall out of its cache. Where between is a question to the machine: `Measured` asks it.
+fall out of its cache. Nowhere more than fit into memory.
 
 Given(64)       always this many
 BySize()        by the number of parameters alone: the same choice on every run
-Measured()      the fastest of a few, timed on the networks at hand
 """
 
 import abc
 import math
-from typing import Any
 
+import equinox as eqx
 import jax
 
 from ...curvature.objective import Examples
-from ...training.population import Member, Population
+from ...runtime import memory
+from ...training.population import Member
 from ...training.state import State
 
 _SMALL = 3_000  # parameters up to which 8 networks at once beat one after another on a CPU core
 _FEW = 8
 MANY = 256  # networks at once on an accelerator
-_MEASURED = 2  # sizes that are timed: each costs two compilations, as much time as many a trial
-
-
-def _power(count: int) -> int:
-    """The next power of two, so that populations of similar size are one program."""
-    return 1 << max(0, count - 1).bit_length()
 
 
 def count_parameters(state: State) -> int:
@@ -71,39 +65,24 @@ class BySize(AbstractSlots):
         return _FEW if count_parameters(state) <= _SMALL else 1
 
 
-class Measured(AbstractSlots):
-    """The fastest of a few numbers, by the time of a few updates. Sizes that were measured answer for others."""
+def slot_bytes(member: Member, state: State, train: Examples, valid: Examples) -> int:
+    """About how much memory one slot takes: its state, the gradients, a batch, its order, and one validation."""
+    problem = member.problem(train, valid)
+    parameters = count_parameters(state) * 4
+    held = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state) if eqx.is_array(leaf))
+    widest = max((max(leaf.shape) for leaf in jax.tree.leaves(state.parameters) if leaf.ndim), default=1)
+    inputs = math.prod(problem.train.inputs.shape[1:])
+    batch = problem.batch_size * (inputs + 6 * widest) * 4
+    order = problem.interval_updates * problem.batch_size * 12
+    validation = min(len(problem.valid), 4096) * (inputs + 3 * widest) * 4
+    own = 0 if member.fold is None else sum(leaf.nbytes for leaf in jax.tree.leaves((problem.train, problem.valid)))
+    return 2 * held + 2 * parameters + batch + order + validation + own
 
-    def __init__(self, candidates: tuple[int, ...] = ()):
-        self.candidates = candidates
-        self.few = float("inf")  # the fewest parameters at which the least candidate won, ...
-        self.many = 0  # ... and the most at which the largest did
-        self.told: list[dict[str, Any]] = []
 
-    def choose(self, member: Member, state: State, train: Examples, valid: Examples, waiting: int) -> int:
-        candidates = self.candidates or ((1, 8) if jax.default_backend() == "cpu" else (32, 256))
-        candidates = tuple(sorted({min(_power(waiting), count) for count in candidates}))
-        if len(candidates) == 1:
-            return candidates[0]
-        size = count_parameters(state)
-        # What is too large to share a core is so at any larger size; what is small enough, at any smaller one.
-        if size >= self.few:
-            return candidates[0]
-        if size <= self.many:
-            return candidates[-1]
-        if len(self.told) >= _MEASURED:
-            nearest = min(self.told, key=lambda one: abs(math.log(one["parameters"] / size)))
-            return max(candidates[0], min(nearest["slots"], candidates[-1]))
-        seconds = {}
-        for count in candidates:
-            population = Population(member, state, train, valid, slots=count)
-            for slot in range(count):
-                population.fill(slot, member, state)
-            seconds[count] = population.seconds_per_update() / count
-        best = min(seconds, key=lambda count: seconds[count])
-        if best == candidates[0]:
-            self.few = min(self.few, size)
-        if best == candidates[-1]:
-            self.many = max(self.many, size)
-        self.told.append({"parameters": size, "seconds_per_update": seconds, "slots": best})
-        return best
+def free_bytes() -> float:
+    """Memory that a population may take on the present device."""
+    device = jax.devices()[0]
+    told = device.memory_stats() if device.platform != "cpu" else None
+    if told and "bytes_limit" in told:
+        return 0.8 * (told["bytes_limit"] - told.get("bytes_in_use", 0))
+    return 0.5 * memory.available_bytes()

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from gradwise.criteria.supervised import Supervised
 from gradwise.models.mlp import Mlp
 from gradwise.runtime.line_search_state import line_search
 from gradwise.searching.running import cohort as module
-from gradwise.searching.running.cohort import Cohort, bucket, describe_error, off_knobs, written_out
+from gradwise.searching.running.cohort import Cohort, describe_error, written_out
+from gradwise.searching.running.device_runner import off_knobs
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.population_size import Given
@@ -75,16 +76,6 @@ def wanted(make: Make) -> list[Done]:
 
 
 # --- what shares a program
-
-
-def test_buckets_are_few_and_little_is_unused() -> None:
-    sizes = [bucket(width) for width in range(1, 1025)]
-    assert sorted(set(sizes)) == [16, *range(64, 1025, 64)]
-    assert all(width <= size for width, size in enumerate(sizes, 1))
-    assert all(size < width + 64 for width, size in enumerate(sizes, 1))
-    coarse = [bucket(width, coarse=True) for width in range(1, 1025)]
-    assert sorted(set(coarse)) == [64, 256, 512, 1024]
-    assert all(width <= size for width, size in enumerate(coarse, 1))
 
 
 def test_a_knob_written_out_is_a_number_that_the_program_reads() -> None:
@@ -167,14 +158,14 @@ def test_a_job_that_cannot_start_costs_itself_alone(make: Make, wanted: list[Don
 def test_a_record_that_cannot_be_made_costs_one_trial(
     make: Make, wanted: list[Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true = Population.best
+    true = Population.best_of
 
-    def best(population: Population, slot: int) -> Any:
-        if slot == 1:
+    def best_of(population: Population, slots: Sequence[int]) -> Any:
+        if 1 in slots:
             raise OSError("the device is gone\nfor good")
-        return true(population, slot)
+        return true(population, slots)
 
-    monkeypatch.setattr(Population, "best", best)
+    monkeypatch.setattr(Population, "best_of", best_of)
     found = run(make(4, tiny.jobs(4)))
     assert [done.outcome for done in found] == ["finished", "failed", "finished", "finished"]
     assert found[1].reason == "OSError: the device is gone"
