@@ -164,7 +164,7 @@ def measured(name: str, chosen: argparse.Namespace) -> dict[str, Any]:
             "XLA_FLAGS": flags,
             "JAX_LOG_COMPILES": "1",
         }
-        for state in ("cold", "warm"):
+        for state in chosen.states.split(","):
             asked = arguments(name, chosen.data, chosen.trials)
             options = ["--quiet", "--out", str(Path(folder) / state), *(["--on", chosen.on] if chosen.on else [])]
             options += ["--seed", str(chosen.seed + (state == "warm"))]
@@ -191,6 +191,7 @@ def main() -> None:
     parser.add_argument("--on", help="who trains, as in `gradwise search --on`; its own choice by default")
     parser.add_argument("--trials", type=int, default=0, help="64, 100 and 20 by default")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--states", default="cold,warm", help="with an empty cache, and with the one that it left")
     parser.add_argument("--unroll", type=int, default=0, help="updates in one turn of a population's loop")
     parser.add_argument("--xla", action="append", default=[], help="a flag for XLA, as --xla=--xla_gpu_...=...")
     parser.add_argument("--logs", type=Path, help="a folder for what each search wrote to its error output")
@@ -210,7 +211,8 @@ def main() -> None:
     }
     print("| search | empty cache | warm | asked | programs, intervals | device busy |\n|---|---|---|---|---|---|")
     for name, one in result["searches"].items():
-        cold, warm = one["cold"], one["warm"]
+        cold = one["cold"]
+        warm = one.get("warm", {"seconds": float("nan"), "programs": "?", "busy": cold["busy"]})
         programs = f"{cold['programs']}, {cold['interval_programs']}; then {warm['programs']}"
         print(
             f"| {name} | {cold['seconds']:.1f} s | {warm['seconds']:.1f} s | {one['asked']:.0f} s | {programs} | "

@@ -33,6 +33,16 @@ def of_trial(key: Key[Array, ""], number: int) -> Key[Array, ""]:
     return jr.fold_in(named(key, "trial"), number)
 
 
+def of_trials(key: Key[Array, ""], numbers: Sequence[int]) -> Key[Array, " k"]:
+    """The root keys of several trials, by one program."""
+    return _of_each(named(key, "trial"), np.asarray(numbers, np.uint32))
+
+
+@jax.jit
+def _of_each(key: Key[Array, ""], numbers: Any) -> Key[Array, " k"]:
+    return jax.vmap(lambda number: jr.fold_in(key, number))(numbers)
+
+
 def scramble(value: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
     """A good 32-bit mixer: every input bit moves every output bit (constants found by C. Wellons's search)."""
     value = (value ^ (value >> 16)) * jnp.uint32(0x21F0AAAD)
@@ -56,17 +66,12 @@ def generator(key: Key[Array, ""]) -> np.random.Generator:
     return np.random.default_rng([int(word) for word in np.ravel(jax.random.key_data(key))])
 
 
-@jax.jit
-def _words_of_each(key: Key[Array, ""], numbers: Any) -> Array:
-    return jax.vmap(lambda number: jr.key_data(jr.fold_in(key, number)))(numbers)
-
-
 def generators(key: Key[Array, ""], numbers: Sequence[int]) -> list[np.random.Generator]:
     """The generator of `fold_in(key, number)` for each of these numbers, by one program for them all."""
     room = 1 << max(0, len(numbers) - 1).bit_length()  # few programs for any count
     padded = np.zeros(room, np.uint32)
     padded[: len(numbers)] = numbers
-    words = np.asarray(_words_of_each(key, padded)).tolist()
+    words = np.asarray(jr.key_data(_of_each(key, padded))).tolist()
     return [np.random.default_rng(pair) for pair in words[: len(numbers)]]
 
 

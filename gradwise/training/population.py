@@ -63,6 +63,12 @@ class Member(eqx.Module):
             train, valid = fold_of((train, valid), self.fold)
         return Problem(self.recipe, self.rest, train, valid, self.key, 0, self.last)
 
+    def sizes(self, train: Examples, valid: Examples) -> Problem:
+        """The same with shapes in the place of examples: enough to count with, and nothing moves on the device."""
+        if self.fold is not None:
+            train, valid = eqx.filter_eval_shape(fold_of, (train, valid), 0)
+        return Problem(self.recipe, self.rest, train, valid, self.key, 0, self.last)
+
 
 def stack_folds(folds: Sequence[tuple[Examples, Examples]]) -> tuple[Examples, Examples] | None:
     """Training and validation examples of all folds with one more axis, or None where their shapes differ."""
@@ -123,7 +129,7 @@ def enter_together(
     outputs: int,
     examples: Sequence[int | None],
     folds: Sequence[int] | None = None,
-    key: Sequence[Key[Array, ""]],
+    key: Key[Array, " k"],
 ) -> tuple[Member, State]:
     """What `enter` makes of each of these recipes, with one more axis: one program instead of one call for each.
 
@@ -141,7 +147,7 @@ def enter_together(
     several: Recipe = jax.tree.map(_stacked_numbers, *(built[id(recipe)] for recipe in recipes))
     places = None if folds is None else jnp.asarray(folds, jnp.int32)
     run = _enter_together_program()
-    drawn, rest, trainings, states = run(several, jnp.stack(key), places, train, outputs, len(own[1]))
+    drawn, rest, trainings, states = run(several, key, places, train, outputs, len(own[1]))
     last = []
     for recipe, end in zip(recipes, examples, strict=True):
         problem = Problem(built[id(recipe)], None, *own, trainings[0], 0)
@@ -297,11 +303,12 @@ class Population:
         self.members: Member = _repeated(inert, self.slots)
         self.states: State = _repeated(state, self.slots)
         self.train, self.valid = train, valid
-        self.updates = member.problem(train, valid).interval_updates
+        problem = member.sizes(train, valid)
+        self.updates = problem.interval_updates
         if len(devices) > 1:
             self._spread(devices)
-        self._program: Any = program_of_run(_interval, member.problem(train, valid), state)
-        self._turns_program: Any = program_of_run(_turns, member.problem(train, valid), state)
+        self._program: Any = program_of_run(_interval, problem, state)
+        self._turns_program: Any = program_of_run(_turns, problem, state)
         self.compiled: Any = None
 
     def _spread(self, devices: tuple[Any, ...]) -> None:
@@ -321,6 +328,19 @@ class Population:
         """The program of `turns`, compiled and not run; may be called from another thread. `compiled` is one to use."""
         fixed = (self.train, self.valid, self.members, self.updates, jnp.ones((), jnp.int32))
         return self._turns_program.lower(fixed, self.states).compile()
+
+    def compile_changes(self, members: Member, states: State) -> None:
+        """Puts into the cache on disk what `fill_several` and `best_of` compile; may be called from another thread."""
+        slots = jnp.zeros(self.slots, jnp.int32)
+        fill: Any = _fill_several
+        fill.lower((slots, members, states), self.members, self.states).compile()
+        for wide, asked in ((False, slots[0]), (True, jnp.zeros(_TOGETHER, jnp.int32))):
+            run = _best_program(self._is_small, wide)
+            run.lower(self.members, self.states, self.train, self.valid, asked).compile()
+
+    @property
+    def _is_small(self) -> bool:
+        return sum(leaf.size for leaf in jax.tree.leaves(self.states.parameters)) // self.slots < SMALL
 
     def fill(self, slot: int, member: Member, state: State) -> None:
         """Puts a network into a slot, over whatever was there."""
@@ -364,9 +384,8 @@ class Population:
 
     def best_of(self, slots: Sequence[int]) -> list[tuple[Any, np.ndarray, np.ndarray]]:
         """The same of several slots; on an accelerator many of them in one call."""
-        size = sum(leaf.size for leaf in jax.tree.leaves(self.states.parameters)) // self.slots
         together = _TOGETHER if len(slots) >= _SEVERAL and jax.default_backend() != "cpu" else 1
-        run, found = _best_program(size < SMALL, together > 1), []
+        run, found = _best_program(self._is_small, together > 1), []
         for first in range(0, len(slots), together):
             some = slots[first : first + together]
             padded = [*some, *[some[-1]] * (together - len(some))]  # always as many: one program

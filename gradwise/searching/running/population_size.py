@@ -67,7 +67,7 @@ class BySize(AbstractSlots):
 
 def slot_bytes(member: Member, state: State, train: Examples, valid: Examples) -> int:
     """About how much memory one slot takes: its state, the gradients, a batch, its order, and one validation."""
-    problem = member.problem(train, valid)
+    problem = member.sizes(train, valid)
     parameters = count_parameters(state) * 4
     held = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state) if eqx.is_array(leaf))
     widest = max((max(leaf.shape) for leaf in jax.tree.leaves(state.parameters) if leaf.ndim), default=1)
@@ -75,7 +75,8 @@ def slot_bytes(member: Member, state: State, train: Examples, valid: Examples) -
     batch = problem.batch_size * (inputs + 6 * widest) * 4
     order = problem.interval_updates * problem.batch_size * 12
     validation = min(len(problem.valid), 4096) * (inputs + 3 * widest) * 4
-    own = 0 if member.fold is None else sum(leaf.nbytes for leaf in jax.tree.leaves((problem.train, problem.valid)))
+    examples = jax.tree.leaves((problem.train, problem.valid))
+    own = 0 if member.fold is None else sum(leaf.size * leaf.dtype.itemsize for leaf in examples)
     return 2 * held + 2 * parameters + batch + order + validation + own
 
 

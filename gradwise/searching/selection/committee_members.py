@@ -16,7 +16,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
@@ -95,13 +94,11 @@ class Scalers:
 
 def on_device(tree: PyTree) -> PyTree:
     """Numbers as the device holds them, so that knobs that differ share one program; what is off stays off."""
-
-    def leaf(value: Any) -> Any:
-        if isinstance(value, np.floating):
-            return jnp.asarray(value, jnp.float32)
-        return jnp.asarray(value) if isinstance(value, np.ndarray) else value
-
-    return jax.tree.map(leaf, tree)
+    leaves, structure = jax.tree.flatten(tree)
+    numbers = {n: leaf for n, leaf in enumerate(leaves) if isinstance(leaf, np.floating | np.ndarray)}
+    held = [np.asarray(leaf, np.float32) if isinstance(leaf, np.floating) else leaf for leaf in numbers.values()]
+    there = dict(zip(numbers, jax.device_put(held), strict=True))  # all in one transfer
+    return jax.tree.unflatten(structure, [there.get(n, leaf) for n, leaf in enumerate(leaves)])
 
 
 @dataclasses.dataclass(frozen=True)
