@@ -269,7 +269,7 @@ def search(
                 begun=begun,
                 checkpoints=checkpoints,
             )
-            clock = StudyClock(budget, driver, plan, concluding=lambda: answer.seconds)
+            clock = StudyClock(budget, driver, plan, concluding=lambda: answer.concluding)
             study = _driven(space, strategy, clock, options)
             told += [*only_one(study.trials, budget, driver.first_ended), *shortened_runs(effort)]
             told += trials_behind(study.trials)

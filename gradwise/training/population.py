@@ -329,15 +329,6 @@ class Population:
         fixed = (self.train, self.valid, self.members, self.updates, jnp.ones((), jnp.int32))
         return self._turns_program.lower(fixed, self.states).compile()
 
-    def compile_changes(self, members: Member, states: State) -> None:
-        """Puts into the cache on disk what `fill_several` and `best_of` compile; may be called from another thread."""
-        slots = jnp.zeros(self.slots, jnp.int32)
-        fill: Any = _fill_several
-        fill.lower((slots, members, states), self.members, self.states).compile()
-        for wide, asked in ((False, slots[0]), (True, jnp.zeros(_TOGETHER, jnp.int32))):
-            run = _best_program(self._is_small, wide)
-            run.lower(self.members, self.states, self.train, self.valid, asked).compile()
-
     @property
     def _is_small(self) -> bool:
         return sum(leaf.size for leaf in jax.tree.leaves(self.states.parameters)) // self.slots < SMALL

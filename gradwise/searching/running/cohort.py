@@ -203,13 +203,9 @@ class Cohort:
     def compilations(self) -> list[Callable[[], Any]]:
         """What other threads may do, side by side, so that this cohort can begin; the first gives its program."""
         assert self.population is not None
-        population = self.population
-        alike = self._alike(population.slots)
-
-        def rehearse() -> None:
-            population.compile_changes(*self._entered(alike, population.slots))
-
-        return [population.compile, *([rehearse] if alike else [])]
+        slots = self.population.slots
+        alike = self._alike(slots)
+        return [self.population.compile, *([functools.partial(self._entered, alike, slots)] if alike else [])]
 
     def _enter_alike(self, free: list[int]) -> int:
         """Puts the first jobs of the queue into slots in one call, if they are alike; how many."""

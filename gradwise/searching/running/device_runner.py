@@ -111,7 +111,6 @@ class DeviceRunner:
         self._since = 0.0  # when the last interval was read
         workers = max(1, (os.cpu_count() or 2) - 1)
         self._compilers = concurrent.futures.ThreadPoolExecutor(workers) if self.accelerated else None
-        self._preparing: dict[Cohort, concurrent.futures.Future] = {}
         self._compiling: dict[Any, list[concurrent.futures.Future]] = {}
 
     @property
@@ -225,14 +224,7 @@ class DeviceRunner:
         """Whether its program is compiled; on an accelerator several are compiled side by side."""
         if self._compilers is None:
             return True
-        if cohort.population is None or cohort in self._preparing:
-            if cohort not in self._preparing:
-                self._preparing[cohort] = self._compilers.submit(cohort.prepare)
-            if not self._preparing[cohort].done():
-                return False
-            prepared = self._preparing.pop(cohort)
-            if prepared.exception() is None:  # else its jobs were dropped meanwhile
-                self._failed.extend(prepared.result())
+        self._failed.extend(cohort.prepare())
         if cohort.population is None:
             return False
         mark = cohort.population.signature
@@ -248,7 +240,6 @@ class DeviceRunner:
         done, self._failed = self._failed, []
         cohort = self._next()
         compiling = [one for several in self._compiling.values() for one in several if not one.done()]
-        compiling += [one for one in self._preparing.values() if not one.done()]
         if cohort is None and self._begun is None and compiling:
             # A program that cannot be compiled is ready too: to begin it says why, where that costs its trials alone.
             concurrent.futures.wait(compiling, return_when=concurrent.futures.FIRST_COMPLETED, timeout=5)

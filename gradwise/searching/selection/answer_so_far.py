@@ -4,7 +4,7 @@
     answer.update(trials, contenders)         writes it anew, if trials have ended and it is time
 
 Whoever kills a search can predict with what it had. It is written after the first trial, and then so often that it
-takes a small share of the time; what it took last tells how long the end of the study will take.
+takes a small share of the time. What it took last tells how long the end of the study will take.
 """
 
 import time
@@ -20,6 +20,7 @@ from ..storage.network_store import Contenders
 from .finalists import decide
 
 _SHARE = 0.05  # of the time
+_MORE = 3.0  # times as long as the last, at the most: only some of the trials are kept
 
 
 class AnswerSoFar:
@@ -30,12 +31,18 @@ class AnswerSoFar:
     ):
         self.path, self.data, self.kind, self.about, self.used = path, data, kind, about, used
         self.seconds = 0.0  # what the last one took
-        self._trials = 0  # that it was made of
+        self._trials = 0  # that it was made of, ...
+        self._seen = 0  # ... and those that have ended by now
         self._next = 0.0
+
+    @property
+    def concluding(self) -> float:
+        """Seconds that the next one can be expected to take: it has more trials to choose from."""
+        return self.seconds * min(_MORE, self._seen / max(1, self._trials))
 
     def update(self, trials: Mapping[int, Trial], contenders: Contenders) -> bool:
         """Writes the model if there are new trials and it is time; whether it did."""
-        begun = time.monotonic()
+        begun, self._seen = time.monotonic(), len(trials)
         if self.path is None or len(trials) == self._trials or not len(contenders) or begun < self._next:
             return False
         self._trials = len(trials)

@@ -69,11 +69,13 @@ def test_it_waits_so_that_it_takes_a_small_share(
 
     monkeypatch.setattr(answer_so_far, "decide", slow)
     contenders, trials = Contenders(None), {}
-    for (done, trial), (moment, written) in zip(ended, [(100.0, True), (130.0, False), (142.5, True)], strict=True):
+    moments = [(100.0, True, 2.0), (130.0, False, 4.0), (142.5, True, 2.0)]  # of twice the trials twice as long
+    for (done, trial), (moment, written, next_one) in zip(ended, moments, strict=True):
         now[0] = moment
         contenders.offer(done, trial.recipe)
         trials[trial.number] = trial
         assert answer.update(trials, contenders) is written
+        assert answer.concluding == next_one
     assert answer.seconds == 2.0
 
 
