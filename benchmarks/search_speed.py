@@ -96,8 +96,10 @@ def entries(cache: Path) -> collections.Counter[str]:
     return collections.Counter(path.name.split("-")[0] for path in cache.glob("*-cache"))
 
 
-def timed(command: list[str], environment: dict[str, str], cache: Path, log: Path) -> dict[str, Any]:
-    """One search: its seconds, what it compiled, and how busy the device was afterwards."""
+def timed(
+    command: list[str], environment: dict[str, str], cache: Path, log: Path, limit: float = 3600.0
+) -> dict[str, Any]:
+    """One search: its seconds, what it compiled, and how busy the device was afterwards. It is stopped at the limit."""
     before, samples = entries(cache), Samples()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     compiling: dict[str, list[float]] = collections.defaultdict(list)
@@ -108,6 +110,8 @@ def timed(command: list[str], environment: dict[str, str], cache: Path, log: Pat
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
         )
         assert process.stderr is not None
+        stopping = threading.Timer(limit, process.kill)
+        stopping.start()
         for line in process.stderr:
             kept.write(f"{time.monotonic() - began:8.2f} {line}")
             found = COMPILED.search(line)
@@ -116,9 +120,11 @@ def timed(command: list[str], environment: dict[str, str], cache: Path, log: Pat
                 if found[1] in {"_interval", "_turns"}:
                     compiled_at = time.monotonic()
         code = process.wait()
+        stopping.cancel()
     ended = time.monotonic()
+    stopped = ended - began >= limit
     samples.close()
-    if code:
+    if code and not stopped:
         raise SystemExit(f"{' '.join(command)} ended with {code}:\n{log.read_text()[-4000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
@@ -128,6 +134,7 @@ def timed(command: list[str], environment: dict[str, str], cache: Path, log: Pat
         busy = processor / (ended - began) / len(os.sched_getaffinity(0))
     return {
         "seconds": ended - began,
+        **({"stopped": True} if stopped else {}),
         "processor_seconds": processor,
         "programs": sum(new.values()),
         "interval_programs": sum(new[f"jit_{name}"] for name in ("_interval", "_turns")),
@@ -171,9 +178,29 @@ def measured(name: str, chosen: argparse.Namespace) -> dict[str, Any]:
             log = (chosen.logs or Path(folder)) / f"{name}-{state}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             command = [sys.executable, "-c", RUN, str(chosen.unroll), *asked, *options]
-            found[state] = timed(command, environment, cache, log)
+            found[state] = timed(command, environment, cache, log, chosen.limit)
             tell(f"{name}, {state}", found[state], ASKED[name])
     return {"arguments": arguments(name, Path("$GRADWISE_DATA"), chosen.trials), "asked": ASKED[name], **found}
+
+
+def table(result: dict[str, Any]) -> str:
+    """Every search in a line, what was asked beside what was measured."""
+    lines = ["| search | from an empty cache | with its programs | asked | programs | device busy | asked |"]
+    lines.append("|" + "---|" * 7)
+    for one in result["searches"].values():
+        command = " ".join(["gradwise", *one["arguments"]])
+        cells = []
+        for state in ("cold", "warm"):
+            told = one.get(state, {})
+            cells.append("" if not told else f"{'> ' if told.get('stopped') else ''}{told['seconds']:.0f} s")
+        last = one.get("warm", one["cold"])
+        busy = "" if "busy" not in last else f"{last['busy']:.0%}"
+        programs = one["cold"].get("programs", "")
+        lines.append(
+            f"| `{command}` | {' | '.join(cells)} | {one['asked']:.0f} s | {programs} | {busy} | "
+            f"{result['asked']['busy']:.0%} |"
+        )
+    return "\n".join(lines)
 
 
 def device() -> tuple[str, str]:
@@ -192,6 +219,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=0, help="64, 100 and 20 by default")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--states", default="cold,warm", help="with an empty cache, and with the one that it left")
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which a search is stopped")
     parser.add_argument("--unroll", type=int, default=0, help="updates in one turn of a population's loop")
     parser.add_argument("--xla", action="append", default=[], help="a flag for XLA, as --xla=--xla_gpu_...=...")
     parser.add_argument("--logs", type=Path, help="a folder for what each search wrote to its error output")
@@ -209,15 +237,7 @@ def main() -> None:
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "command": " ".join(["python", "benchmarks/search_speed.py", *sys.argv[1:]]),
     }
-    print("| search | empty cache | warm | asked | programs, intervals | device busy |\n|---|---|---|---|---|---|")
-    for name, one in result["searches"].items():
-        cold = one["cold"]
-        warm = one.get("warm", {"seconds": float("nan"), "programs": "?", "busy": cold["busy"]})
-        programs = f"{cold['programs']}, {cold['interval_programs']}; then {warm['programs']}"
-        print(
-            f"| {name} | {cold['seconds']:.1f} s | {warm['seconds']:.1f} s | {one['asked']:.0f} s | {programs} | "
-            f"{warm['busy']:.0%} |"
-        )
+    print(table(result))
     path = chosen.out or HERE / "results" / f"search_speed_{kind}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")

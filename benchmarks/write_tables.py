@@ -232,6 +232,12 @@ def search_overhead(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n" + _source(result)
 
 
+def search_speed(result: dict[str, Any]) -> str:
+    from search_speed import table
+
+    return table(result) + "\n" + _source(result)
+
+
 def search_memory(result: dict[str, Any]) -> str:
     """The most that the process held in every stretch of trials."""
     cases = result["readings"]
@@ -503,6 +509,8 @@ TABLES = {
     "search_vs_optuna_gpu": search_vs_optuna_gpu,
     "search_overhead": search_overhead,
     "search_memory": search_memory,
+    "search_speed_cpu": search_speed,
+    "search_speed_gpu": search_speed,
     "hyperlearner": hyperlearner,
     "fit_vs_peers_cpu": fit_vs_peers,
     "fit_vs_peers_gpu": fit_vs_peers,
