@@ -180,7 +180,7 @@ class Cohort:
 
     def _alike(self, most: int) -> list[tuple[Job, Recipe]]:
         """The first jobs of the queue, if they may enter in one call: they differ in numbers alone, and are enough."""
-        if most < 2 and self._together > 1:
+        if min(most, len(self.queue)) < self._together:
             return []
         marks = (program_signature(recipe) for _, recipe in self.queue)
         first = next(marks)
@@ -205,7 +205,11 @@ class Cohort:
         assert self.population is not None
         slots = self.population.slots
         alike = self._alike(slots)
-        return [self.population.compile, *([functools.partial(self._entered, alike, slots)] if alike else [])]
+
+        def rehearse() -> None:  # what comes of it is not kept: it would take the population's memory once more
+            self._entered(alike, slots)
+
+        return [self.population.compile, *([rehearse] if alike else [])]
 
     def _enter_alike(self, free: list[int]) -> int:
         """Puts the first jobs of the queue into slots in one call, if they are alike; how many."""
