@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..records.fit import Fit
-from ..specs.knobs import Spec
-from ..specs.paths import knobs
+from ..records.score_scale import score_kind
 from .metrics import wilson
 
 
@@ -189,19 +188,6 @@ def best_interval(record: Fit) -> int | None:
     return int(np.nanargmin(score)) if np.isfinite(score).any() else None
 
 
-def score_kind(record: Fit) -> str:
-    """What early stopping looked at: "error", "loss", "squared" or "absolute"."""
-    if record.task == "inputs":
-        return "loss"  # a criterion without targets is measured in its own units
-    for path, _, value in knobs(record.recipe):
-        if path.startswith("criterion.") and path.endswith("score_by"):
-            return str(value)
-    criterion = getattr(record.recipe, "criterion", None)
-    if callable(criterion) and not isinstance(criterion, Spec):
-        return "loss"  # a plain loss function is its own score
-    return "squared" if record.task == "numbers" else "error"
-
-
 def learning_curves(record: Fit, quantity: str = "score") -> LearningCurves:
     """Training and validation score or loss against age.
 
@@ -210,7 +196,7 @@ def learning_curves(record: Fit, quantity: str = "score") -> LearningCurves:
     """
     age = column(record.history, "age_examples")
     train, valid = (column(record.history, f"{part}_{quantity}") for part in ("train", "valid"))
-    kind = score_kind(record) if quantity == "score" else "loss"
+    kind = score_kind(record.recipe, record.task) if quantity == "score" else "loss"
     if kind == "squared":
         train, valid = (np.sqrt(np.maximum(values, 0.0)) for values in (train, valid))
     index = best_interval(record)
@@ -265,7 +251,7 @@ def class_curves(record: Fit, most: int = 3) -> ClassCurves:
     at_best = np.nan_to_num(values[len(values) - 1 if index is None else index], nan=-1.0)
     order = np.argsort(-at_best, kind="stable")[:most]
     return ClassCurves(
-        score_kind(record),
+        score_kind(record.recipe, record.task),
         classes,
         tuple(_curve(age, values[:, k]) for k in range(len(classes))),
         tuple(int(k) for k in order if at_best[k] > 0),

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..runtime.files import finite
-from ..specs.paths import knobs
 from ..specs.search_space import Space
 from .finding import Finding
+from .score_scale import ScoreScale
 from .trial import Trial, best_of
 from .used_rows import UsedRows
 
@@ -58,19 +58,9 @@ class Study:
         return best_of(self.trials)
 
     @functools.cached_property
-    def score_kind(self) -> str:
-        """What a score is: the "error", the "loss", or the "squared" or "absolute" error of a number."""
-        if self.task == "inputs":  # features, by the learner's own score or by a linear probe
-            return {"probe_error_rate": "error", "probe_rmse": "squared"}.get(self.metric, "loss")
-        named = [(path, str(value)) for path, _, value in knobs(self.space.recipe)]
-        stated = [value for path, value in named if path.startswith("criterion.") and path.endswith("score_by")]
-        return stated[0] if stated else "squared" if self.task == "numbers" else "error"
-
-    def shown(self, score: float) -> float:
-        """A score as people read it: an error rate as it is, errors of a number in its unit, squared ones as roots."""
-        if self.task != "numbers" and self.metric != "probe_rmse":
-            return score
-        return self.unit * (math.sqrt(score) if self.score_kind == "squared" and score >= 0 else score)
+    def scale(self) -> ScoreScale:
+        """How its scores are named and written."""
+        return ScoreScale.of(self.space.recipe, self.task, self.metric, self.unit)
 
     def summary(self) -> dict[str, Any]:
         """The record as JSON values, without trials: the content of `result.json`."""

@@ -5,7 +5,6 @@
 """
 
 import itertools
-import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -14,25 +13,12 @@ from typing import Any
 import numpy as np
 
 from ..records.readings import in_words
+from ..records.score_scale import METRICS, NOTHING, in_metric, is_missing, metric_name, number, percent, tick
 
-NOTHING = "–"
-_THIN = "\u202f"  # a narrow space that does not break: "2.2 %" stays on one line
 _CONTROL = {"Cc", "Cs", "Co"}
 _DIRECTION = set(range(0x202A, 0x202F)) | set(range(0x2066, 0x206A))
 
-METRICS = {
-    "error_rate": "error",
-    "balanced_error_rate": "balanced error",
-    "subset_error_rate": "subset error",
-    "log_loss": "log-loss",
-    "auc": "AUC",
-    "rmse": "RMSE",
-    "mae": "MAE",
-    "r2": "R²",
-    "pseudo_likelihood": "negative pseudo-log-likelihood",
-    "probe_error_rate": "error of a linear probe",
-    "probe_rmse": "RMSE of a linear probe",
-}
+__all__ = ["METRICS", "NOTHING", "in_metric", "metric_name", "number", "percent", "tick"]  # from the score's scale
 
 SCORES = {
     "error": "error",
@@ -42,46 +28,9 @@ SCORES = {
 }
 
 
-def _missing(value: Any) -> bool:
-    return value is None or not math.isfinite(value)
-
-
-def percent(share: float | None) -> str:
-    """A fraction in percent, with as many decimals as it takes to tell it from zero."""
-    if share is None or _missing(share):
-        return NOTHING
-    hundredths = 100.0 * share
-    if hundredths == 0:
-        return f"0{_THIN}%"
-    decimals = 1 if abs(hundredths) >= 0.1 else 2
-    return f"{hundredths:.{decimals}f}{_THIN}%"
-
-
-def number(value: float | None) -> str:
-    """Three significant digits; very large and very small numbers as powers of ten, and a true minus sign."""
-    if value is None or _missing(value):
-        return NOTHING
-    size = abs(value)
-    if size != 0 and not 1e-4 <= size < 1e7:
-        digits, _, power = f"{value:.2e}".partition("e")
-        text = f"{digits.rstrip('0').rstrip('.')} × 10{_superscript(int(power))}"
-    else:
-        text = f"{value:,.0f}" if size >= 999.5 else f"{value:.3g}"
-    return text.replace("-", "−")
-
-
-def tick(value: float) -> str:
-    """A number on an axis, where there is room for a few characters only: 0.25, 1,500, 2.5e29."""
-    return number(value) if value == 0 or 1e-4 <= abs(value) < 1e5 else re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.3g}")
-
-
-def _superscript(power: int) -> str:
-    return str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
 def whole(value: float | None) -> str:
     """A count, with separators."""
-    return NOTHING if value is None or _missing(value) else f"{round(value):,}"
+    return NOTHING if value is None or is_missing(value) else f"{round(value):,}"
 
 
 def age(examples: float) -> str:
@@ -94,7 +43,7 @@ def age(examples: float) -> str:
 
 def duration(seconds: float | None) -> str:
     """A time as one says it: 0.4 s, 3.1 s, 2 min 5 s, 1 h 12 min."""
-    if seconds is None or _missing(seconds):
+    if seconds is None or is_missing(seconds):
         return NOTHING
     if seconds < 59.95:
         return f"{seconds:.1f} s"
@@ -103,17 +52,6 @@ def duration(seconds: float | None) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
-
-
-def metric_name(name: str) -> str:
-    return METRICS.get(name, name.replace("_", " "))
-
-
-def in_metric(name: str, value: float | None) -> str:
-    """A value of this metric: error rates in percent, AUC to three places, everything else as a number."""
-    if name == "auc" and value is not None and not _missing(value):
-        return f"{value:.3f}"
-    return percent(value) if name.endswith("error_rate") else number(value)
 
 
 def readings(data: Mapping[str, Any]) -> str:
@@ -125,7 +63,7 @@ def readings(data: Mapping[str, Any]) -> str:
 def optimism(metric: str, metrics: Mapping[str, Mapping[str, Any]], judged_on: str = "valid") -> str:
     """What figures of rows that were learned from are worth, beside those of rows that were not."""
     parts = {part: (metrics.get(part) or {}).get(metric) for part in ("train", "valid", "test")}
-    known = {part: in_metric(metric, value) for part, value in parts.items() if not _missing(value)}
+    known = {part: in_metric(metric, value) for part, value in parts.items() if not is_missing(value)}
     if "train" not in known:
         return ""
     told = f"Training {known['train']} is optimistic: the network learned from these rows"

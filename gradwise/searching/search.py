@@ -323,8 +323,7 @@ def _record(
         else conclude(data, trials, kept, metric=data.metric, kind=plan.committee)
     )
     readings = 0 if concluded.predictor is None or data.test is None else next_reading(options.folder)
-    reading = driver.reading
-    chance = data.chance(reading.kind)
+    chance = data.chance(driver.scale.kind)
     study = Study(
         task="inputs" if driver.features else data.train.task.kind,
         metric=data.metric,
@@ -340,7 +339,7 @@ def _record(
         version=__version__,
         machine=machine_description.describe_machine(),
         outcome=ended,
-        unit=reading.unit,
+        unit=driver.scale.unit,
         chance=chance,
         winner=concluded.winner,
         committee=concluded.committee,

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.criteria.losses import GaussianLoss, SoftmaxLoss
-from gradwise.criteria.supervised import Supervised
 from gradwise.evaluation.metrics import wilson
 from gradwise.evaluation.run_figure_data import (
     Confusion,
@@ -25,7 +23,6 @@ from gradwise.evaluation.run_figure_data import (
     optimiser_curves,
     reliability,
     residuals,
-    score_kind,
     window,
 )
 from gradwise.records.fit import Fit
@@ -86,21 +83,6 @@ def test_the_score_of_numbers_is_shown_as_a_distance():
     curves = learning_curves(record("numbers"), "score")
     np.testing.assert_allclose(curves.valid.value, np.sqrt([0.6, 0.4, 0.35, 0.38]))
     assert curves.best == (300.0, pytest.approx(math.sqrt(0.35)))
-
-
-@pytest.mark.parametrize(
-    ("task", "criterion", "kind"),
-    [
-        ("classes", Supervised(SoftmaxLoss()), "error"),
-        ("classes", Supervised(SoftmaxLoss(score_by="loss")), "loss"),
-        ("numbers", Supervised(GaussianLoss()), "squared"),
-        ("numbers", Supervised(GaussianLoss(score_by="absolute")), "absolute"),
-        ("numbers", lambda model, batch, key: 0.0, "loss"),
-    ],
-)
-def test_the_kind_of_score_is_read_off_the_recipe(task, criterion, kind):
-    made = record(task)
-    assert score_kind(dataclasses.replace(made, recipe=dataclasses.replace(made.recipe, criterion=criterion))) == kind
 
 
 @pytest.mark.parametrize(

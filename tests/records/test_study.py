@@ -72,15 +72,9 @@ def test_scores_are_shown_in_the_units_of_the_target(task: str, metric: str, kin
     """Scores are of standardised targets: a squared error is shown as its root, an absolute one as it is."""
     recipe = {"classes": defaults.classification, "numbers": defaults.regression}[task]()
     study = study_of(defaults.following(recipe, metric), task, metric, unit=3.0 if task == "numbers" else 1.0)
-    assert study.score_kind == kind
-    assert study.shown(0.25) == pytest.approx(shown)
-    assert math.isnan(study.shown(math.nan))
-
-
-def test_a_criterion_that_does_not_say_is_taken_for_the_usual_one() -> None:
-    recipe = defaults.regression(criterion=lambda model, batch, key: 0.0)
-    assert study_of(recipe, "numbers", "rmse", unit=2.0).shown(9.0) == pytest.approx(6.0)
-    assert study_of(recipe, "classes").score_kind == "error"
+    assert study.scale.kind == kind
+    assert study.scale.shown(0.25) == pytest.approx(shown)
+    assert math.isnan(study.scale.shown(math.nan))
 
 
 def test_the_summary_is_plain_and_counts_the_outcomes(study: Study) -> None:

@@ -110,7 +110,7 @@ def make_study(count: int = 60, *, numbers: bool = False, concluded: bool = True
 def conclude(study: Study, best: Trial) -> Study:
     """What a search would conclude, around the score of the best trial."""
     draw, score = np.random.default_rng(1), best.score
-    shown = study.shown(score)
+    shown = study.scale.shown(score)
     order = sorted((t for t in study.trials if t.ok), key=lambda t: t.score)[:4]
     finalists = [
         {

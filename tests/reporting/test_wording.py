@@ -11,47 +11,6 @@ THIN = "\u202f"
 
 
 @pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (0.0222, f"2.2{THIN}%"),
-        (0.0, f"0{THIN}%"),
-        (0.00031, f"0.03{THIN}%"),
-        (1.0, f"100.0{THIN}%"),
-        (math.nan, "–"),
-        (None, "–"),
-    ],
-)
-def test_percent(share, text):
-    assert wording.percent(share) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (58.46, "58.5"),
-        (-0.123456, "−0.123"),
-        (1234.5, "1,234"),
-        (999.7, "1,000"),
-        (1.5e9, "1.5 × 10⁹"),
-        (-2e-7, "−2 × 10⁻⁷"),
-        (0.0, "0"),
-        (math.inf, "–"),
-        (None, "–"),
-    ],
-)
-def test_number(value, text):
-    assert wording.number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (0.25, "0.25"), (-1500, "−1,500"), (2.5e29, "2.5e29"), (3e-7, "3e-7"), (1e-10, "1e-10")],
-)
-def test_tick(value, text):
-    assert wording.tick(value) == text
-
-
-@pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.04, "0.0 s"), (3.14, "3.1 s"), (59.96, "1 min 0 s"), (125, "2 min 5 s"), (4350, "1 h 12 min"), (None, "–")],
 )
@@ -62,15 +21,6 @@ def test_duration(seconds, text):
 @pytest.mark.parametrize(("examples", "text"), [(0, "0"), (950, "950"), (43_000, "43k"), (1_250_000, "1.25M")])
 def test_age(examples, text):
     assert wording.age(examples) == text
-
-
-@pytest.mark.parametrize(
-    ("metric", "value", "text"),
-    [("error_rate", 0.05, f"5.0{THIN}%"), ("balanced_error_rate", 0.5, f"50.0{THIN}%"), ("auc", 0.99961, "1.000"),
-     ("rmse", 58.46, "58.5"), ("auc", None, "–"), ("log_loss", math.nan, "–")],
-)  # fmt: skip
-def test_a_metric_has_its_own_unit(metric, value, text):
-    assert wording.in_metric(metric, value) == text
 
 
 def test_clean_removes_what_cannot_be_seen_but_keeps_what_can():

@@ -394,12 +394,14 @@ def test_absolute_errors_are_searched_and_shown_as_such() -> None:
     space = space_of(dataset=dataset)
     followed = gradwise.defaults.following(space.recipe, "mae")
     study = run(Space(followed, space.dimensions), dataset, trials=3, metric="mae")
-    assert study.score_kind == "absolute"
+    assert study.scale.kind == "absolute"
     deviation = dataset.targets.std()
     assert study.unit == pytest.approx(deviation, rel=0.2)
-    best = study.shown(study.best.score)  # type: ignore[union-attr]
+    best = study.scale.shown(study.best.score)  # type: ignore[union-attr]
     assert 0.3 * deviation < best < deviation
-    assert study.shown(study.chance) == pytest.approx(np.abs(dataset.targets - dataset.targets.mean()).mean(), rel=0.2)
+    assert study.scale.shown(study.chance) == pytest.approx(
+        np.abs(dataset.targets - dataset.targets.mean()).mean(), rel=0.2
+    )
 
 
 def test_a_space_without_a_dimension_is_refused() -> None:

@@ -17,11 +17,12 @@ import numpy as np
 from ...evaluation.run_findings import learning_rate_of
 from ...records.finding import Finding
 from ...records.fit import Fit
+from ...records.score_scale import in_metric
 from ...records.study import Study
 from ...specs.paths import knobs
 from ..codes import found
 from .remedies import Present
-from .verdict import Judgement, RunNumbers, judge_run, show_error
+from .verdict import Judgement, RunNumbers, judge_run
 
 _QUARTERS = 4  # the least number of intervals in which a trend can be seen
 _FALLING = 0.05  # of the loss, from one quarter of the run to the next
@@ -184,7 +185,7 @@ def _of_rate(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
         return _turned(present, 1 / 3, what)
     if not (share > _HIGH and math.isfinite(numbers.chance)):
         return []
-    error, left = show_error(numbers.train, record.metric), 100 * course.train_left
+    error, left = in_metric(record.metric, numbers.train), 100 * course.train_left
     if course.rising or course.noisy:
         seen = "rose again after its least value" if course.rising else "jumped up and down to the end"
         return _turned(
@@ -299,7 +300,7 @@ def _of_test(record: Fit, numbers: RunNumbers) -> list[Finding]:
     count = record.data.get("rows", {}).get("test", 0)
     what = (
         f"the test part has {count} examples: the {record.metric} is only known to lie between "
-        f"{show_error(low, record.metric)} and {show_error(high, record.metric)}."
+        f"{in_metric(record.metric, low)} and {in_metric(record.metric, high)}."
     )
     return [found("GW804", what, next=numbers.present.estimate, low=low, high=high, count=count)]
 
@@ -342,7 +343,7 @@ def diagnose_study(study: Study) -> tuple[Finding, ...]:
         why = "though they learned the training set" if code == "GW210" else "and most did not learn the training set"
         what = (
             f"none of {len(ok)} trials is better than a constant prediction, "
-            f"{show_error(study.shown(study.chance), study.metric)}, {why}."
+            f"{in_metric(study.metric, study.scale.shown(study.chance))}, {why}."
         )
         told.append(found(code, what, next=f"gradwise check {data}", best=min(trial.score for trial in ok)))
     return tuple(one for one in told if one.code not in known)

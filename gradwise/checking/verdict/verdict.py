@@ -26,6 +26,7 @@ import numpy as np
 
 from ...evaluation.metrics import HIGHER_IS_BETTER, wilson
 from ...records.finding import Finding
+from ...records.score_scale import in_metric
 from ...runtime.errors import RequestError
 from ..codes import found
 from .remedies import (
@@ -115,11 +116,6 @@ class _Parts:
     gap_low: float  # the least and the largest gap that the noise allows
     gap_high: float
     chance: bool  # whether the scale is known: else everything is relative to the test error
-
-
-def show_error(value: float, metric: str) -> str:
-    """An error as people read it."""
-    return f"{100 * value:.1f} %" if metric in RATES else f"{value:.4g}"
 
 
 def _scaled(value: float, metric: str) -> float:
@@ -214,12 +210,12 @@ def _first_of(found: Sequence[Finding], word: str) -> str:
 
 def _sentence(kind: str, numbers: RunNumbers, parts: _Parts, errors: Sequence[Finding]) -> str:
     metric = numbers.metric
-    train, test = show_error(numbers.train, metric), show_error(numbers.test, metric)
+    train, test = in_metric(metric, numbers.train), in_metric(metric, numbers.test)
     low, high = numbers.test_interval
     if not math.isfinite(low) and metric in RATES and numbers.test_count:
         low, high = wilson(numbers.test * numbers.test_count, numbers.test_count)
-    between = f" ({show_error(low, metric)} to {show_error(high, metric)})" if math.isfinite(low) else ""
-    level = f", a constant prediction {show_error(numbers.chance, metric)}" if math.isfinite(numbers.chance) else ""
+    between = f" ({in_metric(metric, low)} to {in_metric(metric, high)})" if math.isfinite(low) else ""
+    level = f", a constant prediction {in_metric(metric, numbers.chance)}" if math.isfinite(numbers.chance) else ""
     both = f"the training {'error' if metric not in HIGHER_IS_BETTER else metric} is {train}, on test {test}{between}"
     if kind == "broken":
         why = "the run diverged." if numbers.diverged else "no error is a number."

@@ -20,7 +20,7 @@ from ...records.trial import Trial
 from ...runtime import compilation, keys, machine_description
 from ...runtime.errors import RequestError
 from ...searching.comparison.challenge import challenge, compare
-from ...searching.comparison.seeds import ScoreReading, seed_distribution
+from ...searching.comparison.seeds import seed_distribution
 from ...searching.running.evaluation_data import EvaluationData
 from ...searching.running.executor_choice import choose_executor
 from ...searching.search import folds_before_finals
@@ -110,7 +110,7 @@ def _space(prepared: PreparedSearch) -> Space:
 def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Study:
     prepared, data = place.prepared, place.data
     space = _space(prepared)
-    reading = ScoreReading.of(space.recipe, data)
+    scale = data.scale(space.recipe)
     settings = {name: value for name, value in prepared.settings.items() if name != "study_file"}
     return Study(
         task=data.train.task.kind,
@@ -127,8 +127,8 @@ def _study(place: _Place, answer: _Answer, seconds: float, outcome: str) -> Stud
         version=__version__,
         machine=machine_description.describe_machine(),
         outcome=outcome,
-        unit=reading.unit,
-        chance=data.chance(reading.kind),
+        unit=scale.unit,
+        chance=data.chance(scale.kind),
         analysis=answer[1],
     )
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...records.finding import Finding
 from ...records.fit import Fit
+from ...records.score_scale import ScoreScale
 from ...records.study import Study
 from ...reporting import wording
 from ...specs.dataset import Dataset
@@ -24,18 +25,6 @@ if TYPE_CHECKING:
     from ...searching.storage.study_definition import Budget
 
 Watch = Callable[[dict[str, Any]], None]
-
-
-def score_words(space: Space, dataset: Dataset, metric: str = "") -> Callable[[float], str]:
-    """How a trial's score is told: an error rate in percent, a squared error as an error in the target's unit."""
-    kind = getattr(getattr(space.recipe.criterion, "loss", None), "score_by", "loss")
-    kind = {"probe_error_rate": "error", "probe_rmse": "squared"}.get(metric, kind)
-    if kind == "error":
-        return wording.percent
-    unit = float(np.std(dataset.targets, axis=0).mean()) if dataset.task.kind == "numbers" else 1.0
-    if kind == "squared":
-        return lambda score: wording.number(unit * math.sqrt(score)) if score >= 0 else wording.NOTHING
-    return lambda score: wording.number(unit * score)
 
 
 class Progress:
@@ -87,7 +76,9 @@ class Progress:
     def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "", metric: str = "") -> Watch:
         """A search begins; what is returned watches it."""
         self.phase(f"{prefix}search: starting")
-        show = score_words(space, dataset, metric)
+        numbers = dataset.task.kind == "numbers"
+        unit = float(np.std(dataset.targets, axis=0).mean()) if numbers else 1.0
+        show = ScoreScale.of(space.recipe, dataset.task.kind, metric, unit).say
 
         def watch(line: dict[str, Any]) -> None:
             if self._bar is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...records.study import Study
 from ...reporting import wording
-from ...reporting.captioned_figures.study_figures import score_scale, short_path_names
+from ...reporting.captioned_figures.study_figures import short_path_names
 from ...reporting.report import verdict
 from ...searching.selection.finalists import chosen_from
 from .output import console, estimate, grid, show_findings
@@ -20,7 +20,7 @@ def _finite(value: Any) -> bool:
 
 def _validation(study: Study) -> str:
     """The winner's validation score as it was chosen, and as it would be on fresh examples."""
-    winner, scale = study.winner, score_scale(study)
+    winner, scale = study.winner, study.scale
     if not _finite(winner.get("score")):
         return ""
     if not _finite(winner.get("corrected")):
@@ -60,7 +60,7 @@ def _weighted(study: Study) -> str:
     found = study.estimates.get("weighted") or {}
     if not _finite(found.get("mean")) or not found.get("contenders"):
         return ""
-    scale = score_scale(study)
+    scale = study.scale
     spread = (
         f" ± {scale.say(found['deviation'])}" if _finite(found.get("deviation")) and study.task != "numbers" else ""
     )

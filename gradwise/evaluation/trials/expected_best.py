@@ -12,11 +12,12 @@ score of a constant prediction. One- and two-knob pictures are in `knob_marginal
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...records.score_scale import ScoreScale
 from ...records.trial import Trial
 from ...runtime.errors import RequestError
 
@@ -155,22 +156,12 @@ def noise_of(score: float, examples: int, kind: str = "error") -> float:
     return relative * abs(score) / math.sqrt(examples)
 
 
-@dataclass(frozen=True)
-class _Units:
-    """How scores are written: as what they are shown as, with the unit behind."""
-
-    shown: Callable[[float], float]
-    unit: str
-
-    def level(self, score: float) -> str:
-        return f"{self.shown(score):.3g}{self.unit}"
-
-    def step(self, score: float, gain: float) -> str:
-        """A difference, measured from this score."""
-        return f"{abs(self.shown(score + gain) - self.shown(score)):.2g}{self.unit}"
+def _step(scale: ScoreScale, score: float, gain: float) -> str:
+    """A difference, measured from this score."""
+    return scale.gap(abs(scale.shown(score + gain) - scale.shown(score)))
 
 
-def _of_draws(scores: np.ndarray, noise: float, units: _Units) -> Advice:
+def _of_draws(scores: np.ndarray, noise: float, scale: ScoreScale) -> Advice:
     """Judges independent draws by what the last doubling of their number gained on average.
 
     A curve of expected bests flattens, so the next doubling gains less than the last: the rule errs on going on.
@@ -181,14 +172,15 @@ def _of_draws(scores: np.ndarray, noise: float, units: _Units) -> Advice:
     go_on = gain > LEAST_STEP * noise
     verdict = "going on is worth it" if go_on else "more trials are hardly worth it"
     sentence = (
-        f"{verdict}: {count // 2} trials reach {units.level(half)} on average and these {count} reach "
-        f"{units.level(best)}, so doubling their number may gain {units.step(best, gain)}, "
-        f"{'more' if go_on else 'less'} than half the uncertainty of one validation score (±{units.step(best, noise)})."
+        f"{verdict}: {count // 2} trials reach {scale.say(half)} on average and these {count} reach "
+        f"{scale.say(best)}, so doubling their number may gain {_step(scale, best, gain)}, "
+        f"{'more' if go_on else 'less'} than half the uncertainty of one validation score "
+        f"(±{_step(scale, best, noise)})."
     )
     return Advice(go_on, sentence, gain, noise, count)
 
 
-def _of_sequence(scores: np.ndarray, noise: float, units: _Units) -> Advice:
+def _of_sequence(scores: np.ndarray, noise: float, scale: ScoreScale) -> Advice:
     """Judges trials that look back by how long ago the best last improved by a step that can be seen."""
     count, best = len(scores), best_so_far(scores)
     end = float(best[-1])
@@ -202,8 +194,8 @@ def _of_sequence(scores: np.ndarray, noise: float, units: _Units) -> Advice:
     go_on = since < max(LEAST_TRIALS, last)
     verdict = "going on is worth it" if go_on else "more trials are hardly worth it"
     sentence = (
-        f"{verdict}: the best of {count} trials, {units.level(end)}, last improved by more than half the uncertainty "
-        f"of one validation score (±{units.step(end, noise)}) at trial {last}, {since} trials ago. "
+        f"{verdict}: the best of {count} trials, {scale.say(end)}, last improved by more than half the uncertainty "
+        f"of one validation score (±{_step(scale, end, noise)}) at trial {last}, {since} trials ago. "
         "These trials are no independent draws, so there is no expected best of N; this judges by the best so far."
     )
     return Advice(go_on, sentence, gain, noise, count)
@@ -215,14 +207,13 @@ def advice(
     worst: float,
     noise: float,
     independent: bool = True,
-    shown: Callable[[float], float] = float,
-    unit: str = "",
+    scale: ScoreScale = ScoreScale("loss"),
 ) -> Advice:
     """Whether more trials are worth it: what doubling their number may gain against the noise of one score.
 
     `noise` is the standard error of one validation score (`noise_of`); `independent` says whether the trials are
-    draws of one prior whatever the others showed. Trials of other phases than the search are left out. `shown` and
-    `unit` say how scores are written: `shown=lambda score: 100 * score, unit=" %"`.
+    draws of one prior whatever the others showed. Trials of other phases than the search are left out. `scale` says how
+    scores are written.
     """
     searched = sorted((trial for trial in trials if trial.phase == "search"), key=lambda trial: trial.number)
     ok = sum(trial.ok for trial in searched)
@@ -239,9 +230,8 @@ def advice(
         several = "1 trial is" if count == 1 else f"{count} trials are"
         sentence = f"{several} too few to say whether more are worth it: run {LEAST_TRIALS} or more."
         return Advice(True, sentence, math.nan, noise, count)
-    units = _Units(shown, unit)
     judged = _of_draws if independent and all(trial.continues is None for trial in searched) else _of_sequence
-    return judged(scores, noise, units)
+    return judged(scores, noise, scale)
 
 
 def worth_going_on(trials: Sequence[Trial], *, worst: float, noise: float, independent: bool = True) -> bool:

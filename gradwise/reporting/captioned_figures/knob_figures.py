@@ -9,12 +9,13 @@ import numpy as np
 
 from ...evaluation.trials.knob_marginals import Marginal, marginal, pair, parallel_coordinates, places_of
 from ...evaluation.trials.knob_relevance import Relevance, relevance_of
+from ...records.score_scale import ScoreScale
 from ...records.study import Study
 from .. import wording
 from ..blocks import Cell, Figure, Table
 from ..plots import knob_plots
-from ..plots.study_plots import SHOWN_DOTS, Scale
-from .study_figures import LEAST_TRIALS, ROW_HEIGHT, margin, score_scale, short_path_names, sortable_setting
+from ..plots.study_plots import SHOWN_DOTS
+from .study_figures import LEAST_TRIALS, ROW_HEIGHT, margin, short_path_names, sortable_setting
 
 _SHOWN_KNOBS = 12
 _SHOWN_AXES = 9
@@ -88,7 +89,7 @@ def marginals_of(study: Study, found: Relevance | None) -> list[Marginal]:
     return [marginal(study.space, study.searched, path) for path in varied]
 
 
-def _knob_words(found: Marginal, name: str, asked: tuple[float, float], scale: Scale) -> str:
+def _knob_words(found: Marginal, name: str, asked: tuple[float, float], scale: ScoreScale) -> str:
     place = int(np.nanargmin(found.scores))
     said = f"Best at {sortable_setting(found.values[place])}: {scale.say(found.scores[place])}"
     said += ", with mean and minimum over everything else."
@@ -101,7 +102,7 @@ def _knob_words(found: Marginal, name: str, asked: tuple[float, float], scale: S
 
 def knob_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
     """The score against each knob (row E11)."""
-    scale, short, best = score_scale(study), short_path_names(study), _best_searched(study)
+    scale, short, best = study.scale, short_path_names(study), _best_searched(study)
     for one in found[:_SHOWN_KNOBS]:
         if np.isfinite(one.scores).sum() < LEAST_TRIALS:
             continue
@@ -132,7 +133,7 @@ def pair_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
     if len(usable) < 2:
         return
     first, second = usable[0].axis.path, usable[1].axis.path
-    data, scale, short = pair(study.space, study.searched, first, second), score_scale(study), short_path_names(study)
+    data, scale, short = pair(study.space, study.searched, first, second), study.scale, short_path_names(study)
     names = short[first], short[second]
     left = margin([wording.short(knob_plots.value_name(text), 10) for text in data.second.tick_labels])
     for of, title in (("minimum", "at their best"), ("mean", "on average")):
@@ -165,7 +166,7 @@ def parallel_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure
         return
     chosen = [one.axis.path for one in found[:_SHOWN_AXES]]
     data = parallel_coordinates(study.space.only(chosen), trials)
-    short, scale = {path: name for path, name in short_path_names(study).items() if path in chosen}, score_scale(study)
+    short, scale = {path: name for path, name in short_path_names(study).items() if path in chosen}, study.scale
     names = [short[axis.path] for axis in data.axes]
     shown = len(knob_plots.shown_lines(data))
     order = sorted((trial for trial in trials if trial.ok), key=lambda t: (t.score, t.loss, t.number))[:20]

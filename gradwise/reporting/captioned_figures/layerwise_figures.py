@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...records.score_scale import short_percent
 from .. import wording
 from ..blocks import Figure, Row, Table
-from ..plots.axes import FIRST, QUIET, TEXT_SIZE, draw_frame, set_ticks, short_percent, takes_axes
+from ..plots.axes import FIRST, QUIET, TEXT_SIZE, draw_frame, set_ticks, takes_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

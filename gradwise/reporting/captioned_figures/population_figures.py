@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...records.score_scale import ScoreScale
 from ...records.study import Study
 from .. import wording
 from ..blocks import Figure, Row, Table
 from ..plots.axes import FIRST, QUIET, draw_frame, draw_legend, set_ticks, takes_axes
-from ..plots.study_plots import Scale, score_axis, set_log_axis
-from .study_figures import score_scale, short_path_names
+from ..plots.study_plots import score_axis, set_log_axis
+from .study_figures import short_path_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +56,7 @@ def _value_axis(ax: "Axes", values: np.ndarray) -> None:
 
 
 @takes_axes
-def draw_members(data: MemberLines, ax: "Axes", *, name: str, scale: Scale | None = None) -> None:
+def draw_members(data: MemberLines, ax: "Axes", *, name: str, scale: ScoreScale | None = None) -> None:
     """A thin line for each member, a strong one for the ancestors of the network that won."""
     for place in range(data.values.shape[1]):
         label = "" if place else "members"
@@ -86,7 +87,7 @@ def _table(data: MemberLines, name: str, say: Any) -> Table:
 
 
 def _of_population(study: Study, story: Mapping[str, Any], mark: str) -> Iterator[Figure]:
-    scale, short = score_scale(study), short_path_names(study)
+    scale, short = study.scale, short_path_names(study)
     members, copies = int(story["members"]), int(story["copies"])
     numbers = f"trials {story['first']} to {story['first'] + members - 1}"
     copied = "copied once" if copies == 1 else f"copied {copies:,} times"

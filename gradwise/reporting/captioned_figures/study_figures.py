@@ -15,7 +15,7 @@ from ...records.trial import Trial
 from .. import wording
 from ..blocks import Cell, Figure, Row, Table
 from ..plots import knob_plots, study_plots
-from ..plots.study_plots import EstimateLine, Scale
+from ..plots.study_plots import EstimateLine
 
 _SHOWN_CURVES = 300
 _SHOWN_ROWS = 60
@@ -23,17 +23,9 @@ ROW_HEIGHT = 24
 LEAST_TRIALS = 4  # with a score; fewer show nothing about a knob
 
 
-def score_scale(study: Study) -> Scale:
-    """How this study's scores are read: error rates in percent, errors of a number in the target's unit."""
-    kind = study.score_kind
-    names = {"error": "error", "squared": "RMSE", "absolute": "absolute error"}
-    name = wording.metric_name(study.metric) if study.task == "inputs" else names.get(kind, "loss")
-    return Scale(f"validation {name}", kind == "error", study.shown)
-
-
 def comparable(study: Study) -> bool:
     """Whether validation scores and the metric of the study are the same quantity, so that one axis can hold both."""
-    name = score_scale(study).name.removeprefix("validation ")
+    name = study.scale.name.removeprefix("validation ")
     named = {"error_rate": "error", "rmse": "RMSE", "mae": "absolute error", "log_loss": "loss"}
     return study.task == "inputs" or named.get(study.metric) == name
 
@@ -62,7 +54,7 @@ def margin(names: Sequence[str], longest: int = 22) -> int:
 
 def trial_curve_figures(study: Study) -> Iterator[Figure]:
     """The validation curves of all trials."""
-    scale = score_scale(study)
+    scale = study.scale
     kept: list[tuple[Trial, Curve]] = []
     for trial in study.searched:
         ages, scores = (np.array(trial.curve.get(name) or [], dtype=float) for name in ("age_examples", "valid_score"))
@@ -97,7 +89,7 @@ def trial_curve_figures(study: Study) -> Iterator[Figure]:
 
 def progress_figures(study: Study) -> Iterator[Figure]:
     """The expected best of N trials beside the best so far (row E10)."""
-    trials, scale = study.searched, score_scale(study)
+    trials, scale = study.searched, study.scale
     if not any(trial.ok for trial in trials):
         return
     scores = scores_of(trials, study.chance)
@@ -132,7 +124,7 @@ def progress_figures(study: Study) -> Iterator[Figure]:
 
 def cost_figures(study: Study) -> Iterator[Figure]:
     """Error against the cost of training and of predicting (row E15)."""
-    scale = score_scale(study)
+    scale = study.scale
     for cost, title, unit in (
         ("seconds", "Error against time", "trained in"),
         ("parameters", "Error against size", "parameters"),
@@ -217,7 +209,7 @@ def seed_figures(study: Study) -> Iterator[Figure]:
     scores = [s for s in (study.analysis.get("seeds") or {}).get("scores") or () if s is not None and math.isfinite(s)]
     if len(scores) < 2:
         return
-    scale = score_scale(study)
+    scale = study.scale
     ordered = sorted(scores)
     levels = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
     rows = tuple((f"{100 * level:g}\u202f%", scale.say(float(np.quantile(ordered, level)))) for level in levels)
@@ -242,7 +234,7 @@ def _interval(plain: Any) -> tuple[float, float]:
 
 def _estimate_lines(study: Study) -> Iterator[EstimateLine]:
     winner, told = study.winner, study.estimates
-    shown = lambda value: study.shown(_number(value))  # noqa: E731
+    shown = lambda value: study.scale.shown(_number(value))  # noqa: E731
     if comparable(study):
         if winner.get("score") is not None:
             yield EstimateLine("validation, as chosen", shown(winner["score"]))
@@ -279,9 +271,7 @@ def estimate_figures(study: Study) -> Iterator[Figure]:
     metric = study.metric
     optimism = study.winner.get("optimism")
     said = "The winner was chosen by its validation score, which therefore flatters it"
-    said += (
-        f", by about {score_scale(study).say(optimism)}" if optimism is not None and score_scale(study).share else ""
-    )
+    said += f", by about {study.scale.say(optimism)}" if optimism is not None and study.scale.is_share else ""
     said += ". Filled: the number to quote. Bars: 95\u202f% intervals."
     rows = tuple(
         (
@@ -310,7 +300,7 @@ def _weights(study: Study) -> Iterator[Figure]:
     if not weights:
         return
     trials = {trial.number: trial for trial in study.trials}
-    scale, metric = score_scale(study), study.metric
+    scale, metric = study.scale, study.metric
     ordered = sorted(weights, key=lambda number: -weights[number])[:_SHOWN_ROWS]
     lines: tuple[Row, ...] = tuple(
         (
@@ -339,7 +329,7 @@ def _weights(study: Study) -> Iterator[Figure]:
 
 def committee_figures(study: Study) -> Iterator[Figure]:
     """The committee against its members, and the finalists it was chosen from."""
-    found, metric, scale = study.committee, study.metric, score_scale(study)
+    found, metric, scale = study.committee, study.metric, study.scale
     tests = [float(value) for value in found.get("member_tests") or () if value is not None and math.isfinite(value)]
     together, mean = _number(found.get("test")), _number(found.get("mean_member_test"))
     if len(tests) > 1 and math.isfinite(together):

@@ -67,7 +67,7 @@ def _finite(value: Any) -> bool:
 def study_verdict(study: Study) -> Verdict:
     """What was reached, how sure that is, and what it took."""
     metric, told, story = study.metric, study.estimates, _story(study)
-    name, scale = wording.metric_name(metric), study_figures.score_scale(study)
+    name, scale = wording.metric_name(metric), study.scale
     if _finite(told.get("test")):
         members = study.committee.get("members") or 0
         rows = (study.data.get("rows") or {}).get("test")

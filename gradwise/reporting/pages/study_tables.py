@@ -14,7 +14,7 @@ from ...specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Unifo
 from ...specs.search_space import Space, label
 from .. import wording
 from ..blocks import Cell, Row, Table
-from ..captioned_figures.study_figures import score_scale, short_path_names, sortable_setting
+from ..captioned_figures.study_figures import short_path_names, sortable_setting
 from ..html import POLICY
 
 SHOWN_TRIALS = 2000
@@ -102,14 +102,6 @@ def _outcome(trial: Trial) -> str:
     return {"out_of_time": "out of time"}.get(trial.outcome, wording.clean(trial.outcome))
 
 
-def _precise(study: Study, score: float) -> str:
-    """A score with more digits than elsewhere: here neighbours are to be told apart."""
-    value, scale = study.shown(score), score_scale(study)
-    if value != value:
-        return wording.NOTHING
-    return f"{100 * value:.2f}\u202f%" if scale.share else f"{value:.4g}"
-
-
 def _is_number(values: list[Any]) -> bool:
     return bool(values) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
@@ -123,7 +115,7 @@ def trial_table(study: Study) -> Table | None:
     phases, reasons = ({getattr(trial, name) for trial in shown} for name in ("phase", "reason"))
     columns: list[tuple[str, list[str | Cell], bool]] = [
         ("trial", [Cell(str(trial.number), strong=trial is best) for trial in shown], True),
-        (score_scale(study).name, [_precise(study, t.score) if t.ok else wording.NOTHING for t in shown], True),
+        (study.scale.name, [study.scale.precise(t.score) if t.ok else wording.NOTHING for t in shown], True),
         *((("phase", [wording.clean(trial.phase) for trial in shown], False),) if len(phases) > 1 else ()),
     ]
     for path, name in names.items():

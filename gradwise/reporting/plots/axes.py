@@ -80,10 +80,6 @@ def set_ticks(axis: Any, write: Callable[[float], str], most: int = 5) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
 
 
-def short_percent(share: float) -> str:
-    return f"{100 * share:.3g}\u202f%"
-
-
 def draw_legend(ax: "Axes") -> None:
     """Names of the lines above the picture, at the right, in ink: the line beside each name has the colour."""
     legend = ax.legend(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...records.score_scale import short_percent
 from .. import wording
-from .axes import FIRST, INK, PAPER, QUIET, RULE, SECOND, TEXT_SIZE, draw_frame, draw_legend, short_percent, takes_axes
+from .axes import FIRST, INK, PAPER, QUIET, RULE, SECOND, TEXT_SIZE, draw_frame, draw_legend, takes_axes
 from .axes import set_ticks as set_even_ticks
 from .study_plots import set_log_axis
 

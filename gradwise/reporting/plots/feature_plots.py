@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...evaluation.run_figure_data import Curve
+from ...records.score_scale import short_percent
 from .. import wording
 from .axes import (
     FIRST,
@@ -24,7 +25,6 @@ from .axes import (
     draw_line,
     label_point,
     set_ticks,
-    short_percent,
     takes_axes,
 )
 from .run_plots import colour_of

@@ -15,9 +15,10 @@ import numpy as np
 
 from ...evaluation.trials.knob_marginals import Axis, Marginal, PairMarginal, Parallel
 from ...evaluation.trials.knob_relevance import Relevance
+from ...records.score_scale import ScoreScale
 from .. import wording
 from .axes import FIRST, INK, LETTER, PAPER, QUIET, RULE, SECOND, TEXT_SIZE, THIRD, draw_frame, draw_legend, takes_axes
-from .study_plots import Scale, score_axis, some_dots
+from .study_plots import score_axis, some_dots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,7 +85,7 @@ def draw_one_knob(
     name: str = "",
     asked: tuple[float, float] = (0.0, 1.0),
     best: int | None = None,
-    scale: Scale = Scale(),
+    scale: ScoreScale = ScoreScale(),
 ) -> None:
     """Score against one knob: each trial, and the mean and minimum over all other knobs.
 

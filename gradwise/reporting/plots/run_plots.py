@@ -22,6 +22,7 @@ from ...evaluation.run_figure_data import (
     Residuals,
     window,
 )
+from ...records.score_scale import short_percent
 from .. import wording
 from .axes import (
     FIRST,
@@ -38,7 +39,6 @@ from .axes import (
     draw_line,
     label_point,
     set_ticks,
-    short_percent,
     takes_axes,
     value_span,
 )

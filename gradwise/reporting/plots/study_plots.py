@@ -1,10 +1,10 @@
 """Drawing a study: progress, trials, costs and honest estimates, with the `ax=` convention of `axes.py`.
 
     study_plots.draw_expected_best(expected_best(scores, chance), ax=ax, best_so_far=so_far)
-    study_plots.draw_pareto(pareto_front(study.searched, "seconds"), scale=Scale()).figure.savefig("cost.pdf")
+    study_plots.draw_pareto(pareto_front(study.searched, "seconds"), scale=ScoreScale()).figure.savefig("cost.pdf")
 
-Scores arrive as the search compared them, lower is better; a `Scale` says how a reader wants to see them. Pictures of
-single knobs are in `knob_plots.py`.
+Scores arrive as the search compared them, lower is better; a `ScoreScale` says how a reader wants to see them.
+Pictures of single knobs are in `knob_plots.py`.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ import numpy as np
 from ...evaluation.run_figure_data import Curve
 from ...evaluation.trials.cost import ParetoFront
 from ...evaluation.trials.expected_best import ExpectedBest
+from ...records.score_scale import ScoreScale
 from .. import wording
 from .axes import (
     FIRST,
@@ -39,28 +40,6 @@ _DOTTED = (0, (1, 2))
 _DASHED = (0, (3.5, 1.6))
 SHOWN_DOTS = 800
 _ROUND = (1.0, 2.0, 5.0)  # a logarithmic axis has its ticks at these, times a power of ten
-
-
-@dataclasses.dataclass(frozen=True)
-class Scale:
-    """How scores are read: their name, whether they are shares of one, and the way from a score to what is shown."""
-
-    name: str = "validation error"
-    share: bool = True
-    shown: Callable[[float], float] = float
-
-    def on(self, scores: Any) -> np.ndarray:
-        return np.array([self.shown(float(score)) for score in np.ravel(scores)], dtype=float)
-
-    def say(self, score: float | None) -> str:
-        return wording.NOTHING if score is None else self.write(self.shown(float(score)))
-
-    def write(self, value: float) -> str:
-        """A value that is shown already."""
-        return wording.percent(value) if self.share else wording.number(value)
-
-    def tick(self, value: float) -> str:
-        return f"{100 * value:.3g}\u202f%" if self.share else wording.tick(value)
 
 
 def some_dots(count: int) -> np.ndarray:
@@ -94,7 +73,7 @@ def set_log_axis(axis: Any, write: Callable[[float], str], ends: tuple[float, fl
     return None
 
 
-def score_axis(axis: Any, values: Iterable[float], scale: Scale) -> None:
+def score_axis(axis: Any, values: Iterable[float], scale: ScoreScale) -> None:
     """The axis of scores: logarithmic where they differ by a factor of 8, so that the best can be told apart."""
     found = np.array([value for value in values if math.isfinite(value)])
     if not len(found):
@@ -124,7 +103,7 @@ def _counts(ax: "Axes", most: int) -> None:
 
 @takes_axes
 def draw_expected_best(
-    data: ExpectedBest | None, ax: "Axes", *, best_so_far: np.ndarray, scale: Scale = Scale()
+    data: ExpectedBest | None, ax: "Axes", *, best_so_far: np.ndarray, scale: ScoreScale = ScoreScale()
 ) -> None:
     """The best of N trials as it is to be expected, with its deviation, beside the best that was seen in this order."""
     draw_frame(ax, "number of trials", scale.name)
@@ -146,7 +125,9 @@ def draw_expected_best(
 
 
 @takes_axes
-def draw_trial_curves(data: Sequence[Curve], ax: "Axes", *, best: int | None = None, scale: Scale = Scale()) -> None:
+def draw_trial_curves(
+    data: Sequence[Curve], ax: "Axes", *, best: int | None = None, scale: ScoreScale = ScoreScale()
+) -> None:
     """Every trial's validation score against age: all of them faint, the best one (by its place) set off."""
     draw_frame(ax, "age, in examples seen", scale.name)
     shown = [Curve(curve.age, scale.on(curve.value)) for curve in data]
@@ -173,7 +154,7 @@ _COSTS = {
 
 
 @takes_axes
-def draw_pareto(data: ParetoFront, ax: "Axes", *, scale: Scale = Scale()) -> None:
+def draw_pareto(data: ParetoFront, ax: "Axes", *, scale: ScoreScale = ScoreScale()) -> None:
     """Error against cost; the line joins the trials that no other beats in both."""
     name, write = _COSTS.get(data.cost, (data.cost.replace("_", " "), wording.tick))
     draw_frame(ax, name, scale.name)
@@ -195,7 +176,7 @@ def draw_pareto(data: ParetoFront, ax: "Axes", *, scale: Scale = Scale()) -> Non
 
 
 @takes_axes
-def draw_seeds(data: Sequence[float], ax: "Axes", *, scale: Scale = Scale()) -> None:
+def draw_seeds(data: Sequence[float], ax: "Axes", *, scale: ScoreScale = ScoreScale()) -> None:
     """How the score of one recipe varies with the seed alone (row D13)."""
     draw_frame(ax, scale.name, "seeds")
     values = scale.on(data)
@@ -268,7 +249,7 @@ def draw_estimates(data: Sequence[EstimateLine], ax: "Axes", *, metric: str) -> 
 
 
 @takes_axes
-def draw_finalists(data: Sequence[Mapping[str, Any]], ax: "Axes", *, scale: Scale = Scale()) -> None:
+def draw_finalists(data: Sequence[Mapping[str, Any]], ax: "Axes", *, scale: ScoreScale = ScoreScale()) -> None:
     """The best settings again with other seeds: each dot a seed, the bar their mean; the best setting on top."""
     draw_frame(ax, scale.name, "", grid="x")
     places = np.arange(len(data))[::-1]

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...evaluation.trials.selection_bias import Difference, paired_difference
+from ...records.score_scale import ScoreScale
 from ...records.trial import Trial, best_of
 from ...runtime.errors import RequestError
 from ...specs.recipe import Recipe
@@ -28,7 +29,7 @@ from ..running.executors import AbstractExecutor
 from ..selection.knob_kinds import kind_at, refuse_capacity, space_recipes
 from ..strategies.contract import AbstractStrategy, History
 from ..strategies.random_search import Random, chosen_values
-from .seeds import ScoreReading, SeedRequest, Stop, run_requests
+from .seeds import SeedRequest, Stop, run_requests
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _failed(scores: np.ndarray, value: Any) -> str:
     return f"; {_word(value)} failed with {lost} of {len(scores)} seeds" if lost else ""
 
 
-def _against(value: Any, reference: Any, scores: dict[Any, np.ndarray], reading: ScoreReading) -> PairedResult:
+def _against(value: Any, reference: Any, scores: dict[Any, np.ndarray], scale: ScoreScale) -> PairedResult:
     """The verdict on one alternative."""
     mine, theirs = scores[value], scores[reference]
     both = np.isfinite(mine) & np.isfinite(theirs)
@@ -103,29 +104,29 @@ def _against(value: Any, reference: Any, scores: dict[Any, np.ndarray], reading:
         nothing = Difference(math.nan, math.nan, math.nan, int(both.sum()))
         said = f"{_word(value)} and {_word(reference)} could not be compared, for want of pairs{lost}"
         return PairedResult(value, nothing, said)
-    pairs = [np.array([reading.shown(float(score)) for score in line[both]]) for line in (mine, theirs)]
+    pairs = [scale.on(line[both]) for line in (mine, theirs)]
     found = paired_difference(*pairs)
     if found.low <= 0.0 <= found.high:
-        ends = f"{found.low:.2g} to {reading.say_gap(found.high)}"
+        ends = scale.gap(found.low, found.high)
         verdict = f"no difference could be shown between {_word(value)} and {_word(reference)} (95 % interval {ends}"
     else:
         low, high = sorted((abs(found.low), abs(found.high)))
         word = "better" if found.mean < 0 else "worse"
-        verdict = f"{_word(value)} is {word} than {_word(reference)} by {reading.say_gap(abs(found.mean))}"
-        verdict += f" (95 % interval {low:.2g} to {high:.2g}"
+        verdict = f"{_word(value)} is {word} than {_word(reference)} by {scale.gap(abs(found.mean))}"
+        verdict += f" (95 % interval {scale.gap(low, high)}"
     return PairedResult(value, found, f"{verdict}), paired over {found.count} seeds{lost}")
 
 
 def _judged(
-    path: str, reference: Any, runs: dict[Any, Sequence[Trial | None]], reading: ScoreReading, more: str = ""
+    path: str, reference: Any, runs: dict[Any, Sequence[Trial | None]], scale: ScoreScale, more: str = ""
 ) -> Challenge:
     """The record of runs by value, the n-th of each with the same randomness."""
     scores = {
         value: np.array([trial.score if trial is not None and trial.ok else math.nan for trial in line])
         for value, line in runs.items()
     }
-    against = tuple(_against(value, reference, scores, reading) for value in runs if value != reference)
-    sentence = f"`{path}`, {reading.name}: {'; '.join(one.verdict for one in against)}{more}."
+    against = tuple(_against(value, reference, scores, scale) for value in runs if value != reference)
+    sentence = f"`{path}`, {scale.name}: {'; '.join(one.verdict for one in against)}{more}."
     trials = tuple(trial for line in runs.values() for trial in line if trial is not None)
     kept = {value: tuple(line.tolist()) for value, line in scores.items()}
     return Challenge(path, reference, kept, against, sentence, trials)
@@ -201,7 +202,7 @@ def challenge(
     refuse_capacity(data.judged_on, recipes.values())
     options: Any = {"seeds": seeds, "first": first, "randomness": first, "phase": "challenge", "stop": stop}
     runs = _paired_runs(recipes, path, data, executor, **options)
-    return _judged(path, next(iter(recipes)), runs, ScoreReading.of(recipe, data))
+    return _judged(path, next(iter(recipes)), runs, data.scale(recipe))
 
 
 @dataclass
@@ -306,6 +307,6 @@ def compare(
     own = label(read_at(space.recipe, path)[1])
     reference = own if own in recipes else next(iter(recipes))
     more = f"; each is the best of {trials_each} trials, run again"
-    result = _judged(path, reference, runs, ScoreReading.of(space.recipe, data), more)
+    result = _judged(path, reference, runs, data.scale(space.recipe), more)
     searched = [trial for search in searches for trial in search.told()]
     return Comparison(result, best, trials_each, (*searched, *result.trials))

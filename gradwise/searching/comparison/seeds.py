@@ -15,13 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from ...records.score_scale import ScoreScale
 from ...records.trial import Trial
 from ...runtime.errors import RequestError
-from ...specs.dataset import Dataset
-from ...specs.paths import knobs
 from ...specs.recipe import Recipe
-from ...training.prepare import target_units
-from ..running.evaluation_data import PROBE_METRICS, EvaluationData
+from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
 from ..running.jobs import Job
 from ..running.run_jobs import as_trial, join_folds, run_jobs
@@ -29,49 +27,6 @@ from ..running.run_jobs import as_trial, join_folds, run_jobs
 Stop = Callable[[], bool]
 _PLACES = 64  # numbers that one trial's trainings may take, as everywhere in a study
 _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-_NAMES = {"error": "error", "squared": "RMSE", "absolute": "absolute error"}
-
-
-@dataclass(frozen=True)
-class ScoreReading:
-    """How a validation score is read: error rates in percent, errors of a number in the target's unit."""
-
-    kind: str
-    unit: float = 1.0
-    title: str = ""  # of a score of features
-
-    @staticmethod
-    def of(recipe: Recipe, data: EvaluationData) -> "ScoreReading":
-        plain = ScoreReading.of_rows(recipe, data.train)
-        if data.metric in PROBE_METRICS:
-            return ScoreReading(plain.kind, plain.unit, f"{_NAMES[plain.kind]} of a linear probe")
-        features = data.train.task.kind == "inputs"
-        return ScoreReading("loss", title=data.metric.replace("_", " ")) if features else plain
-
-    @staticmethod
-    def of_rows(recipe: Recipe, train: Dataset) -> "ScoreReading":
-        """Of scores of networks that were trained on these rows."""
-        stated = [str(v) for p, _, v in knobs(recipe) if p.startswith("criterion.") and p.endswith("score_by")]
-        numbers = train.task.kind == "numbers"
-        kind = stated[0] if stated else "squared" if numbers else "error"
-        deviations = np.ravel(target_units(train)[1])
-        return ScoreReading(kind, float(deviations[0]) if numbers and len(deviations) == 1 else 1.0)
-
-    @property
-    def name(self) -> str:
-        return f"validation {self.title or _NAMES.get(self.kind, 'loss')}"
-
-    def shown(self, score: float) -> float:
-        """The score on the scale that people read; a squared error as its root, so that differences have a unit."""
-        if self.kind == "error":
-            return 100.0 * score
-        return self.unit * (math.sqrt(score) if self.kind == "squared" and score >= 0 else score)
-
-    def say(self, shown: float) -> str:
-        return f"{shown:.2f} %" if self.kind == "error" else f"{shown:.3g}"
-
-    def say_gap(self, shown: float) -> str:
-        return f"{shown:.2g} points" if self.kind == "error" else f"{shown:.2g}"
 
 
 @dataclass(frozen=True)
@@ -139,15 +94,15 @@ class Seeds:
         }
 
 
-def _sentence(scores: np.ndarray, count: int, reading: ScoreReading) -> str:
+def _sentence(scores: np.ndarray, count: int, scale: ScoreScale) -> str:
     if len(scores) < 2:
         return f"{len(scores)} of {count} seeds left a model: there is no spread to speak of."
-    shown = [reading.shown(float(score)) for score in scores]
+    shown = scale.on(scores)
     lost = f"; {count - len(scores)} of {count} seeds failed" if len(scores) < count else ""
     return (
-        f"over {len(scores):,} seeds the {reading.name} is {reading.say(float(np.mean(shown)))} on average, with a "
-        f"standard deviation of {reading.say_gap(float(np.std(shown, ddof=1)))}, from {reading.say(min(shown))} to "
-        f"{reading.say(max(shown))}{lost}."
+        f"over {len(scores):,} seeds the {scale.name} is {scale.write(float(np.mean(shown)))} on average, with a "
+        f"standard deviation of {scale.gap(float(np.std(shown, ddof=1)))}, from {scale.write(min(shown))} to "
+        f"{scale.write(max(shown))}{lost}."
     )
 
 
@@ -180,6 +135,6 @@ def seed_distribution(
         float(scores.std(ddof=1)) if len(scores) > 1 else math.nan,
         {str(level): float(np.quantile(scores, level)) for level in _LEVELS} if len(scores) else {},
         failures,
-        _sentence(scores, len(trials), ScoreReading.of(recipe, data)),
+        _sentence(scores, len(trials), data.scale(recipe)),
         tuple(trials),
     )

@@ -27,7 +27,7 @@ from ...specs.recipe import Recipe
 from ...training.final_measurement import measure_parts
 from ...training.predictor import Predictor, fit_temperature, outputs_of
 from ...training.prepare import is_trained_on, target_units
-from ..comparison.seeds import ScoreReading
+from ..running.evaluation_data import scale_of
 from .algorithm import Configuration, Layerwise
 
 
@@ -77,9 +77,9 @@ def correct_choice(found: Layerwise) -> dict[str, Any]:
 def _find_choice(choice: dict[str, Any], recipe: Recipe, train: Dataset) -> tuple[Finding, ...]:
     if "corrected" not in choice:
         return ()
-    reading = ScoreReading.of_rows(recipe, train)
-    seen, fresh = (reading.say(reading.shown(choice[name])) for name in ("score", "corrected"))
-    what = f"the {reading.name}, {seen}, was chosen as the best of {choice['of']} fine-tunings"
+    scale = scale_of(recipe, train)
+    seen, fresh = (scale.say(choice[name]) for name in ("score", "corrected"))
+    what = f"the {scale.name}, {seen}, was chosen as the best of {choice['of']} fine-tunings"
     more = "the layers below were chosen by the same rows, which adds a little"
     return (Finding("note", f"{what}; on fresh examples expect about {fresh} ({more}).", "E2"),)
 

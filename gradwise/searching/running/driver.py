@@ -16,6 +16,7 @@ from jaxtyping import Array, Key
 
 from ...evaluation.trials.expected_best import noise_of, worth_going_on
 from ...records.finding import Finding
+from ...records.score_scale import ScoreScale
 from ...records.trial import Proposal, Trial, best_of
 from ...runtime.progress import silent
 from ...specs.adapters import as_criterion
@@ -23,7 +24,6 @@ from ...specs.contracts import AbstractUnsupervised
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space, label
 from ..comparison.cheap_recipes import train_all_layers
-from ..comparison.seeds import ScoreReading
 from ..selection.racing import UNLIMITED, Race
 from ..storage.job_checkpoints import EndedJobs, JobCheckpoints
 from ..storage.network_store import Contenders
@@ -113,15 +113,15 @@ class Driver:
         return best_of(self.trials.values())
 
     @property
-    def reading(self) -> ScoreReading:
+    def scale(self) -> ScoreScale:
         """How the scores of this study are read."""
-        return ScoreReading.of(self.space.recipe, self.data)
+        return self.data.scale(self.space.recipe)
 
     @property
     def noise(self) -> float:
         """The standard error of the best score."""
         best = self.best
-        return math.nan if best is None else noise_of(best.score, len(self.data.judged), self.reading.kind)
+        return math.nan if best is None else noise_of(best.score, len(self.data.judged), self.scale.kind)
 
     @property
     def trainings(self) -> int:
@@ -361,7 +361,7 @@ class Driver:
 
     def _worth_going_on(self, strategy: AbstractStrategy) -> bool:
         trials = list(self.trials.values())
-        worst = self.data.chance(self.reading.kind)
+        worst = self.data.chance(self.scale.kind)
         return worth_going_on(trials, worst=worst, noise=self.noise, independent=strategy.independent)
 
     def follow_borders(self, trials: Iterable[Trial] | None = None) -> bool:

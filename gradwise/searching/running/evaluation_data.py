@@ -21,6 +21,7 @@ from jaxtyping import Array, Key
 from ...criteria.linear_probe import Probed
 from ...curvature.objective import Examples
 from ...data.splits import deal_folds, join_parts
+from ...records.score_scale import ScoreScale
 from ...runtime import keys
 from ...specs.adapters import as_criterion
 from ...specs.contracts import AbstractCriterion, AbstractScaler, AbstractSplit, FittedScaler
@@ -75,6 +76,12 @@ class JobData(Protocol):
     def final_variants(self) -> tuple[Variant, ...]: ...
 
     def place(self, spec: AbstractScaler, variant: Variant = WHOLE) -> tuple[Examples, Examples]: ...
+
+
+def scale_of(recipe: Recipe, train: Dataset, metric: str = "") -> ScoreScale:
+    """How the scores of networks are written that were trained on these rows: errors of a number in its unit."""
+    deviations = np.ravel(target_units(train)[1]) if train.task.kind == "numbers" else np.ones(1)
+    return ScoreScale.of(recipe, train.task.kind, metric, float(deviations[0]) if len(deviations) == 1 else 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,6 +246,10 @@ class EvaluationData:
         """How much each class counts when a network is judged by this part."""
         balanced = self.metric == "balanced_error_rate"
         return weights_of_classes("balanced", part) if balanced else weights_of_classes(self.class_weight, self.train)
+
+    def scale(self, recipe: Recipe) -> ScoreScale:
+        """How the scores of this recipe's networks are named and written."""
+        return scale_of(recipe, self.train, self.metric)
 
     def chance(self, kind: str) -> float:
         """The score of a prediction that does not look at the inputs, on the examples that trials are chosen by.

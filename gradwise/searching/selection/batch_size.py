@@ -29,6 +29,7 @@ from ...evaluation.trials.batch_size_curve import BatchCurve, best_batch_size
 from ...optimisers.adaptive.adam import Adam, AdamW, RmsProp
 from ...optimisers.averaging.parameter_average import MovingAverage
 from ...optimisers.first_order.sgd import HeavyBall, Nesterov, Sgd
+from ...records.score_scale import ScoreScale
 from ...records.trial import Proposal, Trial
 from ...runtime import keys
 from ...runtime.errors import RequestError
@@ -36,7 +37,7 @@ from ...specs.paths import get, knobs, parts, replace
 from ...specs.recipe import Recipe
 from ...training.interval import advance
 from ...training.population import enter
-from ..comparison.seeds import ScoreReading, Stop
+from ..comparison.seeds import Stop
 from ..running.evaluation_data import EvaluationData
 from ..running.executors import AbstractExecutor
 from ..running.jobs import Done, Job
@@ -232,9 +233,9 @@ def _time(seconds: float) -> str:
     return f"{1000 * seconds:.2g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def _verdict(lines: Sequence[_Line], present: int, target: float, reading: ScoreReading) -> tuple[_Line, str]:
+def _verdict(lines: Sequence[_Line], present: int, target: float, scale: ScoreScale) -> tuple[_Line, str]:
     """The line to take, and the sentence that says why."""
-    aim = f"{reading.name} of {reading.say(reading.shown(target))}"
+    aim = f"{scale.name} of {scale.say(target)}"
     there = [line for line in lines if line.reached] or lines
     best = min(there, key=lambda line: float(line.seconds.mean()))
     own = next((line for line in lines if line.size == present), None)
@@ -309,7 +310,7 @@ def compare_batch_sizes(
         said = f"the batch size stays {present}: {why}."
         return BatchSizes((), present, float(get(recipe, rate_path(recipe))), math.nan, said, recipe, trials)
     lines, target = _lines(curves)
-    chosen, sentence = _verdict(lines, present, target, ScoreReading.of(recipe, data))
+    chosen, sentence = _verdict(lines, present, target, data.scale(recipe))
     # Where the size stays, so does the rate: it was chosen by the score, which a faster one might not keep.
     factor = 1.0 if chosen.size == present else chosen.factor
     found = at_size(recipe, chosen.size, factor)

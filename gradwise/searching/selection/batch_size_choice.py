@@ -113,11 +113,11 @@ def _tuned(driver: Driver, plain: dict[str, Any]) -> str:
     best, before = best_of(driver.of_phase("batch")), driver.trials[plain["trial"]]
     if best is None:
         return "no time was left to tune it together with the rate."
-    reading = driver.reading
-    after, earlier = (reading.say(reading.shown(one.score)) for one in (best, before))
+    scale = driver.scale
+    after, earlier = (scale.say(one.score) for one in (best, before))
     rate = float(get(best.recipe, rate_path(best.recipe)))
     what = f"tuned together with the rate, a size of {best.recipe.batches.size} and a rate of {rate:.2g} are best"
-    return f"{what}: {reading.name} {after}, {earlier} before."
+    return f"{what}: {scale.name} {after}, {earlier} before."
 
 
 def _known(note: Path | None, trials: Sequence[Trial]) -> dict[str, Any] | None:

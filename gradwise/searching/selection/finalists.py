@@ -26,7 +26,6 @@ from ...specs.adapters import as_criterion
 from ...specs.dataset import Dataset
 from ...training.committee import Committee, mean_prediction
 from ...training.predictor import AbstractPredictor
-from ..comparison.seeds import ScoreReading
 from ..running.evaluation_data import WHOLE, EvaluationData, Variant
 from ..running.jobs import Job
 from ..storage.network_store import TrainedTrial
@@ -232,7 +231,7 @@ def findings_of_choice(
 ) -> list[Finding]:
     """What a reader should know of the choice."""
     found = []
-    reading = ScoreReading.of(best.recipe, data)
+    scale = data.scale(best.recipe)
     if data.judged_on == "train":
         what = "trials were judged by the rows that they were trained on: their scores are optimistic"
         found.append(Finding("warning", f"{what}.", "E2", "hold out validation rows; 20 rows are enough for that."))
@@ -240,8 +239,8 @@ def findings_of_choice(
         what = f"with other seeds trial {winner['number']} is better on average than trial {best.number}, best by a run"
         found.append(Finding("note", f"{what} of one seed.", "D9"))
     if "corrected" in winner:
-        seen, fresh = (reading.say(reading.shown(winner[name])) for name in ("score", "corrected"))
-        what = f"the winner's {reading.name}, {seen}, was chosen as {how} {tried}"
+        seen, fresh = (scale.say(winner[name]) for name in ("score", "corrected"))
+        what = f"the winner's {scale.name}, {seen}, was chosen as {how} {tried}"
         found.append(Finding("note", f"{what}; on fresh examples expect about {fresh}.", "E2"))
     return found
 

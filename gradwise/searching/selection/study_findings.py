@@ -8,10 +8,10 @@ from ...evaluation.run_findings import describe_data
 from ...evaluation.trials.expected_best import Advice, advice
 from ...evaluation.trials.failures import why_all_failed
 from ...records.finding import Finding
+from ...records.score_scale import ScoreScale
 from ...records.trial import Trial
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
-from ..comparison.seeds import ScoreReading
 from ..running.driver import Driver
 from ..running.effort import Effort
 from ..running.evaluation_data import EvaluationData
@@ -71,13 +71,13 @@ def ensemble_advice(committee: Mapping[str, Any], trials: int) -> Advice | None:
     return Advice(go_on, f"the second half of the {trials} trials {said}.", gain, error, trials)
 
 
-def population_advice(story: dict[str, Any], reading: ScoreReading) -> Advice:
+def population_advice(story: dict[str, Any], scale: ScoreScale) -> Advice:
     """Whether members should train for longer: what the last quarter of the generations took off the best score."""
     seen = [min((s for s in line if s is not None), default=math.inf) for line in story["scores"]]
     before = min(seen[: max(1, len(seen) - max(1, len(seen) // 4))])
     best, members = float(min(seen)), int(story["members"])
     go_on = math.isfinite(best) and best < before
-    levels = f"{reading.say(reading.shown(before))} to {reading.say(reading.shown(best))}" if go_on else ""
+    levels = f"{scale.say(before)} to {scale.say(best)}" if go_on else ""
     said = (
         f"the last quarter of the generations lowered the best score from {levels}: longer ones may help, such as "
         f"--strategy 'pbt(intervals={2 * int(story['intervals'])})'."
@@ -91,17 +91,16 @@ def advise_study(
     driver: Driver, strategy: AbstractStrategy, trials: tuple[Trial, ...], chance: float, committee: dict[str, Any]
 ) -> Advice:
     """Whether more trials, or longer ones, are worth it."""
-    reading = driver.reading
+    scale = driver.scale
     if stories := driver.analysis.get("populations"):
-        return population_advice(max(stories, key=lambda story: int(story["intervals"])), reading)
+        return population_advice(max(stories, key=lambda story: int(story["intervals"])), scale)
     found = ensemble_advice(committee, committee.get("trials", 0)) if isinstance(strategy, Recommended) else None
     return found or advice(
         trials,
         worst=chance,
         noise=driver.noise,
         independent=strategy.independent,
-        shown=reading.shown,
-        unit=" %" if reading.kind == "error" else "",
+        scale=scale,
     )
 
 

@@ -86,8 +86,10 @@ def test_errors_come_before_any_other_reading() -> None:
 
 def test_the_sentence_has_its_numbers() -> None:
     said = judge_run(dataclasses.replace(BASE, test=0.21))
-    assert said.sentence.startswith("Overfitting is the difficulty: the training error is 0.0 %, on test 21.0 %")
-    assert "(18.6 % to 23.6 %)" in said.sentence  # Wilson's for 210 of 1000
+    assert said.sentence.startswith(
+        "Overfitting is the difficulty: the training error is 0\u202f%, on test 21.0\u202f%"
+    )
+    assert "(18.6\u202f% to 23.6\u202f%)" in said.sentence  # Wilson's for 210 of 1000
     assert "100 %" in said.sentence
 
 

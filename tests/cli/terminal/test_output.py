@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gradwise.cli.terminal.output import Progress, one_line, show_result
@@ -114,19 +113,3 @@ def test_progress_of_a_search_on_a_terminal(table):
     assert int(line[1]) + int(line[2]) <= 6
     assert len(line[0]) <= 80
     assert "Test error" in shown
-
-
-def test_scores_are_told_as_people_read_them():
-    from gradwise import defaults
-    from gradwise.cli.terminal.output import score_words
-    from gradwise.data.reading.read import read
-    from gradwise.specs.dataset import Numbers
-    from gradwise.specs.search_space import Space
-
-    flowers = read("iris")
-    assert score_words(Space(defaults.classification(), ()), flowers)(0.25) == "25.0\u202f%"
-    heights = dataclasses.replace(
-        flowers, task=Numbers(("height",)), targets=np.where(np.arange(150) % 2, 30.0, 10.0)[:, None]
-    )
-    show = score_words(Space(defaults.regression(), ()), heights)
-    assert show(0.25) == "5"  # half a standard deviation of 10

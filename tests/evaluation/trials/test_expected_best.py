@@ -17,6 +17,7 @@ from gradwise.evaluation.trials.expected_best import (
     scores_of,
     worth_going_on,
 )
+from gradwise.records.score_scale import ScoreScale, percent
 from gradwise.records.trial import Trial
 from gradwise.runtime.errors import RequestError
 
@@ -108,12 +109,12 @@ def test_the_advice_compares_the_expected_gain_with_the_noise() -> None:
     scores = np.random.default_rng(0).uniform(0.02, 0.5, 64)
     trials = _trials(scores)
     half = expected_best(scores, 0.9, (32,)).mean[0]
-    found = advice(trials, worst=0.9, noise=0.001, shown=lambda score: 100 * score, unit=" %")
+    found = advice(trials, worst=0.9, noise=0.001, scale=ScoreScale("error"))
     assert found.go_on
     assert found.trials == 64
     assert found.expected_gain == pytest.approx(half - scores.min())
-    assert f"32 trials reach {100 * half:.3g} % on average" in found.sentence
-    assert "±0.1 %" in found.sentence
+    assert f"32 trials reach {percent(half)} on average" in found.sentence
+    assert "±0.1 points" in found.sentence
     assert not advice(trials, worst=0.9, noise=0.1).go_on
     assert "hardly worth it" in advice(trials, worst=0.9, noise=0.1).sentence
 

@@ -33,8 +33,8 @@ def only(figures):
 
 
 def test_scores_are_read_in_the_unit_of_the_task(study, numbers):
-    assert gallery.score_scale(study).say(0.05) == "5.0\u202f%"
-    scale = gallery.score_scale(numbers)
+    assert study.scale.say(0.05) == "5.0\u202f%"
+    scale = numbers.scale
     assert scale.name == "validation RMSE"
     assert scale.say(0.25) == f"{53.0 * 0.5:.3g}"
 

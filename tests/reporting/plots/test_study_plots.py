@@ -9,8 +9,9 @@ from matplotlib.figure import Figure as Canvas
 from gradwise.evaluation.run_figure_data import Curve
 from gradwise.evaluation.trials.cost import ParetoFront
 from gradwise.evaluation.trials.expected_best import best_so_far, expected_best
+from gradwise.records.score_scale import ScoreScale
 from gradwise.reporting.plots import study_plots
-from gradwise.reporting.plots.study_plots import EstimateLine, Scale
+from gradwise.reporting.plots.study_plots import EstimateLine
 
 ERRORS = np.array([0.3, 0.05, 0.9, 0.12, 0.06])
 
@@ -25,14 +26,6 @@ def line(ax, label):
 
 def labels(axis):
     return [text.get_text() for text in axis.get_ticklabels()]
-
-
-def test_a_scale_says_shares_in_percent_and_numbers_as_numbers():
-    numbers = Scale("validation RMSE", False, lambda score: 10 * math.sqrt(score))
-    assert Scale().say(0.0212) == "2.1\u202f%"
-    assert numbers.say(0.25) == "5"
-    assert Scale().say(None) == Scale().say(math.nan) == "–"
-    np.testing.assert_allclose(numbers.on([0.25, 1.0]), [5.0, 10.0])
 
 
 def test_expected_best_draws_mean_band_and_best_so_far():
@@ -56,19 +49,19 @@ def test_trials_that_look_back_have_no_expected_best():
 
 def test_scores_over_a_wide_range_get_a_logarithmic_axis_with_round_ticks():
     ax = axes()
-    study_plots.score_axis(ax.yaxis, [0.02, 0.9, math.nan], Scale())
+    study_plots.score_axis(ax.yaxis, [0.02, 0.9, math.nan], ScoreScale())
     assert ax.get_yscale() == "log"
     assert "2\u202f%" in labels(ax.yaxis)
     assert "50\u202f%" in labels(ax.yaxis)
     near = axes()
-    study_plots.score_axis(near.yaxis, [0.02, 0.03], Scale())
+    study_plots.score_axis(near.yaxis, [0.02, 0.03], ScoreScale())
     assert near.get_yscale() == "linear"
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [0.0, 0.5], [0.0], [0.3], [1e-9, 1.0], [3e-5, 4e4]])
 def test_a_score_axis_is_made_of_anything(values):
     ax = axes()
-    study_plots.score_axis(ax.yaxis, values, Scale(share=False))
+    study_plots.score_axis(ax.yaxis, values, ScoreScale("loss"))
     low, high = ax.get_ylim()
     assert low < high
     assert all(low <= value <= high for value in values if math.isfinite(value))

@@ -59,10 +59,10 @@ def test_a_rate_that_is_far_too_small_is_found_worse(data: EvaluationData, recip
     found = challenge(recipe, RATE, (0.001,), data, executor, seeds=6, first=10)
     assert found.reference == 0.3
     (against,) = found.against
-    expected = paired_difference(*(100 * np.array(found.scores[value]) for value in (0.001, 0.3)))
+    expected = paired_difference(*(np.array(found.scores[value]) for value in (0.001, 0.3)))
     assert against.difference == expected
     assert expected.low > 0
-    assert f"0.001 is worse than 0.3 by {expected.mean:.2g} points" in found.sentence
+    assert f"0.001 is worse than 0.3 by {100 * expected.mean:.2g} points" in found.sentence
     assert "paired over 6 seeds" in found.sentence
     # The n-th runs share their randomness: each is what that seed alone gives.
     for value in (0.3, 0.001):

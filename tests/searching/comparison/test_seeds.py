@@ -16,7 +16,7 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.files import finite
-from gradwise.searching.comparison.seeds import ScoreReading, seed_distribution
+from gradwise.searching.comparison.seeds import seed_distribution
 from gradwise.searching.running.device_runner import train_alone
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import LocalExecutor
@@ -89,15 +89,15 @@ def test_a_stop_leaves_what_has_ended(data: EvaluationData, recipe: Recipe) -> N
 
 
 def test_scores_are_read_in_the_unit_of_the_target(data: EvaluationData, recipe: Recipe) -> None:
-    assert ScoreReading.of(recipe, data).shown(0.031) == pytest.approx(3.1)
+    assert data.scale(recipe).shown(0.031) == 0.031
     numbers = EvaluationData.of(gradwise.read("diabetes"), HoldOut(), metric="rmse", key=keys.from_seed(0))
-    reading = ScoreReading.of(defaults.regression(), numbers)
-    assert reading.name == "validation RMSE"
-    assert reading.shown(0.25) == pytest.approx(0.5 * numbers.train.targets.std())
-    assert ScoreReading.of(defaults.following(defaults.regression(), "mae"), numbers).shown(0.25) == pytest.approx(
+    scale = numbers.scale(defaults.regression())
+    assert scale.name == "validation RMSE"
+    assert scale.shown(0.25) == pytest.approx(0.5 * numbers.train.targets.std())
+    assert numbers.scale(defaults.following(defaults.regression(), "mae")).shown(0.25) == pytest.approx(
         0.25 * numbers.train.targets.std()
     )
-    assert ScoreReading.of(defaults.following(recipe, "log_loss"), data).shown(0.25) == 0.25
+    assert data.scale(defaults.following(recipe, "log_loss")).shown(0.25) == 0.25
 
 
 def test_no_seeds_is_refused(data: EvaluationData, recipe: Recipe) -> None:

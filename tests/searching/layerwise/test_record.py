@@ -12,6 +12,7 @@ from gradwise.evaluation.trials.selection_bias import corrected_for_selection
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.pretraining.layer_recipes import learner
+from gradwise.records.score_scale import percent
 from gradwise.runtime import keys
 from gradwise.searching.layerwise.algorithm import layerwise
 from gradwise.searching.layerwise.record import record_of, summarise_layerwise
@@ -43,8 +44,8 @@ def test_the_chosen_score_is_corrected_for_being_the_best_of_several() -> None:
     assert choice["score"] < choice["corrected"]
     assert abs(choice["corrected"] - 0.9) < abs(choice["score"] - 0.9)
     (told,) = [finding.what for finding in result.findings if "best of 6 fine-tunings" in finding.what]
-    assert f"{100 * choice['score']:.2f} %" in told
-    assert f"expect about {100 * choice['corrected']:.2f} %" in told
+    assert percent(choice["score"]) in told
+    assert f"expect about {percent(choice['corrected'])}" in told
     assert (result.data["test_readings"], result.data["judged_on"]) == (1, "valid")
 
 

@@ -138,7 +138,7 @@ def test_the_least_time_wins_at_its_best_rate(recipe: Recipe, data: EvaluationDa
         assert by_size[size]["examples"] == examples
         assert by_size[size]["seconds"] == pytest.approx(examples / count * math.ceil(count / size), rel=1e-3)
         assert by_size[size]["reached"]
-    assert "32 reaches a validation error of 10.00 %" in found.sentence
+    assert "32 reaches a validation error of 10.0\u202f%" in found.sentence
     assert "times as fast as the present 8" in found.sentence
     assert found.recipe.batches.size == 32
     plain = json.loads(json.dumps(finite(found.plain())))

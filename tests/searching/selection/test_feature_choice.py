@@ -104,7 +104,7 @@ def test_a_linear_probe_chooses_where_there_are_labels():
     alpha = 1e-3 * len(train) * float(codes[0].var(axis=0).mean())
     wrong = 1.0 - RidgeClassifier(alpha=alpha).fit(codes[0], train.targets).score(codes[1], test.targets)
     assert study.estimates["test"] == pytest.approx(wrong, abs=1e-6)
-    assert study.shown(study.winner["score"]) < 0.35 < study.chance  # ten classes, guessed
+    assert study.scale.shown(study.winner["score"]) < 0.35 < study.chance  # ten classes, guessed
     assert set(study.estimates["metrics"]["test"]) == {"probe_error_rate", "pseudo_likelihood", "reconstruction_error"}
 
 
@@ -119,7 +119,7 @@ def test_a_probe_of_numbers_is_in_their_unit_and_folds_are_judged_together():
     )
     deviation = float(diabetes().targets.std())
     assert 0.5 * deviation < study.estimates["test"] < 1.3 * deviation
-    assert 0.5 * deviation < study.shown(study.winner["score"]) < 1.3 * deviation
+    assert 0.5 * deviation < study.scale.shown(study.winner["score"]) < 1.3 * deviation
     assert study.predictor.predict(diabetes().inputs[:2]).shape == (2, study.winner["values"]["model.widths.each"])
 
 

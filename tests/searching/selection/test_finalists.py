@@ -11,6 +11,7 @@ import pytest
 from gradwise.evaluation.metrics import measure, wilson
 from gradwise.evaluation.trials.selection_bias import contenders as likely_best
 from gradwise.evaluation.trials.selection_bias import corrected_for_selection, mean_and_variance, weighted_estimate
+from gradwise.records.score_scale import percent
 from gradwise.records.trial import Trial
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.files import finite
@@ -308,7 +309,7 @@ def test_the_optimism_of_a_choice_among_equals_is_said() -> None:
     assert found.estimates["weighted"]["mean"] == pytest.approx(0.9, abs=0.05)
     told = next(finding for finding in found.findings if finding.row == "E2")
     assert "best of 24" in told.what
-    assert f"{100 * winner['corrected']:.2f} %" in told.what
+    assert percent(winner["corrected"]) in told.what
 
 
 @pytest.mark.slow

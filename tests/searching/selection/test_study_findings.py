@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from gradwise.evaluation.trials.expected_best import Advice, advice
+from gradwise.records.score_scale import ScoreScale
 from gradwise.records.trial import Trial
-from gradwise.searching.comparison.seeds import ScoreReading
 from gradwise.searching.running.effort import Effort
 from gradwise.searching.selection.study_findings import (
     describe_evaluation_data,
@@ -124,9 +124,9 @@ def test_that_more_is_not_worth_it_is_told_and_what_could_not_be_kept(space: Spa
 
 def test_advice_on_populations_looks_at_the_last_quarter() -> None:
     story = {"members": 4, "intervals": 16, "scores": [[0.4, None], [0.3, 0.5], [0.2, 0.3], [0.1, 0.2]]}
-    better = population_advice(story, ScoreReading("error"))
+    better = population_advice(story, ScoreScale("error"))
     assert better.go_on
-    assert "from 20.00 % to 10.00 %" in better.sentence
+    assert "from 20.0\u202f% to 10.0\u202f%" in better.sentence
     assert "pbt(intervals=32)" in better.sentence
-    level = population_advice({**story, "scores": [[0.4], [0.1], [0.1], [0.1]]}, ScoreReading("error"))
+    level = population_advice({**story, "scores": [[0.4], [0.1], [0.1], [0.1]]}, ScoreScale("error"))
     assert not level.go_on
