@@ -14,12 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from ...criteria.penalties import L2
+from ...criteria.semi_supervised import SemiSupervised
 from ...evaluation.run_findings import learning_rate_of
+from ...pretraining.stack import Pretrained
 from ...records.finding import Finding
 from ...records.fit import Fit
 from ...records.score_scale import in_metric
 from ...records.study import Study
 from ...specs.paths import knobs
+from ...training.stopping import Off
 from ..codes import found
 from .remedies import Present
 from .verdict import Judgement, RunNumbers, judge_run
@@ -159,16 +163,16 @@ def present_of(record: Fit) -> Present:
         dropout=float(known.get("model.dropout", known.get("model.mlp.dropout", math.nan))),
         decay_path=decay,
         decay=float(known.get(decay, 0.0)),
-        pretrained=type(recipe.model).__name__ == "Pretrained",
-        early_stopping=type(recipe.stopping).__name__ != "Off",
-        unlabelled_term=type(recipe.criterion).__name__ == "SemiSupervised",
+        pretrained=isinstance(recipe.model, Pretrained),
+        early_stopping=not isinstance(recipe.stopping, Off),
+        unlabelled_term=isinstance(recipe.criterion, SemiSupervised),
     )
 
 
 def _penalties(recipe: Any) -> list[str]:
     """The paths of the L2 penalties of a recipe."""
     listed = getattr(recipe.criterion, "penalties", ())
-    return [f"criterion.penalties.{k}" for k, one in enumerate(listed) if type(one).__name__ == "L2"]
+    return [f"criterion.penalties.{k}" for k, one in enumerate(listed) if isinstance(one, L2)]
 
 
 def _turned(present: Present, factor: float, what: str, level: str = "") -> list[Finding]:
@@ -230,7 +234,7 @@ def numbers_of(record: Fit, course: Course) -> RunNumbers:
 
 def _of_patience(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
     command = numbers.present.command
-    if record.outcome.name != "patience" or type(record.recipe.stopping).__name__ == "Off":
+    if record.outcome.name != "patience" or isinstance(record.recipe.stopping, Off):
         return []
     short = course.intervals < 2 * _QUARTERS and course.best_is_last
     falling = course.valid_falling > _FALLING and course.train_falling > _FALLING

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ...criteria.code_sparsity import KlToTarget, code_activation, code_range
+from ...pretraining.stack import Pretrained
 from ...records.finding import Finding
 from ...runtime import keys
 from ...runtime.compilation import compile_quickly
@@ -339,7 +340,7 @@ def find_recipe_choices(recipe: Recipe, task_kind: str = "") -> tuple[Finding, .
     A finding that a part gives is the very same here and in a record, so that a caller can leave out what it has.
     """
     told: list[Finding] = []
-    pretrained = type(recipe.model).__name__ == "Pretrained"
+    pretrained = isinstance(recipe.model, Pretrained)
     for path, part in parts(recipe):
         own = [*(part.findings() if hasattr(part, "findings") else ())]
         nested = pretrained and path.startswith("model.layers")  # each layer has a recipe of its own

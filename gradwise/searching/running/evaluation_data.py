@@ -20,7 +20,7 @@ from jaxtyping import Array, Key
 
 from ...criteria.linear_probe import Probed
 from ...curvature.objective import Examples
-from ...data.splits import deal_folds, join_parts
+from ...data.splits import GroupHoldOut, HoldOut, deal_folds, join_parts
 from ...records.score_scale import ScoreScale
 from ...runtime import keys
 from ...specs.adapters import as_criterion
@@ -161,7 +161,7 @@ class EvaluationData:
     @property
     def can_be_dealt(self) -> bool:
         """Whether the pool may be dealt into folds at random, and has rows enough for them."""
-        return type(self.split).__name__ in {"HoldOut", "GroupHoldOut"} and len(self.pool) >= 10 * _FINAL_FOLDS
+        return isinstance(self.split, HoldOut | GroupHoldOut) and len(self.pool) >= 10 * _FINAL_FOLDS
 
     @property
     def variants(self) -> tuple[Variant, ...]:
