@@ -9,6 +9,7 @@ from ..records.finding import Finding
 from ..records.outcome import Outcome
 from ..specs.contracts import FittedScaler
 from ..specs.dataset import Classes, Dataset
+from ..specs.knobs import Spec
 from ..specs.paths import knobs, parts
 from ..specs.recipe import Recipe
 
@@ -40,9 +41,8 @@ def find_in_run(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome,
     """What a reader should know: warnings of the parts, and what the run itself shows."""
     found: list[Finding] = []
     for _, part in parts(recipe):
-        found.extend(part.findings() if hasattr(part, "findings") else ())
-        # What a part can only say beside the others: a penalty on codes does not know the model's units.
-        found.extend(part.findings_in(recipe) if hasattr(part, "findings_in") else ())
+        if isinstance(part, Spec):
+            found += [*part.findings(), *part.findings_in(recipe)]
     if outcome.name == "diverged":
         found.append(
             Finding(

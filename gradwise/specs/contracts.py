@@ -59,6 +59,10 @@ class AbstractSplit(Spec):
         """The number of which the sizes of parts are multiples, so that runs of nearly one size share a program."""
         return 1
 
+    def among(self, kept: np.ndarray) -> "AbstractSplit":
+        """The same split of the rows that are kept; itself where it does not count rows."""
+        return self
+
 
 class FittedScaler(eqx.Module):
     """What a scaler learned from the training part; it travels with the network, so that predictions take raw rows.
@@ -142,6 +146,9 @@ class AbstractModel(Spec):
     def started(self, network: PyTree, inputs: Float[Array, "n ..."]) -> PyTree:
         """The network that `build` made, with what it reads off the training inputs: visible biases, edges of bins."""
         return network
+
+    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+        """Refuses inputs that it cannot model, in one line."""
 
 
 class AbstractCriterion(Spec):
@@ -255,6 +262,10 @@ class AbstractOptimiser(Spec):
     @abc.abstractmethod
     def rate(self, state: PyTree) -> Scalar:
         """The learning rate of the last update, for the record; before the first, the initial one."""
+
+    def evidence(self, state: PyTree) -> dict[str, Any]:
+        """What it wrote down during the run, for the record."""
+        return {}
 
 
 class AbstractAsking(AbstractOptimiser):

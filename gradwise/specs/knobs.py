@@ -177,6 +177,14 @@ class Spec(eqx.Module):
         for name, part, several in _declared_parts(type(self)):
             _check_part(f"{type(self).__name__}.{name}", part, several, values[name])
 
+    def findings(self) -> tuple[Any, ...]:
+        """Warnings about this choice, whatever else was chosen."""
+        return ()
+
+    def findings_in(self, recipe: Any) -> tuple[Any, ...]:
+        """Warnings about this choice beside the others: a penalty on codes does not know the model's units."""
+        return ()
+
 
 @functools.cache
 def _declared(kind: type) -> tuple[tuple[str, Declaration], ...]:

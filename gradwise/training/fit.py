@@ -76,7 +76,7 @@ def _evidence_of_optimiser(optimiser: AbstractOptimiser, state: Any) -> dict[str
     """What an optimiser, or one within it, wrote down for the record."""
     told: dict[str, Any] = {}
     for part in (optimiser, *(part for _, part in parts(optimiser))):
-        told |= part.evidence(state) if hasattr(part, "evidence") else {}
+        told |= part.evidence(state) if isinstance(part, AbstractOptimiser) else {}
     return told
 
 

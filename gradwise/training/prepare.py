@@ -56,7 +56,7 @@ def split_labelled(
         raise RequestError(f"data row {row} of the test set has no target to be judged by. Leave such rows out.")
     if known.all():
         return split(dataset, key=key)
-    split = split.among(known) if hasattr(split, "among") else split  # a split that counts rows counts fewer
+    split = split.among(known)  # a split that counts rows counts fewer
     whole = replace(dataset, rows=None)  # places within this data set
     train, valid, test = split(replace(whole.take(np.flatnonzero(known)), test=dataset.test), key=key)
     assert train.rows is not None

@@ -18,6 +18,7 @@ from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion, as_model
 from ..specs.contracts import (
     AbstractAsking,
+    AbstractModel,
     AbstractOptimiser,
     AbstractRecalling,
     AbstractRemembering,
@@ -226,7 +227,7 @@ def refuse_inputs(recipe: Recipe, *parts: Examples) -> None:
     """Lets a criterion that learns the inputs themselves, or a model of them, refuse those it cannot mean."""
     learns = isinstance(recipe.criterion, AbstractUnsupervised | AbstractSemiSupervised)
     judges = [recipe.criterion] if learns else []
-    judges += [recipe.model] if hasattr(recipe.model, "check_inputs") else []
+    judges += [recipe.model] if isinstance(recipe.model, AbstractModel) else []
     for part in parts:
         if not isinstance(part.inputs, jax.core.Tracer | jax.ShapeDtypeStruct):  # shapes alone tell nothing
             for judge in judges:

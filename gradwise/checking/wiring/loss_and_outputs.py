@@ -25,7 +25,7 @@ from ...pretraining.stack import Pretrained
 from ...records.finding import Finding
 from ...runtime import keys
 from ...runtime.compilation import compile_quickly
-from ...specs.knobs import is_off
+from ...specs.knobs import Spec, is_off
 from ...specs.paths import knobs, parts
 from ...specs.priors import LogUniform, ZeroOr
 from ...specs.recipe import Recipe
@@ -342,9 +342,10 @@ def find_recipe_choices(recipe: Recipe, task_kind: str = "") -> tuple[Finding, .
     told: list[Finding] = []
     pretrained = isinstance(recipe.model, Pretrained)
     for path, part in parts(recipe):
-        own = [*(part.findings() if hasattr(part, "findings") else ())]
+        if not isinstance(part, Spec):
+            continue
         nested = pretrained and path.startswith("model.layers")  # each layer has a recipe of its own
-        own += part.findings_in(recipe) if hasattr(part, "findings_in") and not nested else ()
+        own = [*part.findings(), *(() if nested else part.findings_in(recipe))]
         told += [one for one in own if one.code.startswith("GW7") and not (pretrained and one.code == "GW703")]
         activation = code_activation(recipe.model) if isinstance(part, KlToTarget) and not nested else None
         low, high = (0.0, 1.0) if activation is None or not callable(activation) else code_range(activation)
