@@ -21,8 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, Scalar
 
 from ..curvature.proximal_gradient import lasso_codes
-from ..runtime.errors import RequestError
-from ..runtime.memory import available_bytes
+from ..runtime.memory import require_memory
 from ..specs.contracts import AbstractModel
 from ..specs.knobs import knob, switch
 from ..specs.paths import Buffer
@@ -126,12 +125,8 @@ class PredictiveSparseNetwork(eqx.Module):
 
 
 def _check_room(units: int, size: int, matrices: int) -> None:
-    needed = 4 * _COPIES * matrices * units * size
-    if needed > available_bytes():
-        raise RequestError(
-            f"a dictionary of {units} atoms over {size} inputs needs about {needed / 2**30:.0f} GiB to learn, and "
-            f"{available_bytes() / 2**30:.0f} GiB are free. Use fewer `units`."
-        )
+    what = f"a dictionary of {units} atoms over {size} inputs needs about"
+    require_memory(4 * _COPIES * matrices * units * size, what, "Use fewer `units`.")
 
 
 def _directions(units: int, size: int, key: Key[Array, ""]) -> Float[Array, "units inputs"]:

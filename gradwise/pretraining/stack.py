@@ -27,6 +27,7 @@ from ..models.mlp import Layer, Linear, Mlp, MlpNetwork, dropout_of
 from ..records.fit import Fit
 from ..runtime import keys
 from ..runtime.errors import RequestError
+from ..runtime.memory import require_memory
 from ..runtime.progress import silent
 from ..specs.adapters import as_criterion
 from ..specs.contracts import AbstractModel, AbstractUnsupervised, FittedScaler
@@ -141,15 +142,10 @@ def _dataset(below: Any, train: Dataset, recipe: Recipe, level: int) -> Dataset:
 
 def check_layer_memory(recipe: Recipe, inputs: int, rows: int) -> None:
     """Refuses a layer whose weights or codes this machine cannot hold, before hours are spent below it."""
-    from ..runtime.memory import available_bytes
-
     units = getattr(recipe.model, "units", None) or (getattr(recipe.model, "widths", None) or (0,))[-1]
     needed = 4 * (8 * inputs * int(units) + rows * int(units))  # weights, gradients and an optimiser's means; codes
-    if needed > available_bytes():
-        raise RequestError(
-            f"{units} code units over {inputs} inputs and {rows} rows need about {needed / 2**30:.0f} GiB, and "
-            f"{available_bytes() / 2**30:.0f} GiB are free. Use fewer units or fewer rows."
-        )
+    what = f"{units} code units over {inputs} inputs and {rows} rows need about"
+    require_memory(needed, what, "Use fewer units or fewer rows.")
 
 
 Begin = Callable[[int, int], None]

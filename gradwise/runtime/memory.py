@@ -29,14 +29,18 @@ def available_bytes() -> float:
     return min(free, max(0, limit - used + files))
 
 
+def require_memory(needed: float, what: str, remedy: str, *, share: float = 1.0, free: float | None = None) -> None:
+    """Refuses what needs more bytes than this share of the free memory: better than being killed half way.
+
+    `what` begins the sentence, with its verb: "the inputs need". `free` is a device's own memory.
+    """
+    free = available_bytes() if free is None else free
+    if needed > share * free:
+        raise RequestError(f"{what} {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. {remedy}")
+
+
 def check_memory(inputs: Any) -> None:
-    """Refuses inputs whose dense 32-bit form would not fit, and says how much it would need."""
-    needed = 4
-    for size in inputs.shape:
-        needed *= int(size)
-    if needed > 0.8 * available_bytes():
-        sparse = "sparse " if hasattr(inputs, "indptr") else ""
-        raise RequestError(
-            f"the {sparse}inputs {tuple(inputs.shape)} need {needed / 2**30:.1f} GiB as dense 32-bit numbers, and only "
-            f"{available_bytes() / 2**30:.1f} GiB are free. Take fewer rows, or drop columns."
-        )
+    """Refuses inputs whose dense 32-bit form would not fit."""
+    sparse = "sparse " if hasattr(inputs, "indptr") else ""
+    what = f"the {sparse}inputs {tuple(inputs.shape)}, as dense 32-bit numbers, need"
+    require_memory(4 * math.prod(map(int, inputs.shape)), what, "Use fewer rows or columns.", share=0.8)

@@ -6,7 +6,6 @@ Each is an abstract spec; each contract is written here once and holds for every
 import abc
 import inspect
 import math
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Scalar
 
-from ..runtime.errors import RequestError
+from ..runtime.memory import require_memory
 from .dataset import Column, Dataset, InputLayout, Task
 from .knobs import Spec
 
@@ -103,12 +102,8 @@ class FittedScaler(eqx.Module):
     def _room(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Sparse rows and one-hot columns may grow when written out: better refused than killed half way."""
         needed = math.prod(shape) * np.dtype(dtype).itemsize
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
-        if needed > memory / 2:
-            raise RequestError(
-                f"{shape[0]} rows of {math.prod(shape[1:])} network inputs need {needed / 2**30:.1f} GiB, more than "
-                f"half of this machine's {memory / 2**30:.1f} GiB. Use fewer rows or columns, or `Pca`."
-            )
+        what = f"{shape[0]} rows of {math.prod(shape[1:])} network inputs need"
+        require_memory(needed, what, "Use fewer rows or columns, or `Pca`.", share=0.8)
         return np.empty(shape, dtype)
 
 

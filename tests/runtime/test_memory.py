@@ -13,7 +13,9 @@ from gradwise.runtime.errors import RequestError
 def test_inputs_that_do_not_fit_are_refused_with_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
     memory.check_memory(SimpleNamespace(shape=(2**10, 2**10)))
-    with pytest.raises(RequestError, match=r"inputs \(262144, 2048\) need 2\.0 GiB .*only 1\.0 GiB") as caught:
+    with pytest.raises(
+        RequestError, match=r"inputs \(262144, 2048\), as dense .* need 2\.0 GiB, and 1\.0 GiB are free"
+    ) as caught:
         memory.check_memory(SimpleNamespace(shape=(2**18, 2**11)))
     assert "\n" not in str(caught.value)
     with pytest.raises(RequestError, match="the sparse inputs"):

@@ -10,7 +10,6 @@ import jax
 from ...evaluation.metrics import METRICS
 from ...pretraining.stack import Pretrained
 from ...runtime import memory
-from ...runtime.errors import RequestError
 from ...specs.adapters import as_criterion, as_model
 from ...specs.contracts import AbstractUnsupervised
 from ...specs.dataset import Dataset
@@ -76,12 +75,8 @@ def check_network(recipe: Any, dataset: Dataset) -> None:
     """Refuses a network that could not be trained in this machine's memory, before the system ends the process."""
     examples = expected_sizes(recipe, dataset)[0]
     parameters, needed = _count_state(recipe, dataset.shape, dataset.task.outputs, examples)
-    free = memory.available_bytes()
-    if needed > free:
-        raise RequestError(
-            f"the network has {parameters:,} parameters and training needs {needed / 2**30:.0f} GiB for them; "
-            f"{free / 2**30:.0f} GiB are free. Make it smaller{_smaller(recipe)}."
-        )
+    what = f"the network has {parameters:,} parameters, and training needs"
+    memory.require_memory(needed, what, f"Make it smaller{_smaller(recipe)}.")
 
 
 def _columns(dataset: Dataset) -> list[dict[str, Any]]:

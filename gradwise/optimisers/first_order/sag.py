@@ -41,7 +41,7 @@ from ...curvature.example_gradients import Terms, example_terms, is_linear
 from ...curvature.objective import Objective
 from ...runtime.errors import RequestError
 from ...runtime.keys import named, scramble
-from ...runtime.memory import available_bytes
+from ...runtime.memory import require_memory
 from ...specs.contracts import AbstractRemembering
 from ...specs.knobs import is_off, knob, switch
 from ...specs.paths import named_leaves
@@ -96,13 +96,9 @@ def _room(parameters: PyTree, examples: int, memory: str) -> tuple[tuple[Any, ..
 def _refuse_too_much(room: tuple[tuple[Any, ...], ...], memory: str) -> None:
     needed = sum(one.size * one.dtype.itemsize for one in jax.tree.leaves(room))
     stats = jax.local_devices()[0].memory_stats() or {}
-    free = stats.get("bytes_limit") or available_bytes()
-    if needed > free / 4:
-        remedy = 'memory="short", fewer examples' if memory == "whole" else "fewer examples, a smaller network"
-        raise RequestError(
-            f"{_NAME} would keep {needed} bytes ({needed / 2**30:.1f} GiB) of the training examples' gradients, more "
-            f"than a quarter of the {free / 2**30:.1f} GiB there are. Use {remedy} or another optimiser."
-        )
+    remedy = 'memory="short", fewer examples' if memory == "whole" else "fewer examples, a smaller network"
+    what = f"{_NAME} stores the gradients of all training examples, which need"
+    require_memory(needed, what, f"Use {remedy} or another optimiser.", share=0.25, free=stats.get("bytes_limit"))
 
 
 def _of_linear(objective: Objective, parameters: PyTree) -> tuple[tuple[Kept, ...], Callable[..., PyTree]]:
