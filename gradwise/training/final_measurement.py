@@ -24,11 +24,11 @@ from ..evaluation.prediction_figure_data import gather_evidence
 from ..records.finding import Finding
 from ..specs.contracts import AbstractUnsupervised
 from ..specs.dataset import Column, Dataset
-from .predictor import Predictor, outputs_of
+from .predictor import Predictor, in_chunks, outputs_of
 
 Measured = tuple[dict[str, dict[str, float]], dict[str, Any], tuple[float, float]]
 
-_CHUNK = 512
+_SHOWN_ROWS = 512
 _SHOWN_FILTERS = 100
 _SHOWN_INPUTS = 12
 _SHOWN_NAMES = 200
@@ -84,15 +84,8 @@ def _reconstruct(criterion: Any, network: Any, rows: Float[Array, "n ..."]) -> F
 
 def measures_of(criterion: AbstractUnsupervised, network: PyTree, inputs: Any) -> dict[str, np.ndarray]:
     """What the criterion tells of each example, by name, for scaled inputs; in chunks of one shape."""
-    found: dict[str, list[np.ndarray]] = {name: [] for name in criterion.measured()}
-    for start in range(0, inputs.shape[0], _CHUNK):
-        rows = jnp.asarray(inputs[start : start + _CHUNK])
-        missing = _CHUNK - rows.shape[0]
-        if missing:  # repeated rows, which every criterion can read
-            rows = jnp.concatenate([rows, jnp.broadcast_to(rows[:1], (missing, *rows.shape[1:]))])
-        for name, values in _measures(criterion, network, rows).items():
-            found[name].append(np.asarray(values)[: _CHUNK - missing])
-    return {name: np.concatenate(values).astype(np.float64) for name, values in found.items()}
+    found: dict[str, np.ndarray] = in_chunks(lambda rows: _measures(criterion, network, rows), inputs)
+    return found
 
 
 def image_shape(shape: tuple[int, ...], columns: tuple[Column, ...]) -> tuple[int, ...]:
@@ -207,7 +200,7 @@ def _input_names(columns: tuple[Column, ...], width: int) -> list[str]:
 
 def gather_features(predictor: Predictor, criterion: Any, inputs: Any) -> dict[str, Any]:
     """What the pictures of features need, from scaled inputs that training did not see."""
-    rows = np.asarray(inputs[np.linspace(0, len(inputs) - 1, min(_CHUNK, len(inputs))).astype(int)])
+    rows = np.asarray(inputs[np.linspace(0, len(inputs) - 1, min(_SHOWN_ROWS, len(inputs))).astype(int)])
     codes = outputs_of(predictor.network, rows)
     if not np.isfinite(codes).all():
         return {}  # a run that diverged before its first validation has nothing to show

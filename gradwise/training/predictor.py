@@ -33,21 +33,24 @@ def _link(criterion: AbstractCriterion, outputs: Float[Array, "n k"]) -> Float[A
     return jax.vmap(criterion.link)(outputs)
 
 
-def _in_chunks(function: Callable[[Array], Array], inputs: Any) -> np.ndarray:
-    """The function of all rows, in chunks of one fixed shape: one program serves any number of rows."""
+def in_chunks(function: Callable[[Array], Any], inputs: Any) -> Any:
+    """What the function gives for all rows, an array or several, in chunks of one shape: one program serves them all.
+
+    The last chunk is filled with copies of a row, on the host, where another number of rows is no other program.
+    """
     parts = []
     for start in range(0, inputs.shape[0], _CHUNK):
-        rows = inputs[start : start + _CHUNK] if inputs.shape[0] > _CHUNK else inputs
-        missing = _CHUNK - rows.shape[0]
-        if missing:  # on the host, where another number of rows is no other program
-            rows = np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
-        parts.append(np.asarray(function(jnp.asarray(rows)))[: _CHUNK - missing])
-    return np.concatenate(parts).astype(np.float64)
+        rows = np.asarray(inputs[start : start + _CHUNK])
+        count = len(rows)
+        rows = np.concatenate([rows, np.broadcast_to(rows[:1], (_CHUNK - count, *rows.shape[1:]))])
+        parts.append(jax.tree.map(lambda leaf, n=count: np.asarray(leaf)[:n], function(jnp.asarray(rows))))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves).astype(np.float64), *parts)
 
 
 def outputs_of(network: PyTree, inputs: Any) -> np.ndarray:
     """The network's outputs for scaled inputs."""
-    return _in_chunks(lambda rows: _forward(network, rows), inputs)
+    found: np.ndarray = in_chunks(lambda rows: _forward(network, rows), inputs)
+    return found
 
 
 class AbstractPredictor(abc.ABC):
@@ -90,7 +93,7 @@ class Predictor(AbstractPredictor):
         if self.task.kind in ("numbers", "inputs"):
             return outputs * self.scale + self.shift
         with jax.enable_x64(True):
-            return _in_chunks(lambda rows: _link(self.criterion, rows), outputs / self.temperature)
+            return in_chunks(lambda rows: _link(self.criterion, rows), outputs / self.temperature)
 
     def predict(self, rows: Any) -> np.ndarray:
         if rows.shape[0] == 0:
