@@ -157,7 +157,7 @@ CASES = [
         {"t.csv": "length,width,colour,bed,kind\n1,2,red,1,dan\n"},
     ),
     # Options.
-    _option("unknown option", ("--targte", "kind"), "no option --targte", "'--target'"),
+    _option("unknown option", ("--targte", "kind"), "unknown option --targte", "'--target'"),
     _option("option without value", ("--seed",), "--seed"),
     Case("unknown command", ("fitt", "iris"), ("'fitt'", "'fit'")),
     Case("too many arguments", ("fit", "iris", "wine"), ("wine",)),
@@ -165,7 +165,7 @@ CASES = [
     _option("negative seed", ("--seed", "-1"), "--seed -1", "from 0"),
     _option("seed of words", ("--seed", "luck"), "--seed luck"),
     _option("no time", ("--max-time", "banana"), "--max-time banana", "10min"),
-    _option("no time at all", ("--max-time", "0"), "more than 0"),
+    _option("no time at all", ("--max-time", "0"), "above 0"),
     _option("negative checkpoint", ("--checkpoint", "-1"), "--checkpoint -1"),
     _option("one fold", ("--folds", "1"), "--folds 1", "from 2"),
     _option("more folds than rows", ("--folds", "61", *TINY), "61 folds"),
@@ -322,10 +322,10 @@ CASES = [
     Case("predict unknown ending", (*PREDICT, "--out", "new.xls"), ("new.xls", "--format")),
     Case("predict into a folder", (*PREDICT, "--out", "run", "--format", "csv"), ("run is a folder",)),
     Case("predict into no folder", (*PREDICT, "--out", "no/where.csv"), ("no folder no",)),
-    Case("predict over its data", (*PREDICT, "--out", "flowers.csv"), ("would replace what is read",)),
+    Case("predict over its data", (*PREDICT, "--out", "flowers.csv"), ("would overwrite an input",)),
     Case("predict keeping what is not there", (*PREDICT, "--keep", "colur"), ("Did you mean 'colour'?",)),
     # Reports.
-    Case("report without a run", ("report", "nowhere"), ("no run folder nowhere",)),
+    Case("report without a run", ("report", "nowhere"), ("no run at nowhere",)),
     Case("report of an unfinished run", ("report", "run"), ("not a finished run", "result.json"), prepare=_unfinish),
     Case(
         "report of a damaged history",
@@ -394,8 +394,8 @@ def test_text_from_outside_cannot_move_the_cursor(here, gradwise):
     ("words", "code", "says"),
     [
         (("fit", "nothing.csv", "--target", "y"), 2, "error: there is no file nothing.csv."),
-        (("fit", "flowers.csv", "--target", "kind", "--targte", "x"), 2, "error: there is no option --targte."),
-        (("predict", "nowhere", "flowers.csv"), 2, "error: there is no run at nowhere."),
+        (("fit", "flowers.csv", "--target", "kind", "--targte", "x"), 2, "error: unknown option --targte."),
+        (("predict", "nowhere", "flowers.csv"), 2, "error: no run at nowhere."),
     ],
 )
 def test_the_program_itself_says_the_same(words, code, says, table, program):

@@ -95,7 +95,7 @@ def test_an_error_exits_with_1_and_json_is_all_there_is_on_standard_output(here,
         (("sound_problem.py:a.b",), "which function?"),
         (("missing.py",), "missing.py: there is no file missing.py."),
         (("torn.py",), "torn.py is not Python that can be read: invalid syntax (line 2)."),
-        (("sound_problem.py:xyz",), "no function `xyz`. It is one of: loss, make_problem, raising, returning, needing"),
+        (("sound_problem.py:xyz",), "no function `xyz`. Choose from: loss, make_problem, raising, returning, needing"),
         (("sound_problem.py:needing",), "needing must take no arguments, and needs width, depth: give them defaults"),
         (
             ("sound_problem.py:misspelt",),

@@ -79,7 +79,7 @@ def test_two_studies_join_into_one(searched, search_words, gradwise):
     [
         (("--merge", "study"), "at least two studies"),
         (("--merge", "study", "nowhere"), "--merge nowhere: there is no study"),
-        (("--merge", "study", "empty"), "--merge empty: the folder holds no study.journal"),
+        (("--merge", "study", "empty"), "--merge empty: the folder has no study.journal"),
         (("--merge", "study", "flowers.csv"), "flowers.csv"),
         (("--merge", "study", "study", "--out", "study"), "study exists already"),
         (("--merge", "study", "study", "--resume", "--out", "x"), "--resume and --merge exclude each other"),

@@ -92,7 +92,7 @@ def test_a_study_takes_the_place_of_another_run_only_when_whole(search_words, a_
     assert said.code == 0, said.err
     assert {path.name for path in a_run.iterdir()} == FILES - {"report.html"}
     assert gradwise("fit", "flowers.csv", "--target", "kind", "--out", "run", "--resume").err == (
-        "error: --resume: run holds a study. Go on with it by gradwise search, or choose another.\n"
+        "error: --resume: run holds a study. Continue it with gradwise search, or choose another folder.\n"
     )
 
 
@@ -125,7 +125,7 @@ def test_trials_may_be_kept_in_a_database(search_words, table, gradwise):
     assert not Path("one/study.journal").exists()
     lost = gradwise("search", "--out", "one", "--resume", "--trials", "+1", "--on", "here")
     assert lost.code == 2
-    assert "Give that as --store" in lost.err or "study.journal" in lost.err
+    assert "Add --store" in lost.err or "study.journal" in lost.err
     more = gradwise("search", "--out", "one", "--resume", "--trials", "3", *address, "--name", "first", "--on", "here")
     assert more.code == 0, more.err
     assert sum(trial.phase == "search" for trial in read_study("one").trials) == 3

@@ -73,10 +73,10 @@ CASES = [
     _option("no such device here", ("--on", "gpu"), "no GPU"),
     _option("folds of time", ("--folds", "3", "--time", "bed"), "folds mix past and future"),
     _option("double folds of time", ("--nested", "--time", "bed"), "folds mix past and future"),
-    _option("unknown option", ("--bugdet", "1min"), "no option --bugdet", "'--budget'"),
+    _option("unknown option", ("--bugdet", "1min"), "unknown option --bugdet", "'--budget'"),
     _option("unknown metric", ("--metric", "rmse"), "`rmse` does not measure classes"),
     Case("no data", ("search",), ("DATA",)),
-    Case("two data", ("search", "iris", "wine"), ("wine is one too many",)),
+    Case("two data", ("search", "iris", "wine"), ("unexpected argument wine",)),
     Case("missing data", ("search", "flower.csv", "--target", "kind"), ("'flowers.csv'",)),
     # Where to search.
     _option("range without a path", ("--range", "log(1, 2)"), "path=range"),
