@@ -40,7 +40,7 @@ def test_predictions_are_classes_as_they_came(new, gradwise):
 def test_unseen_categories_are_handled_and_counted(new, gradwise):
     said = gradwise("predict", "run", "new.csv")
     assert said.err.count("\n") == 1
-    assert "column `colour`: 1 values are of categories that training never saw" in said.err
+    assert "column `colour`: 1 values of categories not seen in training are treated as missing" in said.err
     assert gradwise("predict", "run", "new.csv", "--quiet").err == ""
 
 

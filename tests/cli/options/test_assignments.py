@@ -134,7 +134,7 @@ def test_a_wrapper_wraps_what_stood_there():
 def test_knobs_that_fit_only_together_are_set_together():
     recipe = turned("split.valid=0.85", "split.test=0.1")  # 0.85 beside the default 0.2 would leave nothing
     assert (recipe.split.valid, recipe.split.test) == (0.85, 0.1)
-    with pytest.raises(RequestError, match="leave something to learn from"):
+    with pytest.raises(RequestError, match="leave examples for training"):
         turned("split.valid=0.85")
 
 
