@@ -245,7 +245,7 @@ CASES = [
         ("another run", "--seed 0"),
         prepare=lambda here: (here / "run" / "checkpoint.safetensors").unlink(),
     ),
-    Case("damaged result", RESUME, ("damaged run",), prepare=lambda here: _cut(here, "result.json")),
+    Case("damaged result", RESUME, ("is damaged",), prepare=lambda here: _cut(here, "result.json")),
     # Predictions.
     Case("predict without a run", ("predict", "nowhere", "flowers.csv"), ("no run at nowhere",)),
     Case(
@@ -326,11 +326,16 @@ CASES = [
     Case("predict keeping what is not there", (*PREDICT, "--keep", "colur"), ("Did you mean 'colour'?",)),
     # Reports.
     Case("report without a run", ("report", "nowhere"), ("no run at nowhere",)),
-    Case("report of an unfinished run", ("report", "run"), ("not a finished run", "result.json"), prepare=_unfinish),
+    Case(
+        "report of an unfinished run",
+        ("report", "run"),
+        ("not the folder of a finished run", "result.json"),
+        prepare=_unfinish,
+    ),
     Case(
         "report of a damaged history",
         ("report", "run"),
-        ("damaged run",),
+        ("is damaged",),
         prepare=lambda here: _cut(here, "history.parquet"),
     ),
     Case(
@@ -342,7 +347,7 @@ CASES = [
     Case(
         "report of a deep recipe",
         ("report", "run"),
-        ("damaged run",),
+        ("is damaged",),
         prepare=lambda here: (here / "run" / "recipe.json").write_text("[" * 100_000),
     ),
 ]

@@ -175,7 +175,7 @@ def test_a_folder_that_exists_is_refused(here, gradwise):
     (here / "mine").mkdir()
     done = gradwise("check", "sound_problem.py:make_problem", *FAST, "--out", "mine")
     assert done.code == 2
-    assert "exists already" in done.err
+    assert "already exists" in done.err
 
 
 def test_a_check_that_was_killed_goes_on_from_the_areas_it_finished(here, gradwise):

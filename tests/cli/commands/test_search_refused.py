@@ -53,15 +53,15 @@ def _damage(here: Path) -> None:
 
 CASES = [
     # How much, by whom, how.
-    _option("no budget", ("--budget", "banana"), "--budget: 'banana' is no budget", "10min"),
+    _option("no budget", ("--budget", "banana"), "--budget: invalid budget 'banana'", "10min"),
     _option("no unit", ("--budget", "32"), "trials or seconds"),
-    _option("no time at all", ("--budget", "0s"), "no time at all"),
-    _option("no trial", ("--trials", "0"), "no trial at all"),
+    _option("no time at all", ("--budget", "0s"), "a time above 0"),
+    _option("no trial", ("--trials", "0"), "at least 1 trial"),
     _option("trials of words", ("--trials", "many"), "--trials many", "+50"),
     _option("trials and budget", ("--trials", "3", "--budget", "10min"), "--trials and --budget exclude each other"),
     _option("more of nothing", ("--trials", "+3"), "extends a study", "--resume"),
     _option("unknown strategy", ("--strategy", "gird"), "'grid'"),
-    _option("unknown sampler", ("--strategy", "FooSampler", *RATE), "no sampler 'FooSampler'"),
+    _option("unknown sampler", ("--strategy", "FooSampler", *RATE), "unknown Optuna sampler 'FooSampler'"),
     _option("grid of too many cells", ("--strategy", "grid(values=40)"), "cells", "most_cells"),
     _option("unknown committee", ("--committee", "seats"), "'seeds'"),
     _option("bags of folds", ("--committee", "bagging", "--folds", "3"), "--folds 1"),
@@ -81,7 +81,7 @@ CASES = [
     # Where to search.
     _option("range without a path", ("--range", "log(1, 2)"), "path=range"),
     _option("unknown knob", ("--range", "optimiser.learning_rat=log(1, 2)"), "'optimiser.learning_rate'"),
-    _option("no range", ("--range", "model.dropout=often"), "'often' is no range"),
+    _option("no range", ("--range", "model.dropout=often"), "invalid range 'often'"),
     _option("range of one end", ("--range", "model.dropout=uniform(0.1)"), "two ends"),
     _option("range upside down", ("--range", "model.dropout=uniform(0.5, 0.1)"), "below its high end"),
     _option("range beyond what is allowed", ("--range", "model.dropout=uniform(0, 3)"), "model.dropout", "3"),
@@ -115,25 +115,25 @@ CASES = [
     Case(
         "store is no database",
         ("search", "flowers.csv", "--target", "kind", "--on", "here", "--store", "sqlite:///my.db", "--out", "mine"),
-        ("no SQLite database",),
+        ("not a SQLite database",),
         {"my.db": "once upon a time " * 99},
     ),
-    _option("no database answers", ("--store", "postgresql://me:secret@localhost:1/x"), "me:***@", "nothing answers"),
+    _option("no database answers", ("--store", "postgresql://me:secret@localhost:1/x"), "me:***@", "does not answer"),
     _option("store of no kind", ("--store", "cloud://x"), "cloud://x"),
     # The folder, and the study in it.
-    _option("folder exists", ("--out", "study"), "study exists already", "--resume"),
+    _option("folder exists", ("--out", "study"), "study already exists", "--resume"),
     _option("resume and overwrite", ("--resume", "--overwrite", "--out", "study"), "exclude each other"),
     _option("resume nothing named", ("--resume", "--out", "nowhere"), "no run at nowhere"),
     _option("a run is no study", ("--resume", "--out", "run"), "run holds no study"),
-    Case("another seed", (*RESUME, "--seed", "5"), ("is another one", "its seed is 0")),
-    Case("another metric", (*RESUME, "--metric", "log_loss"), ("is another one",)),
-    Case("another range", (*RESUME, *RATE), ("is another one", "has another range")),
+    Case("another seed", (*RESUME, "--seed", "5"), ("differs", "its seed is 0")),
+    Case("another metric", (*RESUME, "--metric", "log_loss"), ("differs",)),
+    Case("another range", (*RESUME, *RATE), ("differs", "has another range")),
     Case("another knob", (*RESUME, "--range", "batches.size=choice(8, 16)"), ("`batches.size` is not searched",)),
     Case("another strategy", (*RESUME, "--strategy", "sobol"), ("its strategy is Random",)),
     Case(
         "other data",
         RESUME,
-        ("its data are others",),
+        ("its data are different",),
         prepare=lambda here: (here / "flowers.csv").write_text(
             (here / "flowers.csv").read_text().replace(",red,", ",blue,", 1)
         ),
@@ -167,13 +167,13 @@ CASES = [
     Case(
         "report of a damaged study",
         ("report", "study"),
-        ("damaged study",),
+        ("the study in study is damaged",),
         prepare=lambda here: (here / "study" / "trials.parquet").write_bytes(b"PAR1"),
     ),
     Case(
         "report of half a study",
         ("report", "study"),
-        ("not a finished study", "study.json"),
+        ("not the folder of a finished study", "study.json"),
         prepare=lambda here: (here / "study" / "study.json").unlink(),
     ),
     Case(

@@ -73,8 +73,8 @@ def test_equal_requests_in_another_order_are_equal_spaces():
     ("asked", "says"),
     [
         ({"optimiser.learning_rat": "log(1, 2)"}, "Did you mean 'optimiser.learning_rate'?"),
-        ({"optimiser.learning_rate": "log(1, 2"}, "--range optimiser.learning_rate: 'log(1, 2' is no range"),
-        ({"optimiser.learning_rate": "uniform(-1, 2)"}, "may lie in [0, inf]"),
+        ({"optimiser.learning_rate": "log(1, 2"}, "--range optimiser.learning_rate: invalid range 'log(1, 2'"),
+        ({"optimiser.learning_rate": "uniform(-1, 2)"}, "must lie in [0, inf]"),
         ({"model.activation": "choice(Tan, Rectifier)"}, "--range model.activation: unknown part 'Tan'."),
         ({"batches.size": "choice(0, 4)"}, "invalid value 0: `Reshuffled.size` must lie in [1, inf)"),
         ({"model.widths.count": "log(few, many)"}, "'few' is no number"),

@@ -35,7 +35,7 @@ def test_strategies_by_their_words():
         ("grid(values=-1)", "[0, inf)"),
         ("grid(counts=3)", "expected counts=(learning_rate=5, dropout=3)"),
         ("grid(counts=(dropout=few))", "expected counts=(learning_rate=5, dropout=3)"),
-        ("grid(counts=(dropout=0))", "whole number from 1 on for `dropout`; got 0"),
+        ("grid(counts=(dropout=0))", "of `dropout` must be a whole number of at least 1; got 0"),
         ("grids(counts=(dropout=3))", "unknown setting `counts`"),
         ("grid(values=3", "unknown strategy"),
         ("", "unknown strategy"),
