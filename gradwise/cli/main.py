@@ -1,4 +1,4 @@
-"""The surface of the command line, and the one boundary where errors become lines.
+"""The command-line interface, and the one place where errors become messages.
 
     gradwise fit houses.csv --target price
     gradwise search houses.csv --target price --budget 10min
@@ -6,15 +6,15 @@
     gradwise predict runs/houses-20250101-120000 new.csv --out predicted.csv
     gradwise report runs/houses-20250101-120000
 
-Here only typer is imported, so that `--help` comes at once. A command says what to do; it is done after typer has
-finished, so that every error, typer's own included, meets the same boundary:
+Only typer is imported here, so that `--help` is fast. A command returns the work to do; it runs after typer has
+finished, so that every error, including typer's own, is handled in the same place:
 
-| what happened                              | exit | said on standard error          |
+| what happened                              | exit | on standard error               |
 |--------------------------------------------|------|---------------------------------|
 | the request was wrong                      | 2    | error: what, where, what to do  |
 | the work failed (diverged, disk full, ...) | 1    | error: what, where, what to do  |
 | Ctrl-C                                     | 130  | error: interrupted, ...         |
-| a mistake in gradwise                      | 1    | its traceback                   |
+| a bug in gradwise                          | 1    | its traceback                   |
 """
 
 import errno
@@ -35,7 +35,7 @@ Work = Callable[[], int]
 
 app = typer.Typer(
     name="gradwise",
-    help="Train neural networks by sound practice: one command, an honest error, a report.",
+    help="Train neural networks by sound practice: one command, an honest error estimate, a report.",
     add_completion=False,
     no_args_is_help=False,
     pretty_exceptions_enable=False,
@@ -52,7 +52,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _gradwise(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None: ...
 
@@ -89,7 +89,7 @@ def _fit(
     quiet: arguments.Quiet = False,
     no_report: arguments.NoReport = False,
 ) -> Work:
-    """Train one network well: an honest test error, and a page that shows how it went."""
+    """Train one network, estimate its error on held-out data, and write a report."""
     given = {name: value for name, value in locals().items() if name not in {"config", "sets"}}
 
     def work() -> int:
@@ -144,7 +144,7 @@ def _search(
     quiet: arguments.Quiet = False,
     no_report: arguments.NoReport = False,
 ) -> Work:
-    """Search for the best network within a budget: no knob left but that, and an honest error of what was chosen."""
+    """Search for the best network within a budget, and estimate its error on held-out data."""
     given = {name_: value for name_, value in locals().items() if name_ not in {"study", "sets", "ranges"}}
 
     def work() -> int:
@@ -178,7 +178,7 @@ def _check(
     quiet: arguments.Quiet = False,
     no_report: arguments.NoReport = False,
 ) -> Work:
-    """Is anything wrong, where, and what next? Exit code 1 where an error is found."""
+    """Check data, code and training for problems. Exits with code 1 if an error is found."""
     given = {name: value for name, value in locals().items() if name != "sets"}
 
     def work() -> int:
@@ -193,7 +193,7 @@ def _check(
 def _explain(
     code: arguments.Code,
 ) -> Work:
-    """Explain a finding: what it means, how it is measured, what to do, when it is a false alarm."""
+    """Explain a finding: what it means, how it is measured, how to fix it, and when it is a false alarm."""
 
     def work() -> int:
         from .commands.check import run_explain
@@ -213,7 +213,7 @@ def _predict(
     keep: arguments.Keep = None,
     quiet: arguments.PredictQuiet = False,
 ) -> Work:
-    """Predict new rows with a trained network."""
+    """Predict new rows with a trained model."""
 
     def work() -> int:
         from .commands.predict_and_report import run_predict
@@ -229,7 +229,7 @@ def _report(
     out: arguments.ReportOut = None,
     json: arguments.ReportJson = False,
 ) -> Work:
-    """Write a run's report again: one self-contained page."""
+    """Rewrite a run's report: one self-contained page."""
 
     def work() -> int:
         from .commands.predict_and_report import run_report
@@ -240,13 +240,13 @@ def _report(
 
 
 def _usage(problem: Any) -> str:
-    """Typer's own complaint in our words: the option that was meant, and where the help is."""
+    """A usage error in our words: the closest option, or where to find help."""
     context: Any = getattr(problem, "ctx", None)
     where = context.command_path if context is not None else "gradwise"
     name = str(getattr(problem, "option_name", ""))
     if context is not None and type(problem).__name__ == "NoSuchOption":
         known = [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
-        return f"there is no option {name}.{nearest(name, known) or f' See {where} --help.'}"
+        return f"unknown option {name}.{nearest(name, known) or f' See {where} --help.'}"
     message = " ".join(problem.format_message().split()).rstrip(".")
     commands = getattr(getattr(context, "command", None), "commands", None)
     hint = f" See {where} --help."
@@ -262,7 +262,7 @@ def _out_of_memory(problem: BaseException) -> bool:
 
 
 def _failure(problem: BaseException) -> tuple[int, str] | None:
-    """The exit code and the line for an error, or None where it is a mistake in gradwise."""
+    """The exit code and message of an error, or None for a bug in gradwise."""
     if isinstance(problem, RequestError):
         return 2, str(problem)
     if isinstance(problem, WorkError):
@@ -270,21 +270,21 @@ def _failure(problem: BaseException) -> tuple[int, str] | None:
     if hasattr(problem, "format_message"):  # click's errors, wherever typer keeps click
         return 2, _usage(problem)
     if isinstance(problem, KeyboardInterrupt):
-        return 130, str(problem) or "interrupted. What was saved before is still there."
+        return 130, str(problem) or "interrupted. Everything saved so far is intact."
     if _out_of_memory(problem):
-        return 1, "there is not enough memory. Use fewer rows or columns, a smaller network, or another machine."
+        return 1, "out of memory. Use fewer rows or columns, a smaller network, or a larger machine."
     if isinstance(problem, RecursionError):
-        return 2, "a file is nested too deeply to be read: it was not written by gradwise."
+        return 2, "a file is nested too deeply to read: it was not written by gradwise."
     if isinstance(problem, OSError) and problem.errno is not None:
         full = problem.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
         where = f" at {problem.filename}" if problem.filename else ""
-        remedy = " Make room; what was saved before is still there." if full else ""
+        remedy = " Free some space; everything saved so far is intact." if full else ""
         return 1, f"{problem.strerror}{where}.{remedy}"
     return None
 
 
 def _as_program() -> None:
-    """What holds for a process of its own and not for a caller's: quiet libraries, streams that never choke."""
+    """Sets up our own process, not a caller's: no library warnings, and streams that print any text."""
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # a user reads findings; what libraries deprecate is for developers
     for stream in (sys.stdout, sys.stderr):
@@ -293,7 +293,7 @@ def _as_program() -> None:
 
 
 def run_program(argv: Sequence[str] | None = None) -> int:
-    """The program; returns its exit code. Nothing but its own mistakes leaves it as an exception."""
+    """Runs the program and returns its exit code. Only bugs in gradwise raise."""
     if argv is None:
         _as_program()
         argv = sys.argv[1:]
@@ -304,7 +304,7 @@ def run_program(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain once more when it closes the stream.
+        # The reader closed the pipe. Python would complain again when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except BaseException as problem:

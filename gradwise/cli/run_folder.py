@@ -1,14 +1,14 @@
-"""The folder of a run: who may write where, and how a whole set of files takes the place of another.
+"""A run's folder: when it may be written, and how one complete set of files replaces another.
 
-| `--out` is       | nothing said | `--resume`                                     | `--overwrite` |
-|------------------|--------------|------------------------------------------------|---------------|
-| missing          | made         | refused                                        | made          |
-| a folder         | refused      | goes on; returns at once if the run is finished | replaced      |
-| something else   | refused      | refused                                        | refused       |
+| `--out` is       | neither      | `--resume`                                  | `--overwrite` |
+|------------------|--------------|---------------------------------------------|---------------|
+| missing          | created      | error                                       | created       |
+| a folder         | error        | resumed; returns at once if it has finished | replaced      |
+| something else   | error        | error                                       | error         |
 
-Results are written beside the old ones and then moved over them, `result.json` last; so a full disk leaves what was
-there. A run that is to replace another keeps its checkpoints in a folder `.next` within it until then; cut short, it
-goes on from there with `--resume`.
+Results are written beside the old ones and then moved over them, `result.json` last, so a full disk leaves the old
+ones intact. Until then, a run that replaces another keeps its checkpoints in a folder `.next` inside it; if it is
+interrupted, `--resume` continues from there.
 """
 
 import datetime
@@ -37,7 +37,7 @@ _NEXT, _STAGING = ".next", ".writing-"
 
 
 def choose_folder(out: str | None, name: str) -> Path:
-    """The folder that was asked for, or a new one by the data's name and the time."""
+    """The requested folder, or a new one named after the data and the time."""
     if out is not None:
         return Path(out)
     start = Path("runs") / f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
@@ -49,33 +49,33 @@ def choose_folder(out: str | None, name: str) -> Path:
 
 
 def kept(folder: Path) -> list[str]:
-    """What there is to go on from."""
+    """Whether there is a run to resume."""
     return [name for name in KEPT if (folder / name).exists()] + sorted(path.name for path in folder.glob(LAYER))
 
 
 def working(folder: Path) -> Path:
-    """Where an earlier command worked: in `.next` if it was to replace what is there and was cut short."""
+    """Where an earlier command worked: in `.next` if it was replacing a run and was interrupted."""
     return folder / _NEXT if kept(folder / _NEXT) else folder
 
 
 def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuses a folder that the request may not use; touches nothing."""
+    """Raises if the request may not use this folder; changes nothing."""
     try:
         exists = folder.exists() or folder.is_symlink()
         if resume and not exists:
-            raise RequestError(f"--resume: there is no run at {folder}. Leave --resume out to begin one.")
+            raise RequestError(f"--resume: no run at {folder}. To start one, leave out --resume.")
         if exists and not folder.is_dir():
-            raise RequestError(f"--out {folder} is a file, not a folder. Choose another.")
+            raise RequestError(f"--out {folder} is a file, not a folder. Choose another folder.")
     except OSError as problem:
-        raise RequestError(f"--out {folder} cannot be used: {problem.strerror}. Choose another.") from None
+        raise RequestError(f"--out {folder} cannot be used: {problem.strerror}. Choose another folder.") from None
     if exists and not (resume or overwrite):
         raise RequestError(
-            f"--out {folder} exists already. Go on with --resume, replace it with --overwrite, or choose another."
+            f"--out {folder} already exists. Continue it with --resume, replace it with --overwrite, or choose another."
         )
 
 
 def make(folder: Path) -> list[Path]:
-    """Makes the folder, with a trial file to see that it can be written; returns the folders that are new."""
+    """Creates the folder and checks that it is writable; returns the folders that are new."""
     new = [one for one in (folder, *folder.parents) if not os.path.lexists(one)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,12 +83,12 @@ def make(folder: Path) -> list[Path]:
             pass
     except OSError as problem:
         remove_empty(new)
-        raise RequestError(f"--out {folder} cannot be written: {problem.strerror}. Choose another.") from None
+        raise RequestError(f"--out {folder} is not writable: {problem.strerror}. Choose another folder.") from None
     return new
 
 
 def remove_empty(folders: list[Path]) -> None:
-    """Takes back the folders that `make` made and nothing was written to."""
+    """Removes the folders that `make` created, if they are still empty."""
     for folder in folders:
         if os.path.isdir(folder) and not any(folder.iterdir()):  # false, not an error, for a name that is too long
             folder.rmdir()
@@ -96,9 +96,9 @@ def remove_empty(folders: list[Path]) -> None:
 
 @contextmanager
 def claim(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
-    """Where a run may keep its checkpoints: the folder, or `.next` in it while there is something to be replaced.
+    """Where a run keeps its checkpoints: the folder, or `.next` inside it while it replaces an older run.
 
-    After a failure what existed is as before, and nothing empty is left behind.
+    A failure leaves existing files unchanged and no empty folders behind.
     """
     check_folder(folder, resume=resume, overwrite=overwrite)
     next_ = folder / _NEXT
@@ -116,7 +116,7 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
 
 
 def _move(work: Path, folder: Path) -> None:
-    """What was kept for going on takes the place of what an earlier run kept."""
+    """Replaces the checkpoints of an earlier run with those of this one."""
     for name in kept(folder):
         old = folder / name
         if old.is_dir():
@@ -127,7 +127,7 @@ def _move(work: Path, folder: Path) -> None:
 
 
 def publish_files(folder: Path, work: Path, write: Callable[[Path], None]) -> None:
-    """Has all files written into a folder of their own, then moves them where they belong, `result.json` last."""
+    """Writes all files to a temporary folder, then moves them into place, `result.json` last."""
     staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=work))
     try:
         write(staging)

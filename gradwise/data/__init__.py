@@ -1,4 +1,4 @@
-"""Data: read a table or arrays, split them, scale them, deal them out in mini-batches."""
+"""Data: read tables or arrays, split and scale them, and form mini-batches."""
 
 from ..runtime.public_names import lazy_names
 

@@ -1,7 +1,7 @@
 """The order of the examples (row B3), and their division into mini-batches of B (row B1).
 
-An order is a rule, not a list: the examples of any update are computed from the update's number and a key, so
-nothing is stored, nothing is sorted, and a resumed run needs no more than the number of its last update.
+An order is computed, not stored: the examples of any update follow from the update's number and a key, so
+nothing is sorted, and a resumed run needs only the number of its last update.
 
     Reshuffled(size=64)     another order each epoch (default)
     ShuffledOnce(size=64)   one random order, repeated
@@ -9,7 +9,7 @@ nothing is stored, nothing is sorted, and a resumed run needs no more than the n
     Stream(size=1)          the order of the file, once
 
 A shuffled order is a keyed bijection of 0 … T-1: a Feistel network over a grid of about sqrt(T) x sqrt(T) cells,
-walked again where it leaves the set. Each example is thus visited exactly once an epoch. Small grids mix slowly, so a
+applied again where it leaves the set. Each example is thus visited exactly once per epoch. Small grids mix slowly, so a
 small set takes more rounds.
 """
 
@@ -46,7 +46,7 @@ def rounds_for(count: int) -> int:
 
 
 def permute(positions: Int[Array, "..."], count: int, words: UInt32[Array, "... rounds"]) -> Int[Array, "..."]:
-    """Where a keyed permutation of 0 … count-1 sends these positions; `words` holds one key word a round."""
+    """The images of these positions under a keyed permutation of 0 … count-1; `words` holds one key word per round."""
     rows = _rows(count)
     columns = -(-count // rows)
 
@@ -86,7 +86,7 @@ def _slots(updates: Int[Array, " N"], count: int, size: int) -> tuple[Array, Arr
 
 
 class _Order(AbstractBatches):
-    """What the four orders share: a mini-batch size and the division of an epoch."""
+    """What the four orders share: the mini-batch size and the division of an epoch."""
 
     size: int = switch(
         64,
@@ -94,7 +94,7 @@ class _Order(AbstractBatches):
         prior=LogInteger(1, 256),
         row="C5",
         kind="optimiser",
-        about="B, the number of examples in one update; cut to T where the training set is smaller",
+        about="B, the number of examples in one update; at most T, the size of the training set",
     )
 
 

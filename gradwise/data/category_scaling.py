@@ -1,15 +1,15 @@
-"""Scalers of category columns (row G6): flags that are 0 or 1, or codes that a network embeds itself.
+"""Scalers of category columns (row G6): one-hot flags, or codes that a network embeds itself.
 
     fitted = Categories(one_hot=9).fit(train.inputs, train.columns)
     fitted.layout(shape).categories                        # the number of values of each column that became codes
 
 | scaler       | an input is                                                                            |
 |--------------|----------------------------------------------------------------------------------------|
-| `OneHot`     | 1 for the category at hand, 0 for the others                                           |
-| `Categories` | the same for columns of few values; of many values, the place of the one at hand       |
+| `OneHot`     | 1 for the row's category, 0 for the others                                             |
+| `Categories` | the same for columns of few values; for many values, the index of the row's value      |
 
 A weight matrix applied to one-hot inputs is a table with a row for each category. For a few values the product is as
-cheap as looking the row up; for many the code saves the zeros, and the network may choose how long a row is.
+cheap as looking the row up; for many the code saves the zeros, and the network chooses the embedding size.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ from .fitted_scalers import FlagsAndCodes, OneOfSeveral
 
 
 def check_table(spec: AbstractScaler, inputs: Any) -> None:
-    """Refuses what has no columns."""
+    """Raises unless the inputs are a table."""
     if is_sparse(inputs) or inputs.ndim != 2:
         kind = "a sparse matrix" if is_sparse(inputs) else f"examples of shape {tuple(inputs.shape[1:])}"
-        raise RequestError(f"`{type(spec).__name__}` needs a table of columns; got {kind}. Use `Automatic()`.")
+        raise RequestError(f"`{type(spec).__name__}` needs a table with columns; got {kind}. Use `Automatic()`.")
 
 
 def _sorted_values(inputs: Any) -> list[np.ndarray]:
-    """The different values of each column, in order; if some are missing, one NaN at the end."""
+    """The distinct values of each column, sorted; if some are missing, one NaN at the end."""
     return [np.unique(np.asarray(inputs[:, j], np.float64)) for j in range(inputs.shape[1])]
 
 
@@ -46,7 +46,7 @@ def _unseen_note(
     values: Sequence[np.ndarray], picked: Sequence[int], columns: Sequence[Column], fate: str
 ) -> tuple[str, ...]:
     unseen = [j for j in picked if columns and len(columns[j].categories) > len(_present(values[j]))]
-    return (f"{column_names(columns, unseen)}: categories that are not in the training part {fate}",) if unseen else ()
+    return (f"{column_names(columns, unseen)}: categories not in the training set {fate}",) if unseen else ()
 
 
 def _one_of_several(values: Sequence[np.ndarray], picked: Sequence[int], columns: Sequence[Column]) -> OneOfSeveral:
@@ -54,13 +54,13 @@ def _one_of_several(values: Sequence[np.ndarray], picked: Sequence[int], columns
     return OneOfSeveral(
         np.array([j for j, _ in slots], int),
         np.array([code for _, code in slots], float),
-        _unseen_note(values, picked, columns, "become zeros"),
+        _unseen_note(values, picked, columns, "are encoded as all zeros"),
     )
 
 
 class OneHot(AbstractScaler):
-    """One input for each category of the training part, and one for "missing" if some were. Others get zeros alone:
-    an input that was never 1 in training would only add the noise of weights that were never trained."""
+    """One input for each category of the training set, and one for "missing" if some were. New ones get all zeros:
+    an input that was never 1 in training would only add the noise of untrained weights."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         check_table(self, inputs)
@@ -68,10 +68,10 @@ class OneHot(AbstractScaler):
 
 
 class Categories(AbstractScaler):
-    """Columns of few values as `OneHot` has them; each of the others becomes one code, for networks that embed it.
+    """Columns of few values become one-hot, as in `OneHot`; each of the others one code, for networks that embed it.
 
-    A code is the value's place among those of the training part, or the number of those for a value that is missing
-    or new. Only a network that reads the layout of its inputs (`gradwise.InputLayout`) can tell a code from a number.
+    A code is the index of the value among those of the training set; missing and new values get the next index. Only a
+    network that reads the layout of its inputs (`gradwise.InputLayout`) can tell a code from a number.
     """
 
     one_hot: int = switch(

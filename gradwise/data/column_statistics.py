@@ -1,6 +1,6 @@
-"""Statistics of columns in bounded memory, dense or sparse, with missing values: what scalers are fitted by.
+"""Column statistics for scalers, in bounded memory: dense or sparse, with missing values.
 
-They are NumPy's own: a line or two each, and importing scikit-learn would take longer than most fits here.
+They use NumPy alone, since importing scikit-learn would take longer than most fits here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ def is_sparse(inputs: Any) -> bool:
 
 
 def column_names(columns: Sequence[Column], picked: Sequence[int]) -> str:
-    """A few columns by name, or as they are indexed where they have none."""
+    """A few columns by name, or by index if they have none."""
     named = [f"`{columns[j].name}`" if columns else f"X[:, {j}]" for j in picked[:5]]
     return ", ".join(named) + (f" and {len(picked) - 5} more" if len(picked) > 5 else "")
 
@@ -30,14 +30,16 @@ def constant_note(constant: np.ndarray, columns: Sequence[Column]) -> tuple[str,
     if not picked:
         return ()
     words = ("is", "becomes") if len(picked) == 1 else ("are", "become")
-    return (f"{column_names(columns, picked)} {words[0]} constant in the training part and {words[1]} 0",)
+    return (f"{column_names(columns, picked)} {words[0]} constant in the training set and {words[1]} 0",)
 
 
 def refuse_infinite(infinite: np.ndarray, columns: Sequence[Column], start: int = 0) -> None:
-    """Says which columns, the first of them being `start`, hold what no scale can hold."""
+    """Raises if columns (the first is number `start`) hold infinite values."""
     if infinite.any():
         names = column_names(columns, (start + np.flatnonzero(infinite)).tolist())
-        raise RequestError(f"{names} holds infinite values. Replace them, or leave them empty to be taken as missing.")
+        raise RequestError(
+            f"{names} contains infinite values. Replace them, or leave them empty to mark them as missing."
+        )
 
 
 def blocks(inputs: Any, columns: Sequence[Column]) -> Iterator[np.ndarray]:
@@ -45,7 +47,7 @@ def blocks(inputs: Any, columns: Sequence[Column]) -> Iterator[np.ndarray]:
     categories = [j for j, column in enumerate(columns) if column.kind == "category"]
     if categories:
         raise RequestError(
-            f"{column_names(columns, categories)} holds categories, which have no scale. "
+            f"{column_names(columns, categories)} contains categories, which cannot be scaled as numbers. "
             "Wrap the scaler: `Columns(numbers=...)`, or use `Automatic()`."
         )
     sparse = is_sparse(inputs)
@@ -72,7 +74,7 @@ def range_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def column_mean(block: np.ndarray) -> np.ndarray:
-    """The mean of each column over the values that are there, 0 if none is."""
+    """The mean of each column over its present values, 0 if there are none."""
     total = block.sum(0)
     if not np.isnan(total).any():
         return total / block.shape[0]
@@ -81,18 +83,18 @@ def column_mean(block: np.ndarray) -> np.ndarray:
 
 
 def middle_of(block: np.ndarray) -> np.ndarray:
-    """The mean again, but within the range to the last bit: a gap filled with it leaves a constant column constant."""
+    """The mean clipped to the range: imputing it leaves a constant column exactly constant."""
     return np.clip(column_mean(block), *range_of(block))
 
 
 def spread_of(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre and half-width of a range; the latter is 0 where the ends differ by rounding alone."""
+    """Centre and half-width of a range; the latter is 0 if the ends differ only by rounding."""
     centre, half = low / 2 + high / 2, high / 2 - low / 2
     return centre, np.where(half > 8 * np.finfo(float).eps * np.abs(centre), half, 0.0)
 
 
 def moments_of(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each column; the deviation of a constant column is 0, not nearly so.
+    """Mean and standard deviation of each column; that of a constant column is exactly 0.
 
     Columns are first brought into [-1, 1], so that neither 1e200 nor 1e9 + 1e-3 loses its digits.
     """
@@ -120,7 +122,7 @@ def quartiles_of(block: np.ndarray) -> tuple[np.ndarray, ...]:
 def knots_of(block: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Quantiles of each column at `count` even steps, and twice the mid-rank of each: ties share the middle of theirs.
 
-    Ten rows a quantile suffice: of more rows evenly spaced ones are sorted, and the ends are those of all rows.
+    Ten rows per quantile suffice: of more rows, evenly spaced ones are sorted, and the ends are those of all rows.
     """
     low, high = range_of(block)
     index = np.arange(count)[:, None]

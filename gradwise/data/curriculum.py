@@ -1,11 +1,11 @@
-"""A curriculum (row H1): easy examples first, the others by and by, at last all of them alike.
+"""A curriculum (row H1): easy examples first, harder ones gradually, in the end all of them equally.
 
-    dataset = easiest_first(dataset, difficulty)     any number an example: a length, a noise level, a teacher's loss
+    dataset = easiest_first(dataset, difficulty)     any number per example: a length, a noise level, a teacher's loss
     Curriculum(size=64, first=0.1, epochs=5)         the first tenth at the start, everything after five epochs
 
 The order of the file is the order of difficulty; splits keep it. While the curriculum lasts, an update draws its
 examples at random from the easiest share: the distribution moves from an easy one to the real one, a continuation. Then
-training goes on with whole epochs, reshuffled.
+training continues with whole epochs, reshuffled.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ class Curriculum(AbstractBatches):
         prior=LogInteger(1, 256),
         row="C5",
         kind="optimiser",
-        about="B, the number of examples in one update; cut to T where the training set is smaller",
+        about="B, the number of examples in one update; at most T, the size of the training set",
     )
     first: float = knob(
         0.2, allowed="(0, 1]", prior=Uniform(0.05, 0.5), row="H1", about="the share of easiest examples at the start"
@@ -86,8 +86,8 @@ def easiest_first(dataset: Dataset, difficulty: Any) -> Dataset:
     scores = np.asarray(difficulty, np.float64)
     if scores.shape != (len(dataset),):
         raise RequestError(
-            f"`difficulty` must be one number for each of the {len(dataset)} examples; its shape is {scores.shape}."
+            f"`difficulty` must have one number for each of the {len(dataset)} examples; got shape {scores.shape}."
         )
     if np.isnan(scores).any():
-        raise RequestError(f"`difficulty` of example {int(np.isnan(scores).argmax())} is not a number.")
+        raise RequestError(f"`difficulty` of example {int(np.isnan(scores).argmax())} is NaN.")
     return dataclasses.replace(dataset.take(np.argsort(scores, kind="stable")), test=dataset.test)

@@ -1,4 +1,4 @@
-"""What scalers learn: maps from raw examples to the network's inputs, as data that can be saved.
+"""Fitted scalers: maps from raw examples to the network's inputs, as data that can be saved.
 
 Each `map` is written once for NumPy and for JAX (`library`), on examples with any leading axes. No field is a
 function, so a fitted scaler is written with the network and read back to the last bit.
@@ -95,7 +95,7 @@ class Rooted(FittedScaler):
 
 
 class Interpolated(FittedScaler):
-    """Each column through its own broken line of `knots` (Q, columns) and `scores`, straight on with `slope`."""
+    """Each column through its own piecewise linear map, `knots` (Q, columns) to `scores`, extended with `slope`."""
 
     knots: np.ndarray
     scores: np.ndarray
@@ -145,7 +145,7 @@ class Projection(FittedScaler):
 
 
 class OneOfSeveral(FittedScaler):
-    """Slot s is 1 if column `column[s]` holds `code[s]`; the code NaN stands for a missing value."""
+    """Slot s is 1 if column `column[s]` equals `code[s]`; the code NaN stands for a missing value."""
 
     column: np.ndarray
     code: np.ndarray
@@ -164,10 +164,10 @@ class OneOfSeveral(FittedScaler):
 
 
 class FlagsAndCodes(FittedScaler):
-    """The `flags` of some columns, then for each of the others, `column`, the place of its value among its own.
+    """The `flags` of some columns, then for each of the others (`column`) the index of its value.
 
-    `values` holds those one column after the other, in order; column k has `sizes[k]` of them, and that number is also
-    the code of a value that is none of them.
+    `values` holds the sorted values, one column after the other; column k has `sizes[k]` of them, and that number is
+    also the code of any other value.
     """
 
     flags: OneOfSeveral
@@ -217,8 +217,8 @@ def _row_layout(scaler: FittedScaler, width: int) -> InputLayout:
 
 
 class SideBySide(FittedScaler):
-    """Some columns through each scaler, side by side: their numbers, their flags, 1 where the `indicated` columns are
-    missing, their codes."""
+    """Some columns through each scaler, side by side: numbers, flags, indicators of missing values (for the
+    `indicated` columns), codes."""
 
     columns: tuple[np.ndarray, ...]
     scalers: tuple[FittedScaler, ...]

@@ -1,4 +1,4 @@
-"""From raw columns to inputs of a like scale (row D10): fitted on the training part alone, kept with the network.
+"""Scaling raw columns to inputs of similar scale (row D10): fitted on the training set, saved with the network.
 
     fitted = Automatic().fit(train.inputs, train.columns)
     inputs = fitted.apply(valid.inputs)                    # 32-bit, ready for the network
@@ -8,22 +8,22 @@
 |----------------|----------------------------------------------------------------------------------|
 | `NoScaling`    | the number itself                                                                |
 | `Standardise`  | (x - mean) / deviation of its column                                             |
-| `Robust`       | (x - median) / interquartile range of its column, levelling off at a limit       |
+| `Robust`       | (x - median) / interquartile range of its column, smoothly clipped at a limit    |
 | `Uniformise`   | its rank F(x) among the training values, 0 below and 1 above them                |
 | `NormalScores` | the normal deviate of its rank, standardised; a straight line beyond the range   |
-| `Logarithm`    | sign(x) log(1 + |x|), so that zero and negative numbers have one too             |
+| `Logarithm`    | sign(x) log(1 + |x|), defined for zero and negative numbers too                  |
 | `SquareRoot`   | sign(x) sqrt(|x|)                                                                |
 | `Pixels`       | (x - mean) / deviation of all pixels together                                    |
-| `UnitRange`    | (x - least) / (largest - least), held in [0, 1]; of its column or of all together |
-| `MaxAbs`       | x / largest |x| of its column: zeros stay zeros, as sparse data needs            |
-| `Pca`          | principal components, by count or by the variance they keep                      |
-| `OneHot`       | 1 for the category at hand, 0 for the others                                     |
+| `UnitRange`    | (x - min) / (max - min), clipped to [0, 1]; per column or over all together      |
+| `MaxAbs`       | x / max |x| of its column: zeros stay zeros, so sparse data stay sparse          |
+| `Pca`          | principal components, by number or by explained variance                         |
+| `OneHot`       | 1 for the row's category, 0 for the others                                       |
 | `Categories`   | the same for columns of few values, a code for each of the others                |
-| `Columns`      | each kind of column its own way, with indicators of missing values               |
-| `Automatic`    | by the kind of data                                                              |
+| `Columns`      | one scaler per kind of column, with indicators of missing values                 |
+| `Automatic`    | chosen by the kind of data                                                       |
 
-A missing value becomes the middle of its column's inputs (the mean, the median or rank one half), and a column that
-is constant in the training part tells nothing and becomes 0 under every scaler that divides by a spread.
+A missing value is imputed with the centre of its column (the mean, the median or rank one half). A column that is
+constant in the training set becomes 0 under every scaler that divides by a spread.
 """
 
 import math
@@ -70,7 +70,7 @@ _KNOTS = 2**22  # most knots kept for all columns together
 
 
 class NoScaling(AbstractScaler):
-    """The numbers as they are, for data that is scaled already."""
+    """The numbers as they are, for data that are already scaled."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         (mean,) = measure_in_blocks(inputs, columns, lambda block: (middle_of(block),))
@@ -78,7 +78,7 @@ class NoScaling(AbstractScaler):
 
 
 def _divisor(spread: np.ndarray) -> np.ndarray:
-    """What to divide by: infinity where there is no spread, since a value never seen before means nothing there."""
+    """The divisor: infinity for a constant column, so that new values become 0 too."""
     return np.where(spread > 0, spread, np.inf)
 
 
@@ -93,7 +93,7 @@ class Standardise(AbstractScaler):
 
 
 class Robust(AbstractScaler):
-    """The distance from the median in interquartile ranges, levelling off smoothly at a limit.
+    """The distance from the median in interquartile ranges, smoothly clipped at a limit.
 
     Outliers neither set the scale nor become large inputs. Where both quartiles are the same number, half of the
     column's range takes the place of the interquartile range. From RealMLP (Holzmueller, Grinsztajn, Steinwart 2024,
@@ -105,7 +105,7 @@ class Robust(AbstractScaler):
         allowed="(0, inf]",
         prior=Choice((1.5, 3.0, 6.0)),
         row="D10",
-        about="where the inputs level off; inf: they never do",
+        about="the limit of the smooth clipping; inf: none",
     )
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
@@ -118,7 +118,7 @@ class Robust(AbstractScaler):
 
 
 class MaxAbs(AbstractScaler):
-    """Each column divided by its largest absolute value; nothing is moved, so zeros stay zeros."""
+    """Each column divided by its largest absolute value; zeros stay zeros."""
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         if is_sparse(inputs):
@@ -131,7 +131,7 @@ class MaxAbs(AbstractScaler):
 
 
 class UnitRange(AbstractScaler):
-    """From 0 at the least training value to 1 at the largest: what binary units and cross-entropies take (row A7).
+    """From 0 at the smallest training value to 1 at the largest, as binary units and cross-entropies need (row A7).
 
     Images share one range (`together`): a border pixel lit once would otherwise be as bright as the centre.
     """
@@ -151,8 +151,8 @@ class UnitRange(AbstractScaler):
 class Pixels(AbstractScaler):
     """All pixels to one common mean 0 and deviation 1.
 
-    A pixel means the same wherever it stands. Column by column, a border pixel that is lit in three training images
-    would count as much as one at the centre, and its rare light would become the largest input of all.
+    A pixel means the same everywhere in the image. Scaled per column, a border pixel that is lit in three training
+    images would get the largest inputs of all.
     """
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
@@ -238,7 +238,7 @@ class NormalScores(AbstractScaler):
         allowed="[0, inf)",
         prior=Choice((0.0, 3.0, 4.0, 6.0)),
         row="D10",
-        about="columns without a value beyond this many deviations are only standardised",
+        about="columns with no value beyond this many standard deviations are only standardised",
     )
 
     def __check_init__(self) -> None:
@@ -291,7 +291,7 @@ class Pca(AbstractScaler):
 
 
 class Chain(AbstractScaler):
-    """Scalers one after the other, each fitted on what the ones before make of the training part."""
+    """Scalers in sequence, each fitted on the training set as transformed by those before."""
 
     steps: tuple[AbstractScaler, ...] = eqx.field(converter=tuple)
 
@@ -315,17 +315,17 @@ def _missing_notes(missing: np.ndarray, is_category: np.ndarray, rows: int, colu
     for j in np.flatnonzero(missing).tolist():
         start = f"{column_names(columns, [j])} is missing in {missing[j]} of {rows} training rows: "
         if is_category[j]:
-            yield start + "missing counts as a category"
+            yield start + "missing is treated as a category"
         elif missing[j] == rows:
-            yield start + "it becomes 0"
+            yield start + "the column becomes 0"
         else:
-            yield start + "filled with the middle of the others, and an input says where"
+            yield start + "imputed with the column's centre, with an indicator column"
 
 
 class Columns(AbstractScaler):
-    """Each kind of column its own way: numbers and dates through one scaler, categories through another.
+    """One scaler per kind of column: numbers and dates through one, categories through another.
 
-    A column that misses values in the training part gets one more input, which says where it does.
+    A column with missing values in the training set gets an indicator input.
     """
 
     numbers: AbstractScaler = Standardise()
@@ -352,7 +352,7 @@ class Columns(AbstractScaler):
 
 
 def kind_of_inputs(inputs: Any, columns: Sequence[Column] = ()) -> Literal["sparse", "images", "table"]:
-    """Images have examples of two or more dimensions, or pixel columns, or are bytes without names (64 or more)."""
+    """Images have two or more dimensions per example, or pixel columns, or 64 or more unnamed columns of bytes."""
     if is_sparse(inputs):
         return "sparse"
     # Bytes without names are an image laid flat, if it can be one: the smallest in use has 8 by 8 pixels.
@@ -362,7 +362,7 @@ def kind_of_inputs(inputs: Any, columns: Sequence[Column] = ()) -> Literal["spar
 
 
 class Automatic(AbstractScaler):
-    """A scaler by the kind of data, as `kind_of_inputs` tells it.
+    """The scaler for the kind of data (`kind_of_inputs`).
 
     | data   | scaler                         |
     |--------|--------------------------------|

@@ -1,18 +1,18 @@
-"""Honest parts: one to learn from, one to choose by, one to judge by, once (row E2).
+"""Splits into training, validation and test sets; the test set is used once (row E2).
 
     train, valid, test = HoldOut(valid=0.2, test=0.2)(dataset, key=key)
     parts = [Fold(number, folds=5)(dataset, key=key) for number in range(5)]  # one key for all folds
 
-| split          | a part is                                                                |
+| split          | how the rows are assigned                                                |
 |----------------|--------------------------------------------------------------------------|
-| `HoldOut`      | drawn at random; for classes, each class in proportion                   |
-| `GroupHoldOut` | whole groups drawn at random                                             |
-| `TimeHoldOut`  | a stretch of time: oldest to learn from, newest to judge by              |
-| `Fold`         | one of k equal folds to judge by, the rest as in `HoldOut`               |
-| `GivenParts`   | what the caller says                                                     |
+| `HoldOut`      | at random; stratified by class                                           |
+| `GroupHoldOut` | whole groups at random                                                   |
+| `TimeHoldOut`  | by time: train on the oldest, test on the newest                         |
+| `Fold`         | one of k equal folds is the test set, the rest as in `HoldOut`           |
+| `GivenParts`   | given by the caller                                                      |
 
-An official test set is the test part as it is, and the fractions speak of the other examples. A test part that was
-not asked for (`test=0`) is `None`: nothing then stands in for it. Rows keep the order of the data within a part.
+An official test set is used as it is, and the fractions then apply to the other examples. With `test=0` the test set is
+`None`. Within each set, rows keep the order of the data.
 """
 
 import heapq
@@ -33,11 +33,11 @@ Parts = tuple[Dataset, Dataset, Dataset | None]
 
 
 def _valid(default: float = 0.2) -> Any:
-    return switch(default, allowed="(0, 1)", row="E2", about="fraction of the examples to choose by")
+    return switch(default, allowed="(0, 1)", row="E2", about="fraction of the examples in the validation set")
 
 
 def _test(default: float = 0.2) -> Any:
-    return switch(default, allowed="[0, 1)", row="E2", about="fraction of the examples to judge by; 0 for no test part")
+    return switch(default, allowed="[0, 1)", row="E2", about="fraction of the examples in the test set; 0 for none")
 
 
 def _whole(default: int, *, allowed: str, about: str) -> Any:
@@ -47,17 +47,17 @@ def _whole(default: int, *, allowed: str, about: str) -> Any:
 def _check_sum(split: Any) -> None:
     if is_plain_number(split.valid) and is_plain_number(split.test) and split.valid + split.test >= 1:
         raise RequestError(
-            f"`{type(split).__name__}.valid` and `.test` must leave something to learn from; "
+            f"`{type(split).__name__}.valid` and `.test` must leave examples for training; "
             f"got {split.valid} + {split.test}. Default: 0.2 + 0.2."
         )
 
 
 def _sizes(count: int, fractions: Sequence[float], available: int, unit: str) -> list[int]:
-    """Sizes of training, validation and test part, as near the fractions as whole numbers allow, none empty."""
+    """Sizes of the training, validation and test sets, as close to the fractions as possible, none empty."""
     asked = [fraction for fraction in fractions if fraction > 0]
     needed = len(asked) + 1
     if available < needed:
-        raise RequestError(f"{available} {unit} cannot be split into {needed} parts: at least {needed} are needed.")
+        raise RequestError(f"{available} {unit} cannot be split into {needed} sets: at least {needed} are needed.")
     sizes = [max(1, round(count * fraction)) for fraction in asked]
     while sum(sizes) >= count:
         sizes[int(np.argmax(sizes))] -= 1
@@ -65,10 +65,10 @@ def _sizes(count: int, fractions: Sequence[float], available: int, unit: str) ->
 
 
 def _round_shares(members: np.ndarray, totals: Sequence[int]) -> np.ndarray:
-    """How many members of each class go to each part: the exact share rounded up or down, all sums kept.
+    """How many members of each class go to each set: the exact share rounded up or down, preserving all sums.
 
     Such a rounding exists because the shares themselves have the right sums (a flow with whole capacities has a whole
-    solution); it is found by augmenting paths, which with two or three parts are short.
+    solution); it is found by augmenting paths, which with two or three sets are short.
     """
     counts, remainders = np.divmod(np.outer(members, totals), members.sum())
     extra = np.zeros(counts.shape, bool)
@@ -97,7 +97,7 @@ def _round_shares(members: np.ndarray, totals: Sequence[int]) -> np.ndarray:
 
 
 def _share_classes(members: np.ndarray, totals: Sequence[int]) -> np.ndarray:
-    """As `_round_shares`, but the only member of a class is learned from, as long as there is room for all of them."""
+    """As `_round_shares`, but the only member of a class goes to the training set, if there is room."""
     single = members == 1
     if not 0 < single.sum() <= totals[0]:
         return _round_shares(members, totals)
@@ -113,7 +113,7 @@ def _classes_of(dataset: Dataset) -> np.ndarray | None:
 
 
 def _draw(classes: np.ndarray | None, sizes: Sequence[int], random: np.random.Generator) -> list[np.ndarray]:
-    """Disjoint parts of exactly these sizes, each class in proportion if there are classes."""
+    """Disjoint sets of exactly these sizes, stratified if there are classes."""
     order = random.permutation(sum(sizes))
     if classes is None:
         return [np.sort(rows) for rows in np.split(order, np.cumsum(sizes)[:-1])]
@@ -125,7 +125,7 @@ def _draw(classes: np.ndarray | None, sizes: Sequence[int], random: np.random.Ge
 
 
 def _cut(lengths: np.ndarray, sizes: Sequence[int]) -> list[int]:
-    """Where to cut a sequence of runs that stay whole: nearest to the sizes asked for, no part empty."""
+    """Where to cut a sequence of runs that stay whole: nearest to the requested sizes, no set empty."""
     ends = np.cumsum(lengths)
     cuts = [0]
     for number, target in enumerate(np.cumsum(sizes)[:-1], start=1):
@@ -135,7 +135,7 @@ def _cut(lengths: np.ndarray, sizes: Sequence[int]) -> list[int]:
 
 
 def _draw_runs(run_of_row: np.ndarray, orders: Iterable[np.ndarray], sizes: Sequence[int]) -> list[np.ndarray]:
-    """Parts made of whole runs, by the order that comes nearest to the sizes asked for."""
+    """Sets of whole runs, in the order that comes nearest to the requested sizes."""
     lengths = np.bincount(run_of_row)
     best, nearest = [np.arange(0)], np.inf
     for order in orders:
@@ -160,13 +160,13 @@ def _draw_groups(groups: np.ndarray, fractions: Sequence[float], random: np.rand
 
 
 def _parts(dataset: Dataset, rows: list[np.ndarray], test: Dataset | None = None) -> Parts:
-    """The parts at these rows; a class that cannot be learned is said."""
+    """The sets at these rows, with a note on classes missing from training."""
     train = dataset.take(rows[0])
     if isinstance(dataset.task, Classes):
         absent = [str(dataset.task.labels[k]) for k in np.setdiff1d(np.unique(dataset.targets), train.targets)]
         if absent:
             names = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
-            note = f"no training example of {dataset.task.name} {names}: it cannot be learned"
+            note = f"no training example of {dataset.task.name} {names}, so it cannot be learned"
             train = replace(train, notes=(*train.notes, note))
     if test is None and len(rows) > 2:
         test = dataset.take(rows[2])
@@ -174,16 +174,16 @@ def _parts(dataset: Dataset, rows: list[np.ndarray], test: Dataset | None = None
 
 
 class HoldOut(AbstractSplit):
-    """A random part to choose by and one to judge by; each class in proportion, within one example.
+    """Random validation and test sets, stratified by class to within one example.
 
-    With `multiple`, the training part's size is a multiple of it, and what is left over is there to choose by: data
-    sets of nearly one size, such as the folds of a cross-validation, then share one compiled program.
+    With `multiple`, the size of the training set is a multiple of it, and the remainder goes to the validation set:
+    data sets of similar size, such as the folds of a cross-validation, then share one compiled program.
     """
 
     valid: float = _valid()
     test: float = _test()
     multiple: int = switch(
-        1, allowed="[1, inf)", row="E15", kind="optimiser", about="the training part's size is a multiple of this"
+        1, allowed="[1, inf)", row="E15", kind="optimiser", about="the size of the training set is a multiple of this"
     )
 
     def __check_init__(self) -> None:
@@ -198,13 +198,13 @@ class HoldOut(AbstractSplit):
         over = sizes[0] % self.multiple if self.valid > 0 and sizes[0] > self.multiple else 0
         sizes[:2] = [sizes[0] - over, sizes[1] + over]
         if dataset.groups is not None:
-            note = "groups were not kept together; `GroupHoldOut` keeps them, and its estimate is the honest one"
+            note = "groups may be in both training and test sets, so the estimate is optimistic; use `GroupHoldOut`"
             dataset = replace(dataset, notes=(*dataset.notes, note))
         return _parts(dataset, _draw(_classes_of(dataset), sizes, generator(key)), dataset.test)
 
 
 class GroupHoldOut(AbstractSplit):
-    """As `HoldOut`, but examples of one group never stand in two parts; fractions are met as nearly as groups allow."""
+    """As `HoldOut`, but a group is never split between sets; fractions are met as nearly as groups allow."""
 
     valid: float = _valid()
     test: float = _test()
@@ -215,14 +215,14 @@ class GroupHoldOut(AbstractSplit):
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
         if dataset.groups is None:
             raise RequestError(
-                "`GroupHoldOut` needs groups and the data has none. Name their column, or use `HoldOut`."
+                "`GroupHoldOut` needs groups, but the data have none. Name their column, or use `HoldOut`."
             )
         test = 0.0 if dataset.test is not None else self.test
         return _parts(dataset, _draw_groups(dataset.groups, [self.valid, test], generator(key)), dataset.test)
 
 
 class TimeHoldOut(AbstractSplit):
-    """The past to learn from, the newest examples to judge by; examples of one moment stay together. No randomness."""
+    """Trains on the past and tests on the newest examples; equal times stay together. Not random."""
 
     valid: float = _valid()
     test: float = _test()
@@ -232,7 +232,9 @@ class TimeHoldOut(AbstractSplit):
 
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
         if dataset.times is None:
-            raise RequestError("`TimeHoldOut` needs times and the data has none. Name their column, or use `HoldOut`.")
+            raise RequestError(
+                "`TimeHoldOut` needs times, but the data have none. Name their column, or use `HoldOut`."
+            )
         missing = int((dataset.times != dataset.times).sum())  # NaN and NaT differ from themselves
         if missing:
             raise RequestError(f"{missing} of {len(dataset)} examples have no time. Drop them, or use `HoldOut`.")
@@ -243,17 +245,17 @@ class TimeHoldOut(AbstractSplit):
 
 
 class GivenParts(AbstractSplit):
-    """The first `train` rows to learn from, the next `valid` to choose by; any others, or the official test set, to
-    judge by. `join_parts` makes such a data set of separate ones."""
+    """The first `train` rows are the training set, the next `valid` the validation set; any others, or the official
+    test set, the test set. `join_parts` builds such a data set from separate ones."""
 
-    train: int = _whole(1, allowed="[1, inf)", about="rows to learn from")
-    valid: int = _whole(1, allowed="[1, inf)", about="rows to choose by")
+    train: int = _whole(1, allowed="[1, inf)", about="training rows")
+    valid: int = _whole(1, allowed="[1, inf)", about="validation rows")
 
     def __check_init__(self) -> None:
         check_whole(self, "train", "valid")
 
     def among(self, kept: np.ndarray) -> "GivenParts":
-        """The same parts where of all rows only those marked are left."""
+        """The same sets, restricted to the marked rows."""
         train, valid = (int(part.sum()) for part in np.split(kept, [self.train, self.train + self.valid])[:2])
         if train == 0 or valid == 0:
             raise RequestError(f"no {'training' if train == 0 else 'validation'} row of `GivenParts` has a target.")
@@ -262,7 +264,7 @@ class GivenParts(AbstractSplit):
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Parts:
         used = self.train + self.valid
         if used > len(dataset):
-            raise RequestError(f"`GivenParts` asks for {self.train} + {self.valid} rows; the data has {len(dataset)}.")
+            raise RequestError(f"`GivenParts` needs {self.train} + {self.valid} rows; the data have {len(dataset)}.")
         rows = np.split(np.arange(len(dataset)), [self.train, used])
         return _parts(dataset, rows if used < len(dataset) else rows[:2], dataset.test)
 
@@ -276,10 +278,10 @@ def _stack(pieces: Sequence[Any]) -> Any:
 
 
 def join_parts(train: Dataset, valid: Dataset, test: Dataset | None = None) -> tuple[Dataset, GivenParts]:
-    """One data set of separate ones, with the split that takes it apart again (for `validation_data=`)."""
+    """Joins separate data sets, with the split that separates them again (for `validation_data=`)."""
     if train.shape != valid.shape:
         raise RequestError(
-            f"validation examples must have the training examples' shape {train.shape}; got {valid.shape}."
+            f"validation examples must have the shape of training examples, {train.shape}; got {valid.shape}."
         )
     optional: dict[str, Any] = {}
     for name in ("weights", "groups", "times"):
@@ -300,11 +302,11 @@ def join_parts(train: Dataset, valid: Dataset, test: Dataset | None = None) -> t
 
 
 def _deal_groups(groups: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """The fold of each row: the largest group first, each to the fold that is smallest so far."""
+    """The fold of each row: groups from the largest, each to the smallest fold so far."""
     group = _group_of_row(groups)
     lengths = np.bincount(group)
     if len(lengths) < count:
-        raise RequestError(f"{count} folds need at least {count} groups; the data has {len(lengths)}.")
+        raise RequestError(f"{count} folds need at least {count} groups; the data have {len(lengths)}.")
     order = random.permutation(len(lengths))
     heap = [(0, number) for number in range(count)]
     fold = np.zeros(len(lengths), int)
@@ -316,12 +318,12 @@ def _deal_groups(groups: np.ndarray, count: int, random: np.random.Generator) ->
 
 
 def deal_folds(dataset: Dataset, count: int, *, key: Key[Array, ""]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each fold its other rows and its own: every example is in exactly one fold.
+    """The (other rows, own rows) of each fold: every example is in exactly one fold.
 
     Folds differ by at most one example, and so does each class in them; with groups, no group is in two folds.
     """
     if not 2 <= count <= len(dataset):
-        raise RequestError(f"{count} folds cannot be made of {len(dataset)} examples: from 2 folds to one an example.")
+        raise RequestError(f"{len(dataset)} examples cannot be split into {count} folds: use 2 to {len(dataset)}.")
     random = generator(key)
     if dataset.groups is not None:
         fold = _deal_groups(dataset.groups, count, random)
@@ -336,15 +338,15 @@ def deal_folds(dataset: Dataset, count: int, *, key: Key[Array, ""]) -> list[tup
 
 
 class Fold(AbstractSplit):
-    """Fold `number` of k-fold cross-validation to judge by, the rest to learn from and to choose by.
+    """Fold `number` of k-fold cross-validation is the test set; the rest is split into training and validation sets.
 
-    Give every fold the same key. Training and validation parts have the same size in all folds (one example is left
+    Give every fold the same key. Training and validation sets have the same size in all folds (one example is left
     out where the rest is larger by one), so that all folds share one compiled program; groups, kept whole, may
-    differ. An official test set is left alone.
+    differ. An official test set is not used.
     """
 
-    number: int = _whole(0, allowed="[0, inf)", about="which fold to judge by, from 0")
-    folds: int = _whole(5, allowed="[2, inf)", about="how many folds")
+    number: int = _whole(0, allowed="[0, inf)", about="the fold that is the test set, from 0")
+    folds: int = _whole(5, allowed="[2, inf)", about="number of folds")
     valid: float = _valid()
 
     def __check_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves behind: findings, outcomes, trials, and the records of a fit, a study and a check."""
+"""Records: findings, outcomes, trials, and the results of a fit, a study and a check."""
 
 from ..runtime.public_names import lazy_names
 

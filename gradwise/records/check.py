@@ -1,4 +1,4 @@
-"""What `check` returns: what was looked at, what was found, and what to do next. A plain record, written as JSON."""
+"""The result of `check`: what was checked, what was found, and what to do next. A plain record, saved as JSON."""
 
 import dataclasses
 import json
@@ -87,7 +87,7 @@ def read_checked(folder: Path) -> Checked:
     """The record in the folder of a check."""
     path = Path(folder) / FILE
     if not path.is_file():
-        raise RequestError(f"{folder} holds no check: it has no {FILE}.")
+        raise RequestError(f"{folder} is not the folder of a check: it has no {FILE}.")
     try:
         plain = json.loads(path.read_text())
         known: dict[str, Any] = {name: plain[name] for name in _PLAIN}

@@ -1,6 +1,6 @@
-"""A finding: something worth knowing about a run, written for the person who must act on it.
+"""A finding: something to know about a run, and what to do about it.
 
-Where it comes from a check it has a code, and the code a page: `gradwise explain GW101`.
+A finding of a check has a code, and each code a page: `gradwise explain GW101`.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ LEVELS = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """How serious ("note", "warning" or "error"), what, the chapter's row, and what to do next.
+    """The level ("note", "warning" or "error"), the text, the chapter's row, and what to do next.
 
     `where` is the place: a parameter (`layers.0.weight`), a layer, a column, a line of the user's own code. `evidence`
     holds the numbers it rests on, plain JSON values.
@@ -28,7 +28,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
-            raise ValueError(f"a finding's level is one of {', '.join(LEVELS)}; got {self.level!r}.")
+            raise ValueError(f"unknown level {self.level!r} of a finding; choose from {', '.join(LEVELS)}.")
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""What the verbs return and what the report draws: plain records, written as JSON and Parquet.
+"""The result of a fit, which the report shows: a plain record, saved as JSON and Parquet.
 
 A run folder holds `recipe.json`, `result.json`, `history.parquet` and `model.safetensors`; a `Fit` is the first
 three in memory. Equal runs give equal files but for the wall-clock fields.
@@ -22,12 +22,12 @@ from .used_rows import UsedRows
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """One trained network and how it went.
+    """One trained network and the record of its training.
 
     `history` has one entry per interval in each column. `metrics` holds every metric of each part ("train",
     "valid", "test"). `evidence` is what the pictures need: confusion matrix, reliability, residuals. `data` is the
     data as understood. `predictor` maps raw rows to predictions and is saved beside the record, not in it; `state` is
-    the last state, for those who train on; `used` knows the rows that the network was trained on or chosen by.
+    the last state, to continue training; `used` identifies the rows used to train or choose the network.
     """
 
     recipe: Recipe
@@ -95,12 +95,12 @@ def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
 
     missing = [name for name in ("recipe.json", "result.json", "history.parquet") if not (folder / name).is_file()]
     if missing:
-        raise RequestError(f"{folder} is not a finished run: it has no {', '.join(missing)}.")
+        raise RequestError(f"{folder} is not the folder of a finished run: it has no {', '.join(missing)}.")
     try:
         result = json.loads((folder / "result.json").read_text())
         recipe = from_plain(json.loads((folder / "recipe.json").read_text()), classes=classes)
         if not isinstance(recipe, Recipe):
-            raise RequestError("recipe.json holds no recipe.")
+            raise RequestError("recipe.json contains no recipe.")
         history = pq.read_table(folder / "history.parquet").to_pydict()
         low, high = (math.nan if end is None else float(end) for end in result["test_interval"])
         return Fit(
@@ -122,4 +122,4 @@ def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
         raise RequestError(f"{folder}: {problem}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         told = str(problem).partition("\n")[0]
-        raise RequestError(f"{folder} holds a damaged run: {type(problem).__name__}: {told}.") from None
+        raise RequestError(f"the run in {folder} is damaged: {type(problem).__name__}: {told}.") from None

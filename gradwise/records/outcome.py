@@ -2,13 +2,13 @@
 
 | name | the run ended because |
 |---|---|
-| patience | no better validation score was seen for as long as patience allowed |
-| finished | it reached the age it was given |
+| patience | the validation score stopped improving (early stopping) |
+| finished | it reached its maximum age |
 | out_of_time | `max_time` ran out |
-| interrupted | somebody stopped it |
-| stalled | the line search found no lower point, along the gradient either |
+| interrupted | it was interrupted |
+| stalled | the line search found no lower point, not even along the gradient |
 | behind | a trial of a search was clearly worse than the first one |
-| diverged | the loss or a parameter was no longer a number |
+| diverged | the loss or a parameter became NaN or infinite |
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Outcome:
 
     def __post_init__(self) -> None:
         if self.name not in _SENTENCES:
-            raise ValueError(f"a run does not end with {self.name!r}; it is one of: {', '.join(_SENTENCES)}.")
+            raise ValueError(f"unknown outcome {self.name!r}; choose from {', '.join(_SENTENCES)}.")
 
     @property
     def failed(self) -> bool:

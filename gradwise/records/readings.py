@@ -1,11 +1,11 @@
 """How often the test set of a run was read (row E2).
 
-    next_reading(folder)             1 the first time, 2 when the run was gone on with, ...
-    write_readings(count, folder)    beside the score that it told
+    next_reading(folder)             1 the first time, 2 when the run was resumed, ...
+    write_readings(count, folder)    saved beside the score
 
-The first reading is honest: nothing was decided by it. Whoever goes on after looking, and stops when the score is good,
-has chosen by the test set, so each further reading makes its score a little optimistic. The run's folder remembers;
-what was measured and never written down, because the process was killed, was not read by anybody.
+The first reading is unbiased: nothing was decided by it. Resuming after looking, and stopping when the score is good,
+selects by the test set, so each further reading makes its score a little optimistic. The count is saved in the run's
+folder; a score that was never saved, because the process was killed, does not count.
 """
 
 import json
@@ -19,7 +19,7 @@ READINGS = "test_readings.json"
 
 
 def next_reading(folder: Path | None) -> int:
-    """How many readings of the test set of the run in this folder there are with the present one."""
+    """The number of readings of this run's test set, including the present one."""
     if folder is None:
         return 1
     note = folder / READINGS
@@ -28,12 +28,12 @@ def next_reading(folder: Path | None) -> int:
     except (OSError, ValueError):
         earlier = None
     if type(earlier) is not int or earlier < 0:
-        raise WorkError(f"{note} is damaged: it should hold a number, how often the test set was read. Delete it.")
+        raise WorkError(f"{note} is damaged: expected the number of times the test set was read. Delete the file.")
     return earlier + 1
 
 
 def write_readings(count: int, folder: Path) -> None:
-    """Writes down how often the test set was read; nothing where there is none."""
+    """Saves how often the test set was read; does nothing without a test set."""
     if count:
         write_whole(folder / READINGS, str(count).encode())
 
@@ -44,15 +44,15 @@ def in_words(count: int) -> str:
 
 
 def find_readings(count: int) -> tuple[Finding, ...]:
-    """What a reader of the test score should know from the second reading on."""
+    """A warning about the test score, from the second reading on."""
     if count < 2:
         return ()
     return (
         Finding(
             "warning",
-            f"the test set has been read {in_words(count)}: going on until its score is good chooses by it, so this "
+            f"the test set has been read {in_words(count)}: resuming until its score is good selects by it, so this "
             "score is a little optimistic.",
             row="E2",
-            next="quote the first reading, or measure on rows that were never used: gradwise predict RUN NEW_DATA.",
+            next="report the first reading, or evaluate on unused rows: gradwise predict RUN NEW_DATA.",
         ),
     )

@@ -1,4 +1,4 @@
-"""What `search` returns and what its report draws: all trials, and what was concluded from them."""
+"""The result of `search`, which its report shows: all trials and the conclusions."""
 
 import dataclasses
 import functools

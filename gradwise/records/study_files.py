@@ -1,4 +1,4 @@
-"""A study on disk: `study.json` (the space), `trials.parquet` (one line a trial), `result.json` (what was concluded).
+"""A study on disk: `study.json` (the space), `trials.parquet` (one row per trial), `result.json` (the conclusions).
 
     write_study(study, folder)
     read_study(folder)              the same study, without its predictor
@@ -102,7 +102,7 @@ def write_study(study: Study, folder: Path | str) -> None:
         try:
             write_whole(folder / name, content)
         except OSError as problem:
-            raise WorkError(f"{folder / name} could not be written: {problem.strerror or problem}.") from problem
+            raise WorkError(f"could not write {folder / name}: {problem.strerror or problem}.") from problem
 
 
 def is_study(folder: Path | str) -> bool:
@@ -165,11 +165,11 @@ def read_study(folder: Path | str, classes: tuple[Any, ...] = ()) -> Study:
     folder = Path(folder)
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
-        raise RequestError(f"{folder} is not a finished study: it has no {', '.join(missing)}.")
+        raise RequestError(f"{folder} is not the folder of a finished study: it has no {', '.join(missing)}.")
     try:
         result = json.loads((folder / "result.json").read_text())
         if result["kind"] != "study":
-            raise RequestError(f"{folder} holds no study but a {result['kind']}.")
+            raise RequestError(f"{folder} contains a {result['kind']}, not a study.")
         spaces = json.loads((folder / "study.json").read_text())
         told = {
             field.name: result[field.name]
@@ -188,4 +188,4 @@ def read_study(folder: Path | str, classes: tuple[Any, ...] = ()) -> Study:
         raise RequestError(f"{folder}: {problem}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         said = str(problem).partition("\n")[0]
-        raise RequestError(f"{folder} holds a damaged study: {type(problem).__name__}: {said}.") from None
+        raise RequestError(f"the study in {folder} is damaged: {type(problem).__name__}: {said}.") from None

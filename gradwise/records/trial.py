@@ -1,4 +1,4 @@
-"""One trial of a search: what was tried, how it ended, what it showed. Failures and divergences are trials too.
+"""One trial of a search: its values, outcome and score. Failures and divergences are trials too.
 
 A `Proposal` is a trial that has not run. Its randomness depends on the study's seed and on its number alone; a
 proposal that `continues` another shares that one's randomness, so that it is the same network trained for longer.

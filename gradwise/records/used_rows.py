@@ -1,10 +1,10 @@
-"""Which rows a network was made from: an error measured on them is optimistic, and whoever measures should be told.
+"""The rows used to train or choose a network, so that an error measured on them can be flagged as optimistic.
 
     used = UsedRows.of(train.inputs, valid.inputs)
-    used.among(rows)                # which of these rows were learned from or chosen by, as far as that is known
+    used.among(rows)                # which of these rows were used, as far as that is known
 
-A row is known again by a mark of 64 bits, made of its numbers in single precision. Of many rows those with the smallest
-marks are kept, a sample that is the same wherever it is drawn: the share of used rows can then be told, not each row.
+A row is identified by a 64-bit hash of its numbers in single precision. Of many rows only those with the smallest
+hashes are stored, a reproducible sample: it gives the share of used rows, but not each row.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Search: strategies that propose, populations that train, one store that keeps every trial."""
+"""Search: strategies propose, populations train, and one store keeps every trial."""
 
 from ..runtime.public_names import lazy_names
 

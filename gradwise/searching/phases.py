@@ -4,8 +4,8 @@
     choose_size(strategy, clock, folder)
     hold_finals(clock)
 
-The clock knows the study's driver, budget and plan. Each phase is decided by the trials before it, so that a study that
-goes on decides as it did the first time.
+The clock knows the study's driver, budget and plan. Each phase depends only on the trials before it, so that a resumed
+study makes the same decisions.
 """
 
 import math

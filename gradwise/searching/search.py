@@ -1,16 +1,16 @@
-"""`search`: a pure learning algorithm with no knob left but the budget (row E1).
+"""`search`: a learning algorithm whose only knob is the budget (row E1).
 
     space = gradwise.defaults.search_space(recipe)
     study = gradwise.search(space, dataset, budget=Budget(seconds=600), key=jax.random.key(0))
     study.best, study.winner, study.estimates["test"], study.predictor.predict(rows)
 
-The journey: split once; train the recommended recipe on every fold, then others near it, each trial written down as it
-ends; weigh all their networks into an ensemble by what they predict of rows that they did not see; correct the best
-trial's score for having been chosen; and read the test part, once. With `SearchPlan(batch_size="auto")` the mini-batch
-size is chosen after the other knobs, before the networks are weighed.
+It splits the data once; trains the recommended recipe on every fold, then others near it, saving each trial when it
+ends; combines their networks into an ensemble, weighted by their predictions of held-out rows; corrects the best
+trial's score for selection bias; and reads the test set once. With `SearchPlan(batch_size="auto")` the mini-batch
+size is chosen after the other knobs, before the ensemble.
 
-Other strategies explore more widely: they follow the borders, and look more closely around the best. Other committees
-have finals: the best settings again, with other seeds.
+Other strategies explore more widely: they extend ranges and look more closely around the best. Other committees have
+finals: the best settings are trained again with other seeds.
 """
 
 import dataclasses
@@ -89,13 +89,12 @@ EFFORT = "effort.json"
 
 @dataclasses.dataclass(frozen=True)
 class StudyOptions:
-    """How to run, as opposed to what to search: none of this changes which trials there are, but for a budget of time.
+    """How to run a search, as opposed to what to search: with a number of trials, none of this changes the trials.
 
-    `folder` keeps the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or an address
-    such as `postgresql://...`, where it is called `name`. `on` says who trains: see `executor_choice.py`. `say` is told
-    the plan before the first trial. The clock (`time.monotonic`) runs from `begun` on, where that was before the
-    search. `settings` is what a study file holds. In the folder, a training under way is written every
-    `checkpoint_seconds`: a kill costs no more of it.
+    `folder` stores the study (its journal, the best networks); `store` puts the trials elsewhere: a file, or a database
+    such as `postgresql://...`, under `name`. `on` chooses the workers: see `executor_choice.py`. `say` receives the
+    plan before the first trial. The clock (`time.monotonic`) starts at `begun`, if given. `settings` are the contents
+    of the study file. Running trainings are checkpointed to the folder every `checkpoint_seconds`.
     """
 
     folder: Path | None = None
@@ -142,13 +141,13 @@ def folds_before_finals(plan: SearchPlan, dataset: Dataset) -> int:
 def _effort(
     plan: SearchPlan, space: Space, dataset: Dataset, data: EvaluationData, budget: Budget, options: StudyOptions
 ) -> Effort:
-    """Folds that judge a trial, and how long it trains; a study that goes on keeps those it began with."""
+    """The folds and epochs of a trial; a resumed study keeps those it started with."""
     note = None if options.folder is None else options.folder / EFFORT
     if options.resume and note is not None and note.is_file():
         try:
             return Effort(**json.loads(note.read_text()))
         except (ValueError, TypeError):
-            raise WorkError(f"{note} is damaged: the study cannot go on. Begin it anew in another folder.") from None
+            raise WorkError(f"{note} is damaged: the study cannot be resumed. Start again in another folder.") from None
     if plan.folds is not None or plan.committee not in ANSWERS:
         return Effort(folds_before_finals(plan, dataset), trials=budget.trials)
     on = options.on
@@ -159,7 +158,7 @@ def _effort(
 
 
 def _tell_plan(effort: Effort, space: Space, budget: Budget, options: StudyOptions) -> None:
-    """Writes the effort down, for a study that goes on, and says what to expect."""
+    """Saves the effort, for resuming, and announces the plan."""
     if options.folder is not None:
         write_whole(options.folder / EFFORT, json.dumps(dataclasses.asdict(effort)).encode())
     expected = dataclasses.replace(effort, trials=budget.trials or effort.trials)
@@ -177,7 +176,7 @@ def _within_effort(space: Space, effort: Effort) -> Space:
 
 
 def _refuse_unfit(recipe: Recipe, data: EvaluationData) -> None:
-    """An optimiser that cannot use this model or this loss is refused here, not by every trial in its turn."""
+    """Raises once if the optimiser cannot use this model or loss, instead of failing every trial."""
     if uses_objective(recipe.optimiser):
         examples = data.place(recipe.scaler, data.variants[0])
         outputs = data.train.task.outputs
@@ -187,7 +186,7 @@ def _refuse_unfit(recipe: Recipe, data: EvaluationData) -> None:
 def _evaluation_data(
     space: Space, dataset: Dataset, metric: str, class_weight: CLASS_WEIGHTS, key: Key[Array, ""]
 ) -> EvaluationData:
-    """The parts of the data; what no trial could use is refused here, not by every trial in its turn."""
+    """Splits the data; raises once if no trial could use them."""
     criterion = as_criterion(space.recipe.criterion)
     options: dict[str, Any] = {"metric": metric, "class_weight": class_weight, "criterion": criterion, "key": key}
     data = EvaluationData.of(dataset, space.recipe.split, **options)
@@ -209,9 +208,9 @@ def _suited(
 
 
 def _check_plan(plan: SearchPlan, space: Space) -> None:
-    """Refuses what no data could mend."""
+    """Raises on requests that are invalid for any data."""
     if not space.dimensions:
-        raise RequestError("the space has no dimension: there is nothing to search. Name a knob to vary.")
+        raise RequestError("nothing to search: the space has no dimension. Give the range of a knob.")
     check_kind(plan.committee)
     if plan.batch_size:
         check_batch_size(space)
@@ -313,7 +312,7 @@ def _record(
     options: StudyOptions,
     ended: str,
 ) -> Study:
-    """Everything is decided here; what follows only measures, and reads the test part for the first and only time."""
+    """Makes all decisions; what follows only measures, and reads the test set for the first and only time."""
     data = driver.data
     trials = tuple(driver.trials[number] for number in sorted(driver.trials))
     kept = driver.contenders.all()

@@ -1,4 +1,4 @@
-"""What a recipe is made of: knobs, priors, contracts, the recipe, its search space, its written form."""
+"""The elements of a recipe: knobs, priors, contracts, the recipe, its search space and its file format."""
 
 from ..runtime.public_names import lazy_names
 

@@ -1,9 +1,9 @@
-"""The user's own pieces in the places of parts: a built module for a model spec, a plain function for a criterion.
+"""Adapters for the user's own code: a built module as a model, a plain function as a criterion.
 
     recipe = gradwise.defaults.classification(model=my_equinox_module, criterion=my_loss)
 
-where `my_loss(model, batch, key)` returns one number for a `Batch`, or `my_loss(output, target)` one for an example:
-then curvature and per-example optimisers can take the criterion apart.
+where `my_loss(model, batch, key)` returns one number for a `Batch`, or `my_loss(output, target)` one for an example,
+which curvature and per-example optimisers need.
 """
 
 import inspect
@@ -21,7 +21,7 @@ from .dataset import Task
 
 
 class BuiltModel(AbstractModel):
-    """A network that exists already; its parameters are where training starts."""
+    """A network that is already built; training starts from its parameters."""
 
     network: Any
 
@@ -31,12 +31,12 @@ class BuiltModel(AbstractModel):
             given = eqx.filter_eval_shape(lambda network, x: apply(network, x, None), self.network, example)
         except Exception as problem:
             raise RequestError(
-                f"the given model does not take an example of shape {inputs}: {type(problem).__name__}: "
+                f"the model failed on an example of shape {inputs}: {type(problem).__name__}: "
                 f"{str(problem).splitlines()[0] if str(problem) else ''}"
             ) from problem
         if outputs and getattr(given, "shape", None) != (outputs,):  # without a target, any code will do
             raise RequestError(
-                f"the given model returns shape {getattr(given, 'shape', type(given).__name__)} for one example, "
+                f"the model returns shape {getattr(given, 'shape', type(given).__name__)} for one example, "
                 f"but the task needs ({outputs},)."
             )
         return self.network
@@ -117,13 +117,13 @@ class OutputCriterion(AbstractSummed):
 def _refuse_all_but_numbers(task: Task) -> None:
     if task.kind != "numbers":
         raise RequestError(
-            f"a plain loss function says nothing of how outputs become {task.kind}. "
+            f"a plain loss function does not define how outputs become {task.kind}. "
             "Subclass `AbstractCriterion` and give it a `link`, or use `Supervised(loss=...)`."
         )
 
 
 def _takes_an_output(function: Callable[..., Any]) -> bool:
-    """Whether a loss function speaks of one example, `(output, target)`, rather than of `(model, batch, key)`."""
+    """Whether a loss function takes one example, `(output, target)`, rather than `(model, batch, key)`."""
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # no Python function

@@ -1,7 +1,7 @@
-"""A data set as training sees it: numbers in, numbers out, and the words to turn them back.
+"""A data set for training: inputs and targets as numbers, and the names to convert them back.
 
 Inputs are raw: numeric columns as they were read, missing values as NaN, categories as their index in
-`Column.categories`. Nothing here is fitted; what is fitted (imputation, scaling) is fitted on the training part alone.
+`Column.categories`. Nothing here is fitted; imputation and scaling are fitted on the training set alone.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class InputLayout:
         numbers | flags | codes
 
     A flag is 0 or 1: one-hot categories, then indicators of missing values. `categories` has one entry for each code,
-    the number of values that its column has in the training part. A code runs from 0 to size - 1; it is `size` for a
-    value that is missing or was not in the training part, so that an embedding table has size + 1 rows.
+    the number of values that its column has in the training set. A code runs from 0 to size - 1; it is `size` for a
+    value that is missing or not in the training set, so that an embedding table has size + 1 rows.
     """
 
     numbers: int
@@ -40,7 +40,7 @@ class InputLayout:
 
     @property
     def width(self) -> int:
-        """How many inputs there are."""
+        """The number of inputs."""
         return self.numbers + self.flags + len(self.categories)
 
 
@@ -86,7 +86,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Inputs:
-    """No target: the inputs themselves are what is learned."""
+    """No target: features of the inputs are learned."""
 
     names: tuple[str, ...] = ()
 
@@ -108,31 +108,31 @@ def is_labelled(targets: np.ndarray, task: Task) -> np.ndarray:
 
 
 def _check_targets(targets: np.ndarray, task: Task) -> None:
-    """Refuses targets that the task cannot mean: a wrong shape would be broadcast to nonsense later on."""
+    """Raises if the targets do not fit the task; a wrong shape would broadcast silently later."""
     expected = (len(targets),) if task.kind == "classes" else (len(targets), task.outputs)
     if targets.shape != expected:
         raise RequestError(f"targets of {task.kind} must have shape {expected}; got {targets.shape}.")
     if task.kind == "classes":
         if targets.dtype.kind not in "iu":
-            raise RequestError(f"targets of classes must be whole numbers, indices into `labels`; got {targets.dtype}.")
+            raise RequestError(f"targets of classes must be integer indices into `labels`; got {targets.dtype}.")
         if targets.min() < UNLABELLED or targets.max() >= task.outputs:
             raise RequestError(
-                f"targets of classes must lie from 0 to {task.outputs - 1}, as there are `labels`, "
-                f"or be {UNLABELLED} where the class is not known."
+                f"targets of classes must be indices into `labels`, from 0 to {task.outputs - 1}, "
+                f"or {UNLABELLED} if the class is unknown."
             )
     elif np.any(np.isinf(targets)):
         row = int(np.argmax(np.isinf(targets).any(axis=1)))
-        raise RequestError(f"the target of row {row} is infinite. Leave such rows out.")
+        raise RequestError(f"the target of row {row} is infinite. Remove such rows.")
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Examples with their targets.
 
-    `inputs` has one row an example: an array of 2 to 4 dimensions, or a SciPy CSR matrix. `targets` holds class
+    `inputs` has one row per example: an array of 2 to 4 dimensions, or a SciPy CSR matrix. `targets` holds class
     indices (n,), or 0/1 labels (n, k), or numbers (n, k); an example without a target has the class -1, or NaN, and
-    only criteria that learn from inputs take it. Without a task of targets they are (n, 0). `groups` and `times` serve
-    splits; `test` is an official test set, used as it is; `rows` says where the examples of a part stood in the whole.
+    only criteria that learn from inputs accept it. Without a target they are (n, 0). `groups` and `times` are for
+    splits; `test` is an official test set, used as it is; `rows` are the indices of a subset in the whole.
     """
 
     inputs: Any
@@ -150,7 +150,7 @@ class Dataset:
     def __post_init__(self) -> None:
         count = self.inputs.shape[0]
         if len(self.targets) != count:
-            raise RequestError(f"{count} rows of inputs but {len(self.targets)} targets: each row needs one.")
+            raise RequestError(f"{count} rows of inputs but {len(self.targets)} targets: give one target per row.")
         if count == 0:
             raise RequestError("the data set has no examples.")
         if not 2 <= len(self.inputs.shape) <= 4:
@@ -159,9 +159,9 @@ class Dataset:
         for name in ("weights", "groups", "times", "rows"):
             beside = getattr(self, name)
             if beside is not None and len(beside) != count:
-                raise RequestError(f"`{name}` has {len(beside)} entries for {count} rows: each row needs one.")
+                raise RequestError(f"`{name}` has {len(beside)} entries for {count} rows: give one per row.")
         if self.test is not None and self.test.shape != self.shape:
-            raise RequestError(f"a test example has shape {self.test.shape}, the others have {self.shape}.")
+            raise RequestError(f"test examples have shape {self.test.shape}, training examples {self.shape}.")
 
     def __len__(self) -> int:
         return int(self.inputs.shape[0])
@@ -177,7 +177,7 @@ class Dataset:
         return is_labelled(self.targets, self.task)
 
     def without_targets(self) -> Dataset:
-        """The same examples, to be learned from without a target."""
+        """The same examples without their target."""
         test = None if self.test is None else self.test.without_targets()
         return replace(self, targets=np.zeros((len(self), 0)), task=Inputs(), test=test)
 

@@ -54,7 +54,7 @@ def _is_number(value: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Declaration:
-    """What `knob` and `switch` say of a field.
+    """The declaration of a knob or switch.
 
     `kind` is "optimiser" (how the criterion is minimised), "model" (what is learned) or "capacity" (a model's
     knob that must never be chosen on training error: row E19).
@@ -70,7 +70,7 @@ class Declaration:
     about: str
 
     def check(self, name: str, value: Any) -> None:
-        """Raises one line that names knob, rule, value and remedy."""
+        """Raises an error with the knob, its allowed values, the given value and the default."""
         if isinstance(self.allowed, Allowed):
             whole = self.static and type(self.default) is int
             kind = "a whole number" if whole else "a number"
@@ -154,12 +154,12 @@ def declarations(spec: Any) -> Iterator[tuple[str, Declaration]]:
 
 
 def is_plain_number(value: Any) -> bool:
-    """Whether a spec's own check may calculate with it; what is not, the declared range refuses by name."""
+    """Whether a spec's own check may compute with it; anything else fails the declared range."""
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def check_whole(spec: Any, *names: str) -> None:
-    """Refuses values that are not whole numbers, for specs whose switches count something."""
+    """Raises if a switch that counts something is not a whole number."""
     for name in names:
         value = getattr(spec, name)
         if is_plain_number(value) and int(value) != value:
@@ -167,7 +167,7 @@ def check_whole(spec: Any, *names: str) -> None:
 
 
 class Spec(eqx.Module):
-    """A frozen choice. Every field is a knob, a switch or another part; values are checked when it is made."""
+    """An immutable specification. Every field is a knob, a switch or another part, validated on creation."""
 
     def __check_init__(self) -> None:
         values = vars(self)
@@ -204,12 +204,14 @@ def _declared_parts(kind: Any) -> tuple[tuple[str, type, bool], ...]:
 
 
 def _check_part(name: str, part: type, several: bool, value: Any) -> None:
-    """Refuses what is not a part where the field's type asks for one, or for a tuple of them."""
+    """Raises if a field that must be a part, or a tuple of parts, is not."""
     if several and not isinstance(value, tuple):
-        raise RequestError(f"`{name}` must be a tuple of {part.__name__}; got {_word(value)}. Write ({_word(value)},).")
+        raise RequestError(
+            f"`{name}` must be a tuple of {part.__name__} instances; got {_word(value)}. Write ({_word(value)},)."
+        )
     for item in value if several else (value,):
         if not isinstance(item, part):
-            raise RequestError(f"`{name}` must be of the kind {part.__name__}; got {_word(item)}.")
+            raise RequestError(f"`{name}` must be an instance of {part.__name__}; got {_word(item)}.")
 
 
 def _word(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Paths into trees: one language for knobs (`optimiser.learning_rate`) and for parameters (`layers.0.weight`).
+"""Paths into trees: one syntax for knobs (`optimiser.learning_rate`) and parameters (`layers.0.weight`).
 
 A pattern such as `*.weight` or `output.*` picks parameters by path: that is how penalties and optimisers are
 given per layer and per kind of parameter (rows C10, D2).
@@ -23,13 +23,13 @@ WEIGHTS = "*.weight|*.weights.*"
 
 
 class Buffer(eqx.Module):
-    """Holds what a model measured rather than learned (batch statistics): never trained, always saved."""
+    """Values that a model measures rather than learns (batch statistics): never trained, always saved."""
 
     value: PyTree
 
 
 def trainable(model: PyTree) -> tuple[PyTree, PyTree]:
-    """Splits a model into what gradient descent moves and the rest; `equinox.combine` joins them again."""
+    """Splits a model into trainable parameters and the rest; `equinox.combine` joins them again."""
     moves = jax.tree.map(
         lambda leaf: jax.tree.map(lambda _: False, leaf) if isinstance(leaf, Buffer) else eqx.is_inexact_array(leaf),
         model,
@@ -90,7 +90,7 @@ def knobs(node: Any, prefix: str = "") -> Iterator[tuple[str, Declaration, Any]]
 
 
 def parts(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every part within a spec, with its path: what `--set model=...` can exchange."""
+    """Every part within a spec, with its path: what `--set model=...` can replace."""
     for name, child in _children(node):
         if isinstance(child, (Spec, eqx.Module)):
             yield prefix + name, child
@@ -105,7 +105,7 @@ def get(node: Any, path: str) -> Any:
 
 
 def replace(node: Any, path: str, value: Any) -> Any:
-    """A copy of a spec with another value at the path; the copy checks its knobs as when first made."""
+    """A copy of a spec with another value at the path, validated like a new one."""
     return replace_several(node, {path: value})
 
 
@@ -133,7 +133,7 @@ def field_converters(kind: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
 
 
 def _copied(spec: Spec, own: Mapping[str, Any]) -> Any:
-    """The spec with other values of some fields, checked as when first made.
+    """The spec with other values of some fields, validated like a new one.
 
     A fifth of the time of a constructor, which a search calls eight times for each trial: what stays is as it was.
     """
@@ -151,10 +151,10 @@ def _copied(spec: Spec, own: Mapping[str, Any]) -> Any:
 
 
 def check_path(node: Any, path: str) -> None:
-    """Refuses a path that leads nowhere and names the nearest one that leads somewhere."""
+    """Raises if the path does not exist, with the closest one that does."""
     known = [name for name, _, _ in knobs(node)] + [name for name, _ in parts(node)]
     if path not in known:
-        raise RequestError(f"there is no knob `{path}`.{nearest(path, known)}")
+        raise RequestError(f"unknown knob `{path}`.{nearest(path, known)}")
 
 
 def map_named(function: Callable[[str, Any], Any], tree: PyTree) -> PyTree:

@@ -1,4 +1,4 @@
-"""Priors: where a knob's good values are believed to lie, as inverse distribution functions.
+"""Priors over the values of a knob, as inverse distribution functions.
 
 One method, `quantile`, serves every search: random search feeds it uniform numbers, a grid feeds it equally
 spaced ones, a quasi-random search a Sobol sequence. `fraction` goes back, for searches that look around a value.
@@ -132,19 +132,19 @@ class Choice(AbstractPrior):
         numbers = [k for k in self.values if isinstance(k, (int, float)) and not isinstance(k, bool)]
         if len(numbers) == len(self.values) and isinstance(value, (int, float)) and value in numbers:
             return self.fraction(numbers[numbers.index(value)])  # 64.0 for 64
-        raise RequestError(f"{value!r} is none of the values of this choice.")
+        raise RequestError(f"{value!r} is not one of the values of this choice.")
 
 
 @dataclass(frozen=True)
 class ZeroOr(AbstractPrior):
-    """Exactly 0 with the given probability, otherwise a value of the other prior: for what may be off."""
+    """Exactly 0 with the given probability, otherwise a value of the other prior: for knobs that can be off."""
 
     other: AbstractPrior
     zero: float = 0.5
 
     def __post_init__(self) -> None:
         if not 0 <= self.zero < 1:
-            raise RequestError(f"`ZeroOr.zero` is a probability in [0, 1); got {self.zero}.")
+            raise RequestError(f"`ZeroOr.zero` must be a probability in [0, 1); got {self.zero}.")
 
     def quantile(self, fraction: float) -> Any:
         if fraction < self.zero:

@@ -1,4 +1,4 @@
-"""All choices of one run form one `Recipe`, a pytree of specs.
+"""A `Recipe` holds all choices of one run, as a pytree of specs.
 
 recipe = gradwise.defaults.classification(optimiser=Sgd(learning_rate=0.03))
 recipe.optimiser.learning_rate
@@ -11,7 +11,7 @@ from .knobs import Spec
 
 
 class Recipe(Spec):
-    """How to split, scale, batch, model, judge, optimise and stop.
+    """How to split, scale, batch, model, evaluate, optimise and stop.
 
     `model` is a spec or an Equinox module that is already built; `criterion` is a spec or a plain function
     `loss(model, batch, key)` that returns a scalar.

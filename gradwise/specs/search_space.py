@@ -3,7 +3,7 @@
     read_space(recipe)                                    everything that has a prior
     space = Space(recipe, (Dimension("optimiser.learning_rate", LogUniform(1e-4, 1.0)), ...))
     space.recipe_at({"optimiser.learning_rate": 0.5})     the recipe at this fraction of the prior
-    space.values(recipe)                                  what a recipe chose, by path
+    space.values(recipe)                                  the values of a recipe, by path
 
 A path leads to a knob, a switch or a whole part (`model.activation`). Three more forms reach into a switch that holds
 whole numbers, such as `model.widths`:
@@ -12,9 +12,9 @@ whole numbers, such as `model.widths`:
     model.widths.each       the value of all of them
     model.widths.2          the third alone
 
-A dimension whose path leads nowhere in the recipe being made is not active (the third layer's width where there are
-two layers, the momentum of an optimiser that has none): conditional knobs need no declaration (row E3). Dimensions
-apply in their order, so parts and counts come before what lies within them.
+A dimension whose path does not exist in a recipe is inactive (the width of a third layer if there are two, the momentum
+of an optimiser without one): conditional knobs need no declaration (row E3). Dimensions apply in order, so parts and
+counts come before the knobs within them.
 """
 
 import dataclasses
@@ -176,9 +176,9 @@ def label(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Space:
-    """A recipe and the dimensions along which it may vary; everything else stays as the recipe has it.
+    """A recipe and the dimensions along which it may vary; everything else is fixed.
 
-    `portfolio` are other recipes that are worth a trial, the most useful first, whatever the dimensions are.
+    `portfolio` are other recipes worth a trial, the most useful first, independent of the dimensions.
     """
 
     recipe: Any
@@ -189,13 +189,13 @@ class Space:
         paths = [dimension.path for dimension in self.dimensions]
         twice = next((path for path in paths if paths.count(path) > 1), None)
         if twice:
-            raise RequestError(f"the space has `{twice}` twice.")
+            raise RequestError(f"`{twice}` appears twice in the space.")
 
     def __getitem__(self, path: str) -> Dimension:
         for dimension in self.dimensions:
             if dimension.path == path:
                 return dimension
-        raise RequestError(f"the space has no dimension `{path}`.{nearest(path, self.paths)}")
+        raise RequestError(f"unknown dimension `{path}` of the space.{nearest(path, self.paths)}")
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -272,16 +272,16 @@ class Space:
 
 
 def dimension(recipe: Any, path: str, prior: AbstractPrior | None = None) -> Dimension:
-    """A dimension at a path of this recipe; without a prior, with the knob's own. Refuses a path that leads nowhere."""
+    """A dimension at a path of this recipe, by default with the knob's own prior. Raises on an unknown path."""
     inner = _within(recipe, path)
     declared = {name: declaration for name, declaration, _ in knobs(recipe)}
     declaration = declared.get(inner[0] if inner else path)
     known = [*declared, *(name for name, _ in parts(recipe))]
     if declaration is None and path not in known:
-        raise RequestError(f"there is no knob `{path}`.{nearest(path, known)}")
+        raise RequestError(f"unknown knob `{path}`.{nearest(path, known)}")
     chosen = prior or (declaration.prior if declaration else None)
     if chosen is None:
-        raise RequestError(f"`{path}` has no prior of its own: say where to search, such as {path}=log(1e-4, 1e-1).")
+        raise RequestError(f"`{path}` has no default range: give one, such as {path}=log(1e-4, 1e-1).")
     _, value = read_at(recipe, path)
     found = Dimension(path, chosen, declaration, value)
     if found.numeric and not isinstance(declaration and declaration.allowed, tuple):
@@ -289,7 +289,7 @@ def dimension(recipe: Any, path: str, prior: AbstractPrior | None = None) -> Dim
         scale: Any = found.scale
         if scale.low < low or scale.high > high:
             raise RequestError(
-                f"`{path}` may lie in [{low:g}, {high:g}]; the range {scale.low:g} to {scale.high:g} does not."
+                f"`{path}` must lie in [{low:g}, {high:g}]; got the range {scale.low:g} to {scale.high:g}."
             )
     return found
 
@@ -310,7 +310,7 @@ def _prior_to_plain(prior: AbstractPrior) -> dict[str, Any]:
 
 def _prior_from_plain(plain: dict[str, Any], classes: tuple[Any, ...]) -> AbstractPrior:
     if plain.get("prior") not in _PRIORS:
-        raise RequestError(f"there is no prior {plain.get('prior')!r}; they are {', '.join(_PRIORS)}.")
+        raise RequestError(f"unknown prior {plain.get('prior')!r}; choose from {', '.join(_PRIORS)}.")
     fields = {
         name: _prior_from_plain(value, classes)
         if isinstance(value, dict) and "prior" in value

@@ -3,7 +3,7 @@
     assert from_json(to_json(recipe)) == recipe
 
 A part is written as its public name with its fields: `{"class": "gradwise:Sgd", "learning_rate": 0.03, ...}`; a class
-of the user's own as `module:Class`. Loading imports nothing outside gradwise, runs no constructor of a file's choosing
+of the user's own as `module:Class`. Loading imports nothing outside gradwise, runs no constructor chosen by a file
 and never unpickles: other classes must be passed in.
 """
 
@@ -29,7 +29,7 @@ def public_path(thing: Any) -> str:
     if HOMES.get(thing.__qualname__) == thing.__module__:
         return f"{_OURS}:{thing.__qualname__}"
     if thing.__module__.partition(".")[0] == _OURS:
-        raise RequestError(f"`{thing.__qualname__}` has no public name, so that no file could be read that names it.")
+        raise RequestError(f"`{thing.__qualname__}` has no public name, so it cannot be saved to a file.")
     return f"{thing.__module__}:{thing.__qualname__}"
 
 
@@ -53,7 +53,7 @@ def _encode(value: Any, arrays: dict[str, np.ndarray] | None, path: str) -> Any:
         return {"array": path}
     if isinstance(value, types.FunctionType):
         return {"function": public_path(value)}
-    raise RequestError(f"`{path}` holds a {type(value).__name__}, which has no written form. Make it a spec.")
+    raise RequestError(f"`{path}` holds a {type(value).__name__}, which cannot be saved. Make it a spec.")
 
 
 def _find(name: str, given: Mapping[str, Any]) -> Any:
@@ -92,7 +92,7 @@ def _decode(value: Any, find: Callable[[str], Any], arrays: Mapping[str, Any]) -
     known = {field.name for field in dataclasses.fields(kind)}
     if set(fields) - known or (not issubclass(kind, Spec) and known - set(fields)):
         odd = ", ".join(sorted(set(fields) ^ known))
-        raise RequestError(f"`{value['class']}` and the file disagree about: {odd}.")
+        raise RequestError(f"`{value['class']}` does not match the file; unexpected: {odd}.")
     if issubclass(kind, Spec):
         missing = [
             f.name
@@ -138,5 +138,5 @@ def from_json(text: str, classes: tuple[Any, ...] = ()) -> Any:
         raise RequestError(f"the recipe is not JSON: {problem}.") from None
     recipe = from_plain(plain, classes=classes)
     if not isinstance(recipe, eqx.Module):
-        raise RequestError("the file holds no recipe: it was not written by gradwise.")
+        raise RequestError("the file contains no recipe: it was not written by gradwise.")
     return recipe

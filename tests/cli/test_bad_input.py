@@ -88,7 +88,7 @@ CASES = [
     Case("folder as data", ("fit", ".", "--target", "y"), ("folder",)),
     Case("unknown ending", ("fit", "a.xyz", "--target", "y"), ("a.xyz", ".parquet"), {"a.xyz": ROWS}),
     _table("empty file", "", "bad.csv is empty"),
-    _table("header only", "x,y\n", "column names but no rows"),
+    _table("header only", "x,y\n", "a header row but no data rows"),
     _table("binary junk", bytes(range(256)) * 20, "binary data"),
     _table("wrong delimiter", "x y\n1 2\n3 4\n", "only one column", options=("--target", "y")),
     _table("ragged rows", ROWS + "1,2,3\n", "line 32", "3 values where the header has 2"),
@@ -102,11 +102,11 @@ CASES = [
     Case(
         "damaged gzip",
         ("fit", "a.csv.gz", "--target", "y"),
-        ("damaged gzip",),
+        ("damaged or truncated gzip",),
         {"a.csv.gz": b"\x1f\x8b" + zlib.compress(b"x")},
     ),
     Case(
-        "damaged Parquet", ("fit", "a.parquet", "--target", "y"), ("not a sound Parquet",), {"a.parquet": b"PAR1junk"}
+        "damaged Parquet", ("fit", "a.parquet", "--target", "y"), ("not a valid Parquet",), {"a.parquet": b"PAR1junk"}
     ),
     Case("npz without X", ("fit", "a.npz"), ("no array `X`",), {"a.npz": _bytes_of({"Z": np.ones(9)})}),
     Case(
@@ -115,7 +115,7 @@ CASES = [
         ("never unpickles",),
         {"a.npz": _bytes_of({"X": np.array([[{}]] * 9), "y": np.arange(9)})},
     ),
-    Case("damaged npz", ("fit", "a.npz"), ("not a sound NumPy file",), {"a.npz": b"PK\x03\x04junk"}),
+    Case("damaged npz", ("fit", "a.npz"), ("not a valid NumPy file",), {"a.npz": b"PK\x03\x04junk"}),
     Case(
         "npz of five dimensions",
         ("fit", "a.npz"),
@@ -126,11 +126,11 @@ CASES = [
     Case("no target", ("fit", "flowers.csv"), ("--target", "`colour`")),
     _option("unknown column to drop", ("--drop", "lenght"), "Did you mean 'length'?"),
     Case("unknown target", ("fit", "flowers.csv", "--target", "kinds"), ("Did you mean 'kind'?",)),
-    _option("target dropped", ("--drop", "kind"), "`kind` is given to --target and to --drop"),
+    _option("target dropped", ("--drop", "kind"), "`kind` is given to both --target and --drop"),
     _table("target all one class", "x,y\n" + "".join(f"{n},a\n" for n in range(9)), "'a' in every row"),
     _table("target missing values", ROWS + "31,\n", "missing in 1 of 31 rows", "row 31"),
     _table("target infinite", "x,y\n" + "".join(f"{n},{n / 7}\n" for n in range(30)) + "1,inf\n", "infinite"),
-    _option("words as numbers", ("--task", "numbers"), "no numbers"),
+    _option("words as numbers", ("--task", "numbers"), "not numbers"),
     _option("unknown task", ("--task", "guess"), "classes, labels, numbers"),
     _option("labels of words", ("--task", "labels"), "0 and 1"),
     # Columns and their roles.
@@ -157,7 +157,7 @@ CASES = [
         {"t.csv": "length,width,colour,bed,kind\n1,2,red,1,dan\n"},
     ),
     # Options.
-    _option("unknown option", ("--targte", "kind"), "no option --targte", "'--target'"),
+    _option("unknown option", ("--targte", "kind"), "unknown option --targte", "'--target'"),
     _option("option without value", ("--seed",), "--seed"),
     Case("unknown command", ("fitt", "iris"), ("'fitt'", "'fit'")),
     Case("too many arguments", ("fit", "iris", "wine"), ("wine",)),
@@ -165,7 +165,7 @@ CASES = [
     _option("negative seed", ("--seed", "-1"), "--seed -1", "from 0"),
     _option("seed of words", ("--seed", "luck"), "--seed luck"),
     _option("no time", ("--max-time", "banana"), "--max-time banana", "10min"),
-    _option("no time at all", ("--max-time", "0"), "more than 0"),
+    _option("no time at all", ("--max-time", "0"), "above 0"),
     _option("negative checkpoint", ("--checkpoint", "-1"), "--checkpoint -1"),
     _option("one fold", ("--folds", "1"), "--folds 1", "from 2"),
     _option("more folds than rows", ("--folds", "61", *TINY), "61 folds"),
@@ -174,11 +174,11 @@ CASES = [
     _option("metric of another task", ("--metric", "rmse"), "`rmse` does not measure classes"),
     _option("unknown device", ("--on", "tpu"), "--on tpu", "'gpu'"),
     _option("no such device here", ("--on", "gpu"), "no GPU", "cpu"),
-    _option("other machines", ("--on", "ray://head:10001"), "one machine"),
+    _option("other machines", ("--on", "ray://head:10001"), "one device"),
     # Knobs.
     _option("unknown knob", ("--set", "optimiser.learning_rat=1"), "Did you mean 'optimiser.learning_rate'?"),
     _option("knob out of range", ("--set", "optimiser.learning_rate=-1"), "(0, inf)", "-1"),
-    _option("knob of words", ("--set", "optimiser.learning_rate=fast"), "needs a number", "'fast'"),
+    _option("knob of words", ("--set", "optimiser.learning_rate=fast"), "expected a number", "'fast'"),
     _option("no value", ("--set", "optimiser.learning_rate"), "path=value"),
     _option("unknown part", ("--set", "optimiser=Sdg"), "Did you mean 'Sgd'?"),
     _option("loss of another task", ("--set", "criterion.loss=GaussianLoss"), "GaussianLoss learns numbers"),
@@ -219,7 +219,7 @@ CASES = [
     ),
     _option("resume nothing named", ("--resume",), "--out DIR"),
     _option("resume nothing there", ("--resume", "--out", "nowhere"), "no run at nowhere"),
-    _option("folder exists", ("--out", "run"), "run exists already", "--overwrite"),
+    _option("folder exists", ("--out", "run"), "run already exists", "--overwrite"),
     _option("file in the folder's place", ("--out", "flowers.csv"), "flowers.csv is a file"),
     _option("folder under a file", ("--out", "flowers.csv/run"), "flowers.csv/run"),
     _option("folder that cannot be made", ("--out", "/proc/gradwise/run"), "/proc/gradwise/run"),
@@ -245,7 +245,7 @@ CASES = [
         ("another run", "--seed 0"),
         prepare=lambda here: (here / "run" / "checkpoint.safetensors").unlink(),
     ),
-    Case("damaged result", RESUME, ("damaged run",), prepare=lambda here: _cut(here, "result.json")),
+    Case("damaged result", RESUME, ("is damaged",), prepare=lambda here: _cut(here, "result.json")),
     # Predictions.
     Case("predict without a run", ("predict", "nowhere", "flowers.csv"), ("no run at nowhere",)),
     Case(
@@ -321,16 +321,21 @@ CASES = [
     Case("predict unknown format", (*PREDICT, "--format", "xml"), ("--format xml", "parquet")),
     Case("predict unknown ending", (*PREDICT, "--out", "new.xls"), ("new.xls", "--format")),
     Case("predict into a folder", (*PREDICT, "--out", "run", "--format", "csv"), ("run is a folder",)),
-    Case("predict into no folder", (*PREDICT, "--out", "no/where.csv"), ("no folder no",)),
-    Case("predict over its data", (*PREDICT, "--out", "flowers.csv"), ("would replace what is read",)),
+    Case("predict into no folder", (*PREDICT, "--out", "no/where.csv"), ("the folder no does not exist",)),
+    Case("predict over its data", (*PREDICT, "--out", "flowers.csv"), ("would overwrite an input",)),
     Case("predict keeping what is not there", (*PREDICT, "--keep", "colur"), ("Did you mean 'colour'?",)),
     # Reports.
-    Case("report without a run", ("report", "nowhere"), ("no run folder nowhere",)),
-    Case("report of an unfinished run", ("report", "run"), ("not a finished run", "result.json"), prepare=_unfinish),
+    Case("report without a run", ("report", "nowhere"), ("no run at nowhere",)),
+    Case(
+        "report of an unfinished run",
+        ("report", "run"),
+        ("not the folder of a finished run", "result.json"),
+        prepare=_unfinish,
+    ),
     Case(
         "report of a damaged history",
         ("report", "run"),
-        ("damaged run",),
+        ("is damaged",),
         prepare=lambda here: _cut(here, "history.parquet"),
     ),
     Case(
@@ -342,7 +347,7 @@ CASES = [
     Case(
         "report of a deep recipe",
         ("report", "run"),
-        ("damaged run",),
+        ("is damaged",),
         prepare=lambda here: (here / "run" / "recipe.json").write_text("[" * 100_000),
     ),
 ]
@@ -379,7 +384,7 @@ def test_standard_input_is_named_in_errors(here, gradwise, monkeypatch):
     said = gradwise("fit", "-", "--target", "y")
     assert (said.code, said.err) == (
         2,
-        "error: standard input is empty: a table needs a line of column names and rows below it.\n",
+        "error: standard input is empty: a table needs a header row and data rows.\n",
     )
 
 
@@ -393,9 +398,9 @@ def test_text_from_outside_cannot_move_the_cursor(here, gradwise):
 @parametrize_one_quick(
     ("words", "code", "says"),
     [
-        (("fit", "nothing.csv", "--target", "y"), 2, "error: there is no file nothing.csv."),
-        (("fit", "flowers.csv", "--target", "kind", "--targte", "x"), 2, "error: there is no option --targte."),
-        (("predict", "nowhere", "flowers.csv"), 2, "error: there is no run at nowhere."),
+        (("fit", "nothing.csv", "--target", "y"), 2, "error: no file nothing.csv."),
+        (("fit", "flowers.csv", "--target", "kind", "--targte", "x"), 2, "error: unknown option --targte."),
+        (("predict", "nowhere", "flowers.csv"), 2, "error: no run at nowhere."),
     ],
 )
 def test_the_program_itself_says_the_same(words, code, says, table, program):

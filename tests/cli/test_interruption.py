@@ -92,7 +92,7 @@ def test_ctrl_c_before_training_leaves_nothing(table, program):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert err == "error: interrupted. What was saved before is still there.\n"
+    assert err == "error: interrupted. Everything saved so far is intact.\n"
     assert not table.with_name("mine").exists()
 
 

@@ -55,7 +55,7 @@ def test_a_category_that_only_the_test_part_has_gets_no_input():
     column = Column("city", "category", ("Bern", "Oslo", "Rome"))
     fitted = OneHot().fit(np.array([[0.0], [1.0], [0.0]]), (column,))
     np.testing.assert_array_equal(fitted.apply(np.array([[1.0], [2.0], [np.nan]])), [[0, 1], [0, 0], [0, 0]])
-    assert fitted.describe() == ["`city`: categories that are not in the training part become zeros"]
+    assert fitted.describe() == ["`city`: categories not in the training set are encoded as all zeros"]
 
 
 # --- codes
@@ -95,8 +95,8 @@ def test_what_is_not_in_the_training_part_is_told():
     train = rows_of_categories()
     train[:, 2] = np.minimum(train[:, 2], 1.0)
     assert Categories().fit(train, COLUMNS).describe() == [
-        "`size`: categories that are not in the training part become zeros",
-        "`word`: categories that are not in the training part share the code of missing values",
+        "`size`: categories not in the training set are encoded as all zeros",
+        "`word`: categories not in the training set share the code of missing values",
     ]
     assert Categories().fit(train).describe() == []
 
@@ -182,11 +182,11 @@ def test_missing_categories_are_told():
     raw = mixed_rows()
     count = np.isnan(raw[:, 0]).sum()
     notes = Columns(categories=Categories()).fit(raw, MIXED).describe()
-    assert notes[0] == f"`word` is missing in {count} of 200 training rows: missing counts as a category"
+    assert notes[0] == f"`word` is missing in {count} of 200 training rows: missing is treated as a category"
 
 
 def test_what_categories_refuse():
-    with pytest.raises(RequestError, match="`Categories` needs a table of columns; got a sparse matrix"):
+    with pytest.raises(RequestError, match="`Categories` needs a table with columns; got a sparse matrix"):
         Categories().fit(csr_matrix(np.eye(3)))
     with pytest.raises(RequestError, match=r"`Categories.one_hot` must lie in \[0, inf\); got -1"):
         Categories(one_hot=-1)

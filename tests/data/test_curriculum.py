@@ -88,9 +88,9 @@ def test_easiest_first_sorts_and_keeps_the_official_test() -> None:
     easy = easiest_first(dataset, [3, 1, 2, 1, 0, 9])
     assert easy.inputs[:, 0].tolist() == [8, 2, 6, 4, 0, 10]
     assert easy.test is test
-    with pytest.raises(RequestError, match=r"one number for each of the 6 examples; its shape is \(5,\)"):
+    with pytest.raises(RequestError, match=r"one number for each of the 6 examples; got shape \(5,\)"):
         easiest_first(dataset, np.arange(5))
-    with pytest.raises(RequestError, match="`difficulty` of example 2 is not a number"):
+    with pytest.raises(RequestError, match="`difficulty` of example 2 is NaN"):
         easiest_first(dataset, [0, 1, np.nan, 3, 4, 5])
 
 

@@ -133,7 +133,7 @@ def test_robust_is_the_papers_formula(limit):
         for j in range(4):
             np.testing.assert_allclose(found[:, j], robust_by_hand(raw[:, j], rows[:, j], limit), rtol=1e-9, atol=1e-12)
         assert np.abs(found).max() <= limit
-    assert fitted.describe() == ["`c` is constant in the training part and becomes 0"]
+    assert fitted.describe() == ["`c` is constant in the training set and becomes 0"]
 
 
 def test_outliers_hardly_move_the_others_of_a_robust_column():
@@ -311,7 +311,7 @@ def test_what_differs_by_rounding_alone_is_constant(scaler):
     assert raw[0, 0] != raw[1, 0]
     fitted = scaler.fit(raw, (Column("a"), Column("b")))
     np.testing.assert_array_equal(fitted.apply(raw), np.zeros((3, 2)))
-    assert fitted.describe() == ["`a`, `b` are constant in the training part and become 0"]
+    assert fitted.describe() == ["`a`, `b` are constant in the training set and become 0"]
 
 
 # --- contracts that hold for every scaler ---
@@ -477,10 +477,10 @@ def test_columns_each_their_own_way():
     expected = np.column_stack([age, since, np.zeros(4), np.zeros(4), city, [0, 1, 0, 0]])
     np.testing.assert_allclose(found, expected, atol=1e-12)
     assert fitted.describe() == [
-        "`age` is missing in 1 of 4 training rows: filled with the middle of the others, and an input says where",
-        "`city` is missing in 1 of 4 training rows: missing counts as a category",
-        "`gone` is missing in 4 of 4 training rows: it becomes 0",
-        "`gone`, `same` are constant in the training part and become 0",
+        "`age` is missing in 1 of 4 training rows: imputed with the column's centre, with an indicator column",
+        "`city` is missing in 1 of 4 training rows: missing is treated as a category",
+        "`gone` is missing in 4 of 4 training rows: the column becomes 0",
+        "`gone`, `same` are constant in the training set and become 0",
     ]
 
 
@@ -533,7 +533,9 @@ def test_columns_save_and_agree_with_jax():
 
 @pytest.mark.parametrize("scaler", [Standardise(), Robust(), Uniformise(), Pca(), Logarithm(), Pixels()])
 def test_categories_are_not_numbers(scaler):
-    with pytest.raises(RequestError, match=r"^`city` holds categories, which have no scale. Wrap the scaler: `Columns"):
+    with pytest.raises(
+        RequestError, match=r"^`city` contains categories, which cannot be scaled as numbers. Wrap the scaler: `Columns"
+    ):
         scaler.fit(ROWS, MIXED)
 
 
@@ -542,9 +544,9 @@ def test_infinite_values_are_refused_by_name(scaler):
     raw = table()
     raw[3, 2] = np.inf
     columns = tuple(Column(f"c{j}") for j in range(5))
-    with pytest.raises(RequestError, match=r"^`c2` holds infinite values"):
+    with pytest.raises(RequestError, match=r"^`c2` contains infinite values"):
         scaler.fit(raw, columns)
-    with pytest.raises(RequestError, match=r"^X\[:, 2\] holds infinite values"):
+    with pytest.raises(RequestError, match=r"^X\[:, 2\] contains infinite values"):
         scaler.fit(raw)
 
 
@@ -578,9 +580,9 @@ def test_kinds_of_inputs():
 
 
 def test_what_each_scaler_refuses():
-    with pytest.raises(RequestError, match=r"`Columns` needs a table of columns; got examples of shape \(2, 2\)"):
+    with pytest.raises(RequestError, match=r"`Columns` needs a table with columns; got examples of shape \(2, 2\)"):
         Columns().fit(np.zeros((3, 2, 2)))
-    with pytest.raises(RequestError, match="`OneHot` needs a table of columns; got a sparse matrix"):
+    with pytest.raises(RequestError, match="`OneHot` needs a table with columns; got a sparse matrix"):
         OneHot().fit(csr_matrix(np.eye(3)))
     with pytest.raises(RequestError, match=r"`Uniformise.quantiles` must lie in \[2, inf\); got 1"):
         Uniformise(quantiles=1)

@@ -119,7 +119,7 @@ def test_a_class_of_one_is_learned_from():
 def test_a_class_that_cannot_be_learned_is_said():
     dataset = numbered(6, [0, 0, 0, 1, 1, 1])
     train, _, _ = GivenParts(train=2, valid=2)(dataset, key=KEY)
-    assert train.notes == ("no training example of class 1: it cannot be learned",)
+    assert train.notes == ("no training example of class 1, so it cannot be learned",)
 
 
 def test_classes_without_repetition_fall_back_to_a_random_split():
@@ -148,7 +148,7 @@ def test_no_test_part_is_none():
 
 def test_three_examples_are_enough_and_two_are_not():
     assert [len(part) for part in HoldOut(0.6, 0.39)(numbered(3), key=KEY)] == [1, 1, 1]
-    with pytest.raises(RequestError, match=r"^2 examples cannot be split into 3 parts: at least 3 are needed\.$"):
+    with pytest.raises(RequestError, match=r"^2 examples cannot be split into 3 sets: at least 3 are needed\.$"):
         HoldOut()(numbered(2), key=KEY)
     with pytest.raises(RequestError, match="at least 2 are needed"):
         HoldOut(test=0)(numbered(1), key=KEY)
@@ -158,7 +158,7 @@ def test_three_examples_are_enough_and_two_are_not():
 def test_fractions_are_checked(split):
     with pytest.raises(RequestError, match=f"{split.__name__}.valid"):
         split(valid=1.2)
-    with pytest.raises(RequestError, match=r"must leave something to learn from; got 0\.5 \+ 0\.5"):
+    with pytest.raises(RequestError, match=r"must leave examples for training; got 0\.5 \+ 0\.5"):
         split(valid=0.5, test=0.5)
 
 
@@ -188,7 +188,7 @@ def test_groups_by_name_and_large_groups_may_be_tested_on():
 def test_groups_that_are_missing_or_too_few_are_refused():
     with pytest.raises(RequestError, match="needs groups"):
         GroupHoldOut()(numbered(10), key=KEY)
-    with pytest.raises(RequestError, match=r"^2 groups cannot be split into 3 parts"):
+    with pytest.raises(RequestError, match=r"^2 groups cannot be split into 3 sets"):
         GroupHoldOut()(numbered(10, groups=np.arange(10) % 2), key=KEY)
 
 
@@ -217,7 +217,7 @@ def test_times_that_are_missing_or_all_alike_are_refused():
         TimeHoldOut()(numbered(10), key=KEY)
     with pytest.raises(RequestError, match=r"^1 of 10 examples have no time"):
         TimeHoldOut()(numbered(10, times=np.array([*range(9), math.nan])), key=KEY)
-    with pytest.raises(RequestError, match=r"^1 distinct times cannot be split into 3 parts"):
+    with pytest.raises(RequestError, match=r"^1 distinct times cannot be split into 3 sets"):
         TimeHoldOut()(numbered(10, times=np.zeros(10)), key=KEY)
 
 
@@ -225,7 +225,7 @@ def test_parts_given_by_the_caller():
     train, valid, test = GivenParts(train=3, valid=2)(numbered(7), key=KEY)
     assert [list(rows(part)) for part in (train, valid, test)] == [[0, 1, 2], [3, 4], [5, 6]]
     assert GivenParts(train=3, valid=4)(numbered(7), key=KEY)[2] is None
-    with pytest.raises(RequestError, match=r"asks for 5 \+ 5 rows; the data has 7"):
+    with pytest.raises(RequestError, match=r"needs 5 \+ 5 rows; the data have 7"):
         GivenParts(train=5, valid=5)(numbered(7), key=KEY)
     with pytest.raises(RequestError, match="must be a whole number"):
         GivenParts(train=2.5, valid=5)
@@ -241,7 +241,7 @@ def test_separate_sets_are_joined_and_taken_apart_again():
     assert (parts[1].weights == 1).all()
     assert parts[2] is test
     assert join_parts(train, valid)[1](join_parts(train, valid)[0], key=KEY)[2] is None
-    with pytest.raises(RequestError, match=r"must have the training examples' shape \(1,\); got \(2,\)"):
+    with pytest.raises(RequestError, match=r"must have the shape of training examples, \(1,\); got \(2,\)"):
         join_parts(train, Dataset(np.zeros((2, 2)), np.zeros((2, 1)), Numbers()))
 
 
@@ -310,13 +310,13 @@ def test_a_fold_is_the_same_whichever_fold_is_asked_for_first():
 
 
 def test_folds_that_cannot_be_made_are_refused():
-    with pytest.raises(RequestError, match="11 folds cannot be made of 10 examples"):
+    with pytest.raises(RequestError, match="10 examples cannot be split into 11 folds"):
         deal_folds(numbered(10), 11, key=KEY)
-    with pytest.raises(RequestError, match=r"^1 examples outside a fold cannot be split into 2 parts"):
+    with pytest.raises(RequestError, match=r"^1 examples outside a fold cannot be split into 2 sets"):
         Fold(0, 2)(numbered(3), key=KEY)
-    with pytest.raises(RequestError, match=r"^1 groups cannot be split into 2 parts"):
+    with pytest.raises(RequestError, match=r"^1 groups cannot be split into 2 sets"):
         Fold(0, 2)(numbered(10, groups=np.arange(10) % 2), key=KEY)
-    with pytest.raises(RequestError, match="3 folds need at least 3 groups; the data has 2"):
+    with pytest.raises(RequestError, match="3 folds need at least 3 groups; the data have 2"):
         deal_folds(numbered(10, groups=np.arange(10) % 2), 3, key=KEY)
     with pytest.raises(RequestError, match=r"`Fold.number` must lie in \[0, 5\); got 5"):
         Fold(5, 5)

@@ -45,7 +45,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_damaged_record_is_told_in_a_line(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"holds no check: it has no check\.json"):
+    with pytest.raises(RequestError, match=r"is not the folder of a check: it has no check\.json"):
         read_checked(tmp_path)
     (tmp_path / "check.json").write_text("{")
     with pytest.raises(RequestError, match="is damaged"):

@@ -87,7 +87,7 @@ def test_the_summary_is_json_with_what_was_promised() -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     write_fit(_fit(), tmp_path)
     (tmp_path / "result.json").unlink()
-    with pytest.raises(RequestError, match=r"not a finished run: it has no result\.json"):
+    with pytest.raises(RequestError, match=r"not the folder of a finished run: it has no result\.json"):
         read_fit(tmp_path)
 
 

@@ -158,7 +158,7 @@ def test_a_folder_says_whether_it_holds_a_study(study, tmp_path):
 def test_a_missing_file_is_named(study, tmp_path, name):
     write_study(study, tmp_path)
     (tmp_path / name).unlink()
-    with pytest.raises(RequestError, match=rf"is not a finished study: it has no {name}\.$"):
+    with pytest.raises(RequestError, match=rf"is not the folder of a finished study: it has no {name}\.$"):
         read_study(tmp_path)
 
 
@@ -177,7 +177,7 @@ def test_the_folder_of_a_run_is_no_study(study, tmp_path):
     write_study(study, tmp_path)
     result = json.loads((tmp_path / "result.json").read_text())
     (tmp_path / "result.json").write_text(json.dumps({**result, "kind": "poem"}))
-    with pytest.raises(RequestError, match="holds no study but a poem"):
+    with pytest.raises(RequestError, match="contains a poem, not a study"):
         read_study(tmp_path)
 
 

@@ -213,7 +213,7 @@ def test_write_report_leaves_one_page_in_the_folder(numbers_record, tmp_path):
 
 
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path):
-    with pytest.raises(RequestError, match="is not a finished run") as refused:
+    with pytest.raises(RequestError, match="is not the folder of a finished run") as refused:
         write_report(tmp_path)
     assert "\n" not in str(refused.value)
 

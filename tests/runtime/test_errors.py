@@ -10,7 +10,7 @@ def test_nearest_names_the_close_one() -> None:
 
 
 def test_nearest_lists_a_few_and_says_nothing_of_many() -> None:
-    assert nearest("zzz", ["alpha", "beta"]) == " It is one of: alpha, beta."
+    assert nearest("zzz", ["alpha", "beta"]) == " Choose from: alpha, beta."
     assert nearest("zzz", [f"name{number}" for number in range(13)]) == ""
     assert nearest("zzz", []) == ""
 

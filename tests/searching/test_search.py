@@ -303,7 +303,7 @@ def test_a_short_search_tries_no_recipe_that_needs_another_program() -> None:
     assert [trial.recipe for trial in short.trials[:2]] == [space.recipe, faster]
     assert [trial.recipe for trial in long.trials[:3]] == [space.recipe, deeper, faster]
     assert long.trials[1].values["model.widths"] == "6×6"
-    assert said[0].startswith("3 trials, one validation part")
+    assert said[0].startswith("3 trials, one validation set")
 
 
 def test_the_cheapest_trial_near_the_best_may_answer() -> None:
@@ -319,8 +319,8 @@ def test_the_cheapest_trial_near_the_best_may_answer() -> None:
     chosen = min(near, key=lambda trial: trial.parameters)
     assert chosen.parameters < best.parameters
     assert study.winner["number"] == study.committee["setting"] == chosen.number
-    (note,) = [finding.what for finding in study.findings if "answers instead of" in finding.what]
-    assert note.startswith(f"trial {chosen.number} answers instead of trial {best.number}, the best")
+    (note,) = [finding.what for finding in study.findings if "was chosen over" in finding.what]
+    assert note.startswith(f"trial {chosen.number} was chosen over trial {best.number}, the best")
     assert f"{chosen.parameters:,} parameters instead of {best.parameters:,}" in note
 
 

@@ -35,11 +35,11 @@ def test_a_built_module_is_where_training_starts() -> None:
     ("network", "inputs", "outputs", "words"),
     [
         (NETWORK, (3,), 5, r"returns shape \(2,\) for one example, but the task needs \(5,\)"),
-        (NETWORK, (4,), 2, r"does not take an example of shape \(4,\)"),
-        (NETWORK, (2, 3), 2, r"does not take an example of shape \(2, 3\)"),
+        (NETWORK, (4,), 2, r"failed on an example of shape \(4,\)"),
+        (NETWORK, (2, 3), 2, r"failed on an example of shape \(2, 3\)"),
         (lambda x: (x, x), (3,), 3, r"returns shape tuple"),
         (lambda x: x.sum(), (3,), 1, r"returns shape \(\)"),
-        (lambda x, y: x, (3,), 3, "does not take an example"),
+        (lambda x, y: x, (3,), 3, "failed on an example"),
     ],
 )
 def test_a_module_that_does_not_fit_is_refused_in_one_line(

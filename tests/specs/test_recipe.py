@@ -19,5 +19,5 @@ def test_a_recipe_is_a_pytree_whose_leaves_are_its_knobs() -> None:
 
 
 def test_a_part_in_the_wrong_place_is_named() -> None:
-    with pytest.raises(RequestError, match=r"`Recipe\.stopping` must be of the kind AbstractStopping; got Sgd"):
+    with pytest.raises(RequestError, match=r"`Recipe\.stopping` must be an instance of AbstractStopping; got Sgd"):
         defaults.classification(stopping=Sgd())

@@ -232,12 +232,12 @@ def test_a_dimension_takes_the_prior_of_its_knob(recipe: Recipe) -> None:
     [
         ("optimiser.learning_rte", None, "no knob `optimiser.learning_rte`.*optimiser.learning_rate"),
         ("model.widths.nine", None, "no knob `model.widths.nine`"),
-        ("stopping.spacing", None, "`stopping.spacing` has no prior of its own: say where to search"),
-        ("model.activation", None, "`model.activation` has no prior of its own"),
-        ("model.dropout", Uniform(0.1, 1.5), r"`model.dropout` may lie in \[0, 1\]; the range 0.1 to 1.5 does not"),
-        ("model.dropout", ZeroOr(Uniform(-0.5, 0.5)), r"may lie in \[0, 1\]; the range -0.5 to 0.5 does not"),
-        ("optimiser.learning_rate", Uniform(-1.0, 1.0), r"may lie in \[0, inf\]"),
-        ("model.widths.each", Uniform(0.0, 8.0), r"may lie in \[1, inf\]"),
+        ("stopping.spacing", None, "`stopping.spacing` has no default range: give one"),
+        ("model.activation", None, "`model.activation` has no default range"),
+        ("model.dropout", Uniform(0.1, 1.5), r"`model.dropout` must lie in \[0, 1\]; got the range 0.1 to 1.5"),
+        ("model.dropout", ZeroOr(Uniform(-0.5, 0.5)), r"must lie in \[0, 1\]; got the range -0.5 to 0.5"),
+        ("optimiser.learning_rate", Uniform(-1.0, 1.0), r"must lie in \[0, inf\]"),
+        ("model.widths.each", Uniform(0.0, 8.0), r"must lie in \[1, inf\]"),
     ],
 )
 def test_a_dimension_that_cannot_be_is_refused_in_one_line(
@@ -282,7 +282,7 @@ def test_a_space_survives_json(space: Space) -> None:
 def test_an_unknown_prior_in_a_file_is_refused(space: Space) -> None:
     plain = space_to_plain(space)
     plain["dimensions"][0]["prior"] = "Normal"
-    with pytest.raises(RequestError, match="there is no prior 'Normal'"):
+    with pytest.raises(RequestError, match="unknown prior 'Normal'"):
         space_from_plain(plain)
 
 

@@ -1,10 +1,10 @@
-"""`gradwise search` with a question instead of a search: it is answered by trials of its own.
+"""`gradwise search` with a question instead of a search, answered by its own trials.
 
     gradwise search iris --challenge optimiser.learning_rate=0.001,0.01      row I1: one knob, nothing else changed
-    gradwise search iris --compare model.widths.count=1,2,3                  row E21: all else searched for each value
+    gradwise search iris --compare model.widths.count=1,2,3                  row E21: other knobs searched per value
     gradwise search iris --distribution 200                                  row D13: one recipe, many seeds
 
-Each answer is a sentence with an interval, and a study folder with its trials and a report.
+Each answer is a sentence with a confidence interval, and a study folder with the trials and a report.
 """
 
 import contextlib
@@ -42,10 +42,10 @@ _Answer = tuple[tuple[Trial, ...], dict[str, Any]]
 
 
 def _values(prepared: PreparedSearch, words: str, source: str) -> tuple[str, tuple[Any, ...]]:
-    """`path=v1,v2` as the full path and its values; a value of several numbers stands in brackets: [64, 64]."""
+    """`path=v1,v2` as the full path and its values; lists of numbers are in brackets: [64, 64]."""
     path, equals, listed = words.partition("=")
     if not equals or not path.strip() or not listed.strip():
-        raise RequestError(f"{source} {words}: write it as path=value,value, such as optimiser.learning_rate=0.01,0.1.")
+        raise RequestError(f"{source} {words}: expected path=value,value, such as optimiser.learning_rate=0.01,0.1.")
     recipe = prepared.space.recipe
     full, _ = locate(recipe, path.strip(), source)
     try:
@@ -58,7 +58,7 @@ def _values(prepared: PreparedSearch, words: str, source: str) -> tuple[str, tup
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where the question is asked: the data, who trains, and when to stop."""
+    """The setting of the question: data, workers, and when to stop."""
 
     prepared: PreparedSearch
     data: EvaluationData
@@ -95,7 +95,7 @@ def _ask(place: _Place) -> _Answer:
 
 
 def _space(prepared: PreparedSearch) -> Space:
-    """The space as the report shows it: the knob in question, or the whole space that was searched for each value."""
+    """The space shown in the report: the knob compared, or the whole space searched for each value."""
     options, recipe = prepared.options, prepared.space.recipe
     if options.challenge:
         path, values = _values(prepared, options.challenge, "--challenge")
@@ -179,7 +179,9 @@ def run_comparison(asked: Asked) -> int:
     """The command; returns its exit code."""
     options = asked.options
     if options.store:
-        raise RequestError(f"--store and --{options.question} exclude each other: it is written when it ends.")
+        raise RequestError(
+            f"--store and --{options.question} exclude each other: trials are written to --out at the end. Use --out."
+        )
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=False, overwrite=options.overwrite)
     with Progress(not options.quiet) as progress:

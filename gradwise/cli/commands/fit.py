@@ -1,7 +1,7 @@
-"""`gradwise fit`: read, decide, train, write, tell. All work is done by the verbs of the library.
+"""`gradwise fit`: read the data, choose the recipe, train, write, report. The library does all the work.
 
-What can be refused is refused first, before anything is made: options, then the folder, then the data, then the recipe,
-then the device. A dry run ends before the device.
+Everything is validated before anything is created: options, then the folder, the data, the recipe and the device. A dry
+run stops before the device.
 """
 
 import dataclasses
@@ -50,14 +50,14 @@ from .pretraining import (
 
 
 def _read_options(given: dict[str, Any], config: str | None, sets: list[str]) -> tuple[FitOptions, list[Assignment]]:
-    """The options and the assignments to knobs; those of the command line come last, so that they win."""
+    """The options and the knob assignments; those of the command line come last, so they override the file's."""
     table, tables = read_config(config) if config else ({}, {})
     assignments = [*flatten(tables, str(config)), *(parse_assignment(text) for text in sets)]
     return merge_options(given, table, str(config)), assignments
 
 
 def _recommended(options: DataOptions, kind: str, unit: bool, table_rows: int | None, parts: dict[str, Any]) -> Recipe:
-    """The recipe to begin with; `unit`: the scaled inputs lie in [0, 1]; `table_rows`: they are a table of so many."""
+    """The initial recipe; `unit`: the scaled inputs lie in [0, 1]; `table_rows`: the rows of a table, or None."""
     layers = getattr(options, "pretrain", None)
     if layers is not None:
         return pretrained_recipe(kind, layers, unit, **parts)
@@ -78,10 +78,10 @@ def resolve_for(
     table_rows: int | None = None,
     **parts: Any,
 ) -> Resolved:
-    """The recommended recipe for this kind of task, with what the options and assignments change.
+    """The recommended recipe for this kind of task, changed by the options and assignments.
 
-    Learners of features are chosen by the scaled inputs too, where the data set is given. A table has a recipe of its
-    own, unless a part that the rest of it was made for is exchanged; `parts` are those of any other recipe.
+    Feature learners also depend on the scaled inputs, if the data set is given. A table has its own recipe, unless a
+    part that the rest depends on is replaced; `parts` are those of any other recipe.
     """
     assignments = list(assignments)
     layers = getattr(options, "pretrain", None)
@@ -106,12 +106,12 @@ def resolve_for(
 
 
 def rows_of_table(dataset: Dataset) -> int | None:
-    """How many rows a table has; None where the inputs are of another kind."""
+    """The number of rows of a table; None for other kinds of inputs."""
     return len(dataset) if kind_of_inputs(dataset.inputs, dataset.columns) == "table" else None
 
 
 def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Dataset, Resolved]:
-    """The data as they are to be learned from, and the recipe for them; what cannot be learned is refused."""
+    """The data to train on and their recipe; raises if they cannot be learned from."""
     dataset = read(options.data, data_request(options))
     resolved = resolve_for(options, assignments, dataset.task.kind, dataset, table_rows=rows_of_table(dataset))
     criterion = as_criterion(resolved.recipe.criterion)
@@ -122,8 +122,8 @@ def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Datas
         check_metric(options.metric, dataset.task.kind, criterion.measured())
     elif dataset.task.kind == "inputs":
         raise RequestError(
-            f"`{type(criterion).__name__}` needs a target, and the data have none: name it with --target, or leave "
-            "--set criterion out to learn features."
+            f"`{type(criterion).__name__}` needs a target, but the data have none: name it with --target, or leave "
+            "out --set criterion to learn features."
         )
     criterion.check_task(dataset.task)
     check_network(resolved.recipe, dataset)
@@ -132,7 +132,7 @@ def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Datas
 
 
 def data_request(options: DataOptions) -> ReadRequest:
-    """How the data are to be read."""
+    """How to read the data."""
     return ReadRequest(
         targets=options.target,
         drop=options.drop,
@@ -147,25 +147,27 @@ def data_request(options: DataOptions) -> ReadRequest:
 
 
 def start_device(on: str | None) -> None:
-    """Starts the device that was asked for, or names those that exist."""
+    """Starts the requested device, or raises and lists those available."""
     if on == "cpu":
         jax.config.update("jax_platforms", "cpu")
     try:
         devices = jax.devices()
     except RuntimeError as problem:
         reason = str(problem).splitlines()[0]
-        raise RequestError(f"JAX cannot start a device ({reason}). Try --on cpu, or unset JAX_PLATFORMS.") from None
+        raise RequestError(f"JAX could not start a device ({reason}). Try --on cpu, or unset JAX_PLATFORMS.") from None
     if on == "gpu" and devices[0].platform != "gpu":
         names = ", ".join(sorted({f"{device.platform} ({device.device_kind})" for device in devices}))
-        raise RequestError(f"--on gpu: there is no GPU that JAX can use, only {names}. Leave --on out to use that.")
+        raise RequestError(f"--on gpu: JAX found no GPU, only {names}. Leave out --on to use that.")
 
 
 def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) -> Fit | None:
-    """The record in the folder, if this very request has nothing left to do there."""
+    """The record in the folder, if it already answers this request."""
     if not (folder / folders.RESULT).is_file():
         return None
     if is_study(folder):
-        raise RequestError(f"--resume: {folder} holds a study. Go on with it by gradwise search, or choose another.")
+        raise RequestError(
+            f"--resume: {folder} holds a study. Continue it with gradwise search, or choose another folder."
+        )
     found = read_fit(folder)
     recipe = found.recipe
     is_table = defaults.is_for_tables(model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping)
@@ -174,8 +176,8 @@ def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) 
     same = found.data.get("command") == options.command(asked.changes)
     if not same and not (folder / folders.CHECKPOINT).is_file():
         raise RequestError(
-            f"--resume: {folder} holds another run, begun with: {found.data.get('command')}. Repeat that, or replace "
-            "the run with --overwrite."
+            f"--resume: {folder} holds another run, started with: {found.data.get('command')}. Repeat that command, or "
+            "replace the run with --overwrite."
         )
     used_up = options.max_time is not None and found.seconds >= options.max_time
     more = found.outcome.name == "interrupted" or (found.outcome.name == "out_of_time" and not used_up)
@@ -210,13 +212,13 @@ def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path
 
 
 def _load_what_reports() -> None:
-    """Modules that are needed after training: a second of loading, which the cores have to spare meanwhile."""
+    """Imports the modules needed after training, which take a second, while the device is busy."""
     for name in ("matplotlib.figure", "pandas", "gradwise.reporting.report"):
         importlib.import_module(name)
 
 
 def _share_of_time(options: FitOptions) -> float:
-    """With folds, `--max-time` is shared out evenly between them and the network that is kept."""
+    """With folds, `--max-time` is split evenly between them and the final network."""
     return math.inf if options.max_time is None else options.max_time / (options.folds + 1)
 
 
@@ -253,7 +255,7 @@ def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: Prog
 
 
 def diagnosed(result: Fit) -> Fit:
-    """The record with the verdict and the findings that it shows by itself; nothing is run for them."""
+    """The record with its verdict and the findings that follow from it, without running anything."""
     from ...checking.verdict.consequences import demote_consequences
     from ...checking.verdict.diagnosis import diagnose
 
@@ -285,7 +287,7 @@ def publish_run(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
 
 
 def announce_run(result: Fit, folder: Path, options: Any) -> int:
-    """Says what came out, and how: the exit code."""
+    """Prints the result and returns the exit code."""
     report = folder / "report.html" if (folder / "report.html").is_file() else None
     if options.json:
         print(json.dumps({**result.summary(), "out": str(folder), "report": None if report is None else str(report)}))
@@ -294,9 +296,9 @@ def announce_run(result: Fit, folder: Path, options: Any) -> int:
     else:
         show_result(result, folder, report)
     if result.outcome.failed:
-        raise WorkError(f"the run {result.outcome}; {folder} holds what there was before. Lower the learning rate.")
+        raise WorkError(f"the run {result.outcome}; {folder} holds the state before that. Lower the learning rate.")
     if result.outcome.name == "interrupted":
-        say(f"error: {result.outcome}; the best model so far is in {folder}. Go on with --out {folder} --resume.")
+        say(f"error: {result.outcome}; the best model so far is in {folder}. Continue with --out {folder} --resume.")
         return 130
     return 0
 
@@ -304,7 +306,7 @@ def announce_run(result: Fit, folder: Path, options: Any) -> int:
 def _work(
     options: FitOptions, dataset: Dataset, resolved: Resolved, folder: Path, result: Fit | None, progress: Progress
 ) -> Fit:
-    """Trains what is not trained yet, estimates what is not estimated yet, and writes both."""
+    """Trains and estimates what is not done yet, and writes both."""
     for fold in _folds(options, resolved.recipe)[:1]:
         fold(dataset, key=keys.from_seed(options.seed))  # refused now rather than after the training
     report = not options.no_report

@@ -1,4 +1,4 @@
-"""A dry run: what `gradwise fit` would do, as plain values. No device is started, nothing is trained or written."""
+"""A dry run: what `gradwise fit` would do, as plain values. Starts no device; trains and writes nothing."""
 
 import math
 from pathlib import Path
@@ -22,7 +22,7 @@ _SHOWN_COLUMNS = 30
 
 
 def expected_sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
-    """About how many examples each part gets. The split itself draws from a random key, which needs a device."""
+    """The approximate sizes of training, validation and test sets. The split itself needs a device."""
     count = len(dataset)
 
     def size(share: float) -> int:
@@ -36,18 +36,18 @@ def expected_sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
 
 
 def _as_built(recipe: Any) -> Any:
-    """The network that is trained in the end: that of a pre-trained one is a perceptron of its layers' widths."""
+    """The network trained in the end; after pre-training, a perceptron with the widths of the layers."""
     return recipe.model.mlp if isinstance(recipe.model, Pretrained) else recipe.model
 
 
 def _metric(recipe: Any, kind: str) -> str:
-    """What the result is told in by default."""
+    """The default metric."""
     criterion = as_criterion(recipe.criterion)
     return criterion.measured()[0] if isinstance(criterion, AbstractUnsupervised) else METRICS[kind][0]
 
 
 def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int, examples: int) -> tuple[int, int]:
-    """The number of parameters and the bytes of all that training keeps, found without making any of it."""
+    """The number of parameters and the bytes of the training state, without allocating either."""
 
     def start(key: Any) -> Any:
         parameters, _ = trainable(as_model(_as_built(recipe)).build(shape, outputs, key=key))
@@ -62,17 +62,17 @@ def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int, examples: in
 
 
 def _smaller(recipe: Any) -> str:
-    """How a network is made smaller, where it has a knob for that."""
+    """How to make the network smaller, if it has a knob for that."""
     if isinstance(recipe.model, Pretrained):
         return ": fewer units in --pretrain"
     known = {path: value for path, _, value in knobs(recipe)}
     if "model.widths" in known:
-        return f", for instance --set model.widths={','.join('256' for _ in known['model.widths'])}"
-    return ", for instance --set model.units=256" if "model.units" in known else ""
+        return f", for example --set model.widths={','.join('256' for _ in known['model.widths'])}"
+    return ", for example --set model.units=256" if "model.units" in known else ""
 
 
 def check_network(recipe: Any, dataset: Dataset) -> None:
-    """Refuses a network that could not be trained in this machine's memory, before the system ends the process."""
+    """Raises if the network does not fit into memory, before the system kills the process."""
     examples = expected_sizes(recipe, dataset)[0]
     parameters, needed = _count_state(recipe, dataset.shape, dataset.task.outputs, examples)
     what = f"the network has {parameters:,} parameters, and training needs"
@@ -95,7 +95,7 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def choices(recipe: Any) -> list[dict[str, Any]]:
-    """Every part of a recipe, each followed by its knobs: all that `--set` can reach."""
+    """Every part of a recipe, each followed by its knobs: everything that `--set` can change."""
     by_owner: dict[str, list[dict[str, Any]]] = {}
     for path, declaration, value in knobs(recipe):
         default = declaration.default
@@ -108,7 +108,7 @@ def choices(recipe: Any) -> list[dict[str, Any]]:
 
 
 def data_section(dataset: Dataset) -> dict[str, Any]:
-    """The data as understood."""
+    """How the data were read."""
     labels = [str(label) for label in getattr(dataset.task, "labels", [])[:20]]
     more = max(0, len(dataset.columns) - _SHOWN_COLUMNS)
     return {
@@ -124,7 +124,7 @@ def data_section(dataset: Dataset) -> dict[str, Any]:
 
 
 def folder_word(folder: Path, resume: bool) -> str:
-    exists = "goes on with the run there" if resume else "replaces the run there"
+    exists = "continues the run there" if resume else "replaces the run there"
     return exists if folder.exists() else "new"
 
 

@@ -1,14 +1,13 @@
 """`gradwise search DATA --strategy layerwise`: Algorithm 1 of the chapter, from the command line (row E8).
 
     --strategy layerwise                                                     three denoising layers of 128 to 512 units
-    --strategy "layerwise(layers=rbm:250-1000x2, keep=4, settings=8)"        K = 4, eight settings of each level
+    --strategy "layerwise(layers=rbm:250-1000x2, keep=4, settings=8)"        K = 4, eight settings per level
     --strategy "layerwise(layers=rbm:500,denoising:100-300)"                 the first has 500 units in every setting
 
-The settings of a level, its width among them where it has a range, and those of the fine-tuning, are drawn from priors
-around what is recommended. `--set layers.stopping.epochs=10` sets a knob of every layer, any other `--set` one of the
-fine-tuning. The folder is that of
-a fit, since the result is one network; how it was chosen is in its report. Every training is written down when it ends,
-and every --checkpoint seconds before, so a run that was killed goes on with --resume.
+The settings of each level (with its width, if it has a range) and of the fine-tuning are drawn from priors around the
+recommended values. `--set layers.stopping.epochs=10` sets a knob of every layer, any other `--set` one of the
+fine-tuning. The folder is that of a fit, since the result is one network; its report shows how it was chosen. Every
+training is saved when it ends, and every --checkpoint seconds before, so --resume continues a run that was killed.
 """
 
 import dataclasses
@@ -46,7 +45,7 @@ _WORD = re.compile(r"\s*layerwise\s*(?:\((.*)\))?\s*", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class LayerwisePlan:
-    """What `--strategy layerwise(...)` says: the layers, K, and how many settings of a level and of the fine-tuning."""
+    """The settings in `--strategy layerwise(...)`: the layers, K, and the settings per level and fine-tuning."""
 
     layers: str = "denoising:128-512x3"
     keep: int = 3
@@ -55,48 +54,47 @@ class LayerwisePlan:
 
 
 def parse_ranges(text: str) -> tuple[str, list[tuple[int, int] | None]]:
-    """The layers with the most units that each may have, as `--pretrain` writes them, and the range of each, if any."""
+    """The layers with their largest widths, in the syntax of `--pretrain`, and the range of each, if any."""
     found: list[tuple[int, int] | None] = []
     for piece in text.split(","):
         ends = _WIDTHS.search(piece)
         range_ = (int(ends[1]), int(ends[2])) if ends else None
         if range_ and range_[0] >= range_[1]:
-            raise RequestError(f"`{piece.strip()}`: a range of units goes up, for example denoising:128-512x3.")
+            raise RequestError(f"`{piece.strip()}`: a range of units must increase, as in denoising:128-512x3.")
         found += [range_] * len(parse_layers(_WIDTHS.sub(r":\2", piece)))
     return _WIDTHS.sub(r":\2", text), found
 
 
 def parse_layerwise(text: Any, name: str = "--strategy") -> LayerwisePlan:
-    """The plan that the words say."""
+    """The plan given by the text."""
     found = _WORD.fullmatch(str(text))
     if found is None:
-        raise RequestError(f"{name} {text}: write it as layerwise, or layerwise(keep=3, settings=6).")
+        raise RequestError(f"{name} {text}: expected layerwise, or layerwise(keep=3, settings=6).")
     given: dict[str, Any] = {}
     known = [field.name for field in dataclasses.fields(LayerwisePlan)]
     for pair in filter(str.strip, re.split(r",(?=\s*\w+\s*=)", found[1] or "")):  # layers have commas of their own
         key, _, value = (part.strip() for part in pair.partition("="))
         if key not in known:
-            raise RequestError(f"{name} {text}: layerwise has no setting `{key}`.{nearest(key, known)}")
+            raise RequestError(f"{name} {text}: unknown setting `{key}` of layerwise.{nearest(key, known)}")
         if key == "layers":
             parse_ranges(value)
             given[key] = value
         elif re.fullmatch(r"[1-9]\d{0,4}", value):
             given[key] = int(value)
         else:
-            raise RequestError(f"{name} {text}: `{key}` needs a whole number of at least 1; got {value!r}.")
+            raise RequestError(f"{name} {text}: expected a whole number of at least 1 for `{key}`; got {value!r}.")
     return LayerwisePlan(**given)
 
 
 def _refuse_others(options: Any) -> None:
-    """Options of other strategies mean nothing here, and are better refused than forgotten."""
+    """Raises on options of other strategies, which have no effect here."""
     usual = type(options)(data=options.data)
     alike = ("budget", "folds", "finalists", "seeds", "committee", "nested", "batch_size", "store", "name")
     odd = next((name for name in alike if getattr(options, name) != getattr(usual, name)), None)
     if odd is not None:
         words = "--trials or --budget" if odd == "budget" else f"--{odd.replace('_', '-')}"
         raise RequestError(
-            f"{words}: layerwise takes its size from its own settings, as in --strategy 'layerwise(keep=3, "
-            "settings=6)'. Leave it out."
+            f"{words}: layerwise has its own settings, as in --strategy 'layerwise(keep=3, settings=6)'. Leave it out."
         )
 
 
@@ -116,7 +114,7 @@ def _recipes(asked: Any, plan: LayerwisePlan, dataset: Dataset) -> tuple[list[li
         recipe = dataclasses.replace(recipe, split=TimeHoldOut())
     for item in assignments:
         if item.path.endswith((".model.widths", ".model.units")):
-            raise item.refuse("the units of layers are those of layers=..., as in denoising:128-512x3. Leave it out.")
+            raise item.refuse("widths are given by layers=..., as in denoising:128-512x3. Leave it out.")
     recipe = resolve(recipe, expanded(assignments, len(ranges))).recipe
     model: Any = recipe.model
     key = keys.from_seed(options.seed)
@@ -129,12 +127,12 @@ def _recipes(asked: Any, plan: LayerwisePlan, dataset: Dataset) -> tuple[list[li
 
 
 def _check_shelf(shelf: Path, about: dict[str, Any]) -> None:
-    """Trainings of an earlier run serve this one only if it asks for the same."""
+    """Raises unless trainings of the earlier run can be reused for this request."""
     file = shelf / _ABOUT
     text = json.dumps(about, sort_keys=True)
     if file.is_file() and file.read_text() != text:
         raise RequestError(
-            f"--resume: {shelf.parent} was begun with other data, settings or another seed. Use another --out, or "
+            f"--resume: {shelf.parent} was started with other data, settings or another seed. Use another --out, or "
             "--overwrite."
         )
     shelf.mkdir(parents=True, exist_ok=True)
@@ -181,7 +179,7 @@ def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progr
 
 
 def _about(asked: Any, plan: LayerwisePlan, dataset: Dataset) -> dict[str, Any]:
-    """What must be equal for trainings of an earlier run to serve."""
+    """What must match for trainings of an earlier run to be reused."""
     seed = asked.options.seed
     return {"plan": dataclasses.asdict(plan), "seed": seed, "data": digest(dataset), "sets": _words(asked)}
 
@@ -197,7 +195,7 @@ def run_layerwise(asked: Any) -> int:
     _refuse_others(options)
     if asked.ranges or asked.more_ranges:
         raise RequestError(
-            "--range: layerwise draws around the recommended recipes. Set knobs with --set; units have a range as in "
+            "--range: layerwise has its own ranges. Fix knobs with --set; give widths a range with "
             "layerwise(layers=denoising:128-512x3)."
         )
     folder = folders.choose_folder(options.out, options.name_of_data)
@@ -207,7 +205,7 @@ def run_layerwise(asked: Any) -> int:
         progress.phase(f"reading {options.data}")
         dataset = read(options.data, data_request(options))
         if dataset.task.kind == "inputs":
-            raise RequestError("layerwise judges layers by a target, and the data have none: name it with --target.")
+            raise RequestError("layerwise scores layers by a target, but the data have none: name it with --target.")
         if options.dry_run:
             levels, tunings = _recipes(asked, plan, dataset)
             count = trainings_of(levels, len(tunings), plan.keep)

@@ -1,4 +1,4 @@
-"""`gradwise search --merge`: studies of the same data joined into one, then concluded (row E9).
+"""`gradwise search --merge`: merges studies of the same data into one and concludes it (row E9).
 
 gradwise search --merge runs/a runs/b --out runs/both
 """
@@ -27,21 +27,23 @@ from .study_run import search_and_write
 
 
 def _store_of(source: str) -> str | Path:
-    """Where the trials of a study are: its folder's journal, a journal, or an address."""
+    """The location of a study's trials: its folder's journal, a journal, or a database address."""
     if is_url(source):
         return source
     path = Path(source)
     if path.is_dir():
         if not (path / folders.JOURNAL).is_file():
-            raise RequestError(f"--merge {source}: the folder holds no {folders.JOURNAL}. Name a study's folder.")
+            raise RequestError(f"--merge {source}: the folder has no {folders.JOURNAL}. Give the folder of a study.")
         return path / folders.JOURNAL
     if not path.is_file():
-        raise RequestError(f"--merge {source}: there is no study. Name a study's folder, its journal, or an address.")
+        raise RequestError(
+            f"--merge {source}: no study there. Give a study's folder, its journal, or a database address."
+        )
     return path
 
 
 def _join(sources: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """The joined study's journal, study file and the first study's networks in a new folder; its settings."""
+    """Writes the merged journal, study file and the first study's networks to a new folder; returns its settings."""
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(Store.open(_store_of(source), write=False)) for source in sources]
         folder.mkdir(parents=True)
@@ -62,7 +64,7 @@ def _count(journal: Path) -> int:
 
 
 def run_merge(asked: Asked) -> int:
-    """Joins studies, then concludes the joined one: finalists of all of them, a committee, a report."""
+    """Merges studies, then concludes the merged one: finalists of all of them, a committee, a report."""
     options = asked.options
     folder = folders.choose_folder(options.out, "merged")
     folders.check_folder(folder, resume=False, overwrite=False)
@@ -71,11 +73,11 @@ def run_merge(asked: Asked) -> int:
     try:
         settings = _join(asked.sources, folder)
         if "data" not in settings:
-            raise RequestError(f"--merge {asked.sources[0]}: the study does not say what its data are.")
+            raise RequestError(f"--merge {asked.sources[0]}: the study does not record its data.")
         if isinstance(parse_strategy(settings.get("strategy")), PopulationBasedTraining):
             raise RequestError(
-                "--merge: studies by population-based training have no settings that could be trained again. Give one "
-                "of them more members: --resume --trials +16."
+                "--merge: settings of population-based training change during training, so they cannot be retrained. "
+                "Add members to one of the studies instead: --resume --trials +16."
             )
         plain = {name: value for name, value in settings.items() if name not in {"command", "study_file"}}
         trials = _count(folder / folders.JOURNAL)

@@ -1,6 +1,6 @@
-"""The verbs that use a finished run: `gradwise predict` and `gradwise report`.
+"""The commands for a finished run: `gradwise predict` and `gradwise report`.
 
-Predicting needs the model file alone: it holds the columns that the network reads and how it reads them.
+Predicting needs only the model file, which also holds the input columns and their preprocessing.
 """
 
 import csv
@@ -36,49 +36,49 @@ def _model_of(run: str) -> Path:
     path = Path(run)
     if path.is_dir():
         if not (path / MODEL).is_file():
-            raise RequestError(f"{run} is not a finished run: it has no {MODEL}.")
+            raise RequestError(f"{run} has no {MODEL}: it is not the folder of a finished run.")
         return path / MODEL
     if not path.is_file():
-        raise RequestError(f"there is no run at {run}.")
+        raise RequestError(f"no run at {run}.")
     return path
 
 
 def _format_of(out: str, chosen: str | None) -> str:
-    """The form to write: as chosen, or by the file's ending."""
+    """The output format: as chosen, or from the extension of the file."""
     form = chosen or ("csv" if out == "-" else Path(out).suffix.removeprefix(".").lower())
     if form not in FORMATS:
         given = f"--format {chosen}" if chosen else f"--out {out}"
-        hint = nearest(form, FORMATS) if chosen else " Give --format csv, parquet or json, or such an ending."
-        raise RequestError(f"{given}: predictions are written as {', '.join(FORMATS)}.{hint}")
+        hint = nearest(form, FORMATS) if chosen else " Give --format csv, parquet or json, or one of these extensions."
+        raise RequestError(f"{given}: unknown format; choose from {', '.join(FORMATS)}.{hint}")
     return form
 
 
 def _check_out(out: str, *read: str | Path) -> None:
-    """Refuses to write where nothing can be written, or over what is being read."""
+    """Raises if the output cannot be written or would overwrite an input."""
     if out == "-":
         return
     path = Path(out)
     if path.is_dir():
-        raise RequestError(f"--out {out} is a folder: name a file.")
+        raise RequestError(f"--out {out} is a folder: give a file.")
     if not path.absolute().parent.is_dir():
-        raise RequestError(f"--out {out}: there is no folder {path.parent}.")
+        raise RequestError(f"--out {out}: the folder {path.parent} does not exist.")
     for source in map(Path, read):
         if path.exists() and source.exists() and path.samefile(source):
-            raise RequestError(f"--out {out} would replace what is read: choose another file.")
+            raise RequestError(f"--out {out} would overwrite an input: choose another file.")
 
 
 def _predict(predictor: Predictor, rows: Rows, path: Path) -> np.ndarray:
-    """The predictions; a model file whose pieces do not fit together is the file's fault."""
+    """The predictions; raises if the model file is inconsistent."""
     try:
         return predictor.predict(rows.inputs)
     except (TypeError, ValueError, AttributeError, IndexError) as problem:
         if isinstance(problem, RequestError):
             raise
-        raise RequestError(f"{path} does not work as a model ({type(problem).__name__}): it is damaged.") from None
+        raise RequestError(f"{path} is damaged: the model cannot be run ({type(problem).__name__}).") from None
 
 
 def _columns(predictor: Predictor, predictions: np.ndarray, probabilities: bool) -> dict[str, list[Any]]:
-    """The predictions by the name of the column that they are written to."""
+    """The predictions by output column."""
     task = predictor.task
     if isinstance(task, Classes):
         labels = np.asarray(task.labels)
@@ -89,10 +89,10 @@ def _columns(predictor: Predictor, predictions: np.ndarray, probabilities: bool)
         names = list(task.names)
     elif task.kind == "inputs":
         if probabilities:
-            raise RequestError("--probabilities: this network gives features, which have none. Leave it out.")
+            raise RequestError("--probabilities: this model computes features, not classes. Leave it out.")
         return {f"feature_{k + 1}": predictions[:, k].tolist() for k in range(predictions.shape[1])}
     elif probabilities:
-        raise RequestError("--probabilities: this network predicts numbers, which have none. Leave it out.")
+        raise RequestError("--probabilities: this model predicts numbers, not classes. Leave it out.")
     else:
         return {name: predictions[:, k].tolist() for k, name in enumerate(task.names)}
     if probabilities:
@@ -101,24 +101,24 @@ def _columns(predictor: Predictor, predictions: np.ndarray, probabilities: bool)
 
 
 def _kept(rows: Rows, names: list[str]) -> dict[str, list[Any]]:
-    """Columns of the data that are to stand beside the predictions."""
+    """Columns of the data to copy beside the predictions."""
     known = [] if rows.table is None else list(rows.table.column_names)
     for name in names:
         if name not in known:
-            hint = nearest(name, known) if known else " The data has no named columns."
-            raise RequestError(f"--keep {name}: there is no such column.{hint}")
+            hint = nearest(name, known) if known else " The data have no named columns."
+            raise RequestError(f"--keep {name}: unknown column.{hint}")
     return {name: rows.table.column(name).to_pylist() for name in names}
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON has."""
+    """A value that JSON can represent."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def _content(columns: dict[str, list[Any]], form: str) -> bytes:
-    """The columns in the chosen form."""
+    """The columns in the chosen format."""
     if form == "parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -141,7 +141,7 @@ def _write(content: bytes, out: str) -> None:
         try:
             write_whole(Path(out), content)
         except OSError as problem:
-            raise WorkError(f"{out} could not be written: {problem.strerror or problem}.") from None
+            raise WorkError(f"could not write {out}: {problem.strerror or problem}.") from None
     elif hasattr(sys.stdout, "buffer"):
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -154,22 +154,22 @@ def _told(values: dict[str, float]) -> str:
 
 
 def _optimism(used: UsedRows | None, rows: Rows, judge: Callable[[np.ndarray], str]) -> str:
-    """What an error is worth that was measured on rows the network was made of; of the other rows it is honest."""
+    """A warning if rows were used in training, so that their error is optimistic; with the error on the other rows."""
     if used is None:
         return ""
     among = used.among(rows.inputs)
     if not len(among) or among.mean() < _FEW:
         return ""
-    why = "used to train or to choose this network, so this error is optimistic"
+    why = "used to train or choose this model, so this error is optimistic"
     if among.all():
         return f" All of these rows were {why}: quote the run's test error."
     if not used.exact:
-        return f" About {among.mean():.0%} of these rows were {why}. Leave them out for an honest one."
+        return f" About {among.mean():.0%} of these rows were {why}. Leave them out for an unbiased one."
     return f" {int(among.sum()):,} of these rows were {why}. On the {int((~among).sum()):,} others: {judge(~among)}."
 
 
 def _judge(predictor: Predictor, predictions: np.ndarray, rows: Rows, used: UsedRows | None) -> str:
-    """How good the predictions are, where the data tells the right answers, and what that figure is worth."""
+    """The error of the predictions, if the data hold the target, and whether it is optimistic."""
     task = predictor.task
     names = [task.name] if isinstance(task, Classes) else list(task.names)
     if not names or rows.table is None or not set(names) <= set(rows.table.column_names):
@@ -178,14 +178,14 @@ def _judge(predictor: Predictor, predictions: np.ndarray, rows: Rows, used: Used
     try:
         targets = under(task, [of_field(fields[name]) for name in names])
     except RequestError as problem:
-        return f"the target is in the data, but no error can be measured: {problem}"
+        return f"the data hold the target, but its error cannot be measured: {problem}"
     known = is_labelled(targets, task)  # rows without a target judge nothing
 
     def judge(some: np.ndarray) -> str:
         some = some & known
-        return _told(measure(task, predictions[some], targets[some], None)) if some.any() else "no target is known"
+        return _told(measure(task, predictions[some], targets[some], None)) if some.any() else "no known target"
 
-    told = f"against the target in the data: {judge(known)} on {int(known.sum()):,} rows."
+    told = f"error against the target in the data: {judge(known)} on {int(known.sum()):,} rows."
     return told + _optimism(used, rows, judge)
 
 
@@ -197,7 +197,7 @@ def run_predict(
     path = _model_of(run)
     _check_out(out, data, path)
     if form == "parquet" and out == "-" and sys.stdout.isatty():
-        raise RequestError("--format parquet: a terminal cannot show it. Name a file with --out.")
+        raise RequestError("--format parquet is binary and cannot go to a terminal. Give a file with --out.")
     compilation.use_compilation_cache()
     with Progress(not quiet) as progress:
         progress.phase(f"reading {path}")
@@ -210,11 +210,11 @@ def run_predict(
         columns = _columns(predictor, predictions, probabilities)
         twice = next((name for name in kept if name in columns), None)
         if twice:
-            raise RequestError(f"--keep {twice}: the predictions have a column of this name. Leave it out.")
+            raise RequestError(f"--keep {twice}: the predictions already have a column of this name. Leave it out.")
         _write(_content({**kept, **columns}, form), out)
     if not quiet:
         for name, count in rows.unseen.items():
-            say(f"column `{name}`: {count} values are of categories that training never saw; they count as missing.")
+            say(f"column `{name}`: {count} values of categories not seen in training are treated as missing.")
         if judged := _judge(predictor, predictions, rows, load_used_rows(path)):
             say(judged)
     return 0
@@ -226,7 +226,7 @@ def run_report(run: str, out: str | None, as_json: bool) -> int:
 
     folder = Path(run)
     if not folder.is_dir():
-        raise RequestError(f"there is no run folder {run}. Name the folder that holds {MODEL}.")
+        raise RequestError(f"no run at {run}. Give the folder that holds {MODEL}.")
     found = read_record(folder)
     if out is None:
         path = write_report(folder, found)

@@ -1,10 +1,10 @@
-"""Learning features, and pre-training, from the command line: which recipes the words mean, and how they are run.
+"""Feature learning and pre-training from the command line: their recipes, and how they are run.
 
     --learner rbm:500                      one learner of features, as recommended by `layer_recipes`
     --pretrain denoising:1000x3            layers, then the whole network
     --set layers.stopping.epochs=10        a knob of every layer; of one: model.layers.0.stopping.epochs
 
-Inputs that the scaler leaves within [0, 1] are taken for probabilities; others get squared errors and Gaussian units.
+Inputs that lie in [0, 1] after scaling are treated as probabilities; others get squared errors and Gaussian units.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ _EVERY = "layers."
 
 
 def _is_within_unit(scaler: Any, dataset: Dataset) -> bool:
-    """Whether scaled inputs lie in [0, 1]. Only their range is looked at, and no device is started."""
+    """Whether scaled inputs lie in [0, 1]. Uses only their range and starts no device."""
     fitted = scaler.fit(dataset.inputs, dataset.columns)
     for start in range(0, len(dataset), _CHUNK):
         rows = np.asarray(fitted.apply(dataset.inputs[start : start + _CHUNK]))
@@ -46,7 +46,7 @@ def _is_within_unit(scaler: Any, dataset: Dataset) -> bool:
 
 
 def takes_probabilities(assignments: Iterable[Assignment], dataset: Dataset | None) -> bool:
-    """Whether the inputs, scaled as asked for, can be taken for probabilities; without data, as the usual ones can."""
+    """Whether the scaled inputs can be treated as probabilities; without data, by the default scaler."""
     if dataset is None:
         return True
     asked = [item for item in assignments if item.path.partition(".")[0] == "scaler"]
@@ -54,19 +54,19 @@ def takes_probabilities(assignments: Iterable[Assignment], dataset: Dataset | No
 
 
 def features_recipe(text: str | None, unit: bool, **parts: Any) -> Recipe:
-    """The recipe of a learner, as `--learner` names it."""
+    """The recipe of the learner named by `--learner`."""
     kind, units = parse_layers(text)[0] if text else defaults.FEATURES
     return defaults.features(kind, units, unit_range=unit, **parts)
 
 
 def _codes_within_unit(model: Any) -> bool:
-    """Whether a layer's codes lie in [0, 1]: those of sigmoid units do, and a Boltzmann machine has no others."""
+    """Whether a layer's codes lie in [0, 1]: those of sigmoid units and of Boltzmann machines do."""
     activation = getattr(model, "code_activation", None) or getattr(model, "activation", None)
     return activation is None or isinstance(activation, Sigmoid)
 
 
 def layer_recipes(text: str, unit: bool) -> tuple[Recipe, ...]:
-    """The recipes of layers, bottom up; each takes the codes of the one below as they are."""
+    """The recipes of the layers, bottom up; each takes the unscaled codes of the one below."""
     recipes: list[Recipe] = []
     for kind, units in parse_layers(text):
         within = _codes_within_unit(recipes[-1].model) if recipes else unit
@@ -78,8 +78,8 @@ def pretrained_recipe(kind: str, text: str, unit: bool, **parts: Any) -> Recipe:
     """The recipe of a network whose layers are pre-trained."""
     if kind == "inputs":
         raise RequestError(
-            f"--pretrain {text}: layers are fine-tuned for a target, and there is none. Name it with --target, or "
-            "learn features alone with --unsupervised."
+            f"--pretrain {text}: fine-tuning needs a target, and the data have none. Name it with --target, or learn "
+            "features alone with --unsupervised."
         )
     layers = layer_recipes(text, unit)
     recipe = defaults.fine_tuning(kind, tuple(units for _, units in parse_layers(text)), **parts)
@@ -87,12 +87,12 @@ def pretrained_recipe(kind: str, text: str, unit: bool, **parts: Any) -> Recipe:
 
 
 def expanded(assignments: Iterable[Assignment], depth: int) -> list[Assignment]:
-    """Assignments for a pre-trained network: `layers.x` is x of every layer, `model.x` is x of the network on top."""
+    """Assignments for a pre-trained network: `layers.x` sets x in every layer, `model.x` in the fine-tuned network."""
     found: list[Assignment] = []
     for item in assignments:
         path = item.path
         if path in {"model", "model.class"} or path.startswith(("model.widths", "model.mlp.widths")):
-            raise item.refuse("the network's layers are those of --pretrain. Leave it out.")
+            raise item.refuse("the layers are given by --pretrain. Leave it out.")
         if path.startswith(_EVERY):
             rest = path.removeprefix(_EVERY)
             found += [dataclasses.replace(item, path=f"model.layers.{level}.{rest}") for level in range(depth)]
@@ -104,20 +104,18 @@ def expanded(assignments: Iterable[Assignment], depth: int) -> list[Assignment]:
 
 
 def check_varied(dataset: Dataset) -> None:
-    """Refuses inputs that are the same in every row: there is nothing to learn of them."""
+    """Raises if all rows have the same inputs."""
     inputs, first = dataset.inputs, dataset.inputs[:1]
     if hasattr(inputs, "toarray"):
         varied = inputs.nnz > 0 and abs(inputs.max(axis=0) - inputs.min(axis=0)).nnz > 0
     else:
         varied = bool(np.any((inputs != first) & ~((inputs != inputs) & (first != first))))
     if not varied:
-        raise RequestError(
-            f"all {len(dataset)} rows have the same inputs: there is nothing to learn of them. Look at the file."
-        )
+        raise RequestError(f"all {len(dataset)} rows have the same inputs: there is nothing to learn. Check the file.")
 
 
 def check_layers(recipe: Recipe, dataset: Dataset) -> None:
-    """Refuses layers that memory cannot hold, before any is trained."""
+    """Raises if the layers do not fit into memory, before any is trained."""
     if isinstance(recipe.model, Pretrained):
         inputs = math.prod(dataset.shape)
         for layer, width in zip(recipe.model.layers, recipe.model.mlp.widths, strict=True):
@@ -130,7 +128,7 @@ def _thinned(values: list[Any], steps: np.ndarray) -> list[float | None]:
 
 
 def layer_evidence(stack: Stack, text: str) -> list[dict[str, Any]]:
-    """How each layer was learned, small enough for `result.json`; the first also shows its features."""
+    """A short record of how each layer was learned, for `result.json`; the first with its features."""
     found = []
     for level, (record, (kind, units)) in enumerate(zip(stack.records, parse_layers(text), strict=True)):
         history = record.history
@@ -175,7 +173,7 @@ def train_pretrained(
     percent: bool,
     **given: Any,
 ) -> Fit:
-    """Layers one after the other, then all of them: the record, with each layer's story in its evidence."""
+    """Trains the layers in turn, then the whole network; the record has each layer's history in its evidence."""
     model: Any = recipe.model
     layers = model.layers
     at = 0
@@ -196,7 +194,7 @@ def train_pretrained(
         if at == len(layers):
             raise
         raise KeyboardInterrupt(
-            f"interrupted in layer {at + 1} of {len(layers)}. What was learned is kept: go on with --resume."
+            f"interrupted in layer {at + 1} of {len(layers)}. Progress is saved: continue with --resume."
         ) from None
     evidence = {**result.evidence, "layers": layer_evidence(stack, text)}
     findings = (*result.findings, *_layer_findings(stack))

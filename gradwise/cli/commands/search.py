@@ -1,7 +1,7 @@
-"""`gradwise search`: read, decide, search, estimate, write, tell. All work is done by the verbs of the library.
+"""`gradwise search`: read the data, search, estimate, write, report. The library does all the work.
 
-What can be refused is refused first, before anything is made: options, then the folder, then the data, then the space,
-then the device. What the folder holds meanwhile, and when it ends, is said in `study_folder.py`.
+Everything is validated before anything is created: options, then the folder, the data, the space and the device.
+`study_folder.py` describes the folder's contents during and after a search.
 """
 
 import json
@@ -23,12 +23,12 @@ from .study_run import search_and_write
 
 
 def _finished(folder: Path, asked: Asked) -> Study | None:
-    """The study in the folder, if this very request has nothing left to do there."""
+    """The study in the folder, if it already answers this request."""
     work = folders.working(folder)
     if work != folder or not (folder / folders.RESULT).is_file():
         return None
     if not is_study(folder):
-        raise RequestError(f"--resume: {folder} holds no study. Choose another folder, or replace it by --overwrite.")
+        raise RequestError(f"--resume: {folder} holds no study. Choose another folder, or replace it with --overwrite.")
     if asked.sets or asked.more_ranges or asked.options.budget.more:
         return None  # whether that is the same study, the study's own record must tell
     found = read_study(folder)
@@ -39,7 +39,7 @@ def _finished(folder: Path, asked: Asked) -> Study | None:
 def run_search(
     given: dict[str, Any], study: str | None, sets: list[str], ranges: list[str], begun: float | None = None
 ) -> int:
-    """The command, begun when this clock said so; returns its exit code."""
+    """The command, started at this time; returns its exit code."""
     asked = read_request(given, study, sets, ranges)
     options = asked.options
     if is_layerwise(options.strategy):

@@ -1,4 +1,4 @@
-"""A dry run of `gradwise search`: what it would do, as plain values. No device is started, nothing is trained."""
+"""A dry run of `gradwise search`: what it would do, as plain values. Starts no device and trains nothing."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def make_search_plan(prepared: PreparedSearch, folder: Path) -> dict[str, Any]:
             "committee": prepared.plan.committee,
             "mini-batch size": "chosen at the end" if prepared.plan.batch_size else recipe.batches.size,
             "double cross-validation": f"{FOLDS} folds, {outer} each" if outer is not None else "no",
-            "on": options.on or "whatever is best here",
+            "on": options.on or "the best available device",
         },
         "ranges": [
             {

@@ -1,6 +1,6 @@
-"""A request for a search, made ready: data read, recipe and space built, the study's settings written out.
+"""Prepares a search: reads the data, builds recipe and space, and records the study's settings.
 
-Everything that can be refused without a device is refused here.
+Everything that can be validated without a device is validated here.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ from .pretraining import check_varied
 
 @dataclasses.dataclass(frozen=True)
 class PreparedSearch:
-    """All that a search needs. `budget` is the study's own share, `fold_budget` that of each outer fold, if any."""
+    """Everything a search needs. `budget` is the study's own share, `fold_budget` that of each outer fold, if any."""
 
     options: SearchOptions
     dataset: Dataset
@@ -61,7 +61,7 @@ class PreparedSearch:
 
 
 def _typed(words: str) -> Any:
-    """A value of a recipe as TOML has it."""
+    """A value of a recipe in TOML."""
     if re.fullmatch(r"[+-]?\d{1,18}", words):
         return int(words)
     if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", words):
@@ -70,7 +70,7 @@ def _typed(words: str) -> Any:
 
 
 def _command(options: SearchOptions, resolved: Resolved, space: Space, dataset: Dataset) -> str:
-    """The shell line: what differs from the recommended space, as ranges, and as settings where it is not searched."""
+    """The shell command: differences from the recommended space as --range, or as --set if not searched."""
     ranges, recommended = written_ranges(space), written_ranges(defaults.search_space(space.recipe, dataset))
     told = {path: words for path, words in ranges.items() if recommended.get(path) != words}
     set_already = {change.partition("=")[0] for change in resolved.changes}
@@ -85,7 +85,7 @@ def _command(options: SearchOptions, resolved: Resolved, space: Space, dataset: 
 
 
 def settings_of(options: SearchOptions, resolved: Resolved, space: Space, dataset: Dataset) -> dict[str, Any]:
-    """What a study file holds, and the shell line and the file themselves, for the report."""
+    """The contents of the study file, and the shell command and the file themselves, for the report."""
     ranges = written_ranges(space)
     changes = [change.partition("=") for change in resolved.changes]
     plain = {**options.settings(), "ranges": ranges, "recipe": {path: _typed(value) for path, _, value in changes}}
@@ -93,7 +93,7 @@ def settings_of(options: SearchOptions, resolved: Resolved, space: Space, datase
 
 
 def _stored_trials(options: SearchOptions) -> tuple[Trial, ...]:
-    """The trials of the study that goes on."""
+    """The trials of the resumed study."""
     assert options.out is not None
     where = options.store or folders.working(Path(options.out)) / folders.JOURNAL
     with Store.open(where, options.name, write=False) as store:
@@ -101,7 +101,7 @@ def _stored_trials(options: SearchOptions) -> tuple[Trial, ...]:
 
 
 def add_trials(options: SearchOptions) -> SearchOptions:
-    """`+50 trials` as a number: so many beyond those that the study has."""
+    """`+50 trials` as a total: 50 more than the study has."""
     if not options.budget.more:
         return options
     there = sum(trial.phase == "search" for trial in _stored_trials(options))
@@ -109,7 +109,7 @@ def add_trials(options: SearchOptions) -> SearchOptions:
 
 
 def _check_possible(space: Space, dataset: Dataset) -> None:
-    """Refuses a space of which not even the smallest network can be trained."""
+    """Raises if not even the smallest network of the space fits into memory."""
     smallest = space.recipe_at(dict.fromkeys(space.paths, 0.0))
     try:
         as_criterion(smallest.criterion).check_task(dataset.task)
@@ -119,7 +119,7 @@ def _check_possible(space: Space, dataset: Dataset) -> None:
 
 
 def _resolved(asked: Asked, options: SearchOptions, dataset: Dataset) -> Resolved:
-    """The recipe that the search begins with: for features that of `fit`, since its score falls for long."""
+    """The recipe that the search starts from; for features that of `fit`, as their score improves for long."""
     changes = (*asked.recipe, *asked.sets)
     kind = "inputs" if options.unsupervised or options.learner is not None else dataset.task.kind
     if kind == "inputs":
@@ -129,8 +129,8 @@ def _resolved(asked: Asked, options: SearchOptions, dataset: Dataset) -> Resolve
 
 
 def _changeable(space: Space, asked: Iterable[str]) -> Space:
-    """The space without the recommended ranges that shape the program: a population has one. Those asked for stay, to
-    be refused by name."""
+    """The space without recommended ranges that change the compiled program, since a population shares one. Ranges
+    that the user gave stay, to be rejected by name."""
     ends = tuple(f".{path}" for path in asked)
     kept = [one for one in space.dimensions if f".{one.path}".endswith(ends) or can_change(one)]
     return Space(space.recipe, tuple(kept))
@@ -141,18 +141,18 @@ def _population_plan(
 ) -> SearchPlan:
     if options.question:
         word = dashed(options.question)
-        raise RequestError(f"{word} compares settings, and pbt changes them on the way. Leave --strategy out.")
+        raise RequestError(
+            f"{word} compares fixed settings, but pbt changes them during training. Leave out --strategy."
+        )
     return plan_populations(strategy, space, options.budget, plan, options.on)
 
 
 def _check_features(options: SearchOptions, dataset: Dataset) -> None:
-    """Refuses what makes no sense without predictions of a target."""
+    """Raises on options that need predictions of a target."""
     check_varied(dataset)
     for name in ("nested", "batch_size", "challenge", "compare", "distribution"):
         if getattr(options, name):
-            raise RequestError(
-                f"{dashed(name)}: is about predictions of a target, and features have none. Leave it out."
-            )
+            raise RequestError(f"{dashed(name)} needs predictions of a target, and features have none. Leave it out.")
 
 
 def _plan(options: SearchOptions, features: bool) -> SearchPlan:
@@ -167,14 +167,14 @@ def _plan(options: SearchOptions, features: bool) -> SearchPlan:
 
 
 def _schedule_ranges(resolved: Resolved, named: Iterable[str]) -> dict[str, str]:
-    """The schedule of the learning rate, which a sequence of grids chooses; none where the request names it itself."""
+    """The learning-rate schedules that a sequence of grids compares; none if the request sets it."""
     if any("schedule" in path.split(".") for path in named):
         return {}
     return {one.path: prior_text(one.prior) for one in defaults.schedule_dimensions(resolved.recipe)}
 
 
 def prepare_search(asked: Asked) -> PreparedSearch:
-    """The request, ready to be run."""
+    """The request, ready to run."""
     options = add_trials(asked.options)
     dataset = read(options.data, data_request(options))
     resolved = _resolved(asked, options, dataset)
@@ -184,8 +184,8 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         dataset = dataset if options.is_probed else dataset.without_targets()
     elif dataset.task.kind == "inputs":
         raise RequestError(
-            f"`{type(as_criterion(resolved.recipe.criterion)).__name__}` needs a target, and the data have none: name "
-            "it with --target, or leave --set criterion out to learn features."
+            f"`{type(as_criterion(resolved.recipe.criterion)).__name__}` needs a target, but the data have none: name "
+            "it with --target, or leave out --set criterion to learn features."
         )
     turned = [locate(resolved.recipe, item.path.removesuffix(".class"), item.source)[0] for item in asked.sets]
     strategy = parse_strategy(options.strategy)

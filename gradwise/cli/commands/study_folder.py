@@ -1,6 +1,6 @@
-"""The folder of a study: held while the study grows, written whole when it ends, and what is then said of it.
+"""The folder of a study: locked while the study runs, written when it ends, and the summary printed then.
 
-While a search runs the folder holds `study.toml` (what was asked), `study.journal` (every trial) and `contenders` (the
+While a search runs the folder holds `study.toml` (the request), `study.journal` (every trial) and `contenders` (the
 best networks); the rest is written when it ends, all or nothing.
 """
 
@@ -25,7 +25,7 @@ from .fit import start_device
 
 @contextlib.contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """While it lasts no other process works in this folder."""
+    """Locks the folder, so that no other process works in it."""
     owner = FileOwner(folder / "study")
     try:
         yield
@@ -35,7 +35,7 @@ def hold(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def workplace(folder: Path, options: SearchOptions) -> Iterator[Path]:
-    """Where the study may be kept while it grows, held against other processes."""
+    """Where the study is stored while it runs, locked against other processes."""
     with contextlib.ExitStack() as stack:
         there = folder.is_dir()
         if there:
@@ -56,7 +56,7 @@ def store_note(options: SearchOptions) -> str:
 
 
 def write_files(study: Study, staging: Path, *, note: str = "", report: bool) -> None:
-    """All files that a finished study leaves, `result.json` among them."""
+    """Writes all files of a finished study, including `result.json`."""
     write_study(study, staging)
     by_number = {trial.number: trial for trial in study.trials}
     winner = by_number.get(study.winner.get("number", -1)) or study.best
@@ -84,7 +84,7 @@ def publish_study(study: Study, folder: Path, work: Path, options: SearchOptions
 
 
 def announce_study(study: Study, folder: Path, options: SearchOptions, *, needs_model: bool = True) -> int:
-    """Says what came out: the exit code."""
+    """Prints the result and returns the exit code."""
     report = folder / "report.html" if (folder / "report.html").is_file() else None
     if options.json:
         print(json.dumps({**study.summary(), "out": str(folder), "report": None if report is None else str(report)}))
@@ -93,10 +93,12 @@ def announce_study(study: Study, folder: Path, options: SearchOptions, *, needs_
     else:
         show_study(study, folder, report)
     if study.outcome == "interrupted":
-        again = "" if options.question else f" Go on with: gradwise search --out {folder} --resume."
-        say(f"error: interrupted after {len(study.trials)} trials; what there was is in {folder}.{again}")
+        again = "" if options.question else f" Continue with: gradwise search --out {folder} --resume."
+        say(f"error: interrupted after {len(study.trials)} trials; results so far are in {folder}.{again}")
         return 130
     if needs_model and study.best is None:
-        why = next((finding.what for finding in study.findings if finding.level == "error"), "no trial left a model.")
-        raise WorkError(f"{why.rstrip('.')}. {folder} holds every trial.")
+        why = next(
+            (finding.what for finding in study.findings if finding.level == "error"), "no trial produced a model."
+        )
+        raise WorkError(f"{why.rstrip('.')}. All trials are saved in {folder}.")
     return 0

@@ -1,4 +1,4 @@
-"""Running a study that is prepared: search, diagnose, estimate by nested cross-validation, write."""
+"""Runs a prepared study: search, diagnose, estimate by nested cross-validation, write."""
 
 import dataclasses
 import json
@@ -26,16 +26,18 @@ NESTED = "nested.json"
 
 
 def _check_strategy(prepared: PreparedSearch) -> None:
-    """Refuses a strategy that cannot begin in this space, such as a grid of a million cells."""
+    """Raises if the strategy cannot start in this space, such as a grid of a million cells."""
     if isinstance(prepared.strategy, PopulationBasedTraining):
         return  # what it cannot do was refused with its plan
     key = keys.from_seed(prepared.options.seed)
     if not prepared.strategy.ask(prepared.space, History(budget=prepared.budget.trials), 1, key=key):
-        raise RequestError("no trial is possible: the strategy has nothing to try in this space. Use another.")
+        raise RequestError(
+            "no trial is possible: the strategy has nothing to try in this space. Choose another with --strategy."
+        )
 
 
 def _check_store(folder: Path, options: SearchOptions) -> None:
-    """A study that goes on must be told where its trials are, if not in its folder."""
+    """Raises if a resumed study's trials are in a store that was not given."""
     work = folders.working(folder)
     file = work / STUDY_FILE
     if not options.resume or options.store or (work / folders.JOURNAL).exists() or not file.is_file():
@@ -43,7 +45,7 @@ def _check_store(folder: Path, options: SearchOptions) -> None:
     first = file.read_text(encoding="utf-8").splitlines()[0:1]
     if first and first[0].startswith("# Its trials are in "):
         where = first[0].removeprefix("# Its trials are in ")
-        raise RequestError(f"--resume: the trials of {folder} are in {where}. Give that as --store.")
+        raise RequestError(f"--resume: the trials of {folder} are in {where}. Add --store {where}.")
 
 
 def _study_options(prepared: PreparedSearch, work: Path, progress: Progress) -> StudyOptions:
@@ -63,7 +65,7 @@ def _study_options(prepared: PreparedSearch, work: Path, progress: Progress) -> 
 
 
 def _search(prepared: PreparedSearch, work: Path, progress: Progress, begun: float | None) -> Study:
-    """The study itself; where it could not begin, nothing of it is left."""
+    """Runs the study; if it cannot start, leaves no files behind."""
     options = prepared.options
     file = work / STUDY_FILE
     before = file.read_bytes() if file.is_file() else None
@@ -90,7 +92,7 @@ def _search(prepared: PreparedSearch, work: Path, progress: Progress, begun: flo
 
 
 def _known_folds(work: Path, budget: Budget) -> dict[int, float]:
-    """Outer folds that an earlier run measured with the same budget."""
+    """Outer folds already measured by an earlier run with the same budget."""
     try:
         plain = json.loads((work / NESTED).read_text())
         return {int(n): float(v) for n, v in plain["folds"].items()} if plain["budget"] == str(budget) else {}
@@ -99,7 +101,7 @@ def _known_folds(work: Path, budget: Budget) -> dict[int, float]:
 
 
 def _estimate(prepared: PreparedSearch, study: Study, work: Path, progress: Progress) -> Study:
-    """The study with its double cross-validation; without it, and a finding, where a fold left no model."""
+    """The study with its nested cross-validation, or with a finding if a fold produced no model."""
     assert prepared.fold_budget is not None
     options, budget = prepared.options, prepared.fold_budget
     known = _known_folds(work, budget)
@@ -136,7 +138,7 @@ def _estimate(prepared: PreparedSearch, study: Study, work: Path, progress: Prog
 
 
 def search_and_write(prepared: PreparedSearch, folder: Path, progress: Progress, begun: float | None = None) -> Study:
-    """Searches, estimates and writes; the study as it then stands in the folder."""
+    """Searches, estimates and writes; returns the study as written."""
     options = prepared.options
     begin(options.on)
     _check_strategy(prepared)

@@ -1,15 +1,15 @@
-"""Every argument and option of the command line, each with its one line of help.
+"""Every argument and option of the command line, each with one line of help.
 
-Only typer is imported here, as in `main.py`: help must come at once. What the words mean is read in `fit_options` and
-`search_options`.
+Only typer is imported here, as in `main.py`, so that help is fast. `fit_options` and `search_options` parse the
+values.
 """
 
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
-DATA, TRAIN, RUN, SAY = "The data", "Training", "The run", "What is said"
-SEARCH, QUESTION = "The search", "Instead of a search"
+DATA, TRAIN, RUN, SAY = "Data", "Training", "Run", "Output"
+SEARCH, QUESTION = "Search", "Instead of a search"
 
 
 def option(*names: str, panel: str, help: str, metavar: str = "") -> Any:
@@ -19,22 +19,26 @@ def option(*names: str, panel: str, help: str, metavar: str = "") -> Any:
 Texts: TypeAlias = list[str] | None
 Text: TypeAlias = str | None
 
-Target = Annotated[Texts, option("--target", panel=DATA, metavar="COLUMN", help="What to predict; repeatable.")]
+Target = Annotated[Texts, option("--target", panel=DATA, metavar="COLUMN", help="The column to predict; repeatable.")]
 Task = Annotated[
-    Text, option("--task", panel=DATA, metavar="KIND", help="classes, labels or numbers; else by the values.")
+    Text, option("--task", panel=DATA, metavar="KIND", help="classes, labels or numbers. Default: from the values.")
 ]
-Drop = Annotated[Texts, option("--drop", panel=DATA, metavar="COLUMN", help="Leave a column out; repeatable.")]
+Drop = Annotated[Texts, option("--drop", panel=DATA, metavar="COLUMN", help="Ignore a column; repeatable.")]
 Kind = Annotated[
     Texts,
-    option("--kind", panel=DATA, metavar="COLUMN=KIND", help="Read it as number, category or date; repeatable."),
+    option("--kind", panel=DATA, metavar="COLUMN=KIND", help="Read a column as number, category or date; repeatable."),
 ]
-Group = Annotated[Text, option("--group", panel=DATA, metavar="COLUMN", help="Keep rows of one group in one part.")]
-Time = Annotated[Text, option("--time", panel=DATA, metavar="COLUMN", help="Learn from the past, judge by the newest.")]
-Weight = Annotated[Text, option("--weight", panel=DATA, metavar="COLUMN", help="How much each row counts.")]
+Group = Annotated[Text, option("--group", panel=DATA, metavar="COLUMN", help="Keep the rows of a group in one split.")]
+Time = Annotated[
+    Text, option("--time", panel=DATA, metavar="COLUMN", help="Split by time: train on the past, test on the newest.")
+]
+Weight = Annotated[Text, option("--weight", panel=DATA, metavar="COLUMN", help="Weights of the rows.")]
 ClassWeight = Annotated[
     Text, option("--class-weight", panel=DATA, metavar="WEIGHTS", help="balanced, or class=weight,class=weight.")
 ]
-Test = Annotated[Text, option("--test", panel=DATA, metavar="FILE", help="A fixed test set, in DATA's form.")]
+Test = Annotated[
+    Text, option("--test", panel=DATA, metavar="FILE", help="A separate test set, in the same format as DATA.")
+]
 Metric = Annotated[
     Text,
     option(
@@ -50,36 +54,38 @@ SearchMetric = Annotated[
         "--metric",
         panel=TRAIN,
         metavar="NAME",
-        help="As for fit; features are chosen by their learner's own score, or by probe_error_rate or probe_rmse.",
+        help="As for fit. For features: the learner's own score (default), probe_error_rate or probe_rmse.",
     ),
 ]
-Seed = Annotated[Text, option("--seed", panel=TRAIN, metavar="N", help="All randomness comes from it. Default: 0.")]
+Seed = Annotated[Text, option("--seed", panel=TRAIN, metavar="N", help="Random seed. Default: 0.")]
 Sets = Annotated[
     Texts,
     option(
         "--set",
         panel=TRAIN,
         metavar="PATH=VALUE",
-        help="Turn a knob, such as optimiser.learning_rate=0.03; --dry-run lists them; repeatable.",
+        help="Set a knob, such as optimiser.learning_rate=0.03; repeatable. --dry-run lists all knobs.",
     ),
 ]
-Out = Annotated[Text, option("--out", panel=RUN, metavar="DIR", help="The run's folder. Default: runs/NAME-TIME.")]
-Resume = Annotated[bool, option("--resume", panel=RUN, help="Go on with the run in --out.")]
+Out = Annotated[Text, option("--out", panel=RUN, metavar="DIR", help="The output folder. Default: runs/NAME-TIME.")]
+Resume = Annotated[bool, option("--resume", panel=RUN, help="Continue the run in --out.")]
 Overwrite = Annotated[bool, option("--overwrite", panel=RUN, help="Replace the run in --out.")]
-DryRun = Annotated[bool, option("--dry-run", panel=SAY, help="Say what would be done, and the data as understood.")]
-Json = Annotated[bool, option("--json", panel=SAY, help="One JSON object on standard output.")]
-Quiet = Annotated[bool, option("--quiet", "-q", panel=SAY, help="One line, no progress.")]
-NoReport = Annotated[bool, option("--no-report", panel=SAY, help="Write no report.html.")]
+DryRun = Annotated[
+    bool, option("--dry-run", panel=SAY, help="Show the plan and how the data were read; train nothing.")
+]
+Json = Annotated[bool, option("--json", panel=SAY, help="Print one JSON object to standard output.")]
+Quiet = Annotated[bool, option("--quiet", "-q", panel=SAY, help="Print one line and no progress.")]
+NoReport = Annotated[bool, option("--no-report", panel=SAY, help="Do not write report.html.")]
 
 FitData = Annotated[
     Text,
     typer.Argument(
         metavar="DATA",
-        help="A file (.csv .tsv .parquet .npz .npy .svm .idx, .gz too), a named set (digits, iris, ...), or - .",
+        help="A file (.csv .tsv .parquet .npz .npy .svm .idx, also .gz), a named set (digits, iris, ...), or - .",
     ),
 ]
 Unsupervised = Annotated[
-    bool, option("--unsupervised", panel=TRAIN, help="Learn features of the inputs; look at no target.")
+    bool, option("--unsupervised", panel=TRAIN, help="Learn features of the inputs; ignore any target.")
 ]
 Learner = Annotated[
     Text,
@@ -87,7 +93,7 @@ Learner = Annotated[
         "--learner",
         panel=TRAIN,
         metavar="KIND:UNITS",
-        help="How to learn features: denoising, plain, rbm, ... Default: denoising:256.",
+        help="The feature learner: denoising, plain, rbm, ... Default: denoising:256.",
     ),
 ]
 Pretrain = Annotated[
@@ -96,40 +102,42 @@ Pretrain = Annotated[
         "--pretrain",
         panel=TRAIN,
         metavar="LAYERS",
-        help="Learn layers first, then train them together: denoising:1000x3, or rbm:500,denoising:250.",
+        help="Pre-train layers, then fine-tune the network: denoising:1000x3, or rbm:500,denoising:250.",
     ),
 ]
-FitFolds = Annotated[Text, option("--folds", panel=TRAIN, metavar="K", help="Estimate by k-fold cross-validation too.")]
+FitFolds = Annotated[
+    Text, option("--folds", panel=TRAIN, metavar="K", help="Also estimate the error by K-fold cross-validation.")
+]
 Watch = Annotated[
     Text,
     option(
         "--watch",
         panel=TRAIN,
         metavar="UPDATES",
-        help="Record what flows through the layers every so many updates, for the report: 100.",
+        help="Record layer activations and gradients for the report, every so many updates, such as 100.",
     ),
 ]
 Config = Annotated[
     Text,
-    option("--config", panel=TRAIN, metavar="FILE", help="A TOML file: a table fit for options, one for each part."),
+    option("--config", panel=TRAIN, metavar="FILE", help="A TOML file: options under [fit], knobs under each part."),
 ]
 MaxTime = Annotated[
-    Text, option("--max-time", panel=RUN, metavar="TIME", help="Train no longer than this: 90s, 10min, 2h.")
+    Text, option("--max-time", panel=RUN, metavar="TIME", help="Maximum training time: 90s, 10min, 2h.")
 ]
 Checkpoint = Annotated[
     Text,
-    option("--checkpoint", panel=RUN, metavar="SECONDS", help="Time between checkpoints. Default: 10."),
+    option("--checkpoint", panel=RUN, metavar="SECONDS", help="Seconds between checkpoints. Default: 10."),
 ]
-FitOn = Annotated[Text, option("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best there is.")]
+FitOn = Annotated[Text, option("--on", panel=RUN, metavar="DEVICE", help="cpu or gpu. Default: the best available.")]
 SearchData = Annotated[
     list[str] | None,
-    typer.Argument(metavar="DATA", help="As for fit; with --merge, the folders or stores of studies."),
+    typer.Argument(metavar="DATA", help="As for fit; with --merge, folders or stores of studies."),
 ]
 Budget = Annotated[
     Text,
     option("--budget", panel=SEARCH, metavar="B", help="A time (60s, 2h) or '32 trials'. Default: 10min."),
 ]
-Trials = Annotated[Text, option("--trials", panel=SEARCH, metavar="N", help="So many trials; +N: more than there are.")]
+Trials = Annotated[Text, option("--trials", panel=SEARCH, metavar="N", help="Number of trials; +N adds N to a study.")]
 Strategy = Annotated[
     Text,
     option(
@@ -151,7 +159,7 @@ Ranges = Annotated[
 ]
 SearchSets = Annotated[
     list[str] | None,
-    option("--set", panel=SEARCH, metavar="PATH=VALUE", help="Turn a knob and do not search it; repeatable."),
+    option("--set", panel=SEARCH, metavar="PATH=VALUE", help="Fix a knob, so that it is not searched; repeatable."),
 ]
 Study = Annotated[
     Text,
@@ -160,24 +168,24 @@ Study = Annotated[
         "--config",
         panel=SEARCH,
         metavar="FILE",
-        help="A study file (TOML), such as a study's study.toml.",
+        help="A study file (TOML), such as the study.toml of a run.",
     ),
 ]
 SearchFolds = Annotated[
-    Text, option("--folds", panel=SEARCH, metavar="K", help="Folds that judge each trial; 1: one part.")
+    Text, option("--folds", panel=SEARCH, metavar="K", help="Folds per trial; 1 uses one validation set.")
 ]
 Finalists = Annotated[
     Text,
-    option("--finalists", panel=SEARCH, metavar="N", help="Settings in the finals, where there are any. Default: 3."),
+    option("--finalists", panel=SEARCH, metavar="N", help="Settings in the finals, if there are finals. Default: 3."),
 ]
-Seeds = Annotated[Text, option("--seeds", panel=SEARCH, metavar="N", help="Seeds for each of them. Default: 5.")]
+Seeds = Annotated[Text, option("--seeds", panel=SEARCH, metavar="N", help="Seeds per finalist. Default: 5.")]
 Committee = Annotated[
     Text,
     option(
         "--committee",
         panel=SEARCH,
         metavar="KIND",
-        help="What answers: ensemble (default), best, cheapest, none; with finals: seeds, bagging, inputs, contenders.",
+        help="Model: ensemble (default), best, cheapest, none; with finals: seeds, bagging, inputs, contenders.",
     ),
 ]
 Nested = Annotated[
@@ -186,7 +194,7 @@ Nested = Annotated[
         "--nested/--no-nested",
         rich_help_panel=SEARCH,
         show_default=False,
-        help="Double cross-validation. Default: for small sets without a test set, after finals.",
+        help="Nested cross-validation. Default: after finals, for small data without a test set.",
     ),
 ]
 BatchSize = Annotated[
@@ -195,27 +203,34 @@ BatchSize = Annotated[
         "--batch-size",
         panel=SEARCH,
         metavar="B",
-        help="The mini-batch size; auto: chosen at the end, by time, then tuned together with the rate.",
+        help="The mini-batch size; auto chooses it last, by training time, and retunes the learning rate.",
     ),
 ]
-Merge = Annotated[bool, option("--merge", panel=QUESTION, help="Join studies of the same data into --out.")]
+Merge = Annotated[bool, option("--merge", panel=QUESTION, help="Merge studies of the same data into --out.")]
 Challenge = Annotated[
     Text,
-    option("--challenge", panel=QUESTION, metavar="PATH=V,V", help="A knob's value against others, seed by seed."),
+    option("--challenge", panel=QUESTION, metavar="PATH=V,V", help="Compare values of one knob over the same seeds."),
 ]
 Compare = Annotated[
     Text,
-    option("--compare", panel=QUESTION, metavar="PATH=V,V", help="The same, all else searched for each value."),
+    option(
+        "--compare", panel=QUESTION, metavar="PATH=V,V", help="The same, with all other knobs searched for each value."
+    ),
 ]
 Distribution = Annotated[
     Text,
-    option("--distribution", panel=QUESTION, metavar="N", help="One recipe with N seeds: how much is luck?"),
+    option(
+        "--distribution",
+        panel=QUESTION,
+        metavar="N",
+        help="Train one recipe with N seeds, to see the effect of chance.",
+    ),
 ]
 Store = Annotated[
     Text,
-    option("--store", panel=RUN, metavar="URL", help="Keep trials in sqlite:///FILE or postgresql://HOST/NAME."),
+    option("--store", panel=RUN, metavar="URL", help="Store trials in sqlite:///FILE or postgresql://HOST/NAME."),
 ]
-Name = Annotated[Text, option("--name", panel=RUN, metavar="NAME", help="What the study is called in --store.")]
+Name = Annotated[Text, option("--name", panel=RUN, metavar="NAME", help="The name of the study in --store.")]
 SearchOn = Annotated[
     Text,
     option("--on", panel=RUN, metavar="WHO", help="here, cpu, gpu, workers:N, ray or ray://HOST:PORT."),
@@ -233,28 +248,34 @@ CheckSets = Annotated[
         "--set",
         panel=TRAIN,
         metavar="PATH=VALUE",
-        help="Turn a knob, as in fit; gradwise fit DATA --dry-run lists them; repeatable.",
+        help="Set a knob, as in fit; repeatable. gradwise fit DATA --dry-run lists all knobs.",
     ),
 ]
 Only = Annotated[
     list[str] | None,
-    option(
-        "--only", panel=RUN, metavar="CHECK", help="Run these checks alone: gradient, or data,gradient; repeatable."
-    ),
+    option("--only", panel=RUN, metavar="CHECK", help="Run only these checks: gradient, or data,gradient; repeatable."),
 ]
 Code = Annotated[str, typer.Argument(metavar="CODE", help="The code of a finding, such as GW101.")]
-PredictRun = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or a model.safetensors file.")]
-PredictData = Annotated[str, typer.Argument(metavar="DATA", help="New rows: a file with the network's columns, or - .")]
-PredictOut = Annotated[str, typer.Option("--out", metavar="FILE", help="Where to; - is standard output.")]
+PredictRun = Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run, or a model.safetensors file.")]
+PredictData = Annotated[
+    str, typer.Argument(metavar="DATA", help="New rows: a file with the model's columns, or - for stdin.")
+]
+PredictOut = Annotated[str, typer.Option("--out", metavar="FILE", help="The output file; - is standard output.")]
 Form = Annotated[
     Text,
-    typer.Option("--format", metavar="FORM", help="csv, parquet or json. Default: by the ending of --out, else csv."),
+    typer.Option(
+        "--format", metavar="FORM", help="csv, parquet or json. Default: from the extension of --out, else csv."
+    ),
 ]
 Probabilities = Annotated[
-    bool, typer.Option("--probabilities", help="A column with the probability of each class, too.")
+    bool, typer.Option("--probabilities", help="Add a column with the probability of each class.")
 ]
-Keep = Annotated[list[str] | None, typer.Option("--keep", metavar="COLUMN", help="Copy a column of DATA; repeatable.")]
-PredictQuiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing beside the predictions.")]
-ReportRun = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")]
-ReportOut = Annotated[Text, typer.Option("--out", metavar="FILE", help="Where to. Default: report.html in the folder.")]
-ReportJson = Annotated[bool, typer.Option("--json", help="The result as one JSON object on standard output.")]
+Keep = Annotated[
+    list[str] | None, typer.Option("--keep", metavar="COLUMN", help="Copy a column of DATA to the output; repeatable.")
+]
+PredictQuiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the predictions.")]
+ReportRun = Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run.")]
+ReportOut = Annotated[
+    Text, typer.Option("--out", metavar="FILE", help="The output file. Default: report.html in the folder.")
+]
+ReportJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object to standard output.")]

@@ -1,15 +1,15 @@
-"""Words become choices: `--set` and TOML tables reach every knob of a recipe by its path.
+"""`--set` and TOML tables: every knob of a recipe is set by its path.
 
-    --set optimiser.learning_rate=0.03            a knob, read by its declared type
+    --set optimiser.learning_rate=0.03            a knob, parsed by its declared type
     --set model.widths=256,256                    one number for each layer
     --set optimiser=Sgd --set optimiser.learning_rate=0.1      another part, then a knob of it
 
-Order does not matter: parts are exchanged first, from the outside in, then the knobs of each part are set together, so
-that two knobs which only fit each other never meet half way. Of two values for one path the later one holds.
+Order does not matter: parts are replaced first, from the outside in; then the knobs of each part are set together, so
+that knobs which constrain each other are validated together. If a path is set twice, the later value wins.
 
-A path is written as the recipe is nested. Where an optimiser wraps another (`optimiser.optimiser.learning_rate`) the
-repeated name may be left out, as long as that names one thing; a penalty may be called by its class instead of its
-number (`criterion.penalties.l2.coefficient`).
+A path follows the nesting of the recipe. Where an optimiser wraps another (`optimiser.optimiser.learning_rate`) the
+repeated name may be left out if the path stays unambiguous; a penalty may be named by its class instead of its
+index (`criterion.penalties.l2.coefficient`).
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from ...specs.schedules import AbstractSchedule
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """One path and its new value: text from the command line, or a value from a TOML file, named by `source`."""
+    """A path and its new value: text from the command line, or a value from the TOML file `source`."""
 
     path: str
     value: Any
@@ -42,7 +42,7 @@ class Assignment:
 
 @dataclasses.dataclass(frozen=True)
 class Resolved:
-    """A recipe, and the `path=value` texts that make it from the recommended one."""
+    """A recipe, and the `path=value` texts that turn the recommended one into it."""
 
     recipe: Recipe
     changes: tuple[str, ...]
@@ -52,12 +52,12 @@ def parse_assignment(text: str) -> Assignment:
     """`key=value` as an assignment."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
-        raise RequestError(f"--set {text}: write it as path=value, for instance optimiser.learning_rate=0.03.")
+        raise RequestError(f"--set {text}: expected path=value, such as optimiser.learning_rate=0.03.")
     return Assignment(path.strip(), value.strip())
 
 
 def flatten(table: dict[str, Any], source: str, prefix: str = "") -> Iterator[Assignment]:
-    """The assignments in a TOML table; a part is exchanged by its key `class`."""
+    """The assignments in a TOML table; the key `class` replaces a part."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from flatten(value, source, f"{prefix}{key}.")
@@ -70,13 +70,13 @@ def _normal(name: str) -> str:
 
 
 def _abstract(part: Any) -> type:
-    """The contract that a part fulfils: the last of its ancestors before `Spec`."""
+    """The contract that a part implements: the last of its ancestors before `Spec`."""
     line = type(part).__mro__
     return line[line.index(Spec) - 1]
 
 
 def _classes(part: Any) -> dict[str, type]:
-    """The parts of gradwise that could stand in this one's place, by name."""
+    """The parts of gradwise that can replace this one, by name."""
     contract = _abstract(part)
     # `Constant` stands with the contract of schedules, the others with the optimisers.
     schedules = (optimisers.__name__, AbstractSchedule.__module__)
@@ -98,8 +98,8 @@ def _classes(part: Any) -> dict[str, type]:
 def _make(kind: type, present: Any, assignment: Assignment) -> Any:
     """A part of this class with its defaults.
 
-    What has no default is taken over from the present part, or is the present part itself: so a wrapper wraps what
-    stood there, and another wrapper in its place wraps the same.
+    A field without a default is copied from the current part, or is the current part itself: so a wrapper wraps the
+    current part, and another wrapper in its place wraps the same one.
     """
     given: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
@@ -110,24 +110,24 @@ def _make(kind: type, present: Any, assignment: Assignment) -> Any:
         elif isinstance(field.type, type) and isinstance(present, field.type):
             given[field.name] = present
         else:
-            raise assignment.refuse(f"{kind.__name__} needs `{field.name}`, which only Python code can give it.")
+            raise assignment.refuse(f"{kind.__name__} needs `{field.name}`, which can only be given in Python.")
     return kind(**given)
 
 
 def _part(assignment: Assignment, present: Any) -> Any:
-    """The part that an assignment asks for in the place of the present one."""
+    """The part that replaces the current one."""
     if not isinstance(assignment.value, str):
-        raise assignment.refuse(f"needs the name of a class; got {assignment.value!r}.")
+        raise assignment.refuse(f"expected the name of a class; got {assignment.value!r}.")
     known = _classes(present)
     by_name = {_normal(name): kind for name, kind in known.items()}
     kind = by_name.get(_normal(assignment.value))
     if kind is None:
-        raise assignment.refuse(f"there is no {assignment.value!r}.{nearest(assignment.value, known)}")
+        raise assignment.refuse(f"unknown part {assignment.value!r}.{nearest(assignment.value, known)}")
     return _make(kind, present, assignment)
 
 
 def _number(value: Any, whole: bool) -> float | int | None:
-    """The number that this is, or None; 1e4 is whole, 1.5 is not."""
+    """The value as a number, or None; 1e4 counts as whole, 1.5 does not."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
@@ -148,7 +148,7 @@ def _several(assignment: Assignment) -> tuple[Any, ...]:
         items = [] if bare.lower() in {"", "none"} else [item for item in bare.split(",") if item.strip()]
     numbers = tuple(_number(item, whole=True) for item in items)
     if None in numbers:
-        raise assignment.refuse(f"needs whole numbers separated by commas, such as 256,256; got {value!r}.")
+        raise assignment.refuse(f"expected whole numbers separated by commas, such as 256,256; got {value!r}.")
     return numbers
 
 
@@ -156,30 +156,30 @@ _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
 def _value(assignment: Assignment, declaration: Declaration) -> Any:
-    """The value of a knob or switch, by the type of its default. Whether it is allowed, the spec itself checks."""
+    """The value of a knob or switch, parsed by the type of its default. The spec itself checks its range."""
     default, value = declaration.default, assignment.value
     if declaration.static and isinstance(default, bool):
         if isinstance(value, bool):
             return value
         word = str(value).lower()
         if word not in _TRUE | _FALSE:
-            raise assignment.refuse(f"needs true or false; got {value!r}.")
+            raise assignment.refuse(f"expected true or false; got {value!r}.")
         return word in _TRUE
     if declaration.static and isinstance(default, tuple):
         return _several(assignment)
     if declaration.static and isinstance(default, str):
         if not isinstance(value, str):
-            raise assignment.refuse(f"needs text; got {value!r}.")
+            raise assignment.refuse(f"expected text; got {value!r}.")
         return value
     whole = declaration.static and isinstance(default, int)
     number = _number(value, whole)
     if number is None:
-        raise assignment.refuse(f"needs a {'whole ' if whole else ''}number; got {value!r}. Default: {default}.")
+        raise assignment.refuse(f"expected a {'whole ' if whole else ''}number; got {value!r}. Default: {default}.")
     return number
 
 
 def words_of(value: Any) -> str:
-    """A value as one types it after `--set path=`."""
+    """A value as typed after `--set path=`."""
     if isinstance(value, Spec):
         return type(value).__name__
     if isinstance(value, bool):
@@ -190,7 +190,7 @@ def words_of(value: Any) -> str:
 
 
 def _spellings(recipe: Recipe, path: str) -> Iterator[str]:
-    """The ways in which a path may be written beside its full one."""
+    """The short forms of a path."""
     names = path.split(".")
     called = [
         type(get(recipe, ".".join(names[: at + 1]))).__name__.lower() if name.isdigit() else name
@@ -202,7 +202,7 @@ def _spellings(recipe: Recipe, path: str) -> Iterator[str]:
 
 
 def _find(recipe: Recipe, assignment: Assignment) -> tuple[str, Declaration | None] | None:
-    """The full path that is meant, with its declaration (None for a part), if there is exactly one."""
+    """The full path, with its declaration (None for a part), if exactly one matches."""
     known: dict[str, Declaration | None] = dict(parts(recipe))
     known = dict.fromkeys(known, None) | {path: declaration for path, declaration, _ in knobs(recipe)}
     asked = assignment.path.removesuffix(".class")
@@ -210,7 +210,7 @@ def _find(recipe: Recipe, assignment: Assignment) -> tuple[str, Declaration | No
         return asked, known[asked]
     meant = [path for path in known if asked.lower() in {text.lower() for text in _spellings(recipe, path)}]
     if len(meant) > 1:
-        raise assignment.refuse(f"could be {' or '.join(meant)}: write the whole path.")
+        raise assignment.refuse(f"is ambiguous: write the full path, {' or '.join(meant)}.")
     return (meant[0], known[meant[0]]) if meant else None
 
 
@@ -218,11 +218,11 @@ def _unknown(recipe: Recipe, assignment: Assignment) -> RequestError:
     paths = [path for path, _, _ in knobs(recipe)] + [path for path, _ in parts(recipe)]
     short = [min(_spellings(recipe, path), key=len) for path in paths]
     hint = nearest(assignment.path, dict.fromkeys([*short, *paths]))
-    return RequestError(f"{assignment.source}: there is no knob `{assignment.path}`.{hint}")
+    return RequestError(f"{assignment.source}: unknown knob `{assignment.path}`.{hint}")
 
 
 def locate(recipe: Recipe, path: str, source: str) -> tuple[str, Declaration | None]:
-    """The full path that is meant, and the declaration there (None for a part); also within a switch, such as
+    """The full path and its declaration (None for a part); also for paths within a switch, such as
     `model.widths.count`."""
     asked = Assignment(path, None, source)
     found = _find(recipe, asked)
@@ -237,21 +237,21 @@ def locate(recipe: Recipe, path: str, source: str) -> tuple[str, Declaration | N
 
 
 def value_of_word(recipe: Recipe, path: str, word: str, source: str) -> Any:
-    """What a word means at a (full) path: a part by its name, or the value of a knob or switch."""
+    """The value of a word at a (full) path: a part by name, or the value of a knob or switch."""
     asked = Assignment(path, word, source)
     _, declaration = locate(recipe, path, source)
     return _part(asked, get(recipe, path)) if declaration is None else _value(asked, declaration)
 
 
 def _next_part(recipe: Recipe, waiting: list[Assignment]) -> tuple[Assignment, str] | None:
-    """The outermost assignment that exchanges a part of the recipe as it is now."""
+    """The outermost assignment that replaces a part of the current recipe."""
     found = [(item, _find(recipe, item)) for item in waiting]
     exchanges = [(item, place[0]) for item, place in found if place is not None and place[1] is None]
     return min(exchanges, key=lambda exchange: exchange[1].count("."), default=None)
 
 
 def resolve(recipe: Recipe, assignments: Iterable[Assignment]) -> Resolved:
-    """The recipe with these assignments made."""
+    """The recipe with these assignments applied."""
     waiting = list({item.path.removesuffix(".class"): item for item in assignments}.values())
     changes: dict[str, str] = {}
     while (exchange := _next_part(recipe, waiting)) is not None:

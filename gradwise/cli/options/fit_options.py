@@ -1,4 +1,4 @@
-"""The options of a command, wherever they come from: the command line, and a table of a TOML file.
+"""The options of a command, from the command line and from a table of a TOML file.
 
     gradwise fit houses.csv --target price --seed 3 --config run.toml
 
@@ -9,7 +9,7 @@
     [optimiser]
     learning_rate = 0.03
 
-The command line wins over the file, option by option.
+The command line overrides the file, option by option.
 """
 
 import dataclasses
@@ -33,22 +33,22 @@ def parse_seconds(value: Any, name: str) -> float:
     whole = "".join(re.split(r"\s+", text))
     known = all(unit in _UNITS or (unit == "" and len(pieces) == 1) for _, unit in pieces)
     if not pieces or not known or "".join(number + unit for number, unit in pieces) != whole:
-        raise RequestError(f"{name} {value}: write a time such as 90s, 10min or 2h.")
+        raise RequestError(f"{name} {value}: expected a time, such as 90s, 10min or 2h.")
     seconds = sum(float(number) * _UNITS.get(unit, 1.0) for number, unit in pieces)
     if seconds <= 0:
-        raise RequestError(f"{name} {value}: a time is more than 0.")
+        raise RequestError(f"{name} {value}: expected a time above 0.")
     return seconds
 
 
 def parse_pairs(value: Any, name: str, example: str) -> dict[str, str]:
-    """`a=1,b=5`, several of them, or a table, as a mapping; keys may hold commas."""
+    """`a=1,b=5`, several of them, or a table, as a mapping; keys may contain commas."""
     if isinstance(value, Mapping):
         return {str(key): str(item) for key, item in value.items()}
     pairs: dict[str, str] = {}
     for text in value if isinstance(value, (list, tuple)) else re.findall(r".+?=[^,]*(?=,|$)|.+", str(value)):
         key, equals, item = str(text).lstrip(",").rpartition("=")
         if not equals or not key.strip() or not item.strip():
-            raise RequestError(f"{name} {text}: write it as {example}.")
+            raise RequestError(f"{name} {text}: expected {example}.")
         pairs[key.strip()] = item.strip()
     return pairs
 
@@ -62,15 +62,15 @@ def parse_class_weight(value: Any, name: str) -> str | dict[str, float]:
         try:
             weights[label] = float(text)
         except ValueError:
-            raise RequestError(f"{name} {label}={text}: a weight is a number.") from None
+            raise RequestError(f"{name} {label}={text}: expected a number as the weight.") from None
         if not 0 <= weights[label] < float("inf"):
-            raise RequestError(f"{name} {label}={text}: a weight is a number, 0 or more.")
+            raise RequestError(f"{name} {label}={text}: a weight cannot be negative.")
     return weights
 
 
 def text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value:
-        raise RequestError(f"{name} {value}: needs text.")
+        raise RequestError(f"{name} {value}: expected text.")
     return value
 
 
@@ -80,7 +80,7 @@ def texts(value: Any, name: str) -> tuple[str, ...]:
 
 def flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
-        raise RequestError(f"{name} = {value}: needs true or false.")
+        raise RequestError(f"{name} = {value}: expected true or false.")
     return value
 
 
@@ -89,7 +89,7 @@ def whole_number(low: int, high: int) -> Callable[[Any, str], int]:
         digits = str(value)
         said = isinstance(value, (bool, float)) or not re.fullmatch(r"-?\d{1,18}", digits)
         if said or not low <= int(digits) <= high:
-            raise RequestError(f"{name} {value}: needs a whole number from {low} to {high}.")
+            raise RequestError(f"{name} {value}: expected a whole number from {low} to {high}.")
         return int(digits)
 
     return parse
@@ -102,14 +102,14 @@ def seconds_or_zero(value: Any, name: str) -> float:
 def _device(value: Any, name: str) -> str:
     word = str(value).lower()
     if word.startswith("ray"):
-        raise RequestError(f"{name} {value}: fit runs on one machine. Use {name} cpu or {name} gpu.")
+        raise RequestError(f"{name} {value}: fit runs on one device. Use {name} cpu or {name} gpu.")
     if word not in DEVICES:
-        raise RequestError(f"{name} {value}: there is no such device.{nearest(word, DEVICES)}")
+        raise RequestError(f"{name} {value}: unknown device.{nearest(word, DEVICES)}")
     return word
 
 
 def _layers(value: Any, name: str) -> str:
-    """Layers to pre-train, as `gradwise.pretraining.layer_recipes` reads them."""
+    """Layers to pre-train, in the syntax of `gradwise.pretraining.layer_recipes`."""
     from ...pretraining.layer_recipes import parse_layers
 
     try:
@@ -120,7 +120,7 @@ def _layers(value: Any, name: str) -> str:
 
 
 def learner_text(value: Any, name: str) -> str:
-    """One learner of features: `kind:units`, or `kind` alone with the usual number of units."""
+    """One feature learner: `kind:units`, or `kind` with the default number of units."""
     from ...defaults import FEATURES
     from ...pretraining.layer_recipes import LEARNERS, parse_layers
 
@@ -131,9 +131,9 @@ def learner_text(value: Any, name: str) -> str:
     except RequestError:
         kind = given.partition(":")[0]
         hint = f" Kinds: {', '.join(LEARNERS)}." if kind in LEARNERS else nearest(kind, LEARNERS)
-        raise RequestError(f"{name} {given}: write kind:units, for example denoising:500.{hint}") from None
+        raise RequestError(f"{name} {given}: expected kind:units, such as denoising:500.{hint}") from None
     if count != 1:
-        raise RequestError(f"{name} {given}: that is {count} layers. Several are stacked by --pretrain, with a target.")
+        raise RequestError(f"{name} {given}: got {count} layers. To stack them, use --pretrain, with a target.")
     return whole_text
 
 
@@ -142,20 +142,20 @@ def _kinds(value: Any, name: str) -> dict[str, str]:
 
 
 def declare(default: Any, parse: Callable[[Any, str], Any], *, repeats: bool = True) -> Any:
-    """A field with its parser; `repeats` says that it belongs in the command that repeats the run."""
+    """A field with its parser; `repeats`: it belongs in the command that repeats the run."""
     made = {"default_factory": default} if callable(default) else {"default": default}
     return dataclasses.field(**made, metadata={"parse": parse, "repeats": repeats})
 
 
 @dataclasses.dataclass(frozen=True)
 class DataOptions:
-    """What is to be learned from, and what counts: the options that every learning command has."""
+    """The data and the metric: options that every training command has."""
 
     verb: ClassVar[str] = ""
-    asks: ClassVar[str] = "what is to be learned from? Give DATA: a file, a named set such as iris, or -."
+    asks: ClassVar[str] = "DATA is missing: give a file, a named set such as iris, or - for standard input."
     exclusive: ClassVar[tuple[tuple[str, str, str], ...]] = (
-        ("resume", "overwrite", "one goes on with what is there, the other replaces it"),
-        ("group", "time", "a split follows one of them"),
+        ("resume", "overwrite", "one continues the run, the other replaces it"),
+        ("group", "time", "the data can be split by only one of them"),
     )
 
     data: str = declare("", text)
@@ -171,27 +171,27 @@ class DataOptions:
     metric: str | None = declare(None, text)
 
     def check(self) -> None:
-        """Refuses options that cannot be meant together."""
+        """Raises if options exclude each other."""
         asked: Any = self
         if not self.data:
             raise RequestError(self.asks)
         if self.data == self.test:
-            raise RequestError(f"DATA and --test are both {self.data}: a test set holds other examples.")
+            raise RequestError(f"DATA and --test are both {self.data}: a test set must hold other examples.")
         for one, other, why in self.exclusive:
             if getattr(self, one) and getattr(self, other):
                 raise RequestError(f"{dashed(one)} and {dashed(other)} exclude each other: {why}. Leave one out.")
         if asked.resume and asked.out is None:
-            raise RequestError("--resume needs --out DIR: the folder of the run that is to go on.")
+            raise RequestError("--resume needs --out DIR: the folder of the run to continue.")
 
     @property
     def name_of_data(self) -> str:
-        """What the run is called by default: the data's own name."""
+        """The default name of the run: that of the data."""
         if self.data == "-":
             return "stdin"
         return re.sub(r"[^\w.-]+", "-", Path(self.data).name.partition(".")[0]) or "data"
 
     def command(self, changes: tuple[str, ...]) -> str:
-        """The shell line that repeats the run; equal lines are equal requests."""
+        """The shell command that repeats the run; equal commands are equal requests."""
         words = ["gradwise", self.verb, self.data]
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -211,17 +211,17 @@ class DataOptions:
 
 
 def refuse_target(options: Any) -> None:
-    """Refuses a learner of features together with a target that it would not look at."""
+    """Raises if a feature learner is given a target, which it would ignore."""
     if options.learner is not None and options.target and not options.unsupervised:
         raise RequestError(
-            f"--learner {options.learner} looks at no target: gradwise fit --pretrain {options.learner} learns "
-            "features for one; --unsupervised leaves the target out."
+            f"--learner {options.learner} ignores the target. To learn features and then predict it, use gradwise fit "
+            f"--pretrain {options.learner}; to learn features alone, add --unsupervised."
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class FitOptions(DataOptions):
-    """What was asked of `gradwise fit`, read and checked, the recipe's knobs apart."""
+    """The options of `gradwise fit`, parsed and validated, without the knobs of the recipe."""
 
     verb: ClassVar[str] = "fit"
     exclusive: ClassVar[tuple[tuple[str, str, str], ...]] = (
@@ -233,7 +233,7 @@ class FitOptions(DataOptions):
         ("learner", "task", "without a target there is no task"),
         ("learner", "pretrain", "--pretrain names its own learners"),
         ("learner", "class_weight", "without a target there are no classes"),
-        ("pretrain", "folds", "each fold would need its layers pre-trained anew"),
+        ("pretrain", "folds", "every fold would have to pre-train its own layers"),
     )
 
     unsupervised: bool = declare(False, flag)
@@ -259,7 +259,7 @@ class FitOptions(DataOptions):
 
     @property
     def learns_inputs(self) -> bool:
-        """Whether features are asked for, whatever targets the data have."""
+        """Whether to learn features, even if the data have a target."""
         return self.unsupervised or self.learner is not None
 
 
@@ -271,7 +271,7 @@ def read_config(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The [fit] table of a TOML file, and the tables of the recipe."""
     file = Path(path)
     if not file.is_file():
-        raise RequestError(f"--config {path}: there is no such file.")
+        raise RequestError(f"--config {path}: no such file.")
     try:
         content = tomllib.loads(file.read_text())
     except (ValueError, RecursionError) as problem:
@@ -280,24 +280,24 @@ def read_config(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
         raise RequestError(f"--config {path} cannot be read: {problem.strerror}.") from None
     table = content.pop("fit", {})
     if not isinstance(table, dict):
-        raise RequestError(f"{path}: `fit` must be a table, written [fit].")
+        raise RequestError(f"{path}: `fit` must be a table: write [fit].")
     options = {field.name for field in dataclasses.fields(FitOptions)}
     misplaced = next((key for key in content if key in options), None)
     if misplaced:
-        raise RequestError(f"{path}: `{misplaced}` is an option of the command: write it under [fit].")
+        raise RequestError(f"{path}: `{misplaced}` is an option of the command: move it under [fit].")
     return table, content
 
 
 def chosen_of(
     kind: type[DataOptions], given: Mapping[str, Any], table: Mapping[str, Any] | None = None, source: str = ""
 ) -> dict[str, Any]:
-    """Options by name: those given on the command line, then those of the file's table."""
+    """Options by name: from the command line, then from the file's table."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     chosen: dict[str, Any] = {}
     for key, value in (table or {}).items():
         name = key.replace("-", "_")
         if name not in fields:
-            raise RequestError(f"{source}: [{kind.verb}] has no `{key}`.{nearest(name, fields)}")
+            raise RequestError(f"{source}: unknown option `{key}` in [{kind.verb}].{nearest(name, fields)}")
         chosen[name] = fields[name].metadata["parse"](value, f"{source}: {key}")
     for name, value in given.items():
         if value is None or value is False or value == []:
@@ -308,5 +308,5 @@ def chosen_of(
 
 
 def merge_options(given: Mapping[str, Any], table: Mapping[str, Any] | None = None, source: str = "") -> FitOptions:
-    """The options of `fit`: those given on the command line, then those of the file's table, then the defaults."""
+    """The options of `fit`: from the command line, then from the file's table, then the defaults."""
     return FitOptions(**chosen_of(FitOptions, given, table, source))

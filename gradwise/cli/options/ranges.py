@@ -1,9 +1,9 @@
-"""Where to search, from words: the recommended space, or a study file's, changed by `--range` and `--set`.
+"""The search space: the recommended one, or that of a study file, changed by `--range` and `--set`.
 
     --range "optimiser.learning_rate=log(1e-4, 1e-1)"
-    --range "optimiser=choice(Sgd, Adam)" --range "optimiser.momentum=uniform(0, 0.99)"      active with Sgd alone
+    --range "optimiser=choice(Sgd, Adam)" --range "optimiser.momentum=uniform(0, 0.99)"      searched only with Sgd
 
-A space with no trial possible is refused here, before anything is begun.
+A space without any possible trial raises here, before anything starts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,30 +28,30 @@ def _values(prior: AbstractPrior) -> tuple[Any, ...]:
 
 
 def _check_values(recipe: Recipe, found: Dimension, source: str) -> None:
-    """Refuses a range with values that the knob does not take."""
+    """Raises if the knob does not accept every value of the range."""
     values = _values(found.scale)
     default = found.declaration.default if found.declaration else None
     if found.declaration is None and not all(isinstance(value, eqx.Module) for value in values or (None,)):
         raise RequestError(
-            f"{source} {found.path}: is a part. Write the names of its kind, as choice(Tanh, Rectifier)."
+            f"{source} {found.path}: is a part, not a number. Give class names: choice(Tanh, Rectifier)."
         )
     several = isinstance(default, tuple) and isinstance(read_at(recipe, found.path)[1], tuple)
     if several and not all(isinstance(value, tuple) for value in values or (None,)):
         hint = f"{found.path}.each=integers(32, 256), or {found.path}=choice([64], [64, 64])"
-        raise RequestError(f"{source} {found.path}: holds several numbers. Write {hint}.")
+        raise RequestError(f"{source} {found.path}: is a list of numbers. Use {hint}.")
     whole = isinstance(default, (int, tuple)) and found.declaration is not None and found.declaration.static
     if whole and isinstance(found.scale, (Uniform, LogUniform)):
-        raise RequestError(f"{source} {found.path}: takes whole numbers. Write integers(...) or choice(...).")
+        raise RequestError(f"{source} {found.path}: takes whole numbers. Use integers(...) or choice(...).")
     for value in values or (found.at(0.0), found.at(0.999)):
         try:
             write_at(recipe, found.path, value)
         except (ValueError, TypeError) as problem:
             said = " ".join(str(problem).split())
-            raise RequestError(f"{source} {found.path}: {value!r} is no value of it: {said}") from None
+            raise RequestError(f"{source} {found.path}: invalid value {value!r}: {said}") from None
 
 
 def _variants(recipe: Recipe, dimensions: Iterable[Dimension]) -> list[Recipe]:
-    """The recipe, and the recipe with each part that may stand in it: a knob is looked for in all of them."""
+    """The recipe, and the recipe with each alternative part; knobs are looked up in all of them."""
     found = [recipe]
     for one in dimensions:
         items = [value for value in _values(one.scale) if isinstance(value, eqx.Module)]
@@ -60,7 +60,7 @@ def _variants(recipe: Recipe, dimensions: Iterable[Dimension]) -> list[Recipe]:
 
 
 def _dimension(recipes: list[Recipe], path: str, words: str, source: str) -> Dimension:
-    """The dimension that a range asks for, in the first of the recipes that has the path."""
+    """The dimension of a range, from the first recipe that has its path."""
     problem: RequestError | None = None
     for recipe in recipes:
         try:
@@ -81,8 +81,8 @@ def _dimension(recipes: list[Recipe], path: str, words: str, source: str) -> Dim
 
 
 def _ordered(recipe: Recipe, dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
-    """Parts and counts before what lies within them, then as in the recommended space: equal requests, in whatever
-    order they are made, are equal spaces."""
+    """Parts and counts before the knobs within them, then the order of the recommended space: equal requests, in any
+    order, give equal spaces."""
     whole = {path for path, _ in parts(recipe)}
     recommended = list(defaults.search_space(recipe).paths)
 
@@ -97,7 +97,7 @@ def _ordered(recipe: Recipe, dimensions: Iterable[Dimension]) -> tuple[Dimension
 def _with_ranges(
     recipe: Recipe, dimensions: Iterable[Dimension], ranges: Mapping[str, str], source: str
 ) -> tuple[Dimension, ...]:
-    """The dimensions, changed and increased by these ranges. Choices of parts come first: others may need them."""
+    """The dimensions, changed and extended by these ranges. Choices of parts come first, as others may need them."""
     found = {one.path: one for one in dimensions}
     whole = {path for path, _ in parts(recipe)}
     for path, words in sorted(ranges.items(), key=lambda item: item[0] not in whole):
@@ -107,7 +107,7 @@ def _with_ranges(
 
 
 def _without(recipe: Recipe, dimensions: Iterable[Dimension], paths: Iterable[str]) -> list[Dimension]:
-    """The dimensions but for knobs that were set; a part that was exchanged keeps its own knobs in the space."""
+    """The dimensions without the knobs that were set; a part that was replaced keeps its own knobs in the space."""
     still = {path for path, _, _ in knobs(recipe)} & set(paths)
     return [d for d in dimensions if not any(d.path == path or d.path.startswith(f"{path}.") for path in still)]
 
@@ -124,21 +124,21 @@ def build_space(
 ) -> Space:
     """The space of a request.
 
-    `written` are the ranges of a study file, which are the whole space where there are any; `asked` those of the
-    command line. `fixed` are the paths that were set at all, `turned` those that the command line set. The recommended
-    widths follow the `dataset`.
+    `written` are the ranges of a study file, which replace the recommended space; `asked` those of the command line.
+    `fixed` are all paths that were set, `turned` those set on the command line. The recommended widths depend on the
+    `dataset`.
     """
     space = recommended = _without(recipe, defaults.search_space(recipe, dataset).dimensions, fixed)
     if written:
         space = _without(recipe, _with_ranges(recipe, (), written, f"{source}: [ranges]"), turned)
     found = _with_ranges(recipe, space, asked, "--range")
     if not found:
-        raise RequestError("no trial is possible: every knob is set and none is searched. Give a --range, or use fit.")
+        raise RequestError("nothing to search: every knob is set. Give a --range, or use gradwise fit.")
     # In other ranges a recipe of the portfolio might lie outside. A study file always names its ranges.
     usual = written_ranges(Space(recipe, found)) == written_ranges(Space(recipe, tuple(recommended)))
     return Space(recipe, found, portfolio_of(recipe, fixed) if usual else ())
 
 
 def written_ranges(space: Space) -> dict[str, str]:
-    """The ranges of a space as a study file holds them."""
+    """The ranges of a space, as written to a study file."""
     return {one.path: prior_text(one.prior) for one in space.dimensions}

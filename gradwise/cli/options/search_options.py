@@ -2,10 +2,10 @@
 
     gradwise search houses.csv --target price --budget 10min
     gradwise search --study study.toml                    a study again
-    gradwise search --out runs/houses --resume            goes on: the folder's own study.toml says with what
+    gradwise search --out runs/houses --resume            continue, with the options in its study.toml
 
-The command line wins over the file, option by option. A study file's [ranges] are the whole space; `--range` adds to it
-or changes it, and `--set` takes a knob out of it.
+The command line overrides the file, option by option. The [ranges] of a study file are the whole space; `--range` adds
+or changes a range, and `--set` removes a knob from it.
 """
 
 import dataclasses
@@ -75,39 +75,39 @@ def _budget(value: Any, name: str) -> Budget:
 def _trials(value: Any) -> Budget:
     words = str(value).strip()
     if not re.fullmatch(r"\+?\d{1,12}", words):
-        raise RequestError(f"--trials {value}: needs a whole number, such as 32, or +50 for so many more.")
+        raise RequestError(f"--trials {value}: expected a whole number, such as 32, or +50 for 50 more.")
     return _budget(f"{words} trials", "--trials")
 
 
 def _counts(words: str, name: str) -> tuple[tuple[str, int], ...]:
-    """`(learning_rate=5, dropout=3)` of a grid."""
+    """The counts of a grid: `(learning_rate=5, dropout=3)`."""
     pairs = [pair.partition("=") for pair in words.removeprefix("(").removesuffix(")").split(",") if pair.strip()]
     whole = all(count.strip().isdecimal() for _, _, count in pairs)
     if not pairs or not whole or not (words.startswith("(") and words.endswith(")")):
-        raise RequestError(f"{name}: write it as counts=(learning_rate=5, dropout=3).")
+        raise RequestError(f"{name}: expected counts=(learning_rate=5, dropout=3).")
     return tuple((path.strip(), int(count)) for path, _, count in pairs)
 
 
 def _setting(kind: type[AbstractStrategy], pair: str, name: str) -> tuple[str, Any]:
-    """One `values=3` of a strategy."""
+    """One setting of a strategy: `values=3`."""
     key, _, value = (part.strip() for part in pair.partition("="))
     known = {field: d.default for field, d in declarations(kind) if isinstance(d.default, (int, float))}
     if key == "counts" and kind is Grid:
         return key, _counts(value, name)
     if key not in known:
-        raise RequestError(f"{name}: {kind.__name__} has no setting `{key}`.{nearest(key, known)}")
+        raise RequestError(f"{name}: unknown setting `{key}` of {kind.__name__}.{nearest(key, known)}")
     default = known[key]
     if isinstance(default, bool) and value in {"true", "false"}:
         return key, value == "true"
     try:
         number = float(value)
     except ValueError:
-        raise RequestError(f"{name}: `{key}` needs a number; got {value!r}.") from None
+        raise RequestError(f"{name}: expected a number for `{key}`; got {value!r}.") from None
     return key, int(number) if isinstance(default, int) and number.is_integer() else number
 
 
 def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
-    """A strategy by its word, perhaps with settings: random, grid(values=3), tpe, or an Optuna sampler's class."""
+    """A strategy by name, optionally with settings: random, grid(values=3), tpe, or the class of an Optuna sampler."""
     found = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", str(value))
     word = found[1].lower() if found else str(value)
     known = (*STRATEGIES, *MODELS, *SAMPLERS, "layerwise")
@@ -119,7 +119,7 @@ def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
     elif found and word in STRATEGIES:
         kind, given = STRATEGIES[word], {}
     else:
-        raise RequestError(f"{name} {value}: there is no such strategy.{nearest(word, known)}")
+        raise RequestError(f"{name} {value}: unknown strategy.{nearest(word, known)}")
     pairs = [pair for pair in split_outside_brackets(found[2] or "", ",") if pair]
     given |= dict(_setting(kind, pair, f"{name} {value}") for pair in pairs)
     made: AbstractStrategy = kind(**given)
@@ -127,7 +127,7 @@ def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
 
 
 def is_layerwise(value: Any) -> bool:
-    """Whether a strategy is Algorithm 1, whose trials are layers: a journey of its own (`cli.commands.layerwise`)."""
+    """Whether the strategy is Algorithm 1, whose trials are layers (`cli.commands.layerwise`)."""
     return str(value).strip().lower().startswith("layerwise")
 
 
@@ -142,27 +142,25 @@ def _strategy(value: Any, name: str) -> str:
 
 
 def _batch_size(value: Any, name: str) -> str | int:
-    """`auto`, or a size, which is a knob of the recipe (`read_request` sets it)."""
+    """`auto`, or a size, which is a knob of the recipe (set by `read_request`)."""
     word = str(value).strip().lower()
     if word == "auto":
         return word
     if isinstance(value, (bool, float)) or not re.fullmatch(r"[1-9]\d{0,8}", word):
-        raise RequestError(f"{name} {value}: needs a whole number of at least 1, or auto to choose it at the end.")
+        raise RequestError(f"{name} {value}: expected a whole number of at least 1, or auto to choose it at the end.")
     return int(word)
 
 
 def _committee(value: Any, name: str) -> str:
     if value not in KINDS:
-        raise RequestError(f"{name} {value}: there is no such committee.{nearest(str(value), KINDS)}")
+        raise RequestError(f"{name} {value}: unknown committee.{nearest(str(value), KINDS)}")
     return str(value)
 
 
 def _who(value: Any, name: str) -> str:
     word = str(value).strip()
     if not re.fullmatch(r"here|cpu|gpu|workers(:[1-9]\d{0,3})?|ray(://.+)?", word.lower()):
-        raise RequestError(
-            f"{name} {value}: nobody there trains. Use here, cpu, gpu, workers:N, ray or ray://HOST:PORT."
-        )
+        raise RequestError(f"{name} {value}: unknown device. Choose here, cpu, gpu, workers:N, ray or ray://HOST:PORT.")
     return word if "://" in word else word.lower()
 
 
@@ -171,27 +169,27 @@ def _yes(value: Any, name: str) -> bool:
 
 
 def _merged(value: Any, name: str) -> tuple[dict[str, int], ...]:
-    """Where the numbers of a merged study come from."""
+    """The origin of the trial numbers of a merged study."""
     items = value if isinstance(value, (list, tuple)) else [None]
     if not all(isinstance(item, dict) and set(item) == {"seed", "offset"} for item in items):
-        raise RequestError(f"{name}: is written by --merge, as pairs of seed and offset.")
+        raise RequestError(f"{name}: expected pairs of seed and offset, as --merge writes them.")
     return tuple(items)
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchOptions(DataOptions):
-    """What was asked of `gradwise search`, read and checked, ranges and knobs apart."""
+    """The options of `gradwise search`, parsed and validated, without ranges and knobs."""
 
     verb: ClassVar[str] = "search"
     exclusive: ClassVar[tuple[tuple[str, str, str], ...]] = (
         *DataOptions.exclusive,
         *(
-            (one, other, "each is a study of its own")
+            (one, other, "each is a separate study")
             for n, one in enumerate(_QUESTIONS)
             for other in _QUESTIONS[n + 1 :]
         ),
-        *(("resume", other, "it is done in one go") for other in _QUESTIONS),
-        *(("batch_size", other, "it ends a search") for other in _QUESTIONS),
+        *(("resume", other, "it runs in one go and cannot be resumed") for other in _QUESTIONS),
+        *(("batch_size", other, "the size is chosen only at the end of a search") for other in _QUESTIONS),
         ("time", "nested", "folds mix past and future"),
         *((one, "task", "without a target there is no task") for one in _FEATURES),
         *((one, "class_weight", "features have no classes") for one in _FEATURES),
@@ -230,32 +228,32 @@ class SearchOptions(DataOptions):
         if not self.is_probed:
             refuse_target(self)
         if self.budget.more and not self.resume:
-            raise RequestError(f"{self.budget} extends a study: give --out DIR and --resume too.")
+            raise RequestError(f"{self.budget} extends a study: also give --out DIR and --resume.")
         if self.folds and self.folds > 1 and self.time:
             raise RequestError("--folds and --time exclude each other: folds mix past and future. Leave one out.")
         if self.folds and self.folds > 1 and self.committee in {"bagging", "inputs"}:
             raise RequestError(
-                f"--committee {self.committee} and --folds {self.folds} exclude each other: folds make a committee "
-                "of their own. Use --folds 1."
+                f"--committee {self.committee} and --folds {self.folds} exclude each other: the networks of the folds "
+                "already form a committee. Use --folds 1."
             )
 
     @property
     def is_probed(self) -> bool:
-        """Whether features are chosen by a linear probe, which reads the target that their learners do not see."""
+        """Whether a linear probe of the target chooses the features; their learners never see the target."""
         return self.metric in PROBE_METRICS
 
     @property
     def learns_inputs(self) -> bool:
-        """Whether the target is to be left out when the data are read."""
+        """Whether to ignore the target when reading the data."""
         return (self.unsupervised or self.learner is not None) and not self.is_probed
 
     @property
     def question(self) -> str:
-        """What is to be done instead of a search, if anything."""
+        """What to do instead of a search, if anything."""
         return next((name for name in _QUESTIONS if getattr(self, name)), "")
 
     def settings(self) -> dict[str, Any]:
-        """What a study file holds, but for ranges and recipe: all that was chosen, as plain values."""
+        """The contents of a study file without ranges and recipe: every chosen option, as plain values."""
         always = {"data", "budget", "strategy", "seed"}
         found: dict[str, Any] = {}
         for field in dataclasses.fields(self):
@@ -269,14 +267,14 @@ class SearchOptions(DataOptions):
         return found
 
     def command(self, changes: tuple[str, ...], ranges: Mapping[str, str] | None = None) -> str:
-        """The shell line that repeats the study."""
+        """The shell command that repeats the study."""
         more = [word for path, words in (ranges or {}).items() for word in ("--range", f"{path}={words}")]
         return shlex.join([*shlex.split(DataOptions.command(self, changes)), *more])
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A request as it was made: options; assignments of the file and of the command line; ranges of both."""
+    """A request: options, and the assignments and ranges of the file and of the command line."""
 
     options: SearchOptions
     recipe: tuple[Assignment, ...]
@@ -291,29 +289,29 @@ def parse_range(words: str) -> tuple[str, str]:
     """`path=range`, the range as text."""
     path, equals, prior = words.partition("=")
     if not equals or not path.strip() or not prior.strip():
-        raise RequestError(f"--range {words}: write it as path=range, such as optimiser.learning_rate=log(1e-4, 1e-1).")
+        raise RequestError(f"--range {words}: expected path=range, such as optimiser.learning_rate=log(1e-4, 1e-1).")
     return path.strip(), prior.strip()
 
 
 def _one_data(given: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
-    """DATA, or the studies that are to be joined."""
+    """DATA, or the studies to merge."""
     words = tuple(given.get("data") or ())
     if given.get("merge"):
         if len(words) < 2:
-            raise RequestError("--merge joins at least two studies: give their folders, and --out for the new one.")
+            raise RequestError("--merge needs at least two studies: give their folders, and --out for the new one.")
         return None, words
     if len(words) > 1:
-        raise RequestError(f"there is one DATA, and {words[1]} is one too many. See gradwise search --help.")
+        raise RequestError(f"unexpected argument {words[1]}: give one DATA. See gradwise search --help.")
     return (words[0] if words else None), ()
 
 
 def read_request(given: Mapping[str, Any], study: str | None, sets: list[str], ranges: list[str]) -> Asked:
-    """The request: the command line's words, then those of the study file, or of the folder that is to go on."""
+    """The request: from the command line, then from the study file or the folder to resume."""
     given = dict(given)
     data, sources = _one_data(given)
     trials = given.pop("trials", None)
     if trials is not None and given.get("budget") is not None:
-        raise RequestError("--trials and --budget exclude each other: both say how much. Leave one out.")
+        raise RequestError("--trials and --budget exclude each other: both set the budget. Leave one out.")
     nested = given.get("nested")
     given |= {"data": data, "nested": None if nested is None else "yes" if nested else "no"}
     if study is None and given.get("resume") and given.get("out"):
@@ -334,10 +332,10 @@ def read_request(given: Mapping[str, Any], study: str | None, sets: list[str], r
     turned = [parse_assignment(words) for words in sets]
     twice = next((item.path for item in turned if item.path in more), None)
     if twice:
-        raise RequestError(f"`{twice}` is given to --set and to --range: it stands still or it is searched.")
+        raise RequestError(f"`{twice}` is given to both --set (fixed) and --range (searched). Leave one out.")
     if isinstance(chosen.get("batch_size"), int):
         size = Assignment(_SIZE, chosen.pop("batch_size"), "--batch-size" if given.get("batch_size") else str(study))
         if any(item.path == _SIZE for item in turned) or _SIZE in more:
-            raise RequestError(f"`{_SIZE}` is given to --batch-size {size.value} and once more. Leave one out.")
+            raise RequestError(f"`{_SIZE}` is given twice, once as --batch-size {size.value}. Leave one out.")
         (turned if given.get("batch_size") else recipe).append(size)
     return Asked(SearchOptions(**chosen), tuple(recipe), tuple(turned), written, more, str(study or ""), sources)

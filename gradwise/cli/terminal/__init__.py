@@ -1,1 +1,1 @@
-"""What the person at the terminal sees."""
+"""Output to the terminal."""

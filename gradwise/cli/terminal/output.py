@@ -1,7 +1,7 @@
-"""What the person at the terminal sees: progress while it runs, a short summary when it is done.
+"""Output to the terminal: progress during a run, a short summary at the end.
 
-Progress goes to standard error and only to a terminal; results go to standard output. Text that comes from outside
-(names of files, columns and classes) is never read as markup and never moves the cursor.
+Progress goes to standard error, and only to a terminal; results go to standard output. Text from the user's data
+(names of files, columns and classes) is never interpreted as markup and never moves the cursor.
 """
 
 import math
@@ -28,7 +28,7 @@ Watch = Callable[[dict[str, Any]], None]
 
 
 class Progress:
-    """A line that says what is going on: a phase, and in training the age, the errors and the time left."""
+    """A progress line: the phase, and during training the age, the errors and the time left."""
 
     def __init__(self, shown: bool) -> None:
         self._bar: Any = None
@@ -58,23 +58,23 @@ class Progress:
             self._bar.stop()
 
     def phase(self, text: str) -> None:
-        """Something begins whose length nobody knows."""
+        """Starts a phase of unknown length."""
         if self._bar is not None:
             self._bar.update(self._task, description=wording.clean(text), note="", total=None, completed=0)
 
     def tell(self, text: str) -> None:
-        """A line that stays, above the progress."""
+        """Prints a permanent line above the progress."""
         if self._bar is not None:
             self._bar.console.print(wording.clean(text), markup=False, highlight=False)
 
     def training(self, prefix: str, *, length: float, percent: bool) -> None:
-        """Training begins: at most `length` examples, with scores that are shares if `percent`."""
+        """Starts a training of at most `length` examples; `percent`: its scores are fractions."""
         self._begun, self._best, self._length = None, math.inf, length
         self._prefix, self._percent = prefix, percent
         self.phase(f"{prefix}: compiling")
 
     def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "", metric: str = "") -> Watch:
-        """A search begins; what is returned watches it."""
+        """Starts a search and returns its progress callback."""
         self.phase(f"{prefix}search: starting")
         numbers = dataset.task.kind == "numbers"
         unit = float(np.std(dataset.targets, axis=0).mean()) if numbers else 1.0
@@ -104,7 +104,7 @@ class Progress:
         return watch
 
     def watch(self, line: dict[str, Any]) -> None:
-        """One interval is over; the bar's end is where patience ends unless something better is seen."""
+        """Updates the bar after an interval; it ends where patience will, unless the score improves."""
         if self._bar is None:
             return
         age, now = int(line["age_examples"]), time.monotonic()
@@ -118,7 +118,7 @@ class Progress:
             f"age {wording.age(age)}",
             f"loss {line['train_loss']:.2g}",
             f"valid {show(line['valid_score'])}",
-            f"kept {show(self._best)}",
+            f"best {show(self._best)}",
             f"{wording.duration(max(0.0, end - age) / speed)} left" if math.isfinite(speed) else "",
         ]
         note = "  ".join(filter(None, pieces))
@@ -126,7 +126,7 @@ class Progress:
 
 
 def say(text: str) -> None:
-    """A remark beside the result, on standard error."""
+    """Prints a remark to standard error."""
     print(wording.clean(text), file=sys.stderr)
 
 
@@ -137,7 +137,7 @@ def console() -> Any:
 
 
 def grid(rows: Iterable[tuple[Any, ...]], header: tuple[str, ...] = (), right: bool = False) -> Any:
-    """Aligned columns without lines; the first column names, the others tell."""
+    """Aligned columns without rules; the first column holds the names."""
     from rich.table import Table
     from rich.text import Text
 
@@ -154,7 +154,7 @@ def grid(rows: Iterable[tuple[Any, ...]], header: tuple[str, ...] = (), right: b
 
 
 def estimate(record: Fit | Study) -> str:
-    """The cross-validated estimate, where there is one."""
+    """The cross-validated estimate, if there is one."""
     study = isinstance(record, Study)
     plain = record.estimates.get("nested") if isinstance(record, Study) else record.evidence.get("estimate")
     if not plain:
@@ -162,8 +162,8 @@ def estimate(record: Fit | Study) -> str:
     low, high = (wording.in_metric(record.metric, end) for end in plain["interval"])
     mean = wording.in_metric(record.metric, plain["mean"])
     count = len(plain["folds"])
-    how = f"{count}-fold double cross-validation: " if study else f"{count}-fold "
-    return f"{how}{wording.metric_name(record.metric)} {mean}, 95 % interval {low} – {high}."
+    how = f"{count}-fold nested cross-validation: " if study else f"{count}-fold "
+    return f"{how}{wording.metric_name(record.metric)} {mean}, 95 % confidence interval {low} – {high}."
 
 
 def one_line(record: Fit | Study) -> str:
@@ -175,7 +175,7 @@ def one_line(record: Fit | Study) -> str:
 
 
 def _metrics(record: Fit) -> Any:
-    """Every metric of every part that was measured."""
+    """Every metric on the training, validation and test sets."""
     from rich.text import Text
 
     titles = {"train": "training", "valid": "validation", "test": "test"}
@@ -189,7 +189,7 @@ def _metrics(record: Fit) -> Any:
 
 
 def _layers(layers: Iterable[Mapping[str, Any]]) -> Any:
-    """How each layer of a pre-trained network was learned."""
+    """How each layer was pre-trained."""
     rows = [
         (
             f"layer {layer['layer']}",
@@ -250,11 +250,11 @@ def _readable(value: Any) -> str:
 
 
 def show_plan(plan: dict[str, Any]) -> None:
-    """What a run would do, said and not done."""
+    """Prints what a run would do."""
     from rich.text import Text
 
     out = console()
-    out.print(Text("Nothing was trained or written. This is what would be done.", "bold"))
+    out.print(Text("Dry run: nothing is trained or written.", "bold"))
     columns = plan["data"]["columns"]
     data = {name: value for name, value in plan["data"].items() if name not in {"columns", "notes"}}
     out.print()

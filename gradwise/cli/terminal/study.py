@@ -1,4 +1,4 @@
-"""The summary of a study at the terminal: what won, what its score is worth, the honest error, and what next."""
+"""The summary of a study on the terminal: the winner, its error estimates, and what to do next."""
 
 import math
 from pathlib import Path
@@ -19,7 +19,7 @@ def _finite(value: Any) -> bool:
 
 
 def _validation(study: Study) -> str:
-    """The winner's validation score as it was chosen, and as it would be on fresh examples."""
+    """The winner's validation score, and the score to expect on new data."""
     winner, scale = study.winner, study.scale
     if not _finite(winner.get("score")):
         return ""
@@ -27,12 +27,12 @@ def _validation(study: Study) -> str:
         return scale.say(winner["score"])
     chosen, corrected = scale.say(winner["score"]), scale.say(winner["corrected"])
     tried = chosen_from(study.trials)
-    how = "the best of" if winner.get("number") == tried[0].number else "one of the best of"
-    return f"{chosen} as chosen, {how} {len(tried)} → {corrected} corrected for that"
+    how = "best" if winner.get("number") == tried[0].number else "one of the best"
+    return f"{chosen} ({how} of {len(tried)} trials); expected on new data {corrected}"
 
 
 def _committee(study: Study) -> str:
-    """The committee against its mean member, on the test part."""
+    """The committee and its average member on the test set."""
     found = study.committee
     members = found.get("members") or 0
     if members < 2:
@@ -48,11 +48,11 @@ def _committee(study: Study) -> str:
 
 
 def _ensemble(study: Study) -> str:
-    """The ensemble on rows that it did not learn from, beside the best trial."""
+    """The ensemble and the best trial on held-out rows."""
     honest, best = (study.committee.get(name) for name in ("honest", "best_trial"))
     if not (_finite(honest) and _finite(best)):
         return ""
-    together = f"{wording.in_metric(study.metric, honest)} on rows that neither trained nor weighed it"
+    together = f"{wording.in_metric(study.metric, honest)} on held-out rows"
     return f"{together}; the best trial alone {wording.in_metric(study.metric, best)}"
 
 
@@ -73,13 +73,13 @@ def _values(study: Study) -> list[tuple[str, str]]:
 
 
 def answers(study: Study) -> list[str]:
-    """What was asked instead of a search, or beside it, and answered in a sentence."""
+    """The answers to questions asked instead of a search, or beside it."""
     said = [(study.analysis.get(name) or {}).get("sentence") for name in _SAID]
     return [line[:1].upper() + line[1:] for line in said if line]
 
 
 def show_study(study: Study, folder: Path, report: Path | None) -> None:
-    """The summary of a study: verdict, winner, estimates, advice, findings, and where everything is."""
+    """Prints the summary of a study: verdict, winner, estimates, advice, findings and files."""
     from rich.text import Text
 
     out = console()
@@ -120,4 +120,4 @@ def show_study(study: Study, folder: Path, report: Path | None) -> None:
     if study.predictor is not None or (folder / "model.safetensors").is_file():
         out.print(Text(f"predict  gradwise predict {folder} NEW_DATA"), soft_wrap=True)
     if study.winner:
-        out.print(Text(f"go on    gradwise search --out {folder} --resume --trials +50"), soft_wrap=True)
+        out.print(Text(f"resume   gradwise search --out {folder} --resume --trials +50"), soft_wrap=True)

@@ -1,8 +1,8 @@
-"""One column of a table as it came, and the three ways to look at it: as numbers, as words, as moments.
+"""One raw column of a table, and three ways to read it: as numbers, words or dates.
 
     Field("age", array).numbers()        float64, NaN where missing
     Field("colour", array).words         which word each row holds, and the words
-    Field("when", array).moments         datetime64, NaT where missing; None when these are no dates
+    Field("when", array).moments         datetime64, NaT where missing; None if these are not dates
 
 Arrow's types are the common ground: delimited text, Parquet and pandas frames all come as Arrow arrays.
 """
@@ -58,7 +58,7 @@ def _by_format(day: str, text: str) -> datetime.datetime | None:
 
 
 def parse_dates(texts: list[str]) -> list[datetime.datetime] | None:
-    """These texts as dates: ISO 8601, or 31.1.2024, or 31/1/2024 where day and month cannot be confused."""
+    """These texts as dates: ISO 8601, or 31.1.2024, or 31/1/2024 if day and month are unambiguous."""
     readings = []
     readers: list[Callable[[str], datetime.datetime | None]] = [_iso, *(partial(_by_format, day) for day in _DAYS)]
     for read in readers:
@@ -133,7 +133,7 @@ class Field:
     def words(self) -> tuple[np.ndarray, list[str]]:
         """For each row the index of its word (-1 where missing), and the distinct words in order."""
         if self.nature == "other":
-            raise RequestError(f"column `{self.name}` holds {self.array.type} values, which are no categories.")
+            raise RequestError(f"column `{self.name}` contains {self.array.type} values, which cannot be categories.")
         encoded = self.array
         if self.nature != "declared":
             encoded = encoded.dictionary_encode()
@@ -150,7 +150,7 @@ class Field:
 
     @cached_property
     def moments(self) -> np.ndarray | None:
-        """The values as moments in seconds (UTC where they have a zone), or None when they are no dates."""
+        """The values as times in seconds (UTC if they have a zone), or None if they are not dates."""
         import pyarrow as pa
 
         if self.nature == "date":
@@ -163,16 +163,16 @@ class Field:
         return np.asarray(known[codes])
 
     def looks_dated(self) -> bool:
-        """Whether text is a date by its looks, in all of its values."""
+        """Whether every text value looks like a date."""
         _, distinct = self.words
         return bool(distinct) and all(map(_DATE_LIKE.match, distinct)) and self.moments is not None
 
     def first(self, code: int) -> int:
-        """The number of the first row, counted from 1, that holds the word of this index."""
+        """The first row, counted from 1, that holds the word with this index."""
         return int(np.argmax(self.words[0] == code)) + 1
 
     def natural(self) -> np.ndarray:
-        """Numbers in the type they came in; integers with missing values become floats with NaN."""
+        """Numbers in their original type; integers with missing values become floats with NaN."""
         import pyarrow as pa
         import pyarrow.types as types
 
@@ -188,7 +188,7 @@ class Field:
         return np.asarray(array.to_numpy())
 
     def numbers(self, remedy: str = "") -> np.ndarray:
-        """The values as float64, NaN where missing; refuses a value that is no number."""
+        """The values as float64, NaN where missing; raises on other values."""
         if self.nature in ("integer", "real"):
             return np.asarray(self.natural(), np.float64)
         if self.nature == "date":

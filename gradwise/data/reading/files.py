@@ -1,11 +1,11 @@
-"""Files of every form become one thing, `Loaded`: either a table with named columns or arrays by name.
+"""Reads every file format into a `Loaded`: a table with named columns, or arrays by name.
 
     load("rows.csv.gz")  ->  a table              load("digits.npz")       ->  arrays X and y
     load("rows.parquet") ->  a table              load("train.svm")        ->  arrays X (sparse) and y
     load("rows.npy")     ->  a table x1, x2, ...  load("train-images.idx") ->  arrays X and y, and the official test set
                                                   load("images.npy")       ->  an array X without a target
 
-Nothing is ever unpickled. Images keep the integers that they are stored as.
+Nothing is ever unpickled. Images keep their stored integers.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0
 class Loaded:
     """What a file holds: an Arrow table, or arrays by name with the inputs under "X".
 
-    `targets` are those to predict unless the user names others; `others` are arrays in the file that nobody asked
-    for; `headless` says that the table's columns are named by position only, `targetless` that without a word from the
-    user it has no target.
+    `targets` are the default targets; `others` are arrays in the file that were not requested; `headless`: the columns
+    are named by position; `targetless`: there is no default target.
     """
 
     name: str
@@ -54,12 +53,12 @@ class Loaded:
 
     @property
     def label(self) -> str:
-        """What messages call it: the path that the user gave, or the name."""
+        """The name for messages: the path that the user gave, or the name of the set."""
         return self.source or self.name
 
 
 def form_of(name: str) -> str:
-    """The form that a file's name promises: "text", "parquet", "npz", "npy", "svm", "idx", or nothing known."""
+    """The format by the file's extension: "text", "parquet", "npz", "npy", "svm", "idx", or empty if unknown."""
     bare = name.lower().removesuffix(".gz")
     if bare.endswith(("-ubyte", ".idx")) or re.search(r"idx\d-ubyte$", bare):
         return "idx"
@@ -70,7 +69,7 @@ def form_of(name: str) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's content, decompressed if need be."""
+    """A file's content, decompressed if necessary."""
     try:
         data = path.read_bytes()
     except OSError as problem:
@@ -80,19 +79,19 @@ def read_bytes(path: Path) -> bytes:
     try:
         return gzip.decompress(data)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise RequestError(f"{path} is a damaged gzip file (cut short, perhaps): fetch or write it again.") from None
+        raise RequestError(f"{path} is a damaged or truncated gzip file: download or write it again.") from None
 
 
 def check_file(path: Path) -> None:
-    """Refuses a path that leads to no file and names the nearest that does."""
+    """Raises if there is no file at this path, with the closest name."""
     if path.is_dir():
-        raise RequestError(f"{path} is a folder: name one file in it.")
+        raise RequestError(f"{path} is a folder: give one file in it.")
     if not path.exists():
         folder = path.parent
         if not folder.is_dir():
-            raise RequestError(f"there is no file {path}: the folder {folder} does not exist.")
+            raise RequestError(f"no file {path}: the folder {folder} does not exist.")
         files = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and form_of(entry.name))
-        raise RequestError(f"there is no file {path}.{nearest(path.name, files)}")
+        raise RequestError(f"no file {path}.{nearest(path.name, files)}")
 
 
 def _text(data: bytes, label: str, name: str, text: Collection[str], counted: bool) -> Loaded:
@@ -109,16 +108,16 @@ def _parquet(path: Path) -> Loaded:
             table = file.read()
     except (pa.ArrowException, OSError) as problem:
         reason = " ".join(str(problem).split())[:120]
-        raise RequestError(f"{path} is not a sound Parquet file ({reason}): write it again.") from None
+        raise RequestError(f"{path} is not a valid Parquet file ({reason}): write it again.") from None
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
-        raise RequestError(f"{path}: the column name `{twice[0]}` appears twice. Give each column its own name.")
+        raise RequestError(f"{path}: the column name `{twice[0]}` appears twice. Rename one.")
     index = [name for name in table.column_names if re.fullmatch(r"__index_level_\d+__", name)]
     return Loaded(path.stem, table.drop_columns(index) if index else table)
 
 
 def native(array: np.ndarray) -> np.ndarray:
-    """The same numbers in the byte order and the precision that this machine computes in."""
+    """The same numbers in this machine's byte order and precision."""
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         return array.astype(np.float64)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -133,22 +132,22 @@ def _numpy_file(file: Any, path: Path) -> Any:
     except _DAMAGED as problem:
         if "Object" in str(problem):
             raise RequestError(
-                f"{path} holds Python objects, which gradwise never unpickles: save numbers or text."
+                f"{path} contains Python objects, which gradwise never unpickles: save numbers or text."
             ) from None
         raise RequestError(
-            f"{path} is not a sound NumPy file: write it again with numpy.savez or numpy.save."
+            f"{path} is not a valid NumPy file: write it again with numpy.savez or numpy.save."
         ) from None
 
 
 def _npz(file: Any, path: Path, wanted: Collection[str]) -> Loaded:
     archive = _numpy_file(file, path)
     if isinstance(archive, np.ndarray):
-        raise RequestError(f"{path} holds one array without a name: call it .npy, or save X and y with numpy.savez.")
+        raise RequestError(f"{path} contains one unnamed array: rename it to .npy, or save X and y with numpy.savez.")
     arrays = {}
     with archive:
         names = tuple(archive.files)
         if "X" not in names:
-            raise RequestError(f"{path} has no array `X`; it holds {', '.join(names) or 'nothing'}.")
+            raise RequestError(f"{path} has no array `X`; it contains {', '.join(names) or 'nothing'}.")
         for name in dict.fromkeys(["X", *wanted]):
             if name not in names:
                 continue
@@ -157,8 +156,8 @@ def _npz(file: Any, path: Path, wanted: Collection[str]) -> Loaded:
             except _DAMAGED as problem:
                 if "Object" in str(problem):
                     raise RequestError(
-                        f"{path}: the array `{name}` holds Python objects, which gradwise never unpickles. Save "
-                        f"numbers or text, for instance {name}.astype(float) or {name}.astype(str)."
+                        f"{path}: the array `{name}` contains Python objects, which gradwise never unpickles. Save "
+                        f"numbers or text, for example {name}.astype(float) or {name}.astype(str)."
                     ) from None
                 raise RequestError(f"{path}: the array `{name}` is damaged: write the file again.") from None
     others = tuple(name for name in names if name not in arrays)
@@ -173,18 +172,18 @@ def _npy(file: Any, path: Path) -> Loaded:
     array = _numpy_file(file, path)
     if not isinstance(array, np.ndarray):
         array.close()
-        raise RequestError(f"{path} is an archive of arrays: call it .npz.")
+        raise RequestError(f"{path} is an archive of arrays: rename it to .npz.")
     if not 2 <= array.ndim <= 4 or array.dtype.kind not in "biuf":
         raise RequestError(
-            f"{path} holds {array.dtype} of shape {array.shape}: an .npy file is a table of numbers with two "
-            "dimensions, with columns x1, x2, ..., or images without a target; save inputs and targets apart as X and "
-            "y in an .npz."
+            f"{path} contains {array.dtype} of shape {array.shape}: an .npy file must be a table of numbers with two "
+            "dimensions (columns x1, x2, ...) or images without a target. Save inputs and targets as X and y in an "
+            ".npz."
         )
     if array.ndim > 2:
         return Loaded(path.stem, arrays={"X": native(array)})
     columns = np.ascontiguousarray(native(array).T)
     names = [f"x{index + 1}" for index in range(len(columns))]
-    note = f"the columns are called x1 to x{len(names)}"
+    note = f"columns are named x1 to x{len(names)}"
     return Loaded(path.stem, pa.table(list(columns), names=names), headless=True, targetless=True, notes=(note,))
 
 
@@ -205,13 +204,13 @@ def _svm(paths: list[Path]) -> Loaded:
     data = [read_bytes(one) for one in paths]
     for one, content in zip(paths, data, strict=True):
         if not content.strip():
-            raise RequestError(f"{one} is empty: each line is a target and then index:value pairs.")
+            raise RequestError(f"{one} is empty: each line needs a target, then index:value pairs.")
     try:
         parts = load_svmlight_files([io.BytesIO(content) for content in data])
     except (ValueError, OverflowError, UnicodeDecodeError) as problem:
         reason = " ".join(str(problem).split())[:120]
         raise RequestError(
-            f"{paths[0]} is not in svmlight form ({reason}): each line is a target and then index:value pairs."
+            f"{paths[0]} is not in svmlight format ({reason}): each line needs a target, then index:value pairs."
         ) from None
     loaded: Loaded | None = None
     for index in range(len(paths) - 1, -1, -1):
@@ -228,13 +227,13 @@ def read_idx(path: Path) -> np.ndarray:
     """The array in an IDX file."""
     data = read_bytes(path)
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES or not 1 <= data[3] <= 4:
-        raise RequestError(f"{path} is not an IDX file: it does not start with 0, 0, type, dimensions.")
+        raise RequestError(f"{path} is not an IDX file: it must start with 0, 0, type, dimensions.")
     start = 4 + 4 * data[3]
     shape = tuple(int.from_bytes(data[at : at + 4], "big") for at in range(4, start, 4))
     kind = np.dtype(_IDX_TYPES[data[2]])
     need = start + int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     if len(data) != need:
-        raise RequestError(f"{path} is damaged: its header promises {need} bytes and it has {len(data)}.")
+        raise RequestError(f"{path} is damaged: its header announces {need} bytes, but it has {len(data)}.")
     values = np.frombuffer(data, kind, offset=start).reshape(shape)
     return native(values)
 
@@ -251,16 +250,16 @@ def _idx_pair(path: Path, labelled: bool) -> Loaded:
     if not labelled:
         return Loaded(name, arrays={"X": images})
     if images.ndim < 2:
-        raise RequestError(f"{path} holds labels: name the images file, and its labels are found beside it.")
+        raise RequestError(f"{path} contains labels: give the images file, and its labels are found beside it.")
     if "images" not in path.name:
         raise RequestError(
-            f"{path}: an images file has `images` in its name, so that its labels can be found beside it."
+            f"{path}: rename the file so that its name contains `images`; its labels are then found beside it."
         )
     beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1"))
     labels = _either(beside)
     if labels is None:
         raise RequestError(
-            f"{path} has no labels: there is no file {beside.name} beside it. Learn features without: --unsupervised."
+            f"{path} has no labels: no file {beside.name} beside it. To learn features, add --unsupervised."
         )
     arrays = {"X": images, "y": read_idx(labels)}
     return Loaded(name, arrays=arrays, targets=("y",), integers_are_classes=True)
@@ -272,7 +271,7 @@ def load_idx(path: Path, labelled: bool = True) -> Loaded:
     if labelled and "train" in path.name:
         test = _either(path.with_name(path.name.replace("train", "t10k")))
         if test is not None:
-            return replace(loaded, test=_idx_pair(test, True), notes=(f"the official test set is {test.name}",))
+            return replace(loaded, test=_idx_pair(test, True), notes=(f"official test set: {test.name}",))
     return loaded
 
 
@@ -289,7 +288,7 @@ def _load_path(path: Path, wanted: Collection[str], text: Collection[str], count
         return _svm([path])
     if form == "idx":
         return load_idx(path, labelled=bool(wanted))
-    raise RequestError(f"{path} is not a file that gradwise reads, by its ending: it reads {FORMATS}.")
+    raise RequestError(f"{path}: unknown file extension; use one of {FORMATS}.")
 
 
 def load_file(
@@ -297,8 +296,8 @@ def load_file(
 ) -> Loaded:
     """What a file or standard input ("-") holds.
 
-    `wanted` are the arrays to read beside X, `text` the columns of delimited files to keep as text; `counted` says that
-    its columns are named by position.
+    `wanted` are the arrays to read beside X, `text` the columns of delimited files to keep as text; `counted`:
+    columns are named by position.
     """
     if source == "-":
         loaded = _text(sys.stdin.buffer.read(), "standard input", "stdin", text, counted)

@@ -1,9 +1,9 @@
-"""Data sets with a name of their own, for trying things out.
+"""Named data sets, for trying things out.
 
-Five come with scikit-learn. The others are looked up under the folder in `$GRADWISE_DATA` (the paths are in the table
-below) and, where they are not there, fetched by scikit-learn. `mnist` and `fashion-mnist` come with the test set that
-everybody uses, so that results compare; so do `usps`, `adult`, `letter`, `optdigits`, `shuttle` and `spambase` when
-they are read from the folder. A fetched set is in one piece where its order does not tell the test rows for certain.
+Five come with scikit-learn. The others are looked up in the folder `$GRADWISE_DATA` (the paths are in the table
+below) and otherwise downloaded by scikit-learn. `mnist` and `fashion-mnist` come with their official test sets, so that
+results are comparable; so do `usps`, `adult`, `letter`, `optdigits`, `shuttle` and `spambase` when read from the
+folder. A downloaded set has no test set if its order does not identify the test rows.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _matrix(target: str, test_from: int = 0) -> Callable[[str, Path], Loaded]:
 
 
 def _attempt(name: str, path: str, fetch: Callable[[], Any]) -> Any:
-    """What scikit-learn fetches; a failure becomes one line."""
+    """Downloads a set with scikit-learn; raises a one-line error if that fails."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its retries warn; the failure is told once, below
@@ -151,13 +151,13 @@ def _attempt(name: str, path: str, fetch: Callable[[], Any]) -> Any:
     except (OSError, ValueError) as problem:
         reason = " ".join(str(problem).split())[:100]
         raise WorkError(
-            f"{name} could not be fetched ({reason}): connect to the internet, or set GRADWISE_DATA to a folder that "
+            f"could not download {name} ({reason}): connect to the internet, or set GRADWISE_DATA to a folder that "
             f"holds {path}."
         ) from None
 
 
 def _fetch_table(name: str, path: str, number: int) -> Loaded:
-    """A table from OpenML under its number there; California's houses, number 0, from where scikit-learn has them."""
+    """A table from OpenML by its number; California housing, number 0, from scikit-learn."""
     import pyarrow as pa
     from sklearn.datasets import fetch_california_housing, fetch_openml
 
@@ -217,7 +217,7 @@ NAMES = (*_SHIPPED, *_STORED)
 
 
 def load_named(name: str) -> Loaded:
-    """The named set: shipped, under $GRADWISE_DATA, or fetched."""
+    """The named set: from scikit-learn, from $GRADWISE_DATA, or downloaded."""
     if name in _SHIPPED:
         return _SHIPPED[name]()
     path, read, number = _STORED[name]

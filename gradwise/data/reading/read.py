@@ -1,4 +1,4 @@
-"""Reading: a named set, a file or standard input becomes a `Dataset`; new rows become inputs under a saved schema.
+"""Reads a named set, a file or standard input into a `Dataset`, and new rows under a saved schema.
 
     read("houses.csv", Request(targets=("price",), drop=("id",)))
     read("digits", Request())
@@ -6,12 +6,12 @@
     read("houses.csv", Request(unsupervised=True))                   all columns are inputs
     read_rows("new.csv", dataset.columns, dataset.shape)
 
-A column given as `group`, `time` or `weight` serves the split or the loss and is no input. In particular a time that
-orders the split is none: every value in the test part would lie beyond what training saw.
+A column given as `group`, `time` or `weight` is used by the split or the loss and is not an input. In particular, a
+time that orders the split would take only new values in the test set.
 In an array file these names, and `targets`, are names of arrays.
 
-An array file without a target sets the task `Inputs` by itself; in a table without one the target was more likely
-forgotten, so `unsupervised` must be asked for. With it a target that is named or known is left out altogether.
+An array file without a target implies the task `Inputs`; in a table without one the target was more likely forgotten,
+so `unsupervised` must be set. With it, any target is ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FEWEST_ROWS = 5  # one to validate, one to test and three to train
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """How to read, as the user asked."""
+    """How to read the data."""
 
     targets: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class ReadRequest:
 
 @dataclass(frozen=True)
 class Rows:
-    """New rows under a saved schema. `unseen` counts, by column, the categories that training never saw."""
+    """New rows under a saved schema. `unseen` counts, by column, values of categories not seen in training."""
 
     inputs: Any
     unseen: Mapping[str, int]
@@ -69,19 +69,19 @@ class Rows:
 
     @cached_property
     def frame(self) -> Any:
-        """The rows as they came, as a pandas frame, or None for arrays."""
+        """The raw rows as a pandas frame, or None for arrays."""
         return None if self.table is None else self.table.to_pandas()
 
 
 def _load(
     source: str, wanted: Sequence[str], text: Sequence[str], test: str | None = None, counted: bool = False
 ) -> Loaded:
-    """The source by its name: a named set, or a file with its test file."""
+    """Loads a named set, or a file with its test file."""
     path = Path(source)
     try:
         exists = path.exists()
     except OSError as problem:
-        raise RequestError(f"`{source[:60]}...` is no name of a file: {problem.strerror}.") from None
+        raise RequestError(f"`{source[:60]}...` is not a file name: {problem.strerror}.") from None
     if source in named_sets.NAMES and not path.is_file():
         loaded = named_sets.load_named(source)
         return loaded if test is None else replace(loaded, test=files.load_file(test, wanted, text))
@@ -89,14 +89,14 @@ def _load(
         hint = nearest(source, [*named_sets.NAMES, *(entry.name for entry in Path().iterdir() if entry.is_file())])
         suggestion = hint if "Did you" in hint else ""
         names = ", ".join(named_sets.NAMES)
-        raise RequestError(f"there is neither a file nor a named set `{source}`.{suggestion} Named sets: {names}.")
+        raise RequestError(f"no file or named set `{source}`.{suggestion} Named sets: {names}.")
     if test is not None:
         return files.load_pair(source, test, wanted, text)
     return files.load_file(source, wanted, text, counted)
 
 
 def _check_roles(request: ReadRequest, targets: Sequence[str]) -> None:
-    """Refuses a column with two roles that exclude each other."""
+    """Raises if a column has two conflicting roles."""
     roles: dict[str, str] = {}
     for option, names in (
         ("--target", targets),
@@ -107,7 +107,7 @@ def _check_roles(request: ReadRequest, targets: Sequence[str]) -> None:
             if roles.get(name) == option:
                 raise RequestError(f"`{name}` is given to {option} twice.")
             if name in roles and {option, roles[name]} != {"--group", "--time"}:
-                raise RequestError(f"`{name}` is given to {roles[name]} and to {option}: it can be only one of them.")
+                raise RequestError(f"`{name}` is given to both {roles[name]} and {option}. Leave one out.")
             roles[name] = option
 
 
@@ -115,17 +115,17 @@ def _weights(values: np.ndarray, name: str) -> np.ndarray:
     bad = ~np.isfinite(values) | (values < 0)
     if bad.any():
         row = int(np.argmax(bad))
-        raise RequestError(f"--weight {name}: {values[row]} in data row {row + 1}; a weight is a number, 0 or more.")
+        raise RequestError(f"--weight {name}: {values[row]} in data row {row + 1}; weights must be numbers, 0 or more.")
     if not values.any():
         raise RequestError(f"--weight {name}: every weight is 0.")
     return np.asarray(values, np.float64)
 
 
 def _moments(field: Field) -> np.ndarray:
-    """What orders rows in time: a number, or the seconds of a date."""
+    """The order of rows in time: a number, or the seconds of a date."""
     if field.nature in ("text", "declared"):
         if field.moments is None:
-            raise RequestError(f"--time {field.name}: neither numbers nor dates such as 2024-01-31 13:05.")
+            raise RequestError(f"--time {field.name}: expected numbers, or dates such as 2024-01-31 13:05.")
         return np.where(np.isnat(field.moments), np.nan, field.moments.astype(np.int64).astype(np.float64))
     return field.numbers()
 
@@ -148,8 +148,8 @@ def _check_count(count: int, label: str) -> None:
 
 
 def _no_targets(count: int, apart: Sequence[str]) -> tuple[Task, np.ndarray, tuple[str, ...]]:
-    """The task without a target; a target that is known but not wanted is said to be left out."""
-    left = (f"learned from without the target {listed(apart)}",) if apart else ("no target: the inputs are learned",)
+    """The task without a target, with a note on any target that is ignored."""
+    left = (f"target ignored: {listed(apart)}",) if apart else ("no target: features of the inputs are learned",)
     return Inputs(), np.zeros((count, 0)), left
 
 
@@ -163,14 +163,14 @@ def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     names = list(fields)
     if len(names) == 1:
         raise RequestError(
-            f"{loaded.label} has only one column, `{names[0][:60]}`: a table has inputs and a target, separated by "
+            f"{loaded.label} has only one column, `{names[0][:60]}`: a table needs inputs and a target, separated by "
             "commas, tabs, semicolons or bars."
         )
     targets = request.targets or loaded.targets
     blind = request.unsupervised or (not targets and loaded.targetless)
     if not targets and not blind:
         raise RequestError(
-            "which column is to be predicted? Name it with --target, or learn features of all with --unsupervised. "
+            "no target column. Name it with --target, or learn features of all columns with --unsupervised. "
             f"The columns are {listed(names, 30)}."
         )
     check_names(targets, names, "--target")
@@ -187,7 +187,7 @@ def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     inputs = {name: item for name, item in fields.items() if name not in apart}
     columns, notes = infer(inputs, request.kinds)
     if not columns:
-        raise RequestError(f"{loaded.label} has no inputs left beside the target and the columns left out.")
+        raise RequestError(f"{loaded.label} has no input columns besides the target and those dropped.")
     encoded = encode_table(inputs, columns)
     groups = times = weights = None
     if request.group is not None:
@@ -198,8 +198,8 @@ def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
         times = _whole(order, np.isnan(order), "--time", request.time)
     if request.weight is not None:
         weights = _weights(fields[request.weight].numbers(), request.weight)
-    dropped = [f"left out as asked: {listed(request.drop)}"] if request.drop else []
-    dropped += [f"column `{name}` serves as {option} and is no input" for option, name in request.helpers.items()]
+    dropped = [f"dropped (--drop): {listed(request.drop)}"] if request.drop else []
+    dropped += [f"column `{name}` is used as {option} and is not an input" for option, name in request.helpers.items()]
     dataset = Dataset(
         encoded.inputs,
         values,
@@ -218,7 +218,7 @@ def _with_table_test(dataset: Dataset, test: Loaded, targets: Sequence[str], req
     """The data set with its official test set, encoded under the schema of the training rows."""
     if test.table is None:
         raise RequestError(
-            f"the test set {test.label} holds arrays and the training set is a table: use the same form."
+            f"the test set {test.label} contains arrays but the training set is a table: use the same format."
         )
     fields = fields_of(test.table)
     if not isinstance(dataset.task, Inputs):
@@ -228,7 +228,7 @@ def _with_table_test(dataset: Dataset, test: Loaded, targets: Sequence[str], req
     if not isinstance(dataset.task, Inputs):
         values = under(dataset.task, _table_targets(fields, targets, request.kinds))
     unseen = tuple(
-        f"test set, column `{name}`: {count} values are of categories that training never saw"
+        f"test set, column `{name}`: {count} values of categories not seen in training"
         for name, count in encoded.unseen.items()
     )
     weights = None
@@ -239,14 +239,14 @@ def _with_table_test(dataset: Dataset, test: Loaded, targets: Sequence[str], req
 
 
 def _check_inputs(inputs: Any, label: str) -> Any:
-    """Inputs of an array file: numbers in 2 to 4 dimensions, none infinite."""
+    """Inputs of an array file: finite or missing numbers in 2 to 4 dimensions."""
     if not 2 <= inputs.ndim <= 4:
-        remedy = " One column of inputs is X.reshape(-1, 1)." if inputs.ndim == 1 else ""
+        remedy = " For one input column, use X.reshape(-1, 1)." if inputs.ndim == 1 else ""
         raise RequestError(
-            f"{label}: `X` has shape {inputs.shape}; it takes 2 to 4 dimensions, examples first.{remedy}"
+            f"{label}: `X` has shape {inputs.shape}; expected 2 to 4 dimensions, examples first.{remedy}"
         )
     if inputs.dtype.kind not in "biuf":
-        raise RequestError(f"{label}: `X` holds {inputs.dtype} values: it takes numbers.")
+        raise RequestError(f"{label}: `X` contains {inputs.dtype} values; expected numbers.")
     if 0 in inputs.shape[1:]:
         raise RequestError(f"{label}: `X` has shape {inputs.shape}, so there are no inputs.")
     stored = inputs if isinstance(inputs, np.ndarray) else inputs.data
@@ -254,16 +254,16 @@ def _check_inputs(inputs: Any, label: str) -> Any:
         if stored is inputs:
             place = tuple(int(axis[0]) for axis in np.nonzero(np.isinf(inputs)))
             raise RequestError(f"{label}: `X` is infinite at index {place}: replace the value, or use NaN for missing.")
-        raise RequestError(f"{label}: `X` holds infinite values: replace them.")
+        raise RequestError(f"{label}: `X` contains infinite values: replace them.")
     return inputs.view(np.uint8) if inputs.dtype.kind == "b" else inputs
 
 
 def _array(loaded: Loaded, name: str, option: str, count: int) -> np.ndarray:
-    """One array by the name that the user gave, one entry a row."""
+    """One array by name, with one entry per row."""
     if name not in loaded.arrays:
         present = [*loaded.arrays, *loaded.others]
         hint = " Name the one to predict with --target, or use --unsupervised." if option == "--target" else ""
-        raise RequestError(f"{loaded.label} has no array `{name}`; it holds {', '.join(present)}.{hint}")
+        raise RequestError(f"{loaded.label} has no array `{name}`; it contains {', '.join(present)}.{hint}")
     array = np.asarray(loaded.arrays[name])
     if array.ndim not in (1, 2) or len(array) != count:
         raise RequestError(f"{loaded.label}: `{name}` has shape {array.shape}, but `X` has {count} rows.")
@@ -285,7 +285,7 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
     """A data set from arrays; they have no column names, so none can be dropped or given a kind."""
     for option, given in (("--drop", list(request.drop)), ("--kind", list(request.kinds))):
         if given:
-            raise RequestError(f"{option} {given[0]}: {loaded.label} holds arrays, whose columns have no names.")
+            raise RequestError(f"{option} {given[0]}: {loaded.label} contains arrays, whose columns have no names.")
     names = request.targets or loaded.targets
     _check_roles(request, names)
     inputs = _check_inputs(loaded.arrays["X"], loaded.label)
@@ -302,13 +302,13 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
         groups = np.unique(groups, return_inverse=True)[1].reshape(-1)
     if times is not None:
         if times.dtype.kind not in "iufM":
-            raise RequestError(f"--time {request.time}: neither numbers nor dates.")
+            raise RequestError(f"--time {request.time}: expected numbers or dates.")
         missing = np.isnat(times) if times.dtype.kind == "M" else np.isnan(times)
         seconds = times.astype("datetime64[s]").astype(np.int64) if times.dtype.kind == "M" else times
         times = _whole(seconds.astype(np.float64), missing, "--time", str(request.time))
     if weights is not None:
         if weights.dtype.kind not in "biuf":
-            raise RequestError(f"--weight {request.weight}: a weight is a number, 0 or more.")
+            raise RequestError(f"--weight {request.weight}: weights must be numbers, 0 or more.")
         weights = _weights(weights.astype(np.float64), str(request.weight))
     dataset = Dataset(
         inputs, values, task, weights=weights, groups=groups, times=times, name=loaded.name, notes=loaded.notes + notes
@@ -317,7 +317,7 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
         return dataset
     if loaded.test.table is not None:
         raise RequestError(
-            f"the test set {loaded.test.label} is a table and the training set arrays: use the same form."
+            f"the test set {loaded.test.label} is a table but the training set contains arrays: use the same format."
         )
     others = _check_inputs(loaded.test.arrays["X"], loaded.test.label)
     if others.shape[1:] != inputs.shape[1:]:
@@ -332,7 +332,7 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
 
 
 def read(source: str, request: ReadRequest = ReadRequest()) -> Dataset:
-    """The data set in a named set, a file or standard input ("-", delimited text), read as asked."""
+    """Reads a named set, a file or standard input ("-", delimited text)."""
     text = [name for name, kind in request.kinds.items() if kind == "category"]
     wanted = [*(() if request.unsupervised else request.targets or ("y",)), *request.helpers.values()]
     loaded = _load(source, wanted, text, request.test)
@@ -340,7 +340,7 @@ def read(source: str, request: ReadRequest = ReadRequest()) -> Dataset:
 
 
 def _shaped(inputs: Any, shape: tuple[int, ...], label: str) -> Any:
-    """Inputs with examples of the shape that the network reads; a sparse matrix may lack its last columns."""
+    """Inputs in the shape that the model expects; a sparse matrix may lack its last columns."""
     if isinstance(inputs, np.ndarray):
         if inputs.shape[1:] != shape and inputs.ndim == 2 and inputs.shape[1] == np.prod(shape):
             return inputs.reshape(len(inputs), *shape)
@@ -349,14 +349,14 @@ def _shaped(inputs: Any, shape: tuple[int, ...], label: str) -> Any:
     if tuple(inputs.shape[1:]) != shape:
         wants = " x ".join(map(str, shape))
         got = " x ".join(map(str, inputs.shape[1:]))
-        raise RequestError(f"{label} has examples of {got} values; the network reads {wants}.")
+        raise RequestError(f"{label} has examples of {got} values; the model expects {wants}.")
     return inputs
 
 
 def read_rows(source: str, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
-    """New rows, encoded as the network's training rows were; columns that it does not read are ignored.
+    """New rows, encoded as the training rows were; other columns are ignored.
 
-    Rows without column names are taken by position when they have as many columns as the network reads.
+    Rows without column names are matched by position if they have as many columns as the model expects.
     """
     text = [column.name for column in columns if column.kind == "category"]
     counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
@@ -365,7 +365,7 @@ def read_rows(source: str, columns: tuple[Column, ...], shape: tuple[int, ...]) 
         inputs = _check_inputs(loaded.arrays["X"], loaded.label)
         if any(column.kind != "number" for column in columns):
             needs = listed([column.name for column in columns])
-            raise RequestError(f"{loaded.label} holds arrays; the network reads a table with {needs}.")
+            raise RequestError(f"{loaded.label} contains arrays; the model expects a table with {needs}.")
         inputs = _shaped(inputs, shape, loaded.label)
         return Rows(inputs.astype(np.float64) if columns else inputs, {})
     fields = fields_of(loaded.table)

@@ -1,12 +1,12 @@
-"""A table becomes a matrix in two steps: `infer` decides what each column is, `encode` writes it down as numbers.
+"""Turns a table into a matrix in two steps: `infer` finds the kind of each column, `encode` converts it to numbers.
 
     columns, notes = infer(fields, kinds={"zip": "category"})
     encoded = encode(fields, columns)         # float64; NaN for missing values and for categories never seen before
 
-Training infers and encodes; `predict`, a test file and a fitted estimator only encode, under the schema that was saved.
+Training infers and encodes; `predict`, a test file and a fitted estimator only encode, under the saved schema.
 Numbers stay as they are; a category becomes its index in `Column.categories`; a date becomes one column for each part
-(year, month, day, weekday, hour) that varies, called `when:year` and so on. Booleans are categories, because "True" in
-a text file and True in a Parquet file are the same answer. Text that cannot be a category is refused with a hint.
+(year, month, day, weekday, hour) that varies, named `when:year` and so on. Booleans are categories, because "True" in
+a text file and True in a Parquet file are the same value. Text that cannot be a category raises an error with a hint.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ class Encoded:
 
 
 def listed(names: Sequence[str], shown: int = 12) -> str:
-    """Names for a message, not too many."""
+    """Names for a message, shortened."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(f"`{name}`" for name in names[:shown]) + more
 
 
 def check_names(asked: Sequence[str], known: Sequence[str], what: str) -> None:
-    """Refuses a column that is not there and names the nearest that is."""
+    """Raises if a column does not exist, with the closest name."""
     present = set(known)
     for name in asked:
         if name not in present:
             hint = nearest(name, known) or f" The columns are {listed(known)}."
-            raise RequestError(f"{what}: there is no column `{name}`.{hint}")
+            raise RequestError(f"{what}: unknown column `{name}`.{hint}")
 
 
 def check_kinds(kinds: Mapping[str, str], known: Sequence[str]) -> None:
-    """Refuses a kind that does not exist, or one given to a column that does not."""
+    """Raises if a kind or its column does not exist."""
     check_names(list(kinds), known, "--kind")
     for name, kind in kinds.items():
         if kind not in KINDS:
-            raise RequestError(f"--kind {name}={kind}: a kind is one of {', '.join(KINDS)}.")
+            raise RequestError(f"--kind {name}={kind}: unknown kind; choose from {', '.join(KINDS)}.")
 
 
 def _is_number(text: str) -> bool:
@@ -72,7 +72,7 @@ def _is_number(text: str) -> bool:
 
 
 def _objection(field: Field) -> str:
-    """Why a column of words is no category, or nothing when it is one."""
+    """Why a text column cannot be a category, or empty if it can."""
     codes, distinct = field.words
     present = int(np.count_nonzero(codes >= 0))
     seldom_twice = len(distinct) > present / 2 and len(distinct) > FEW_WORDS
@@ -80,30 +80,30 @@ def _objection(field: Field) -> str:
         return ""
     odd = [index for index, text in enumerate(distinct) if not _is_number(text)]
     if not odd:
-        return "holds numbers written as text (--kind {name}=number reads them)"
+        return "contains numbers stored as text (--kind {name}=number reads them)"
     if all(_is_number(_SIGNS.sub("", text)) for text in distinct):
-        return f"holds numbers with signs, such as {distinct[0][:40]!r} (write them plain)"
+        return f"contains numbers with extra symbols, such as {distinct[0][:40]!r} (remove the symbols)"
     if len(odd) < len(distinct) / 2:
         first = min(odd[:100], key=field.first)
-        return f"holds numbers, but {distinct[first][:40]!r} in data row {field.first(first)} is none (mend it)"
+        return f"contains numbers, but {distinct[first][:40]!r} in data row {field.first(first)} is not one (fix it)"
     words = sum(len(text.split()) for text in distinct) / len(distinct)
     if words >= 3:
-        return f"holds free text ({words:.0f} words a row), which a network for tables cannot read"
+        return f"contains free text ({words:.0f} words per row), which a network for tables cannot use"
     if len(distinct) > present / 2:
-        return f"has {len(distinct)} different values in {present} rows, so it looks like an identifier"
+        return f"has {len(distinct)} distinct values in {present} rows, so it looks like an identifier"
     return f"has {len(distinct)} categories, more than {MANY_CATEGORIES}"
 
 
 def _kind_of(field: Field) -> str:
-    """The kind that a column shows; text may still be refused as a category."""
+    """The apparent kind of a column; text may still fail to be a category."""
     if field.nature in ("integer", "real"):
         return "number"
     if field.nature == "date" or (field.nature == "text" and field.looks_dated()):
         return "date"
     if field.nature == "other":
         raise RequestError(
-            f"column `{field.name}` holds {field.array.type} values, which have no place in a table of numbers: "
-            f"leave it out (--drop {field.name})."
+            f"column `{field.name}` contains {field.array.type} values, which cannot be converted to numbers: drop it "
+            f"(--drop {field.name})."
         )
     return "category"
 
@@ -112,7 +112,7 @@ def _date_columns(field: Field) -> list[Column]:
     moments = field.moments
     if moments is None:
         raise RequestError(
-            f"column `{field.name}` cannot be read as dates: write them as 2024-01-31 or 2024-01-31 13:05."
+            f"column `{field.name}` cannot be read as dates: use the format 2024-01-31 or 2024-01-31 13:05."
         )
     known = moments[~np.isnat(moments)]
     return [
@@ -128,13 +128,12 @@ def _refuse(objections: dict[str, str]) -> None:
     drops = " ".join(f"--drop {name}" for name in names[:6]) + (" ..." if len(names) > 6 else "")
     why = objections[names[0]].replace("{name}", names[0])
     raise RequestError(
-        f"column `{names[0]}` {why}{also}: leave it out ({drops}), or insist that it is a category "
-        f"(--kind {names[0]}=category)."
+        f"column `{names[0]}` {why}{also}: drop it ({drops}), or read it as a category (--kind {names[0]}=category)."
     )
 
 
 def infer(fields: Mapping[str, Field], kinds: Mapping[str, str]) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """The schema of these columns, and notes on what is not obvious; `kinds` overrules what they look like."""
+    """The schema of these columns, with notes; `kinds` overrides what they look like."""
     columns: list[Column] = []
     objections: dict[str, str] = {}
     notes: list[str] = []
@@ -143,7 +142,7 @@ def infer(fields: Mapping[str, Field], kinds: Mapping[str, str]) -> tuple[tuple[
         if kind == "number":
             columns.append(Column(name))
             if len(field) > FEW_WORDS and field.nature == "integer" and _counts(field):
-                notes.append(f"column `{name}` counts the rows: if it is an identifier, leave it out (--drop {name})")
+                notes.append(f"column `{name}` counts the rows: if it is an identifier, drop it (--drop {name})")
         elif kind == "date":
             parts = _date_columns(field)
             columns.extend(parts)
@@ -166,7 +165,7 @@ def _counts(field: Field) -> bool:
 
 
 def source_of(column: Column) -> str:
-    """The column of the table that an encoded column comes from."""
+    """The table column of an encoded column."""
     return column.name.rpartition(":")[0] if column.kind == "date" else column.name
 
 
@@ -174,12 +173,12 @@ def _encode_one(field: Field, column: Column) -> tuple[np.ndarray, int]:
     """One encoded column, and how many of its values are categories not in the schema."""
     if column.kind == "date":
         if field.moments is None and field.nature != "real":
-            raise RequestError(f"column `{field.name}` was dates in training and cannot be read as dates here.")
+            raise RequestError(f"column `{field.name}` contained dates in training, but cannot be read as dates here.")
         if field.moments is None:  # nothing but missing values
             return np.full(len(field), np.nan), 0
         return date_part(field.moments, column.name.rpartition(":")[2]), 0
     if column.kind != "category":
-        return field.numbers(" Mend it, or leave it empty if it is unknown."), 0
+        return field.numbers(" Fix it, or leave it empty if it is missing."), 0
     codes, distinct = field.words
     place = {text: index for index, text in enumerate(column.categories)}
     moved = np.array([*(place.get(text, np.nan) for text in distinct), np.nan])
@@ -189,8 +188,8 @@ def _encode_one(field: Field, column: Column) -> tuple[np.ndarray, int]:
 
 def _refuse_infinite(name: str, value: float, row: int) -> NoReturn:
     raise RequestError(
-        f"column `{name}`: {value} in data row {row + 1}. Infinite values cannot be learnt from: replace them, or "
-        "leave them empty."
+        f"column `{name}`: {value} in data row {row + 1}. Replace infinite values, or leave them empty to mark them as "
+        "missing."
     )
 
 
@@ -199,7 +198,7 @@ def encode_table(fields: Mapping[str, Field], columns: Sequence[Column]) -> Enco
     lacking = [name for name in dict.fromkeys(map(source_of, columns)) if name not in fields]
     if lacking:
         hint = nearest(lacking[0], list(fields)) if len(lacking) == 1 else ""
-        raise RequestError(f"the table has no column {listed(lacking)}, which the network needs.{hint}")
+        raise RequestError(f"the table lacks columns that the model needs: {listed(lacking)}.{hint}")
     count = len(next(iter(fields.values()))) if fields else 0
     inputs = np.empty((count, len(columns)))
     missing: dict[str, int] = {}
@@ -223,21 +222,21 @@ def encode_table(fields: Mapping[str, Field], columns: Sequence[Column]) -> Enco
 
 
 def missing_notes(missing: Mapping[str, int], count: int) -> list[str]:
-    """What is missing, in words."""
+    """Notes on missing values."""
     notes = [f"column `{name}`: {blank} of {count} missing" for name, blank in missing.items()]
     if len(notes) > _NOTES_SHOWN:
         total = sum(missing.values())
-        notes = [*notes[:_NOTES_SHOWN], f"{total} values are missing in {len(notes)} columns altogether"]
+        notes = [*notes[:_NOTES_SHOWN], f"{total} values are missing in {len(notes)} columns in total"]
     return notes
 
 
 def _is_plain(frame: Any) -> bool:
-    """Whether a pandas frame holds nothing but NumPy numbers, which need no look at each column."""
+    """Whether a pandas frame holds only NumPy numbers, so that columns need not be inspected."""
     return all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in frame.dtypes)
 
 
 def _of_plain(frame: Any) -> Encoded:
-    """A frame of numbers at once: 10^5 columns one by one take seconds."""
+    """Converts a frame of numbers at once: 10^5 columns one by one take seconds."""
     names = list(map(str, frame.columns))
     inputs = np.array(frame.to_numpy(), np.float64)
     infinite = np.isinf(inputs)
@@ -250,7 +249,7 @@ def _of_plain(frame: Any) -> Encoded:
 
 
 def from_frame(frame: Any, columns: Sequence[Column] | None = None, kinds: Mapping[str, str] | None = None) -> Encoded:
-    """A pandas frame (or an Arrow table) in numbers: under a saved schema, or under the one it shows itself."""
+    """A pandas frame (or an Arrow table) as numbers, under a saved schema or its own inferred one."""
     notes: tuple[str, ...] = ()
     is_arrow = hasattr(frame, "schema")
     if not is_arrow and not kinds and _is_plain(frame):

@@ -1,4 +1,4 @@
-"""Targets become a task: one of several classes, any of several labels, or numbers.
+"""Infers the task from the targets: one of several classes, any of several labels, or numbers.
 
 | targets | values | task |
 |---|---|---|
@@ -7,8 +7,8 @@
 | several | all 0 or 1 | labels |
 | several | numbers | numbers |
 
-`--task` overrules the table. Integer targets in an array file mean classes however many there are. A row whose target
-is missing is kept, unlabelled: the class -1, or NaN. Only some criteria can learn from it; the others refuse it.
+`--task` overrides the table. Integer targets in an array file mean classes, however many there are. A row with a
+missing target is kept, unlabelled: the class -1, or NaN. Only some criteria can learn from it; the others raise.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FEW_VALUES = 20
 
 @dataclass(frozen=True)
 class Target:
-    """One target: its distinct values in order and as they came, and for each row the index of its value.
+    """One target: its distinct values, sorted, and for each row the index of its value.
 
     The index is -1 where the target is missing.
     """
@@ -48,14 +48,14 @@ class Target:
     def numbers(self) -> np.ndarray:
         if self.is_text:
             raise RequestError(
-                f"target `{self.name}` holds words such as {str(self.values[0])[:40]!r}, which are no numbers: "
-                "use one target of words, as classes."
+                f"target `{self.name}` contains text such as {str(self.values[0])[:40]!r}, not numbers: for classes, "
+                "use one text target."
             )
         return np.append(self.values.astype(np.float64), np.nan)[self.codes]
 
 
 def _complete(name: str, values: np.ndarray, codes: np.ndarray) -> Target:
-    """The target, once some row has a value and no value is infinite."""
+    """The target; raises if every value is missing or one is infinite."""
     if len(values) == 0:
         raise RequestError(
             f"target `{name}` is missing in every row (empty, NA and ? count as missing): name another, or learn "
@@ -64,7 +64,7 @@ def _complete(name: str, values: np.ndarray, codes: np.ndarray) -> Target:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         infinite = np.append(~np.isfinite(values), False)[codes]
         raise RequestError(
-            f"target `{name}` is infinite in data row {int(np.argmax(infinite)) + 1}: replace it or leave the row out."
+            f"target `{name}` is infinite in data row {int(np.argmax(infinite)) + 1}: replace it or remove the row."
         )
     return Target(name, values, codes)
 
@@ -72,7 +72,7 @@ def _complete(name: str, values: np.ndarray, codes: np.ndarray) -> Target:
 def of_array(name: str, values: np.ndarray) -> Target:
     """A target from an array of one dimension."""
     if values.dtype.kind not in "biufUS":
-        raise RequestError(f"target `{name}` holds {values.dtype} values: use numbers, booleans or text.")
+        raise RequestError(f"target `{name}` contains {values.dtype} values: use numbers, booleans or text.")
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
     distinct, codes = np.unique(values, return_inverse=True)
@@ -84,7 +84,7 @@ def of_array(name: str, values: np.ndarray) -> Target:
 
 
 def of_field(field: Field, kind: str | None = None) -> Target:
-    """A target from a column of a table; `kind` is what the user says it is."""
+    """A target from a column of a table; `kind` is the user's choice, if any."""
     field = field.plain()
     if kind == "category" or field.nature == "text":
         codes, words = field.words
@@ -99,9 +99,7 @@ def of_field(field: Field, kind: str | None = None) -> Target:
         if field.nature == "integer" and found.values.dtype.kind == "f":  # integers that became floats beside NaN
             return Target(found.name, found.values.astype(np.int64), found.codes)
         return found
-    raise RequestError(
-        f"target `{field.name}` holds {field.array.type} values: a target is words, booleans or numbers."
-    )
+    raise RequestError(f"target `{field.name}` contains {field.array.type} values: use text, booleans or numbers.")
 
 
 def _classes(target: Target) -> tuple[Task, np.ndarray]:
@@ -111,9 +109,9 @@ def _classes(target: Target) -> tuple[Task, np.ndarray]:
             f"target `{target.name}` is {str(target.values[0])[:40]!r} in every row: classes need at least two."
         )
     if count > FEW_VALUES and count > rows / 2:
-        remedy = "is it the right column?" if target.is_text else "if these are numbers, say --task numbers."
+        remedy = "check that it is the right column." if target.is_text else "for regression, use --task numbers."
         raise RequestError(
-            f"target `{target.name}` has {count} different values in {rows} rows, too many to be classes: {remedy}"
+            f"target `{target.name}` has {count} distinct values in {rows} rows, too many for classes: {remedy}"
         )
     return Classes(target.values, target.name), target.codes
 
@@ -127,7 +125,7 @@ def _default_task(targets: Sequence[Target], integers_are_classes: bool) -> str:
 
 
 def missing_targets(targets: Sequence[Target]) -> tuple[str, ...]:
-    """A note on the rows that have no target, where there are any."""
+    """A note on the rows that have no target, if there are any."""
     absent = np.any([target.codes < 0 for target in targets], axis=0)
     if not absent.any():
         return ()
@@ -141,9 +139,9 @@ def missing_targets(targets: Sequence[Target]) -> tuple[str, ...]:
 def understand(
     targets: Sequence[Target], task: str | None, integers_are_classes: bool = False
 ) -> tuple[Task, np.ndarray, tuple[str, ...]]:
-    """The task that these targets set, the targets in numbers, and notes on how they were understood."""
+    """The task, the targets as numbers, and notes on how they were read."""
     if task is not None and task not in TASKS:
-        raise RequestError(f"--task {task}: a task is one of {', '.join(TASKS)}.")
+        raise RequestError(f"--task {task}: unknown task; choose from {', '.join(TASKS)}.")
     chosen = task or _default_task(targets, integers_are_classes)
     names = tuple(target.name for target in targets)
     first = targets[0]
@@ -152,24 +150,26 @@ def understand(
         if len(targets) > 1:
             raise RequestError(f"--task classes takes one target; got {len(targets)}: {', '.join(names[:5])}.")
         if task is None and first.values.dtype.kind in "iu" and not integers_are_classes:
-            notes += (f"target `{first.name}`: {len(first.values)} different integers, taken as classes",)
+            notes += (f"target `{first.name}`: {len(first.values)} distinct integers, treated as classes",)
         return *_classes(first), notes
     if chosen == "labels":
         for target in targets:
             if not target.is_binary:
-                raise RequestError(f"--task labels needs targets of 0 and 1; `{target.name}` holds other values.")
+                raise RequestError(f"--task labels needs targets of 0 and 1; `{target.name}` has other values.")
         return Labels(names), np.stack([target.numbers() for target in targets], axis=1), notes
     if all(len(target.values) < 2 for target in targets):
         raise RequestError(f"target `{first.name}` is {first.values[0]} in every row: there is nothing to learn.")
     numbers = np.stack([target.numbers() for target in targets], axis=1)
     whole = len(targets) == 1 and first.values.dtype.kind == "f" and bool(np.all(first.values % 1 == 0))
     if task is None and whole and len(first.values) <= FEW_VALUES:
-        notes += (f"target `{first.name}`: {len(first.values)} different numbers; --task classes makes them classes",)
+        notes += (
+            f"target `{first.name}`: {len(first.values)} distinct numbers; --task classes treats them as classes",
+        )
     return Numbers(names), numbers, notes
 
 
 def under(task: Task, targets: Sequence[Target]) -> np.ndarray:
-    """The targets of a test set in numbers, under the task that the training set has."""
+    """The targets of a test set as numbers, under the task of the training set."""
     if not isinstance(task, Classes):
         return np.stack([target.numbers() for target in targets], axis=1)
     (target,) = targets

@@ -1,4 +1,4 @@
-"""To be tried and challenged: a recommendation against alternatives on the data at hand, paired over seeds.
+"""Compares a recommendation with alternatives on the given data, paired over seeds.
 
     challenge(recipe, "optimiser.learning_rate", (0.01, 0.1), data, executor, seeds=10)              row I1
     compare(space, "model.widths.count", (1, 2, 3), data, executor, trials_each=16, seeds=5)         row E21
@@ -102,18 +102,20 @@ def _against(value: Any, reference: Any, scores: dict[Any, np.ndarray], scale: S
     lost = _failed(mine, value) + _failed(theirs, reference)
     if both.sum() < 2:
         nothing = Difference(math.nan, math.nan, math.nan, int(both.sum()))
-        said = f"{_word(value)} and {_word(reference)} could not be compared, for want of pairs{lost}"
+        said = f"{_word(value)} and {_word(reference)} could not be compared: too few pairs{lost}"
         return PairedResult(value, nothing, said)
     pairs = [scale.on(line[both]) for line in (mine, theirs)]
     found = paired_difference(*pairs)
     if found.low <= 0.0 <= found.high:
         ends = scale.gap(found.low, found.high)
-        verdict = f"no difference could be shown between {_word(value)} and {_word(reference)} (95 % interval {ends}"
+        verdict = (
+            f"no significant difference between {_word(value)} and {_word(reference)} (95 % confidence interval {ends}"
+        )
     else:
         low, high = sorted((abs(found.low), abs(found.high)))
         word = "better" if found.mean < 0 else "worse"
         verdict = f"{_word(value)} is {word} than {_word(reference)} by {scale.gap(abs(found.mean))}"
-        verdict += f" (95 % interval {scale.gap(low, high)}"
+        verdict += f" (95 % confidence interval {scale.gap(low, high)}"
     return PairedResult(value, found, f"{verdict}), paired over {found.count} seeds{lost}")
 
 
@@ -140,18 +142,18 @@ def _variants(recipe: Recipe, path: str, values: Sequence[Any]) -> dict[Any, Rec
         changed = write_at(recipe, path, value)
         active, there = read_at(changed, path)
         if not active:
-            raise RequestError(f"`{path}` is not there in this recipe: nothing would change.")
+            raise RequestError(f"`{path}` does not exist in this recipe, so nothing would change.")
         recipes[label(there)] = changed
     if len(recipes) < 2:
         raise RequestError(
-            f"`{path}` needs at least two different values to compare; got {', '.join(map(_word, recipes))}."
+            f"give at least two distinct values of `{path}` to compare; got {', '.join(map(_word, recipes))}."
         )
     return recipes
 
 
 def _check_seeds(seeds: int) -> None:
     if seeds < 2:
-        raise RequestError(f"a paired comparison needs at least 2 seeds; got {seeds}. Take 5 or more.")
+        raise RequestError(f"a paired comparison needs at least 2 seeds; got {seeds}. Use 5 or more.")
 
 
 def _paired_runs(
@@ -306,7 +308,7 @@ def compare(
     runs = {s.name: runs.get(s.name, [None] * seeds) for s in searches}
     own = label(read_at(space.recipe, path)[1])
     reference = own if own in recipes else next(iter(recipes))
-    more = f"; each is the best of {trials_each} trials, run again"
+    more = f"; each is the best of {trials_each} trials, retrained"
     result = _judged(path, reference, runs, data.scale(space.recipe), more)
     searched = [trial for search in searches for trial in search.told()]
     return Comparison(result, best, trials_each, (*searched, *result.trials))

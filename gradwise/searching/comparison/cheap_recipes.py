@@ -39,7 +39,7 @@ def shorten(recipe: Recipe, share: float) -> Recipe:
     found = [(path, value) for path, _, value in knobs(stopping) if path.rpartition(".")[2] in _LENGTHS]
     if not found:
         kind = type(stopping).__name__
-        raise RequestError(f"`{kind}` has none of the lengths {', '.join(_LENGTHS)}: it cannot be shortened.")
+        raise RequestError(f"`{kind}` cannot be shortened: it has none of {', '.join(_LENGTHS)}.")
     for path, value in found:
         if not is_off(value) or path == "epochs":
             length = float(value) * share

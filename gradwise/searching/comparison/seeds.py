@@ -1,4 +1,4 @@
-"""The same recipe with other seeds: how much of a score is luck (row D13), and how scores are read aloud.
+"""The same recipe with other seeds: how much of a score is chance (row D13), and how scores are formatted.
 
     with LocalExecutor(data) as executor:
         found = seed_distribution(recipe, data, executor, 200)
@@ -96,7 +96,7 @@ class Seeds:
 
 def _sentence(scores: np.ndarray, count: int, scale: ScoreScale) -> str:
     if len(scores) < 2:
-        return f"{len(scores)} of {count} seeds left a model: there is no spread to speak of."
+        return f"only {len(scores)} of {count} seeds produced a model: too few to measure the spread."
     shown = scale.on(scores)
     lost = f"; {count - len(scores)} of {count} seeds failed" if len(scores) < count else ""
     return (
@@ -120,7 +120,7 @@ def seed_distribution(
     When `stop` says so, the seeds that have ended by themselves are the answer.
     """
     if count < 1:
-        raise RequestError(f"a distribution over seeds needs at least one; got {count}.")
+        raise RequestError(f"a distribution needs at least one seed; got {count}.")
     requests = [SeedRequest(number, recipe, number) for number in range(first, first + count)]
     found = run_requests(requests, data, executor, phase="seeds", stop=stop)
     trials = [found[number] for number in sorted(found)]

@@ -195,7 +195,7 @@ def _level_recipe(recipe: Recipe, probe: AbstractProbe, classes: int, rows: int)
     criterion = as_criterion(recipe.criterion)
     if not isinstance(criterion, AbstractUnsupervised):
         raise RequestError(
-            f"a level is learned without the target, but the criterion {type(criterion).__name__} needs one."
+            f"levels are learned without the target, but the criterion {type(criterion).__name__} needs one."
         )
     judged = Probed(criterion, probe, classes=classes, rows=min(10_000, rows))
     return dataclasses.replace(recipe, criterion=judged, scaler=NoScaling())
@@ -251,7 +251,7 @@ def _fine_tune(
             run.next += 1
             if not isinstance(recipe.model, Mlp):
                 raise RequestError(
-                    f"fine-tuning puts an output on learned layers: its model must be an Mlp, not a "
+                    f"fine-tuning adds an output to learned layers: its model must be an Mlp, not a "
                     f"{type(recipe.model).__name__}."
                 )
             output = keys.named(keys.of_trial(data.key, number), "output")
@@ -332,7 +332,7 @@ def layerwise(
     `executor_choice.py`.
     """
     if not levels or not all(levels) or not fine_tuning:
-        raise RequestError("every level, and the fine-tuning, needs at least one setting.")
+        raise RequestError("every level and the fine-tuning need at least one setting.")
     if keep < 1:
         raise RequestError(f"`keep` must be at least 1; got {keep}.")
     compilation.use_compilation_cache()
@@ -352,14 +352,14 @@ def layerwise(
             below = best_configurations(tried, keep)  # a snapshot: the next level reads this one and fills its own
             if not below:
                 reasons = {one.reason or one.outcome for one in run.trainings if one.level == level}
-                raise RequestError(f"no setting of level {level} could be learned: {'; '.join(sorted(reasons))}.")
+                raise RequestError(f"every setting of level {level} failed: {'; '.join(sorted(reasons))}.")
             by_level.append(below)
         candidates = tuple(one for level in by_level for one in level) if shallower else below
         tuned = _fine_tune(run, len(levels) + 1, fine_tuning, candidates)
     checkpoints.clear()
     kept = best_configurations(tuned, keep)
     if not kept:
-        raise RequestError("no fine-tuning could be done: every one diverged or failed.")
+        raise RequestError("every fine-tuning diverged or failed.")
     scores = np.stack([one.scores for one in tuned if math.isfinite(one.score) and one.scores is not None])
     seconds = time.monotonic() - begun
     trainings = tuple(sorted(run.trainings, key=lambda one: one.number))

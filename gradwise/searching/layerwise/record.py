@@ -79,9 +79,9 @@ def _find_choice(choice: dict[str, Any], recipe: Recipe, train: Dataset) -> tupl
         return ()
     scale = scale_of(recipe, train)
     seen, fresh = (scale.say(choice[name]) for name in ("score", "corrected"))
-    what = f"the {scale.name}, {seen}, was chosen as the best of {choice['of']} fine-tunings"
-    more = "the layers below were chosen by the same rows, which adds a little"
-    return (Finding("note", f"{what}; on fresh examples expect about {fresh} ({more}).", "E2"),)
+    what = f"the {scale.name}, {seen}, is the best of {choice['of']} fine-tunings"
+    more = "plus a little, since the layers were chosen on the same rows"
+    return (Finding("note", f"{what}; expect about {fresh} on new data ({more}).", "E2"),)
 
 
 def _history(one: Configuration, rows: int) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""How much of a budget one trial may take: the folds that judge it, and the epochs that its networks train for.
+"""The share of a budget that one trial takes: its folds and its epochs.
 
     plan_effort(recipe, data, seconds=120.0, hands=2)      Effort(folds=5, epochs=0.5)
 
@@ -58,7 +58,7 @@ class Effort:
         """The plan in a few words; the recipe is the one that the effort was applied to."""
         several = "trials" if self.trials is None else f"{self.trials} trial{'s' if self.trials > 1 else ''}"
         about = "about " if by_time and self.trials is not None else ""
-        judged = f"{self.folds} folds each" if self.folds > 1 else "one validation part"
+        judged = f"{self.folds} folds each" if self.folds > 1 else "one validation set"
         length = f", {float(recipe.stopping.epochs):.0f} epochs" if isinstance(recipe.stopping, Off) else ""
         return f"{about}{several}, {judged}{length}"
 

@@ -57,7 +57,7 @@ class SelectedInputs(FittedScaler):
         return self.scaler.layout(shape)
 
     def describe(self) -> list[str]:
-        return [*self.scaler.describe(), f"this network sees {int(np.sum(self.seen))} of {np.size(self.seen)} inputs."]
+        return [*self.scaler.describe(), f"this network uses {int(np.sum(self.seen))} of {np.size(self.seen)} inputs."]
 
 
 class JobData(Protocol):

@@ -1,8 +1,8 @@
-"""Who trains, in a word.
+"""Where to train, by name.
 
-| `on` | who |
+| `on` | where |
 |---|---|
-| nothing | an accelerator in this process where there is one; else a process on each core |
+| nothing | on an accelerator in this process, if there is one; else one process per core |
 | here | this process |
 | cpu, gpu | the same, on that device |
 | workers, workers:4 | processes on this machine, one core each |
@@ -121,12 +121,12 @@ def choose_executor(
     count = re.fullmatch(r"workers(?::(\d{1,4}))?", word)
     if count:
         if count[1] == "0":
-            raise RequestError("`workers:0` is nobody: give at least one worker.")
+            raise RequestError("`workers:0`: give at least one worker.")
         return WorkerProcesses(data, count=int(count[1] or _cores()), **options)
     if word not in {"", "here", "cpu", "gpu"}:
-        raise RequestError(f"`{on}` is nobody who trains: here, cpu, gpu, workers:N, ray or ray://host:port.")
+        raise RequestError(f"unknown device `{on}`; choose here, cpu, gpu, workers:N, ray or ray://host:port.")
     if word == "gpu" and jax.default_backend() == "cpu":
-        raise RequestError("there is no GPU here that JAX can use. Install gradwise[cuda], or leave `gpu` out.")
+        raise RequestError("JAX found no GPU. Install gradwise[cuda], or leave out `gpu`.")
     if word in {"", "cpu"} and jax.default_backend() == "cpu" and _cores() > 1 and _travels(space, data):
         return WorkerProcesses(data, count=_cores(), **options)
     return LocalExecutor(data, at_once=at_once, **options)

@@ -1,4 +1,4 @@
-"""Who trains: executors behind one interface. Each gives jobs to runners and brings back what they did.
+"""Executors: each hands jobs to runners and returns their results, behind one interface.
 
     with LocalExecutor(data) as executor:                  a runner in this process
     with WorkerProcesses(data, count=2) as executor:      runners in processes of their own, one core each
@@ -190,7 +190,7 @@ class _Worker:
         while not connection.wait([sock], 0.2):
             if self.process.poll() is not None or time.monotonic() > end:
                 self.process.kill()
-                raise WorkError("a worker process did not start. Run in this process instead: --on here.")
+                raise WorkError("a worker process did not start. Train in this process instead: --on here.")
         link = listener.accept()
         listener.close()
         return link

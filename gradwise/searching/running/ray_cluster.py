@@ -112,7 +112,7 @@ class RayCluster(AbstractExecutor):
         self._ended: list[Done] = []
         self.members: list[_Member] = []
         self._strikes: collections.Counter[str] = collections.Counter()
-        self._problem = "all of its cores are taken"
+        self._problem = "all of its cores are in use"
         self._looked = -_LOOK_SECONDS
         self._ready_at = time.monotonic()  # when there was a runner that could work
         try:
@@ -201,7 +201,7 @@ class RayCluster(AbstractExecutor):
             self._ready_at = time.monotonic()
         elif time.monotonic() - self._ready_at > _START_SECONDS:
             raise WorkError(
-                f"the Ray cluster ({self._where}) gave no worker within {_START_SECONDS:.0f} s: {self._problem}"
+                f"the Ray cluster ({self._where}) provided no worker within {_START_SECONDS:.0f} s: {self._problem}"
             )
 
     def _hand(self) -> None:
@@ -233,7 +233,9 @@ class RayCluster(AbstractExecutor):
 
         version, member.accelerated = answer
         if version != __version__:
-            self._lose(member, f"it has gradwise {version}, here is {__version__}. Install the same on all.")
+            self._lose(
+                member, f"it has gradwise {version}, this machine {__version__}. Install the same version everywhere."
+            )
             return
         member.ready = True
         self._strikes[member.node] = 0
@@ -255,7 +257,7 @@ class RayCluster(AbstractExecutor):
         except (ConnectionError, self._ray.exceptions.RaySystemError) as problem:
             raise WorkError(
                 f"the connection to the Ray cluster ({self._where}) was lost: {str(problem).strip()[:200]}. "
-                "Nothing that was finished is: go on with --resume."
+                "Finished trials are saved: continue with --resume."
             ) from None
 
     def wait(self, seconds: float) -> list[Done]:

@@ -1,4 +1,4 @@
-"""Joining a Ray cluster, or starting one: quietly, and with one line where it cannot be reached."""
+"""Joins or starts a Ray cluster, with a one-line error if it cannot be reached."""
 
 import contextlib
 import logging
@@ -37,7 +37,7 @@ except BaseException as problem:
 
 def host_and_port(address: str) -> tuple[str, int]:
     """Host and port of an address."""
-    wrong = RequestError(f"{address!r} is no address of a Ray cluster. Write ray://host:10001 or host:6379.")
+    wrong = RequestError(f"{address!r} is not the address of a Ray cluster. Write ray://host:10001 or host:6379.")
     try:
         parts = urllib.parse.urlsplit(address if "://" in address else f"//{address}")
         host, port = parts.hostname, parts.port
@@ -61,7 +61,7 @@ def _check_reachable(address: str) -> None:
     try:
         tried = subprocess.run(command, capture_output=True, text=True, timeout=_JOIN_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise WorkError(f"what answers at {address} is no Ray head, or one that cannot be joined. {hint}") from None
+        raise WorkError(f"the server at {address} is not a Ray head, or it cannot be joined. {hint}") from None
     if tried.returncode:
         said = tried.stdout.strip().splitlines()
         raise WorkError(f"the Ray cluster at {address} cannot be joined: {said[-1] if said else 'it ended the call'}")
@@ -101,7 +101,7 @@ def join_cluster(ray: Any, address: str | None, workers: int | None) -> bool:
         where = ray.get_runtime_context().gcs_address
         if address in (None, where):
             return False
-        raise RequestError(f"this process belongs to the Ray cluster at {where} already. Call ray.shutdown() first.")
+        raise RequestError(f"this process already belongs to the Ray cluster at {where}. Call ray.shutdown() first.")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -115,8 +115,10 @@ def join_cluster(ray: Any, address: str | None, workers: int | None) -> bool:
     except (ImportError, ValueError) as problem:
         if "ray[client]" in str(problem):
             raise RequestError("Ray was installed without its client. Run: pip install gradwise[ray]") from None
-        raise WorkError(f"Ray refuses {address or 'to start'}: {' '.join(str(problem).split())[:200]}") from None
+        raise WorkError(
+            f"Ray cannot {f'use {address}' if address else 'start'}: {' '.join(str(problem).split())[:200]}"
+        ) from None
     except (RuntimeError, OSError) as problem:  # another version, no room, a connection that broke
-        what = f"the Ray cluster at {address} cannot be joined" if address else "Ray does not start on this machine"
+        what = f"the Ray cluster at {address} cannot be joined" if address else "Ray could not start on this machine"
         raise WorkError(f"{what}: {' '.join(str(problem).split())[:200]}") from None
     return True

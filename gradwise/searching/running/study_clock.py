@@ -49,7 +49,7 @@ class SearchPlan:
     def __post_init__(self) -> None:
         if self.batch_size not in (None, "auto"):
             raise RequestError(
-                f"`batch_size` must be None or 'auto'; got {self.batch_size!r}. A size of your own is the knob "
+                f"`batch_size` must be None or 'auto'; got {self.batch_size!r}. To fix the size, set the knob "
                 "`batches.size` of the recipe."
             )
 

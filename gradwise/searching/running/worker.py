@@ -28,7 +28,7 @@ class _Pickler(pickle.Pickler):
         if isinstance(thing, type | types.FunctionType) and thing.__module__ == "__main__":
             raise RequestError(
                 f"`{thing.__qualname__}` is defined in the script itself, where worker processes cannot import it. "
-                "Put it into a module of its own, or search in this process."
+                "Move it into a module, or search in this process."
             )
 
 
@@ -43,7 +43,7 @@ def pack(jobs: Iterable[Any]) -> Packed:
             _Pickler(page, protocol=pickle.HIGHEST_PROTOCOL).dump(job)
         except (pickle.PicklingError, AttributeError, TypeError) as problem:
             raise RequestError(
-                f"a part of the recipe cannot travel to another process ({str(problem).splitlines()[0]}). "
+                f"a part of the recipe cannot be sent to another process ({str(problem).splitlines()[0]}). "
                 "Define it at the top of a module, or search in this process."
             ) from None
         written.append((job.number, page.getvalue()))
@@ -60,7 +60,9 @@ def unpack(packed: Packed) -> tuple[list[Any], list[Any]]:
         try:
             jobs.append(pickle.loads(page))
         except Exception as problem:  # a module that is missing here: a failed job costs one trial (row E16)
-            failed.append(Done(number, "failed", reason=f"the worker cannot read it: {describe_error(problem)}"))
+            failed.append(
+                Done(number, "failed", reason=f"the worker could not read the job: {describe_error(problem)}")
+            )
     return jobs, failed
 
 

@@ -66,7 +66,7 @@ def rate_path(recipe: Recipe) -> str:
         if path.startswith("optimiser.") and path.endswith("learning_rate"):
             return path
     raise RequestError(
-        "the mini-batch size cannot be chosen: the optimiser has no `learning_rate`, which must follow it. Use another."
+        "the mini-batch size cannot be chosen: the optimiser has no `learning_rate` to adapt. Use another optimiser."
     )
 
 
@@ -241,13 +241,13 @@ def _verdict(lines: Sequence[_Line], present: int, target: float, scale: ScoreSc
     own = next((line for line in lines if line.size == present), None)
     fast = f"{best.size} reaches a {aim} in {_time(math.exp(best.seconds.mean()))}"
     if best is own:
-        return own, f"a batch size of {fast}, faster than the others: it stays."
+        return own, f"a batch size of {fast}, faster than the others, so it stays."
     if own is None or not own.reached:
-        return best, f"a batch size of {fast}; the present {present} does not reach it."
+        return best, f"a batch size of {fast}; the current {present} does not reach it."
     gain = math.exp(own.seconds.mean() - best.seconds.mean())
     if not _is_real(own, best, lines):
-        return own, f"the batch size stays {present}: {fast}, {gain:.2g} times as fast, which is within the noise."
-    return best, f"a batch size of {fast}, {gain:.2g} times as fast as the present {present}."
+        return own, f"the batch size stays {present}: {fast}, {gain:.2g} times as fast, but within the noise."
+    return best, f"a batch size of {fast}, {gain:.2g} times as fast as the current {present}."
 
 
 def _trial(run: _Run, done: Done) -> Trial:
@@ -306,7 +306,7 @@ def compare_batch_sizes(
     own = [done.get(run.job.number) for run in runs if run.size == present]
     cut = any(one is None or one.outcome == "out_of_time" for one in own)
     if cut or not any(curve for several in curves.values() for curve in several):
-        why = "time was up before its own runs ended" if cut else "no run left a curve to compare"
+        why = "the time ran out before its own runs ended" if cut else "no run produced a curve to compare"
         said = f"the batch size stays {present}: {why}."
         return BatchSizes((), present, float(get(recipe, rate_path(recipe))), math.nan, said, recipe, trials)
     lines, target = _lines(curves)

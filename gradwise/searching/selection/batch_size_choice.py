@@ -31,7 +31,7 @@ from .batch_size import RATES, BatchSizes, at_size, compare_batch_sizes, cut_to,
 Timed = Callable[[Recipe], float]
 NOTE = "batch_size.json"
 _AROUND = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the present size
-_SHORT = "the budget was too short to compare others"
+_SHORT = "the budget was too short to compare other sizes"
 _SAFE = 0.8  # of the time that is left: a training's length is only expected
 
 
@@ -56,7 +56,9 @@ _DESIGNS = (Design(), Design(seeds=1), Design(_AROUND[1:-1], seeds=1), Design(_A
 def check_batch_size(space: Space) -> None:
     """Refuses a space whose mini-batch size cannot be chosen at the end."""
     if "batches.size" in space.paths:
-        raise RequestError("the mini-batch size is searched (`batches.size`) and chosen at the end: leave one out.")
+        raise RequestError(
+            "the mini-batch size is both searched (`batches.size`) and chosen at the end (auto). Leave one out."
+        )
     rate_path(space.recipe)
 
 
@@ -75,7 +77,7 @@ def _compare(driver: Driver, clock: StudyClock, best: Trial, timed: Timed | None
     try:
         rate_path(best.recipe)
     except RequestError:
-        return _stays(best, "the best trial's optimiser has no learning rate that could follow it")
+        return _stays(best, "the best trial's optimiser has no learning rate to adapt to it")
     until = clock.compare_until
     each = best.seconds / len(driver.data.variants)
     design = fitting_design(each, until - driver.seconds, driver.executor.hands)
@@ -112,12 +114,12 @@ def _tuned(driver: Driver, plain: dict[str, Any]) -> str:
     """What tuning both together came to."""
     best, before = best_of(driver.of_phase("batch")), driver.trials[plain["trial"]]
     if best is None:
-        return "no time was left to tune it together with the rate."
+        return "no time was left to tune it together with the learning rate."
     scale = driver.scale
     after, earlier = (scale.say(one.score) for one in (best, before))
     rate = float(get(best.recipe, rate_path(best.recipe)))
-    what = f"tuned together with the rate, a size of {best.recipe.batches.size} and a rate of {rate:.2g} are best"
-    return f"{what}: {scale.name} {after}, {earlier} before."
+    what = f"tuned together, a size of {best.recipe.batches.size} and a learning rate of {rate:.2g} are best"
+    return f"{what}: {scale.name} {after}, was {earlier}."
 
 
 def _known(note: Path | None, trials: Sequence[Trial]) -> dict[str, Any] | None:

@@ -48,9 +48,7 @@ _MOST_CONTENDERS = 5  # members of a committee of different settings
 def check_kind(kind: str) -> str:
     """The name, if there is such a committee."""
     if kind not in KINDS:
-        raise RequestError(
-            f"there is no committee of {kind!r}; it is made of {', '.join(KINDS)}.{nearest(kind, KINDS)}"
-        )
+        raise RequestError(f"unknown committee {kind!r}; choose from {', '.join(KINDS)}.{nearest(kind, KINDS)}")
     return kind
 
 
@@ -168,8 +166,8 @@ def choose_cheapest(trials: Sequence[Trial], kept: Sequence[TrainedTrial]) -> tu
     best = able[0]
     costs = ((found.parameters, best.parameters, "parameters"), (found.age_examples, best.age_examples, "examples"))
     saved = " and ".join(f"{mine:,} {what} instead of {its:,}" for mine, its, what in costs if mine != its)
-    what = f"trial {found.number} answers instead of trial {best.number}, the best: its score lies within one standard "
-    what += f"error of the best, and it takes {saved}."
+    what = f"trial {found.number} was chosen over trial {best.number}, the best: its score is within one standard "
+    what += f"error of the best, and it needs {saved}."
     return found, [Finding("note", what, "E15")]
 
 
@@ -189,7 +187,7 @@ def make_committee(kept: Sequence[TrainedTrial], data: EvaluationData, kind: str
     """Model averaging over all networks of these trials; of "contenders", over the best of different settings."""
     check_kind(kind)
     if not kept:
-        raise RequestError("a committee needs a network, and no trial has kept one.")
+        raise RequestError("no committee: no trial saved a network.")
     return together(indistinct(kept) if kind == "contenders" else kept, data, Scalers(data))[0]
 
 

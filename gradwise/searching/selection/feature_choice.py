@@ -50,12 +50,12 @@ def _feature_metric(criterion: Any, dataset: Dataset, asked: str | None) -> str:
     """The score that chooses: the learner's own, or a linear probe's where it is asked for and there are targets."""
     if isinstance(criterion, Probed):
         raise RequestError(
-            "a search adds its own probe: give the criterion within `Probed`, and metric `probe_error_rate`."
+            "a search adds its own probe: use the criterion inside `Probed`, with metric `probe_error_rate`."
         )
     own = criterion.measured()
     if own[0] == _RECONSTRUCTION:
         raise RequestError(
-            f"`{type(criterion).__name__}` would choose by its reconstruction error, which falls with every further "
+            f"`{type(criterion).__name__}` would choose by its reconstruction error, which falls with every added "
             "unit. Choose by a linear probe: metric `probe_error_rate`."
         )
     if asked is None or asked == own[0]:
@@ -66,19 +66,19 @@ def _feature_metric(criterion: Any, dataset: Dataset, asked: str | None) -> str:
         if suits is None:
             there = "none" if kind == "inputs" else kind
             raise RequestError(
-                f"`{asked}` needs a target of classes or numbers, and the data have {there}. Name one with --target, "
-                f"or leave the metric out: `{own[0]}` chooses."
+                f"`{asked}` needs a target of classes or numbers, but the data have {there}. Name one with --target, "
+                f"or leave out --metric to choose by `{own[0]}`."
             )
         if asked != suits:
-            raise RequestError(f"`{asked}` does not measure {kind}: use `{suits}`.")
+            raise RequestError(f"metric `{asked}` does not apply to {kind}: use `{suits}`.")
         return asked
     if asked in own:
-        why = "it falls with every further unit" if asked == _RECONSTRUCTION else "it says nothing of how good they are"
+        why = "it falls with every added unit" if asked == _RECONSTRUCTION else "it does not measure their quality"
         raise RequestError(
-            f"`{asked}` cannot choose between learners of features: {why}. Leave the metric out: `{own[0]}` chooses, "
-            "and all are reported."
+            f"`{asked}` cannot choose between feature learners: {why}. Leave out --metric to choose by `{own[0]}`; all "
+            "metrics are reported."
         )
-    raise RequestError(f"`{asked}` does not measure features.{nearest(asked, (own[0], *PROBE_METRICS))}")
+    raise RequestError(f"unknown metric `{asked}` for features.{nearest(asked, (own[0], *PROBE_METRICS))}")
 
 
 def _refuse_other_scales(space: Space, metric: str) -> None:
@@ -88,15 +88,15 @@ def _refuse_other_scales(space: Space, metric: str) -> None:
     for path in space.paths:
         if path == "criterion" or any(path == one or path.startswith(f"{one}.") for one in _SCALES):
             raise RequestError(
-                f"`{path}` changes what `{metric}` is measured in, so that trials could not be compared. Leave it out "
-                "of the space, or choose by a linear probe of a target: metric `probe_error_rate`."
+                f"`{path}` changes the scale of `{metric}`, so trials could not be compared. Remove it from the space, "
+                "or choose by a linear probe of a target: metric `probe_error_rate`."
             )
     judged_by = getattr(as_criterion(space.recipe.criterion), "judged_by", None)
     amounts = [float(value) for path, _, value in knobs(space.recipe) if path.startswith("criterion.judged_by.")]
     if isinstance(judged_by, Clean) or (amounts and not any(amounts)):
         raise RequestError(
-            "with a `criterion.judged_by` that spoils nothing the score is the plain reconstruction error, which falls "
-            "with every further unit. Keep the default, Masking(0.25)."
+            "with a `criterion.judged_by` that adds no noise, the score is the plain reconstruction error, which falls "
+            "with every added unit. Keep the default, Masking(0.25)."
         )
 
 
@@ -119,7 +119,7 @@ def without_committee(plan: SearchPlan) -> tuple[SearchPlan, list[Finding]]:
     if asked in ("none", "best"):
         return plan, []
     what = "features of several networks cannot be averaged"
-    return plan, [Finding("note", f"{what}: instead of `{asked}` the network of the best trial answers.", "D9")]
+    return plan, [Finding("note", f"{what}: the network of the best trial is used instead of `{asked}`.", "D9")]
 
 
 def _probe(predictor: Predictor, data: EvaluationData, parts: dict[str, Dataset | None]) -> dict[str, np.ndarray]:

@@ -4,8 +4,8 @@
     choose(trials)                                    the setting that is best on average over its seeds
     conclude(data, trials, contenders.all(), metric="error_rate")
 
-Everything is decided on validation examples: `decide` is given the data without a test set. Then `measured` passes
-over the test part once, and only writes down what it sees.
+Everything is decided on validation examples: `decide` receives the data without a test set. Then `measured` evaluates
+on the test set once, and decides nothing.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ def _plan(trials: Iterable[Trial], settings: int, seeds: int, kind: str) -> list
     """Each setting with the number of its seed, one seed of all settings after another: were time to run out, the
     settings would still have been compared alike."""
     if kind not in {"seeds", *_VARIANTS}:
-        raise RequestError(f"finalists differ by seeds, bagging or inputs; got {kind!r}.")
+        raise RequestError(f"unknown kind of finalists {kind!r}; choose from seeds, bagging, inputs.")
     best = best_settings(trials, settings)
     return [(trial, seed) for seed in range(seeds) for trial in best]
 
@@ -233,15 +233,15 @@ def findings_of_choice(
     found = []
     scale = data.scale(best.recipe)
     if data.judged_on == "train":
-        what = "trials were judged by the rows that they were trained on: their scores are optimistic"
-        found.append(Finding("warning", f"{what}.", "E2", "hold out validation rows; 20 rows are enough for that."))
+        what = "trials were scored on their own training rows, so their scores are optimistic"
+        found.append(Finding("warning", f"{what}.", "E2", "hold out validation rows; 20 rows are enough."))
     if winner["number"] != best.number:
-        what = f"with other seeds trial {winner['number']} is better on average than trial {best.number}, best by a run"
-        found.append(Finding("note", f"{what} of one seed.", "D9"))
+        what = f"averaged over seeds, trial {winner['number']} is better than trial {best.number}, which was best with"
+        found.append(Finding("note", f"{what} one seed.", "D9"))
     if "corrected" in winner:
         seen, fresh = (scale.say(winner[name]) for name in ("score", "corrected"))
-        what = f"the winner's {scale.name}, {seen}, was chosen as {how} {tried}"
-        found.append(Finding("note", f"{what}; on fresh examples expect about {fresh}.", "E2"))
+        what = f"the winner's {scale.name}, {seen}, is {how} {tried}"
+        found.append(Finding("note", f"{what}; expect about {fresh} on new data.", "E2"))
     return found
 
 
@@ -278,7 +278,9 @@ def decide(
     able = chosen_from(by_number.values())
     choice = None if kind in ("contenders", *ANSWERS) else choose_setting(by_number.values())
     if not able:
-        return Decided({}, None, {}, {}, (), (Finding("warning", "no trial left a model: there is no winner.", "E2"),))
+        return Decided(
+            {}, None, {}, {}, (), (Finding("warning", "no trial produced a model, so there is no winner.", "E2"),)
+        )
     best, rows = able[0], comparable_contenders(by_number, kept)
     if check_kind(kind) in ANSWERS and rows:
         return _answer(data, able, rows, kind)
@@ -287,11 +289,11 @@ def decide(
     winner = corrected_winner(setting, rows, data.judged_on)
     findings = findings_of_choice(winner, best, len(able), data)
     if not members:
-        findings.append(Finding("warning", "no trial's network was kept: there is nothing to predict with.", "D9"))
+        findings.append(Finding("warning", "no trial's network was saved, so the study cannot predict.", "D9"))
         return Decided(winner, None, {}, {}, rows, tuple(findings))
     if made != kind:
-        what = "no setting was run again with other seeds"
-        findings.append(Finding("note", f"{what}: the committee is of the best trials as they are.", "D9"))
+        what = "no setting was retrained with other seeds"
+        findings.append(Finding("note", f"{what}: the committee consists of the best trials.", "D9"))
     committee, judged, part = together(members, data, Scalers(data))
     about = {
         "members": len(committee.members),
@@ -370,9 +372,9 @@ def measured(decided: Decided, data: EvaluationData, *, metric: str) -> Conclusi
     estimates: dict[str, Any] = {"metrics": {"train": train, "valid": decided.valid}}
     about = dict(decided.about)
     if data.test is None:
-        best = "the corrected validation score is the best estimate there is"
-        what = f"there is no test part: {best if data.judged_on == 'valid' else 'nothing tells the error on new rows'}."
-        findings.append(Finding("note", what, "E2", "keep a test part, or cross-validate."))
+        best = "the corrected validation score is the best available estimate"
+        what = f"there is no test set: {best if data.judged_on == 'valid' else 'the error on new data is unknown'}."
+        findings.append(Finding("note", what, "E2", "hold out a test set, or cross-validate."))
     else:
         of_committee, of_test, metrics = _tested(committee, data.test, metric)
         about |= of_committee

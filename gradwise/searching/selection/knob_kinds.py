@@ -34,7 +34,7 @@ def kind_at(recipe: Any, path: str) -> str:
             return declared[name]
     known = [*declared, *(name for name, _ in parts(recipe))]
     if path not in known:
-        raise RequestError(f"there is no knob `{path}`.{nearest(path, known)}")
+        raise RequestError(f"unknown knob `{path}`.{nearest(path, known)}")
     within = {kind for name, kind in declared.items() if name.startswith(f"{path}.")}
     return "capacity" if "capacity" in within else "optimiser" if within == {"optimiser"} else "model"
 
@@ -82,6 +82,6 @@ def refuse_capacity(judged_on: JudgedOn, recipes: Iterable[Any]) -> None:
     name = varied_capacity(recipes) if judged_on == "train" else None
     if name is not None:
         raise RequestError(
-            f"`{name}` sets capacity and cannot be chosen here: the rows that would judge it are those trained on, and "
-            f"training error always prefers more capacity. Hold out validation rows, or leave `{name}` as it is."
+            f"`{name}` sets capacity and cannot be chosen by training error, which always prefers more capacity. Hold "
+            f"out validation rows, or leave `{name}` as it is."
         )

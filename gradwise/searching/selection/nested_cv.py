@@ -1,4 +1,4 @@
-"""Nested cross-validation (row E2): the honest estimate of the whole procedure, its choices included, on a small set.
+"""Nested cross-validation (row E2): an unbiased estimate of the whole procedure, on a small set.
 
     share(Budget(seconds=600))                                what the study itself gets, and each outer fold
     nested_search(space, dataset, budget=share(...)[1], key=key)      {"mean": 0.031, "interval": [...], "folds": [...]}
@@ -178,7 +178,9 @@ def nested_search(
         if study.outcome == "interrupted":
             raise Interrupted
         if study.predictor is None:
-            raise WorkError(f"no trial of outer fold {number + 1} left a model: there is no double cross-validation.")
+            raise WorkError(
+                f"no trial of outer fold {number + 1} produced a model, so there is no nested cross-validation."
+            )
         if clock is not None:
             clock.beside = max(0.0, time.monotonic() - begun - study.seconds)
         return study.predictor

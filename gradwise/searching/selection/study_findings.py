@@ -1,4 +1,4 @@
-"""What a study tells besides its numbers: the data as understood, and findings."""
+"""The findings of a study, and how its data were read."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from ..strategies.recommended import Recommended
 
 
 def describe_evaluation_data(data: EvaluationData, recipe: Recipe) -> dict[str, Any]:
-    """The data as understood, for the report."""
+    """How the data were read, for the report."""
     sizes = {
         "train": len(data.train),
         "valid": len(data.valid),
@@ -42,16 +42,16 @@ def only_one(trials: Sequence[Trial], budget: Budget, first_ended: float = 0.0) 
     overdue = first_ended >= budget.seconds
     if len(trials) != 1 and not overdue:
         return []
-    told = "was enough for one trial only"
+    told = "sufficed for one trial only"
     if overdue:
         those = "that one" if len(trials) == 1 else f"{len(trials)} that ran side by side"
-        told = f"was over before a trial had ended: {those} went on to the end all the same"
+        told = f"ran out before a trial had ended; {those} still ran to the end"
     return [
         Finding(
             "warning",
             f"the budget of {budget} {told}.",
             row="E1",
-            next="give it more time and go on with --resume, or search smaller networks.",
+            next="give it more time and continue with --resume, or search smaller networks.",
         )
     ]
 
@@ -66,7 +66,9 @@ def ensemble_advice(committee: Mapping[str, Any], trials: int) -> Advice | None:
     gain, error = committee["last_gain"]
     go_on = gain > error
     said = (
-        "lowered the ensemble's loss: more may help" if go_on else "made no difference that shows: more need not help"
+        "lowered the ensemble's loss: more may help"
+        if go_on
+        else "made no measurable difference: more are unlikely to help"
     )
     return Advice(go_on, f"the second half of the {trials} trials {said}.", gain, error, trials)
 
@@ -79,10 +81,10 @@ def population_advice(story: dict[str, Any], scale: ScoreScale) -> Advice:
     go_on = math.isfinite(best) and best < before
     levels = f"{scale.say(before)} to {scale.say(best)}" if go_on else ""
     said = (
-        f"the last quarter of the generations lowered the best score from {levels}: longer ones may help, such as "
+        f"the last quarter of the generations lowered the best score from {levels}: more may help, such as "
         f"--strategy 'pbt(intervals={2 * int(story['intervals'])})'."
         if go_on
-        else "the last quarter of the generations lowered the best score no more: longer ones need not help."
+        else "the last quarter of the generations did not lower the best score: more are unlikely to help."
     )
     return Advice(go_on, said, before - best if go_on else 0.0, math.nan, members)
 
@@ -108,8 +110,12 @@ def shortened_runs(effort: Effort) -> list[Finding]:
     """That runs were made shorter than their recipe says, where the budget was too short for them."""
     if effort.epochs == 1.0:
         return []
-    what = f"the budget is short for these data: every run has {effort.epochs:.0%} of its recipe's epochs"
-    return [Finding("note", f"{what}, in {'folds' if effort.folds > 1 else 'one part'}.", "E1", "give it more time.")]
+    what = f"the budget is short for these data: every run trains for {effort.epochs:.0%} of its recipe's epochs"
+    return [
+        Finding(
+            "note", f"{what}, with {'folds' if effort.folds > 1 else 'one validation set'}.", "E1", "give it more time."
+        )
+    ]
 
 
 def trials_behind(trials: Sequence[Trial]) -> list[Finding]:
@@ -118,7 +124,7 @@ def trials_behind(trials: Sequence[Trial]) -> list[Finding]:
     if not behind:
         return []
     were = "trial was" if behind == 1 else "trials were"
-    return [Finding("note", f"{behind} of {len(trials)} {were} clearly behind the first and ended early.", "J8")]
+    return [Finding("note", f"{behind} of {len(trials)} {were} clearly worse than the first and stopped early.", "J8")]
 
 
 def find_in_study(space: Space, trials: Sequence[Trial], said: Advice, notes: Sequence[str]) -> list[Finding]:
@@ -126,19 +132,19 @@ def find_in_study(space: Space, trials: Sequence[Trial], said: Advice, notes: Se
     found = []
     verdict = why_all_failed(space, trials) if trials else None
     if verdict is not None:
-        next_ = "search again in the range it names." if verdict.path else ""
+        next_ = "search again in the suggested range." if verdict.path else ""
         found.append(Finding("error", verdict.sentence, row="E16", next=next_))
     failed = [trial for trial in trials if trial.outcome == "failed"]
     if failed and verdict is None:
         found.append(
             Finding(
                 "warning",
-                f"{len(failed)} of {len(trials)} trials failed, the first because: {failed[0].reason}",
+                f"{len(failed)} of {len(trials)} trials failed, the first with: {failed[0].reason}",
                 row="E16",
-                next="their recipes and reasons are in the table of trials.",
+                next="see their recipes and reasons in the table of trials.",
             )
         )
     found += [Finding("note", note, row="E16") for note in notes]
     if not said.go_on and verdict is None:
-        found.append(Finding("note", said.sentence, row="E10", next="spend the time on data or on the model instead."))
+        found.append(Finding("note", said.sentence, row="E10", next="improve the data or the model instead."))
     return found

@@ -4,11 +4,11 @@
     sqlite:///studies.db                a database in a file
     postgresql://user@host/name         a database on a server
 
-One process writes at a time. A file is held by an operating system's lock, which falls away with the process. A
-database is held by a mark that its owner renews: while the mark is fresh nobody else may write, and a mark that was not
-renewed for a minute, or whose process is known to be gone, is taken over.
+One process writes at a time. A file is locked by the operating system, which releases the lock with the process. A
+database is locked by a mark that its owner renews: while the mark is fresh no other process may write; a mark that was
+not renewed for a minute, or whose process has ended, is taken over.
 
-Whatever goes wrong is told in one line: while opening as a wrong request, afterwards as failed work.
+Every error is one line: a `RequestError` while opening, a `WorkError` afterwards.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ def address(where: str | Path) -> str:
     for driver in ("psycopg2", "psycopg"):
         if importlib.util.find_spec(driver) is not None:
             return f"postgresql+{driver}://{rest}"
-    raise RequestError(f"{without_password(text)} needs a driver, which is not installed: pip install psycopg2-binary.")
+    raise RequestError(f"{without_password(text)} needs a driver that is not installed: pip install psycopg2-binary.")
 
 
 def file_of(where: str | Path) -> Path | None:
@@ -78,17 +78,17 @@ def _cause(problem: BaseException) -> str:
 
 _REMEDIES = (  # what the reason says, in words that hold for every driver; and what to do
     (r"password authentication failed|no password supplied", "wrong user or password", "Look at the address."),
-    (r"role .* does not exist", "there is no such user", "Look at the address."),
-    (r"database .* does not exist", "there is no such database", "Create it first, for instance with createdb."),
-    (r"database is locked", "another program is writing to it", "Wait for it to end, or give another place."),
-    (r"file is not a database", "it is no SQLite database", "Give another place."),
+    (r"role .* does not exist", "unknown user", "Look at the address."),
+    (r"database .* does not exist", "unknown database", "Create it first, for example with createdb."),
+    (r"database is locked", "another program is writing to it", "Wait for it to end, or use another store."),
+    (r"file is not a database", "it is not a SQLite database", "Give another place."),
     (r"no longer compatible|table schema", "its tables are of another Optuna version", "Run: optuna storage upgrade."),
     (
         r"refused|could not translate|timeout expired|No such file|unreachable|not known",
-        "nothing answers there",
-        "Look at host, port and socket, and whether the server runs.",
+        "the server does not answer",
+        "Check host, port and socket, and that the server is running.",
     ),
-    (r"unable to open database file", "it cannot be opened", "Does the folder exist, and may you write there?"),
+    (r"unable to open database file", "it cannot be opened", "Check that the folder exists and is writable."),
 )
 
 
@@ -101,10 +101,10 @@ def explain(where: str | Path, problem: BaseException, *, working: bool) -> Requ
             what, remedy = words, f" {advice}"
             break
     if working:
-        kept = "Every trial before it is kept: make room or connect again, then resume."
-        return WorkError(f"writing to the study in {without_password(where)} failed: {what}. {kept}")
+        kept = "Every earlier trial is saved: free some space or reconnect, then resume."
+        return WorkError(f"could not write to the study in {without_password(where)}: {what}. {kept}")
     return RequestError(
-        f"the study in {without_password(where)} cannot be opened: {what}.{remedy or ' Give another place.'}"
+        f"could not open the study in {without_password(where)}: {what}.{remedy or ' Use another store.'}"
     )
 
 
@@ -189,8 +189,8 @@ def _open_journal(path: Path) -> Any:
         return JournalStorage(JournalFileBackend(str(path)))
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
         line = _broken_line(path)
-        where = f"line {line} is no record" if line else "its lines are no records of a study"
-        raise RequestError(f"{path} is damaged or no study: {where}. Give another place, or a copy of it.") from None
+        where = f"line {line} is not a record" if line else "its lines are not records of a study"
+        raise RequestError(f"{path} is damaged or not a study: {where}. Use another store, or a backup copy.") from None
 
 
 def _open_database(url: str, create: bool) -> Any:
@@ -209,18 +209,16 @@ def _open_database(url: str, create: bool) -> Any:
         tables = inspect(engine).has_table("studies")
         engine.dispose()
         if not tables and not create:
-            raise RequestError(f"{without_password(url)} holds no study. Start one, or give the place of one.")
+            raise RequestError(f"{without_password(url)} contains no study. Start one, or give the store of one.")
         return RDBStorage(url, engine_kwargs=options)
     except (ArgumentError, NoSuchModuleError, ValueError) as problem:
         if isinstance(problem, RequestError):
             raise
         forms = "study.journal, sqlite:///studies.db or postgresql://user@host/name"
-        raise RequestError(f"{without_password(url)} is no place for a study. Write it as {forms}.") from None
+        raise RequestError(f"{without_password(url)} is not a valid store. Write it as {forms}.") from None
     except ImportError as problem:
         driver = getattr(problem, "name", None) or getattr(problem.__cause__, "name", None) or "its driver"
-        raise RequestError(
-            f"{without_password(url)} needs the package {driver}, which is not installed: pip install {driver}."
-        ) from None
+        raise RequestError(f"{without_password(url)} needs the package {driver}: pip install {driver}.") from None
     except RuntimeError as problem:
         raise explain(url, problem, working=False) from None
 
@@ -229,11 +227,11 @@ def check_place(where: str | Path, *, create: bool) -> None:
     """Refuses a file that is not there, unless it is to be made in a folder that is."""
     path = file_of(where)
     if path is not None and not create and not path.exists():
-        raise RequestError(f"there is no study in {without_password(where)}. Look at the place, or start one there.")
+        raise RequestError(f"no study in {without_password(where)}. Check the address, or start one there.")
     if path is not None and not path.absolute().parent.is_dir():
-        raise RequestError(f"there is no folder {path.parent} to keep the study in. Make it first.")
+        raise RequestError(f"the folder {path.parent} does not exist. Create it first.")
     if path is not None and path.is_dir():
-        raise RequestError(f"{path} is a folder; the study is a file in it. Give {path / 'study.journal'}?")
+        raise RequestError(f"{path} is a folder; give the study file in it, such as {path / 'study.journal'}.")
 
 
 def open_storage(where: str | Path, *, create: bool) -> Any:
@@ -303,7 +301,7 @@ class DatabaseOwner:
         if mark and _lives(mark):
             raise RequestError(
                 f"process {mark['process']} on {mark['host']} is writing to the study in {without_password(where)}. "
-                "Wait for it to end, or stop it; if it is gone, try again in a minute."
+                "Wait for it to end, or stop it; if it has ended, try again in a minute."
             )
         self._write()
         time.sleep(0.05)  # somebody who read the same old mark has written by now; the later one holds it
@@ -322,7 +320,7 @@ class DatabaseOwner:
         if mark.get("token") != self._token:
             raise WorkError(
                 f"another process ({mark.get('process')} on {mark.get('host')}) has taken over the study in "
-                f"{without_password(self._where)}. Every trial before it is kept."
+                f"{without_password(self._where)}. Every earlier trial is saved."
             )
 
     def renew(self) -> None:

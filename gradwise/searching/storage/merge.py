@@ -86,7 +86,7 @@ def merge_studies(sources: Sequence[Store], where: str | Path, name: str | None 
         difference = difference_of(other.about.to_plain(), plain, ("data", "task", "metric", "space"))
         if difference:
             names = f"{without_password(other.where)} and {without_password(first.where)}"
-            raise RequestError(f"{names} cannot be joined: of the first of these, {difference}.")
+            raise RequestError(f"{names} cannot be merged: of the first of these, {difference}.")
     joined: dict[int, Trial] = {}
     known: dict[tuple[int, int], list[tuple[int, str]]] = {}
     origins: list[_Origin] = []

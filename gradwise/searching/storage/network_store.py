@@ -72,7 +72,7 @@ class _Files:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
-            raise WorkError(f"{folder} could not be made: {problem.strerror or problem}.") from None
+            raise WorkError(f"could not create {folder}: {problem.strerror or problem}.") from None
         for torn in folder.glob("*.partial"):
             torn.unlink(missing_ok=True)
 
@@ -87,7 +87,7 @@ class _Files:
         try:
             write_whole(path, content)
         except OSError as problem:
-            raise WorkError(f"{path} could not be written: {problem.strerror or problem}.") from None
+            raise WorkError(f"could not write {path}: {problem.strerror or problem}.") from None
 
     def read_plain(self, path: Path) -> Entry:
         """An entry without its modules and arrays: quick, however large the network."""
@@ -251,11 +251,11 @@ class Contenders:
         try:
             found = read(path)
             if path.name != f"{found.number}{_ENDING}":
-                raise RequestError(f"it is of trial {found.number}")
+                raise RequestError(f"it belongs to trial {found.number}")
             return found
         except Exception as problem:  # what a damaged file can do to the code that reads it has no list
             first = str(problem).partition("\n")[0][:160] or type(problem).__name__
-            why = first if path.is_file() else "it is gone"
+            why = first if path.is_file() else "the file is missing"
             self._note(f"the network of trial {path.name.removesuffix(_ENDING)} could not be read ({why}).")
             return None
 
@@ -266,7 +266,7 @@ class Contenders:
                 self._files.write(kept.to_entry(), self.classes)
                 return
         except RequestError as problem:
-            self._note(f"networks are kept in memory alone and are lost if the search is killed: {problem}")
+            self._note(f"networks are kept only in memory and will be lost if the search is killed: {problem}")
         self._held[kept.number] = kept
 
     def _remove(self, number: int) -> None:

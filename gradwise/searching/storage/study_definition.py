@@ -1,4 +1,4 @@
-"""Decisions at the outset, in one file: ranges, strategy, budget, seed. Running it again gives the study again (E17).
+"""The study file: ranges, strategy, budget and seed in one place. Running it again repeats the study (E17).
 
     [search]
     data = "digits"
@@ -6,11 +6,11 @@
     budget = "32 trials"
     seed = 0
 
-    [ranges]                                  # where to search, in the words that the command line takes too
+    [ranges]                                  # where to search, in the syntax of --range
     "optimiser.learning_rate" = "log(1e-4, 1e-1)"
     "model.activation" = "choice(Tanh: 0.3, Rectifier: 0.7)"
 
-    [recipe]                                  # what stands still
+    [recipe]                                  # fixed values
     "model.widths" = [256, 256]
 
 | text | prior |
@@ -50,14 +50,14 @@ def _same_word(word: str) -> Any:
 
 def _number(text: str, form: str) -> float:
     if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
-        raise RequestError(f"{text!r} is no number. Write it as {_FORMS[form]}.")
+        raise RequestError(f"{text!r} is not a number. Write it as {_FORMS[form]}.")
     return float(text)
 
 
 def _whole(text: str) -> int:
     number = _number(text, "integers")
     if number != int(number):
-        raise RequestError(f"{text!r} is no whole number. Write it as {_FORMS['integers']}.")
+        raise RequestError(f"{text!r} is not a whole number. Write it as {_FORMS['integers']}.")
     return int(number)
 
 
@@ -94,7 +94,7 @@ def _parse_value(text: str, resolve: Callable[[str], Any]) -> Any:
         try:
             return str(json.loads(text))
         except ValueError:
-            raise RequestError(f'{text} is no text in quotes. Write it as choice("a", "b").') from None
+            raise RequestError(f'invalid quoted text {text}. Write it as choice("a", "b").') from None
     if text[0] == "[" and text[-1] == "]":
         return tuple(_parse_value(item, resolve) for item in split_outside_brackets(text[1:-1], ",") if item)
     return resolve(text)
@@ -103,7 +103,7 @@ def _parse_value(text: str, resolve: Callable[[str], Any]) -> Any:
 def _parse_choice(inner: str, resolve: Callable[[str], Any]) -> Choice:
     items = [split_outside_brackets(item, ":") for item in split_outside_brackets(inner, ",")]
     if any(len(item) > 2 for item in items):
-        raise RequestError(f"choice({inner}): a value has at most one weight. Write it as choice(a: 0.7, b: 0.3).")
+        raise RequestError(f"choice({inner}): more than one weight for a value. Write it as choice(a: 0.7, b: 0.3).")
     weighted = [len(item) == 2 for item in items]
     if any(weighted) and not all(weighted):
         raise RequestError(f"choice({inner}): give every value a weight, or none. Write it as choice(a: 0.7, b: 0.3).")
@@ -128,7 +128,7 @@ def parse_prior(text: str, resolve: Callable[[str], Any] = _same_word) -> Abstra
         near = nearest(name[0].lower(), _FORMS) if name and name[0] else ""
         close = next((form for word, form in _FORMS.items() if f"'{word}'" in near), "")
         forms = close or ", ".join(_FORMS.values())
-        raise RequestError(f"{text!r} is no range. Write {'it as ' if close else 'one of: '}{forms}.")
+        raise RequestError(f"invalid range {text!r}. Write {'it as ' if close else 'one of: '}{forms}.")
     form, inner = found[1].lower(), found[2]
     if form == "choice":
         return _parse_choice(inner, resolve)
@@ -168,7 +168,7 @@ def prior_text(prior: AbstractPrior) -> str:
         return f"choice({', '.join(texts)})"
     names = {Uniform: "uniform", LogUniform: "log", LogInteger: "integers"}
     if type(prior) not in names:
-        raise RequestError(f"the prior {type(prior).__name__} has no written form.")
+        raise RequestError(f"the prior {type(prior).__name__} cannot be written as text.")
     ends: Any = prior
     return f"{names[type(prior)]}({ends.low!r}, {ends.high!r})"
 
@@ -204,15 +204,17 @@ def parse_budget(text: str) -> Budget:
     trials = re.fullmatch(r"(\+?)(\d{1,12})trials?", whole)
     if trials:
         if int(trials[2]) == 0:
-            raise RequestError(f"a budget of {text!r} is no trial at all. Give at least 1 trial.")
+            raise RequestError(f"invalid budget {text!r}: give at least 1 trial.")
         return Budget(trials=int(trials[2]), more=bool(trials[1]))
     pieces = re.findall(r"(\d+(?:\.\d+)?)([a-z]+)", whole)
     if not pieces or "".join(map("".join, pieces)) != whole or any(unit not in _UNITS for _, unit in pieces):
         hint = " Did you mean trials or seconds?" if re.fullmatch(r"\+?\d+(\.\d+)?", whole) else ""
-        raise RequestError(f"{text!r} is no budget.{hint} Write it as 60s, 10min, 2h, 32 trials or +50 trials.")
+        raise RequestError(
+            f"invalid budget {text!r}.{hint} Give a time (60s, 10min, 2h) or a number (32 trials, +50 trials)."
+        )
     seconds = sum(float(number) * _UNITS[unit] for number, unit in pieces)
     if not 0 < seconds < math.inf:
-        raise RequestError(f"a budget of {text!r} is no time at all. Write it as 60s, 10min or 2h.")
+        raise RequestError(f"invalid budget {text!r}: give a time above 0, such as 60s, 10min or 2h.")
     return Budget(seconds=seconds)
 
 
@@ -233,7 +235,7 @@ def _toml(value: Any, key: str) -> str:
         return "[" + ", ".join(_toml(item, key) for item in value) + "]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(name)} = {_toml(item, key)}" for name, item in value.items()) + "}"
-    raise RequestError(f"`{key}` holds a {type(value).__name__}, which a study file cannot hold.")
+    raise RequestError(f"`{key}` is a {type(value).__name__}, which cannot be written to a study file.")
 
 
 def _key(name: str) -> str:
@@ -289,7 +291,7 @@ def _check(source: str, search: Mapping[str, Any], ranges: Mapping[str, Any]) ->
     for path, text in ranges.items():
         try:
             if not isinstance(text, str):
-                raise RequestError(f'{text!r} is no range. Write it in quotes, such as "log(1e-4, 1e-1)".')
+                raise RequestError(f'invalid range {text!r}. Write it in quotes, such as "log(1e-4, 1e-1)".')
             parse_prior(text)
         except RequestError as problem:
             raise RequestError(f"{source}: [ranges] {path}: {problem}") from None
@@ -308,12 +310,12 @@ def read_study_file(path: str | Path, known: tuple[str, ...] = ()) -> dict[str, 
         raise RequestError(f"the study file {path} is not TOML: {' '.join(str(problem).split())}.") from None
     for name, table in content.items():
         if name not in _TABLES:
-            raise RequestError(f"{path}: there is no [{name}].{nearest(name, _TABLES)}")
+            raise RequestError(f"{path}: unknown table [{name}].{nearest(name, _TABLES)}")
         if not isinstance(table, dict):
-            raise RequestError(f"{path}: `{name}` must be a table, written [{name}].")
+            raise RequestError(f"{path}: `{name}` must be a table: write [{name}].")
     search, ranges = content.get("search", {}), _flat(content.get("ranges", {}))
     for key in search:
         if (known and key not in known) or key in _TABLES:
-            raise RequestError(f"{path}: [search] has no `{key}`.{nearest(key, known)}")
+            raise RequestError(f"{path}: unknown option `{key}` in [search].{nearest(key, known)}")
     _check(str(path), search, ranges)
     return {**search, "ranges": ranges, "recipe": _flat(content.get("recipe", {}))}

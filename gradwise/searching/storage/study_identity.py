@@ -1,7 +1,7 @@
-"""What makes a study this study and no other: the data, the space, the strategy, the seed.
+"""The identity of a study: the data, the space, the strategy, the seed.
 
-It is written with the study and compared when somebody wants to go on with it: with another seed or other data the
-trials would not belong together. The settings, the budget among them, may differ: a study may grow.
+It is saved with the study and compared when the study is resumed: with another seed or other data the trials would not
+belong together. The settings, including the budget, may differ, since a study may be extended.
 """
 
 import json
@@ -70,7 +70,7 @@ def _space_difference(stored: dict[str, Any], given: dict[str, Any]) -> str:
         if not _same(ours[path], theirs[path]):
             return f"there `{path}` has another range"
     same = _same(stored["recipe"], given["recipe"])
-    return "its dimensions stand in another order" if same else "its recipe is another one"
+    return "its dimensions are in another order" if same else "its recipe is different"
 
 
 def _strategy_word(plain: Any) -> str:
@@ -86,18 +86,18 @@ def difference_of(stored: dict[str, Any], given: dict[str, Any], names: Sequence
             return _space_difference(stored[name], given[name])
         if name == "strategy":
             return f"its strategy is {_strategy_word(stored[name])}, or has other settings"
-        return "its data are others" if name == "data" else f"its {name} is {stored[name]}"
+        return "its data are different" if name == "data" else f"its {name} is {stored[name]}"
     return ""
 
 
 def check_identity(where: str, name: str, stored: Any) -> dict[str, Any]:
     """What the study says about itself; refuses one that is not ours or of another format."""
     if not isinstance(stored, dict) or "format" not in stored:
-        raise RequestError(f"the study {name!r} in {where} was not written by gradwise. Give another place or name.")
+        raise RequestError(f"the study {name!r} in {where} was not written by gradwise. Use another store or name.")
     if stored["format"] != FORMAT:
         raise RequestError(
             f"the study {name!r} in {where} has format {stored['format']}, written by gradwise "
-            f"{stored.get('version', '?')}; this version reads format {FORMAT}. Use that version, or another place."
+            f"{stored.get('version', '?')}; this version reads format {FORMAT}. Use that version, or another store."
         )
     return stored
 
@@ -106,5 +106,5 @@ def check_same(where: str, name: str, stored: dict[str, Any], given: dict[str, A
     difference = difference_of(stored, given, ("data", "task", "metric", "seed", "strategy", "space"))
     if difference:
         raise RequestError(
-            f"the study {name!r} in {where} is another one: {difference}. Ask for the same, or give another place."
+            f"the study {name!r} in {where} differs: {difference}. Repeat that request, or use another store."
         )

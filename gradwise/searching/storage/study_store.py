@@ -48,13 +48,13 @@ def _choose_study(where: str, storage: Any, name: str | None) -> Any:
     """The study of that name, or the only one."""
     studies = {study.study_name: study for study in storage.get_all_studies()}
     if not studies:
-        raise RequestError(f"{where} holds no study. Start one, or give the place of one.")
+        raise RequestError(f"{where} contains no study. Start one, or give the store of one.")
     if name is None and len(studies) > 1:
         raise RequestError(
-            f"{where} holds {len(studies)} studies: {', '.join(sorted(studies))}. Say which, by its name."
+            f"{where} contains {len(studies)} studies: {', '.join(sorted(studies))}. Choose one by its name."
         )
     if name is not None and name not in studies:
-        raise RequestError(f"{where} holds no study {name!r}.{nearest(name, studies)}")
+        raise RequestError(f"{where} contains no study {name!r}.{nearest(name, studies)}")
     return studies[name] if name is not None else next(iter(studies.values()))
 
 
@@ -63,7 +63,9 @@ def _empty_study(where: str, storage: Any, name: str) -> int | None:
     for study in storage.get_all_studies():
         if study.study_name == name:
             if study.user_attrs.get(_ABOUT) or storage.get_n_trials(study._study_id):
-                raise RequestError(f"{where} already holds a study {name!r}. Resume it, or give another place or name.")
+                raise RequestError(
+                    f"{where} already contains a study {name!r}. Resume it, or use another store or name."
+                )
             return int(study._study_id)
     return None
 
@@ -221,7 +223,7 @@ class Store:
 
         loaded = self._loaded()
         if trial.number in loaded:
-            raise ValueError(f"trial {trial.number} is in the study already")
+            raise ValueError(f"trial {trial.number} is already in the study")
         params, known = self._params(trial)
         told_as: dict[str, Any] = {"number": trial.number, "outcome": trial.outcome, "phase": trial.phase}
         now = datetime.datetime.now()
@@ -291,7 +293,7 @@ class Store:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """Around whatever is written: the owner renews its mark, and a line that could not be ended is taken away."""
-        assert self._owner is not None, "the study was opened for looking only"
+        assert self._owner is not None, "the study was opened read-only"
         try:
             with explain_errors(self.where, working=True):
                 self._owner.renew()

@@ -1,1 +1,1 @@
-"""What to try next: each strategy takes the history and returns proposals."""
+"""Strategies: each takes the history and proposes the next trials."""

@@ -90,9 +90,9 @@ class CoarseToFine(AbstractStrategy):
 
     first: int = switch(16, allowed="[1, inf)", row="E6", about="points of the coarse search")
     rounds: int = switch(3, allowed="[0, inf)", row="E6", about="rounds of narrower boxes")
-    best: int = switch(3, allowed="[1, inf)", row="E6", about="how many of the best get a box")
+    best: int = switch(3, allowed="[1, inf)", row="E6", about="number of best trials that get a box")
     each: int = switch(4, allowed="[1, inf)", row="E6", about="points in each box")
-    shrink: float = switch(0.5, allowed="(0, 1)", row="E6", about="the width of a box against the round before")
+    shrink: float = switch(0.5, allowed="(0, 1)", row="E6", about="the width of a box relative to the round before")
     quasi: bool = switch(True, row="E6", about="points of a Sobol sequence rather than independent ones")
 
     def _points(self, space: Space, history: History, count: int, key: Key[Array, ""]) -> list[dict[str, float]]:
@@ -155,11 +155,11 @@ class AroundBest(AbstractStrategy):
     It asks for nothing while the search runs, and where there is no best.
     """
 
-    paths: tuple[str, ...] = switch((), row="E12", about="the knobs of the grid; none: those that matter most")
-    knobs: int = switch(2, allowed="[1, inf)", row="E12", about="how many knobs are chosen where none is named")
-    values: int = switch(3, allowed="[2, inf)", row="E12", about="values of each knob, the best one's among them")
-    reach: float = switch(0.1, allowed="(0, 0.5]", row="E12", about="how far to each side, as a fraction of the prior")
-    most_cells: int = switch(200, allowed="[1, inf)", row="E12", about="the most cells before the grid is refused")
+    paths: tuple[str, ...] = switch((), row="E12", about="the knobs of the grid; empty: those that matter most")
+    knobs: int = switch(2, allowed="[1, inf)", row="E12", about="number of knobs chosen if none is given")
+    values: int = switch(3, allowed="[2, inf)", row="E12", about="values of each knob, including the best one")
+    reach: float = switch(0.1, allowed="(0, 0.5]", row="E12", about="distance to each side, as a fraction of the prior")
+    most_cells: int = switch(200, allowed="[1, inf)", row="E12", about="maximum number of cells")
 
     looks_back: ClassVar[bool] = False  # at the search before it, not at its own trials
 

@@ -1,7 +1,7 @@
 """The contract of a strategy: history in, proposals out.
 
-`ask` is pure. Whatever a strategy remembers it reads off the history, so a study that was killed goes on as if nothing
-had happened, and two runs of one study propose the same.
+`ask` is pure. A strategy derives its state from the history, so a study that was killed resumes as if nothing had
+happened, and two runs of one study propose the same trials.
 """
 
 import abc

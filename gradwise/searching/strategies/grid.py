@@ -1,13 +1,13 @@
 """Grids: every combination of a few values of each knob, regular in the prior's own scale (row E7).
 
-    Grid()                                            as many values as the budget has trials for, the rate's most
+    Grid()                                            as many values as the budget allows, most for the rate
     Grid(values=5)                                    five values of every numeric knob, all values of a choice
     Grid(counts=(("dropout", 2),))                    two of this knob; the others as the budget allows
     GridSequence()                                    the rate, then the schedule, then the rate again, then the rest
 
 A knob with one value keeps the recommended one; a choice has all its values or that one. The ends of an interval
-belong to the grid, so that a best value on the border shows (row E4). Cells that differ only in knobs that are not
-active are one cell. A cell that failed, for a reason that is not its recipe's, is launched once more at the end.
+belong to the grid, so that a best value on the border is noticed (row E4). Cells that differ only in inactive knobs
+count as one. A cell that failed for reasons other than its recipe is run once more at the end.
 """
 
 import dataclasses
@@ -78,8 +78,8 @@ def _refuse(count: int, most: int, lists: Mapping[str, list[Any]]) -> None:
     longest = max(lists, key=lambda path: len(lists[path]))
     sizes = " × ".join(str(len(values)) for values in lists.values())
     raise RequestError(
-        f"the grid has {count:,} cells ({sizes}), above `most_cells` = {most:,}: give fewer values, such as "
-        f"counts=({longest.rpartition('.')[2]}=2), fewer knobs, or search at random."
+        f"the grid has {count:,} cells ({sizes}), more than `most_cells` = {most:,}: use fewer values, such as "
+        f"counts=({longest.rpartition('.')[2]}=2), fewer knobs, or random search."
     )
 
 
@@ -130,9 +130,9 @@ def full_path(space: Space, name: str) -> str:
     """The path of a dimension, told by all of it or by its last words."""
     found = [path for path in space.paths if path == name or path.endswith(f".{name}")]
     if len(found) > 1 and name not in found:
-        raise RequestError(f"`{name}` may be {' or '.join(found)}: write more of the path.")
+        raise RequestError(f"`{name}` is ambiguous: write {' or '.join(found)}.")
     if not found:
-        raise RequestError(f"the space has no dimension `{name}`.{nearest(name, space.paths)}")
+        raise RequestError(f"unknown dimension `{name}` of the space.{nearest(name, space.paths)}")
     return name if name in found else found[0]
 
 
@@ -146,7 +146,7 @@ def describe_lists(space: Space, lists: Lists, count: int) -> str:
     """A grid in words."""
     names = [f"{_short_name(path)} {len(lists[path])}" for path in sorted(lists, key=lambda p: not is_rate(p))]
     still = [_short_name(path) for path in space.paths if path not in lists]
-    kept = f"; one value, the recommended one: {', '.join(still)}" if still else ""
+    kept = f"; fixed at the recommended value: {', '.join(still)}" if still else ""
     cells_word = "cell" if count == 1 else "cells"
     return f"a grid of {count} {cells_word}{': ' + ' × '.join(names) if names else ''}{kept}"
 
@@ -186,15 +186,15 @@ class Grid(AbstractStrategy):
     looks_back: ClassVar[bool] = False  # but for cells that failed
 
     values: int = switch(
-        0, allowed="[0, inf)", row="E7", about="values of each numeric knob; 0: as many as the budget has trials for"
+        0, allowed="[0, inf)", row="E7", about="values of each numeric knob; 0: as many as the budget allows"
     )
     counts: tuple[tuple[str, int], ...] = switch((), row="E7", about="values of some knobs, as (path, count) pairs")
-    most_cells: int = switch(1000, allowed="[1, inf)", row="E7", about="the most cells before the grid is refused")
+    most_cells: int = switch(1000, allowed="[1, inf)", row="E7", about="maximum number of cells")
 
     def __check_init__(self) -> None:
         wrong = next((pair for pair in self.counts if not (isinstance(pair[1], int) and pair[1] >= 1)), None)
         if wrong:
-            raise RequestError(f"`Grid.counts` needs a whole number from 1 on for `{wrong[0]}`; got {wrong[1]!r}.")
+            raise RequestError(f"`Grid.counts` of `{wrong[0]}` must be a whole number of at least 1; got {wrong[1]!r}.")
 
     def lists(self, space: Space, most: int) -> Lists:
         """The values of each knob that has several, in a grid of at most so many cells."""
@@ -242,7 +242,7 @@ class Grid(AbstractStrategy):
         lists, laid = self._laid(space, history)
         words = describe_lists(space, lists, len(laid))
         if history.budget is not None and len(laid) > history.budget:
-            words += f"; the budget ends after {history.budget} of them"
+            words += f"; the budget covers {history.budget} of them"
         return words
 
     def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> list[Proposal]:
@@ -287,9 +287,7 @@ class GridSequence(AbstractStrategy):
     values: int = switch(
         0, allowed="[0, inf)", row="E7", about="values of each numeric knob in each grid; 0: three to five, by budget"
     )
-    most_cells: int = switch(
-        1000, allowed="[1, inf)", row="E7", about="the most cells of one grid before it is refused"
-    )
+    most_cells: int = switch(1000, allowed="[1, inf)", row="E7", about="maximum number of cells of one grid")
 
     def _values(self, budget: int | None) -> int:
         """Values of a numeric knob in one grid."""
@@ -329,7 +327,7 @@ class GridSequence(AbstractStrategy):
         values = self._values(history.budget)
         names = {"rate": "the rate", "schedule": "its schedule", "again": "the rate again", "others": "the other knobs"}
         told = [names[stage] for stage, _ in self._stages(space) if stage in names]
-        return f"grids of {values} values of a knob, one after another: {', '.join(told)}"
+        return f"a sequence of grids with {values} values per knob: {', '.join(told)}"
 
     def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> list[Proposal]:
         trials = learned_from(history)
@@ -355,7 +353,7 @@ class GridSequence(AbstractStrategy):
 
 
 def refuse_finished(strategy: AbstractStrategy, space: Space, history: History, *, key: Key[Array, ""]) -> None:
-    """Refuses more trials where the grids are complete and no larger one has room; says how many would be enough."""
+    """Raises if the grids are complete and the extra trials do not suffice for a larger one."""
     if history.budget is None or not isinstance(strategy, Grid | GridSequence):
         return
     if strategy.ask(space, history, 1, key=key):
@@ -372,10 +370,8 @@ def refuse_finished(strategy: AbstractStrategy, space: Space, history: History, 
         None,
     )
     advice = (
-        f"ask for more of them, such as --trials +{enough}."
+        f"add more trials, such as --trials +{enough}."
         if enough
-        else "begin another study, with more values of each knob or at random."
+        else "start another study, with more values per knob or with random search."
     )
-    raise RequestError(
-        f"the grid is complete ({tried} trials), and {more} more have no room for a larger one: {advice}"
-    )
+    raise RequestError(f"the grid is complete ({tried} trials), and {more} more are too few for a larger one: {advice}")

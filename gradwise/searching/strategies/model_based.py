@@ -200,8 +200,8 @@ class ModelBased(AbstractStrategy):
 
     model: str = switch("forest", allowed=("forest", "gp"), row="E14", about="a random forest, or a Gaussian process")
     startup: int = switch(8, allowed="[2, inf)", row="E14", about="trials drawn from the priors before the model")
-    interleave: float = switch(0.2, allowed="[0, 1]", row="E14", about="the share of draws of the priors after that")
-    candidates: int = switch(1000, allowed="[1, inf)", row="E14", about="draws among which the model chooses")
+    interleave: float = switch(0.2, allowed="[0, 1]", row="E14", about="the share of random draws after that")
+    candidates: int = switch(1000, allowed="[1, inf)", row="E14", about="random candidates that the model ranks")
 
     def _neighbours(self, space: Space, rows: Rows, draw: np.random.Generator) -> Rows:
         """Points near these: one or a few knobs moved, numbers by a step of any size, choices to any value."""

@@ -70,7 +70,7 @@ def _distribution(prior: AbstractPrior) -> Any:
         return IntDistribution(prior.low, prior.high, log=True)
     if isinstance(prior, Choice):
         return CategoricalDistribution(tuple(words(prior)))
-    raise RequestError(f"the prior {type(prior).__name__} has no counterpart in Optuna.")
+    raise RequestError(f"the prior {type(prior).__name__} has no equivalent in Optuna.")
 
 
 def _parameters(dimension: Dimension) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _word(space: Space, dimension: Dimension, values: Mapping[str, Any]) -> Any:
         if _same(_with_knobs(space, dimension.path, item, values), value):
             return word
     told = ", ".join(map(str, known))
-    raise RequestError(f"{label(value)!r} is none of the values of `{dimension.path}`: {told}.")
+    raise RequestError(f"{label(value)!r} is not one of the values of `{dimension.path}`: {told}.")
 
 
 def to_params(space: Space, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _sampler_class(name: str) -> Any:
     full = _SHORT.get(name, name)
     known = [item for item in optuna.samplers.__all__ if item.endswith("Sampler") and not item.startswith("Base")]
     if full not in known:
-        raise RequestError(f"Optuna has no sampler {name!r}.{nearest(name, [*_SHORT, *known])}")
+        raise RequestError(f"unknown Optuna sampler {name!r}.{nearest(name, [*_SHORT, *known])}")
     needed = _NEEDS.get(full)
     if needed and importlib.util.find_spec(needed) is None:
         raise RequestError(f"the sampler {name!r} needs the package `{needed}`: install it, or use the sampler 'tpe'.")
@@ -258,7 +258,7 @@ class OptunaSampler(AbstractStrategy):
         try:
             return kind(**{**{name: value for name, value in ours.items() if name in taken}, **dict(self.options)})
         except TypeError as problem:
-            raise RequestError(f"the sampler {self.sampler!r} cannot be made: {problem}.") from None
+            raise RequestError(f"the sampler {self.sampler!r} cannot be created: {problem}.") from None
 
     def _replayed(self) -> bool:
         """Whether the sampler keeps its state in the trials it proposed, so that each must be asked for again."""

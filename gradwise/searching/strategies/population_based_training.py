@@ -1,16 +1,16 @@
-"""Population-based training (row J8): knobs that change while networks train, by copying those that do well.
+"""Population-based training (row J8): knobs change during training, as poor members copy good ones.
 
     space = Space(recipe, (dimension(recipe, "optimiser.learning_rate", LogUniform(1e-4, 1.0)),))
     found = evolve(space, data, size=16, intervals=40)
     found.network, found.schedule
 
-All members train side by side in one population, interval by interval. Now and then each of the worst quarter takes
-the whole state (parameters, optimiser) of one of the best quarter, and that one's knobs, changed a little. What comes
-out is one network and the schedule of knobs that made it. Every draw depends on the key of the data, the interval and
-the slot. `gradwise search --strategy pbt` runs whole studies of it: see `population_search.py`.
+All members train side by side in one population, interval by interval. Periodically each of the worst quarter copies
+the whole state (parameters, optimiser) of one of the best quarter, with its knobs slightly changed. The result is one
+network and the schedule of knobs that produced it. Every draw depends on the key of the data, the interval and the
+slot. `gradwise search --strategy pbt` runs whole studies of it: see `population_search.py`.
 
-Only knobs that the running program reads can change: a switch would need another program, and is refused. A knob that
-is read when a network starts, such as the deviation of its first weights, is drawn for each member and then inherited.
+Only knobs that the running program reads can change; a switch would need another program and raises an error. A knob
+that is read only at initialisation, such as the scale of the weights, is drawn for each member and then inherited.
 """
 
 import math
@@ -104,17 +104,17 @@ class Evolved:
 class PopulationBasedTraining(AbstractStrategy):
     """Members that train side by side and copy one another. `search` runs it whole: it has no trials to propose."""
 
-    members: int = switch(16, allowed="[4, inf)", row="J8", about="of a population, where the budget is a time")
+    members: int = switch(16, allowed="[4, inf)", row="J8", about="members of a population, if the budget is a time")
     intervals: int = switch(
         0,
         allowed="[0, inf)",
         row="J8",
-        about="between validations that members train for; 0: as long as the recipe says, or 40",
+        about="intervals between validations per member; 0: as many as the recipe has, or 40",
     )
-    every: int = switch(2, allowed="[1, inf)", row="J8", about="intervals after which the worst quarter copies")
+    every: int = switch(2, allowed="[1, inf)", row="J8", about="intervals between copies")
 
     def ask(self, space: Space, history: History, count: int, *, key: Key[Array, ""]) -> NoReturn:
-        raise RequestError("population-based training proposes no trials one by one: use it in a search.")
+        raise RequestError("population-based training proposes no single trials: use it in a search.")
 
 
 def perturbed(dimension: Dimension, value: float, random: np.random.Generator) -> float:
@@ -143,11 +143,11 @@ def can_change(dimension: Dimension) -> bool:
 def check_population(space: Space, size: int, every: int = 1) -> None:
     """Refuses a space or a size that no population can have."""
     if not space.dimensions:
-        raise RequestError("population-based training needs a knob to change: the space has no dimension.")
+        raise RequestError("population-based training needs a knob that can change, but the space has no dimension.")
     for one in space.dimensions:
         if not can_change(one):
             raise RequestError(
-                f"`{one.path}` shapes the program and cannot change while a network trains. Leave it out of the space."
+                f"`{one.path}` changes the compiled program and cannot vary during training. Remove it from the space."
             )
     if size < _LEAST_MEMBERS:
         raise RequestError(f"population-based training needs at least {_LEAST_MEMBERS} members; got {size}.")
@@ -197,8 +197,8 @@ class Evolution:
         found = tuple(path for path in self.space.paths if differs(path))
         if not found:
             raise RequestError(
-                f"`{self.space.paths[0]}` is only read when a network starts: population-based training needs a knob "
-                "that can change while it trains, such as the learning rate."
+                f"`{self.space.paths[0]}` is only read at initialisation: population-based training needs a knob that "
+                "can change during training, such as the learning rate."
             )
         return found
 

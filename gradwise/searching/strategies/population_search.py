@@ -1,4 +1,4 @@
-"""A study by population-based training (row J8): populations one after another, each written down when it ends.
+"""A study by population-based training (row J8): a sequence of populations, each saved when it ends.
 
     search(space, dataset, strategy=PopulationBasedTraining(), budget=Budget(trials=16), key=key)
 
@@ -45,19 +45,19 @@ _INTERVALS = 40  # where the recipe leaves its end to early stopping
 def plan_populations(
     strategy: PopulationBasedTraining, space: Space, budget: Budget, plan: SearchPlan, on: str | None
 ) -> SearchPlan:
-    """The plan of a study by populations: one validation part judges. What it cannot do is refused."""
+    """The plan of a study by populations, which has one validation set. Raises on unsupported options."""
     check_population(space, budget.trials or strategy.members, strategy.every)
     if plan.committee not in ANSWERS:
         raise RequestError(
-            f"committee `{plan.committee}` trains a setting again, and here a setting is a whole schedule. Use "
-            f"{', '.join(ANSWERS[:-1])} or {ANSWERS[-1]}."
+            f"committee `{plan.committee}` retrains a setting, which pbt cannot do: its settings change during "
+            f"training. Use {', '.join(ANSWERS[:-1])} or {ANSWERS[-1]}."
         )
     if (plan.folds or 1) > 1:
-        raise RequestError(f"{plan.folds} folds: the members of a population are judged by one part. Leave them out.")
+        raise RequestError(f"{plan.folds} folds: pbt uses one validation set. Leave out the folds.")
     if plan.batch_size:
-        raise RequestError("the mini-batch size is chosen between whole runs, not in a population. Leave it out.")
+        raise RequestError("pbt cannot choose the mini-batch size, which needs whole runs. Leave it out.")
     if on not in (None, "here", "cpu", "gpu"):
-        raise RequestError(f"`{on}`: a population trains in one process. Use here, cpu or gpu.")
+        raise RequestError(f"`{on}`: pbt trains in one process. Use here, cpu or gpu.")
     return dataclasses.replace(plan, folds=1)
 
 
@@ -226,7 +226,7 @@ def _stories(folder: Path | None) -> list[dict[str, Any]]:
         try:
             found.append(dict(json.loads(path.read_text())))
         except (ValueError, TypeError):
-            raise WorkError(f"{path} is damaged. Take it away: the study can go on without that story.") from None
+            raise WorkError(f"{path} is damaged. Delete it: the study can be resumed without that history.") from None
     return sorted(found, key=lambda story: int(story["first"]))
 
 

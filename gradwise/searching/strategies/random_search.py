@@ -1,7 +1,7 @@
 """Search from the priors alone: independent draws, or a sequence that fills the space more evenly.
 
-    Random()     trial n is one draw of the prior: more trials can always be added, and none is wasted   row E9
-    Sobol()      trial n is point n of a scrambled Sobol sequence: fewer gaps, no independence           row E9
+    Random()     trial n is one draw of the prior; more trials can always be added   row E9
+    Sobol()      trial n is point n of a scrambled Sobol sequence: fewer gaps         row E9
 
 Both ask nothing of the trials before: point n is a function of the study's key and of n. Every dimension gets its
 fraction of the prior whether it turns out to be active or not, so that a conditional knob shifts nothing else.

@@ -114,10 +114,10 @@ def extend_ranges(space: Space, trials: Sequence[Trial]) -> tuple[Space, list[Fi
             findings.append(
                 Finding(
                     "note",
-                    f"the best value of `{dimension.path}`, {float(value):.3g}, lies on the {side} end of "
-                    f"{_interval(dimension)}: better ones may lie beyond.",
+                    f"the best value of `{dimension.path}`, {float(value):.3g}, is at the {side} end of its range "
+                    f"{_interval(dimension)}: better values may lie beyond.",
                     "E4",
-                    f"The search goes on in {new}; begin with that if you search again.",
+                    f"The search continues in {new}; start there if you search again.",
                     code="GW707",
                     where=dimension.path,
                 )
@@ -137,8 +137,8 @@ def too_few_values(space: Space, trials: Sequence[Trial]) -> list[Finding]:
         findings.append(
             Finding(
                 "warning",
-                f"only {tried} {noun} of `{dimension.path}` tried: too few to say where its best lies, even if a "
-                "middle one won.",
+                f"only {tried} {noun} of `{dimension.path}` tried: too few to locate the best one, even if a middle "
+                "value won.",
                 "E4",
                 f"Try at least {wanted}, over {_interval(dimension)}.",
                 code="GW708",

@@ -1,11 +1,11 @@
-"""Asynchronous successive halving: many short runs, of which the best go on (row J8).
+"""Asynchronous successive halving: many short runs, of which the best continue (row J8).
 
     SuccessiveHalving(least_examples=10_000, factor=3, most_examples=270_000)
 
 Rungs are ages: `least_examples`, then `factor` times more each, up to `most_examples`. Of those that ended at a rung
-the best 1/factor go on to the next; where nobody may go on yet, a new draw of the priors starts at the lowest rung. No
-rung waits for its last trial. A promoted trial `continues` the trial that began it, whose random numbers it shares: it
-is the same network, trained for longer.
+the best 1/factor are promoted to the next; if none can be promoted yet, a new draw of the priors starts at the lowest
+rung. No rung waits for its last trial. A promoted trial `continues` an earlier one and shares its random numbers: it is
+the same network, trained for longer.
 
 With `random_layers` a run of the lowest rung is cheaper still (row E15): its hidden layers stay as they were drawn, and
 its output alone learns. Those that go on begin anew from the same weights and train all of them.
@@ -36,15 +36,17 @@ class SuccessiveHalving(AbstractStrategy):
     """Draws of the priors, most of them stopped early."""
 
     least_examples: int = switch(10_000, allowed="[1, inf)", row="J8", about="the age of the lowest rung, in examples")
-    factor: int = switch(3, allowed="[2, inf)", row="J8", about="one in so many goes on, to so many times its age")
+    factor: int = switch(
+        3, allowed="[2, inf)", row="J8", about="one in this many is promoted, to this many times its age"
+    )
     most_examples: int = switch(270_000, allowed="[1, inf)", row="J8", about="the age of the highest rung, in examples")
-    random_layers: bool = switch(False, row="E15", about="at the lowest rung hidden layers stay as they were drawn")
+    random_layers: bool = switch(False, row="E15", about="at the lowest rung, hidden layers keep their random weights")
 
     def __check_init__(self) -> None:
         if self.most_examples < self.least_examples:
             raise RequestError(
                 f"`SuccessiveHalving.most_examples` must be at least `least_examples`; got {self.most_examples} and "
-                f"{self.least_examples}. Exchange them?"
+                f"{self.least_examples}. Did you swap them?"
             )
 
     @property

@@ -162,7 +162,7 @@ def test_a_border_beyond_the_ladder_is_looked_for() -> None:
 @pytest.mark.slow
 def test_what_cannot_be_done_is_said_in_one_line() -> None:
     recipe, examples, sizes = problem("digits", rows=200)
-    with pytest.raises(RequestError, match=r"there is no knob `optimiser.learning_rat`.*Did you mean"):
+    with pytest.raises(RequestError, match=r"unknown knob `optimiser.learning_rat`.*Did you mean"):
         largest_rate(recipe, *examples, **sizes, path="optimiser.learning_rat")
     with pytest.raises(RequestError, match="at least 4; got 3"):
         largest_rate(recipe, *examples, **sizes, updates=3)

@@ -95,7 +95,7 @@ def test_an_error_exits_with_1_and_json_is_all_there_is_on_standard_output(here,
         (("sound_problem.py:a.b",), "which function?"),
         (("missing.py",), "missing.py: there is no file missing.py."),
         (("torn.py",), "torn.py is not Python that can be read: invalid syntax (line 2)."),
-        (("sound_problem.py:xyz",), "no function `xyz`. It is one of: loss, make_problem, raising, returning, needing"),
+        (("sound_problem.py:xyz",), "no function `xyz`. Choose from: loss, make_problem, raising, returning, needing"),
         (("sound_problem.py:needing",), "needing must take no arguments, and needs width, depth: give them defaults"),
         (
             ("sound_problem.py:misspelt",),
@@ -103,7 +103,10 @@ def test_an_error_exits_with_1_and_json_is_all_there_is_on_standard_output(here,
         ),
         (("sound_problem.py:make_problem", "--target", "y"), "--target says how a file of data is to be read; a probl"),
         (("sound_problem.py:make_problem", "--drop", "a"), "--drop says how a file of data is to be read"),
-        (("table.csv",), "with --target, or learn features of all with gradwise fit --unsupervised. The columns are"),
+        (
+            ("table.csv",),
+            "with --target, or learn features of all columns with gradwise fit --unsupervised. The columns are",
+        ),
         (("checked",), "checked holds a check already, not a run: open checked/report.html"),
         (("cut",), "cut holds a check that was cut short: name what was checked, --out cut --resume."),
         (("a study",), "a study holds a study; its own page says what was found: gradwise report 'a study'"),
@@ -172,7 +175,7 @@ def test_a_folder_that_exists_is_refused(here, gradwise):
     (here / "mine").mkdir()
     done = gradwise("check", "sound_problem.py:make_problem", *FAST, "--out", "mine")
     assert done.code == 2
-    assert "exists already" in done.err
+    assert "already exists" in done.err
 
 
 def test_a_check_that_was_killed_goes_on_from_the_areas_it_finished(here, gradwise):

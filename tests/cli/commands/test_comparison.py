@@ -32,7 +32,7 @@ def test_a_comparison_searches_for_each_value(table, search_words, gradwise):
     said = gradwise(*search_words, *SMALL, *words, "--quiet")
     assert said.code == 0, said.err
     assert said.out.startswith("`optimiser.optimiser.learning_rate`, validation error: ")
-    assert "each is the best of 2 trials, run again." in said.out
+    assert "each is the best of 2 trials, retrained." in said.out
     found = read_study("mine").analysis["comparison"]
     assert [one["value"] for one in found["scores"]] == [0.001, 0.01]
     searched = [trial for trial in read_study("mine").trials if "optimiser.decay" in trial.values]
@@ -78,17 +78,17 @@ def test_two_studies_join_into_one(searched, search_words, gradwise):
     ("words", "says"),
     [
         (("--merge", "study"), "at least two studies"),
-        (("--merge", "study", "nowhere"), "--merge nowhere: there is no study"),
-        (("--merge", "study", "empty"), "--merge empty: the folder holds no study.journal"),
+        (("--merge", "study", "nowhere"), "--merge nowhere: no study there"),
+        (("--merge", "study", "empty"), "--merge empty: the folder has no study.journal"),
         (("--merge", "study", "flowers.csv"), "flowers.csv"),
-        (("--merge", "study", "study", "--out", "study"), "study exists already"),
+        (("--merge", "study", "study", "--out", "study"), "study already exists"),
         (("--merge", "study", "study", "--resume", "--out", "x"), "--resume and --merge exclude each other"),
         (("flowers.csv", "--challenge", "model.widths"), "path=value,value"),
         (("flowers.csv", "--challenge", "model.widht=8,9"), "Did you mean 'model.widths'?"),
         (("flowers.csv", "--challenge", "optimiser.learning_rate=fast"), "needs a number"),
-        (("flowers.csv", "--challenge", "optimiser.learning_rate=0.025"), "at least two different values"),
+        (("flowers.csv", "--challenge", "optimiser.learning_rate=0.025"), "at least two distinct values"),
         (("flowers.csv", "--challenge", "a=1", "--compare", "a=1"), "--challenge and --compare exclude each other"),
-        (("flowers.csv", "--distribution", "0"), "--distribution 0: needs a whole number from 1"),
+        (("flowers.csv", "--distribution", "0"), "--distribution 0: expected a whole number from 1"),
         (("flowers.csv", "--distribution", "3", "--store", "sqlite:///x.db"), "--store and --distribution exclude"),
     ],
 )

@@ -37,9 +37,9 @@ def test_the_words_of_the_plan() -> None:
         ("layerwise(kep=2)", "no setting `kep`"),
         ("layerwise(keep=0)", "at least 1"),
         ("layerwise(layers=denoising)", "no layer to pre-train"),
-        ("layerwise(layers=denoising:9-4x2)", "a range of units goes up"),
+        ("layerwise(layers=denoising:9-4x2)", "a range of units must increase"),
         ("layerwise(layers=denoising:4-x2)", "no layer to pre-train"),
-        ("layerwise2", "write it as layerwise"),
+        ("layerwise2", "expected layerwise"),
     ]:
         with pytest.raises(RequestError, match=said):
             parse_layerwise(words)
@@ -80,21 +80,21 @@ def test_a_run_leaves_one_network_and_how_it_was_chosen_and_goes_on_when_killed(
     again = gradwise(*SEARCH, "--out", "whole", "--resume", "--json")
     assert json.loads(again.out)["test"] == found.test
     changed = gradwise(*SEARCH, "--out", "whole", "--resume", "--seed", "5")  # finished, but not what is asked for
-    assert (changed.code, "begun with other data" in changed.err) == (2, True)
+    assert (changed.code, "started with other data" in changed.err) == (2, True)
     (here / "half" / "result.json").unlink()
     other = gradwise(*SEARCH, "--out", "half", "--resume", "--seed", "5")
     assert other.code == 2
-    assert "begun with other data" in other.err
+    assert "started with other data" in other.err
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--trials", "5"), "takes its size from its own settings"),
-        (("--on", "workers:0"), "nobody there trains"),
+        (("--trials", "5"), "layerwise has its own settings"),
+        (("--on", "workers:0"), "unknown device"),
         (("--range", "optimiser.learning_rate=log(1e-4, 1e-1)"), "--range"),
-        (("--set", "model.widths=5"), "the network's layers"),
-        (("--set", "layers.model.widths=5"), "the units of layers are those of layers="),
+        (("--set", "model.widths=5"), "the layers are given by --pretrain"),
+        (("--set", "layers.model.widths=5"), "widths are given by layers="),
     ],
 )
 def test_what_means_nothing_here_is_refused_in_a_line(here, gradwise, more, said) -> None:

@@ -40,7 +40,7 @@ def test_predictions_are_classes_as_they_came(new, gradwise):
 def test_unseen_categories_are_handled_and_counted(new, gradwise):
     said = gradwise("predict", "run", "new.csv")
     assert said.err.count("\n") == 1
-    assert "column `colour`: 1 values are of categories that training never saw" in said.err
+    assert "column `colour`: 1 values of categories not seen in training are treated as missing" in said.err
     assert gradwise("predict", "run", "new.csv", "--quiet").err == ""
 
 
@@ -101,7 +101,7 @@ def test_the_error_is_told_where_the_target_is_known(a_run, gradwise):
     # Those that the run was tested on are among them, and of these the error is the run's own.
     result = json.loads(Path("run/result.json").read_text())
     sizes = result["data"]["rows"]
-    assert f"{sizes['train'] + sizes['valid']} of these rows were used to train or to choose this network" in said.err
+    assert f"{sizes['train'] + sizes['valid']} of these rows were used to train or choose this model" in said.err
     assert f"On the {sizes['test']} others: error_rate {result['test']:.4g}," in said.err
     # Of rows that it never saw nothing more is said.
     lines = Path("flowers.csv").read_text().splitlines()
@@ -120,7 +120,7 @@ def test_a_target_that_cannot_be_used_is_said_and_does_no_harm(a_run, gradwise):
     said = gradwise("predict", "run", "flowers.csv")
     assert said.code == 0
     assert len(rows_of(said.out)) == 61
-    assert "no error can be measured" in said.err
+    assert "its error cannot be measured" in said.err
     assert "'dan'" in said.err
 
 

@@ -162,7 +162,7 @@ def test_ctrl_c_in_a_layer_keeps_it_and_resume_ends_with_the_same_bits(place, gr
     monkeypatch.setattr(output.Progress, "watch", watch)
     said = gradwise(*PRETRAIN, "--out", "cut")
     assert (said.code, said.out) == (130, "")
-    assert said.err == "error: interrupted in layer 2 of 2. What was learned is kept: go on with --resume.\n"
+    assert said.err == "error: interrupted in layer 2 of 2. Progress is saved: continue with --resume.\n"
     assert sorted(path.name for path in Path("cut").iterdir()) == ["layer-1", "layer-2"]
     kept = Path("cut/layer-1/checkpoint.safetensors").read_bytes()
     assert gradwise(*PRETRAIN, "--out", "cut", "--resume").code == 0
@@ -250,11 +250,11 @@ def test_rows_without_a_label_serve_pretraining_alone(table, gradwise):
         (("--pretrain", "denosing:10"), "Did you mean 'denoising'?"),
         (("--pretrain", "denoising:10", "--folds", "3"), "exclude each other"),
         (("--pretrain", "denoising:10", "--unsupervised"), "exclude each other"),
-        (("--pretrain", "denoising:10", "--set", "model.widths=4"), "those of --pretrain"),
+        (("--pretrain", "denoising:10", "--set", "model.widths=4"), "given by --pretrain"),
         (("--pretrain", "denoising:900000000"), "fewer units in --pretrain"),
         (("--learner", "denoising:900000000"), "--set model.widths=256"),
         (("--learner", "denoising:5x2"), "--pretrain"),
-        (("--learner", "no:5"), "It is one of"),
+        (("--learner", "no:5"), "Kinds: "),
         (("--learner", "denoising:5", "--target", "y"), "--unsupervised"),
         (("--unsupervised", "--class-weight", "balanced"), "exclude each other"),
         (("--unsupervised", "--metric", "rmse"), "denoising_error"),
@@ -270,7 +270,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(words, told, here, gradwise
 def test_labels_are_asked_for_where_they_are_needed(place, table, gradwise):
     said = gradwise("fit", "pictures.npz", "--pretrain", "denoising:10")
     assert said.code == 2
-    assert "there is none. Name it with --target" in said.err
+    assert "the data have none. Name it with --target" in said.err
     said = gradwise("fit", "flowers.csv")
     assert said.code == 2
     assert "--target" in said.err
@@ -298,7 +298,4 @@ def test_inputs_that_are_all_alike_are_refused(here, gradwise):
     for words in (("--unsupervised",), ("--pretrain", "denoising:4")):
         answer = gradwise("fit", "same.npz", *words)
         assert answer.code == 2
-        assert (
-            answer.err
-            == "error: all 30 rows have the same inputs: there is nothing to learn of them. Look at the file.\n"
-        )
+        assert answer.err == "error: all 30 rows have the same inputs: there is nothing to learn. Check the file.\n"

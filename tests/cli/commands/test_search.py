@@ -71,7 +71,7 @@ def test_more_trials_extend_a_study(searched, gradwise):
     assert json.loads(said.out)["data"]["test_readings"] == 2
     more = gradwise("search", "--out", "study", "--resume", "--trials", "+1", "--on", "here").out
     assert "test examples, read 3 times" in " ".join(more.split())
-    assert "the test set has been read 3 times: going on until" in " ".join(more.split())
+    assert "the test set has been read 3 times: resuming until" in " ".join(more.split())
     assert "he test set has been read 3 times" in (searched / "report.html").read_text()
 
 
@@ -92,7 +92,7 @@ def test_a_study_takes_the_place_of_another_run_only_when_whole(search_words, a_
     assert said.code == 0, said.err
     assert {path.name for path in a_run.iterdir()} == FILES - {"report.html"}
     assert gradwise("fit", "flowers.csv", "--target", "kind", "--out", "run", "--resume").err == (
-        "error: --resume: run holds a study. Go on with it by gradwise search, or choose another.\n"
+        "error: --resume: run holds a study. Continue it with gradwise search, or choose another folder.\n"
     )
 
 
@@ -125,13 +125,13 @@ def test_trials_may_be_kept_in_a_database(search_words, table, gradwise):
     assert not Path("one/study.journal").exists()
     lost = gradwise("search", "--out", "one", "--resume", "--trials", "+1", "--on", "here")
     assert lost.code == 2
-    assert "Give that as --store" in lost.err or "study.journal" in lost.err
+    assert "Add --store" in lost.err or "study.journal" in lost.err
     more = gradwise("search", "--out", "one", "--resume", "--trials", "3", *address, "--name", "first", "--on", "here")
     assert more.code == 0, more.err
     assert sum(trial.phase == "search" for trial in read_study("one").trials) == 3
     wrong = gradwise("search", "--out", "one", "--resume", "--trials", "4", *address, "--name", "other", "--on", "here")
     assert wrong.code == 2
-    assert "is another one: its seed is 1" in wrong.err
+    assert "differs: its seed is 1" in wrong.err
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_a_finished_grid_names_the_trials_that_make_it_grow(table, gradwise):
     before = {file: file.read_bytes() for file in Path("g").rglob("*") if file.is_file()}
     refused = gradwise("search", "--out", "g", "--resume", "--trials", "+1", "--on", "here")
     assert refused.code == 2
-    advice = re.search(r"the grid is complete \(6 trials\), and 1 more have no room .* (\+\d+)\.\n$", refused.err)
+    advice = re.search(r"the grid is complete \(6 trials\), and 1 more are too few .* (\+\d+)\.\n$", refused.err)
     assert advice
     assert {file: file.read_bytes() for file in Path("g").rglob("*") if file.is_file()} == before
     more = gradwise("search", "--out", "g", "--resume", "--trials", advice[1], "--on", "here", "--no-report", "-q")

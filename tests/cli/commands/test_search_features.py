@@ -15,7 +15,7 @@ def test_a_table_is_searched_without_its_target(table, gradwise):
     said = gradwise(*words, "--committee", "seeds")
     assert said.code == 0, said.err
     assert said.out.startswith("Test denoising error ")
-    assert "of `seeds` the network of the best trial answers" in " ".join(said.out.split())
+    assert "the network of the best trial is used instead of `seeds`" in " ".join(said.out.split())
     result = json.loads(Path("study/result.json").read_text())
     assert (result["task"], result["metric"]) == ("inputs", "denoising_error")
     assert result["winner"]["number"] in (0, 1)
@@ -42,9 +42,9 @@ def test_an_array_without_labels_is_searched_by_itself_and_goes_on(here, gradwis
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--metric", "reconstruction_error"), "cannot choose between learners of features"),
-        (("--nested",), "--nested: is about predictions of a target"),
-        (("--distribution", "3"), "--distribution: is about predictions of a target"),
+        (("--metric", "reconstruction_error"), "cannot choose between feature learners"),
+        (("--nested",), "--nested needs predictions of a target"),
+        (("--distribution", "3"), "--distribution needs predictions of a target"),
         (("--range", "criterion.judged_by.level=uniform(0.1, 0.4)"), "could not be compared"),
         (("--class-weight", "balanced"), "exclude each other: features have no classes"),
     ],
@@ -63,4 +63,4 @@ def test_a_probe_reads_the_target_that_the_learner_does_not(table, gradwise):
     assert said.code == 0, said.err
     assert said.out.startswith("Test error of a linear probe ")
     refused = gradwise(*words, "--trials", "2", "--out", "other")
-    assert refused.err.startswith("error: --learner denoising:6 looks at no target")
+    assert refused.err.startswith("error: --learner denoising:6 ignores the target")

@@ -22,7 +22,7 @@ def test_a_dry_run_says_what_would_be_searched_and_starts_nothing(table, gradwis
     assert [path.name for path in table.parent.iterdir()] == ["flowers.csv"]
     read = gradwise(*words)
     assert read.code == 0
-    assert "Nothing was trained or written" in read.out
+    assert "nothing is trained or written" in read.out
     assert "log(0.01, 0.0625)" in read.out
     assert "gradwise search flowers.csv" in read.out
 

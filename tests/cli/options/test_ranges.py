@@ -73,16 +73,16 @@ def test_equal_requests_in_another_order_are_equal_spaces():
     ("asked", "says"),
     [
         ({"optimiser.learning_rat": "log(1, 2)"}, "Did you mean 'optimiser.learning_rate'?"),
-        ({"optimiser.learning_rate": "log(1, 2"}, "--range optimiser.learning_rate: 'log(1, 2' is no range"),
-        ({"optimiser.learning_rate": "uniform(-1, 2)"}, "may lie in [0, inf]"),
-        ({"model.activation": "choice(Tan, Rectifier)"}, "--range model.activation: there is no 'Tan'."),
-        ({"batches.size": "choice(0, 4)"}, "0 is no value of it: `Reshuffled.size` must lie in [1, inf)"),
+        ({"optimiser.learning_rate": "log(1, 2"}, "--range optimiser.learning_rate: invalid range 'log(1, 2'"),
+        ({"optimiser.learning_rate": "uniform(-1, 2)"}, "must lie in [0, inf]"),
+        ({"model.activation": "choice(Tan, Rectifier)"}, "--range model.activation: unknown part 'Tan'."),
+        ({"batches.size": "choice(0, 4)"}, "invalid value 0: `Reshuffled.size` must lie in [1, inf)"),
         ({"model.widths.count": "log(few, many)"}, "'few' is no number"),
         ({"model.activation": "log(1, 2)"}, "--range model.activation: is a part"),
         ({"batches.size": "log(16, 256)"}, "--range batches.size: takes whole numbers"),
-        ({"model.widths": "integers(16, 256)"}, "--range model.widths: holds several numbers"),
-        ({"model.widths": "choice([8], 4)"}, "--range model.widths: holds several numbers"),
-        ({"model.widths": "choice([8], [0])"}, "(0,) is no value of it"),
+        ({"model.widths": "integers(16, 256)"}, "--range model.widths: is a list of numbers"),
+        ({"model.widths": "choice([8], 4)"}, "--range model.widths: is a list of numbers"),
+        ({"model.widths": "choice([8], [0])"}, "invalid value (0,)"),
     ],
 )
 def test_ranges_that_cannot_be_are_refused(asked, says):
@@ -92,5 +92,5 @@ def test_ranges_that_cannot_be_are_refused(asked, says):
 
 
 def test_a_space_without_a_knob_is_refused():
-    with pytest.raises(RequestError, match="no trial is possible: every knob is set"):
+    with pytest.raises(RequestError, match="nothing to search: every knob is set"):
         build(fixed=["model.widths", RATE, "model.dropout", "criterion.penalties.0.coefficient"])

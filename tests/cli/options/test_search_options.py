@@ -31,14 +31,14 @@ def test_strategies_by_their_words():
     [
         ("gird", "Did you mean 'grid'?"),
         ("grid(valeus=3)", "Did you mean 'values'?"),
-        ("grid(values=many)", "`values` needs a number; got 'many'"),
+        ("grid(values=many)", "expected a number for `values`; got 'many'"),
         ("grid(values=-1)", "[0, inf)"),
-        ("grid(counts=3)", "write it as counts=(learning_rate=5, dropout=3)"),
-        ("grid(counts=(dropout=few))", "write it as counts=(learning_rate=5, dropout=3)"),
-        ("grid(counts=(dropout=0))", "whole number from 1 on for `dropout`; got 0"),
-        ("grids(counts=(dropout=3))", "has no setting `counts`"),
-        ("grid(values=3", "no such strategy"),
-        ("", "no such strategy"),
+        ("grid(counts=3)", "expected counts=(learning_rate=5, dropout=3)"),
+        ("grid(counts=(dropout=few))", "expected counts=(learning_rate=5, dropout=3)"),
+        ("grid(counts=(dropout=0))", "of `dropout` must be a whole number of at least 1; got 0"),
+        ("grids(counts=(dropout=3))", "unknown setting `counts`"),
+        ("grid(values=3", "unknown strategy"),
+        ("", "unknown strategy"),
     ],
 )
 def test_other_strategies_are_refused(words, says):
@@ -123,15 +123,15 @@ def test_a_batch_size_of_ones_own_sets_the_knob(tmp_path):
 
 @pytest.mark.parametrize("size", ["0", "-3", "2.5", "large", "1e3", ""])
 def test_a_batch_size_that_is_none_is_refused_with_what_to_write(size):
-    with pytest.raises(RequestError, match=r"--batch-size .*: needs a whole number of at least 1, or auto"):
+    with pytest.raises(RequestError, match=r"--batch-size .*: expected a whole number of at least 1, or auto"):
         read_request({"data": ["iris"], "batch_size": size}, None, [], [])
 
 
 @pytest.mark.parametrize(
     ("given", "sets", "ranges", "said"),
     [
-        ({"batch_size": "64"}, ["batches.size=32"], [], "is given to --batch-size 64 and once more"),
-        ({"batch_size": "64"}, [], ["batches.size=choice(16, 32)"], "is given to --batch-size 64 and once more"),
+        ({"batch_size": "64"}, ["batches.size=32"], [], "is given twice, once as --batch-size 64"),
+        ({"batch_size": "64"}, [], ["batches.size=choice(16, 32)"], "is given twice, once as --batch-size 64"),
         ({"batch_size": "auto", "distribution": "5"}, [], [], "--batch-size and --distribution exclude each other"),
     ],
 )

@@ -131,7 +131,7 @@ def test_a_set_that_cannot_be_fetched_says_so_in_one_line(tmp_path: Path, monkey
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", fail)
     monkeypatch.setattr(sklearn.datasets, "fetch_california_housing", fail)
     for name in ("mnist", "adult", "california-housing"):
-        with pytest.raises(WorkError, match=f"^{name} could not be fetched .*no route to host.* GRADWISE_DATA.*"):
+        with pytest.raises(WorkError, match=f"^could not download {name} .*no route to host.* GRADWISE_DATA.*"):
             read(name, ReadRequest())
 
 

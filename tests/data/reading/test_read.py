@@ -134,7 +134,7 @@ def test_without_a_header_columns_are_counted(tmp_path: Path) -> None:
     dataset = read(write(tmp_path / "a.csv", ROWS), ReadRequest(targets=("x3",)))
     assert [column.name for column in dataset.columns] == ["x1", "x2"]
     assert len(dataset) == 12
-    assert dataset.notes[0] == "no line of column names: the columns are called x1 to x3"
+    assert dataset.notes[0] == "no header row: columns are named x1 to x3"
     rows = read_rows(write(tmp_path / "b.csv", "4.5,b\n1.5,a\n"), dataset.columns, dataset.shape)
     np.testing.assert_array_equal(rows.inputs, [[4.5, 1], [1.5, 0]])
     assert rows.table.num_rows == 2
@@ -260,7 +260,7 @@ def test_group_time_and_weight_are_no_inputs(tmp_path: Path) -> None:
     assert dataset.groups.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     np.testing.assert_array_equal(np.diff(dataset.times), 86400)
     assert dataset.weights.tolist() == list(range(8))
-    assert "column `when` serves as --time and is no input" in dataset.notes
+    assert "column `when` is used as --time and is not an input" in dataset.notes
 
 
 def test_a_test_file_is_encoded_under_the_training_schema(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_test_file_is_encoded_under_the_training_schema(tmp_path: Path) -> Non
     assert dataset.test is not None
     np.testing.assert_array_equal(dataset.test.inputs, [[1, 1], [np.nan, np.nan]])
     assert dataset.test.targets.tolist() == [1, 0]
-    assert dataset.notes[-1] == "test set, column `c`: 1 values are of categories that training never saw"
+    assert dataset.notes[-1] == "test set, column `c`: 1 values of categories not seen in training"
     wrong = write(tmp_path / "c.csv", "y,n,c\nw,1,q\n")
     with pytest.raises(RequestError, match="class 'w'"):
         read(train, ReadRequest(targets=("y",), test=wrong))
@@ -283,7 +283,7 @@ def test_new_rows_count_what_was_never_seen(tmp_path: Path) -> None:
     np.testing.assert_array_equal(rows.inputs, [[1, np.nan, 5], [np.nan, 2, np.nan], [np.nan, 3, 6], [np.nan, 3, 6]])
     assert rows.unseen == {"c": 2}
     assert rows.frame["id"].tolist() == [7, 8, 9, 4]
-    with pytest.raises(RequestError, match="no column `n`"):
+    with pytest.raises(RequestError, match="lacks columns that the model needs: `n`"):
         read_rows(write(tmp_path / "b.csv", "c,d\np,2024-05-01\n"), columns, (3,))
     with pytest.raises(RequestError, match="'much' in data row 1 is not a number"):
         read_rows(write(tmp_path / "c.csv", "c,d,n\np,2024-05-01,much\n"), columns, (3,))
@@ -350,7 +350,7 @@ def test_arrays_by_name_are_targets_groups_and_weights(tmp_path: Path) -> None:
     times = read(str(tmp_path / "b.npz"), ReadRequest(time="t")).times
     assert times is not None
     assert np.diff(times).tolist() == [-86400.0] * 11
-    with pytest.raises(RequestError, match="--time gap: neither numbers nor dates"):
+    with pytest.raises(RequestError, match="--time gap: expected numbers or dates"):
         read(str(tmp_path / "b.npz"), ReadRequest(time="gap"))
     days[4] = np.datetime64("NaT")
     np.savez(tmp_path / "c.npz", X=inputs, y=np.arange(12) % 2, t=days)
@@ -412,7 +412,7 @@ def test_idx_files_find_their_labels_and_their_test_set(tmp_path: Path, kind: st
 def test_a_table_of_pixels_serves_a_network_for_images(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "a,b,c,d\n1,2,3,4\n5,6,7,8\n")
     np.testing.assert_array_equal(read_rows(path, (), (2, 2)).inputs, [[[1, 2], [3, 4]], [[5, 6], [7, 8]]])
-    with pytest.raises(RequestError, match="examples of 4 values; the network reads 3 x 2"):
+    with pytest.raises(RequestError, match="examples of 4 values; the model expects 3 x 2"):
         read_rows(path, (), (3, 2))
 
 
@@ -423,8 +423,8 @@ LONG = "one fine day the fox ran over hill {} and dale"
 BAD_TEXT: dict[str, tuple[str | bytes, ReadRequest, tuple[str, ...]]] = {
     "empty": ("", ReadRequest(), ("is empty",)),
     "blank lines": ("\n\n  \n", ReadRequest(), ("is empty",)),
-    "header only": ("a,b,y\n", ReadRequest(targets=("y",)), ("no rows",)),
-    "header and blanks": ("a,b,y\n\n\n", ReadRequest(targets=("y",)), ("no rows",)),
+    "header only": ("a,b,y\n", ReadRequest(targets=("y",)), ("no data rows",)),
+    "header and blanks": ("a,b,y\n\n\n", ReadRequest(targets=("y",)), ("no data rows",)),
     "binary": (bytes(range(256)) * 4, ReadRequest(), ("not a text table",)),
     "UTF-16": (GOOD.encode("utf-16"), ReadRequest(), ("UTF-16", "iconv")),
     "Latin 1 in the header": ("größe,y\n1,2\n".encode("latin1"), ReadRequest(), ("not UTF-8", "line 1", "iconv")),
@@ -440,12 +440,16 @@ BAD_TEXT: dict[str, tuple[str | bytes, ReadRequest, tuple[str, ...]]] = {
     ),
     "short row": ("a,b,y\n1,2,3\n4,5\n", ReadRequest(targets=("y",)), ("line 3", "2 values", "header has 3")),
     "long row": ("a,b,y\n1,2,3\n\n4,5,6,7\n", ReadRequest(targets=("y",)), ("line 4", "4 values", "header has 3")),
-    "open quotation mark": ('a,b\n1,2\n3,"4\n5,6\n', ReadRequest(targets=("b",)), ("line 3", "never closes")),
+    "open quotation mark": ('a,b\n1,2\n3,"4\n5,6\n', ReadRequest(targets=("b",)), ("line 3", "never closed")),
     "one column": ("a b y\n1 2 3\n4 5 6\n", ReadRequest(targets=("y",)), ("only one column", "commas, tabs")),
     "same name twice": ("a,b,a,y\n1,2,3,4\n", ReadRequest(targets=("y",)), ("`a`", "2 times", "columns 1, 3")),
     "no target": (GOOD, ReadRequest(), ("--target", "`x`, `c`, `y`")),
-    "unknown target": ("size,colour,y\n1,2,3\n", ReadRequest(targets=("colur",)), ("no column `colur`", "'colour'")),
-    "unknown drop": (GOOD, ReadRequest(targets=("y",), drop=("z",)), ("--drop", "no column `z`")),
+    "unknown target": (
+        "size,colour,y\n1,2,3\n",
+        ReadRequest(targets=("colur",)),
+        ("unknown column `colur`", "'colour'"),
+    ),
+    "unknown drop": (GOOD, ReadRequest(targets=("y",), drop=("z",)), ("--drop", "unknown column `z`")),
     "unknown group": (GOOD, ReadRequest(targets=("y",), group="z"), ("--group", "`z`")),
     "unknown kind": (GOOD, ReadRequest(targets=("y",), kinds={"x": "float"}), ("x=float", "number, category, date")),
     "kind of no column": (GOOD, ReadRequest(targets=("y",), kinds={"q": "number"}), ("--kind", "`q`")),
@@ -457,32 +461,32 @@ BAD_TEXT: dict[str, tuple[str | bytes, ReadRequest, tuple[str, ...]]] = {
     "money": (
         "x,y\n" + "".join(f"${i}.00,{i % 2}\n" for i in range(30)),
         ReadRequest(targets=("y",)),
-        ("`x`", "signs", "'$0.00'", "plain"),
+        ("`x`", "extra symbols", "'$0.00'", "remove"),
     ),
-    "no inputs": ("x,y\n" + "1,2.5\n1,3\n" * 4, ReadRequest(targets=("y",), drop=("x",)), ("no inputs",)),
+    "no inputs": ("x,y\n" + "1,2.5\n1,3\n" * 4, ReadRequest(targets=("y",), drop=("x",)), ("no input columns",)),
     "3 rows": ("x,y\n1,2\n2,3\n3,4\n", ReadRequest(targets=("y",)), ("3 rows", "at least 5")),
     "target missing": ("x,y\n" + "1,\n2,NA\n" * 4, ReadRequest(targets=("y",)), ("`y`", "every row", "--unsupervised")),
     "target infinite": ("x,y\n" + "1,2.5\n" * 6 + "1,inf\n", ReadRequest(targets=("y",)), ("infinite in data row 7",)),
     "one class": ("x,y\n" + "1,no\n" * 9, ReadRequest(targets=("y",)), ("'no' in every row", "at least two")),
     "constant number": ("x,y\n" + "1,2.5\n" * 9, ReadRequest(targets=("y",)), ("2.5 in every row",)),
-    "no number": (GOOD, ReadRequest(targets=("c",), task="numbers"), ("`c`", "no numbers")),
+    "no number": (GOOD, ReadRequest(targets=("c",), task="numbers"), ("`c`", "not numbers")),
     "words as labels": (GOOD, ReadRequest(targets=("c",), task="labels"), ("0 and 1", "`c`")),
     "two targets as classes": (GOOD, ReadRequest(targets=("c", "y"), task="classes"), ("one target", "got 2")),
     "a class a row": (
         "x,y\n" + "".join(f"{i},n{i}\n" for i in range(30)),
         ReadRequest(targets=("y",)),
-        ("30 different values in 30 rows",),
+        ("30 distinct values in 30 rows",),
     ),
     "target is a date": (
         "x,y\n" + "1,2024-01-01\n" * 9,
         ReadRequest(targets=("y",)),
-        ("`y`", "words, booleans or numbers"),
+        ("`y`", "text, booleans or numbers"),
     ),
     "infinite input": (GOOD + "-inf,a,1\n", ReadRequest(targets=("y",)), ("column `x`", "-inf", "data row 11")),
     "identifier": (
         "name,y\n" + "".join(f"n{i},{i % 2}\n" for i in range(30)),
         ReadRequest(targets=("y",)),
-        ("`name`", "30 different values", "identifier", "--drop name", "--kind name=category"),
+        ("`name`", "30 distinct values", "identifier", "--drop name", "--kind name=category"),
     ),
     "free text": (
         "t,u,y\n" + "".join(f"{LONG.format(i)},n{i},{i % 2}\n" for i in range(30)),
@@ -512,7 +516,7 @@ BAD_TEXT: dict[str, tuple[str | bytes, ReadRequest, tuple[str, ...]]] = {
         ReadRequest(targets=("y",), group="g"),
         ("--group g", "4 values"),
     ),
-    "words as time": (GOOD, ReadRequest(targets=("y",), time="c"), ("--time c", "neither numbers nor dates")),
+    "words as time": (GOOD, ReadRequest(targets=("y",), time="c"), ("--time c", "expected numbers, or dates")),
 }
 
 
@@ -547,10 +551,15 @@ def parquet(frame: pd.DataFrame) -> bytes:
 X = np.ones((8, 2))
 Y = np.arange(8) % 2
 BAD_FILES: dict[str, tuple[str, bytes, ReadRequest, tuple[str, ...]]] = {
-    "truncated gzip": ("a.csv.gz", gzip.compress(GOOD.encode() * 50)[:-20], ReadRequest(), ("damaged gzip",)),
-    "broken gzip": ("a.csv.gz", b"\x1f\x8b" + b"junk" * 9, ReadRequest(), ("damaged gzip",)),
-    "damaged parquet": ("a.parquet", parquet(sample_frame())[:-30], ReadRequest(), ("not a sound Parquet file",)),
-    "no parquet": ("a.parquet", GOOD.encode(), ReadRequest(), ("not a sound Parquet file",)),
+    "truncated gzip": (
+        "a.csv.gz",
+        gzip.compress(GOOD.encode() * 50)[:-20],
+        ReadRequest(),
+        ("damaged or truncated gzip",),
+    ),
+    "broken gzip": ("a.csv.gz", b"\x1f\x8b" + b"junk" * 9, ReadRequest(), ("damaged or truncated gzip",)),
+    "damaged parquet": ("a.parquet", parquet(sample_frame())[:-30], ReadRequest(), ("not a valid Parquet file",)),
+    "no parquet": ("a.parquet", GOOD.encode(), ReadRequest(), ("not a valid Parquet file",)),
     "nested parquet": (
         "a.parquet",
         parquet(pd.DataFrame({"l": [[1], [2]] * 4, "y": Y})),
@@ -561,8 +570,8 @@ BAD_FILES: dict[str, tuple[str, bytes, ReadRequest, tuple[str, ...]]] = {
     "npz without X": ("a.npz", npz(y=Y, z=Y), ReadRequest(), ("no array `X`", "y, z")),
     "npz without y": ("a.npz", npz(X=X, label=Y), ReadRequest(), ("no array `y`", "X, label", "--target")),
     "objects in npz": ("a.npz", npz(X=X, y=np.array([{}] * 8, object)), ReadRequest(), ("`y`", "never unpickles")),
-    "truncated npz": ("a.npz", npz(X=X, y=Y)[:-40], ReadRequest(), ("not a sound NumPy file",)),
-    "text as npz": ("a.npz", GOOD.encode(), ReadRequest(), ("not a sound NumPy file",)),
+    "truncated npz": ("a.npz", npz(X=X, y=Y)[:-40], ReadRequest(), ("not a valid NumPy file",)),
+    "text as npz": ("a.npz", GOOD.encode(), ReadRequest(), ("not a valid NumPy file",)),
     "npz of other lengths": ("a.npz", npz(X=X, y=Y[:5]), ReadRequest(), ("(5,)", "8 rows")),
     "flat X": ("a.npz", npz(X=X[:, 0], y=Y), ReadRequest(), ("(8,)", "X.reshape(-1, 1)")),
     "X of five dimensions": ("a.npz", npz(X=np.ones((8, 1, 1, 1, 1)), y=Y), ReadRequest(), ("2 to 4 dimensions",)),
@@ -578,17 +587,17 @@ BAD_FILES: dict[str, tuple[str, bytes, ReadRequest, tuple[str, ...]]] = {
     "drop from arrays": ("a.npz", npz(X=X, y=Y), ReadRequest(drop=("a",)), ("--drop a", "no names")),
     "complex y": ("a.npz", npz(X=X, y=Y * 1j), ReadRequest(), ("complex128",)),
     "one dimension in npy": ("a.npy", npy(np.ones(8)), ReadRequest(), ("(8,)", ".npz")),
-    "target in images": ("a.npy", npy(np.ones((8, 2, 2))), ReadRequest(targets=("y",)), ("no array `y`", "holds X")),
+    "target in images": ("a.npy", npy(np.ones((8, 2, 2))), ReadRequest(targets=("y",)), ("no array `y`", "contains X")),
     "objects in npy": ("a.npy", npy(np.array([{}], object)), ReadRequest(), ("never unpickles",)),
     "npy called npz": ("a.npz", npy(X), ReadRequest(), (".npy",)),
     "npz called npy": ("a.npy", npz(X=X), ReadRequest(), (".npz",)),
-    "no svmlight": ("a.svm", b"x 1:2\n", ReadRequest(), ("svmlight form", "index:value")),
+    "no svmlight": ("a.svm", b"x 1:2\n", ReadRequest(), ("svmlight format", "index:value")),
     "empty svmlight": ("a.svm", b"", ReadRequest(), ("is empty",)),
     "no idx": ("a-images.idx", b"\1\2\3\4\5", ReadRequest(), ("not an IDX file",)),
     "truncated idx": ("a-images.idx", idx(np.ones((3, 2, 2), np.uint8))[:-1], ReadRequest(), ("28 bytes",)),
     "images without labels": ("a-images.idx", idx(np.ones((3, 2, 2), np.uint8)), ReadRequest(), ("a-labels.idx",)),
-    "labels without images": ("a-labels.idx", idx(np.ones(3, np.uint8)), ReadRequest(), ("holds labels",)),
-    "odd idx name": ("faces.idx", idx(np.ones((3, 2, 2), np.uint8)), ReadRequest(), ("`images` in its name",)),
+    "labels without images": ("a-labels.idx", idx(np.ones(3, np.uint8)), ReadRequest(), ("contains labels",)),
+    "odd idx name": ("faces.idx", idx(np.ones((3, 2, 2), np.uint8)), ReadRequest(), ("contains `images`",)),
 }
 
 
@@ -624,7 +633,7 @@ def test_paths_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("name", ["a.csv", "a.npz", "a.parquet", "a.svm"])
 def test_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).symlink_to("/proc/self/mem")  # its first page is nobody's, not even root's
-    with pytest.raises(RequestError, match=rf"{name} (cannot be read|is not a sound)"):
+    with pytest.raises(RequestError, match=rf"{name} (cannot be read|is not a valid)"):
         read(str(tmp_path / name), ReadRequest())
 
 

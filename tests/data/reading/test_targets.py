@@ -101,7 +101,7 @@ def test_all_columns_are_inputs_where_no_target_is_wanted(files: list[str]) -> N
         assert isinstance(dataset.task, Inputs)
         assert dataset.targets.shape == (ROWS, 0)
         assert [column.name for column in dataset.columns] == ["x", *COLUMNS]
-        assert "no target: the inputs are learned" in dataset.notes
+        assert "no target: features of the inputs are learned" in dataset.notes
         with pytest.raises(RequestError, match=r"--target, or learn features.*--unsupervised\. The columns are `x`"):
             read(file)
         left = read(file, ReadRequest(targets=("word",), unsupervised=True))
@@ -126,7 +126,7 @@ def test_arrays_without_a_target_set_the_task_of_inputs_by_themselves(tmp_path: 
     assert isinstance(read(str(tmp_path / "matrix.npy"), ReadRequest(targets=("x2",))).task, Numbers)
     for name in ("both.npz", "other.npz", "images.npy"):  # asked for, a target is left alone
         assert isinstance(read(str(tmp_path / name), ReadRequest(unsupervised=True)).task, Inputs)
-    with pytest.raises(RequestError, match=r"no array `y`; it holds X, label\. Name the one.*--unsupervised"):
+    with pytest.raises(RequestError, match=r"no array `y`; it contains X, label\. Name the one.*--unsupervised"):
         read(str(tmp_path / "other.npz"))  # another array may be the target: it is not passed over in silence
 
 

@@ -78,13 +78,13 @@ def test_a_rate_that_is_far_too_small_is_found_worse(data: EvaluationData, recip
 def test_no_difference_is_claimed_where_there_is_none(data: EvaluationData, recipe: Recipe, executor: Any) -> None:
     found = challenge(recipe, RATE, (0.3 * (1 + 1e-7),), data, executor, seeds=4)
     assert found.against[0].difference.mean == pytest.approx(0.0, abs=1.0)
-    assert "no difference could be shown between" in found.sentence
+    assert "no significant difference between" in found.sentence
 
 
 def test_a_value_that_fails_is_said_to_fail(data: EvaluationData, recipe: Recipe, executor: Any) -> None:
     found = challenge(recipe, RATE, (3e38, 0.1), data, executor, seeds=3)
     assert all(math.isnan(score) for score in found.scores[3e38])
-    assert "could not be compared, for want of pairs; 3e+38 failed with 3 of 3 seeds" in found.sentence
+    assert "could not be compared: too few pairs; 3e+38 failed with 3 of 3 seeds" in found.sentence
     assert found.against[1].difference.count == 3
 
 
@@ -99,7 +99,7 @@ def test_parts_can_be_challenged(data: EvaluationData, recipe: Recipe, executor:
     ("path", "values", "seeds", "told"),
     [
         ("optimiser.learning_rat", (0.1,), 3, "Did you mean 'optimiser.learning_rate'"),
-        (RATE, (0.3,), 3, "at least two different values"),
+        (RATE, (0.3,), 3, "at least two distinct values"),
         (RATE, (0.1,), 1, "at least 2 seeds"),
         (RATE, (-1.0,), 3, "must lie in"),
     ],
@@ -136,7 +136,7 @@ def test_a_comparison_re_optimises_and_pairs_the_draws(data: EvaluationData, spa
         assert best.score == min(trial.score for trial in searched)
     assert found.result.reference == "8"
     assert "1 is worse than 8" in found.result.sentence
-    assert "each is the best of 4 trials, run again" in found.result.sentence
+    assert "each is the best of 4 trials, retrained" in found.result.sentence
     assert len({trial.number for trial in found.trials}) == 16
     assert min(trial.number for trial in found.trials) == 100
     assert max(trial.number for trial in found.trials) == 115

@@ -68,7 +68,7 @@ def test_seeds_that_diverge_are_counted_and_not_averaged(data: EvaluationData, r
     assert found.scores == ()
     assert found.failures == {"diverged": 3}
     assert np.isnan(found.mean)
-    assert found.sentence == "0 of 3 seeds left a model: there is no spread to speak of."
+    assert found.sentence == "only 0 of 3 seeds produced a model: too few to measure the spread."
 
 
 def test_folds_are_joined_by_their_sizes(data: EvaluationData, recipe: Recipe) -> None:

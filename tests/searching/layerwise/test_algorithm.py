@@ -317,7 +317,7 @@ def test_requests_that_cannot_be_met_are_refused_in_a_line() -> None:
         layerwise([[]], FINE, _data(), keep=1, key=key)
     with pytest.raises(RequestError, match="`keep` must be at least 1"):
         layerwise(LEVELS, FINE, _data(), keep=0, key=key)
-    with pytest.raises(RequestError, match="is learned without the target"):
+    with pytest.raises(RequestError, match="are learned without the target"):
         layerwise([[FINE[0]]], FINE, _data(), keep=1, key=key)
     wild = dataclasses.replace(LEVELS[0][0], optimiser=Sgd(learning_rate=1e6), criterion=Reconstruction())
     diverging = dataclasses.replace(wild, model=MlpAutoEncoder(widths=(5,)))

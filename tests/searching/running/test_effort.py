@@ -77,7 +77,7 @@ def test_an_effort_shortens_runs_of_fixed_length_alone() -> None:
         (Effort(5, 1.0, 40), True, "about 40 trials, 5 folds each, 128 epochs"),
         (Effort(5, 1.0, 40), False, "40 trials, 5 folds each, 128 epochs"),
         (Effort(3, 0.25, 1), True, "about 1 trial, 3 folds each, 32 epochs"),
-        (Effort(), True, "trials, one validation part, 128 epochs"),
+        (Effort(), True, "trials, one validation set, 128 epochs"),
     ],
 )
 def test_the_plan_in_words(effort: Effort, by_time: bool, wanted: str) -> None:

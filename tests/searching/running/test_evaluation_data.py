@@ -122,7 +122,7 @@ def test_a_subset_of_inputs_hides_the_others() -> None:
     assert not np.array_equal(seen, other.seen)
     plain, hidden = (one.apply(here.valid.inputs) for one in (here.scaler(Standardise()), scaler))
     np.testing.assert_array_equal(hidden, plain * seen)
-    assert "this network sees 7 of 10 inputs." in scaler.describe()
+    assert "this network uses 7 of 10 inputs." in scaler.describe()
     np.testing.assert_allclose(scaler(here.valid.inputs[0]), hidden[0], atol=1e-6)  # and so it does in JAX
     flags = SelectedInputs(OneHot().fit(np.array([[0.0], [1.0]])), np.array([1.0, 0.0]))
     assert flags.layout((2,)) == InputLayout(numbers=0, flags=2)

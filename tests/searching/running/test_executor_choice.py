@@ -103,10 +103,10 @@ def test_what_cannot_travel_is_trained_here(data: EvaluationData, space: Space, 
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("workers:0", "`workers:0` is nobody"),
-        ("worker", "`worker` is nobody who trains: here, cpu, gpu, workers:N, ray or ray://host:port"),
-        ("workers:-1", "`workers:-1` is nobody who trains"),
-        ("gpu", "there is no GPU here that JAX can use"),
+        ("workers:0", "`workers:0`: give at least one worker"),
+        ("worker", "unknown device `worker`; choose here, cpu, gpu, workers:N, ray or ray://host:port"),
+        ("workers:-1", "unknown device `workers:-1`"),
+        ("gpu", "JAX found no GPU"),
     ],
 )
 def test_nobody_is_refused_in_one_line(data: EvaluationData, space: Space, cores: None, word: str, said: str) -> None:

@@ -238,7 +238,7 @@ def test_what_cannot_travel_is_refused_before_any_trial(workers: WorkerProcesses
     own = type("Own", (tiny.Linear,), {"__module__": "__main__"})
     with pytest.raises(RequestError, match="`Own` is defined in the script itself"):
         workers.submit([Job(0, tiny.recipe(model=own()), 0)])
-    with pytest.raises(RequestError, match="a part of the recipe cannot travel"):
+    with pytest.raises(RequestError, match="a part of the recipe cannot be sent"):
         workers.submit([Job(0, tiny.recipe(criterion=lambda model, batch, key: 0.0), 0)])
     assert workers.running == 0
     assert run_jobs(here, [Job(0, tiny.recipe(model=own()), 0)])[0].outcome == "finished"

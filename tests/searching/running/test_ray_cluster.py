@@ -201,7 +201,7 @@ def test_a_process_of_another_cluster_is_told_so(cluster: Any, on_cluster: RayCl
 
 def test_an_address_that_is_none_is_refused(data: EvaluationData) -> None:
     for address in ("head", "http://head:80", "ray://", "head:port", "ray://head:1/x"):
-        with pytest.raises(RequestError, match=r"no address of a Ray cluster\. Write ray://host:10001"):
+        with pytest.raises(RequestError, match=r"not the address of a Ray cluster\. Write ray://host:10001"):
             RayCluster(data, address=address)
     with pytest.raises(RequestError, match="at least 1; got 0"):
         RayCluster(data, address=None, workers=0)
@@ -268,7 +268,7 @@ def test_something_else_than_a_head_is_one_line_too(data: EvaluationData, monkey
 
         threading.Thread(target=answer, daemon=True).start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(WorkError, match=f"what answers at {address} is no Ray head"):
+        with pytest.raises(WorkError, match=f"the server at {address} is not a Ray head"):
             RayCluster(data, address=address)
         server.shutdown(socket.SHUT_RDWR)
 

@@ -73,7 +73,10 @@ def test_what_cannot_be_read_is_one_failed_trial() -> None:
     jobs, failed = unpack([(number, elsewhere), (5, b"torn"), *pack(tiny.jobs(1, start=6))])
     assert [job.number for job in jobs] == [6]
     assert [(done.number, done.outcome) for done in failed] == [(4, "failed"), (5, "failed")]
-    assert failed[0].reason == "the worker cannot read it: ModuleNotFoundError: No module named 'tests.searching.tine'"
+    assert (
+        failed[0].reason
+        == "the worker could not read the job: ModuleNotFoundError: No module named 'tests.searching.tine'"
+    )
 
 
 @pytest.mark.slow

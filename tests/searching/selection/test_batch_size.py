@@ -139,7 +139,7 @@ def test_the_least_time_wins_at_its_best_rate(recipe: Recipe, data: EvaluationDa
         assert by_size[size]["seconds"] == pytest.approx(examples / count * math.ceil(count / size), rel=1e-3)
         assert by_size[size]["reached"]
     assert "32 reaches a validation error of 10.0\u202f%" in found.sentence
-    assert "times as fast as the present 8" in found.sentence
+    assert "times as fast as the current 8" in found.sentence
     assert found.recipe.batches.size == 32
     plain = json.loads(json.dumps(finite(found.plain())))
     assert (plain["recommended"], plain["factor"]) == (32, 2.0)
@@ -156,7 +156,7 @@ def test_a_gain_within_noise_changes_nothing(recipe: Recipe, data: EvaluationDat
     found = compare_batch_sizes(recipe, data, noisy, sizes=(4,), timed=lambda r: float(r.batches.size))
     assert found.recommended == 8
     assert found.recipe == recipe
-    assert "which is within the noise" in found.sentence
+    assert "but within the noise" in found.sentence
     # The same gain is taken where seeds agree, and with one seed only where it is large.
     for noise, seeds, chosen in ((0.001, 2, 4), (0.0, 1, 8)):
         sure = Planted(_age({4: 900.0, 8: 1000.0}, noise))
@@ -171,7 +171,7 @@ def test_runs_that_diverge_do_not_count(recipe: Recipe, data: EvaluationData) ->
     nothing = compare_batch_sizes(recipe, data, Planted(lambda job: math.inf), sizes=(4,), timed=lambda r: 1.0)
     assert nothing.recommended == 8
     assert nothing.table == ()
-    assert "no run left a curve" in nothing.sentence
+    assert "no run produced a curve" in nothing.sentence
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def test_the_size_stays_where_time_was_up_before_its_own_runs_ended(recipe: Reci
     ages = _age({4: 900.0, 8: 1000.0})
     told: list[int] = []
     found = compare_batch_sizes(recipe, data, Planted(ages), sizes=(4,), stop=lambda: True, timed=lambda r: 1.0)
-    assert found.sentence == "the batch size stays 8: time was up before its own runs ended."
+    assert found.sentence == "the batch size stays 8: the time ran out before its own runs ended."
     compare_batch_sizes(recipe, data, Planted(ages), sizes=(4,), timed=lambda r: 1.0, watch=told.append)
     assert told == list(range(1, 13))
 

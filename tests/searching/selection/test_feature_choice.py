@@ -89,7 +89,7 @@ def test_the_first_trial_is_the_recommended_recipe_and_sizes_are_compared():
     # Not the same key as a fit's, but the same learner: its error lies near.
     assert first.score == pytest.approx(alone.metrics["valid"]["denoising_error"], rel=0.05)
     assert [finding.what for finding in study.findings if finding.row == "D9"] == [
-        "features of several networks cannot be averaged: instead of `ensemble` the network of the best trial answers."
+        "features of several networks cannot be averaged: the network of the best trial is used instead of `ensemble`."
     ]
     assert study.committee["members"] == 1
 
@@ -130,10 +130,10 @@ SPACE = space_of(RECIPE, model__widths__each=(4, 8))
 @pytest.mark.parametrize(
     ("space", "metric", "said"),
     [
-        (SPACE, "reconstruction_error", "cannot choose between learners of features: it falls with every further unit"),
-        (SPACE, "error_rate", "does not measure features"),
+        (SPACE, "reconstruction_error", "cannot choose between feature learners: it falls with every added unit"),
+        (SPACE, "error_rate", "unknown metric `error_rate` for features"),
         (SPACE, "probe_rmse", "does not measure classes: use `probe_error_rate`"),
-        (space_of(features("psd"), model__units=(4, 8)), "energy", "cannot choose between learners"),
+        (space_of(features("psd"), model__units=(4, 8)), "energy", "cannot choose between feature learners"),
         (space_of(RECIPE, criterion__judged_by__level=(0.1, 0.3)), None, "could not be compared"),
         (
             space_of(features(criterion=Reconstruction(judged_by=Clean())), model__widths__each=(4, 8)),
@@ -143,7 +143,7 @@ SPACE = space_of(RECIPE, model__widths__each=(4, 8))
         (
             space_of(features(criterion=Reconstruction(judged_by=Masking(0.0))), model__widths__each=(4, 8)),
             None,
-            "spoils nothing",
+            "adds no noise",
         ),
         (space_of(features(criterion=Probed(Reconstruction())), model__widths__each=(4, 8)), None, "its own probe"),
     ],

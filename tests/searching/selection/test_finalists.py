@@ -74,7 +74,7 @@ def test_finalists_are_the_best_settings_with_seeds_of_their_own() -> None:
     assert [job.number for job, _ in again] == [6, 8, 9, 10, 11]
     bags = finalist_jobs(SEARCHED, settings=2, seeds=2, kind="bagging", start=6)
     assert [job.variant for job, _ in bags] == [("bag", 0), ("bag", 0), ("bag", 1), ("bag", 1)]
-    with pytest.raises(RequestError, match="seeds, bagging or inputs"):
+    with pytest.raises(RequestError, match="seeds, bagging, inputs"):
         finalist_jobs(SEARCHED, kind="contenders", start=6)
 
 
@@ -249,7 +249,7 @@ def test_without_a_test_part_there_are_no_test_fields(
     assert set(blind.estimates) == {"metrics"}
     assert set(blind.estimates["metrics"]) == {"train", "valid"}
     assert set(blind.committee) == {"members", "kind", "setting", "numbers", "finalists"}
-    assert any("no test part" in finding.what for finding in blind.findings)
+    assert any("no test set" in finding.what for finding in blind.findings)
 
 
 def test_without_finalists_the_committee_is_of_contenders(
@@ -261,7 +261,7 @@ def test_without_finalists_the_committee_is_of_contenders(
     assert found.about["kind"] == "contenders"
     assert found.about["setting"] == found.winner["number"] == best.number
     assert found.about["finalists"] == []
-    assert any("run again with other seeds" in finding.what for finding in found.findings)
+    assert any("retrained with other seeds" in finding.what for finding in found.findings)
     # Asked for, it is nothing to remark upon, and finalists are left aside.
     asked = decide(data, *study, kind="contenders")
     assert asked.about == found.about
@@ -285,7 +285,7 @@ def test_networks_that_are_gone_cost_what_they_must(
     assert nothing.predictor is None
     assert (nothing.committee, nothing.estimates) == ({}, {})
     assert set(nothing.winner) == {"number", "score", "values"}
-    assert any("no trial's network was kept" in finding.what for finding in nothing.findings)
+    assert any("no trial's network was saved" in finding.what for finding in nothing.findings)
     stranger = dataclasses.replace(kept[0], number=999, scores=np.zeros_like(kept[0].scores))
     assert conclude(data, trials, [stranger, *kept], metric="error_rate").winner == decide(data, trials, kept).winner
     failed = [dataclasses.replace(trial, outcome="diverged", score=math.nan) for trial in trials]

@@ -143,7 +143,7 @@ def test_a_search_by_training_rows_refuses_capacity_and_chooses_the_rate() -> No
     # The score is what it is: of rows that were trained on, with nothing to correct it by.
     assert study.data["judged_on"] == "train"
     assert "corrected" not in study.winner
-    assert any("judged by the rows that they were trained on" in finding.what for finding in study.findings)
+    assert any("scored on their own training rows" in finding.what for finding in study.findings)
     assert verdict(study).headline.startswith("Training error")
     assert "optimistic" in verdict(study).interval
 

@@ -86,7 +86,7 @@ def test_each_outer_fold_is_searched_anew_on_the_others_alone(monkeypatch):
 
 def test_a_fold_that_was_stopped_or_left_no_model_ends_it(monkeypatch):
     plan = SearchPlan(folds=1, finalists=0)
-    with pytest.raises(WorkError, match="no trial of outer fold 1 left a model"):
+    with pytest.raises(WorkError, match="no trial of outer fold 1 produced a model"):
         nested_search(space((1e30, 1e31)), dataset(), budget=Budget(trials=1), key=KEY, plan=plan, on="here", folds=2)
 
     class Stopped:

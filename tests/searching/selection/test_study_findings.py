@@ -52,7 +52,7 @@ def test_the_data_are_told_with_their_parts() -> None:
     ("gain", "error", "goes_on", "says"),
     [
         (0.02, 0.01, True, "more may help"),
-        (0.005, 0.01, False, "more need not help"),
+        (0.005, 0.01, False, "more are unlikely to help"),
         (0.0, 0.0, False, "no difference"),
     ],
 )
@@ -70,7 +70,7 @@ def test_trials_that_were_behind_are_counted() -> None:
     whole, behind = (SimpleNamespace(outcome=outcome) for outcome in ("finished", "behind"))
     assert trials_behind([whole]) == []  # type: ignore[list-item]
     (told,) = trials_behind([whole, behind, behind])  # type: ignore[list-item]
-    assert told.what == "2 of 3 trials were clearly behind the first and ended early."
+    assert told.what == "2 of 3 trials were clearly worse than the first and stopped early."
 
 
 def test_runs_that_were_shortened_are_told() -> None:
@@ -91,8 +91,8 @@ def test_a_budget_for_one_trial_is_told(space: Space) -> None:
 def test_a_budget_that_was_over_before_a_trial_had_ended_is_told(space: Space) -> None:
     budget = Budget(seconds=2.0)
     (one,), (two,) = only_one([trial(0)], budget, 3.0), only_one([trial(0), trial(1)], budget, 3.0)
-    assert "was over before a trial had ended: that one went on to the end" in one.what
-    assert "2 that ran side by side went on to the end" in two.what
+    assert "ran out before a trial had ended; that one still ran to the end" in one.what
+    assert "2 that ran side by side still ran to the end" in two.what
 
 
 def test_nothing_amiss_is_nothing_told(space: Space) -> None:
@@ -104,7 +104,7 @@ def test_failures_are_told_with_the_first_reason(space: Space) -> None:
     trials = [trial(0), trial(1, "failed", math.nan, "no room"), trial(2, "failed", math.nan, "other")]
     (said,) = find_in_study(space, trials, GO_ON, ())
     assert (said.level, said.row) == ("warning", "E16")
-    assert said.what == "2 of 3 trials failed, the first because: no room"
+    assert said.what == "2 of 3 trials failed, the first with: no room"
 
 
 def test_when_every_trial_diverged_the_verdict_names_a_range(space: Space) -> None:

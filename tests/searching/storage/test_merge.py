@@ -96,7 +96,7 @@ def test_the_joined_study_can_go_on(tmp_path: Path, keep: contextlib.ExitStack) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"data": "others"}, "its data are others"),
+        ({"data": "others"}, "its data are different"),
         ({"task": "numbers"}, "its task is numbers"),
         ({"metric": "log_loss"}, "its metric is log_loss"),
         ({"space": SPACE.with_priors({RATE: LogUniform(1e-3, 1.0)})}, f"`{RATE}` has another range"),
@@ -113,6 +113,6 @@ def test_what_does_not_belong_together_is_refused(
     assert not (tmp_path / "both").exists()
     other.close()
     before = (tmp_path / "b").read_bytes()
-    with pytest.raises(RequestError, match="already holds a study"):
+    with pytest.raises(RequestError, match="already contains a study"):
         merge_studies([one], tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == before

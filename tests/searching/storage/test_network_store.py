@@ -149,7 +149,7 @@ def test_parts_from_outside_are_kept_in_memory_and_said(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "contenders").write_text("a file")
-    with pytest.raises(WorkError, match="could not be made"):
+    with pytest.raises(WorkError, match="could not create"):
         Contenders(tmp_path)
     (tmp_path / "contenders").unlink()
     contenders = Contenders(tmp_path)

@@ -41,7 +41,7 @@ def test_it_comes_back_through_json() -> None:
 def test_the_budget_may_grow_and_nothing_else_may_change() -> None:
     plain = ABOUT.to_plain()
     check_same("here", "mine", plain, dataclasses.replace(ABOUT, settings={"budget": "20 trials"}).to_plain())
-    with pytest.raises(RequestError, match=r"the study 'mine' in here is another one: its strategy is Random"):
+    with pytest.raises(RequestError, match=r"the study 'mine' in here differs: its strategy is Random"):
         check_same("here", "mine", plain, dataclasses.replace(ABOUT, strategy=Sobol()).to_plain())
 
 

@@ -172,19 +172,19 @@ def test_another_study_is_refused(where: str) -> None:
     other = make_about().space
     narrower = other.with_priors({RATE: LogUniform(1e-3, 1e-1)})
     cases = {
-        "data are others": dataclasses.replace(about, data="another"),
+        "data are different": dataclasses.replace(about, data="another"),
         "its task is classes": dataclasses.replace(about, task="numbers"),
         "its metric is error_rate": dataclasses.replace(about, metric="log_loss"),
         "its seed is 0": dataclasses.replace(about, seed=1),
         "its strategy is Random": dataclasses.replace(about, strategy=Sobol()),
         f"`{RATE}` has another range": dataclasses.replace(about, space=narrower),
         "`model.activation` is searched too": dataclasses.replace(about, space=other.only([RATE])),
-        "its recipe is another one": dataclasses.replace(about, space=Space(defaults.regression(), other.dimensions)),
+        "its recipe is different": dataclasses.replace(about, space=Space(defaults.regression(), other.dimensions)),
         "another order": dataclasses.replace(about, space=Space(other.recipe, other.dimensions[::-1])),
     }
     for words, given in cases.items():
         assert words in refusal(where, about=given)
-    assert "already holds a study 'gradwise'" in refusal(where, create=True, about=about)
+    assert "already contains a study 'gradwise'" in refusal(where, create=True, about=about)
 
 
 def test_another_format_is_refused(where: str) -> None:
@@ -229,7 +229,7 @@ def test_two_processes_cannot_write_the_same_study(where: str) -> None:
         store.add(make_trial(0))
         with Store.open(where, write=False) as looking:
             assert len(looking) == 1
-            with pytest.raises(AssertionError, match="looking only"):
+            with pytest.raises(AssertionError, match="read-only"):
                 looking.add(make_trial(1))
     with Store.open(where, about=make_about()) as store:
         store.add(make_trial(1))
@@ -342,7 +342,7 @@ def test_a_damaged_journal_names_the_line(tmp_path: Path) -> None:
         store.add(make_trial(0))
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], b"#" + lines[1], *lines[2:]]))
-    assert "line 2 is no record" in refusal(str(path))
+    assert "line 2 is not a record" in refusal(str(path))
 
 
 def test_places_that_are_wrong(tmp_path: Path) -> None:
@@ -354,17 +354,17 @@ def test_places_that_are_wrong(tmp_path: Path) -> None:
         other.execute("CREATE TABLE things (name TEXT)")
     other.close()
     cases = {
-        str(tmp_path / "none.journal"): "there is no study in",
-        f"sqlite:///{tmp_path / 'none.db'}": "there is no study in",
-        str(tmp_path / "nowhere" / "study.journal"): "there is no study in",
+        str(tmp_path / "none.journal"): "no study in",
+        f"sqlite:///{tmp_path / 'none.db'}": "no study in",
+        str(tmp_path / "nowhere" / "study.journal"): "no study in",
         str(tmp_path): "is a folder",
-        str(tmp_path / "table.csv"): "line 1 is no record",
+        str(tmp_path / "table.csv"): "line 1 is not a record",
         str(tmp_path / "line.txt"): "holds no study",
-        str(tmp_path / "list.json"): "its lines are no records",
+        str(tmp_path / "list.json"): "its lines are not records",
         f"sqlite:///{tmp_path / 'other.db'}": "holds no study",
-        f"sqlite:///{tmp_path / 'table.csv'}": "it is no SQLite database",
-        "nosuch://host/name": "is no place for a study",
-        "mysql+nosuchdriver://host/name": "is no place for a study",
+        f"sqlite:///{tmp_path / 'table.csv'}": "it is not a SQLite database",
+        "nosuch://host/name": "is not a valid store",
+        "mysql+nosuchdriver://host/name": "is not a valid store",
         "postgresql+asyncpg://host/name": "needs the package asyncpg",
     }
     for given, words in cases.items():
@@ -387,10 +387,10 @@ def test_an_unreachable_server_and_wrong_credentials(
     cases = {
         f"postgresql://guarded:wrong@/credentials?host={folder}": "wrong user or password",
         f"postgresql://guarded@/credentials?host={folder}": "wrong user or password",
-        f"postgresql://stranger@/credentials?host={folder}": "there is no such user",
-        f"postgresql://owner@/missing?host={folder}": "there is no such database",
-        "postgresql://owner@127.0.0.1:1/credentials": "nothing answers there",
-        f"postgresql://owner@/credentials?host={folder}/nowhere": "nothing answers there",
+        f"postgresql://stranger@/credentials?host={folder}": "unknown user",
+        f"postgresql://owner@/missing?host={folder}": "unknown database",
+        "postgresql://owner@127.0.0.1:1/credentials": "the server does not answer",
+        f"postgresql://owner@/credentials?host={folder}/nowhere": "the server does not answer",
     }
     for where, words in cases.items():
         with pytest.raises(RequestError) as caught:
@@ -418,7 +418,7 @@ def test_a_database_that_is_lost_while_working(
         )
         with engine.connect() as connection:
             connection.execute(sqlalchemy.text("ALTER DATABASE lost RENAME TO found"))
-        with pytest.raises(WorkError, match="there is no such database"):
+        with pytest.raises(WorkError, match="unknown database"):
             store.add(make_trial(1))
         with engine.connect() as connection:
             connection.execute(sqlalchemy.text("ALTER DATABASE found RENAME TO lost"))

@@ -98,13 +98,13 @@ def test_an_extended_space_is_gridded_anew(space: Space, search: Searching) -> N
 
 
 def test_too_many_cells_are_refused_with_their_number(space: Space, search: Searching) -> None:
-    with pytest.raises(RequestError, match=r"1,728 cells \(12 × 12 × 12\), above `most_cells` = 1,000: give fewer"):
+    with pytest.raises(RequestError, match=r"1,728 cells \(12 × 12 × 12\), more than `most_cells` = 1,000: use fewer"):
         Grid(values=12).ask(space, History(), 1, key=KEY)
-    with pytest.raises(RequestError, match=r"the grid has 144 cells .* above `most_cells` = 100"):
+    with pytest.raises(RequestError, match=r"the grid has 144 cells .* more than `most_cells` = 100"):
         search(GridSequence(values=12, most_cells=100), space, _distance, 99)
     with pytest.raises(RequestError, match=r"no dimension `model\.width`"):
         Grid(counts=(("model.width", 3),)).ask(space, History(), 1, key=KEY)
-    with pytest.raises(RequestError, match=r"whole number from 1 on for `a`; got 0"):
+    with pytest.raises(RequestError, match=r"of `a` must be a whole number of at least 1; got 0"):
         Grid(counts=(("a", 0),))
 
 
@@ -129,15 +129,15 @@ def test_a_grid_says_what_it_is_and_takes_names_of_knobs() -> None:
     space = defaults.search_space(defaults.table("classes", 150))
     said = Grid(counts=(("learning_rate", 5), ("model.dropout", 3))).describe(space, History(budget=32))
     assert said == (
-        "a grid of 30 cells: learning_rate 5 × decay 2 × dropout 3; one value, the recommended one: deviation, "
+        "a grid of 30 cells: learning_rate 5 × decay 2 × dropout 3; fixed at the recommended value: deviation, "
         "label_smoothing"
     )
-    assert Grid(values=2).describe(space, History(budget=5)).endswith("; the budget ends after 5 of them")
+    assert Grid(values=2).describe(space, History(budget=5)).endswith("; the budget covers 5 of them")
     both = defaults.search_space(defaults.classification())
     with pytest.raises(RequestError, match=r"no dimension `dropuot`. Did you mean 'model.dropout'\?"):
         Grid(counts=(("dropuot", 3),)).lists(both, 8)
     twice = Space(both.recipe, (*both.dimensions, Dimension("b.dropout", LogUniform(0.1, 1.0))))
-    with pytest.raises(RequestError, match=r"`dropout` may be model.dropout or b.dropout: write more of the path"):
+    with pytest.raises(RequestError, match=r"`dropout` is ambiguous: write model.dropout or b.dropout"):
         Grid(counts=(("dropout", 3),)).lists(twice, 8)
 
 
@@ -158,9 +158,7 @@ def test_a_finished_grid_says_how_many_trials_would_make_it_grow(plant: Callable
     first = tuple(plant(space, _distance, Grid().ask(space, History(budget=8), 99, key=KEY)))
     with pytest.raises(RequestError) as refusal:
         refuse_finished(Grid(), space, History(first, budget=8 + 1), key=KEY)
-    words = (
-        r"the grid is complete \(8 trials\), and 1 more have no room for a larger one: .* such as --trials \+(\d+)\."
-    )
+    words = r"the grid is complete \(8 trials\), and 1 more are too few for a larger one: .* such as --trials \+(\d+)\."
     told = re.fullmatch(words, str(refusal.value))
     assert told
     refuse_finished(Grid(), space, History(first, budget=8 + int(told[1])), key=KEY)
@@ -169,7 +167,7 @@ def test_a_finished_grid_says_how_many_trials_would_make_it_grow(plant: Callable
 
     given = Grid(counts=tuple((path, 2 if "rate" in path else 1) for path in space.paths))
     done = tuple(plant(space, _distance, given.ask(space, History(budget=8), 99, key=KEY)))
-    with pytest.raises(RequestError, match="begin another study, with more values of each knob or at random"):
+    with pytest.raises(RequestError, match="start another study, with more values per knob or with random search"):
         refuse_finished(given, space, History(done, budget=500), key=KEY)
 
 

@@ -135,7 +135,7 @@ def test_knobs_move_a_little_and_stay_within_their_priors() -> None:
         ((RATE, "model.widths"), {}, r"`model\.widths` shapes the program"),
         ((RATE,), {"size": 3}, "at least 4 members"),
         ((RATE,), {"intervals": 0}, "at least 1"),
-        ((), {}, "needs a knob to change"),
+        ((), {}, "needs a knob that can change"),
     ],
 )
 def test_what_cannot_evolve_is_refused(

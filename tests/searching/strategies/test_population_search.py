@@ -95,7 +95,7 @@ def test_a_knob_that_is_read_at_the_start_alone_is_inherited(whole):
     assert len(drawn) == 8
     assert all(set(line) <= drawn for line in story["knobs"][SCALE])
     assert not set(story["knobs"][RATE][-1]) <= set(story["knobs"][RATE][0])
-    with pytest.raises(RequestError, match="only read when a network starts"):
+    with pytest.raises(RequestError, match="only read at initialisation"):
         searched(space_of(SCALE))
 
 
@@ -173,9 +173,9 @@ def test_features_are_searched_by_populations_too(metric):
     [
         ({"trials": 3}, "at least 4 members; got 3"),
         ({"space": space_of(RATE, "model.widths")}, r"`model\.widths` shapes the program"),
-        ({"plan": SearchPlan(committee="seeds")}, "here a setting is a whole schedule"),
-        ({"plan": SearchPlan(folds=3)}, "judged by one part"),
-        ({"plan": SearchPlan(batch_size="auto")}, "chosen between whole runs"),
+        ({"plan": SearchPlan(committee="seeds")}, "retrains a setting, which pbt cannot do"),
+        ({"plan": SearchPlan(folds=3)}, "pbt uses one validation set"),
+        ({"plan": SearchPlan(batch_size="auto")}, "which needs whole runs"),
         ({"on": "workers:2"}, "trains in one process"),
     ],
 )
@@ -185,7 +185,7 @@ def test_what_a_population_cannot_do_is_refused(given, said):
 
 
 def test_the_strategy_has_no_single_proposals():
-    with pytest.raises(RequestError, match="proposes no trials one by one"):
+    with pytest.raises(RequestError, match="proposes no single trials"):
         PBT.ask(space_of(), History(), 1, key=jax.random.key(0))
     plan = plan_populations(PBT, space_of(), Budget(seconds=60.0), SearchPlan(), None)
     assert (plan.folds, plan.committee) == (1, "ensemble")

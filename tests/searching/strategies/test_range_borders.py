@@ -83,7 +83,7 @@ def test_the_finding_says_what_where_and_what_happens_next() -> None:
             "note",
             f"the best value of `{RATE}`, 0.1, lies on the high end of [0.0001, 0.1]: better ones may lie beyond.",
             "E4",
-            "The search goes on in [0.0001, 1]; begin with that if you search again.",
+            "The search continues in [0.0001, 1]; start there if you search again.",
             code="GW707",
             where=RATE,
         )
