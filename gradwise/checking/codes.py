@@ -1,4 +1,4 @@
-"""The codes of findings: what each means, how serious it is as a rule, and the chapter's row. One page each.
+"""The codes of findings: title, usual level, and the chapter's row. Each has a page.
 
     found("GW102", "the gradient of `layers.0.weight` is half of what it should be.", where="layers.0.weight")
     page("GW102")                              the text of its page, which `gradwise explain GW102` prints
@@ -94,7 +94,7 @@ CODES = {
 
 
 def found(code: str, what: str, *, where: str = "", next: str = "", level: str = "", **evidence: Any) -> Finding:
-    """A finding of this kind; its level is the usual one unless another is given."""
+    """A finding of this kind, with its usual level unless another is given."""
     kind = CODES[code]
     return Finding(level or kind.level, what, kind.row, next, code, where, evidence)
 
@@ -103,5 +103,5 @@ def page(code: str) -> str:
     """The page of a code: what it means, how it is measured, what to do, when it is a false alarm."""
     wanted = code.strip().upper()
     if wanted not in CODES:
-        raise RequestError(f"there is no finding {code!r}.{nearest(wanted, CODES)}")
+        raise RequestError(f"unknown finding {code!r}.{nearest(wanted, CODES)}")
     return (Path(__file__).parent / "pages" / f"{wanted}.md").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ FILE = "check.json"
 class Ran:
     """One check that was run, or was not and why.
 
-    `outcome` is "passed" or "found"; "not asked" where there is nothing to ask; "left out" where it could not be run.
+    `outcome` is "passed" or "found"; "skipped" if it does not apply; "not run" if it failed.
     """
 
     name: str

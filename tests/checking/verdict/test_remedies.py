@@ -53,7 +53,7 @@ def test_every_command_is_accepted() -> None:
 
 def test_the_order_is_the_chapters() -> None:
     opens = [told.partition(":")[0] for told in of_overfitting(RUN)]
-    wanted = ["more training data", "weight decay", "dropout", "several tasks", "unsupervised pre-training"]
+    wanted = ["more training data", "weight decay", "dropout", "multi-task learning", "unsupervised pre-training"]
     wanted += ["an unsupervised term", "another architecture", "smaller steps"]
     assert all(told.startswith(word) for told, word in zip(opens, wanted, strict=True))
     tried = of_optimisation(dataclasses.replace(RUN, train=0.4), ())

@@ -86,7 +86,7 @@ def test_errors_come_before_any_other_reading() -> None:
 
 def test_the_sentence_has_its_numbers() -> None:
     said = judge_run(dataclasses.replace(BASE, test=0.21))
-    assert said.sentence.startswith("Overfitting is the difficulty: the training error is 0.0 %, on test 21.0 %")
+    assert said.sentence.startswith("Overfitting is the difficulty: training error 0.0 %, test error 21.0 %")
     assert "(18.6 % to 23.6 %)" in said.sentence  # Wilson's for 210 of 1000
     assert "100 %" in said.sentence
 
@@ -142,5 +142,5 @@ def test_a_probe_of_numbers_is_least_squares() -> None:
 
 
 def test_a_layer_with_other_rows_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"`layers\.0` has others"):
+    with pytest.raises(RequestError, match=r"check `layers\.0`"):
         measure_probes({"inputs": np.ones((9, 2)), "layers.0": np.ones((8, 2))}, np.arange(9))
