@@ -1,4 +1,4 @@
-"""What `check` returns: what was looked at, what was found, and what to do next. A plain record, written as JSON."""
+"""What `check` returns: the checks that were run, the findings, and what to do next. A record, written as JSON."""
 
 import dataclasses
 import json

@@ -222,7 +222,7 @@ def measure_graph(subject: Subject, *, key: Key[Array, ""], compile: bool = True
 
 
 def _islands(measured: GraphMeasured) -> tuple[str, list[str]]:
-    """The type of most operations, and those of a smaller part that are not the custom beside it."""
+    """The type of most operations, and the other types that are unusual in combination with it."""
     told = measured.precisions
     main = max(told, key=lambda name: (told[name][1], told[name][0]), default="")
     # A half-precision program with sums and losses in single precision is as it should be.

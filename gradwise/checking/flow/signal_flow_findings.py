@@ -51,7 +51,7 @@ def _at_every_step(layers: Sequence[LayerMeasured], is_bad: Callable[[LayerMeasu
 
 
 def _copied(measured: FlowMeasured) -> list[Finding]:
-    # What stands on a dead layer sees nothing: its units are alike, but the cause is below.
+    # Units above a dead layer are all alike, but the cause is below.
     dead = _at_every_step(measured.layers, lambda layer: min(layer.dead) > DEAD_WHOLLY)
     blind = {place for layer in dead if min(layer.dead) > DEAD_WHOLLY for place in layer.above}
     sighted = [layer for place, layer in enumerate(measured.layers) if place not in blind]

@@ -35,7 +35,7 @@ class Operand:
 class Place:
     """A site with its equation, what it reads, and what kind it is: "own", "stop", "step" or "".
 
-    `above` are the parameters that reach it, `smoothly` those that do so without a step between. `users` says that the
+    `above` are the parameters that reach it, `smoothly` those that do so without a step between. `users` means that the
     derivative or the stop was written by the user, not by a library.
     """
 

@@ -77,7 +77,7 @@ def _first_broken(program: Program, arguments: Sequence[Any], loss: float) -> st
         return {n: jnp.all(jnp.isfinite(leaf)) for n, leaf in gradient.items()}, kept
 
     fine, kept = jax.device_get(compile_quickly(summary)(program.zeros(site.number for site in floats)))
-    if not math.isfinite(loss):  # an infinity may be meant (a mask), so what is no number comes first
+    if not math.isfinite(loss):  # an infinity may be intended (a mask), so NaN comes first
         first = [site for kind in (0, 1) for site in floats if kept[site.number][kind]]
         return describe_site(first[0]) if first else ""
     bad = [site for site in floats if not fine[site.number]]

@@ -38,7 +38,7 @@ from ...training.update import gather_batch, step
 FACTOR = 1.2  # room for the noise of batches and dropout at rates so small that nothing moves
 STEP = 3.0
 _ABOVE = 2  # rungs above the prior's end: the largest rate may lie beyond where the best one is believed to
-_WINDOWS = 4  # the loss is told by quarters of the updates
+_WINDOWS = 4  # the loss is averaged over quarters of the updates
 _RANGE = 1e6  # where a prior has no positive low end
 
 
@@ -73,7 +73,7 @@ class Tried:
         return int(borders[0]) if len(borders) else len(good) - 1
 
     def best(self) -> int:
-        """The place of the least loss."""
+        """The index of the lowest loss."""
         return int(np.argmin(np.where(self.diverged, np.inf, self.losses)))
 
 
@@ -167,7 +167,7 @@ def try_rates(
     key: Key[Array, ""],
     path: str | None = None,
 ) -> Tried:
-    """Trains the recipe at each of these rates, all at once, for so many updates (rounded up to a multiple of 4)."""
+    """Trains the recipe at each of these rates, all at once; `updates` is rounded up to a multiple of 4."""
     rates = np.sort(np.asarray(rates, np.float32))
     paths = _rate_paths(recipe, path)
     start, windows = _train_all(recipe, paths, jnp.asarray(rates), (train, valid), (outputs, classes), updates, key)
@@ -218,7 +218,7 @@ def largest_rate(
     key: Key[Array, ""],
     path: str | None = None,
 ) -> RateFound:
-    """The largest learning rate that does not diverge within so many updates, to about a tenth.
+    """The largest learning rate that does not diverge within `updates`, to about a tenth.
 
     `path` is that of the rate; without it every knob called `learning_rate` is used: the first sets the scale and the
     others keep their ratio to it. Two calls of one program suffice; if the whole ladder trains or the whole

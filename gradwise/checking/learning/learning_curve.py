@@ -127,7 +127,7 @@ def measure_growth(
 
 
 def counts_of(whole: int, fractions: Sequence[float]) -> list[int]:
-    """So many examples for each part, at least a few, no number twice."""
+    """The number of examples of each subset: at least a few, no number twice."""
     return sorted({max(min(_LEAST, whole), round(whole * fraction)) for fraction in fractions})
 
 
@@ -138,7 +138,7 @@ def _side_by_side(one: Callable[..., Any], big: bool, *given: Array) -> Any:
 
 
 def _best_looks(told: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As counts by seeds: the training error at the end, the least validation error of all looks and its deviation.
+    """Counts by seeds: the final training error, the lowest validation error and its standard deviation.
 
     Not the training error at that time: if validation is mere noise it is arbitrary, and memorising takes time.
     """

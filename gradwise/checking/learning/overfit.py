@@ -89,7 +89,7 @@ def _rows_of(leaves: list[Any], count: int) -> np.ndarray:
 
 
 def chosen_rows(batch: Any, examples: int) -> np.ndarray:
-    """The first so many examples whose inputs differ, of as many classes as there are."""
+    """The first examples whose inputs differ, covering as many classes as possible."""
     count = count_of(batch)
     rows = _rows_of(jax.tree.leaves(inputs_of(batch)), count)
     distinct = np.sort(np.unique(rows, axis=0, return_index=True)[1]) if rows.shape[1] else np.arange(count)
@@ -106,13 +106,13 @@ def chosen_rows(batch: Any, examples: int) -> np.ndarray:
 
 
 def _jittered(flat: Array, sizes: Array, key: Any, restarts: int) -> Array:
-    """The starting points: the user's own first, then a little beside it. All zeros is a place to leave."""
+    """The starting points: the user's own first, then nearby ones, also if all parameters are 0."""
     noise = jr.normal(key, (restarts, flat.shape[0]), flat.dtype) * sizes
     return flat + noise.at[0].set(0.0)
 
 
 def _sizes(parameters: PyTree, frozen: frozenset[str]) -> Array:
-    """How far each parameter is moved before a restart: a fifth of its kind, 0 where it is not meant to learn."""
+    """How far each parameter is moved before a restart: a fifth of its size, 0 if it should not learn."""
 
     def size(name: str, leaf: Any) -> np.ndarray:
         values = np.asarray(leaf, np.float32)
@@ -169,7 +169,7 @@ class _Handful:
     count: int
     flat: Array
     tree_of: Callable[[Array], PyTree]
-    sizes: Array  # by how much a restart moves each parameter; 0 where it is not meant to learn
+    sizes: Array  # by how much a restart moves each parameter; 0 if it should not learn
     noise: Key[Array, ""]
     others: np.ndarray | None  # the targets in other orders, where there are any
 

@@ -1,6 +1,6 @@
 """Optimisation or overfitting? One sentence, its numbers, and the chapter's remedies in order (row F3). Pure.
 
-    judged = judge(Numbers(train=0.0, test=0.21, train_count=60, test_count=1300, chance=0.9))
+    judged = judge_run(RunNumbers(train=0.0, test=0.21, train_count=60, test_count=1300, chance=0.9))
     judged.kind, judged.sentence, judged.remedies           "overfitting", ...
 
 The test error above the target level (0, unless a `target` is given) is the training error plus the gap between the

@@ -240,7 +240,7 @@ def _leak_at(site: Site | None) -> Leak | None:
 
 
 def measure_mixing(subject: Subject, *, key: Key[Array, ""], bits: int | None = None) -> MixingMeasured:
-    """On a prime number of examples, so that their axis is known wherever it stands."""
+    """On a prime number of examples, so that the batch axis can be recognised."""
     if subject.count < 3:
         return MixingMeasured(place=subject.place)
     few = few_rows(subject, prime_rows(subject, used_rows(subject.batch)))

@@ -48,7 +48,7 @@ def _asked(batch: Any, count: int) -> dict[int, Unread]:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) or np.all(np.asarray(leaf) == np.asarray(leaf)[:1]):
             continue  # keys are noise; of what is the same for all examples nothing can be said
         asked[place] = Unread(name, any(leaf is one for one in several))
-    # What else stands in a batch of gradwise's own (row numbers, weights) is not the user's to read.
+    # The other leaves of a gradwise batch (row numbers, weights) need not be read by the user's loss.
     return {place: one for place, one in asked.items() if one.an_input or not isinstance(batch, Batch)}
 
 

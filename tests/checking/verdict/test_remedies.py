@@ -82,7 +82,7 @@ def test_the_rate_follows_from_the_present_one(changes: dict[str, float], rates:
 
 def test_a_growth_curve_says_what_more_data_would_give() -> None:
     assert (
-        "-1.2 points at twice as many (2,000 examples)"
+        "-1.2 points with twice as many (2,000 examples)"
         in of_overfitting(dataclasses.replace(RUN, gain_at_twice=0.012))[0]
     )
     assert "no gain" in of_overfitting(dataclasses.replace(RUN, gain_at_twice=-0.01))[0]

@@ -199,7 +199,7 @@ def test_explain_prints_the_page_of_a_code(gradwise):
     assert done.out.startswith("# GW101: ")
     wrong = gradwise("explain", "GW999")
     assert wrong.code == 2
-    assert "there is no finding 'GW999'" in wrong.err
+    assert "unknown finding 'GW999'" in wrong.err
 
 
 def test_a_problem_that_was_mended_is_checked_anew(here, gradwise):
