@@ -1,17 +1,17 @@
-"""The areas of a check, in the order in which they are run: each measures, finds, and keeps its numbers.
+"""The areas of a check, in the order in which they are run: each measures, reports findings, and keeps its numbers.
 
-| area | asks |
+| area | tests |
 |---|---|
-| data | leaks, order, scale, labels: before any network |
-| gradient | does the gradient belong to the loss? |
-| wiring | what is read, used, changed, and what leaks? |
-| padding | is read what should not be? |
+| data | leakage, order, scale, labels: before any network |
+| gradient | is the gradient that of the loss? |
+| wiring | unused parameters and inputs, examples that leak into one another |
+| padding | is padding read? |
 | start | the loss of the initial weights against chance |
-| overfit | can a handful of examples be learned by heart? |
+| overfit | can a handful of examples be memorised? |
 | rates | the learning rate, the size of updates, the batch |
 | flow | activations and gradients, layer by layer |
-| choices | outputs, loss, penalties that do not fit one another |
-| graph | the program: its parts, its cost, what compiling made of it |
+| choices | outputs, loss and penalties that do not match |
+| graph | the program: its operations, its cost, the compiled result |
 | growth | errors against the number of examples |
 | training | for a recipe: a whole training, and its verdict |
 """
@@ -61,15 +61,15 @@ Found = tuple[Iterable[Finding], dict[str, Any]]
 
 
 class NotApplicable(Exception):
-    """There is nothing to ask in an area, and what would have to be known."""
+    """An area does not apply to this problem, and why."""
 
 
-_PROBED = 1000  # examples that probes are fitted and judged on
+_PROBED = 1000  # examples that probes are fitted and evaluated on
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What the areas work on: the subject, and for a recipe all that `fit` would start from."""
+    """What the areas work on: the subject and, for a recipe, everything that `fit` would start from."""
 
     subject: Subject
     key: Key[Array, ""]
@@ -83,12 +83,12 @@ class Case:
 
     @cached_property
     def rehearsal(self) -> Rehearsal:
-        """A hundred updates, made once and looked at by several areas."""
+        """A hundred updates, run once and used by several areas."""
         return rehearse(self.subject, key=self.named("rehearsal"))
 
     @property
     def numbers(self) -> RunNumbers | None:
-        """What the verdict rests on: a whole training, or the end of the growth curve; None where there is neither."""
+        """The basis of the verdict: a whole training, or the end of the learning curve; None if there is neither."""
         growth: dict[str, Any] = self.known.get("growth") or {}
         told = (self.known.get("training") or {}).get("numbers")
         gain = math.nan if growth.get("gain") is None else -float(growth["gain"])
@@ -112,13 +112,13 @@ class Case:
 
     @property
     def chance(self) -> float:
-        """The error of always naming the commonest class."""
+        """The error of always predicting the most common class."""
         targets = np.asarray(targets_of(self.subject.batch if self.subject.train is None else self.subject.train))
         return 1.0 - float(np.bincount(targets).max() / len(targets)) if self.subject.task == "classes" else math.nan
 
 
 def _restored(plain: dict[str, Any]) -> RunNumbers:
-    """Numbers as they were before they were written: JSON has null for what is not a number, and no tuples."""
+    """Numbers as they were before they were written: JSON has null for NaN, and no tuples."""
 
     def of(values: dict[str, Any]) -> dict[str, Any]:
         told = {name: math.nan if value is None else value for name, value in values.items()}
@@ -137,7 +137,7 @@ def _data(case: Case) -> Found:
     subject = case.subject
     if case.prepared is not None and case.dataset is not None:
         given = from_dataset(case.dataset, case.prepared.parts)
-        # The parts as they are read, and the batches as training will see them.
+        # The sets as they are read, and the batches as training will use them.
         batches = [np.asarray(batch.targets) for batch in subject.batches]
     else:
         parts = [subject.batch if subject.train is None else subject.train, subject.valid, subject.test]
@@ -165,7 +165,7 @@ def _width(subject: Subject) -> int | None:
 
 
 def _has_no_value(case: Case) -> bool:
-    """Whether the loss is no number: what a label without an output makes of a cross-entropy."""
+    """Whether the loss is NaN, as the cross-entropy of a label without an output is."""
     value = compile_quickly(case.subject.value, case.subject.size)(
         case.subject.parameters, case.subject.batch, case.key
     )
@@ -185,7 +185,7 @@ def _wiring(case: Case) -> Found:
 def _padding(case: Case) -> Found:
     measured = measure_poison(case.subject, key=case.named("padding"))
     if not measured.mark and not measured.buffers:
-        raise NotApplicable("nothing in the batch marks padding or weights")
+        raise NotApplicable("the batch has no mask or weights")
     return find_poison(measured), measured.plain()
 
 
@@ -234,7 +234,7 @@ def _growth(case: Case) -> Found:
 
 
 def _probed(case: Case, record: Fit) -> Probes:
-    """How well a linear probe reads the classes off each hidden layer, trained and as it began."""
+    """How well a linear probe predicts the classes from each hidden layer, trained and untrained."""
     rows = np.arange(min(_PROBED, count_of(case.subject.valid)))
     batch = take(case.subject.valid, rows)
     trained = trainable(record.predictor.network)[0]
@@ -252,7 +252,7 @@ def _probed(case: Case, record: Fit) -> Probes:
 
 
 def _training(case: Case) -> Found:
-    """A whole training as `fit` does it, and what its record tells; the verdict itself waits for all areas."""
+    """A whole training as in `fit`, and the findings from its record; the verdict itself waits for all areas."""
     assert case.prepared is not None
     assert case.dataset is not None
     record: Fit = fit(case.prepared.recipe, case.dataset, key=case.key)

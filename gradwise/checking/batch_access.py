@@ -1,4 +1,4 @@
-"""Inside a batch, whatever its form: its number of examples, its inputs and targets, some of its rows."""
+"""Access to a batch of any form: its number of examples, its inputs and targets, some of its rows."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def count_of(batch: PyTree) -> int:
     """How many examples a batch has: the common first axis of its arrays."""
     sizes = [np.shape(leaf)[0] for leaf in jax.tree.leaves(batch) if np.ndim(leaf) > 0]
     if not sizes:
-        raise RequestError("the batch holds no array whose first axis counts the examples.")
+        raise RequestError("the batch has no array with the examples along its first axis.")
     return max(set(sizes), key=lambda size: (sizes.count(size), size))
 
 
@@ -29,7 +29,7 @@ def is_random_key(leaf: Any) -> bool:
 
 
 def take(batch: PyTree, rows: Any) -> PyTree:
-    """Some examples of a batch; what is not of one example each (a total, a mask of another size) stays."""
+    """Some examples of a batch; leaves that are not per example (a total, a mask of another size) stay unchanged."""
     count = count_of(batch)
     rows = np.asarray(rows)
 
@@ -55,7 +55,7 @@ def named_part(batch: Any, names: Sequence[str], place: int) -> Any:
 
 
 def inputs_of(batch: Any) -> Any:
-    """The inputs in a batch; the batch itself where it has no parts. None where they cannot be told."""
+    """The inputs in a batch; the batch itself if it is a single array. None if unknown."""
     found = named_part(batch, _INPUTS, 0)
     return batch if found is None and hasattr(batch, "shape") else found
 
@@ -78,7 +78,7 @@ def with_inputs(batch: Any, inputs: Any) -> Any:
 
 
 def with_targets(batch: Any, targets: Any) -> Any:
-    """The batch with other targets, where `targets_of` finds some."""
+    """The batch with other targets, if `targets_of` finds some."""
     if isinstance(batch, Batch):
         return dataclasses.replace(batch, targets=targets)
     if isinstance(batch, dict):

@@ -1,12 +1,12 @@
-"""`check`: is anything wrong, where, and what next.
+"""`check`: what is wrong, where, and what to do next.
 
     gradwise.check(loss, model, batch)                    any loss of yours: Equinox, Flax NNX, plain pytrees
     gradwise.check(recipe, dataset)                       what `fit` would train
     gradwise.check(record)                                what `fit` has trained: from its record alone
 
-The journey: one area after another measures and finds; what only follows from another finding is said quietly; the
-verdict is one sentence with its evidence and what to do next. An area that cannot be run on this problem says why and
-costs nothing but itself. With a folder each finished area is kept there, and a check that was killed goes on.
+One area after another measures and reports findings; a finding that only follows from another becomes a note; the
+verdict is one sentence with its evidence and what to do next. An area that cannot be run on this problem reports why,
+and the others still run. With a folder, finished areas are saved there and an interrupted check can be resumed.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ PARTIAL = "check.partial.json"
 
 @dataclasses.dataclass(frozen=True)
 class CheckRunOptions:
-    """How to run, as opposed to what to check: `folder` keeps each finished area, `watch` is told of each begun one."""
+    """How to run, as opposed to what to check: `folder` stores finished areas, `watch` is called as each one starts."""
 
     folder: Path | None = None
     resume: bool = False
@@ -60,12 +60,12 @@ def _chosen(areas: dict[str, Area], only: str | Sequence[str]) -> dict[str, Area
     only = [only] if isinstance(only, str) else only
     for name in only:
         if name not in areas:
-            raise RequestError(f"there is no check {name!r} here.{nearest(name, areas)}")
+            raise RequestError(f"unknown check {name!r}.{nearest(name, areas)}")
     return {name: area for name, area in areas.items() if not only or name in only}
 
 
 def _kept(keeping: CheckRunOptions, about: str) -> dict[str, Result]:
-    """The areas that an earlier check of the same thing finished."""
+    """The areas that an earlier check of the same problem finished."""
     path = None if keeping.folder is None else keeping.folder / PARTIAL
     if path is None or not keeping.resume or not path.is_file():
         return {}
@@ -78,7 +78,7 @@ def _kept(keeping: CheckRunOptions, about: str) -> dict[str, Result]:
             for name, one in areas.items()
         }
     except (ValueError, KeyError, TypeError) as problem:
-        raise WorkError(f"{path} is damaged ({type(problem).__name__}): leave --resume out to begin again.") from None
+        raise WorkError(f"{path} is damaged ({type(problem).__name__}): run without --resume to start again.") from None
 
 
 def _keep(keeping: CheckRunOptions, about: str, results: dict[str, Result]) -> None:
@@ -96,25 +96,25 @@ def _keep(keeping: CheckRunOptions, about: str, results: dict[str, Result]) -> N
 
 
 def _run(name: str, area: Area, case: Case) -> Result:
-    """One area. What the problem makes impossible is told, and the other areas are run all the same."""
+    """Runs one area. If it fails on this problem, the reason is recorded and the other areas still run."""
     begun = time.monotonic()
     try:
-        with np.errstate(all="ignore"):  # values that are no numbers are findings here, not warnings
+        with np.errstate(all="ignore"):  # NaN and infinite values are findings here, not warnings
             found, evidence = area(case)
     except NotApplicable as reason:
-        return Ran(name, "not asked", time.monotonic() - begun, str(reason)), (), {}
+        return Ran(name, "skipped", time.monotonic() - begun, str(reason)), (), {}
     except Exception as problem:  # of the user's program, whatever it is
         first = (str(problem).strip().splitlines() or [""])[0]
         why = f"{type(problem).__name__}: {first}"
-        return Ran(name, "left out", time.monotonic() - begun, why), (), {}
+        return Ran(name, "not run", time.monotonic() - begun, why), (), {}
     found = tuple(found)
     outcome = "found" if any(one.level != "note" for one in found) else "passed"
     return Ran(name, outcome, time.monotonic() - begun), found, dict(finite(evidence))
 
 
 def _said(case: Case, findings: tuple[Finding, ...], ran: Sequence[Ran]) -> Judgement:
-    """The verdict, and which checks it had to do without."""
-    left_out = [one.name for one in ran if one.outcome == "left out"]
+    """The verdict, and which checks could not be run."""
+    left_out = [one.name for one in ran if one.outcome == "not run"]
     if case.numbers is not None and not any(one.level == "error" for one in findings):
         said = judge_run(case.numbers, findings)
     else:
@@ -164,7 +164,7 @@ def _record(
 
 
 def _try_update(subject: Subject) -> None:
-    """Refuses an optimiser that cannot make a single update: no check that trains would say anything."""
+    """Rejects an optimiser that cannot make a single update: no check that trains could run."""
     if subject.optimiser is None:
         return
     optimiser, update = trainer(subject)
@@ -199,7 +199,7 @@ def check_recipe(
 ) -> Checked:
     """All checks of what `fit` would train with this key, then a training, for the verdict.
 
-    `command` is how the training is asked for on the command line; the remedies begin with it.
+    `command` is the command line of the training; the remedies begin with it.
     """
     areas = _chosen(OF_RECIPE, only)
     keeping.watch("preparing")
@@ -214,7 +214,7 @@ def check_recipe(
 
 
 def check_record(record: Fit) -> Checked:
-    """What the record of a finished run shows: nothing is run."""
+    """The check of a finished run, from its record: nothing is run."""
     begun = time.monotonic()
     said, found = diagnose(record)
     findings = demote_consequences((*record.findings, *found))
@@ -234,9 +234,9 @@ def check(
     keeping: CheckRunOptions = CheckRunOptions(),
     **more: Any,
 ) -> Checked:
-    """Checks a loss with its model and a batch; or, in the first places, a recipe and its data set, or a run's record.
+    """Checks a loss with its model and a batch; or `check(recipe, dataset)`; or `check(record)` of a run.
 
-    `only` names the checks to run. For a loss, `more` is what else is known of its training (see `Subject.of`):
+    `only` names the checks to run. For a loss, `more` describes its training (see `Subject.of`):
     `apply`, `evaluate`, `train`, `valid`, `test`, `batches`, `optimiser`, `frozen`, `task`, `columns`.
     """
     key = jax.random.key(key or 0) if key is None or isinstance(key, int) else key
@@ -247,9 +247,7 @@ def check(
         return check_record(loss)
     if isinstance(loss, Recipe):
         if not isinstance(model, Dataset):
-            raise RequestError(
-                f"a recipe is checked with its data: check(recipe, dataset); got {type(model).__name__}."
-            )
+            raise RequestError(f"a recipe needs its data set: check(recipe, dataset); got {type(model).__name__}.")
         return check_recipe(loss, model, key=key, only=only, keeping=keeping)
     subject = loss if isinstance(loss, Subject) else Subject.of(loss, model, batch, **more)
     return check_subject(subject, key=key, only=only, keeping=keeping)

@@ -1,7 +1,7 @@
-"""A mark of what is checked, so that a check is never continued on a problem that was changed since.
+"""A fingerprint of the problem, so that a check is never resumed after the problem was changed.
 
-It is made of the traced programs, not of the source: of the loss with its gradient (a backward pass of its own is
-part of it), of the outputs, of how the model is judged and of an update; and of every number that goes into them.
+It is computed from the traced programs, not from the source: the loss with its gradient (including custom backward
+passes), the outputs, the evaluation and an update; and from all their inputs.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _ADDRESSES = re.compile(r" at 0x[0-9a-f]+")  # of functions: no two processes sh
 
 
 def _program(function: Callable[..., Any], *arguments: Any) -> bytes:
-    """A function's program and its constants; what cannot be traced is known by what it says instead."""
+    """A function's program and its constants; if it cannot be traced, the error message instead."""
     try:
         traced = jax.make_jaxpr(function)(*arguments)
     except Exception as problem:  # of the user's code, whatever it is: the area that needs this program tells of it
@@ -48,7 +48,7 @@ def _bytes(leaf: Any) -> bytes:
 
 
 def fingerprint(subject: Subject, *more: Any) -> str:
-    """Of a subject and of what else a check depends on, told by its text."""
+    """The fingerprint of a subject and of whatever else a check depends on, as text."""
     mark = hashlib.blake2b(digest_size=16)
     for program in _programs(subject):
         mark.update(program)

@@ -1,10 +1,10 @@
-"""Which slots of a batch are unused: the leaf that says so, read, and written anew.
+"""Which slots of a batch are unused: finds, reads and replaces the leaf that marks them.
 
-    mark = mark_of({"inputs": x, "targets": y, "mask": mask})     mark.used is True where something counts
-    batch, mark = padded(batch, mark)                             some of it declared unused, where all was in use
+    mark = mark_of({"inputs": x, "targets": y, "mask": mask})     mark.used is True for used slots
+    batch, mark = padded(batch, mark)                             marks some slots as unused, if all were used
 
 A *mark* is the weights of a `gradwise` batch, a leaf of a dictionary called `mask`, `weights`, `present` or `lengths`,
-or ones and zeros behind inputs and targets in a tuple.
+or ones and zeros after inputs and targets in a tuple.
 """
 
 from dataclasses import dataclass, replace
@@ -24,10 +24,10 @@ _LENGTHS = ("length", "lengths", "seq_len", "seq_lens", "sequence_length", "sequ
 
 @dataclass(frozen=True)
 class Mark:
-    """A leaf of the batch that says what is used. `named` tells a mark by its name from one by its looks.
+    """A leaf of the batch that marks used slots. `named`: recognised by its name, not by its values.
 
-    `used` is True where a slot (B,) or a position (B, T) counts; `tail` says that what is unused stands at the ends of
-    the sequences only, as padding does: zeros elsewhere may choose what is predicted, and their inputs are context.
+    `used` is True where a slot (B,) or a position (B, T) counts; `tail` means that unused positions are at the ends of
+    the sequences only, as padding is: zeros elsewhere may select what is predicted, and their inputs are context.
     """
 
     path: str
@@ -35,7 +35,7 @@ class Mark:
     named: bool
     used: Bool[np.ndarray, "..."]
     tail: bool
-    reverse: bool = False  # True where 1 says "padding"
+    reverse: bool = False  # True if 1 means padding
 
 
 def _tail(used: np.ndarray) -> bool:
@@ -44,7 +44,7 @@ def _tail(used: np.ndarray) -> bool:
 
 
 def _mark(path: str, kind: str, leaf: Any, inputs: Any, named: bool) -> Mark | None:
-    """The leaf read as a mark, or None where it cannot be one."""
+    """The leaf read as a mark, or None if it cannot be one."""
     if not hasattr(leaf, "dtype") or np.ndim(leaf) not in (1, 2):
         return None
     value = np.asarray(leaf)
@@ -62,7 +62,7 @@ def _mark(path: str, kind: str, leaf: Any, inputs: Any, named: bool) -> Mark | N
 
 
 def mark_of(batch: Any) -> Mark | None:
-    """The mark of a batch, if it has one: masks before weights, since they say more."""
+    """The mark of a batch, if it has one: masks before weights, since they are more specific."""
     inputs = inputs_of(batch)
     if not hasattr(inputs, "shape") or np.ndim(inputs) == 0:
         return None
@@ -86,7 +86,7 @@ def mark_of(batch: Any) -> Mark | None:
 
 
 def used_rows(batch: Any) -> np.ndarray | None:
-    """The rows that count, where some do not."""
+    """The rows that count, if some do not."""
     mark = mark_of(batch)
     if mark is None or mark.used.all():
         return None
@@ -110,7 +110,7 @@ def _marked(batch: Any, mark: Mark, value: Any) -> Any:
 
 
 def padded(batch: Any, mark: Mark) -> tuple[Any, Mark]:
-    """The batch with its last rows (or the last steps of every other row) declared unused, where all are in use."""
+    """The batch with its last rows (or the last steps of every other row) marked as unused, if all are used."""
     used = np.array(mark.used)
     if used.ndim == 1:
         used[-max(1, len(used) // 4) :] = False
@@ -126,7 +126,7 @@ def padded(batch: Any, mark: Mark) -> tuple[Any, Mark]:
 
 
 def other_mark(batch: Any, mark: Mark, generator: np.random.Generator) -> Any:
-    """The batch with the mark itself changed: unequally, since a common factor may be divided out."""
+    """The batch with the mark itself changed: by different factors, since a common one may cancel."""
     value = _leaf(batch, mark)
     if mark.kind == "weights":
         return _marked(batch, mark, (value + 0.5 * value.mean()) * generator.uniform(0.2, 2.0, size=value.shape))

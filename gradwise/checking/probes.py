@@ -1,10 +1,10 @@
 """A subject with one thing altered: other parameters, other targets, fewer rows, no noise, more bits.
 
-    few = take(subject.batch, prime_rows(subject))           so few rows that no other axis is as long
-    given = attempt(question, subject.parameters, few)       compiled and run once; None where it cannot be traced
+    few = take(subject.batch, prime_rows(subject))           a number of rows that no other axis has
+    given = attempt(question, subject.parameters, few)       compiled and run once; None if it cannot be traced
     quiet(subject, parameters)                               the parameters of the same model without dropout
 
-A check that changes something and looks at what else changes is made of these. None of them writes into the subject.
+Checks that change something and observe what else changes are built from these. None of them modifies the subject.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ _STILL = 0.1  # how far parameters that are all 0 are moved
 
 
 def points(parameters: PyTree, sizes: Sequence[float], *, key: Key[Array, ""]) -> PyTree:
-    """The parameters moved at random, once for each size, stacked: by so many times their own root mean square.
+    """The parameters moved at random, once for each size (in units of their root mean square), stacked.
 
-    Drawn on the host: compiling a generator for every leaf would take longer than all that is then asked.
+    Drawn on the host: compiling a generator for every leaf would take longer than the checks.
     """
     generator = keys.generator(key)
 
@@ -43,9 +43,9 @@ def points(parameters: PyTree, sizes: Sequence[float], *, key: Key[Array, ""]) -
 
 
 def prime_rows(subject: Subject, among: np.ndarray | None = None) -> np.ndarray:
-    """A few rows with targets as different as there are, a prime number of them that no other axis has.
+    """A few rows with targets as varied as possible, a prime number of them that no other axis has.
 
-    Then an axis of this length is the examples', wherever it stands in the program.
+    An axis of this length is then the batch axis, anywhere in the program.
     """
     among = np.arange(subject.count) if among is None or len(among) < 2 else among
     taken = {size for leaf in jax.tree.leaves(subject.parameters) for size in np.shape(leaf)}
@@ -61,21 +61,21 @@ def prime_rows(subject: Subject, among: np.ndarray | None = None) -> np.ndarray:
 
 
 def without_noise(model: Any) -> PyTree:
-    """What has to be laid over a model's parameters to switch its noise off: True wherever a layer has `inference`."""
+    """The overlay on a model's parameters that turns its noise off: True wherever a layer has `inference`."""
     return eqx.filter(as_judged(model), lambda leaf: leaf is True)
 
 
 def in_evaluation_mode(subject: Subject, parameters: PyTree) -> PyTree:
-    """These parameters with the switches of the model's layers beside them, set to the mode in which it is judged.
+    """These parameters together with the switches of the model's layers, set to evaluation mode.
 
-    A subject lays its parameters over the rest of the model, so that the switches win. For models that are no
-    Equinox modules there is nothing to lay: see `has_switches`.
+    A subject overlays its parameters on the rest of the model, so the switches take precedence. Models other than
+    Equinox modules have no switches: see `has_switches`.
     """
     return eqx.combine(parameters, without_noise(subject.model_of(parameters))) if has_switches(subject) else parameters
 
 
 def has_switches(subject: Subject) -> bool:
-    """Whether the model is one whose layers say `inference`, and takes it from beside its parameters."""
+    """Whether the model's layers have `inference`, and the subject can set it through the parameters."""
     model = subject.model_of(subject.parameters)
     forms: list[Any] = [jax.tree.structure(tree, is_leaf=_none) for tree in (model, subject.parameters)]
     return forms[0] == forms[1] and any(leaf is True for leaf in jax.tree.leaves(without_noise(model)))
@@ -93,7 +93,7 @@ def dropouts(model: Any) -> dict[str, float]:
 
     found = {}
     if is_nnx(model):
-        from flax import nnx  # it is there, or the model would not be
+        from flax import nnx  # installed, since the model uses it
 
         nodes = [(".".join(map(str, path)), node) for path, node in nnx.iter_graph(model) if switched(node)]
         return {name: float(node.rate) for name, node in nodes if getattr(node, "rate", 0) > 0}
@@ -105,7 +105,7 @@ def dropouts(model: Any) -> dict[str, float]:
 
 
 def bits_of(subject: Subject) -> int:
-    """64 where the loss can be computed in 64 bits, else 32: some programs fix the kind of their numbers."""
+    """64 if the loss can be computed in 64 bits, else 32: some programs fix their types."""
     try:
         with jax.enable_x64(True):
             given = in_64_bits((subject.parameters, subject.batch))
@@ -116,9 +116,9 @@ def bits_of(subject: Subject) -> int:
 
 
 def attempt(question: Callable[..., Any], *given: Any, bits: int = 64) -> Any:
-    """`question(*given)`, compiled, as NumPy; None where the user's program cannot be traced in this form.
+    """`question(*given)`, compiled, as NumPy; None if the user's program cannot be traced in this form.
 
-    That happens: a loss may insist on its number of rows, a model on a key. What then cannot be measured says nothing.
+    For instance, a loss may require a fixed number of rows, or a model a key. The check is then skipped.
     """
     with jax.enable_x64(bits == 64):
         wide = in_64_bits(given) if bits == 64 else given
@@ -137,13 +137,13 @@ def few_rows(subject: Subject, rows: np.ndarray) -> Subject:
 
 
 def magnitude_of(values: np.ndarray) -> float:
-    """The size of numbers, by which a change of them is judged."""
+    """The size of numbers, to which changes are relative."""
     finite = np.abs(np.asarray(values, float))[np.isfinite(values)]
     return float(finite.max(initial=0.0))
 
 
 def change_of(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """How far each number moved; to or from something that is no number is infinitely far."""
+    """How much each number changed; infinite if it became or was NaN."""
     before, after = np.asarray(before, float), np.asarray(after, float)
     same = (before == after) | (np.isnan(before) & np.isnan(after))
     with np.errstate(invalid="ignore"):

@@ -1,6 +1,6 @@
-"""A recipe and its data as a subject: what `fit` would train, ready to be checked before it does.
+"""A recipe and its data as a subject: what `fit` would train, ready to be checked.
 
-prepared = prepare(recipe, dataset, key=key)
+prepared = prepare_recipe(recipe, dataset, key=key)
 prepared.subject.value(prepared.subject.parameters, prepared.subject.batch, key)
 """
 
@@ -25,7 +25,7 @@ from .subject import Subject
 
 @dataclass(frozen=True)
 class PreparedRecipe:
-    """The parts of the data, the network before its first update, and both as a subject."""
+    """The split data, the network before its first update, and both as a subject."""
 
     subject: Subject
     recipe: Recipe
@@ -36,19 +36,19 @@ class PreparedRecipe:
 
 
 def _whole(examples: Examples, memory: PyTree) -> Batch:
-    """All examples of a part in the form of a batch."""
+    """All examples of a set in the form of a batch."""
     rows = jnp.arange(len(examples), dtype=jnp.int32)
     return gather(examples, rows, jnp.ones(len(examples)), memory)
 
 
 def _named_columns(train: Dataset, width: int) -> tuple[str, ...]:
-    """The names of the network's inputs, where scaling kept them one by one."""
+    """The names of the network's inputs, if scaling keeps one input per column."""
     names = tuple(column.name for column in train.columns)
     return names if len(names) == width else ()
 
 
 def prepare_recipe(recipe: Recipe, dataset: Dataset, *, key: Key[Array, ""]) -> PreparedRecipe:
-    """Splits, scales and builds as `fit` does with the same key, and trains nothing."""
+    """Splits, scales and builds as `fit` does with the same key, but trains nothing."""
     criterion = as_criterion(recipe.criterion)
     dataset = dataset.without_targets() if isinstance(criterion, AbstractUnsupervised) else dataset
     refuse_unlabelled(criterion, dataset)
@@ -103,7 +103,7 @@ def prepare_recipe(recipe: Recipe, dataset: Dataset, *, key: Key[Array, ""]) -> 
 
 
 def _first_batches(problem: Problem, memory: PyTree, count: int = 50) -> tuple[Batch, ...]:
-    """The batches of the first updates, in the order in which training will see them; whole ones alone."""
+    """The batches of the first updates, in training order; complete ones only."""
     numbers = jnp.arange(count, dtype=jnp.int32)
     rows, present, _ = problem.recipe.batches.indices(numbers, len(problem.train), key=problem.key)
     full = np.flatnonzero(np.asarray(present).all(axis=1))

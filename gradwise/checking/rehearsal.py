@@ -3,7 +3,7 @@
     seen = rehearse(subject, key=key)
     seen.losses, seen.ratios                 the loss, and |update| / |weights| of each parameter, at each update
 
-Without an optimiser Adam stands in (`seen.stand_in`), and nothing is said about rates. Without successive batches the
+Without an optimiser Adam is used (`seen.stand_in`), and rates are not reported. Without successive batches the
 training set is shuffled, and without a training set the one batch is repeated.
 """
 
@@ -31,7 +31,7 @@ _LEAST = 1e-30
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a hundred updates showed. Columns of the matrices are the parameters `names`; rows are updates."""
+    """The results of a hundred updates. Columns of the matrices are the parameters `names`; rows are updates."""
 
     names: tuple[str, ...]
     losses: Float[np.ndarray, " n"]
@@ -45,18 +45,18 @@ class Rehearsal:
 
     @property
     def ratios(self) -> Float[np.ndarray, "n p"]:
-        """The size of each update against that of the weights it changes."""
+        """The size of each update relative to that of the weights it changes."""
         with np.errstate(invalid="ignore"):  # infinite weights: training diverged
             return self.updates / np.maximum(self.weights, _LEAST)
 
 
 def _stacked(batches: Sequence[Any]) -> Any:
-    """Batches as one, by NumPy: as operations of JAX a hundred small programs would be compiled."""
+    """Stacks batches with NumPy: JAX would compile a hundred small programs."""
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *batches)
 
 
 def order_of(subject: Subject, updates: int, *, key: Key[Array, ""]) -> tuple[Any, np.ndarray]:
-    """A pool of batches, stacked, and which of them each update takes."""
+    """A pool of batches, stacked, and which of them each update uses."""
     if subject.batches:
         usable = [batch for batch in subject.batches if count_of(batch) == count_of(subject.batches[0])]
         return _stacked(usable), np.arange(updates) % len(usable)
@@ -76,9 +76,9 @@ def _size(leaf: Array) -> Array:
 
 
 def trainer(subject: Subject) -> tuple[Any, Callable[..., tuple[Array, PyTree, PyTree, PyTree]]]:
-    """The user's optimiser, Adam where there is none, and one update of their training with it.
+    """The user's optimiser (Adam by default), and one update of their training with it.
 
-    `update(parameters, state, batch, key)` gives the loss and its gradient, the moves, and the optimiser's new state.
+    `update(parameters, state, batch, key)` returns the loss, its gradient, the updates, and the optimiser's new state.
     """
     optimiser = optax.with_extra_args_support(optax.adam(_STAND_IN) if subject.optimiser is None else subject.optimiser)
 
@@ -93,7 +93,7 @@ def trainer(subject: Subject) -> tuple[Any, Callable[..., tuple[Array, PyTree, P
 
 
 def rehearse(subject: Subject, *, updates: int = UPDATES, key: Key[Array, ""]) -> Rehearsal:
-    """So many updates as one compiled scan."""
+    """A number of updates as one compiled scan."""
     optimiser, update = trainer(subject)
     pool, order = order_of(subject, updates, key=key)
     noise = keys.named(key, "rehearsal")

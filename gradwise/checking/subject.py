@@ -1,13 +1,13 @@
-"""What is checked: a loss, a model and a batch, whatever library they were written with, in one form.
+"""The problem to check: a loss, a model and a batch from any library, in one form.
 
     subject = Subject.of(loss, model, batch)                     an Equinox module, a Flax NNX module, any pytree
     subject.value(subject.parameters, subject.batch, key)        the loss
     subject.outputs(subject.parameters, inputs, key)             the network's outputs, as in training
-    subject.evaluated(subject.parameters, inputs)                the same as when it is judged: without noise
+    subject.evaluated(subject.parameters, inputs)                the same in evaluation: without noise
 
-`loss(model, batch, key)` may leave out the key, may take the parts of a batch one by one, and may return
-`(value, anything)`. A batch is a pytree of arrays with the examples first: `(x, y)`, a dictionary, a `gradwise` batch.
-What else is known makes more checks possible: the optimiser, the whole training set, how the model is evaluated.
+`loss(model, batch, key)` may omit the key, may take the arrays of a batch separately, and may return
+`(value, anything)`. A batch is a pytree of arrays with examples along the first axis: `(x, y)`, a dictionary, a
+`gradwise` batch. The optimiser, the training set and the evaluation function, if given, enable more checks.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _SIGNATURES = "It may be loss(model, batch), loss(model, batch, key), loss(model
 
 
 def describe_user_error(problem: BaseException) -> str:
-    """An error of the user's program in a line, with the line of theirs that it came from."""
+    """An error of the user's program in one line, with the line of their code that raised it."""
     where, last = "", problem.__traceback__
     while last is not None:
         code = last.tb_frame.f_code
@@ -44,7 +44,7 @@ def describe_user_error(problem: BaseException) -> str:
 
 
 def _arguments(function: Callable[..., Any], optional: bool = False) -> list[str]:
-    """The names of the arguments a function takes by position or as `key=`; those with a default if asked for."""
+    """The names of the arguments a function takes by position or as `key=`; optionally those with a default."""
     try:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # no Python function
@@ -59,7 +59,7 @@ def _takes_key(names: Sequence[str]) -> bool:
 
 
 def _call(function: Callable[..., Any], names: Sequence[str], given: Sequence[Any], key: Any) -> Any:
-    """Calls with the key, by name where it can be: other arguments with defaults may stand before it."""
+    """Calls with the key, by name if possible: other arguments with defaults may come before it."""
     if not names:
         return function(*given, key)
     kind = inspect.signature(function).parameters[names[-1]].kind
@@ -72,11 +72,11 @@ def is_nnx(model: Any) -> bool:
 
 
 def _parted(model: Any) -> tuple[PyTree, Callable[[PyTree], Any]]:
-    """What gradient descent moves, as a pytree with readable paths, and the model of such parameters."""
+    """The trainable parameters as a pytree with readable paths, and a function from them to the model."""
     if not is_nnx(model):
         parameters, rest = trainable(model)
         return parameters, lambda moved: eqx.combine(moved, rest)
-    from flax import nnx  # it is there, or the model would not be
+    from flax import nnx  # installed, since the model uses it
 
     parted: Any = nnx.split(model, nnx.Param, ...)
     graph, state, rest = parted
@@ -91,7 +91,7 @@ def _parted(model: Any) -> tuple[PyTree, Callable[[PyTree], Any]]:
 
 
 def as_judged(model: Any) -> Any:
-    """A model in the mode in which it is judged."""
+    """A model in evaluation mode."""
     if is_nnx(model):
         model.eval()
         return model
@@ -102,10 +102,10 @@ def as_judged(model: Any) -> Any:
 class Subject:
     """A loss, its parameters and a batch in one form; make one with `Subject.of`.
 
-    `train`, `valid` and `test` are whole sets in the form of the batch; `batches` are successive batches in the very
-    order in which training sees them; `optimiser` is an Optax transformation, `extra(parameters, batch, key)` what its
-    update takes beside the gradient. `frozen` is a pattern of parameters that are not meant to learn (`encoder.*`).
-    `task` is "classes", "numbers" or "" where it is not known.
+    `train`, `valid` and `test` are whole sets in the form of the batch; `batches` are successive batches in training
+    order; `optimiser` is an Optax transformation, `extra(parameters, batch, key)` the further arguments of its update.
+    `frozen` is a pattern of parameters that should not learn (`encoder.*`). `task` is "classes", "numbers" or "" if
+    unknown.
     """
 
     value: Callable[[PyTree, Any, Any], Scalar]
@@ -146,7 +146,7 @@ class Subject:
         columns: Sequence[str] = (),
         name: str = "",
     ) -> "Subject":
-        """`apply(model, inputs, key)` gives a batch's outputs, `evaluate(model, inputs)` those by which it is judged.
+        """`apply(model, inputs, key)` returns a batch's outputs, `evaluate(model, inputs)` those in evaluation.
 
         Without `apply` the model itself is called: an Equinox module on each example, any other callable on all.
         """
@@ -155,13 +155,13 @@ class Subject:
         parameters, model_of = _parted(model)
         if not jax.tree.leaves(parameters):
             whole = any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(model))
-            why = "its arrays are whole numbers; make them `jnp.float32`" if whole else "there is nothing to check"
+            why = "its arrays are integers; convert them to `jnp.float32`" if whole else "there is nothing to check"
             raise RequestError(f"the model ({type(model).__name__}) has no trainable array: {why}.")
         if not count_of(batch):
-            raise RequestError("the batch has no examples: its arrays begin with an axis of length 0.")
+            raise RequestError("the batch is empty: the first axis of its arrays has length 0.")
         if optimiser is not None and not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
             raise RequestError(
-                f"`optimiser` must be an Optax transformation, as optax.adam(1e-3); got a {type(optimiser).__name__}."
+                f"`optimiser` must be an Optax transformation like optax.adam(1e-3); got a {type(optimiser).__name__}."
             )
         value = _value_of(loss, model_of, parameters, batch)
         if apply is None and callable(model):
@@ -190,7 +190,7 @@ class Subject:
         return subject
 
     def check(self) -> None:
-        """Refuses a loss that cannot be called on the batch, or that gives no single number, in one line."""
+        """Rejects a loss that cannot be called on the batch, or that is not a scalar, in one line."""
         key = jax.random.key(0)
         try:
             given = jax.eval_shape(self.value, self.parameters, self.batch, key)
@@ -203,11 +203,11 @@ class Subject:
             ) from problem
         if given.shape != () or not jnp.issubdtype(given.dtype, jnp.floating):
             raise RequestError(
-                f"the loss must be one number; it is {given.dtype} of shape {given.shape}. "
+                f"the loss must be a real scalar; got {given.dtype} of shape {given.shape}. "
                 "Take its mean over the batch."
             )
         if self.frozen and not self.frozen_names:
-            raise RequestError(f"frozen={self.frozen!r} fits no parameter; they are {', '.join(self.names[:6])}, ...")
+            raise RequestError(f"frozen={self.frozen!r} matches no parameter of {', '.join(self.names[:6])}, ...")
         self._check_evaluation()
 
     def _check_evaluation(self) -> None:
@@ -235,7 +235,7 @@ class Subject:
 
     @property
     def frozen_names(self) -> frozenset[str]:
-        """The parameters that are not meant to learn."""
+        """The parameters that should not learn."""
         if not self.frozen:
             return frozenset()
         marks = named_leaves(matching(self.parameters, self.frozen))
@@ -243,14 +243,14 @@ class Subject:
 
     @property
     def size(self) -> int:
-        """How many numbers the parameters are."""
+        """The number of parameters, counting every entry."""
         return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(self.parameters))
 
     def gradient(self, parameters: PyTree, batch: Any, key: Any) -> PyTree:
         return jax.grad(self.value)(parameters, batch, key)
 
     def smaller(self, count: int) -> "Subject":
-        """The same subject on the first so many examples of its batch."""
+        """The same subject on the first examples of its batch."""
         rows = np.arange(min(count, self.count))
         return dataclasses.replace(self, batch=take(self.batch, rows))
 
@@ -259,7 +259,7 @@ ARGUMENTS = tuple(name for name in inspect.signature(Subject.of).parameters if n
 
 
 def _forms(loss: Callable[..., Any], batch: Any) -> list[tuple[bool, bool]]:
-    """The ways in which a loss may want its arguments, likeliest first: batch spread out or not, with a key or not."""
+    """The possible call signatures of a loss, likeliest first: batch unpacked or not, with a key or not."""
     names = _arguments(loss)
     parts = len(batch) if isinstance(batch, (tuple, list)) and len(batch) > 1 else 0
     keyed = _takes_key(names)
@@ -277,7 +277,7 @@ def _forms(loss: Callable[..., Any], batch: Any) -> list[tuple[bool, bool]]:
 def _value_of(
     loss: Callable[..., Any], model_of: Callable[[PyTree], Any], parameters: PyTree, batch: Any
 ) -> Callable[..., Scalar]:
-    """The loss as a function of parameters, batch and key: in the first form of its arguments that works."""
+    """The loss as a function of parameters, batch and key, with the first call signature that works."""
     names = _arguments(loss)
 
     def form(spread: bool, keyed: bool) -> Callable[..., Scalar]:
@@ -305,7 +305,7 @@ def _default_apply(model: Any) -> Callable[..., Any]:
 
 
 def _applied(apply: Callable[..., Any], model: Any, inputs: Any, key: Any) -> Array:
-    """`apply(model, inputs)`, with the key where it takes one."""
+    """`apply(model, inputs)`, with the key if it takes one."""
     names = _arguments(apply)
     return _call(apply, names, (model, inputs), key) if len(names) > 2 else apply(model, inputs)
 
@@ -315,7 +315,7 @@ def _outputs_of(apply: Callable[..., Any], model_of: Callable[[PyTree], Any]) ->
 
 
 def _answers(outputs: Callable[..., Array], parameters: PyTree, batch: Any) -> bool:
-    """Whether the model alone can be called on the inputs: one that also wants a mask cannot."""
+    """Whether the model can be called on the inputs alone: one that also needs a mask cannot."""
     try:
         jax.eval_shape(outputs, parameters, inputs_of(batch), jax.random.key(0))
     except Exception:  # whatever a model says that wants more than its inputs
@@ -334,7 +334,7 @@ def _evaluated_of(
 
 
 def _task_of(batch: Any) -> str:
-    """Whole numbers in one column are classes, real ones are numbers."""
+    """Integers in one column are classes, floats are numbers."""
     targets = targets_of(batch)
     if targets is None or not hasattr(targets, "dtype"):
         return ""

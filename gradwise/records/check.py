@@ -1,4 +1,4 @@
-"""The result of `check`: what was checked, what was found, and what to do next. A plain record, saved as JSON."""
+"""What `check` returns: the checks that were run, the findings, and what to do next. A record, written as JSON."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ FILE = "check.json"
 class Ran:
     """One check that was run, or was not and why.
 
-    `outcome` is "passed" or "found"; "not asked" where there is nothing to ask; "left out" where it could not be run.
+    `outcome` is "passed" or "found"; "skipped" if it does not apply; "not run" if it failed.
     """
 
     name: str

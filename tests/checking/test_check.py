@@ -35,7 +35,7 @@ def test_areas_run_in_their_order_and_only_those_that_are_asked_for() -> None:
     assert record.passed
     assert set(record.evidence) == {"gradient", "start", "graph", "verdict"}
     assert list(OF_RECIPE) == [*OF_SUBJECT, "training"]
-    with pytest.raises(RequestError, match=r"no check 'flw' here. Did you mean 'flow'\?"):
+    with pytest.raises(RequestError, match=r"unknown check 'flw'. Did you mean 'flow'\?"):
         gradwise.check(_loss, MODEL, (X, Y), only=["flw"])
 
 
@@ -47,7 +47,7 @@ def test_an_area_that_cannot_be_run_says_why_and_costs_nothing_but_itself(monkey
     record = gradwise.check(_loss, MODEL, (X, Y), only=["gradient", "padding", "start"])
     assert {ran.name: ran.outcome for ran in record.ran} == {
         "gradient": "passed",
-        "padding": "left out",
+        "padding": "not run",
         "start": "passed",
     }
     assert record.ran[1].why == "TypeError: the loss insists on 40 rows"
@@ -57,8 +57,8 @@ def test_an_area_that_cannot_be_run_says_why_and_costs_nothing_but_itself(monkey
 def test_what_there_is_nothing_to_ask_about_is_not_called_passed() -> None:
     record = gradwise.check(_loss, MODEL, (X, Y), only=["padding", "start", "growth"])
     assert {ran.name: (ran.outcome, ran.why) for ran in record.ran if ran.name != "start"} == {
-        "padding": ("not asked", "nothing in the batch marks padding or weights"),
-        "growth": ("not asked", "needs `train` and `valid`"),
+        "padding": ("skipped", "the batch has no mask or weights"),
+        "growth": ("skipped", "needs `train` and `valid`"),
     }
     assert record.verdict == "Nothing stands out: 1 check of _loss passed."
 

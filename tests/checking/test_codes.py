@@ -38,7 +38,7 @@ def test_a_finding_takes_row_and_level_from_its_code() -> None:
 
 def test_an_unknown_code_is_refused_with_the_nearest() -> None:
     assert page("gw101").startswith("# GW101")
-    with pytest.raises(RequestError, match=r"there is no finding 'GW1011'\. Did you mean 'GW101'\?"):
+    with pytest.raises(RequestError, match=r"unknown finding 'GW1011'\. Did you mean 'GW101'\?"):
         page("GW1011")
 
 

@@ -121,7 +121,7 @@ def test_frozen_parameters_are_named_by_a_pattern() -> None:
 def test_what_cannot_be_checked_is_refused_in_a_line() -> None:
     with pytest.raises(RequestError, match=r"`loss` must be a function loss\(model, batch, key\); got a int"):
         Subject.of(3, WEIGHTS, (X, Y))  # type: ignore[arg-type]
-    with pytest.raises(RequestError, match=r"must be one number; it is float32 of shape \(6, 2\)"):
+    with pytest.raises(RequestError, match=r"must be a real scalar; got float32 of shape \(6, 2\)"):
         Subject.of(lambda m, x, y: _apply(m, x) - y, WEIGHTS, (X, Y))
     with pytest.raises(RequestError, match="cannot be computed on this batch: KeyError: 'v'"):
         Subject.of(lambda m, x, y: m["v"], WEIGHTS, (X, Y))
@@ -131,19 +131,19 @@ def test_what_cannot_be_checked_is_refused_in_a_line() -> None:
         Subject.of(lambda m, x, y: m["v"], WEIGHTS, (X, Y))
     with pytest.raises(RequestError, match=r"It may be loss\(model, batch\), loss\(model, batch, key\)"):
         Subject.of(lambda m, b, key, alpha, beta: 0.0, WEIGHTS, (X, Y))
-    with pytest.raises(RequestError, match=r"its arrays are whole numbers; make them `jnp.float32`"):
+    with pytest.raises(RequestError, match=r"its arrays are integers; convert them to `jnp.float32`"):
         Subject.of(lambda m, x, y: 0.0, {"n": np.arange(3)}, (X, Y))
-    with pytest.raises(RequestError, match="the batch has no examples"):
+    with pytest.raises(RequestError, match="the batch is empty"):
         Subject.of(_mean, WEIGHTS, (X[:0], Y[:0]))
-    with pytest.raises(RequestError, match=r"`optimiser` must be an Optax transformation, .*; got a float"):
+    with pytest.raises(RequestError, match=r"`optimiser` must be an Optax transformation like .*; got a float"):
         Subject.of(_mean, WEIGHTS, (X, Y), optimiser=0.1)
-    with pytest.raises(RequestError, match=r"frozen='encoder.*' fits no parameter; they are w"):
+    with pytest.raises(RequestError, match=r"frozen='encoder.*' matches no parameter of w"):
         Subject.of(_mean, WEIGHTS, (X, Y), frozen="encoder.*")
     with pytest.raises(
         RequestError, match=r"`evaluate` cannot be called on the inputs: ZeroDivisionError.* in <lambda>"
     ):
         Subject.of(_mean, WEIGHTS, (X, Y), evaluate=lambda m, x: 1 / 0)
-    with pytest.raises(RequestError, match="no array whose first axis counts the examples"):
+    with pytest.raises(RequestError, match="no array with the examples along its first axis"):
         Subject.of(lambda m, b: 0.0, WEIGHTS, {"a": 1.0})
 
 

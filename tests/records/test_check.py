@@ -18,7 +18,7 @@ def _record() -> Checked:
             Finding("error", "the sign.", code="GW101", where="layers.0.weight", evidence={"ratio": -1.0}),
         ),
         remedies=("mend it.",),
-        ran=(Ran("gradient", "found", 1.5), Ran("rates", "left out", 0.0, "no optimiser")),
+        ran=(Ran("gradient", "found", 1.5), Ran("rates", "not run", 0.0, "no optimiser")),
         evidence={"gradient": {"worst": 2.0, "odd": float("nan")}},
         seconds=2.0,
         seed=3,

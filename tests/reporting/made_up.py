@@ -167,7 +167,7 @@ def checked() -> Checked:
         ),
         Finding("warning", "12 of 40 test rows stand in the training set.", "E2", "drop them.", "GW201", "test"),
     )
-    ran = (Ran("gradient", "found", 3.1), Ran("padding", "left out", 0.0, "no mask"), Ran("graph", "passed", 0.4))
+    ran = (Ran("gradient", "found", 3.1), Ran("padding", "not run", 0.0, "no mask"), Ran("graph", "passed", 0.4))
     return Checked(
         subject="loss",
         verdict="Something is broken: the gradient of layers.1.weight has the wrong sign, and nothing else can be "

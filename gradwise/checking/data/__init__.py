@@ -1,1 +1,1 @@
-"""Is anything wrong with the data: leakage, units, labels, order."""
+"""Checks of the data: leakage, units, labels, order."""

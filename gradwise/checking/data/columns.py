@@ -1,10 +1,9 @@
-"""The columns of the inputs one by one: their units, those that never change, and values that are no numbers.
+"""The columns of the inputs one by one: their units, constant columns, and NaN or infinite values.
 
     columns = measure_columns((train, test), missing_allowed=False)
     find_columns(columns, names)                           GW203 (identifiers), GW204, GW205, GW209
 
-Spread is compared between columns that mostly vary: a pixel of the border or a rare symbol is nearly always 0, which
-is no fault of units.
+Spread is compared between columns that vary: a border pixel or a rare symbol is nearly always 0, whatever the units.
 """
 
 import re
@@ -27,17 +26,17 @@ _IDENTIFIER = re.compile(
 
 @dataclass(frozen=True)
 class ColumnsMeasured:
-    """What each column of training is like, from a sample of rows; and where values are no numbers, from all.
+    """Statistics of each training column, from a sample of rows; and NaN or infinite values, from all rows.
 
-    `varies` marks columns whose commonest value is in fewer than 9 of 10 rows. `broken` holds, for each part with
-    values that are no numbers: its name, "inputs" or "targets", how many rows, the first of them, and a column.
+    `varies` marks columns whose most common value is in fewer than 9 of 10 rows. `broken` holds, for each set with
+    NaN or infinite values: its name, "inputs" or "targets", how many rows, the first of them, and a column.
     """
 
     mean: np.ndarray
     spread: np.ndarray
     varies: np.ndarray
     constant: np.ndarray
-    seen: bool  # whether these are the numbers that the network sees
+    seen: bool  # whether these are the network's inputs
     image: bool
     identifiers: tuple[tuple[int, int, float], ...] = ()  # column, distinct values, share of test values in training
     numbered: tuple[int, ...] = ()  # columns that number the rows
@@ -57,7 +56,7 @@ class ColumnsMeasured:
 
 
 def _broken_rows(values: Any, missing_allowed: bool) -> tuple[np.ndarray, int]:
-    """The rows that hold infinite values (or missing ones, unless they are allowed), and the first such column."""
+    """The rows with infinite values (or missing ones, unless they are allowed), and the first such column."""
     if values is None or values.dtype.kind != "f":
         return np.zeros(0, int), 0
     if hasattr(values, "tocsr"):
@@ -78,7 +77,7 @@ def _broken_rows(values: Any, missing_allowed: bool) -> tuple[np.ndarray, int]:
 
 
 def _identifiers(train: Part, other: Part | None, names: tuple[str, ...]) -> tuple[tuple[int, int, float], ...]:
-    """Columns named like identifiers whose values come back in the other part."""
+    """Columns named like identifiers whose values recur in the other set."""
     told = []
     for number, name in enumerate(names[: train.inputs.shape[1]]):
         if other is None or not _IDENTIFIER.search(name) or hasattr(train.inputs, "tocsr"):
@@ -90,7 +89,7 @@ def _identifiers(train: Part, other: Part | None, names: tuple[str, ...]) -> tup
 
 
 def _numbered(parts: tuple[Part, ...], dates: Collection[int]) -> tuple[int, ...]:
-    """Columns in which all rows of all parts have a different whole number, without large gaps."""
+    """Columns in which every row of every set has a different integer, without large gaps."""
     if any(hasattr(part.inputs, "tocsr") or len(part.shape) > 1 for part in parts) or parts[0].inputs.shape[1] < 2:
         return ()
     found_ = []
@@ -111,7 +110,7 @@ def _numbered(parts: tuple[Part, ...], dates: Collection[int]) -> tuple[int, ...
 
 
 def _commonest(values: np.ndarray) -> np.ndarray:
-    """The share of the commonest value of each column."""
+    """Whether one value makes up 9 of 10 rows of each column."""
     ordered = np.sort(values, axis=0)
     length = max(1, int(np.ceil(0.9 * len(values))))  # a value in 9 of 10 rows fills a window of that length
     same = ordered[length - 1 :] == ordered[: len(ordered) - length + 1]
@@ -127,7 +126,7 @@ def measure_columns(
     missing_allowed: bool = False,
     dates: Collection[int] = (),
 ) -> ColumnsMeasured:
-    """Reads the columns; `parts` begin with the training part."""
+    """Measures the columns; the first of `parts` is the training set."""
     train = parts[0]
     rows = np.sort(random.permutation(len(train))[:_SAMPLE])
     values = train.table(rows, np.arange(min(train.inputs.shape[1], _COLUMNS)))
@@ -180,22 +179,20 @@ def _find_units(columns: ColumnsMeasured, names: tuple[str, ...]) -> tuple[Findi
     offsets = np.abs(mean) / spread
     offset = float(np.median(offsets) if columns.image else offsets.max())
     size = float(np.sqrt((mean**2 + spread**2).mean()))
-    mend = "scale by the training part: gradwise.data.Standardise(), or (x - mean) / deviation of each column."
+    mend = "standardise with the training set: gradwise.data.Standardise(), or (x - mean) / deviation of each column."
     numbers: dict[str, Any] = {"ratio": ratio, "offset": offset, "size": size}
     if ratio > _RATIO and not columns.image:
-        told = (
-            f"`{_named(wide, names)}` varies by {spread.max():.3g}, `{_named(narrow, names)}` by {spread.min():.3g}: "
-        )
-        what = told + f"{ratio:,.0f} times less, so one learning rate cannot suit both."
+        told = f"standard deviations differ by a factor of {ratio:,.0f} (`{_named(wide, names)}` {spread.max():.3g}, "
+        what = told + f"`{_named(narrow, names)}` {spread.min():.3g}): one learning rate cannot suit both."
         return (found("GW204", what, where=_named(wide, names), next=mend, **numbers),)
     if offset > _OFFSET:
         at = int(kept[offsets.argmax()])
-        what = f"`{_named(at, names)}` has mean {columns.mean[at]:.3g} and deviation {columns.spread[at]:.3g}: "
-        what += "nearly constant as the network sees it, which makes the problem ill-conditioned."
+        what = f"`{_named(at, names)}` has mean {columns.mean[at]:.3g} and standard deviation "
+        what += f"{columns.spread[at]:.3g}: it is nearly constant, which makes the problem ill-conditioned."
         return (found("GW204", what, where=_named(at, names), next=mend, **numbers),)
     if size > _LARGE or size < _SMALL:
         how = "saturate units and make large rates diverge" if size > 1 else "give tiny gradients"
-        what = f"inputs are of size {size:.3g} (root of the mean square); the usual initial weights expect about 1: "
+        what = f"the root mean square of the inputs is {size:.3g}; the usual initial weights expect about 1: "
         return (found("GW204", what + f"such inputs {how}.", where="inputs", next=mend, **numbers),)
     return ()
 
@@ -208,12 +205,12 @@ def _find_identifiers(columns: ColumnsMeasured, names: tuple[str, ...]) -> tuple
         return ()
     name = _named(number, names)
     what = (
-        f"`{name}` numbers the rows: a network can learn the order of the file from it, which says nothing of new rows."
+        f"`{name}` numbers the rows: a network can learn the order of the file, which does not generalise."
         if columns.numbered
         else f"`{name}` looks like an identifier of {shared[0][1]:,} groups, and {shared[0][2]:.0%} of its test values "
-        "occur in training: the network can recognise groups instead of learning."
+        "occur in training: the network can recognise groups instead of generalising."
     )
-    step = f"leave it out of the inputs; split by it where it names a group: gradwise fit DATA --group '{name}'"
+    step = f"drop it from the inputs; if it identifies groups, split by it: gradwise fit DATA --group '{name}'"
     return (found("GW203", what, where=name, next=step, column=number),)
 
 
@@ -223,19 +220,17 @@ def find_columns(columns: ColumnsMeasured, names: tuple[str, ...]) -> tuple[Find
     if columns.constant.any():
         numbers = np.flatnonzero(columns.constant)
         listed = ", ".join(f"`{_named(int(number), names)}`" for number in numbers[:3])
-        what = f"{len(numbers)} of {len(columns.constant)} inputs never change in training ({listed}"
+        what = f"{len(numbers)} of {len(columns.constant)} inputs are constant in training ({listed}"
         what += ", ...)." if len(numbers) > 3 else ")."
-        step = "leave them out: their weights learn nothing, and a new value would meet untrained weights."
+        step = "drop them: their weights learn nothing, and a new value would meet untrained weights."
         findings.append(
             found("GW205", what, where=_named(int(numbers[0]), names), next=step, columns=numbers[:50].tolist())
         )
     for part, kind, count, first, column in columns.broken:
         name = _named(column, names) if kind == "inputs" else "the target"
-        what = f"{count:,} {part} row{'s' if count > 1 else ''} with {kind} that are not numbers, first in {name}: "
-        what += "one such row makes the loss of its batch, and then every parameter, not a number."
+        what = f"{count:,} {part} row{'s' if count > 1 else ''} with NaN or infinite {kind}, first in {name}: "
+        what += "one such row makes the loss of its batch NaN, and then every parameter."
         listed = ", ".join(str(row) for row in first)
-        step = f"np.flatnonzero(~np.isfinite({part}_{kind}).reshape(len({part}_{kind}), -1).all(1)); mend or drop these"
-        findings.append(
-            found("GW209", what, where=f"{part} row {listed}", next=step + " rows.", rows=list(first), count=count)
-        )
+        step = f"correct or drop: np.flatnonzero(~np.isfinite({part}_{kind}).reshape(len({part}_{kind}), -1).all(1))"
+        findings.append(found("GW209", what, where=f"{part} row {listed}", next=step, rows=list(first), count=count))
     return tuple(findings)

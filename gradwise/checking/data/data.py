@@ -1,11 +1,11 @@
-"""Is anything wrong with the data: leaks, units, labels, order, and parts that do not belong together.
+"""Checks of the data: leakage, units, labels, order, and sets with different distributions.
 
     measured = measure_data((x, y), None, (x_test, y_test), task="classes", outputs=10, key=key)
     measured = measure_data(**from_dataset(dataset, HoldOut()(dataset, key=key)), key=key)
     find_data(measured)                                        GW201 to GW213
 
-It looks at a seeded sample of large sets (all rows for copies, labels and values that are no numbers), and at no
-network: what it finds is wrong whatever is trained.
+Large sets are sampled with a seed (all rows for copies, labels, NaN and infinite values). No network is involved: the
+findings hold whatever is trained.
 """
 
 import math
@@ -26,27 +26,27 @@ from .leakage import ColumnLeak, Overlap, find_column_leaks, find_overlap, marks
 from .predictability import Part, Signal, as_part, find_signal, measure_signal, ridge, standardised, widest
 
 _SAMPLE = 1000
-_FEWEST = 10  # rows of a part that say anything about where they come from
-_FAR = 4.0  # deviations of training by which a mean of another part cannot differ by chance
+_FEWEST = 10  # rows of a set from which its distribution can be compared
+_FAR = 4.0  # training standard deviations by which the mean of another set cannot differ by chance
 
 
 @dataclass(frozen=True)
 class PartShift:
-    """How well training and another part can be told apart, by the area under the curve, and by which column most."""
+    """How well training and another set can be told apart, by the area under the curve, and by which column most."""
 
     part: str
     area: float
     deviations: float
     column: int
-    difference: float  # of the column's means, in deviations of training
+    difference: float  # of the column's means, in training standard deviations
 
 
 @dataclass(frozen=True)
 class DataMeasured:
-    """Everything that was measured of the data; what could not be is None or empty.
+    """All measurements of the data; None or empty if not available.
 
-    `counts` are the classes of each part with their numbers of examples; `shared` the groups that training shares with
-    a part: how many groups, and the share of the part's rows in them.
+    `counts` are the classes of each set with their numbers of examples; `shared` the groups that training shares with
+    a set: how many groups, and the share of the set's rows in them.
     """
 
     task: str
@@ -56,7 +56,7 @@ class DataMeasured:
     outputs: int | None = None
     scores: bool = True
     counts: Mapping[str, Mapping[int, int]] | None = None
-    marked: int = 0  # examples whose class is not known, where that is allowed
+    marked: int = 0  # unlabelled examples, where they are allowed
     overlaps: tuple[Overlap, ...] = ()
     shared: Mapping[str, tuple[int, float]] | None = None
     giving: ColumnLeak | None = None
@@ -83,7 +83,7 @@ class DataMeasured:
 
 
 def from_dataset(dataset: Dataset, parts: Sequence[Dataset | None]) -> dict[str, Any]:
-    """The arguments of `measure_data` for the parts of a data set: raw inputs, in which a value may be missing."""
+    """The arguments of `measure_data` for the split of a data set: raw inputs, which may have missing values."""
     chosen = [*parts, None, None, None][:3]
     pairs = [None if part is None else (part.inputs, part.targets) for part in chosen]
     groups = None if dataset.groups is None else tuple(None if part is None else part.groups for part in chosen)
@@ -101,7 +101,7 @@ def from_dataset(dataset: Dataset, parts: Sequence[Dataset | None]) -> dict[str,
 
 
 def _guessed_task(targets: Any) -> str:
-    """Whole numbers in one column are classes, unless there are as many as rows; real ones are numbers."""
+    """Integers in one column are classes, unless there are as many as rows; floats are numbers."""
     if targets is None or np.size(targets) == 0:
         return "inputs"
     values = np.asarray(targets)
@@ -110,7 +110,7 @@ def _guessed_task(targets: Any) -> str:
 
 
 def _measure_elsewhere(train: Part, part: Part, random: np.random.Generator) -> PartShift | None:
-    """Ridge regression on values and squares tells the parts apart on rows it did not learn from."""
+    """Ridge regression on values and squares tells the sets apart, evaluated on held-out rows."""
     size = min(len(train), len(part), _SAMPLE)
     if size < _FEWEST:
         return None
@@ -134,7 +134,7 @@ def _measure_elsewhere(train: Part, part: Part, random: np.random.Generator) -> 
 
 
 def _shared(parts: Sequence[Part]) -> dict[str, tuple[int, float]]:
-    """Groups of training that come back in another part."""
+    """Training groups that recur in another set."""
     told = {}
     for part in parts[1:]:
         if parts[0].groups is not None and part.groups is not None:
@@ -156,14 +156,14 @@ def _counts(parts: Sequence[Part], missing_allowed: bool) -> tuple[dict[str, dic
 
 
 def _names_rows(part: Part, task: str) -> bool:
-    """Whether the targets merely number the examples, as where each is told from all others: nothing to predict."""
+    """Whether the targets merely number the examples, as in instance discrimination: there is nothing to predict."""
     if part.targets is None or task == "numbers" or part.targets.dtype.kind == "f" or part.targets.size > len(part):
         return False
     return len(np.unique(part.targets)) > max(len(part) // 2, 10)
 
 
 def _conflicting(train: Part) -> float:
-    """The share of rows whose very inputs occur more often with another class."""
+    """The share of rows whose exact inputs occur more often with another class."""
     ours = np.unique(marks(train.inputs, train.inputs.dtype.kind in "biu"), return_inverse=True)[1]
     pairs, counts = np.unique(np.stack([ours, np.asarray(train.targets)]), axis=1, return_counts=True)
     most = np.zeros(len(ours), int)
@@ -186,11 +186,11 @@ def measure_data(
     scores: bool = True,
     key: Key[Array, ""],
 ) -> DataMeasured:
-    """Measures the parts, each a pair (inputs, targets or None) with the examples first.
+    """Measures the sets, each a pair (inputs, targets or None) with the examples along the first axis.
 
     `groups` holds the groups of training, validation and test rows; `batches` the targets of successive training
-    batches. `scaled` says that these inputs are what the network sees, `missing_allowed` that NaN means missing,
-    `scores` that the outputs are known to be one for each class (else they may be places, as in metric learning).
+    batches. `scaled` means that these are the network's inputs, `missing_allowed` that NaN means missing,
+    `scores` that there is one output for each class (otherwise they may be coordinates, as in metric learning).
     """
     task = task or _guessed_task(train[1])
     beside = [*(groups or ()), None, None, None]
@@ -231,7 +231,7 @@ def measure_data(
 
 
 def _find_range(counts: Mapping[str, Mapping[int, int]], outputs: int | None, scores: bool) -> tuple[Finding, ...]:
-    """GW211: classes that no output stands for."""
+    """GW211: classes without an output."""
     labels = sorted({label for part in counts.values() for label in part})
     if outputs is None or outputs < 2 or not labels:
         return ()
@@ -240,15 +240,16 @@ def _find_range(counts: Mapping[str, Mapping[int, int]], outputs: int | None, sc
     told: dict[str, Any] = {"outputs": outputs, "labels": labels[:50], "examples": many}
     if outside == [outputs] and labels[0] == 1:
         what = (
-            f"labels run from 1 to {outputs} with {outputs} outputs: label {outputs} has no output, and 0 no example."
+            f"labels run from 1 to {outputs}, but the {outputs} outputs are numbered from 0: "
+            f"label {outputs} has no output."
         )
         return (found("GW211", what, where="targets", next="targets = targets - 1", **told),)
     if outside:
-        # One value far off the range is how examples are marked to be left out; then the loss must leave them out.
+        # One value far outside the range often marks examples to ignore; then the loss must ignore them.
         mark = len(outside) == 1 and outside[0] != outputs
         what = f"{many:,} examples have labels outside 0 to {outputs - 1} ({', '.join(map(str, outside[:5]))})"
-        what += ": is this a mark for examples to leave out, and does the loss do so?" if mark else "."
-        step = f"give the network {labels[-1] + 1} outputs, or mend the labels: np.unique(targets, return_counts=True)"
+        what += ": if it marks examples to ignore, the loss must ignore them." if mark else "."
+        step = f"give the network {labels[-1] + 1} outputs, or correct them: np.unique(targets, return_counts=True)"
         level = "error" if scores and not mark else "warning"
         return (found("GW211", what, where="targets", next=step, level=level, **told),)
     if labels[0] > 0 and outputs == labels[-1] + 1 and len(labels) == labels[-1]:
@@ -267,20 +268,20 @@ def _find_classes(counts: Mapping[str, Mapping[int, int]]) -> tuple[Finding, ...
     rare, common = min(train, key=train.__getitem__), max(train, key=train.__getitem__)
     if train[rare] < min(0.01, 0.1 / len(train)) * total or train[common] > 0.95 * total:
         what = f"class {common} has {train[common] / total:.1%} of the training examples, class {rare} "
-        what += f"{train[rare] / total:.2%} ({train[rare]:,}): always answering {common} is wrong in only "
+        what += f"{train[rare] / total:.2%} ({train[rare]:,}): always predicting {common} has an error rate of only "
         what += f"{1 - train[common] / total:.1%}."
-        step = 'weigh the classes: fit(..., metric="balanced_error_rate", class_weight="balanced")'
+        step = 'weight the classes: fit(..., metric="balanced_error_rate", class_weight="balanced")'
         findings.append(found("GW207", what, where=f"class {rare}", next=step, rare=train[rare], total=total))
     for name, part in counts.items():
         size = sum(part.values())
         unseen = sorted(set(part) - set(train))
-        # Of a class with few examples, a small part may well have none.
+        # A small set may well have no example of a rare class.
         lost = sorted(label for label in set(train) - set(part) if train[label] / total * size >= 5)
         if unseen or lost:
-            what = f"{len(unseen)} classes of the {name} part have no training example"
-            what = what if unseen else f"{len(lost)} classes of training are missing from the {name} part"
+            what = f"{len(unseen)} classes of the {name} set have no training example"
+            what = what if unseen else f"{len(lost)} training classes are missing from the {name} set"
             what += f" ({', '.join(str(label) for label in (unseen or lost)[:5])})."
-            step = "split each class in proportion: gradwise.data.HoldOut()"
+            step = "use a stratified split: gradwise.data.HoldOut()"
             findings.append(found("GW212", what, where=name, next=step, unseen=unseen[:50], lost=lost[:50]))
     return tuple(findings)
 
@@ -290,20 +291,18 @@ def _find_parts(measured: DataMeasured) -> tuple[Finding, ...]:
     findings = []
     for part, (groups, share) in (measured.shared or {}).items():
         if groups:
-            what = f"{groups:,} groups stand in training and in the {part} part, with {share:.0%} of its rows: "
-            what += f"{part} error says how well known groups are recognised, not how new ones are."
+            what = f"{groups:,} groups are in both the training and the {part} set, with {share:.0%} of its rows: "
+            what += f"the {part} error shows how well known groups are recognised, not new ones."
             step = "split by whole groups: gradwise.data.GroupHoldOut()"
             findings.append(found("GW203", what, where=part, next=step, groups=groups, share=share))
     for each in measured.elsewhere:
         far = abs(each.difference) > _FAR
         if far or (each.area > 0.75 and each.deviations > 6):
             name = measured.names[each.column] if each.column < len(measured.names) else f"column {each.column}"
-            told = f" (area under the curve {each.area:.2f}, 0.5 if both came from one source)"
+            told = f" (area under the curve {each.area:.2f}; 0.5 if they did not differ)"
             what = f"training and {each.part} rows can be told apart{'' if math.isnan(each.area) else told}: "
-            what += f"`{name}` differs most, by {each.difference:+.2f} deviations in the mean."
-            step = (
-                "shuffle before splitting, scale both by the training part's numbers, or expect another error in use."
-            )
+            what += f"`{name}` differs most, by {each.difference:+.2f} standard deviations in the mean."
+            step = "shuffle before splitting, and scale both with the training set's statistics."
             findings.append(found("GW213", what, where=name, next=step, area=each.area, difference=each.difference))
     return tuple(findings)
 
@@ -312,7 +311,7 @@ def find_data(measured: DataMeasured) -> tuple[Finding, ...]:
     """GW201 to GW213, worst first."""
     counts = measured.counts or {}
     parts = _find_parts(measured)
-    known = {finding.where for finding in parts if finding.code == "GW203"}  # groups explain blocks of rows
+    known = {finding.where for finding in parts if finding.code == "GW203"}  # groups explain clusters of rows
     copies = [each for overlap in measured.overlaps for each in find_overlap(overlap, measured.rows["training"])]
     findings = [each for each in copies if each.code != "GW203" or each.where not in known]
     findings += find_column_leaks(measured.giving, measured.names)

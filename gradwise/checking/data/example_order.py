@@ -1,11 +1,10 @@
-"""The order of examples: do successive batches hold what random ones would?
+"""The order of examples: are successive batches as diverse as random ones?
 
     order = measure_order(targets, batches, "classes", random)
     find_order(order)                                          GW208
 
-A batch is as diverse as random batches of the same targets, or less. Only less is a fault: batches that are drawn
-with each class in proportion, or with all classes equal, are more diverse. Diversity is the chance that two examples
-of a batch differ in class, or the variance of its numbers.
+Only less diversity than random batches of the same targets is a fault: stratified or class-balanced batches are more
+diverse. Diversity is the probability that two examples of a batch differ in class, or the variance of its numbers.
 """
 
 import math
@@ -19,15 +18,15 @@ from ...records.finding import Finding
 from ..codes import found
 
 _TRIES = 200
-_WINDOW = 16  # examples at least in what is compared: smaller batches are looked at several at a time
+_WINDOW = 16  # the fewest examples that are compared: smaller batches are pooled
 
 
 @dataclass(frozen=True)
 class Order:
-    """How diverse batches are (1: as random ones), how far below in deviations, and the order of the rows themselves.
+    """How diverse batches are (1: like random ones), how many standard deviations below, and the order of the rows.
 
     `chance` is the probability of so little diversity in random batches. `trend` is the rank correlation of target
-    and place among the batches, `rows_trend` among the rows; `runs` the stretches of equal class against those of
+    and position among the batches, `rows_trend` among the rows; `runs` the number of runs of one class relative to
     shuffled rows, or 1 minus the correlation of successive numbers.
     """
 
@@ -68,7 +67,7 @@ def _windows(batches: Sequence[np.ndarray]) -> list[int]:
 
 
 def _trend(values: np.ndarray) -> float:
-    """The rank correlation of values with their place; the first column stands for several."""
+    """The rank correlation of values with their position; of several columns, the first."""
     from scipy.stats import rankdata
 
     column = values if values.ndim == 1 else values[:, 0]
@@ -123,7 +122,7 @@ def _compared(
 def measure_order(
     targets: np.ndarray | None, batches: Iterable[Any], task: str, random: np.random.Generator
 ) -> Order | None:
-    """Compares successive batches (their targets) with random ones, and looks at the order of the training rows."""
+    """Compares successive batches (their targets) with random ones, and measures the order of the training rows."""
     classes = task == "classes"
     if task == "inputs":
         return None
@@ -145,15 +144,15 @@ def measure_order(
 
 
 def find_order(order: Order | None) -> tuple[Finding, ...]:
-    """GW208: an error for batches of one kind after another, a note for rows that merely stand in order."""
+    """GW208: an error for batches of one kind after another, a note for rows that are merely sorted."""
     if order is None:
         return ()
     kind = "different classes" if order.classes else "different targets"
     if order.windows and order.chance < 1e-6 and order.diversity < 0.9:
-        # Numbers that drift without being sorted are how streams come; then it may be meant.
+        # Numbers in a stream drift without being sorted; this may be intended.
         certain = order.diversity < 0.5 and (order.classes or abs(order.trend) > 0.95)
-        what = f"successive batches hold {order.diversity:.0%} of the {kind} that random ones would "
-        what += f"({order.deviations:.0f} deviations less): updates pull towards one kind of example after another."
+        what = f"successive batches have {order.diversity:.0%} of the {kind} of random ones "
+        what += f"({order.deviations:.0f} standard deviations less): each update pulls towards one kind of example."
         step = "shuffle before every epoch: order = rng.permutation(len(x)); x, y = x[order], y[order]"
         level = "error" if certain else "warning"
         numbers = {"diversity": order.diversity, "deviations": order.deviations, "chance": order.chance}
@@ -162,6 +161,6 @@ def find_order(order: Order | None) -> tuple[Finding, ...]:
         how = "are sorted by target" if abs(order.rows_trend) > 0.9 else "resemble the rows before them"
         what = f"the training rows {how} (successive targets differ {order.runs:.0%} as often as shuffled ones)."
         what = what if order.classes else what.replace("as often as", "as much as")
-        step = "shuffle before batching (gradwise does); where rows follow in time, split by time."
+        step = "shuffle before batching (gradwise does); if rows are a time series, split by time."
         return (found("GW208", what, where="training rows", next=step, level="note", runs=order.runs),)
     return ()

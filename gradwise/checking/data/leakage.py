@@ -1,11 +1,11 @@
-"""Leaks: what stands on both sides of the split, or on both sides of the question.
+"""Leakage: rows on both sides of the split, and columns that contain the target.
 
-    overlap = measure_overlap(train, test, random)         the same rows in both parts, and nearly the same
+    overlap = measure_overlap(train, test, random)         identical and nearly identical rows in both sets
     leaks = measure_column_leaks(train, "classes", random)      a column that is the target in disguise
     find_overlap(overlap); find_column_leaks(leaks, names)      GW201, GW202
 
-Tables of few distinct values repeat rows by nature. How often a training row has a twin within training says how often
-a fresh test row would have one: only more than that is a leak.
+Tables with few distinct values repeat rows naturally. The share of training rows with a duplicate in training is the
+share expected of new test rows: only more than that is leakage.
 """
 
 import itertools
@@ -23,7 +23,7 @@ _SAMPLE, _COLUMNS = 2000, 2048
 
 
 def marks(inputs: Any, whole: bool) -> np.ndarray:
-    """One number for each row, equal for equal rows; real numbers are rounded to 32 bits."""
+    """A hash of each row, equal for equal rows; floats are rounded to 32 bits."""
     if hasattr(inputs, "tocsr"):
         rows = inputs.copy()
         rows.eliminate_zeros()
@@ -36,17 +36,17 @@ def marks(inputs: Any, whole: bool) -> np.ndarray:
             block: np.ndarray = np.array(inputs[start : start + 4096], np.int64 if whole else np.float32, order="C")
             if not whole:
                 block += 0.0  # -0 becomes 0
-                block[np.isnan(block)] = np.nan  # one not-a-number for all
+                block[np.isnan(block)] = np.nan  # one bit pattern for all NaNs
             told[start : start + len(block)] = [hash(row.tobytes()) for row in block]
     return told
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Rows of a part that stand in training. `copied` have the same target too, where targets are known.
+    """Rows of a set that are also in training. `copied` have the same target too, where targets are known.
 
-    `expected` is the share of training rows with a twin in training; `near` and `near_expected` are shares of rows that
-    have a nearly equal one, `blocks` of rows far nearer to one training row than to the fiftieth.
+    `expected` is the share of training rows with a duplicate in training; `near` and `near_expected` are shares of rows
+    with a near duplicate, `blocks` of rows far closer to one training row than to the fiftieth nearest.
     """
 
     part: str
@@ -55,7 +55,7 @@ class Overlap:
     copied: int
     expected: float
     continuous: bool
-    first: tuple[tuple[int, int], ...] = ()  # (row of the part, row of training)
+    first: tuple[tuple[int, int], ...] = ()  # (row of the set, row of training)
     near_rows: int = 0
     near: float = 0.0
     near_expected: float = 0.0
@@ -66,7 +66,7 @@ class Overlap:
 
 
 def _is_continuous(part: Part, random: np.random.Generator) -> bool:
-    """Whether some column hardly ever repeats a value: then equal rows are no coincidence."""
+    """Whether some column hardly ever repeats a value: then equal rows are not a coincidence."""
     if part.inputs.dtype.kind != "f" or hasattr(part.inputs, "tocsr") or len(part) < 20:
         return False
     some = part.table(random.permutation(len(part))[:1000], widest(part, 64))
@@ -82,7 +82,7 @@ def _distances(queries: np.ndarray, base: np.ndarray, *, same: bool = False) -> 
 
 
 def _closeness(train: Part, part: Part, random: np.random.Generator) -> tuple[int, float, float, float]:
-    """How many rows were asked, shares with a nearly equal row (in training, and within training), share in blocks."""
+    """How many rows were tested, shares with a near duplicate (in training, and within training), share in clusters."""
     columns = widest(train)
     base = train.table(np.sort(random.permutation(len(train))[:_BASE]), columns)
     rows = random.permutation(len(part))[:_QUERIES]
@@ -103,7 +103,7 @@ def _closeness(train: Part, part: Part, random: np.random.Generator) -> tuple[in
 
 
 def measure_overlap(train: Part, part: Part, random: np.random.Generator) -> Overlap:
-    """Equal and nearly equal rows of training and another part."""
+    """Identical and nearly identical rows of training and another set."""
     whole = train.inputs.dtype.kind in "biu" and part.inputs.dtype.kind in "biu"
     ours, theirs = marks(train.inputs, whole), marks(part.inputs, whole)
     _, index, counts = np.unique(ours, return_inverse=True, return_counts=True)
@@ -122,7 +122,7 @@ def measure_overlap(train: Part, part: Part, random: np.random.Generator) -> Ove
 
 
 def _tail(count: int, rows: int, share: float) -> float:
-    """The chance of so many twins or more, if a row has one with this probability."""
+    """The probability of so many duplicates or more, if each row has one with this probability."""
     from scipy.stats import binom
 
     return float(binom.sf(count - 1, rows, min(max(share, 0.0), 1.0)))
@@ -143,17 +143,17 @@ def _level(overlap: Overlap, train_rows: int) -> str:
 
 
 def find_overlap(overlap: Overlap, train_rows: int) -> tuple[Finding, ...]:
-    """GW201: exact copies, else near ones; GW203 where rows come in blocks that the split cut."""
+    """GW201: exact copies, otherwise near ones; GW203 if the split divides clusters of rows."""
     share = overlap.exact / overlap.rows
-    mend = f"remove them from the {overlap.part} part, or split by groups: gradwise fit DATA --group COLUMN"
+    mend = f"remove them from the {overlap.part} set, or split by groups: gradwise fit DATA --group COLUMN"
     if overlap.exact:
         pairs = ", ".join(f"{row} = training row {twin}" for row, twin in overlap.first[:3])
         also = "" if overlap.copied == overlap.exact else f", {overlap.copied:,} of them with the same target"
         return (
             found(
                 "GW201",
-                f"{overlap.exact:,} of {overlap.rows:,} {overlap.part} rows ({share:.1%}) have the inputs of a "
-                f"training row{also}; within training {overlap.expected:.1%} of rows have a twin.",
+                f"{overlap.exact:,} of {overlap.rows:,} {overlap.part} rows ({share:.1%}) have the same inputs as a "
+                f"training row{also}; within training {overlap.expected:.1%} of rows are duplicated.",
                 where=f"{overlap.part} row {pairs}",
                 next=mend,
                 level=_level(overlap, train_rows),
@@ -167,8 +167,8 @@ def find_overlap(overlap: Overlap, train_rows: int) -> tuple[Finding, ...]:
         return (
             found(
                 "GW201",
-                f"{overlap.near:.1%} of {overlap.part} rows lie within a thousandth of the usual distance of a "
-                f"training row; within training {overlap.near_expected:.1%} do: near copies.",
+                f"{overlap.near:.1%} of {overlap.part} rows are near copies of a training row (within a thousandth of "
+                f"the usual distance); within training {overlap.near_expected:.1%} are.",
                 where=overlap.part,
                 next=mend,
                 level="warning",
@@ -180,10 +180,10 @@ def find_overlap(overlap: Overlap, train_rows: int) -> tuple[Finding, ...]:
         return (
             found(
                 "GW203",
-                f"{overlap.blocks:.0%} of {overlap.part} rows are 20 times nearer to one training row than to the "
-                "fiftieth: rows come in blocks (one person, one recording) that the split cut apart.",
+                f"{overlap.blocks:.0%} of {overlap.part} rows are 20 times closer to one training row than to the "
+                "fiftieth nearest: the split divides clusters of rows (one person, one recording).",
                 where=overlap.part,
-                next="split by what the rows of a block share: gradwise fit DATA --group COLUMN",
+                next="split by what the rows of a cluster share: gradwise fit DATA --group COLUMN",
                 blocks=overlap.blocks,
             ),
         )
@@ -194,7 +194,7 @@ def find_overlap(overlap: Overlap, train_rows: int) -> tuple[Finding, ...]:
 class ColumnLeak:
     """How well the best single column predicts the target: `score` is accuracy, or the share of variance.
 
-    `exact` where the column is the target up to a one-to-one map; `others` is the score of all other columns together.
+    `exact`: the column is the target up to a one-to-one map; `others` is the score of all other columns together.
     """
 
     column: int
@@ -203,15 +203,15 @@ class ColumnLeak:
     others: float
     rows: int
     width: int
-    table: bool  # columns of a table; in an image or a sequence no single place has a meaning of its own
-    ordered: bool = False  # sorted by it, each of three or more classes stands in one piece
+    table: bool  # columns of a table; in an image or a sequence a single position has no fixed meaning
+    ordered: bool = False  # it separates three or more classes into intervals
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def _class_scores(values: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
-    """Accuracy of each column alone: the majority class of each bin of one half, judged on the other."""
+    """Accuracy of each column alone: the majority class of each bin of one half, evaluated on the other."""
     bins = max(32, 4 * count)
     half = len(values) // 2
     scores = np.empty(values.shape[1])
@@ -225,7 +225,7 @@ def _class_scores(values: np.ndarray, classes: np.ndarray, count: int) -> np.nda
 
 
 def _number_scores(values: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Share of the variance that the neighbours in each column alone explain, each row left out of its own guess."""
+    """Share of the variance that the neighbours in each column alone explain (leave-one-out)."""
     order = np.argsort(values, axis=0, kind="stable")
     sorted_ = target[order]
     padded = np.concatenate([sorted_[2:0:-1], sorted_, sorted_[-2:-4:-1]])
@@ -235,7 +235,7 @@ def _number_scores(values: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def _is_same(column: np.ndarray, target: np.ndarray, task: str) -> bool:
-    """Whether a column and the target determine each other: a bijection of classes, an order kept or turned round."""
+    """Whether a column and the target determine each other: a bijection of classes, or a monotone map of numbers."""
     if task == "classes":
         pairs = len(np.unique(np.stack([column, target.astype(float)]), axis=1).T)
         return pairs == len(np.unique(column)) == len(np.unique(target))
@@ -259,7 +259,7 @@ def _together(values: np.ndarray, target: np.ndarray, task: str) -> float:
 
 
 def _filled(values: np.ndarray) -> np.ndarray:
-    """Missing values as a value of their own: a little below all others of their column, in its own units."""
+    """Missing values as a separate value, slightly below all others of their column."""
     known = ~np.isnan(values)
     low, high = np.where(known, values, np.inf).min(0), np.where(known, values, -np.inf).max(0)
     below = np.where(known.any(0), low - 0.1 * np.where(high > low, high - low, 1.0), 0.0)
@@ -298,7 +298,7 @@ def measure_column_leaks(part: Part, task: str, random: np.random.Generator) -> 
 
 
 def _tokens(values: np.ndarray) -> bool:
-    """Whether all columns draw from one vocabulary, as sequences of symbols do."""
+    """Whether all columns share one vocabulary, as sequences of symbols do."""
     tops = values.max(0)
     return values.shape[1] > 3 and bool(tops.min() > 2 and tops.min() > 0.5 * tops.max())
 
@@ -311,11 +311,11 @@ def find_column_leaks(giving: ColumnLeak | None, names: tuple[str, ...]) -> tupl
         return ()
     name = names[giving.column] if giving.column < len(names) else f"column {giving.column}"
     told = (
-        f"`{name}` and the target determine each other in all {giving.rows:,} rows looked at"
+        f"`{name}` and the target determine each other in all {giving.rows:,} rows examined"
         if giving.exact
-        else f"sorted by `{name}`, the classes stand one after the other"
+        else f"`{name}` separates the classes into intervals"
         if giving.ordered
-        else f"`{name}` alone predicts the target at {giving.score:.2%}"
+        else f"`{name}` alone predicts the target with a score of {giving.score:.2%}"
     )
     return (
         found(
@@ -324,7 +324,7 @@ def find_column_leaks(giving: ColumnLeak | None, names: tuple[str, ...]) -> tupl
             if giving.others
             else f"{told}.",
             where=name,
-            next=f"would `{name}` be known before the target is? If not, leave it out of the inputs.",
+            next=f"if `{name}` is not known before the target, drop it from the inputs.",
             level="error" if giving.exact and giving.table else "warning",
             column=giving.column,
             score=giving.score,

@@ -1,12 +1,12 @@
-"""What the inputs tell of the targets, found by quick learners that share no code with the network.
+"""How well the inputs predict the targets, by simple learners that share no code with the network.
 
     part = as_part("train", (inputs, targets), task="classes")
-    signal = measure_signal(part, "classes", random)      nearest neighbours, ridge regression, and trees if need be
+    signal = measure_signal(part, "classes", random)      nearest neighbours, ridge regression, and trees if these fail
     find_signal(signal)                                   GW206, GW210
 
-A learner is fitted on one half of a sample of rows and judged on the other by the correlation of its predictions with
-the targets. Permuted targets say what chance gives, so neither imbalance nor the number of columns can mislead. The
-same is asked with the targets moved by up to three rows: a match there is inputs and targets out of step.
+A learner is fitted on one half of a sample of rows and evaluated on the other by the correlation of its predictions
+with the targets. Permuted targets give the chance level, whatever the imbalance or the number of columns. This is
+repeated with the targets shifted by up to three rows: a match there means that inputs and targets are misaligned.
 """
 
 from dataclasses import asdict, dataclass
@@ -19,17 +19,17 @@ from ...runtime.errors import RequestError
 from ..codes import found
 
 _SAMPLE = 2000
-_WIDTH = 256  # of the columns that learners see: those that vary most
+_WIDTH = 256  # the learners use the columns that vary most
 _FEWEST = 100
 _SERIAL = 0.3
 _SHIFTS = (-3, -2, -1, 1, 2, 3)
 _NEIGHBOURS = 10
-_AT_CHANCE, _CLEAR = 4.0, 8.0  # deviations of permuted targets
+_AT_CHANCE, _CLEAR = 4.0, 8.0  # standard deviations over permuted targets
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the data as a table: `inputs` (n, d), dense or CSR; `targets` (n,) classes, (n, k) else, or None."""
+    """A training, validation or test set: `inputs` (n, d), dense or CSR; `targets` classes (n,), (n, k), or None."""
 
     name: str
     inputs: Any
@@ -41,17 +41,17 @@ class Part:
         return int(self.inputs.shape[0])
 
     def table(self, rows: np.ndarray, columns: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """These rows as 64-bit numbers, infinite ones as not-a-number."""
+        """These rows in 64 bits, infinite values as NaN."""
         taken = self.inputs[rows][:, columns]
         values = np.asarray(taken.toarray() if hasattr(taken, "toarray") else taken, np.float64)
         return np.where(np.isfinite(values), values, np.nan)
 
 
 def _as_targets(targets: Any, task: str, name: str) -> np.ndarray:
-    """Classes as (n,), also where they came as one column or as one-hot rows; anything else as (n, k)."""
+    """Classes as (n,), even if given as one column or as one-hot rows; anything else as (n, k)."""
     values = np.asarray(targets)
     if values.dtype.kind not in "biuf":
-        raise RequestError(f"the targets of the {name} part must be numbers; got {values.dtype}.")
+        raise RequestError(f"the targets of the {name} set must be numbers; got {values.dtype}.")
     values = values.astype(np.int64) if values.dtype.kind in "bu" else values
     if task == "classes" and values.ndim == 2 and values.shape[1] > 1 and np.isin(values, (0, 1)).all():
         values = values.argmax(1) if (values.sum(1) == 1).all() else values
@@ -65,25 +65,25 @@ def _as_targets(targets: Any, task: str, name: str) -> np.ndarray:
 
 
 def as_part(name: str, pair: Any, *, task: str, groups: Any = None) -> Part | None:
-    """A pair (inputs, targets or None) as a table; None where there is none."""
+    """A pair (inputs, targets or None) as a table; None if there is no pair."""
     if pair is None:
         return None
     inputs, targets = pair
     inputs = inputs.tocsr() if hasattr(inputs, "tocsr") else np.asarray(inputs)
     inputs = inputs.astype(np.float32) if inputs.dtype.kind == "V" else inputs  # 16 bits that NumPy has no kind for
     if inputs.dtype.kind not in "biuf" or len(inputs.shape) == 0 or inputs.shape[0] == 0:
-        raise RequestError(f"the inputs of the {name} part must be an array of numbers with one row an example.")
+        raise RequestError(f"the inputs of the {name} set must be an array of numbers with one row per example.")
     count, shape = inputs.shape[0], tuple(inputs.shape[1:])
     values = None if targets is None or np.size(targets) == 0 else _as_targets(targets, task, name)
     for what, beside in (("targets", values), ("groups", groups)):
         if beside is not None and len(beside) != count:
-            raise RequestError(f"the {name} part has {count} rows of inputs but {len(beside)} {what}: make them equal.")
+            raise RequestError(f"the {name} set has {count} rows of inputs but {len(beside)} {what}: make them equal.")
     table = inputs if hasattr(inputs, "tocsr") else inputs.reshape(count, -1)
     return Part(name, table, values, shape, None if groups is None else np.asarray(groups))
 
 
 def standardised(values: np.ndarray, like: np.ndarray | None = None, limit: float = 5.0) -> np.ndarray:
-    """Columns of mean 0 and deviation 1 (of `like`, where given); missing values are the mean, outliers are held."""
+    """Columns of mean 0 and deviation 1 (of `like`, if given); missing values become the mean, outliers are clipped."""
     with np.errstate(all="ignore"):
         basis = values if like is None else like
         known = ~np.isnan(basis)
@@ -95,7 +95,7 @@ def standardised(values: np.ndarray, like: np.ndarray | None = None, limit: floa
 
 
 def widest(part: Part, count: int = _WIDTH) -> np.ndarray:
-    """The columns that vary most, where there are more than so many."""
+    """The `count` columns that vary most, or all if there are fewer."""
     if part.inputs.shape[1] <= count:
         return np.arange(part.inputs.shape[1])
     rows = np.linspace(0, len(part) - 1, min(len(part), 500)).astype(int)
@@ -120,7 +120,7 @@ def nearest_rows(queries: np.ndarray, base: np.ndarray, count: int, *, same: boo
 
 
 def ridge(inputs: np.ndarray, targets: np.ndarray, judged: np.ndarray) -> np.ndarray:
-    """Predictions of ridge regression, its penalty a twentieth of the data's weight."""
+    """Predictions of ridge regression, with a penalty of a twentieth of the number of rows."""
     mean = targets.mean(0)
     gram = inputs.T @ inputs + 0.05 * len(inputs) * np.eye(inputs.shape[1])
     return np.asarray(judged @ np.linalg.solve(gram, inputs.T @ (targets - mean)) + mean)
@@ -135,14 +135,14 @@ def _trees(inputs: np.ndarray, targets: np.ndarray, judged: np.ndarray) -> np.nd
 
 
 def as_columns(targets: np.ndarray, task: str) -> np.ndarray:
-    """Targets as columns to be regressed on: one for each class, or standardised numbers."""
+    """Targets as columns for regression: one for each class, or standardised numbers."""
     if task == "classes":
         return (targets[:, None] == np.unique(targets)[None, :64]).astype(np.float64)
     return standardised(targets.astype(np.float64))
 
 
 def agreement(predicted: np.ndarray, targets: np.ndarray, random: np.random.Generator) -> tuple[float, float]:
-    """The correlation of predictions with targets, and how many deviations of permuted targets that is above chance."""
+    """The correlation of predictions with targets, and how many standard deviations that is above chance."""
     one, two = predicted - predicted.mean(0), targets - targets.mean(0)
     size = float(np.sqrt((one**2).sum() * (two**2).sum()))
     if size < 1e-9:
@@ -154,18 +154,18 @@ def agreement(predicted: np.ndarray, targets: np.ndarray, random: np.random.Gene
 
 @dataclass(frozen=True)
 class Signal:
-    """How predictable the targets are, by shift in rows (0 as they stand), and which labels the neighbours deny.
+    """How predictable the targets are, by shift in rows (0: unshifted), and which labels the neighbours contradict.
 
-    `strengths` are correlations of predictions with targets on rows not learned from, `deviations` how far above
-    chance; each the best learner's. `copied` are the shifts at which a single column holds the target itself.
+    `strengths` are correlations of predictions with targets on held-out rows, `deviations` how far above
+    chance; each of the best learner. `copied` are the shifts at which a single column contains the target.
     """
 
     rows: int
     strengths: dict[int, float]
     deviations: dict[int, float]
     copied: tuple[int, ...] = ()
-    serial: float = 0.0  # the largest correlation of a column with itself one row on
-    conflicting: float = 0.0  # share of rows whose very inputs occur more often with another class
+    serial: float = 0.0  # the largest lag-1 autocorrelation of a column
+    conflicting: float = 0.0  # share of rows whose exact inputs occur more often with another class
     denied: float = 0.0  # share of rows of which 8 of 10 neighbours agree on another class
     neighbours_right: float = 0.0
     denied_rows: tuple[int, ...] = ()
@@ -178,7 +178,7 @@ class Signal:
 
 
 def _denied(features: np.ndarray, classes: np.ndarray, rows: np.ndarray) -> tuple[float, float, tuple[int, ...]]:
-    """Labels that nearly all neighbours deny: their share, how often neighbours are right, and where."""
+    """Labels that nearly all neighbours contradict: their share, how often neighbours are right, and where."""
     near = classes[nearest_rows(features, features, _NEIGHBOURS, same=True)]
     values = np.unique(classes)
     votes = np.stack([(near == value).sum(1) for value in values], 1)
@@ -194,7 +194,7 @@ def _halves(count: int, random: np.random.Generator) -> tuple[np.ndarray, np.nda
 
 
 def _copies(values: np.ndarray, targets: np.ndarray, task: str) -> bool:
-    """Whether one column is the target itself: forecasts of the next value look like a shift, and are none."""
+    """Whether one column is the target itself: a forecast of the next value looks like a shift, but is not."""
     if task == "classes":
         return bool((np.abs(values - targets[:, None]) < 1e-9).all(0).any())
     one, two = standardised(values, limit=np.inf), standardised(targets.astype(float), limit=np.inf)
@@ -202,13 +202,13 @@ def _copies(values: np.ndarray, targets: np.ndarray, task: str) -> bool:
 
 
 def _serial(part: Part) -> float:
-    """The largest correlation of a column with itself one row on: rows that follow one another in time."""
+    """The largest lag-1 autocorrelation of a column: it is high in time series."""
     values = standardised(part.table(np.arange(min(len(part), _SAMPLE)), widest(part, 64)))
     return float(np.abs((values[1:] * values[:-1]).mean(0)).max())
 
 
 def measure_signal(part: Part, task: str, random: np.random.Generator) -> Signal | None:
-    """Learns the targets from the inputs by quick means; None where there is too little, or a target of many parts."""
+    """Predicts the targets with simple learners; None if there are too few rows, or too many targets."""
     targets = part.targets
     if targets is None or (targets.ndim == 2 and targets.shape[1] > 16):
         return None
@@ -241,13 +241,13 @@ def measure_signal(part: Part, task: str, random: np.random.Generator) -> Signal
 
 
 def _find_step(signal: Signal) -> Finding | None:
-    """Inputs that say nothing, or that speak of the targets of other rows."""
+    """Inputs that predict nothing, or the targets of other rows."""
     here, sure = signal.strengths[0], signal.deviations[0]
     moves = [shift for shift in _SHIFTS if shift in signal.strengths and shift not in signal.copied]
     best = max(moves, key=lambda shift: signal.strengths[shift], default=0)
     there, surely = signal.strengths[best], signal.deviations[best]
     silent = sure < _AT_CHANCE
-    # A forecast of the next row from this one looks like targets that come a row too early, and may be meant.
+    # A forecast of the next row from this one looks like targets a row too early, and may be intended.
     series = best < 0 and signal.serial > _SERIAL
     if series and not silent:
         return None
@@ -255,9 +255,9 @@ def _find_step(signal: Signal) -> Finding | None:
         return found(
             "GW210",
             f"row i's inputs predict the target of row i{best:+d} (correlation {there:.2f}), not its own ({here:.2f}): "
-            f"inputs and targets are out of step by {abs(best)} row{'s' if abs(best) > 1 else ''}.",
+            f"inputs and targets are misaligned by {abs(best)} row{'s' if abs(best) > 1 else ''}.",
             where="targets",
-            next=f"find where rows are dropped or rolled; to confirm: targets = np.roll(targets, {-best})",
+            next=f"find where rows are dropped or shifted; to confirm: targets = np.roll(targets, {-best})",
             level="warning" if series else "error",
             shift=best,
             strength=there,
@@ -268,10 +268,10 @@ def _find_step(signal: Signal) -> Finding | None:
         return None
     return found(
         "GW210",
-        f"neighbours, ridge regression and trees predict the targets no better than chance (correlation {here:.2f}, "
-        f"{sure:.1f} deviations, {signal.rows:,} rows): inputs and targets may be shuffled apart.",
+        f"nearest neighbours, ridge regression and trees predict the targets no better than chance (correlation "
+        f"{here:.2f}, {sure:.1f} standard deviations, {signal.rows:,} rows): inputs and targets may not match.",
         where="targets",
-        next="print ten rows with their targets; look for a shuffle or a sort of only one of the two.",
+        next="print ten rows with their targets; look for a shuffle or sort of only one of the two.",
         strength=here,
         deviations=sure,
         rows=signal.rows,
@@ -288,10 +288,10 @@ def find_signal(signal: Signal | None) -> tuple[Finding, ...]:
         findings.append(
             found(
                 "GW206",
-                f"{signal.denied:.1%} of labels are denied by at least 8 of the 10 nearest examples, and "
+                f"at least 8 of the 10 nearest examples contradict {signal.denied:.1%} of labels, and "
                 f"{signal.conflicting:.1%} of rows have inputs that occur more often with another label.",
                 where=f"training rows {rows}" if rows else "training targets",
-                next="look at these rows first; where labels cannot be mended, stop early and keep the net small.",
+                next="inspect these rows first; if labels cannot be corrected, use early stopping and a small network.",
                 denied=signal.denied,
                 conflicting=signal.conflicting,
                 neighbours_right=signal.neighbours_right,

@@ -1,1 +1,1 @@
-"""Do signals get through: the flow through the layers, the graph of the program, the coordinate check."""
+"""Checks of the signal flow through the layers, the graph of the program, and the coordinate check."""

@@ -1,10 +1,10 @@
-"""The coordinate check of width transfer (row J7): do activations move alike in narrow and in wide networks?
+"""The coordinate check of width transfer (row J7): do activations change equally in narrow and wide networks?
 
     check = coordinate_check(lambda width: recipe_of(width), (32, 128, 512), train, valid, outputs=10, key=key)
-    check.slopes      # for each layer: by which power of the width its activations move more in a few updates
+    check.slopes      # for each layer: the power of the width with which its activations change in a few updates
 
-Where the rate tuned narrow serves wide, every slope is near 0. A positive one says that a wide network moves too far
-(it will diverge at the narrow one's rate), a negative one that a layer ceases to learn as it grows.
+If a learning rate tuned on a narrow network suits a wide one, every slope is near 0. A positive slope means that a wide
+network changes too much (it will diverge at that rate), a negative one that a layer learns less as it grows.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class CoordinateCheck:
 
     @property
     def steady(self) -> bool:
-        """Whether no layer moves by more than a power `STEADY` of the width."""
+        """Whether no layer changes by more than a power `STEADY` of the width."""
         return bool(np.all(np.abs(self.slopes) < STEADY))
 
 
@@ -64,7 +64,7 @@ def _changes(
     updates: int,
     keys: Key[Array, " seeds"],
 ) -> Float[Array, "seeds layers"]:
-    """How far each layer's activations move on some training examples, for each initial network."""
+    """How far each layer's activations change on some training examples, for each initial network."""
     inputs = examples[0].inputs[:_ROWS]
 
     def one(key: Key[Array, ""]) -> Array:
@@ -94,7 +94,7 @@ def coordinate_check(
     The networks must have `layers`, each called as `layer(h, key=None)`, and an `output`, as `Mlp` builds them.
     """
     if len(set(widths)) < 2:
-        raise RequestError(f"a coordinate check compares at least two widths; got {tuple(widths)}.")
+        raise RequestError(f"a coordinate check needs at least two widths; got {tuple(widths)}.")
     recipes = [recipe_for_width(width) for width in widths]
     parameters = eqx.filter_eval_shape(
         lambda one: init(recipes[0], train, valid, outputs=outputs, classes=classes, key=one)[1].parameters, key

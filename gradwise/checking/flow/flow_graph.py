@@ -1,11 +1,11 @@
-"""The flow graph: what the loss computes, what its gradient adds, what it costs, and what compilation left of it.
+"""The flow graph: the operations of the loss and its gradient, their cost, and the compiled program.
 
     measured = measure_graph(subject, key=key)
     measured.stages[0].operations, measured.stages[0].backward_operations       of one layer, forward and backward
     find_graph(measured)                                                       constants, lopsided cost, odd precision
 
-Equations belong to stages (`stages`): a layer, the preparation of the inputs, the loss, or a penalty. What is drawn of
-a stage are its boxes (`boxes`). Products are counted exactly, 2 operations for each multiplied pair.
+Equations belong to stages (`stages`): a layer, the preparation of the inputs, the loss, or a penalty. A stage is drawn
+as boxes (`boxes`). Products are counted exactly, 2 operations for each multiplied pair.
 """
 
 from collections.abc import Sequence
@@ -52,9 +52,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Counts:
-    """Equations before compilation. `together` is loss and gradient in one program, whose forward pass they share.
+    """Equations before compilation. `together` is loss and gradient in one program, with a shared forward pass.
 
-    `unused` reach no result, `repeated` compute what another has computed: compilation drops both.
+    `unused` reach no result, `repeated` duplicate another: compilation drops both.
     """
 
     loss: int
@@ -112,7 +112,7 @@ class GraphMeasured:
 
 
 def _constants(counting: Counting, sites: Sequence[Site], subject: Subject) -> tuple[CapturedConstant, ...]:
-    """The arrays that the loss closed over, largest first. The model's own buffers are no such: it is an argument."""
+    """The arrays that the loss closes over, largest first. The model's buffers do not count: it is an argument."""
     own = [leaf for leaf in jax.tree.leaves(subject.model_of(subject.parameters)) if hasattr(leaf, "shape")]
 
     def is_own(array: Any) -> bool:
@@ -128,7 +128,7 @@ def _constants(counting: Counting, sites: Sequence[Site], subject: Subject) -> t
 
 
 def _precisions(sites: Sequence[Site], counting: Counting) -> dict[str, tuple[int, float, str]]:
-    """How much is computed in which type; single numbers do not count."""
+    """How much is computed in which type; scalars do not count."""
     found: dict[str, tuple[int, float, str]] = {}
     for site in sites:
         if site.is_float and site.shape != () and site.depends:
@@ -222,7 +222,7 @@ def measure_graph(subject: Subject, *, key: Key[Array, ""], compile: bool = True
 
 
 def _islands(measured: GraphMeasured) -> tuple[str, list[str]]:
-    """The type of most operations, and those of a smaller part that are not the custom beside it."""
+    """The type of most operations, and the other types that are unusual in combination with it."""
     told = measured.precisions
     main = max(told, key=lambda name: (told[name][1], told[name][0]), default="")
     # A half-precision program with sums and losses in single precision is as it should be.
@@ -234,7 +234,7 @@ def _megabytes(count: float) -> str:
 
 
 def find_graph(measured: GraphMeasured) -> tuple[Finding, ...]:
-    """Large constants, one layer that is most of the work, and parts in another precision."""
+    """Large constants, a layer that dominates the cost, and parts in another precision."""
     findings = []
     large = [one for one in measured.constants if one.bytes > LARGE_CONSTANT]
     if large:
@@ -243,7 +243,7 @@ def find_graph(measured: GraphMeasured) -> tuple[Finding, ...]:
         findings.append(
             found(
                 "GW901",
-                f"the loss closes over an array of shape {worst.shape} ({_megabytes(worst.bytes)}){more}: it becomes a "
+                f"the loss closes over an array of shape {worst.shape} ({_megabytes(worst.bytes)}){more}: it becomes "
                 "part of the compiled program, is copied at each compilation and cannot change.",
                 where=worst.line,
                 next="pass it as an argument: `loss(model, (x, y, table), key)`, or make it a field of the model.",
@@ -260,9 +260,9 @@ def find_graph(measured: GraphMeasured) -> tuple[Finding, ...]:
             findings.append(
                 found(
                     "GW902",
-                    f"{100 * share:.0f} % of the loss's operations are in `{heavy.name}`.",
+                    f"`{heavy.name}` takes {100 * share:.0f} % of the operations of the loss.",
                     where=heavy.name,
-                    next=f"to train faster, make `{heavy.name}` smaller first: nothing else would save more than "
+                    next=f"to train faster, make `{heavy.name}` smaller first: the rest can save no more than "
                     f"{100 * (1 - share):.0f} %.",
                     share=share,
                     operations=heavy.operations,
@@ -274,9 +274,9 @@ def find_graph(measured: GraphMeasured) -> tuple[Finding, ...]:
         findings.append(
             found(
                 "GW903",
-                f"{count} of the loss's steps compute in {name}, while most of it is in {main}.",
+                f"{count} operations of the loss are computed in {name}, most of it in {main}.",
                 where=line,
-                next=f"if that is not meant, convert the array where it enters: `x.astype(jnp.{main})`.",
+                next=f"if this is not intended, convert the array where it enters: `x.astype(jnp.{main})`.",
                 steps=count,
                 share=operations / max(sum(one[1] for one in measured.precisions.values()), 1.0),
             )

@@ -1,4 +1,4 @@
-"""What is drawn of a program: its equations gathered into few boxes, with the edges between them.
+"""A drawing of a program: its equations grouped into a few boxes, with the edges between them.
 
     boxes, edges = boxes_of(sites, stages, counting, {"layers.0.weight": 35})
     boxes[0].name, boxes[0].kind, edges[0]                     "dot_general", "internal", (0, 1)

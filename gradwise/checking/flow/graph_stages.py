@@ -109,7 +109,7 @@ def backward_stages(
 
 
 def fewer(stages: list[str], most: int) -> list[str]:
-    """Stage names with their last words left out until there are few enough; then neighbours are put together."""
+    """Stage names shortened from the end until there are few enough; then neighbours are merged."""
     most += len(set(stages) & set(AROUND))
     while len(set(stages)) > most and any("." in stage for stage in stages):
         longest = max(stage.count(".") for stage in stages)

@@ -1,11 +1,11 @@
-"""What a traced program costs, equation by equation, and what is left of it after compilation.
+"""The cost of a traced program, equation by equation, and of the compiled program.
 
     counting, results = count(program, parameters, batch, key)
     counting.costs[3]                          the operations at site 3, and those of them in products
     compiled_program(function, *arguments).fusions
 
-Products are exact: 2 operations for each multiplied pair. An elementwise equation is one operation for each number, and
-what only moves numbers is none.
+Products are exact: 2 operations for each multiplied pair. An elementwise equation is one operation per number, and
+moving numbers is free.
 """
 
 import math
@@ -34,7 +34,7 @@ _NO_WORK = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast")
 
 @dataclass(frozen=True)
 class Compiled:
-    """What is left of loss and gradient after compilation; NaN or nothing where the backend does not tell."""
+    """Loss and gradient after compilation; NaN or empty if the backend does not report it."""
 
     instructions: int = 0  # in all, those within fusions too
     kernels: int = 0  # what is launched one after another
@@ -195,7 +195,7 @@ def read_compiled(text: str) -> Compiled:
 
 
 def _told(ask: Callable[[], Any]) -> Any:
-    """What a backend tells of a compiled program; some tell nothing, each in its own way."""
+    """What a backend reports about a compiled program; some report nothing."""
     try:
         return ask()
     except (NotImplementedError, RuntimeError, TypeError, ValueError):

@@ -1,11 +1,10 @@
-"""Do signals get through (rows F16, F18, D8): saturated, dead and copied units, vanishing and exploding gradients.
+"""The signal flow (rows F16, F18, D8): saturated, dead and copied units, vanishing and exploding gradients.
 
     measured = measure_flow(subject, rehearsal, key=key)
     measured.layers[0].saturated, measured.stretches[0].singular     pairs, before and after; of one layer's map
     measured.plain()                                                 with histograms of activations and gradients
 
-The network is looked at twice, before and after the rehearsal. What follows from the numbers is said by
-`flow_findings.find_flow`.
+The network is measured before and after the rehearsal. `signal_flow_findings.find_flow` interprets the numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,9 +26,9 @@ from ..batch_access import count_of, take
 from ..rehearsal import Rehearsal
 from ..subject import Subject
 
-EXAMPLES = 256  # looked at, where there are so many
+EXAMPLES = 256  # at most
 _JACOBIAN_EXAMPLES = 4
-_DIRECTIONS = 256  # a wider layer's stretch is measured along so many random directions
+_DIRECTIONS = 256  # the map of a wider layer is measured along so many random directions
 COLUMNS = (256, 512)  # rows and units that are compared to find copies
 _LOST = 1e-6  # of the largest singular value
 _SAME = 1e-5  # of the largest value: two units that agree so far, before and after, are copies
@@ -67,7 +66,7 @@ class JacobianSpectrum:
     forwards: float
     backwards: float
     singular: Float[np.ndarray, " n"]
-    last: bool = False  # the outputs: their scale is the loss's affair
+    last: bool = False  # the outputs: their scale depends on the loss
 
     @property
     def carrying(self) -> Float[np.ndarray, " m"]:
@@ -102,7 +101,7 @@ class FlowMeasured:
 
 
 def plain_value(value: Any) -> Any:
-    """JSON values; a number that is none becomes None."""
+    """JSON values; NaN becomes None."""
     if isinstance(value, (tuple, list, np.ndarray)):
         return [plain_value(one) for one in value]
     if isinstance(value, (float, np.floating)):
@@ -132,7 +131,7 @@ def copies(values: Float[np.ndarray, "rows units"], gradients: Float[np.ndarray,
 
 
 def _group(name: str, kind: str, summaries: Sequence[Summary], place: int) -> dict[str, Any]:
-    """One group of numbers before and after, as the monitor tells it."""
+    """One group of numbers before and after, in the monitor's form."""
     told: dict[str, Any] = {"layer": name, "kind": kind}
     for word in ("mean", "deviation", "rms", "norm", "histogram"):
         told[word] = [plain_value(np.asarray(getattr(one, word))[place]) for one in summaries]
@@ -141,7 +140,7 @@ def _group(name: str, kind: str, summaries: Sequence[Summary], place: int) -> di
 
 
 def _batch(subject: Subject, key: Key[Array, ""]) -> Any:
-    """Examples of training: more than a small batch where there are more, and not all of a large one."""
+    """Training examples: more than a small batch if there are more, and not all of a large one."""
     if subject.train is not None and subject.count < EXAMPLES < count_of(subject.train):
         rows = keys.generator(keys.named(key, "flow")).choice(count_of(subject.train), EXAMPLES, replace=False)
         return take(subject.train, rows)
@@ -230,7 +229,7 @@ def _measured_layer(
 
 
 def measure_flow(subject: Subject, rehearsal: Rehearsal | None, *, key: Key[Array, ""]) -> FlowMeasured:
-    """Looks at the network before and after the rehearsal; without one, twice at the same."""
+    """Measures the network before and after the rehearsal; without one, twice the same."""
     batch = _batch(subject, key)
     noise = keys.named(key, "noise")
     program, layers = trace_layers(subject.value, subject.parameters, batch, noise)

@@ -1,10 +1,10 @@
-"""What the numbers of the flow mean (rows F16, F18, D8): from measurements to findings, no network needed.
+"""From measurements of the signal flow to findings (rows F16, F18, D8); no network needed.
 
     find_flow(measure_flow(subject, rehearsal, key=key))         findings GW601 to GW606
-    find_flow(FlowMeasured((layer,)))                            or from numbers that were made up
+    find_flow(FlowMeasured((layer,)))                            or from given numbers
 
-What a hundred updates repair is no finding: a fault must be there before and after the rehearsal, except for units that
-the updates themselves drove into saturation or killed.
+A fault that a hundred updates repair is not reported: it must be present before and after the rehearsal, except for
+units that the updates themselves saturated or killed.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,8 +24,8 @@ _ROWS = 8  # fewer examples cannot tell that a unit is dead
 VANISHED, NOT_REPAIRED = 1e4, 1e2
 STRETCHED = 3.0
 _ORTHOGONAL = (
-    "start the weights from the state to itself orthogonal: "
-    "`jax.nn.initializers.orthogonal()(key, weight.shape)`, or with gates that keep the state."
+    "initialise the recurrent weights orthogonally: "
+    "`jax.nn.initializers.orthogonal()(key, weight.shape)`, or use gates that preserve the state."
 )
 _CARRIED = 0.4  # rectifiers switch half of the directions off
 
@@ -37,7 +37,7 @@ def _worst(layers: Sequence[LayerMeasured], of: Callable[[LayerMeasured], float]
 
 def _rest(layers: Sequence[LayerMeasured]) -> str:
     more = len(layers) - 1
-    return f" So it is in {more} more layer{'s' if more > 1 else ''}." if more else ""
+    return f" The same holds for {more} more layer{'s' if more > 1 else ''}." if more else ""
 
 
 def _evidence(layers: Sequence[LayerMeasured], word: str) -> dict[str, Any]:
@@ -45,13 +45,13 @@ def _evidence(layers: Sequence[LayerMeasured], word: str) -> dict[str, Any]:
 
 
 def _at_every_step(layers: Sequence[LayerMeasured], is_bad: Callable[[LayerMeasured], bool]) -> list[LayerMeasured]:
-    """Without steps of recurrent networks that are well at another step: on padding at the beginning all are alike."""
+    """Excludes recurrent layers that are fine at another step: all units are alike on padding at the beginning."""
     well = {layer.step_of for layer in layers if not is_bad(layer)} - {""}
     return [layer for layer in layers if layer.step_of not in well]
 
 
 def _copied(measured: FlowMeasured) -> list[Finding]:
-    # What stands on a dead layer sees nothing: its units are alike, but the cause is below.
+    # Units above a dead layer are all alike, but the cause is below.
     dead = _at_every_step(measured.layers, lambda layer: min(layer.dead) > DEAD_WHOLLY)
     blind = {place for layer in dead if min(layer.dead) > DEAD_WHOLLY for place in layer.above}
     sighted = [layer for place, layer in enumerate(measured.layers) if place not in blind]
@@ -64,8 +64,8 @@ def _copied(measured: FlowMeasured) -> list[Finding]:
         return [
             found(
                 "GW603",
-                f"all {worst.units} units of `{worst.name}` compute the same and get the same gradient, before and "
-                f"after the rehearsal: the layer is one unit.{_rest(whole)}",
+                f"all {worst.units} units of `{worst.name}` have the same outputs and gradients, before and after "
+                f"a short training run: the layer is equivalent to one unit.{_rest(whole)}",
                 where=worst.name,
                 next=f"draw the initial weights of `{worst.name}` at random: "
                 "`jax.nn.initializers.glorot_uniform()(key, weight.shape)`.",
@@ -79,8 +79,8 @@ def _copied(measured: FlowMeasured) -> list[Finding]:
     return [
         found(
             "GW603",
-            f"{count} of the {worst.units} units of `{worst.name}` are copies of one another, before and after the "
-            f"rehearsal.{_rest(several)}",
+            f"{count} of the {worst.units} units of `{worst.name}` are copies of one another, before and after a "
+            f"short training run.{_rest(several)}",
             where=worst.name,
             level="warning",
             next=f"draw each unit's initial weights in `{worst.name}` from its own key: `jax.random.split(key, n)`.",
@@ -99,13 +99,13 @@ def _saturated(measured: FlowMeasured) -> list[Finding]:
     return [
         found(
             "GW601",
-            f"{worst.saturated[1]:.0%} of what the {worst.kind} units of `{worst.name}` give is flat "
+            f"{worst.saturated[1]:.0%} of the outputs of the {worst.kind} units of `{worst.name}` are saturated "
             f"({worst.saturated[0]:.0%} at the start): hardly any gradient gets through.{_rest(several)}",
             where=worst.name,
             level="error" if wholly else "",
             next=f"start with `weight = {factor:.2g} * weight` in `{worst.name}`, or normalise its inputs."
             if worst.saturated[0] > SATURATED
-            else "lower the learning rate by 10: the units were driven into saturation by the updates.",
+            else "divide the learning rate by 10: the updates drove the units into saturation.",
             **_evidence(several, "saturated"),
         )
     ]
@@ -123,12 +123,12 @@ def _dead(measured: FlowMeasured, skip: set[str]) -> list[Finding]:
         found(
             "GW602",
             f"{worst.dead[1]:.0%} of the {worst.units} units of `{worst.name}` are off for all {worst.rows} examples "
-            f"({worst.dead[0]:.0%} at the start): they get no gradient and stay so.{_rest(several)}",
+            f"({worst.dead[0]:.0%} at the start): they get no gradient and cannot recover.{_rest(several)}",
             where=worst.name,
             level="error" if min(worst.dead) > DEAD_WHOLLY else "",
             next=f"start the biases of `{worst.name}` at 0 and centre its inputs, or use `jax.nn.leaky_relu`."
             if from_start
-            else "lower the learning rate by 10: large updates pushed the units below 0 for good.",
+            else "divide the learning rate by 10: large updates pushed the units below 0 for good.",
             **_evidence(several, "dead"),
         )
     ]
@@ -174,8 +174,8 @@ def _vanishing(measured: FlowMeasured) -> list[Finding]:
     return [
         found(
             "GW604",
-            f"the gradient shrinks by {factor:.1e} from `{layers[high].name}` down to `{layers[low].name}` "
-            f"({after:.1e} after the rehearsal): the lower layers hardly learn.",
+            f"the gradient shrinks by a factor of {factor:.1e} from `{layers[high].name}` down to "
+            f"`{layers[low].name}` ({after:.1e} after a short training run): the lower layers hardly learn.",
             where=layers[low].name,
             next=_ORTHOGONAL
             if layers[low].step_of
@@ -201,8 +201,8 @@ def _exploding(measured: FlowMeasured) -> list[Finding]:
     return [
         found(
             "GW605",
-            f"the {word}s grow by {rise:.1e} from `{layers[way[0]].name}` to `{layers[way[1]].name}` "
-            f"({risen:.1e} after the rehearsal): no learning rate suits both.",
+            f"the {word}s grow by a factor of {rise:.1e} from `{layers[way[0]].name}` to `{layers[way[1]].name}` "
+            f"({risen:.1e} after a short training run): no learning rate suits both.",
             where=layers[way[1]].name,
             next=f"{_ORTHOGONAL[:-1]}; clip the gradient: `optax.clip_by_global_norm(1.0)`."
             if layers[first].step_of
@@ -227,15 +227,15 @@ def _stretched(measured: FlowMeasured) -> list[Finding]:
     if not several:
         return []
     worst = several[0]
-    word = "squeezes" if worst.backwards < 1.0 else "stretches"
+    word = "attenuates" if worst.backwards < 1.0 else "amplifies"
     values, factor = worst.singular, 1.0 / max(np.sqrt(worst.forwards * worst.backwards), 1e-30)
     median = f" (median singular value {np.median(values):.2g}, largest {values[-1]:.2g})" if values.size else ""
-    more = f" So do {len(several) - 1} more." if len(several) > 1 else ""
+    more = f" {len(several) - 1} more do so too." if len(several) > 1 else ""
     return [
         found(
             "GW606",
-            f"the way from `{worst.source}` to `{worst.target}` {word} by {worst.backwards:.2g}{median}; "
-            f"near 1 is best.{more}",
+            f"the map from `{worst.source}` to `{worst.target}` {word} gradients by a factor of {worst.backwards:.2g}"
+            f"{median}; near 1 is best.{more}",
             where=worst.target,
             next=f"start with `weight = {factor:.2g} * weight` in `{worst.target}`.",
             forwards=plain_value(worst.forwards),
@@ -246,10 +246,10 @@ def _stretched(measured: FlowMeasured) -> list[Finding]:
 
 
 def find_flow(measured: FlowMeasured) -> tuple[Finding, ...]:
-    """What is wrong with the flow. Copies and what stands on them are not called dead as well: it is one cause."""
+    """GW601 to GW606. Copies and the layers above them are not reported as dead too: it is one cause."""
     copied = _copied(measured)
     names = {name for finding in copied if finding.level == "error" for name in finding.evidence["layers"]}
     places = {place for layer in measured.layers if layer.name in names for place in layer.above}
     skip = names | {measured.layers[place].name for place in places}
     findings = [*copied, *_saturated(measured), *_dead(measured, skip), *_vanishing(measured), *_exploding(measured)]
-    return tuple(findings or _stretched(measured))  # how a layer stretches is worth a note where nothing is wrong
+    return tuple(findings or _stretched(measured))  # a note only if nothing else is wrong

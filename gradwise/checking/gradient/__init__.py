@@ -1,1 +1,1 @@
-"""Is the gradient right: finite differences, intermediate values, the line at fault."""
+"""Checks of the gradient: finite differences, intermediate values, the faulty line."""

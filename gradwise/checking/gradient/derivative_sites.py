@@ -4,7 +4,7 @@
     reaching(places, result)                                       those that the loss depends on
     walk(places, status, wrong_parameters)                         right in its result, wrong in what it reads
 
-Derivatives by JAX are right; what can be wrong is a derivative that somebody wrote, a `stop_gradient`, a step.
+JAX's derivatives are right; only hand-written derivatives, `stop_gradient` and steps can be wrong.
 """
 
 import functools
@@ -24,7 +24,7 @@ STEPS = ("round", "floor", "ceil", "sign", "argmax", "argmin")
 
 @dataclass(frozen=True)
 class Operand:
-    """What goes into an equation: the result of a site, or a parameter; whether it moves with the parameters."""
+    """An operand of an equation: the result of a site, or a parameter; whether it depends on the parameters."""
 
     site: int | None = None
     parameter: str | None = None
@@ -35,7 +35,7 @@ class Operand:
 class Place:
     """A site with its equation, what it reads, and what kind it is: "own", "stop", "step" or "".
 
-    `above` are the parameters that reach it, `smoothly` those that do so without a step between. `users` says that the
+    `above` are the parameters that reach it, `smoothly` those that do so without a step between. `users` means that the
     derivative or the stop was written by the user, not by a library.
     """
 
@@ -58,7 +58,7 @@ def inside(equation: Any) -> Iterable[Any]:
 
 
 def _source(equation: Any) -> tuple[str, str]:
-    """Name and file of a function with a derivative of its own."""
+    """Name and file of a function with a custom derivative."""
     called = equation.params.get("call_jaxpr", equation.params.get("fun_jaxpr"))
     told = getattr(getattr(called, "jaxpr", called), "debug_info", None)
     name, _, file = str(getattr(told, "func_src_info", "") or "").partition(" at ")
@@ -78,7 +78,7 @@ def _kind_alone(equation: Any) -> tuple[str, bool]:
 
 
 def derivative_kind(equation: Any) -> tuple[str, bool]:
-    """Whether an equation, or one within its loop or branch, has an own derivative or a stop; whether the user's."""
+    """Whether an equation, or one within its loop or branch, has a custom derivative or a stop; whether the user's."""
     kind, users = _kind_alone(equation)
     if kind:
         return kind, users
@@ -90,7 +90,7 @@ def derivative_kind(equation: Any) -> tuple[str, bool]:
 
 
 def name_inside(equation: Any, kind: str) -> str:
-    """How to speak of an equation of this kind, or of one that holds such an equation: `soft_clip in scan`."""
+    """The name of such an equation, or of one that contains it: `soft_clip in scan`."""
     name = equation.primitive.name
     if kind == "stop":
         return "stop_gradient" if name == "stop_gradient" else f"stop_gradient in {name}"

@@ -4,8 +4,8 @@
     plus = differences.values([3, 7], [1e-4, 1e-4])                the loss with entries 3 and 7 moved by 1e-4
     judge(analytic, start, epsilons, plus, minus, noise, floor, tolerance)
 
-The parameters are one flat vector; which entry moves, and by how much, are data, so that any number of them costs one
-compilation. A loss that is computed partly in 32 bits or fewer is coarse: `unit` is its rounding.
+The parameters are one flat vector; which entry moves, and by how much, are data, so any number of them costs one
+compilation. A loss computed partly in 32 bits or fewer is coarse: `unit` is its rounding.
 """
 
 import dataclasses
@@ -48,8 +48,8 @@ def judge_differences(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each entry (rows) at several epsilons (columns, large to small): best difference, relative error, verdict.
 
-    Right at one epsilon is right. The best difference is that which its neighbours confirm. An entry is wrong only if
-    the gap is beyond what the neighbours, the rounding and a kink explain: at a kink the one-sided slopes differ.
+    Right at one epsilon is right. The best difference is the one that its neighbours confirm. An entry is wrong only if
+    the gap exceeds what the neighbours, rounding and a kink explain: at a kink the one-sided slopes differ.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         central = (plus - minus) / (2 * epsilons)
@@ -77,7 +77,7 @@ def judge_differences(
 
 
 def _reduced(subject: Subject) -> Subject:
-    """On a few examples, spread over the batch; on all where the loss insists on their number."""
+    """A few examples, spread over the batch; all of them if the loss requires a fixed number."""
     most = _MOST_EXAMPLES if subject.size < _BIG else _FEW_EXAMPLES
     if subject.count <= most:
         return subject
@@ -91,7 +91,7 @@ def _reduced(subject: Subject) -> Subject:
 
 
 def _coarseness(places: tuple[Place, ...], used: frozenset[int]) -> tuple[float, str, str]:
-    """The rounding of the coarsest value between parameters and loss, its kind, and the line that makes it."""
+    """The rounding of the least precise value between parameters and loss, its type, and its line."""
     worst = (float(np.finfo(np.float64).eps) / 2, "", "")
     for place in places:
         if place.site.number not in used or not place.above:
@@ -119,13 +119,13 @@ class Differences:
     others: list[Any]  # the leaves of the batch and the key
     unravel: Any
     unit: float
-    coarse: str  # the kind of the coarsest value, "" where all are of 64 bits
+    coarse: str  # the type of the least precise value, "" if all have 64 bits
     coarse_line: str
     wide: bool  # computed in 64 bits
 
     @classmethod
     def of(cls, subject: Subject, *, key: Key[Array, ""]) -> "Differences":
-        """Traces once; a loss that cannot be traced in 64 bits is taken as it is."""
+        """Traces once; a loss that cannot be traced in 64 bits is used as it is."""
         small = _reduced(subject)
         try:
             with jax.enable_x64(True), warnings.catch_warnings():
@@ -222,7 +222,7 @@ class Differences:
         return values[: steps.size].reshape(steps.shape), values[steps.size :].reshape(steps.shape), steps
 
     def without_stops(self) -> Float[np.ndarray, " n"]:
-        """The gradient as if no `stop_gradient` stood in the program."""
+        """The gradient of the program without its `stop_gradient`s."""
         stops = {place.site.number for place in self.places if place.site.primitive == "stop_gradient"}
 
         def visit(number: int, equation: Any, given: list[Any]) -> list[Any]:

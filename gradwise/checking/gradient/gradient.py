@@ -1,11 +1,11 @@
-"""Is the gradient the loss's own? Differences at every parameter, then at the values between, then the place (row F1).
+"""Is the gradient that of the loss? Differences at every parameter, then at intermediate values, to find the line (F1).
 
     measured = measure_gradient(subject, key=key)
     measured.leaves[0].error, measured.central            per entry; the U-curve over epsilon
     find_gradient(measured)                               GW101 ... GW107, wrong signs first
 
-Differences are taken in 64 bits on a few examples; whether loss and gradient are numbers is asked of the batch as it
-is. A parameter's gradient is wrong only if it disagrees at every epsilon, beyond rounding and kinks.
+Differences are taken in 64 bits on a few examples; whether loss and gradient are finite is tested on the whole batch.
+A parameter's gradient is wrong only if it disagrees at every epsilon, beyond rounding and kinks.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ from .parameter_gradients import Leaf, measure_leaves
 from .repeated_evaluation import LossEvaluation, evaluate_twice
 from .wrong_derivatives import Culprit, culprits_of, explained
 
-_SAME = 1e-4  # two evaluations may differ by so much of their size: a device may add up in another order
-_SURE = 1e-2  # an own derivative that is off by less may be an approximation that is meant
+_SAME = 1e-4  # relative difference allowed between two evaluations: a device may sum in another order
+_SURE = 1e-2  # a custom derivative that is off by less may be an intended approximation
 
 
 def _differ(seen: LossEvaluation) -> bool:
@@ -39,7 +39,7 @@ def _differ(seen: LossEvaluation) -> bool:
 
 @dataclass(frozen=True)
 class GradientMeasured:
-    """Everything that was measured; `leaves` and `sites` are empty where the loss is no number or never the same."""
+    """All measurements; `leaves` and `sites` are empty if the loss is NaN or not deterministic."""
 
     seen: LossEvaluation
     leaves: tuple[Leaf, ...] = ()
@@ -49,11 +49,11 @@ class GradientMeasured:
     forward: np.ndarray = field(default_factory=lambda: np.zeros(0))
     central: np.ndarray = field(default_factory=lambda: np.zeros(0))
     epsilon: float = math.nan
-    coarse: str = ""  # the kind of the coarsest value between parameters and loss
+    coarse: str = ""  # the type of the least precise value between parameters and loss
     coarse_line: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """JSON values, for the picture and for `--json`."""
+        """JSON values, for the figure and for `--json`."""
         leaves = [
             {
                 **{name: getattr(leaf, name) for name in ("name", "size", "zero", "frozen", "stop", "step")},
@@ -90,12 +90,12 @@ def _steepest(differences: Differences, leaves: Sequence[Leaf]) -> np.ndarray:
 
 
 def measure_gradient(subject: Subject, *, key: Key[Array, ""], elements: int = 24) -> GradientMeasured:
-    """Looks at `elements` entries of each large parameter, at all of a small one; drawn by the key alone."""
+    """Tests `elements` entries of each large parameter and all of a small one, chosen by the key alone."""
     noise = keys.named(key, "gradient")
     generator = keys.generator(keys.named(key, "entries"))
     seen = evaluate_twice(subject, noise)
     if any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves(subject.parameters)):
-        return GradientMeasured(seen)  # differences in the complex plane are another matter
+        return GradientMeasured(seen)  # complex parameters are not supported
     if not math.isfinite(seen.loss) or _differ(seen):
         return GradientMeasured(seen)
     differences = Differences.of(subject, key=noise)
@@ -120,7 +120,7 @@ def measure_gradient(subject: Subject, *, key: Key[Array, ""], elements: int = 2
 
 
 def _words(ratio: float, error: float) -> str:
-    """How a derivative is wrong, after "is"."""
+    """How a derivative is wrong, in words."""
     known = {-1.0: "has the wrong sign", 0.0: "is 0 where it should not be", 0.5: "is half of what it should be"}
     known |= {2.0: "is twice what it should be"}
     for value, words in known.items():
@@ -143,18 +143,18 @@ def _shown(leaf: Leaf) -> dict[str, Any]:
 
 
 def _of(leaves: Sequence[Leaf]) -> tuple[Leaf, str]:
-    """The worst of some leaves, and how to speak of them all."""
+    """The worst of some leaves, and a phrase for them all."""
     worst = max(leaves, key=lambda leaf: (leaf.turned, round(float(np.mean(leaf.wrong)), 1), leaf.size))
     others = f" and of {len(leaves) - 1} other parameter{'s' if len(leaves) > 2 else ''}" if len(leaves) > 1 else ""
     return worst, f"the gradient of `{worst.name}`{others}"
 
 
 def _numbers(shown: dict[str, Any]) -> str:
-    return f"the gradient is {shown['analytic']:.3g}, differences give {shown['numeric']:.3g}"
+    return f"the gradient is {shown['analytic']:.3g}, finite differences give {shown['numeric']:.3g}"
 
 
 def _own(culprits: Sequence[Culprit], touched: Sequence[Leaf]) -> Finding | None:
-    """One function with a derivative of its own, wherever it is used, and the parameters whose gradient it spoils."""
+    """A function with a custom derivative, wherever it is used, and the parameters whose gradient it affects."""
     worst = max(culprits, key=lambda c: np.nan_to_num(c.error))
     meant = worst.meant
     if meant and not touched:
@@ -168,15 +168,15 @@ def _own(culprits: Sequence[Culprit], touched: Sequence[Leaf]) -> Finding | None
     how = "has the wrong sign" if turned else _words(ratio, worst.error)
     what = f"the derivative of `{worst.title}` {how}"
     if meant == "identity":
-        what += ", though it gives back what it is given: perhaps meant, a gradient reversed or clipped"
+        what += ", but it returns its argument unchanged: this may be an intended gradient reversal or clipping"
     elif meant == "step":
-        what = f"`{worst.title}` has steps, and the derivative it declares stands in for one that is 0"
+        what = f"`{worst.title}` is a step function, and its custom derivative replaces one that is 0"
     shown: dict[str, Any] = {"culprit_error": worst.error, "culprit_ratio": worst.ratio}
     if leaf is not None:
         shown |= _shown(leaf)
-        what += f"; it spoils {_of(touched)[1]}: at entry {shown['entry']} {_numbers(shown)}"
+        what += f"; it affects {_of(touched)[1]}: at entry {shown['entry']} {_numbers(shown)}"
     else:
-        what += "; in this batch no parameter's gradient shows it"
+        what += "; no parameter's gradient is affected in this batch"
     if len(culprits) > 1:
         what += f" (it is used in {len(culprits)} places)"
     step = f"correct the derivative of `{worst.title}`, or delete it and let JAX derive it"
@@ -187,33 +187,33 @@ def _own(culprits: Sequence[Culprit], touched: Sequence[Leaf]) -> Finding | None
 
 def _then(step: str, meant: str = "") -> str:
     asked = "`gradwise.testing.assert_gradients(loss, model, batch)`"
-    return f"nothing, if it is meant; else {step}" if meant else f"{step}; then run {asked}"
+    return f"if this is intended, nothing; otherwise {step}" if meant else f"{step}; then run {asked}"
 
 
 def _stopped(place: str, leaves: Sequence[Leaf]) -> Finding:
-    """One `stop_gradient` and what it keeps from learning, wholly (an error) or in part (perhaps meant)."""
+    """A `stop_gradient` and what it keeps from learning, wholly (an error) or in part (perhaps intended)."""
     cut = [leaf for leaf in leaves if leaf.zero]
     leaf, named = _of(cut or leaves)
     shown = _shown(leaf)
     if cut:
-        what = f"{named} is 0, though the loss depends on it: a stop_gradient cuts it off; differences give "
+        what = f"{named} is 0, but the loss depends on it: a stop_gradient blocks it; finite differences give "
         what += f"{shown['numeric']:.3g} at entry {shown['entry']}."
-        step = f"take `stop_gradient` away at {place}, or say that it is meant: `frozen={leaf.name!r}`"
+        step = f"remove `stop_gradient` at {place}, or declare that it is intended: `frozen={leaf.name!r}`"
         return found("GW103", what, where=f"{leaf.name}; {place}", next=step, **shown)
     if leaf.step:
-        what = f"{named} passes a step ({leaf.step}) by a stop_gradient, as a straight-through estimator does: "
+        what = f"{named} bypasses a step ({leaf.step}) with a stop_gradient, as a straight-through estimator does: "
         return found(
             "GW105", what + _numbers(shown) + ".", where=f"{leaf.name}; {place}", level="warning",
-            next="nothing, if it is meant; else take the step out of the loss", **shown,
+            next="if this is intended, nothing; otherwise remove the step from the loss", **shown,
         )  # fmt: skip
-    what = f"a part of {named} is cut off by a stop_gradient: {_numbers(shown)}. Right for bootstrapped targets and "
-    what += "contrastive divergence, wrong if it was left over."
-    step = _then(f"take `stop_gradient` away at {place}", "meant")
+    what = f"a stop_gradient blocks part of {named}: {_numbers(shown)}. This is right for bootstrapped targets and "
+    what += "contrastive divergence, wrong if it is a leftover."
+    step = _then(f"remove `stop_gradient` at {place}", "meant")
     return found("GW103", what, where=f"{leaf.name}; {place}", next=step, level="warning", **shown)
 
 
 def _unexplained(leaves: Sequence[Leaf]) -> list[Finding]:
-    """Wrong, and no place to name: an error only where more than an odd entry is."""
+    """Wrong for no known reason: an error only if more than a single entry is wrong."""
     findings = []
     for code in ("GW101", "GW102", "GW103"):
         kind = [x for x in leaves if code == ("GW101" if x.turned else "GW103" if x.zero else "GW102")]
@@ -224,7 +224,7 @@ def _unexplained(leaves: Sequence[Leaf]) -> list[Finding]:
         how = "has the wrong sign" if code == "GW101" else _words(leaf.ratio, leaf.worst)
         what = f"{named} {how}: at entry {shown['entry']} {_numbers(shown)}."
         many = any(np.sum(x.wrong) >= min(2, x.size) and np.mean(x.wrong) >= 0.1 for x in kind)
-        step = f"look at what reads `{leaf.name}`: `jax.test_util.check_grads` on each function in turn finds it"
+        step = f"test each function that reads `{leaf.name}` with `jax.test_util.check_grads`"
         findings.append(found(code, what, where=leaf.name, next=step, level="" if many else "warning", **shown))
     return findings
 
@@ -234,44 +234,44 @@ def _not_numbers(seen: LossEvaluation) -> list[Finding]:
     if finite and not seen.broken:
         return []
     others = f" and of {len(seen.broken) - 1} others" if len(seen.broken) > 1 else ""
-    what = f"the gradient of `{seen.broken[0]}`{others} is not a number though the loss is {seen.loss:.4g}"
+    what = f"the gradient of `{seen.broken[0]}`{others} is NaN or infinite, but the loss is {seen.loss:.4g}"
     what = what if finite else f"the loss is {seen.loss}"
-    what += f"; it begins at {seen.broken_at}" if seen.broken_at else ""
-    what += ". The batch itself holds values that are no numbers" if seen.bad_batch else ""
-    step = "keep its argument away from the edge before the function, not after: `jnp.log(jnp.maximum(p, 1e-12))`"
-    step = "clean the data: `gradwise check` names rows and columns under GW209" if seen.bad_batch else step
+    what += f"; it first occurs at {seen.broken_at}" if seen.broken_at else ""
+    what += ". The batch itself contains NaN or infinite values" if seen.bad_batch else ""
+    step = "guard the argument before the function, not its result: `jnp.log(jnp.maximum(p, 1e-12))`"
+    step = "clean the data: `gradwise check` reports rows and columns under GW209" if seen.bad_batch else step
     where = "; ".join(filter(None, (seen.broken[0] if finite and seen.broken else "", seen.broken_at)))
-    level = "warning" if seen.bad_batch else ""  # the data are the cause, and have a finding of their own
+    level = "warning" if seen.bad_batch else ""  # the data are the cause, and have their own finding
     evidence = {"loss": seen.loss, "parameters": len(seen.broken)}
     return [found("GW104", what + ".", where=where or "loss", next=step, level=level, **evidence)]
 
 
 def _twice(seen: LossEvaluation) -> Finding:
-    what = f"with the same key the loss is {seen.loss:.6g} once and {seen.again:.6g} the next time: it draws random "
-    what += "numbers elsewhere than from its key, which a compiled program freezes."
-    step = "draw with `jax.random` from the key that the loss is given, not with `numpy.random` or `random`"
+    what = f"with the same key the loss is first {seen.loss:.6g} and then {seen.again:.6g}: it draws random "
+    what += "numbers without using its key, and a compiled program freezes them."
+    step = "draw with `jax.random` from the key passed to the loss, not with `numpy.random` or `random`"
     return found("GW107", what, where="loss", next=step, first=seen.loss, second=seen.again)
 
 
 def _coarse(measured: GradientMeasured) -> list[Finding]:
-    """Where nothing can be said: rounding hides the differences."""
+    """Undecided: rounding hides the differences."""
     asked = [x for x in measured.leaves if not x.frozen and not x.step and x.name not in measured.seen.broken]
     unknown = [x for x in asked if np.mean(x.state == UNKNOWN) > 0.5]
     blurred = measured.coarse in ("bfloat16", "float16")
     if not blurred and not unknown:
         return []
     if blurred and measured.seen.flat:
-        small = ", where what is below 6e-8 becomes 0" if measured.coarse == "float16" else ""
+        small = ", where numbers below 6e-8 become 0" if measured.coarse == "float16" else ""
         what = f"every gradient is exactly 0 while the loss is {measured.seen.loss:.3g}: part of it is computed in "
         what += f"{measured.coarse}{small}."
-        step = "scale the loss up before differentiating and the gradient down after, or keep the last steps in 32 bits"
+        step = "scale the loss up before differentiating and the gradient down after, or compute the end in 32 bits"
         where = f"{measured.coarse}, {measured.coarse_line}" if measured.coarse_line else measured.coarse
         return [found("GW103", what, where=where, next=step, loss=measured.seen.loss)]
-    reason = f"it is computed partly in {measured.coarse}" if measured.coarse else "differences settle at no epsilon"
-    what = f"the gradient could not be checked closely: {reason}"
+    reason = f"the loss is computed partly in {measured.coarse}" if measured.coarse else "differences do not converge"
+    what = f"the gradient could not be verified: {reason}"
     what += f" ({measured.coarse_line})" if measured.coarse_line else ""
     where = measured.coarse_line or (unknown[0].name if unknown else "loss")
-    step = "run `gradwise check` once with the casts taken out: the same code in 32 bits can be checked"
+    step = "run `gradwise check` once without the casts: the same code can be checked in 32 bits"
     return [found("GW106", what + ".", where=where, next=step, precision=measured.coarse, unknown=len(unknown))]
 
 
@@ -280,15 +280,15 @@ def _stepped(leaves: Sequence[Leaf]) -> list[Finding]:
     for place in dict.fromkeys(leaf.step for leaf in leaves):
         mine = [leaf for leaf in leaves if leaf.step == place]
         leaf, named = _of(mine)
-        what = f"{named} is 0: on every way to the loss stands a step ({place})" if leaf.zero else ""
-        what = what or f"{named} passes a step ({place}): differences are 0 or wild, so it says little"
-        step = "put a smooth stand-in for the step, or a straight-through estimator: `x + stop_gradient(round(x) - x)`"
+        what = f"{named} is 0: every path to the loss passes a step ({place})" if leaf.zero else ""
+        what = what or f"{named} passes a step ({place}): differences are 0 or erratic, so it cannot be checked"
+        step = "use a smooth function instead, or a straight-through estimator: `x + stop_gradient(round(x) - x)`"
         findings.append(found("GW105", what + ".", where=f"{leaf.name}; {place}", next=step, **_shown(leaf)))
     return findings
 
 
 def find_gradient(measured: GradientMeasured) -> tuple[Finding, ...]:
-    """One finding a cause; wrong signs first."""
+    """One finding per cause; wrong signs first."""
     if _differ(measured.seen):
         return (_twice(measured.seen),)
     findings = _not_numbers(measured.seen)

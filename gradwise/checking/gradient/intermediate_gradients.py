@@ -1,14 +1,14 @@
 """The gradient at intermediate values: where, between the parameters and the loss, a derivative goes wrong.
 
 The chapter's second step, once a parameter's gradient disagrees with its differences: verify dL/da in the same way at
-the values a that depend on it. A value is nudged along a random direction; reverse mode and central differences must
-agree on the slope. Every nudge, every direction and every step is one compiled program.
+the values a that depend on it. A value is perturbed along a random direction; reverse mode and central differences must
+agree on the slope. All perturbations, directions and steps are one compiled program.
 
     sites, own = measure_sites(program, places, arguments, numbers, alone, generator)
     sites[0].wrong, own[0].slope.ratio
 
-A function with a derivative of its own is also asked alone, with a random cotangent on its result: so a derivative that
-is wrong where this batch hides it is found too.
+A function with a custom derivative is also tested in isolation, with a random cotangent on its result, to catch errors
+that this batch hides.
 """
 
 import math
@@ -35,7 +35,7 @@ _OF_SCALE = 1e-3  # an entry much smaller than the others is moved by this share
 
 @dataclass(frozen=True)
 class Slope:
-    """A derivative along random directions, by reverse mode and by differences. An error of NaN: it cannot be told."""
+    """A derivative along random directions, by reverse mode and by differences. An error of NaN means undecided."""
 
     analytic: np.ndarray
     numeric: np.ndarray
@@ -61,15 +61,15 @@ class SiteChecked:
 
 @dataclass(frozen=True)
 class OwnChecked:
-    """The slope of a function with a derivative of its own, alone, in its worst operand."""
+    """The slope of a function with a custom derivative, in isolation, in its worst operand."""
 
     number: int
     slope: Slope
-    identity: bool  # it gives back what it is given: its derivative is another on purpose
+    identity: bool  # it returns its argument: its derivative differs on purpose
 
 
 def common(ratios: np.ndarray) -> float:
-    """The number that all of these are, within a hundredth, or NaN."""
+    """The common value of these numbers, within a hundredth, or NaN."""
     if len(ratios) == 0 or not np.all(np.isfinite(ratios)):
         return math.nan
     alike = float(np.ptp(ratios)) <= 0.01 * max(1e-3, float(np.max(np.abs(ratios))))
@@ -79,7 +79,7 @@ def common(ratios: np.ndarray) -> float:
 def slope_of(analytic: np.ndarray, values: np.ndarray, start: float, floor: float = 1e-7) -> Slope:
     """From `values[direction, epsilon, (+, -)]` and the value at the start: what the differences say.
 
-    Right at one epsilon is right. Two one-sided slopes that differ mean a kink: then nothing can be told.
+    Right at one epsilon is right. If the one-sided slopes differ there is a kink, and the result is undecided.
     """
     steps = np.asarray(EPSILONS)
     central = (values[..., 0] - values[..., 1]) / (2 * steps)

@@ -3,8 +3,8 @@
     leaves = measure_leaves(Differences.of(subject, key=key), 24, generator)
     leaves[0].worst, leaves[0].turned, leaves[0].ratio
 
-Every chosen entry is looked at once, at the chapter's epsilon. Where that disagrees, a few of the leaf's entries are
-looked at again at every epsilon, and their verdict is the leaf's.
+Every chosen entry is tested once, at the chapter's epsilon. If it disagrees, a few of the leaf's entries are tested
+again at every epsilon, and they decide for the leaf.
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from ...specs.paths import named_leaves
 from .finite_differences import RIGHT, UNKNOWN, WRONG, Differences, judge_differences
 from .intermediate_gradients import common
 
-_ALL = 64  # a leaf of so many entries is looked at whole
-_AGAIN = 6  # entries of a leaf that are asked again at every epsilon
-_OF_LEAF = 1e-4  # what is smaller than this share of the leaf's largest gradient is rounding
+_ALL = 64  # a leaf of up to so many entries is tested whole
+_AGAIN = 6  # entries of a leaf that are tested again at every epsilon
+_OF_LEAF = 1e-4  # anything below this share of the leaf's largest gradient is rounding
 _SHARE = 0.3  # of the evaluations that a check may take
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One parameter: the entries looked at, their gradient by both ways, and the verdict of each."""
+    """One parameter: the entries tested, their gradients by both methods, and the result for each."""
 
     name: str
     size: int
@@ -36,7 +36,7 @@ class Leaf:
     zero: bool = False  # the gradient is exactly 0 in every entry
     frozen: bool = False
     stop: str = ""  # the place of the `stop_gradient` that explains the difference
-    step: str = ""  # the place of a step on every way to the loss
+    step: str = ""  # the place of a step on every path to the loss
 
     @property
     def wrong(self) -> Bool[np.ndarray, " m"]:
@@ -50,7 +50,7 @@ class Leaf:
 
     @property
     def ratio(self) -> float:
-        """Gradient / difference where it is one number for all wrong entries, or NaN."""
+        """Gradient / difference if it is the same for all wrong entries, or NaN."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return common(self.analytic[self.wrong] / self.numeric[self.wrong])
 
@@ -63,7 +63,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Which entries are looked at; `owner` is the leaf of each."""
+    """Which entries are tested; `owner` is the leaf of each."""
 
     names: list[str]
     sizes: np.ndarray
@@ -101,7 +101,7 @@ def _plan(differences: Differences, elements: int, generator: np.random.Generato
 def _asked_again(
     plan: _Plan, suspects: np.ndarray, error: np.ndarray, most: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Of each leaf with a suspect: the worst, and some drawn; wherever there is not time for all, fewer of each."""
+    """For each suspect leaf: its worst entry and some random ones, fewer if there is not enough time."""
     suspicious = np.unique(plan.owner[suspects])
     each = int(np.clip(most // max(1, len(suspicious)), 1, _AGAIN))
     rows = []
@@ -138,7 +138,7 @@ def measure_leaves(differences: Differences, elements: int, generator: np.random
     leaves, frozen = [], differences.subject.frozen_names
     for leaf, (name, size, first) in enumerate(zip(plan.names, plan.sizes, plan.offsets, strict=True)):
         told = state[plan.of(leaf, asked)]
-        if len(told) and np.mean(told == WRONG) > 0.5:  # those not asked again go with those that were
+        if len(told) and np.mean(told == WRONG) > 0.5:  # entries not tested again follow those that were
             state[plan.of(leaf, ~asked & ~(error <= differences.tolerance))] = WRONG
         mine = plan.of(leaf, np.ones(len(state), bool))
         values = (plan.entries[mine] - first, analytic[mine], numeric[mine], error[mine], state[mine])

@@ -1,10 +1,10 @@
-"""Loss and gradient of the whole batch as the user computes them: are they numbers, and the same ones twice?
+"""Loss and gradient of the whole batch in the user's precision: are they finite and deterministic?
 
     seen = evaluate_twice(subject, key)
     seen.loss, seen.again, seen.broken, seen.broken_at
 
-Randomness drawn while tracing (NumPy's) is frozen into a compiled program and another in the next one: so the loss is
-traced twice, and where the two programs differ both are run.
+Random numbers drawn while tracing (by NumPy) are frozen into the compiled program, so the loss is traced twice; if the
+two programs differ, both are run.
 """
 
 import math
@@ -23,19 +23,19 @@ from ...tracing.program import Program, Site, bind, trace
 from ..subject import Subject
 from .derivative_sites import as_arrays
 
-_BIG = 1_000_000  # parameters for which compiling well pays
-_MOST = 400  # sites that are looked at for the first value that is no number
+_BIG = 1_000_000  # parameters for which full compilation pays off
+_MOST = 400  # sites searched for the first NaN or infinite value
 
 
 @dataclass(frozen=True)
 class LossEvaluation:
-    """A loss, the same again, the parameters whose gradient is no number, and the place where that begins."""
+    """A loss, evaluated twice, the parameters whose gradient is not finite, and where that begins."""
 
     loss: float
     again: float
     broken: tuple[str, ...] = ()
     broken_at: str = ""
-    bad_batch: bool = False  # the batch itself holds values that are no numbers
+    bad_batch: bool = False  # the batch itself contains NaN or infinite values
     flat: bool = False  # every gradient is exactly 0, though the loss is not
 
 
@@ -57,7 +57,7 @@ def _alike(first: Program, second: Program) -> bool:
 
 
 def _first_broken(program: Program, arguments: Sequence[Any], loss: float) -> str:
-    """The place where a value, or else a derivative on the way back, is first no number."""
+    """The first non-finite value of the forward pass, or else of the backward pass."""
     floats = [site for site in program.sites if site.is_float and "parameters" in site.depends][:_MOST]
 
     def value_of(nudges: dict[int, Array]) -> tuple[Array, dict[int, Array]]:
@@ -77,7 +77,7 @@ def _first_broken(program: Program, arguments: Sequence[Any], loss: float) -> st
         return {n: jnp.all(jnp.isfinite(leaf)) for n, leaf in gradient.items()}, kept
 
     fine, kept = jax.device_get(compile_quickly(summary)(program.zeros(site.number for site in floats)))
-    if not math.isfinite(loss):  # an infinity may be meant (a mask), so what is no number comes first
+    if not math.isfinite(loss):  # an infinity may be intended (a mask), so NaN comes first
         first = [site for kind in (0, 1) for site in floats if kept[site.number][kind]]
         return describe_site(first[0]) if first else ""
     bad = [site for site in floats if not fine[site.number]]
@@ -89,7 +89,7 @@ def _first_broken(program: Program, arguments: Sequence[Any], loss: float) -> st
 
 def evaluate_twice(subject: Subject, key: Any) -> LossEvaluation:
     """In the precision that the user's own arrays have."""
-    # A function of its own each time: JAX would remember the first trace.
+    # A new function each time: JAX would cache the first trace.
     loss_of = [lambda *arguments: subject.value(*arguments), lambda *arguments: subject.value(*arguments)]
     program, second = (trace(one, subject.parameters, subject.batch, key) for one in loss_of)
     arguments = as_arrays((subject.parameters, subject.batch, key))

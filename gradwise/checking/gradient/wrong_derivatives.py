@@ -1,9 +1,9 @@
-"""Why a gradient is wrong: an own derivative, a `stop_gradient`, a step; and where it stands.
+"""Why a gradient is wrong (a custom derivative, a `stop_gradient`, a step), and where.
 
     leaves = explained(differences, leaves)                        which a stop or a step explains
     culprits, sites = culprits_of(differences, leaves, generator)  which places are wrong, and the walk that shows it
 
-A stop is put to the test by taking it out: if the gradient then agrees with the differences, it was the stop.
+A stop is tested by removing it: if the gradient then agrees with the differences, the stop is the cause.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _SITES, _LARGEST, _ALONE = 150, 200_000, 12
 
 @dataclass(frozen=True)
 class Culprit:
-    """A place whose derivative is wrong. `meant` is "identity" or "step" where it may well be on purpose."""
+    """A place whose derivative is wrong. `meant` is "identity" or "step" if it may be intended."""
 
     kind: str  # "own" derivative or "stop"
     title: str
@@ -45,7 +45,7 @@ class Culprit:
 
 
 def explained(differences: Differences, leaves: Sequence[Leaf]) -> list[Leaf]:
-    """Writes down which leaves a `stop_gradient` explains, and which reach the loss only through a step."""
+    """Records which leaves a `stop_gradient` explains, and which reach the loss only through a step."""
     places = [place for place in differences.places if place.site.number in differences.used]
     last = differences.result.site
     smooth = differences.places[last].smoothly if last is not None else frozenset(leaf.name for leaf in leaves)
@@ -75,7 +75,7 @@ def explained(differences: Differences, leaves: Sequence[Leaf]) -> list[Leaf]:
 
 
 def _sites(differences: Differences, most: int, special: Iterable[int]) -> list[int]:
-    """The values to nudge: those beside an own derivative or a stop first, then the activations, then the rest."""
+    """The values to perturb: those next to a custom derivative or a stop first, then activations, then the rest."""
     near: set[int] = set()
     for number in special:
         near |= {number, *(o.site for o in differences.places[number].operands if o.site is not None)}
@@ -107,7 +107,7 @@ def _each_first(differences: Differences, numbers: Sequence[int]) -> list[int]:
 
 
 def _named(differences: Differences, own: Iterable[OwnChecked], walked: frozenset[int]) -> tuple[Culprit, ...]:
-    """The places that are wrong: by themselves, or, where that cannot be told, by the walk back from the loss."""
+    """The places that are wrong: in isolation or, if that is undecided, by the walk back from the loss."""
     alone = {one.number: one for one in own}
     found_at = [number for number, one in alone.items() if one.slope.error > TOLERANCE]
     found_at += [n for n in walked if n not in alone or math.isnan(alone[n].slope.error)]
@@ -131,9 +131,9 @@ def _named(differences: Differences, own: Iterable[OwnChecked], walked: frozense
 def culprits_of(
     differences: Differences, leaves: Sequence[Leaf], generator: np.random.Generator
 ) -> tuple[tuple[Culprit, ...], tuple[SiteChecked, ...]]:
-    """Looks between parameters and loss where something is wrong, or where the user wrote a derivative of their own.
+    """Searches between parameters and loss if something is wrong, or if the user wrote a custom derivative.
 
-    What taking out a stop has explained is pinned already.
+    Leaves explained by removing a stop are skipped.
     """
     wrong = [leaf.name for leaf in leaves if np.any(leaf.wrong) and not leaf.stop]
     used = [p for p in differences.places if p.site.number in differences.used and p.kind in ("own", "stop")]

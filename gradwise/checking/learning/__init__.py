@@ -1,1 +1,1 @@
-"""Can it learn: chance level, overfitting a few examples, learning rates, learning curves."""
+"""Checks of learning: chance level, overfitting a few examples, learning rates, learning curves."""

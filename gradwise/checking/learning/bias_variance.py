@@ -1,16 +1,16 @@
-"""Bias and variance of a way to learn, over resampled training sets (row F19).
+"""Bias and variance of a learner, over resampled training sets (row F19).
 
     measured = bias_variance(fit_one, train, test, rounds=20, key=key)     any learner: fit_one(dataset, seed)
     measured = recipe_variance(recipe, dataset, rounds=20, key=key)        what `fit` trains by this recipe
-    find_variance(measured)                                                GW807: which of the two to fight
+    find_variance(measured)                                                GW807: which of the two dominates
 
 Squared error (Geman, Bienenstock and Doursat 1992), with y = truth + noise and predictions f over training sets:
 
     E (y - f)^2  =  noise  +  (truth - E f)^2  +  E (f - E f)^2
 
-The mean of R predictions stands for E f, so its square carries variance / R too much, which is taken off. Without the
-truth, noise is part of the bias. The 0-1 loss (Domingos 2000) turns on the main prediction, the commonest one: bias is
-where it is wrong; variance, being unlike it, hurts where it is right and helps where it is wrong.
+The mean of R predictions estimates E f, so its square is too large by variance / R, which is subtracted. Without the
+truth, noise is part of the bias. The 0-1 loss (Domingos 2000) uses the main prediction, the most common one: bias is
+where it is wrong; variance, deviation from it, hurts where it is right and helps where it is wrong.
 """
 
 import dataclasses
@@ -36,8 +36,8 @@ from ..codes import found
 
 @dataclass(frozen=True)
 class Squared:
-    """error = noise + bias + variance (bias squared); for classes of the probabilities: Brier's score. Errors are of
-    the rounds: by leaving each out. Without the truth, `noise` is None and its share is in `bias`."""
+    """error = noise + bias + variance (bias squared); for classification of the probabilities: the Brier score.
+    Standard errors are jackknife estimates over the rounds. Without the truth, `noise` is None and part of `bias`."""
 
     error: float
     noise: float | None
@@ -66,7 +66,7 @@ class ZeroOne:
 class BiasVariance:
     """The terms over `rounds` training sets of `size` examples, on `rows` test examples, and each example's own.
 
-    `bias_each` and `variance_each` are of the squared error, or of the 0-1 loss where there are no probabilities.
+    `bias_each` and `variance_each` are of the squared error, or of the 0-1 loss if there are no probabilities.
     """
 
     task: str
@@ -145,7 +145,7 @@ def zero_one_terms(answers: np.ndarray, targets: np.ndarray, classes: int) -> Ze
 
 
 def _predicted(learned: Any, inputs: Any, outputs: int) -> np.ndarray:
-    """What a learned thing says of these inputs: probabilities where it has them, 0 for classes it has never seen."""
+    """A model's predictions: probabilities if it has them, 0 for classes it has never seen."""
     ask = getattr(learned, "predict_proba", None) or getattr(learned, "predict", None) or learned
     if not callable(ask):
         raise RequestError(
@@ -200,11 +200,11 @@ def bias_variance(
     truth: np.ndarray | None = None,
     key: Key[Array, ""],
 ) -> BiasVariance:
-    """Learns from `rounds` resampled training sets and takes the error on `test` apart.
+    """Learns from `rounds` resampled training sets and decomposes the error on `test`.
 
-    `fit_one(dataset, seed)` returns what has `predict_proba` or `predict`, or a function of inputs. A resample has
-    `size` examples: as many as there are, drawn with replacement (the bootstrap), or half of them drawn without.
-    `truth` is the targets of the test examples without noise, where a simulation knows them.
+    `fit_one(dataset, seed)` returns an object with `predict_proba` or `predict`, or a function of inputs. A resample
+    has `size` examples: as many as there are, drawn with replacement (the bootstrap), or half of them drawn without.
+    `truth` is the noise-free targets of the test examples, if known from a simulation.
     """
     size = (len(dataset) if replacing else len(dataset) // 2) if size is None else size
     if rounds < 2 or size < 1 or (not replacing and size > len(dataset)):
@@ -221,11 +221,11 @@ def bias_variance(
 def recipe_variance(
     recipe: Recipe, dataset: Dataset, *, rounds: int = 20, size: int | None = None, replacing: bool = True, key: Any
 ) -> BiasVariance:
-    """The same for what `fit` trains by a recipe: training part resampled, validation and test part fixed."""
+    """The same for `fit` with a recipe: the training set is resampled, validation and test set are fixed."""
     criterion = as_criterion(recipe.criterion)
     train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
     if test is None:
-        raise RequestError("bias and variance are measured on a test part: let the split have one, `test=0.2`.")
+        raise RequestError("bias and variance need a test set: give the split one, `test=0.2`.")
     judged = test
 
     def fit_one(resampled: Dataset, seed: int) -> Any:
@@ -236,13 +236,13 @@ def recipe_variance(
 
 
 def find_variance(measured: BiasVariance) -> tuple[Finding, ...]:
-    """GW807: which term dominates, and what follows."""
+    """GW807: which term dominates, and what to do."""
     if measured.zero_one is not None:
         of, name = measured.zero_one, "test error"
         bias, variance = of.bias, of.net_variance
         doubt = math.hypot(of.bias_deviation, of.net_deviation)
         told = f"{name} {of.error:.1%} = bias {bias:.1%} + variance {variance:.1%} "
-        told += f"({of.unbiased_variance:.1%} where the main prediction is right, less {of.biased_variance:.1%})"
+        told += f"({of.unbiased_variance:.1%} where the main prediction is right, minus {of.biased_variance:.1%})"
     else:
         terms = measured.squared
         assert terms is not None
@@ -253,13 +253,13 @@ def find_variance(measured: BiasVariance) -> tuple[Finding, ...]:
     doubt = 0.0 if math.isnan(doubt) else doubt
     side = "neither" if abs(bias - variance) <= 2 * doubt else "bias" if bias > variance else "variance"
     follows = {
-        "bias": "Bias dominates: more of the same data will not help; capacity, features or training do.",
-        "variance": "Variance dominates: results hang on which examples were drawn.",
+        "bias": "Bias dominates: more of the same data will not help; capacity, features or training will.",
+        "variance": "Variance dominates: results depend on which examples were drawn.",
         "neither": "Neither dominates.",
     }[side]
     step = {
         "bias": "a larger network, trained longer: gradwise search DATA over model.widths and optimiser.learning_rate",
-        "variance": "more data, a stronger penalty, earlier stopping, or the mean of several networks (a committee)",
+        "variance": "more data, a stronger penalty, earlier stopping, or an ensemble of networks",
         "neither": "more rounds to tell them apart: recipe_variance(recipe, dataset, rounds=50, key=key)",
     }[side]
     what = f"over {measured.rounds} resampled training sets of {measured.size:,}: {told}. {follows}"

@@ -1,9 +1,9 @@
-"""Does training set out well (row F2): a first loss no worse than chance, and a loss that goes down.
+"""The start of training (row F2): a first loss no worse than chance, and a loss that decreases.
 
     find_start(measure_start(subject, key=key))            GW404: the first loss against that of the best constant
     find_fall(rehearsal)                                   GW405: a hundred updates of the user's own training
 
-The criterion is recognised from the loss (`chance.recognise`); where it is not, the first loss says nothing.
+The criterion is recognised from the loss (`loss_recognition.recognise`); if it is not, nothing is reported.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from .loss_recognition import Recognised, orders, recognise
 
 @dataclasses.dataclass(frozen=True)
 class StartMeasured:
-    """The first loss, recognised. `chance` is the criterion of the best constant, `even` of one that knows nothing."""
+    """The first loss, recognised. `chance` is the criterion of the best constant, `even` that of a uniform guess."""
 
     loss: float
     seen: Recognised
@@ -73,30 +73,30 @@ def measure_start(subject: Subject, *, key: Key[Array, ""]) -> StartMeasured:
 
 
 def find_start(measured: StartMeasured) -> tuple[Finding, ...]:
-    """A start far above chance: outputs too large at first, or targets that are not scaled."""
+    """A start far above chance: initial outputs too large, or targets not scaled."""
     seen = measured.seen
     if not seen.kind or not math.isfinite(seen.criterion):
         return ()
     if seen.kind in ("classes", "labels"):
-        # Unequal classes: the even guess, and not the log-prior, is what a network may be asked to start from.
+        # Imbalanced classes: a network can be expected to start from a uniform guess, not from the log-prior.
         level = max(seen.constant, seen.even)
         if seen.criterion <= 2 * level:
             return ()
         what = (
-            f"the loss starts at {seen.criterion:.3g}, {seen.criterion / level:.1f} times the {level:.3g} of an even "
+            f"the loss starts at {seen.criterion:.3g}, {seen.criterion / level:.1f} times the {level:.3g} of a uniform "
             f"guess: the initial outputs are too large (root mean square {measured.outputs:.3g})."
         )
-        small = "start the output layer at zero or small weights, and scale the inputs to deviation 1"
+        small = "initialise the output layer with zero or small weights, and standardise the inputs"
         return (found("GW404", what, where=measured.place, next=small, **measured.plain()),)
     unusual = not 1e-2 <= measured.deviation <= 1e2 and measured.deviation > 0
     if seen.criterion <= 4 * seen.constant and not unusual:
         return ()
     what = (
         f"the loss starts at {seen.criterion:.3g}, {seen.criterion / max(seen.constant, 1e-30):.3g} times that of the "
-        f"best constant ({seen.constant:.3g}): targets have mean {measured.centre:.3g} and deviation "
+        f"best constant ({seen.constant:.3g}): targets have mean {measured.centre:.3g} and standard deviation "
         f"{measured.deviation:.3g}, the initial outputs a root mean square of {measured.outputs:.3g}."
     )
-    scale = "targets = (targets - targets.mean(0)) / targets.std(0), with the training set's mean and deviation"
+    scale = "standardise with the training set's statistics: targets = (targets - targets.mean(0)) / targets.std(0)"
     return (found("GW404", what, where=measured.place, next=scale, **measured.plain()),)
 
 
@@ -104,7 +104,7 @@ def find_start(measured: StartMeasured) -> tuple[Finding, ...]:
 
 
 def fall_of(losses: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """How far a series has come down from its first fifth to its last, and the standard error of that."""
+    """The decrease of a series from its first fifth to its last, and its standard error."""
     part = max(2, len(losses) // 5)
     first, last = losses[:part], losses[-part:]
     slack = np.std(np.diff(losses)) / math.sqrt(2)  # the noise of one batch: a trend hardly changes differences
@@ -112,7 +112,7 @@ def fall_of(losses: Float[np.ndarray, " n"]) -> tuple[float, float]:
 
 
 def find_fall(rehearsal: Rehearsal, *, place: str = "") -> tuple[Finding, ...]:
-    """A warning where a hundred updates certainly took less than 2 % off the loss though there was a gradient."""
+    """A warning if a hundred updates certainly lowered the loss by less than 2 % although there was a gradient."""
     losses = rehearsal.losses
     moving = np.isfinite(rehearsal.gradients).all() and bool(np.median(rehearsal.gradients.max(axis=1)) > 1e-8)
     if len(losses) < 10 or not np.isfinite(losses).all() or not moving:
@@ -123,8 +123,8 @@ def find_fall(rehearsal: Rehearsal, *, place: str = "") -> tuple[Finding, ...]:
         return ()
     with_what = "Adam at 0.001" if rehearsal.stand_in else "your optimiser"
     what = (
-        f"the loss does not go down: {len(losses)} updates with {with_what} took it from {first:.4g} to "
-        f"{first - fall:.4g} (noise {error:.1g}), though the gradient is not 0."
+        f"the loss does not decrease: {len(losses)} updates with {with_what} took it from {first:.4g} to "
+        f"{first - fall:.4g} (noise {error:.1g}), although the gradient is not 0."
     )
     step = "gradwise.check(..., only=['gradient', 'rates']): is the gradient right, and which rate trains?"
     return (found("GW405", what, where=place, next=step, fall=fall, error=error, losses=losses.tolist()),)

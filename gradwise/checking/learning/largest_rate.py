@@ -1,19 +1,19 @@
-"""The largest learning rate that does not diverge (row B2), found by trying whole ladders of rates at once.
+"""The largest learning rate that does not diverge (row B2), found by training at many rates at once.
 
     found = largest_rate(recipe, train, valid, outputs=10, classes=10, key=key)
     recipe = found.applied(recipe)
 
-The chapter starts with a large rate, divides it by 3 until training does not diverge, then bisects. Here the rates of
-a ladder are a population, all with the same initial weights and batches: one call tries a ladder of factor 3, a second
-one fine ladders between its last good rate and its first bad one and around its best one. Both calls are one program.
+The chapter starts with a large rate, divides it by 3 until training does not diverge, then bisects. Here all rates of
+a ladder are trained at once, with the same initial weights and batches: one call tries a ladder of factor 3, a second
+one finer ladders between the last good and the first bad rate and around the best. Both calls are one program.
 
-A run diverges when its training loss leaves the finite numbers, or when its mean over a quarter of the updates is more
-than `FACTOR` times the loss of the initial weights. Finiteness alone would not do: saturated units stay finite at any
-rate, and rectifiers that an explosion has killed look calm afterwards.
+A run diverges if its training loss is not finite, or if its mean over a quarter of the updates is more
+than `FACTOR` times the loss of the initial weights. Finiteness alone is not enough: saturated units stay finite at any
+rate, and rectifiers killed by an explosion look calm afterwards.
 
-The chapter holds the best rate to lie within a factor 2 of the largest. Measured on four small sets over 200 updates
-that is so for rectifiers (0.9 to 2.6 times, mostly below 1.7); tanh units still train at up to 6 times their best rate,
-12 where the loss hardly depends on it. Since the losses are known anyway, `recommended` is the rate with the least one.
+According to the chapter the best rate lies within a factor 2 of the largest. On four small sets over 200 updates
+this holds for rectifiers (0.9 to 2.6 times, mostly below 1.7); tanh units still train at up to 6 times their best rate,
+12 if the loss hardly depends on it. Since the losses are known, `recommended` is the rate with the lowest loss.
 """
 
 from collections.abc import Sequence
@@ -38,13 +38,13 @@ from ...training.update import gather_batch, step
 FACTOR = 1.2  # room for the noise of batches and dropout at rates so small that nothing moves
 STEP = 3.0
 _ABOVE = 2  # rungs above the prior's end: the largest rate may lie beyond where the best one is believed to
-_WINDOWS = 4  # the loss is told by quarters of the updates
+_WINDOWS = 4  # the loss is averaged over quarters of the updates
 _RANGE = 1e6  # where a prior has no positive low end
 
 
 @dataclass(frozen=True)
 class Tried:
-    """Rates in rising order, and how training went at each: its loss at the end, infinite where it left the numbers."""
+    """Rates in increasing order, and the final loss at each: infinite if training diverged."""
 
     rates: np.ndarray
     losses: np.ndarray
@@ -62,9 +62,9 @@ class Tried:
         return Tried(self.rates[kept], self.losses[kept], self.diverged[kept], self.start)
 
     def last_good(self) -> int:
-        """The place of the first rate that trains where the next one diverges; -1 where none trains.
+        """The index of the first rate that trains while the next one diverges; -1 if none trains.
 
-        Seen from below: a lucky run above the border is no reason to start that high.
+        Seen from below: a lucky run above the border is not a reason to start that high.
         """
         good = ~self.diverged
         if not good.any():
@@ -73,7 +73,7 @@ class Tried:
         return int(borders[0]) if len(borders) else len(good) - 1
 
     def best(self) -> int:
-        """The place of the least loss."""
+        """The index of the lowest loss."""
         return int(np.argmin(np.where(self.diverged, np.inf, self.losses)))
 
 
@@ -81,7 +81,7 @@ class Tried:
 class RateFound:
     """The largest rate that trains, the one that trains best, all that was tried, and in how many calls.
 
-    `paths` are the learning rates of the recipe with their ratios to the first, which the numbers speak of.
+    `paths` are the learning rates of the recipe with their ratios to the first, to which the numbers refer.
     """
 
     largest: float
@@ -100,7 +100,7 @@ def _rate_paths(recipe: Recipe, path: str | None) -> tuple[tuple[str, float], ..
     if path is None:
         found = [name for name, _, _ in knobs(recipe) if name.rpartition(".")[2] == "learning_rate"]
         if not found:
-            raise RequestError("no knob of the recipe is called `learning_rate`. Say which one is: path=...")
+            raise RequestError("the recipe has no knob called `learning_rate`; name the one to use: path=...")
     else:
         check_path(recipe, path)
         found = [path]
@@ -167,7 +167,7 @@ def try_rates(
     key: Key[Array, ""],
     path: str | None = None,
 ) -> Tried:
-    """Trains the recipe at each of these rates, all at once, for so many updates (rounded up to a multiple of 4)."""
+    """Trains the recipe at each of these rates, all at once; `updates` is rounded up to a multiple of 4."""
     rates = np.sort(np.asarray(rates, np.float32))
     paths = _rate_paths(recipe, path)
     start, windows = _train_all(recipe, paths, jnp.asarray(rates), (train, valid), (outputs, classes), updates, key)
@@ -218,11 +218,11 @@ def largest_rate(
     key: Key[Array, ""],
     path: str | None = None,
 ) -> RateFound:
-    """The largest learning rate that does not diverge within so many updates, to about a tenth.
+    """The largest learning rate that does not diverge within `updates`, to about a tenth.
 
-    `path` is the rate's; without it every knob called `learning_rate` is meant, the first one setting the scale and the
-    others keeping their ratio to it. Two calls of one program suffice; where the whole ladder trains or the whole
-    ladder diverges, a third looks above or below it.
+    `path` is that of the rate; without it every knob called `learning_rate` is used: the first sets the scale and the
+    others keep their ratio to it. Two calls of one program suffice; if the whole ladder trains or the whole
+    ladder diverges, a third tries rates above or below it.
     """
     if updates < _WINDOWS:
         raise RequestError(f"`updates` must be at least {_WINDOWS}; got {updates}.")

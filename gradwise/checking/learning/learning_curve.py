@@ -1,4 +1,4 @@
-"""Training and validation error against the number of examples (row F2), and what twice as many would bring.
+"""Training and validation error against the number of examples (row F2), and the effect of twice as many.
 
     growth = recipe_growth(recipe, dataset, key=key)           gradwise's own training at 1/32, 1/16, ..., all of it
     growth = subject_growth(subject, key=key)                  the user's loss and optimiser on parts of `train`
@@ -6,7 +6,7 @@
     growth.law, growth.predicted, growth.gain                  validation error at twice the examples, and its change
 
 All sizes are trained side by side as one program: an update draws its examples from the first n rows. Validation error
-is extrapolated by the power law a + b n^-c (`law`). What the curves mean is said by `growth_findings.find_growth`.
+is extrapolated by the power law a + b n^-c (`law`). `learning_curve_findings.find_growth` interprets the curves.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from .power_law import extrapolate, power_law
 FRACTIONS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 _LEAST = 8  # examples of the smallest part
 _JUDGED = 1024  # examples on which an error is measured
-_LOOKS = 5  # times at which the networks are judged; the best look counts, as with early stopping
+_LOOKS = 5  # times at which the networks are evaluated; the best counts, as with early stopping
 _BIG = 500_000
 
 
@@ -69,7 +69,7 @@ class ErrorsBySize:
 
     @property
     def gain(self) -> float:
-        """How much validation error twice the examples are predicted to take off; negative is better."""
+        """The predicted change of validation error with twice the examples; negative is better."""
         if self.law is None:
             return math.nan
         return self.predicted - float(power_law(np.asarray(self.law), self.counts[-1:])[0])
@@ -91,7 +91,7 @@ class ErrorsBySize:
 def _of(
     counts: Any, train: Any, valid: Any, *, metric: str, valid_count: int = 0, deviations: Any = None
 ) -> ErrorsBySize:
-    """A growth from what was measured. Without deviations, errors that are shares have that of a coin."""
+    """The errors with their noise; without deviations, error rates have the binomial one."""
     train, valid = np.atleast_2d(np.asarray(train, np.float64)), np.atleast_2d(np.asarray(valid, np.float64))
     means = valid.mean(axis=1)
     noise = np.zeros(len(means))
@@ -114,20 +114,20 @@ def measure_growth(
     metric: str = "error",
     valid_count: int = 0,
 ) -> ErrorsBySize:
-    """`train_at(count, seed)` trains on so many examples and tells training and validation error.
+    """`train_at(count, seed)` trains on `count` examples and returns training and validation error.
 
     With `metric="error_rate"` and the number of validation examples the noise of the errors is known without seeds.
     """
     chosen = range(seeds) if isinstance(seeds, int) else seeds
     if sorted(set(counts)) != list(counts) or not counts or not len(list(chosen)):
-        raise RequestError(f"`counts` must rise, and there must be a seed; got {list(counts)}.")
+        raise RequestError(f"`counts` must increase, and `seeds` must be at least 1; got {list(counts)}.")
     told = [[train_at(count, seed) for seed in chosen] for count in counts]
     errors = np.asarray(told, np.float64)
     return _of(counts, errors[:, :, 0], errors[:, :, 1], metric=metric, valid_count=valid_count)
 
 
 def counts_of(whole: int, fractions: Sequence[float]) -> list[int]:
-    """So many examples for each part, at least a few, no number twice."""
+    """The number of examples of each subset: at least a few, no number twice."""
     return sorted({max(min(_LEAST, whole), round(whole * fraction)) for fraction in fractions})
 
 
@@ -138,9 +138,9 @@ def _side_by_side(one: Callable[..., Any], big: bool, *given: Array) -> Any:
 
 
 def _best_looks(told: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As counts by seeds: the training error at the end, the least validation error of all looks and its deviation.
+    """Counts by seeds: the final training error, the lowest validation error and its standard deviation.
 
-    Not the training error of that look: where validation is mere noise it may be any, and learning by heart takes time.
+    Not the training error at that time: if validation is mere noise it is arbitrary, and memorising takes time.
     """
     train, valid, deviation = (np.asarray(part, np.float64) for part in told)
     safe = np.where(np.isfinite(valid), valid, np.inf)
@@ -158,12 +158,12 @@ def recipe_growth(
     key: Key[Array, ""],
     budget: int = 500,
 ) -> ErrorsBySize:
-    """Trains a recipe on parts of the training set, `budget` updates each, and judges by its own score.
+    """Trains a recipe on subsets of the training set, `budget` updates each, and evaluates its own score.
 
-    Split and scaler are those of the whole. An optimiser that asks for other examples than the batch's is refused.
+    Split and scaler are those of the whole. Optimisers that need examples beyond the batch are rejected.
     """
     if uses_objective(recipe.optimiser):
-        raise RequestError(f"{type(recipe.optimiser).__name__} looks beyond a batch: use `measure_growth` with `fit`.")
+        raise RequestError(f"{type(recipe.optimiser).__name__} needs more than a batch: use `measure_growth`.")
     prepared = prepare_recipe(recipe, dataset, key=key)
     problem, state = prepared.problem, prepared.state
     count = len(problem.train)
@@ -221,7 +221,7 @@ def _gathered(batch: PyTree, rows: Array) -> PyTree:
 
 
 def _judge_of(subject: Subject, part: Any, noise: Any) -> tuple[str, Callable[[PyTree, Array], Array]]:
-    """What an error is: the share of wrong classes, a squared error, or else the loss itself, of each example."""
+    """The error of each example: 0-1 for classes, squared, or else the loss itself."""
     inputs, targets = inputs_of(part), targets_of(part)
     if subject.evaluated is not None and targets is not None and inputs is not None and subject.task:
         few = take(part, np.arange(1))
@@ -254,7 +254,7 @@ def subject_growth(
     seeds: int = 1,
     key: Key[Array, ""],
 ) -> ErrorsBySize | None:
-    """The user's loss and optimiser (Adam where there is none) on parts of `train`; None without `train` or `valid`."""
+    """The user's loss and optimiser (Adam by default) on subsets of `train`; None without `train` or `valid`."""
     if subject.train is None or subject.valid is None or count_of(subject.train) < 2 * _LEAST:
         return None
     train, valid = (jax.tree.map(jnp.asarray, part) for part in (subject.train, subject.valid))

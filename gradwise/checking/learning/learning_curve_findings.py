@@ -1,9 +1,9 @@
-"""What errors against the number of examples mean (row F2): from the two curves to findings.
+"""From the errors by number of examples to findings (row F2).
 
     find_growth(subject_growth(subject, key=key))              findings GW402, GW403
     expected(growth)                                           "-1.2 points at 2x"
 
-With more examples training error should rise gradually, for they are harder to learn by heart, and validation error
+With more examples training error should rise gradually, since they are harder to memorise, and validation error
 should fall, both by more than their noise.
 """
 
@@ -17,7 +17,7 @@ from .learning_curve import ErrorsBySize
 
 
 def expected(growth: ErrorsBySize) -> str:
-    """What twice the examples would bring, in words: "-1.2 points at 2x"; empty where nothing can be told."""
+    """The predicted effect of twice the examples, in words: "-1.2 points at 2x"; empty if unknown."""
     if growth.law is None:
         return ""
     factor, unit = (100, " points") if growth.metric == "error_rate" else (1, "")
@@ -25,7 +25,7 @@ def expected(growth: ErrorsBySize) -> str:
 
 
 def _find_rise(growth: ErrorsBySize, train: np.ndarray, error: np.ndarray, scale: float, place: str) -> list[Finding]:
-    """A fall of training error beyond noise, or half of chance lost from one count to the next."""
+    """A fall of training error beyond noise, or a jump of half of chance from one count to the next."""
     counts = growth.counts
     worst, pair = 0.0, (0, 0)
     for i in range(len(train)):
@@ -37,9 +37,9 @@ def _find_rise(growth: ErrorsBySize, train: np.ndarray, error: np.ndarray, scale
         i, j = pair
         what = (
             f"training error falls with more examples, from {train[i]:.3g} with {counts[i]:.0f} to {train[j]:.3g} with "
-            f"{counts[j]:.0f}: fewer should be easier to learn by heart."
+            f"{counts[j]:.0f}, but fewer should be easier to memorise."
         )
-        easier = "train longer, or at a larger rate: a few examples must be learned by heart before many are"
+        easier = "train longer, or at a larger rate: a few examples must be memorised before many are"
         return [found("GW402", what, where=place, next=easier, **growth.plain())]
     steps = np.diff(train) - 3 * np.hypot(error[1:], error[:-1])
     at = int(np.argmax(steps))
@@ -68,6 +68,6 @@ def find_growth(growth: ErrorsBySize | None, *, place: str = "") -> tuple[Findin
             f"validation error does not fall with more examples: {valid[0]:.3g} with {growth.counts[0]:.0f}, "
             f"{valid[-1]:.3g} with {growth.counts[-1]:.0f} (standard error {error:.1g})."
         )
-        step = "shuffle the targets of `train` and check again: no change means that the inputs do not tell the targets"
+        step = "shuffle the targets of `train` and check again: if nothing changes, the inputs do not predict them"
         told.append(found("GW403", what, where=place, next=step, **growth.plain()))
     return tuple(told)

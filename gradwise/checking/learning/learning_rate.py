@@ -1,13 +1,12 @@
-"""The learning rate (rows B2, H5, F18) and the mini-batch size (J5): what the user's own first updates say of them.
+"""The learning rate (rows B2, H5, F18) and the mini-batch size (J5), measured in the user's own first updates.
 
     measured = measure_rates(subject, rehearse(subject, key=key), key=key)
     measured.factors, measured.losses, measured.limit, measured.ratios, measured.noise
 
-Four questions. Does training diverge, or stand still, and which multiple of the updates trains best? All multiples are
-tried side by side, and one of 0 beside them: what the same batches cost when nothing moves. What is the Hessian's
-largest eigenvalue, and the rate 2 / lambda that it allows? How large are updates against weights? How noisy is the
-gradient of a batch, and which size would be worth its work? The answers in words are those of
-`rates_findings.find_rates`.
+Four questions. Does training diverge or stall, and which multiple of the updates trains best? All multiples are
+tried side by side, including 0: the loss of the same batches without training. What is the Hessian's largest
+eigenvalue, and the rate 2 / lambda that it allows? How large are updates relative to weights? How noisy is the
+gradient of a batch, and which size would be efficient? `learning_rate_findings.find_rates` interprets the answers.
 """
 
 import dataclasses
@@ -42,7 +41,7 @@ _GROUPS_BIG = 6
 
 @dataclasses.dataclass(frozen=True)
 class NoiseScale:
-    """B = tr(S) / |G|^2 with its 90 % interval, `size` of the batches it was measured with, and their number."""
+    """B = tr(S) / |G|^2 with its 90 % confidence interval, the `size` of the batches used, and their number."""
 
     value: float
     low: float
@@ -55,7 +54,7 @@ class NoiseScale:
 class RatesMeasured:
     """`factors` by which updates were multiplied, 0 first; `losses[i]` the quarters of the run with factor i.
 
-    `ratios` are |update| / |weights| of each parameter `names`, not-a-number for those that are not judged by it.
+    `ratios` are |update| / |weights| of each parameter `names`, NaN for those that are excluded.
     """
 
     factors: np.ndarray
@@ -63,7 +62,7 @@ class RatesMeasured:
     rehearsed: tuple[float, float]  # the rehearsal's first and last quarter
     eigenvalue: float
     residual: float
-    rate: float  # of plain gradient descent, where the optimiser is that; else not-a-number
+    rate: float  # of plain gradient descent; NaN for other optimisers
     names: tuple[str, ...]
     ratios: np.ndarray
     sparse: np.ndarray  # whether a good part of the parameter never moved

@@ -1,10 +1,10 @@
-"""What the numbers of the rates mean (rows B2, B4, H5, F18, J5): from measurements to findings.
+"""From measurements of the learning rate to findings (rows B2, B4, H5, F18, J5).
 
     find_rates(measure_rates(subject, rehearsal, key=key))       findings GW501 to GW505
     find_rates(dataclasses.replace(measured, noise=NoiseScale(4096.0, 2000.0, 8000.0, 64, 16)))
 
-A rate is too large or too small where some multiple of the user's own updates trains much better than they do; how
-large updates are against weights, and how noisy a batch is, is only worth a word where the rate itself is right.
+A rate is too large or too small if some multiple of the user's own updates trains much better; update sizes
+and batch noise are reported only if the rate itself is right.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ from ..codes import found
 from .learning_rate import STEP, RatesMeasured, measured_updates
 
 LARGE_RATIO, SMALL_RATIO = 1e-1, 1e-5
-_OFF = 8.0  # times by which a mini-batch size must miss the noise scale to be spoken of
+_OFF = 8.0  # the factor by which a mini-batch size must miss the noise scale to be reported
 
 
 def _times(factor: float) -> str:
-    """A factor of 3^k in round words."""
+    """A factor of 3^k, rounded."""
     exponent = math.floor(math.log10(factor))
     return f"{round(factor / 10**exponent) * 10**exponent:.0f}"
 
@@ -48,10 +48,10 @@ def _find_ladder(measured: RatesMeasured) -> list[Finding]:
     stays = not math.isfinite(measured.rehearsed[1]) or measured.rehearsed[1] > base - 0.5 * gain
     if factor < 1 and (lost or peak > 0.5 * scale) and trains and (lost or (gained < 0.1 * gain and stays)):
         stable = [float(f) for f, end in zip(factors, ends, strict=True) if 0 < f < 1 and base - end > 0.1 * gain]
-        end_text = "is not a number" if lost else f"is {ends[own]:.3g} and was {base + peak:.3g} between"
+        end_text = "is NaN" if lost else f"is {ends[own]:.3g}, after a peak of {base + peak:.3g}"
         what = (
             f"the learning rate is too large: after {measured_updates(measured)} updates the loss {end_text} "
-            f"(unmoved it is {base:.3g}); with updates {_times(1 / factor)} times smaller it falls to {ends[best]:.3g}."
+            f"(untrained {base:.3g}); with updates {_times(1 / factor)} times smaller it falls to {ends[best]:.3g}."
         )
         step = f"divide the learning rate by about {_times(1 / factor)}"
         step += f": optax.sgd({measured.rate * factor:.1g})" if math.isfinite(measured.rate) else ""
@@ -82,8 +82,7 @@ def _find_ratios(measured: RatesMeasured) -> list[Finding]:
     others = int((large | small).sum()) - 1
     beside = f" ({others} more weight matrices likewise)" if others else ""
     what = (
-        f"an update changes `{measured.names[worst]}` by {ratios[worst]:.1e} of its size, where about 1e-3 is usual"
-        f"{beside}."
+        f"an update changes `{measured.names[worst]}` by {ratios[worst]:.1e} of its size; about 1e-3 is usual{beside}."
     )
     turn = "divide" if large[worst] else "multiply"
     factor = ratios[worst] * 1e3 if large[worst] else 1e-3 / max(ratios[worst], 1e-30)
@@ -97,17 +96,17 @@ def _find_noise(measured: RatesMeasured) -> list[Finding]:
     if noise is None or not math.isfinite(noise.value):
         return []
     if measured.size * _OFF < noise.low:
-        what = f"batches of {measured.size} are much noisier than need be"
+        what = f"batches of {measured.size} are noisier than necessary"
     elif measured.size > _OFF * noise.high:
-        what = f"batches of {measured.size} average over more examples than the gradient's noise calls for"
+        what = f"batches of {measured.size} average over more examples than the gradient noise requires"
     else:
         return []
     wanted = 2 ** max(0, round(math.log2(max(1.0, noise.value))))
     what += (
         f": the noise scale is about {noise.value:.2g} ({noise.low:.2g} to {noise.high:.2g}), "
-        "where larger batches stop paying."
+        "beyond which larger batches hardly help."
     )
-    step = f"try batches of about {wanted}, and look for the rate again"
+    step = f"try batches of about {wanted}, and tune the learning rate again"
     return [found("GW504", what, where="batch", next=step, **dataclasses.asdict(noise), batch_size=measured.size)]
 
 
@@ -115,7 +114,7 @@ def _find_curvature(measured: RatesMeasured) -> list[Finding]:
     if not measured.rate > measured.limit:
         return []
     what = (
-        f"the Hessian's largest eigenvalue is {measured.eigenvalue:.3g}, so that plain gradient descent diverges "
+        f"the Hessian's largest eigenvalue is {measured.eigenvalue:.3g}, so plain gradient descent diverges "
         f"above a rate of {measured.limit:.3g}, at least at first; yours is {measured.rate:.3g}."
     )
     step = f"optax.sgd({measured.limit / 2:.2g})"
@@ -124,7 +123,7 @@ def _find_curvature(measured: RatesMeasured) -> list[Finding]:
 
 
 def find_rates(measured: RatesMeasured) -> tuple[Finding, ...]:
-    """One finding a cause: where the rate itself is wrong, the updates' size is not said again."""
+    """One finding per cause: if the rate itself is wrong, update sizes are not reported too."""
     told = _find_ladder(measured)
     rest = [] if told else [*_find_ratios(measured), *_find_noise(measured)]
     return (*told, *_find_curvature(measured), *rest)

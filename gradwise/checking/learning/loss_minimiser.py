@@ -1,4 +1,4 @@
-"""Down a loss as far as it goes: L-BFGS over one vector, and Adam where that does not get on.
+"""Minimises a loss as far as possible: L-BFGS over one vector, and Adam if that fails.
 
     end, loss, steepness, curve = descend(value, start, mask, updates=200, memory=10)      within a compiled program
     second_try(value, starts, mask, updates=400)                                          the best loss of all tries
@@ -21,9 +21,9 @@ ADAM_RATES = (1e-3, 1e-2, 1e-1)
 
 
 def descend(value: Callable[[Array], Array], start: Array, mask: Array, updates: int, memory: int) -> Any:
-    """L-BFGS with a line search until the gradient is gone or the updates are used up.
+    """L-BFGS with a line search until the gradient is 0 or the updates are used up.
 
-    The end, its loss, |gradient| |point| / |loss| at the start, and all losses: not-a-number for updates not needed.
+    The end, its loss, |gradient| |point| / |loss| at the start, and all losses: NaN for updates not needed.
     """
     # One vector, and a search by halving: compiled in half the time that a tree and the strong Wolfe conditions take.
     search = optax.scale_by_backtracking_linesearch(max_backtracking_steps=25, store_grad=False)
@@ -57,7 +57,7 @@ def descend(value: Callable[[Array], Array], start: Array, mask: Array, updates:
 
 
 def second_try(value: Callable[[Array], Array], starts: Array, mask: Array, updates: int) -> float:
-    """The best loss of Adam at several rates, which can follow a gradient that is none (straight through)."""
+    """The best loss of Adam at several rates, which can follow a surrogate gradient (straight through)."""
 
     def one(start: Array, rate: Array) -> Array:
         method = optax.scale_by_adam()

@@ -1,10 +1,10 @@
-"""Which criterion a loss is, told from its values alone, and what the best constant prediction would have of it.
+"""Recognises the criterion of a loss from its values alone, with the value of the best constant prediction.
 
     seen = recognise(outputs, orders(targets, count, key=key), values)
     seen.kind, seen.criterion, seen.constant        "classes", 2.31, 2.30
 
-`values` are the user's loss with the targets in those orders, the outputs being the same. Where they are
-`scale * criterion + rest` on all of them, whatever scale and rest (a mean or a sum, a half, a penalty), it is that one.
+`values` are the user's loss with the targets in those orders and the same outputs. If they equal
+`scale * criterion + rest` for all of them, with any scale and rest (mean or sum, a half, a penalty), it is that one.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ _MISFIT = 0.02  # of the values' own variation; noise that the loss draws otherw
 
 @dataclasses.dataclass(frozen=True)
 class Recognised:
-    """The criterion ("classes", "labels", "squared", "absolute", or "" where it is none of them) and its levels.
+    """The criterion ("classes", "labels", "squared", "absolute", or "" if unrecognised) and its levels.
 
     loss = `scale` * `criterion` + `rest`. `constant` is the criterion of the best constant prediction, `even` that of
-    one that knows nothing. `misfit` is what the line leaves unexplained.
+    a uniform guess. `misfit` is what the line leaves unexplained.
     """
 
     kind: str = ""
@@ -45,9 +45,9 @@ class Recognised:
 
 
 def orders(targets: Any, count: int, *, key: Key[Array, ""]) -> np.ndarray | None:
-    """The targets as they are, then drawn anew from them; None where there are none, or all are alike.
+    """The targets, then resampled ones; None if there are none, or all are equal.
 
-    Drawn and not merely reordered: of targets 0 and 1 a cross-entropy and a squared error differ only in their mean.
+    Resampled, not permuted: for targets 0 and 1 a cross-entropy and a squared error differ only in their mean.
     """
     if targets is None or not hasattr(targets, "dtype") or np.ndim(targets) < 1 or np.shape(targets)[0] != count:
         return None
@@ -85,7 +85,7 @@ def _shares(targets: np.ndarray, classes: int) -> np.ndarray:
 
 
 def _candidates(outputs: np.ndarray, targets: np.ndarray, priors: np.ndarray) -> dict[str, tuple[Any, float, float]]:
-    """By name: the criterion as a function of outputs and targets, its best constant, and that of knowing nothing."""
+    """By name: the criterion as a function of outputs and targets, its best constant, and that of a uniform guess."""
     found: dict[str, tuple[Callable[..., float], float, float]] = {}
     whole = targets.dtype.kind in "iub"
     classes = outputs.shape[-1] if outputs.ndim > 1 else 0
@@ -121,9 +121,9 @@ def _candidates(outputs: np.ndarray, targets: np.ndarray, priors: np.ndarray) ->
 
 
 def recognise(outputs: Any, several: Any, values: Any, *, priors: np.ndarray | None = None) -> Recognised:
-    """The criterion that these values of the loss are, the targets being `several[i]` for the value i.
+    """The criterion that fits these values of the loss, where value i has the targets `several[i]`.
 
-    `priors` are targets to take the best constant from; without them those of the batch.
+    `priors` are the targets for the best constant; those of the batch by default.
     """
     outputs, values = np.asarray(outputs, np.float64), np.asarray(values, np.float64)
     several = np.asarray(several)

@@ -1,12 +1,12 @@
-"""Can it learn at all (row F2): a handful of examples by heart.
+"""Can the network memorise a handful of examples (row F2)?
 
     measured = measure_overfit(subject, key=key)           L-BFGS on a few examples, from several starting points
-    measured.learned, measured.ends, measured.curves       one entry a restart, the best one first
+    measured.learned, measured.ends, measured.curves       one entry per restart, the best one first
     find_overfit(measured)                                 finding GW401
 
-Which criterion the loss is, is not asked but recognised: the same outputs are judged with their targets in several
-other orders, and a loss that is `scale * criterion + rest` on all of them is that criterion (`chance.recognise`). What
-is not recognised is judged by its fall alone, and more carefully.
+The criterion of the loss is recognised: the same outputs are evaluated with their targets in several other orders,
+and a loss that is `scale * criterion + rest` on all of them is that criterion (`loss_recognition.recognise`). An
+unrecognised loss is assessed by its decrease alone, and more cautiously.
 """
 
 import dataclasses
@@ -43,10 +43,10 @@ _BIG = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class OverfitMeasured:
-    """How a handful of examples was learned; one entry a restart, the best one first.
+    """How well a handful of examples was memorised; one entry per restart, the best one first.
 
-    `wrong` is the share of examples given another class, `residual` the root mean square error in deviations of the
-    targets; not-a-number where there is none. `spread` is how much the outputs differ between examples, against their
+    `wrong` is the share of misclassified examples, `residual` the root mean square error in standard deviations of the
+    targets; NaN if not applicable. `spread` is how much the outputs differ between examples, relative to their
     size. `criterion`, `constant` are the recognised criterion at the end and that of the best constant; `penalty` the
     share of the loss that does not depend on the targets.
     """
@@ -89,7 +89,7 @@ def _rows_of(leaves: list[Any], count: int) -> np.ndarray:
 
 
 def chosen_rows(batch: Any, examples: int) -> np.ndarray:
-    """The first so many examples whose inputs differ, of as many classes as there are."""
+    """The first examples whose inputs differ, covering as many classes as possible."""
     count = count_of(batch)
     rows = _rows_of(jax.tree.leaves(inputs_of(batch)), count)
     distinct = np.sort(np.unique(rows, axis=0, return_index=True)[1]) if rows.shape[1] else np.arange(count)
@@ -106,13 +106,13 @@ def chosen_rows(batch: Any, examples: int) -> np.ndarray:
 
 
 def _jittered(flat: Array, sizes: Array, key: Any, restarts: int) -> Array:
-    """The starting points: the user's own first, then a little beside it. All zeros is a place to leave."""
+    """The starting points: the user's own first, then nearby ones, also if all parameters are 0."""
     noise = jr.normal(key, (restarts, flat.shape[0]), flat.dtype) * sizes
     return flat + noise.at[0].set(0.0)
 
 
 def _sizes(parameters: PyTree, frozen: frozenset[str]) -> Array:
-    """How far each parameter is moved before a restart: a fifth of its kind, 0 where it is not meant to learn."""
+    """How far each parameter is moved before a restart: a fifth of its size, 0 if it should not learn."""
 
     def size(name: str, leaf: Any) -> np.ndarray:
         values = np.asarray(leaf, np.float32)
@@ -124,7 +124,7 @@ def _sizes(parameters: PyTree, frozen: frozenset[str]) -> Array:
 
 
 def _wrong(outputs: np.ndarray, targets: np.ndarray | None, task: str) -> float:
-    """The share of examples whose class is not the one given; not-a-number where there are no classes."""
+    """The share of misclassified examples; NaN if there are no classes."""
     if targets is None or task != "classes" or targets.shape[0] != outputs.shape[0]:
         return math.nan
     flat = outputs.reshape(len(outputs), -1)
@@ -159,9 +159,9 @@ def _within_units(inputs: Any, count: int) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False)  # arrays have no hash, and JAX may ask for one of `value`
 class _Handful:
-    """The examples to be learned by heart, and the parameters as one vector.
+    """The examples to memorise, and the parameters as one vector.
 
-    The noise is one draw, the same at every update: with dropout a fixed part of the network learns.
+    The noise is drawn once and used in every update: with dropout a fixed sub-network learns.
     """
 
     subject: Subject
@@ -169,7 +169,7 @@ class _Handful:
     count: int
     flat: Array
     tree_of: Callable[[Array], PyTree]
-    sizes: Array  # by how much a restart moves each parameter; 0 where it is not meant to learn
+    sizes: Array  # by how much a restart moves each parameter; 0 if it should not learn
     noise: Key[Array, ""]
     others: np.ndarray | None  # the targets in other orders, where there are any
 
@@ -247,7 +247,7 @@ def _tried(handful: _Handful, restarts: int, updates: int, memory: int, *, key: 
 
 
 def _judged(handful: _Handful, tried: _Tried) -> OverfitMeasured:
-    """How well the examples are known by heart: by their classes, their numbers, and the criterion recognised."""
+    """How well the examples are memorised: by classes, by numbers, and by the recognised criterion."""
     subject, known, targets = handful.subject, tried.outputs, targets_of(handful.batch)
     told = None if targets is None else np.asarray(targets)
     blank = np.full(len(tried.ends), math.nan)
@@ -276,9 +276,9 @@ def _judged(handful: _Handful, tried: _Tried) -> OverfitMeasured:
 def measure_overfit(
     subject: Subject, *, examples: int = 8, updates: int = 200, key: Key[Array, ""]
 ) -> OverfitMeasured | None:
-    """Learns a few examples of the batch by heart with L-BFGS; None where fewer than two of them differ.
+    """Memorises a few examples of the batch with L-BFGS; None if fewer than two of them differ.
 
-    Where that fails, Adam is tried from the same starting points before anything is said.
+    If that fails, Adam is tried from the same starting points.
     """
     rows = chosen_rows(subject.batch, examples)
     if len(rows) < 2:
@@ -295,7 +295,7 @@ def measure_overfit(
 
 
 def find_overfit(measured: OverfitMeasured | None) -> tuple[Finding, ...]:
-    """An error where the network certainly cannot; a warning where it only did not."""
+    """GW401: an error if the network certainly cannot, a warning if it merely did not."""
     if measured is None or measured.learned or not np.isfinite(measured.starts[0]):
         return ()
     numbers = {k: v for k, v in measured.plain().items() if k != "curves"}
@@ -303,7 +303,7 @@ def find_overfit(measured: OverfitMeasured | None) -> tuple[Finding, ...]:
     best = float(np.fmin(measured.ends[0], measured.second))
     at_most = f"the loss went from {measured.starts[0]:.4g} to {best:.4g}"
     if measured.penalty > 0.2:
-        what = f"{handful} were not learned by heart ({at_most}), but {measured.penalty:.0%} of it is a penalty."
+        what = f"{handful} were not memorised ({at_most}), but {measured.penalty:.0%} of it is a penalty."
         return (found("GW401", what, where=measured.place, next="check again without the penalty", level="note"),)
     if measured.parameters <= measured.examples:
         return ()
@@ -317,19 +317,19 @@ def find_overfit(measured: OverfitMeasured | None) -> tuple[Finding, ...]:
     easier = "gradwise.check(..., only=['gradient', 'wiring']): is the gradient right, and every input used?"
     if ignores:
         what = (
-            f"{handful} cannot be learned by heart: {at_most}, that of the best constant, "
+            f"{handful} cannot be memorised: {at_most}, that of the best constant, "
             f"and the outputs are the same for all of them (they differ by {measured.spread.max():.1e} of their size)."
         )
         level = "error"
     elif stuck:
         tries = f"L-BFGS from {len(measured.ends)} starting points and Adam at {len(ADAM_RATES)} rates"
-        what = f"{handful} cannot be learned by heart: {at_most}, although the gradient is not 0 ({tries})."
+        what = f"{handful} cannot be memorised: {at_most}, although the gradient is not 0 ({tries})."
         level = "error"
     elif at_chance or criterion > 0.3 * measured.constant:
         share = criterion / measured.constant
         what = (
-            f"{handful} were not learned by heart by {measured.parameters} parameters: {at_most}, "
-            f"{share:.0%} of what the best constant has."
+            f"{measured.parameters} parameters did not memorise {handful}: {at_most}, "
+            f"{share:.0%} of that of the best constant."
         )
         level = "warning"
     else:

@@ -1,7 +1,7 @@
-"""The power law a + b n^-c of an error against the number of examples: fitted, and drawn out to twice as many.
+"""The power law a + b n^-c of an error against the number of examples: fitted, and extrapolated to twice as many.
 
 a, b, c = fit_law(counts / counts[-1], errors, noise)      of shares of the largest count
-seen = extrapolate(counts, errors, noise)                  None where there are too few errors to say
+seen = extrapolate(counts, errors, noise)                  None if there are too few errors
 seen.law, seen.predicted, seen.interval                    of counts; at twice the largest; 90 % of a bootstrap
 """
 
@@ -70,7 +70,7 @@ def fit_law(shares: np.ndarray, errors: np.ndarray, noise: np.ndarray) -> np.nda
 def extrapolate(counts: np.ndarray, errors: np.ndarray, noise: np.ndarray, *, seed: int = 0) -> Extrapolated | None:
     """The power law, the error it predicts at twice the examples and a bootstrap interval of that.
 
-    Where `noise` is 0, not known, what the law leaves over stands for it.
+    If `noise` is 0 (unknown), the residuals of the law are used instead.
     """
     shares = counts / counts[-1]
     if len(errors) < 4 or not np.isfinite(errors).all() or np.ptp(errors) == 0:

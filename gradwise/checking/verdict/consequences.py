@@ -1,9 +1,9 @@
-"""One bug, one error: what only follows from another finding is said quietly, and with its cause.
+"""One bug, one error: a finding that only follows from another becomes a note that names its cause.
 
     demote_consequences(findings)          consequences become notes that name the finding they follow from
 
-A value that is no number in the data makes the gradient none, the loss rise and every small set unlearnable; telling
-all of that with equal force would hide the row to be mended. The table below says what follows from what.
+One NaN in the data makes every gradient NaN, the loss rise and every small set unlearnable; reporting all of that with
+equal weight would hide the row to correct. The table below lists what follows from what.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _GRADIENT = frozenset({"GW101", "GW102", "GW103", "GW104", "GW105"})
 _VERDICT = frozenset({"GW801", "GW802", "GW803", "GW806"})
 _WIRING = frozenset({"GW301", "GW302", "GW303", "GW304", "GW305", "GW307", "GW310", "GW311"})
 
-# What each finding may bring with it; the earlier ones are nearer to the root.
+# The possible consequences of each finding; earlier rows are closer to the root cause.
 FOLLOWS: dict[str, frozenset[str]] = {
     "GW209": _GRADIENT | _LEARNING | _RATES | _FLOW | _WIRING | _VERDICT | {"GW201", "GW204", "GW210", "GW213"},
     "GW107": _GRADIENT | _WIRING | {"GW306", "GW308", "GW401"},
@@ -50,10 +50,10 @@ FOLLOWS: dict[str, frozenset[str]] = {
 
 
 def _cause(finding: Finding, present: set[str]) -> str:
-    """The code of the finding from which this one follows, if there is one."""
+    """The code of the finding from which this one follows, if any."""
     for code, consequences in FOLLOWS.items():
         if code == finding.code:
-            mutual = consequences  # where either may bring the other, the earlier row is the root
+            mutual = consequences  # if either may cause the other, the earlier row is the root
             present = {one for one in present if one not in mutual}
         elif code in present and finding.code in consequences:
             return code
@@ -61,7 +61,7 @@ def _cause(finding: Finding, present: set[str]) -> str:
 
 
 def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The first of each code at each place; what has no code is told by its words."""
+    """The first of each code at each place; findings without a code are compared by their text."""
     first: dict[tuple[str, str], Finding] = {}
     for finding in findings:
         first.setdefault((finding.code or finding.what, finding.where), finding)
@@ -69,9 +69,9 @@ def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def demote_consequences(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings, worst first, consequences as notes; of several with one code at one place the worst alone.
+    """The findings, worst first, consequences as notes; of several with one code at one place only the worst.
 
-    A cause must be at least a warning, and as serious as what it is to explain unless it stands nearer to the root.
+    A cause must be at least a warning, and as serious as its consequence unless it is closer to the root.
     """
     given = _once(worst_first(findings))
     present = {finding.code for finding in given if finding.level != "note"}

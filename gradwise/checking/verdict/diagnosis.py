@@ -1,9 +1,9 @@
-"""What a finished run or search tells about itself: the verdict on it, and what went wrong. Pure: no network is run.
+"""Diagnoses a finished run or search from its record: the verdict and what went wrong. Pure: no network is run.
 
     judgement, findings = diagnose(record)            a `Fit`: its metrics, history, recipe and evidence
     findings = diagnose_study(study)                  a `Study`: its trials
 
-What the record says already is not said again: a finding is left out where the record has one of its code.
+Nothing is reported twice: a finding is dropped if the record already has one with its code.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ _FALLING = 0.05  # of the loss, from one quarter of the run to the next
 _TURNED = 0.05  # above the least validation loss
 _NOISE = 0.15  # of the whole fall of the training loss
 _WIDE = 0.2  # of chance: an interval this wide decides little
-_HIGH = 0.3  # of chance: a training error that is worth a word on the rate
+_HIGH = 0.3  # of chance: a training error high enough to comment on the rate
 _CHANCE = 0.9  # of chance: nothing was learned
 _RARE = 0.1  # the share of a rare class
 _MANY = 0.3  # of the trials
@@ -77,7 +77,7 @@ def _smooth(values: np.ndarray) -> np.ndarray:
 
 
 def _opened(train: np.ndarray, valid: np.ndarray) -> bool:
-    """Whether validation turned, beyond its noise, while training went on improving."""
+    """Whether the validation loss rose, beyond its noise, while the training loss kept falling."""
     if min(len(train), len(valid)) < 2 * _QUARTERS or len(train) != len(valid):
         return False
     calm, fitted = _smooth(valid), _smooth(train)
@@ -88,7 +88,7 @@ def _opened(train: np.ndarray, valid: np.ndarray) -> bool:
 
 
 def read_course(history: dict[str, list[Any]]) -> Course:
-    """The facts of a history; of a short one little is known."""
+    """The facts of a history; a short one gives few."""
     train, valid = (_finite(history.get(name, ())) for name in ("train_loss", "valid_loss"))
     ages, best = history.get("age_examples", []), history.get("best", [])
     last_best = max((age for age, one in zip(ages, best, strict=False) if one), default=math.nan)
@@ -116,7 +116,7 @@ def read_course(history: dict[str, list[Any]]) -> Course:
 
 
 def chance_of(record: Fit) -> float:
-    """The test error of the best constant prediction, as far as the record tells."""
+    """The test error of the best constant prediction, if the record has it."""
     evidence, metric = record.evidence, record.metric
     if record.task == "classes" and evidence.get("confusion"):
         counts = np.asarray(evidence["confusion"]).sum(1)
@@ -176,7 +176,7 @@ def _penalties(recipe: Any) -> list[str]:
 
 
 def _turned(present: Present, factor: float, what: str, level: str = "") -> list[Finding]:
-    """That the learning rate should be so many times what it is, and the command that does it."""
+    """The learning rate should be multiplied by `factor`; the command that does it."""
     code = "GW502" if factor > 1 else "GW501"
     next_ = f"{present.command} --set {present.rate_path}={present.rate * factor:.2g}" if present.rate_path else ""
     return [found(code, what, where=present.rate_path, next=next_, level=level, rate=present.rate, factor=factor)]
@@ -185,19 +185,19 @@ def _turned(present: Present, factor: float, what: str, level: str = "") -> list
 def _of_rate(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
     present, share = numbers.present, judge_run(numbers).evidence["share_in_training"]
     if record.outcome.failed:
-        what = f"the loss was no longer a number at age {record.outcome.age_examples:,} examples: the run diverged."
+        what = f"the loss became NaN after {record.outcome.age_examples:,} examples: the run diverged."
         return _turned(present, 1 / 3, what)
     if not (share > _HIGH and math.isfinite(numbers.chance)):
         return []
     error, left = in_metric(record.metric, numbers.train), 100 * course.train_left
     if course.rising or course.noisy:
-        seen = "rose again after its least value" if course.rising else "jumped up and down to the end"
+        seen = "rose again after its minimum" if course.rising else "fluctuated until the end"
         return _turned(
             present, 1 / 3, f"the training loss {seen}, and the training error stayed at {error}.", "warning"
         )
     if share > _CHANCE and course.train_left < 1 / 3:
-        what = f"the training loss fell to {left:.2g} % of its first value, and the training error is still {error}"
-        return _turned(present, 0.1, f"{what}: the first updates threw the network off.", "warning")
+        what = f"the training loss fell to {left:.2g} % of its first value, but the training error is still {error}"
+        return _turned(present, 0.1, f"{what}: the first updates were too large.", "warning")
     slow = course.train_falling > 0.01 and (course.train_left > 0.5 or course.best_is_last)
     slow = slow or (course.steady and course.train_left > _CHANCE)
     if not slow or course.gap_opening:
@@ -207,14 +207,14 @@ def _of_rate(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
 
 
 def numbers_of(record: Fit, course: Course) -> RunNumbers:
-    """A record as the verdict wants it."""
+    """The numbers of a record that the verdict needs."""
     metrics, rows = record.metrics, record.data.get("rows", {})
     values = {part: metrics.get(part, {}).get(record.metric, math.nan) for part in ("train", "valid", "test")}
     rated = values["test"] if math.isfinite(values["test"]) else values["valid"]
     numbers = RunNumbers(
         train=values["train"],
         valid=values["valid"],
-        test=rated,  # without a test part the validation part stands in
+        test=rated,  # without a test set, the validation set is used
         train_count=int(rows.get("train", 0)),
         test_count=int(rows.get("test") or rows.get("valid") or 0),
         test_interval=record.test_interval,
@@ -249,7 +249,7 @@ def _of_patience(record: Fit, course: Course, numbers: RunNumbers) -> list[Findi
     return [
         found(
             "GW706",
-            f"patience ended the run at age {record.outcome.age_examples:,} while the validation loss was still "
+            f"patience ended the run after {record.outcome.age_examples:,} examples, but the validation loss was still "
             f"falling, {seen}.",
             where="stopping.initial_examples",
             next=f"{command} --set stopping.initial_examples={wanted} --set stopping.growth.factor=3",
@@ -264,7 +264,7 @@ def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
     command = numbers.present.command
     constant = [one["name"] for one in record.data.get("columns", ()) if one.get("constant")]
     if constant:
-        what = f"{len(constant)} of {len(record.data['columns'])} columns never change, first `{constant[0]}`."
+        what = f"{len(constant)} of {len(record.data['columns'])} columns are constant, first `{constant[0]}`."
         drop = f"{command} --drop {constant[0]}" if len(record.data.get("shape", ())) < 2 else ""
         told.append(found("GW205", what, where=constant[0], next=drop, columns=constant[:20]))
     total = sum(one["count"] for one in record.evidence.get("per_class", ()))
@@ -274,14 +274,14 @@ def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
         for one in record.evidence.get("per_class", ())
         if 0 < one["count"] < _RARE * total and one["low"] > max(overall, 0.3) and one["errors"] >= 3
     ]
-    # With many classes each is rare: only what is rare among its like is unequal.
+    # With many classes each is rare: only one much rarer than the others counts.
     largest = max((one["count"] for one in record.evidence.get("per_class", ())), default=0)
     rare = [one for one in rare if one["count"] * 5 < largest]
     if rare:
         worst = max(rare, key=lambda one: one["error_rate"])
         what = (
             f"class {worst['class']} is {100 * worst['count'] / total:.1f} % of the examples, and {worst['errors']} of "
-            f"its {worst['count']} are wrong where {100 * overall:.1f} % of all are."
+            f"its {worst['count']} are misclassified, compared with {100 * overall:.1f} % overall."
         )
         told.append(
             found(
@@ -303,14 +303,14 @@ def _of_test(record: Fit, numbers: RunNumbers) -> list[Finding]:
         return []
     count = record.data.get("rows", {}).get("test", 0)
     what = (
-        f"the test part has {count} examples: the {record.metric} is only known to lie between "
-        f"{in_metric(record.metric, low)} and {in_metric(record.metric, high)}."
+        f"the test set has only {count} examples: the {record.metric} lies between "
+        f"{in_metric(record.metric, low)} and {in_metric(record.metric, high)} (95 % confidence interval)."
     )
     return [found("GW804", what, next=numbers.present.estimate, low=low, high=high, count=count)]
 
 
 def diagnose(record: Fit) -> tuple[Judgement, tuple[Finding, ...]]:
-    """The verdict on a run, and the findings that the record does not have already (the verdict's own among them)."""
+    """The verdict on a run, and the findings that its record does not have yet, including the verdict's own."""
     course = read_course(record.history)
     numbers = numbers_of(record, course)
     known = {one.code for one in record.findings if one.code}
@@ -323,7 +323,7 @@ def diagnose(record: Fit) -> tuple[Judgement, tuple[Finding, ...]]:
 
 
 def diagnose_study(study: Study) -> tuple[Finding, ...]:
-    """What the trials of a search tell together; the border and too few values are in its own findings already."""
+    """Findings from the trials of a search; those on range edges and too few values are already in the study."""
     trials = study.searched
     known = {one.code for one in study.findings if one.code}
     data = str(study.data.get("name") or "DATA")
@@ -336,7 +336,7 @@ def diagnose_study(study: Study) -> tuple[Finding, ...]:
         span = f"'{path}=log({safe / 100:.1g}, {safe:.2g})'"
         next_ = f"gradwise search {data} --range {span}" if math.isfinite(safe) else ""
         what = f"{len(lost)} of {len(trials)} trials diverged" + (
-            f", from a rate of {min(least):.2g} on." if least else "."
+            f", from a learning rate of {min(least):.2g} upwards." if least else "."
         )
         told.append(
             found("GW501", what, where=path, next=next_, level="warning", diverged=len(lost), trials=len(trials))
@@ -344,10 +344,10 @@ def diagnose_study(study: Study) -> tuple[Finding, ...]:
     if len(ok) >= 4 and math.isfinite(study.chance) and min(trial.score for trial in ok) >= study.chance:
         learned = [trial for trial in ok if _learned(trial.curve.get("train_loss", []))]
         code = "GW210" if len(learned) * 2 > len(ok) else "GW801"
-        why = "though they learned the training set" if code == "GW210" else "and most did not learn the training set"
+        why = "although they fit the training set" if code == "GW210" else "and most do not fit the training set"
         what = (
-            f"none of {len(ok)} trials is better than a constant prediction, "
-            f"{in_metric(study.metric, study.scale.shown(study.chance))}, {why}."
+            f"none of {len(ok)} trials is better than a constant prediction "
+            f"({in_metric(study.metric, study.scale.shown(study.chance))}), {why}."
         )
         told.append(found(code, what, next=f"gradwise check {data}", best=min(trial.score for trial in ok)))
     return tuple(one for one in told if one.code not in known)

@@ -1,9 +1,9 @@
-"""The chapter's remedies in its order, each as a command that can be run next (row F3). Pure.
+"""The chapter's remedies in its order, each as a command to run next (row F3). Pure.
 
     of_optimisation(numbers, errors)      bugs first, then the optimiser's knobs, then capacity
     of_overfitting(numbers)               data, regularisation, several tasks, pre-training, an unsupervised term, ...
 
-`numbers` is a `verdict.Numbers`; values are derived from the present ones, which its `present` holds.
+`numbers` is a `verdict.RunNumbers`; new values are derived from the current ones, in its `present`.
 """
 
 import math
@@ -14,14 +14,14 @@ from typing import Any
 from ...records.finding import Finding
 
 _EARLY = 0.05  # of the run
-RATES = ("error_rate", "balanced_error_rate", "subset_error_rate")  # metrics that are told in per cent
+RATES = ("error_rate", "balanced_error_rate", "subset_error_rate")  # metrics shown in per cent
 
 
 @dataclass(frozen=True)
 class Present:
-    """What the remedies start from: the command of the run, and its knobs with their paths; empty where unknown.
+    """The command of the run and its knobs with their paths, from which remedies are derived; empty if unknown.
 
-    Without a command (a training loop of the user's own) remedies are told as code.
+    Without a command (the user's own training loop) remedies are given as code.
     """
 
     command: str = "gradwise fit DATA"
@@ -36,13 +36,13 @@ class Present:
     pretrained: bool = False
     unlabelled_term: bool = False
     early_stopping: bool = True
-    checked: bool = False  # the checks were run already, and found no bug
+    checked: bool = False  # the checks were already run and found no bug
 
     @property
     def estimate(self) -> str:
-        """How to measure the test error better."""
+        """How to estimate the test error more precisely."""
         if "--folds" in self.command or not self.command:
-            return "collect more examples to judge by"
+            return "collect more test examples"
         return f"{self.command} --set split.test=0.4" if self.pretrained else f"{self.command} --folds 10"
 
 
@@ -67,7 +67,7 @@ def _rate_remedy(numbers: Any) -> list[str]:
     elif numbers.train_falling or numbers.still_improving:
         why, factors = "a larger learning rate, since the training loss was still falling", (3.0,)
     else:
-        why, factors = "another learning rate, up and down", (3.0, 1 / 3)
+        why, factors = "a larger and a smaller learning rate", (3.0, 1 / 3)
     tries = " and ".join(_set(present, f"{present.rate_path}={_number(present.rate * factor)}") for factor in factors)
     return [f"{why}: {tries}"]
 
@@ -80,9 +80,9 @@ def of_optimisation(numbers: Any, errors: Sequence[Finding]) -> list[str]:
     first = told or ([] if present.checked or not present.command else [look])
     tried = [*first, *_rate_remedy(numbers)]
     if numbers.still_improving and present.command:
-        tried.append(f"more time: {_set(present, 'stopping.epochs=3000')}")
+        tried.append(f"train longer: {_set(present, 'stopping.epochs=3000')}")
     if not present.command:
-        tried.append("another learning rate, three times as large and a third, then more hidden units")
+        tried.append("a learning rate three times as large and one a third as large, then more hidden units")
     elif present.widths and not numbers.diverged:
         wider = ",".join(str(2 * width) for width in present.widths)
         tried.append(f"more capacity: {_set(present, f'model.widths={wider}')}")
@@ -94,20 +94,20 @@ def _more_data(numbers: Any) -> str:
         return "more training data"
     gain = numbers.gain_at_twice
     if gain <= 0:
-        return "more training data, though the growth curve predicts no gain at twice as many"
+        return "more training data, though the learning curve predicts no gain from twice as many examples"
     size = f"{100 * gain:.1f} points" if numbers.metric in RATES else f"{gain:.3g}"
     examples = f" ({2 * numbers.train_count:,} examples)" if numbers.train_count else ""
-    return f"more training data: the growth curve predicts -{size} at twice as many{examples}"
+    return f"more training data: the learning curve predicts -{size} with twice as many{examples}"
 
 
 _AS_CODE = (
     "weight decay: `optax.adamw(learning_rate, weight_decay=0.01)`",
     "dropout: `equinox.nn.Dropout(0.3)` after each hidden layer",
-    "several tasks on shared layers, where there are other targets",
-    "unsupervised pre-training of the layers: `gradwise.StackedClassifier().fit(X, y)` shows what it would give",
-    "an unsupervised term: add the error of reconstructing the inputs from the last hidden layer to the loss",
-    "another architecture, to begin with half as many hidden units",
-    "early stopping: keep the parameters with the least validation error",
+    "multi-task learning on shared layers, if there are other targets",
+    "unsupervised pre-training of the layers: `gradwise.StackedClassifier().fit(X, y)` shows its effect",
+    "an unsupervised term: add the reconstruction error of the inputs from the last hidden layer to the loss",
+    "another architecture, starting with half as many hidden units",
+    "early stopping: keep the parameters with the lowest validation error",
 )
 
 
@@ -123,7 +123,7 @@ def of_overfitting(numbers: Any) -> list[str]:
     if math.isfinite(present.dropout):
         dropout = _number(min(0.8, present.dropout + 0.3 if present.dropout < 0.3 else (1 + present.dropout) / 2))
         tried.append(f"dropout: {_set(present, f'model.dropout={dropout}')}")
-    tried.append("several tasks on shared layers, where there are other targets: a second `--target COLUMN`")
+    tried.append("multi-task learning on shared layers, if there are other targets: a second `--target COLUMN`")
     if present.widths and not present.pretrained and present.task != "inputs":
         layers = f"denoising:{present.widths[0]}x{len(present.widths)}"
         tried.append(f"unsupervised pre-training: `{present.command} --pretrain {layers}`")
@@ -132,12 +132,12 @@ def of_overfitting(numbers: Any) -> list[str]:
         tried.append(f"an unsupervised term: {_set(present, 'criterion=SemiSupervised', *loss)}")
     if present.widths:
         fewer = ",".join(str(max(1, width // 2)) for width in present.widths)
-        tried.append(f"another architecture, to begin with a smaller one: {_set(present, f'model.widths={fewer}')}")
+        tried.append(f"another architecture, starting with a smaller one: {_set(present, f'model.widths={fewer}')}")
     if not present.early_stopping:
         tried.append(f"early stopping: {_set(present, 'stopping=Patience')}")
     elif numbers.best_share < _EARLY and present.rate_path:
         slower = f"{present.rate_path}={_number(present.rate / 3)}"
         finer = (slower, "stopping.spacing=1", "stopping.least_examples=100")
         why = f"since the best model came at {100 * numbers.best_share:.1g} % of the run"
-        tried.append(f"smaller steps and validations closer together, {why}: {_set(present, *finer)}")
+        tried.append(f"smaller steps and more frequent validation, {why}: {_set(present, *finer)}")
     return tried

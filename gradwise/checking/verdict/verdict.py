@@ -1,19 +1,19 @@
 """Optimisation or overfitting? One sentence, its numbers, and the chapter's remedies in order (row F3). Pure.
 
-    judged = judge(Numbers(train=0.0, test=0.21, train_count=60, test_count=1300, chance=0.9))
+    judged = judge_run(RunNumbers(train=0.0, test=0.21, train_count=60, test_count=1300, chance=0.9))
     judged.kind, judged.sentence, judged.remedies           "overfitting", ...
 
-The test error above the level that is wanted (0, unless a `target` is given) has two parts: what the training error
-already has, and the gap between the two. Where two thirds belong to one of them, that is the difficulty.
+The test error above the target level (0, unless a `target` is given) is the training error plus the gap between the
+two. If one of them accounts for two thirds, that is the difficulty.
 
-| what is seen | kind |
+| observation | kind |
 |---|---|
-| errors were found, or there is no number | broken |
+| errors were found, or all metrics are NaN | broken |
 | the test error is a tenth of chance, or at the target | fine |
-| most of it is in the training error already | optimisation |
-| most of it is the gap; or training went on falling after validation had turned | overfitting |
-| neither alone; or the top is perfect and the layers below it tell no more than raw inputs | both |
-| the part that would decide is within the noise of the test | unsure |
+| most of it is training error | optimisation |
+| most of it is the gap; or training kept improving after validation got worse | overfitting |
+| neither alone; or the top fits perfectly and the layers below are no better than raw inputs | both |
+| the difference that matters is within the noise of the test error | unsure |
 """
 
 import dataclasses
@@ -42,13 +42,13 @@ MOST = 2 / 3  # of the error belongs to one part
 PERFECT = 0.02  # of the chance level, in training
 _CODE = {"optimisation": "GW801", "overfitting": "GW802", "both": "GW803", "unsure": "GW804", "fine": "GW805"}
 _NAN = math.nan
-_TOLD_APART = 0.25  # of a probe's error: a difference as large as this must be visible
+_TOLD_APART = 0.25  # of a probe's error: a difference this large must be detectable
 _FACTS = ("gain_at_twice", "gap_opening", "train_falling", "train_noisy", "still_improving", "best_share")
 
 
 @dataclass(frozen=True)
 class Probes:
-    """How well a linear probe reads the target off each layer, on examples it was not fitted on.
+    """How well a linear probe predicts the target from each layer, on held-out examples.
 
     `names[0]` is the raw input; `untrained` are the same layers before training, without the raw input.
     """
@@ -64,13 +64,13 @@ class Probes:
 
 @dataclass(frozen=True)
 class RunNumbers:
-    """What is known of a finished run. Errors are in the metric's own unit; what is not known is not-a-number.
+    """What is known about a finished run. Errors are in the metric's own unit; unknown values are NaN.
 
-    `chance` is the error of a constant prediction, `target` the one that is wanted or the best known. `gain_at_twice`
-    is the fall of the test error that a growth curve predicts at twice the examples. The facts of the history:
-    `train_falling` (still so at the end), `train_noisy`, `gap_opening` (validation turned while training went on
+    `chance` is the error of a constant prediction, `target` the desired or best known one. `gain_at_twice` is the
+    decrease of the test error that a learning curve predicts with twice the examples. Facts of the history:
+    `train_falling` (still so at the end), `train_noisy`, `gap_opening` (validation got worse while training kept
     improving), `still_improving` (the best model is the last one), `diverged`, `best_share` (the age of the best model
-    against that of the run), `rate_factor` (by which the learning rate should change, where that is known).
+    relative to that of the run), `rate_factor` (by which the learning rate should change, if known).
     """
 
     train: float
@@ -107,15 +107,15 @@ class Judgement:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The errors on a scale where lower is better and parts add up, divided by chance less the level wanted."""
+    """The errors on a scale where lower is better and terms add up, divided by chance minus the target level."""
 
     train: float
     test: float
     low: float
     high: float
-    gap_low: float  # the least and the largest gap that the noise allows
+    gap_low: float  # the smallest and the largest gap that the noise allows
     gap_high: float
-    chance: bool  # whether the scale is known: else everything is relative to the test error
+    chance: bool  # whether the scale is known: otherwise everything is relative to the test error
 
 
 def _scaled(value: float, metric: str) -> float:
@@ -125,7 +125,7 @@ def _scaled(value: float, metric: str) -> float:
 
 
 def _interval(value: float, count: int, metric: str, like: tuple[float, float, int, float]) -> tuple[float, float]:
-    """The 95 % interval of an error: Wilson's for a rate; else as wide as another part's, by size and count."""
+    """The 95 % confidence interval of an error: Wilson's for a rate; else scaled from that of another set."""
     if metric in RATES and count:
         return wilson(value * count, count)
     low, high, other, at = like
@@ -164,12 +164,12 @@ def _parts_of(numbers: RunNumbers) -> _Parts:
 
 
 def _unsaid_below(numbers: RunNumbers, parts: _Parts) -> bool:
-    """Whether the training error is nil while the layers below the top tell no more than what goes into them."""
+    """Whether the training error is zero while the layers below the top are no better than raw inputs."""
     probes = numbers.probes
     if probes is None or len(probes.errors) < 3 or parts.train > PERFECT or not probes.count:
         return False
     lower = min(probes.errors[1:-1])
-    # Without untrained layers to compare with, raw inputs are the mark; both must be beaten where both are there.
+    # Without untrained layers to compare with, raw inputs are the baseline; if both are given, both must be beaten.
     marks = [probes.errors[0], *([min(probes.untrained)] if probes.untrained else [])]
     best = min(marks)
     noise = 1.96 * math.sqrt(max(best * (1 - best), 0.0) / probes.count) if best < 1 else 0.05 * best
@@ -190,7 +190,7 @@ def _kind(numbers: RunNumbers, parts: _Parts, errors: int) -> str:
         told = "overfitting" if parts.gap_low > 0 else "unsure"
         return "both" if told == "overfitting" and _unsaid_below(numbers, parts) else told
     if numbers.gap_opening and not targeted:
-        # It could have gone lower on the training set, and validation forbade it: no want of optimisation.
+        # The training error could have gone lower, but validation stopped it: optimisation is not the difficulty.
         return "overfitting"
     if not parts.chance:
         return "fine" if gap <= 1 - MOST else "both" if parts.gap_low > 0 else "unsure"
@@ -215,29 +215,32 @@ def _sentence(kind: str, numbers: RunNumbers, parts: _Parts, errors: Sequence[Fi
     if not math.isfinite(low) and metric in RATES and numbers.test_count:
         low, high = wilson(numbers.test * numbers.test_count, numbers.test_count)
     between = f" ({in_metric(metric, low)} to {in_metric(metric, high)})" if math.isfinite(low) else ""
-    level = f", a constant prediction {in_metric(metric, numbers.chance)}" if math.isfinite(numbers.chance) else ""
-    both = f"the training {'error' if metric not in HIGHER_IS_BETTER else metric} is {train}, on test {test}{between}"
+    level = f", constant prediction {in_metric(metric, numbers.chance)}" if math.isfinite(numbers.chance) else ""
+    name = "error" if metric not in HIGHER_IS_BETTER else metric
+    both = f"training {name} {train}, test {name} {test}{between}"
     if kind == "broken":
-        why = "the run diverged." if numbers.diverged else "no error is a number."
+        why = "the run diverged." if numbers.diverged else "all metrics are NaN."
         return f"Something is broken: {_first_of(errors, 'error') if errors else why}"
     if kind == "fine":
         return f"Nothing stands out: {both}{level}."
     if kind == "unsure":
-        return f"The test is too small to tell: {both}; the difference that would decide is within its noise."
+        return f"The test set is too small to tell: {both}; the difference is within the noise."
     share = max(0.0, min(1.0, (parts.test - parts.train) / max(parts.test, 1e-30)))
     if kind == "optimisation":
-        return f"Optimisation is the difficulty: {both}{level}: {100 * (1 - share):.0f} % of it is there in training."
+        why = f"training error accounts for {100 * (1 - share):.0f} % of the test error"
+        return f"Optimisation is the difficulty: {both}{level}: {why}."
     if kind == "overfitting":
         turned = numbers.gap_opening and share < MOST
         why = (
-            "training went on improving after validation had turned"
+            "training kept improving after validation got worse"
             if turned
-            else f"the gap is {100 * share:.0f} % of it"
+            else f"the gap is {100 * share:.0f} % of the test error"
         )
         return f"Overfitting is the difficulty: {both}{level}: {why}."
     if _unsaid_below(numbers, parts):
-        return f"Both are difficulties: {both}: the top overfits, and the layers below it tell no more than raw inputs."
-    return f"Both optimisation and overfitting are difficulties: {both}{level}: the gap is {100 * share:.0f} % of it."
+        return f"Both are difficulties: {both}: the top overfits, and the layers below are no better than raw inputs."
+    why = f"the gap is {100 * share:.0f} % of the test error"
+    return f"Both optimisation and overfitting are difficulties: {both}{level}: {why}."
 
 
 def _findings(
@@ -252,9 +255,9 @@ def _findings(
         probes = numbers.probes
         lower = int(np.argmin(probes.errors[1:-1])) + 1
         what = (
-            f"a linear probe errs on {100 * probes.errors[lower]:.1f} % from `{probes.names[lower]}`, the best of the "
-            f"lower layers, and on {100 * probes.errors[0]:.1f} % from raw inputs: they were hardly trained, and the "
-            "top fits the training set alone."
+            f"a linear probe has an error of {100 * probes.errors[lower]:.1f} % on `{probes.names[lower]}`, the best "
+            f"lower layer, and of {100 * probes.errors[0]:.1f} % on raw inputs: the lower layers hardly learned, "
+            "and the top fits the training set alone."
         )
         where, next_ = probes.names[lower], next((one for one in remedies if "--pretrain" in one), first)
         given.append(found("GW806", what, where=where, next=next_, errors=list(probes.errors)))
@@ -262,7 +265,7 @@ def _findings(
 
 
 def judge_run(numbers: RunNumbers, findings: Sequence[Finding] = ()) -> Judgement:
-    """The verdict on a finished run. Errors among the findings come before any other reading."""
+    """The verdict on a finished run. Errors among the findings take precedence."""
     errors = [one for one in findings if one.level == "error"]
     parts = _parts_of(numbers)
     kind = _kind(numbers, parts, len(errors))
@@ -287,13 +290,13 @@ def judge_run(numbers: RunNumbers, findings: Sequence[Finding] = ()) -> Judgemen
 
 
 def judge_findings(findings: Sequence[Finding], subject: str, passed: int) -> Judgement:
-    """The verdict where no training was run, or where errors forbid to read anything else: from the findings alone."""
+    """The verdict from the findings alone: if nothing was trained, or if there are errors."""
     errors, warnings = ([one for one in findings if one.level == level] for level in ("error", "warning"))
     remedies = tuple(dict.fromkeys(one.next for one in (*errors, *warnings) if one.next))
     if errors:
         return Judgement(f"Something is broken: {_first_of(errors, 'error')}", "broken", {}, remedies)
     if warnings:
-        sentence = f"No error, but something may hurt: {_first_of(warnings, 'warning')}"
+        sentence = f"No errors, but a possible problem: {_first_of(warnings, 'warning')}"
         return Judgement(sentence, "unsure", {}, remedies)
     return Judgement(f"Nothing stands out: {passed} check{'s' * (passed != 1)} of {subject} passed.", "fine")
 
@@ -303,8 +306,8 @@ def measure_probes(
 ) -> Probes:
     """A ridge probe on each layer's outputs, the raw inputs first: {"inputs": x, "layers.0": h1, ...}.
 
-    Whole numbers as targets are classes. The first part of the rows fits the probes, the rest judges them, so the rows
-    must come in no order.
+    Integer targets are classes. The probes are fitted on the first rows and evaluated on the rest, so the rows
+    must be shuffled.
     """
     import jax
     import jax.numpy as jnp
@@ -315,7 +318,7 @@ def measure_probes(
     rows = len(known)
     wrong = next((name for name, codes in layers.items() if len(codes) != rows), "")
     if wrong or rows < 4 or not layers:
-        raise RequestError(f"a probe needs one row of each layer per target, and four rows; `{wrong}` has others.")
+        raise RequestError(f"probes need four targets or more, and one row of each layer per target; check `{wrong}`.")
     classes = int(known.max()) + 1 if known.dtype.kind in "iub" else 0
     goals = known.astype(np.int32) if classes else known.reshape(rows, -1).astype(np.float32)
     cut = min(rows - 1, max(1, round(fitted * rows)))

@@ -1,11 +1,11 @@
-"""Do examples mix? Where one leaks into another's output, and where a loss compares it with another's target (row F4).
+"""Do examples mix? One may leak into another's output, or the loss may compare it with another's target (row F4).
 
     measured = measure_mixing(subject, key=key)
     find_mixing(measured)                      GW305 examples leak, GW311 the loss pairs them wrongly
 
-One example is replaced; the outputs of the others must stay. If they do not, the program is read site by site, and the
-first site at which they move is named. For the pairs, inputs and targets are replaced one at a time and together: what
-the two changes do together, beyond what each does alone, says which output meets which target.
+One example is replaced; the outputs of the others must not change. If they do, the program is run site by site, and
+the first site at which they change is reported. For pairs, inputs and targets are replaced one at a time and together:
+their interaction shows which output is compared with which target.
 """
 
 from dataclasses import asdict, dataclass
@@ -27,13 +27,13 @@ from ..probes import attempt, bits_of, change_of, few_rows, magnitude_of, points
 from ..subject import Subject, in_64_bits
 
 _ELEMENTWISE = ("sub", "add", "add_any", "mul", "div", "max", "min", "pow", "atan2", "eq", "ne", "select_n")
-_MOST = 20_000  # numbers in an example, above which fewer pairs are asked about
+_MOST = 20_000  # numbers in an example, above which fewer pairs are tested
 _EXACT = 1e-6
 
 
 @dataclass(frozen=True)
 class Leak:
-    """Replacing one example moved others' outputs by this much of their size; where it began."""
+    """The relative change of the others' outputs when one example is replaced, and where it begins."""
 
     size: float
     primitive: str = ""
@@ -43,7 +43,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class MixingMeasured:
-    """`pairs` (i, j): what input i and target j do to the loss together; `rolled`: what rolled targets do to it.
+    """`pairs` (i, j): the interaction of input i and target j in the loss; `rolled`: the effect of rolled targets.
 
     Both are relative: `pairs` to the loss, `rolled` to the largest pair. `met` is the site at which outputs and targets
     of different examples meet, `contrast` whether outputs also meet other outputs; `across` is a softmax over examples.
@@ -54,7 +54,7 @@ class MixingMeasured:
     evaluation: Leak | None = None
     training: Leak | None = None
     pairs: Float[np.ndarray, "n n"] | None = None
-    whole: bool = False  # all examples were asked about
+    whole: bool = False  # all examples were tested
     rolled: float | None = None
     met: Leak | None = None
     met_shape: tuple[int, ...] = ()
@@ -126,7 +126,7 @@ def _pinned(function: Any, subject: Subject, inputs: Any, row: int, source: int,
 
 
 def leak_of(function: Any, subject: Subject, inputs: Any, bits: int) -> Leak | None:
-    """How far the outputs of `function(parameters, inputs)` depend on other examples; None where it cannot be told."""
+    """How far the outputs of `function(parameters, inputs)` depend on other examples; None if undecided."""
     count = subject.count
     exchanges = [(0, count - 1), (count // 2, 0)]
     variants = stacked([inputs, *(exchanged(inputs, count, *one) for one in exchanges)])
@@ -145,7 +145,7 @@ def leak_of(function: Any, subject: Subject, inputs: Any, bits: int) -> Leak | N
 
 
 def _leaks(subject: Subject, bits: int, key: Key[Array, ""]) -> tuple[Leak | None, Leak | None]:
-    """In evaluation and in training; the second is not asked for where both are one program."""
+    """In evaluation and in training; the second is skipped if both are the same program."""
     inputs = inputs_of(subject.batch)
     evaluated, outputs = subject.evaluated, subject.outputs
 
@@ -240,7 +240,7 @@ def _leak_at(site: Site | None) -> Leak | None:
 
 
 def measure_mixing(subject: Subject, *, key: Key[Array, ""], bits: int | None = None) -> MixingMeasured:
-    """On a prime number of examples, so that their axis is known wherever it stands."""
+    """On a prime number of examples, so that the batch axis can be recognised."""
     if subject.count < 3:
         return MixingMeasured(place=subject.place)
     few = few_rows(subject, prime_rows(subject, used_rows(subject.batch)))
@@ -283,15 +283,13 @@ def _leaking(m: MixingMeasured) -> tuple[Finding, ...]:
             f"in {mode}, replacing one of {m.count} examples changes the outputs of the others by {leak.size:.2g} of "
         )
         tell += f"their size{at}"
-        tell += "; batch statistics do that on purpose." if level == "note" else ": an example is not judged by itself."
+        tell += "; batch statistics do this on purpose." if level == "note" else ": predictions depend on the batch."
         step = "x.mean(-1, keepdims=True), jax.nn.softmax(x, axis=-1)   # along the features, not the examples"
-        step = f"nothing, if it is batch normalisation; else {step}" if level == "note" else step
+        step = f"if it is batch normalisation, nothing; otherwise {step}" if level == "note" else step
         return (found("GW305", tell, where=leak.line or leak.layer, next=step, level=level, change=leak.size),)
     if m.across is not None:
-        tell = (
-            f"the loss normalises exponentials over the examples (`{m.across.primitive}` along the batch's axis) and "
-        )
-        tell += "nowhere over the classes: its softmax runs along the wrong axis."
+        tell = f"the loss normalises exponentials over the examples (`{m.across.primitive}` along the batch axis) and "
+        tell += "not over the classes: its softmax runs along the wrong axis."
         step = "jax.nn.log_softmax(outputs, axis=-1)"
         return (found("GW305", tell, where=m.across.line or m.place, next=step, examples=m.count),)
     return ()
@@ -305,9 +303,7 @@ def _pairing(m: MixingMeasured) -> Finding | None:
     evidence = {"own": float(own.max()), "others": float(others.max(initial=0.0)), "rolled": m.rolled}
     if m.rolled < _EXACT and not m.contrast:
         where = m.met.line if m.met is not None else m.place
-        tell = (
-            "which target belongs to which example makes no difference to the loss: every output meets the targets of "
-        )
+        tell = "the loss does not depend on the order of the targets: every output is compared with the targets of "
         tell += "all examples"
         if m.met is not None:
             shape = " x ".join("B" if size == m.count else str(size) for size in m.met_shape)
@@ -320,7 +316,7 @@ def _pairing(m: MixingMeasured) -> Finding | None:
         exchanged_all = m.whole and all(np.all(count == 1) for count in each)
         return found(
             "GW311",
-            "no output meets the target of its own example, but of another one: the targets are shifted or shuffled.",
+            "every output is compared with the target of another example: the targets are shifted or shuffled.",
             where=m.place,
             next="compare outputs[i] with targets[i]: look for roll, shift, sort or permutation on one side only",
             level="error" if exchanged_all else "warning",
@@ -330,6 +326,6 @@ def _pairing(m: MixingMeasured) -> Finding | None:
 
 
 def find_mixing(measured: MixingMeasured) -> tuple[Finding, ...]:
-    """Leaks between examples, then wrong pairs."""
+    """Leakage between examples, then wrong pairs."""
     pairing = _pairing(measured)
     return (*_leaking(measured), *(() if pairing is None else (pairing,)))

@@ -1,11 +1,11 @@
-"""Choices that do not fit together: outputs, loss, targets and penalties (rows D2, D5, D6, D7).
+"""Mismatched choices of outputs, loss, targets and penalties (rows D2, D5, D6, D7).
 
     find_recipe_choices(recipe, "classes")                          a gradwise recipe: pure, nothing is run
     find_choices(measure_choices(subject, key=key))                 a user's loss: its program read, its values compared
 
-A link (softmax, logistic) that stands twice is read from the program: probabilities that reach another exponential with
-no parameter and no number in between. What the loss is, is told by its value: that of a known loss of these outputs,
-penalties taken away. Penalties are the scalars that depend on parameters alone and are added to the rest.
+A softmax or sigmoid applied twice is found in the program: probabilities that reach another exponential with
+no parameter or factor in between. The loss is identified by its value: that of a known loss of these outputs, without
+penalties. Penalties are scalars that depend on parameters alone and are added to the rest.
 """
 
 import dataclasses
@@ -43,19 +43,19 @@ _CALLED = {
 _LOSSES = {"softmax": "cross-entropy", "logistic": "logistic loss", "squared": "squared error"}
 _MEASURED = 256  # examples, at most
 _OUTWEIGHS = (0.25, 2.0)  # of the rest of the loss by value, and of its gradient
-_BEYOND = 0.1  # of the targets out of reach are more than outliers cut off on purpose
-_ORDINAL = 20  # more different whole numbers than this are counts rather than classes
+_BEYOND = 0.1  # more targets out of reach than this are not just clipped outliers
+_ORDINAL = 20  # more distinct integers than this are counts rather than classes
 
 
 @dataclass(frozen=True)
 class ChoicesMeasured:
-    """What was read and measured. Empty words and None: not there, or it cannot be told.
+    """All measurements. Empty strings and None: absent or undecided.
 
     `link` and `again` are a link and the one after it; `kind` is the loss by value ("softmax", "logistic", "squared",
-    with a minus where it is the negative of that); `end` is the non-linearity on the outputs, `hard` the same where it
-    is a hard one, and `clipped` the share of outputs on its flat part; `penalty` and `rest` are the two parts of the
-    loss, `pull` the size of the penalty's gradient against the rest's; `blind` says that the loss is the same for other
-    targets.
+    with a minus if it is the negative of that); `end` is the non-linearity on the outputs, `hard` the same if it is a
+    hard one, and `clipped` the share of outputs in its flat region; `penalty` and `rest` are the two terms of the loss,
+    `pull` the size of the penalty's gradient relative to the rest's; `blind` means that the targets do not affect the
+    loss.
     """
 
     loss: float
@@ -156,7 +156,7 @@ def _kind_of(rest: float, outputs: np.ndarray, targets: np.ndarray) -> str:
 
 
 def _end(outputs: np.ndarray, site: Site, scaled: bool) -> tuple[dict[str, Any], tuple[float, float]]:
-    """What the values say of the non-linearity on the outputs, and between what bounds they must stay."""
+    """What the values show about the non-linearity on the outputs, and its bounds."""
     lowest, highest = float(outputs.min()), float(outputs.max())
     low, high = outputs == lowest, outputs == highest
     flat = low if low.sum() >= high.sum() else high
@@ -176,7 +176,7 @@ def _end(outputs: np.ndarray, site: Site, scaled: bool) -> tuple[dict[str, Any],
 
 
 def _outputs(subject: Subject, key: Key[Array, ""]) -> np.ndarray | None:
-    """The outputs on the batch, where the model can be called on inputs alone."""
+    """The outputs on the batch, if the model can be called on inputs alone."""
     inputs, apply = inputs_of(subject.batch), subject.outputs
     if apply is None or inputs is None:
         return None
@@ -213,7 +213,7 @@ def _of_values(subject: Subject, rest: float, key: Key[Array, ""]) -> dict[str, 
 
 
 def _is_blind(subject: Subject, key: Key[Array, ""]) -> bool | None:
-    """Whether other targets leave the loss exactly as it is, also at other parameters: all outputs may be 0 here."""
+    """Whether other targets leave the loss unchanged, also at other parameters: all outputs may be 0 here."""
     targets = targets_of(subject.batch)
     known = np.zeros(0) if targets is None else np.asarray(targets)
     if len(np.unique(known)) < 2:
@@ -262,8 +262,8 @@ def _of_links(seen: ChoicesMeasured) -> list[Finding]:
     width = seen.outputs[-1] if len(seen.outputs) > 1 else 0
     least = math.log1p((width - 1) / math.e) if width > 1 and "softmax" in second else math.nan
     bound = f": the loss cannot fall below {least:.2f}, however good the network" if math.isfinite(least) else ""
-    what = f"the outputs are probabilities already ({first}), and the loss applies a {second} to them again{bound}."
-    fix = "let the network return what goes into the link, and leave the link to the loss: drop the first one."
+    what = f"the outputs are already probabilities ({first}), but the loss applies a {second} to them again{bound}."
+    fix = f"let the network return logits: remove the first {first}."
     return [found("GW702", what, where=where, next=fix, least=least, by_value=by_value)]
 
 
@@ -272,13 +272,13 @@ def _of_outputs(seen: ChoicesMeasured) -> list[Finding]:
         return []
     off = f", and {seen.off} of the outputs stay there for every example" if seen.off else ""
     what = (
-        f"a hard non-linearity ({seen.hard}) stands on the outputs: {100 * seen.clipped:.0f} % of them lie on its flat "
-        f"part, where no gradient comes through{off}."
+        f"a hard non-linearity ({seen.hard}) is applied to the outputs: {100 * seen.clipped:.0f} % of them lie in its "
+        f"flat region, where the gradient is 0{off}."
     )
     never = seen.beyond > _BEYOND and seen.kind == "squared"
     if never:
-        what += f" {100 * seen.beyond:.0f} % of the targets lie beyond anything it can give."
-    fix = "leave the outputs linear; for positive targets use jax.nn.softplus or jnp.exp."
+        what += f" {100 * seen.beyond:.0f} % of the targets lie outside its range."
+    fix = "keep the outputs linear; for positive targets use jax.nn.softplus or jnp.exp."
     evidence: dict[str, Any] = {"clipped": seen.clipped, "beyond": seen.beyond}
     # Targets that no output can reach under a squared error: no choice of parameters makes it right.
     return [found("GW701", what, where=seen.end_line, next=fix, level="error" if never else "", **evidence)]
@@ -287,24 +287,24 @@ def _of_outputs(seen: ChoicesMeasured) -> list[Finding]:
 def _of_targets(seen: ChoicesMeasured) -> list[Finding]:
     if seen.kind.startswith("-"):
         name = _LOSSES[seen.kind[1:]]
-        what = f"the loss is {seen.loss:.4g}, the negative of the {name}: what should fall is made to rise."
-        return [found("GW709", what, where=seen.place, next="put a minus before it.", level="error", loss=seen.loss)]
+        what = f"the loss is {seen.loss:.4g}, the negative of the {name}: minimising it makes predictions worse."
+        return [found("GW709", what, where=seen.place, next="flip its sign.", level="error", loss=seen.loss)]
     if not seen.hard and seen.end and seen.beyond > _BEYOND and seen.kind == "squared":
         share = f"{100 * seen.beyond:.0f} %"
-        what = f"the outputs come out of a {seen.end}, and {share} of the targets lie beyond anything it can give."
-        fix = "leave the outputs linear, or scale the targets into its range."
+        what = f"{share} of the targets lie outside the range of the {seen.end} on the outputs."
+        fix = "keep the outputs linear, or scale the targets into its range."
         return [found("GW709", what, where=seen.end_line, next=fix, level="error", beyond=seen.beyond)]
     single = bool(seen.outputs) and (len(seen.outputs) == 1 or seen.outputs[-1] == 1)
     if seen.task != "classes" or not single:
         return []
     if seen.blind:
-        what = "the loss is the same whatever the labels are: a softmax over one output is 1 whatever the output."
-        fix = f"give the network {max(2, seen.classes)} outputs, or use a logistic loss on the one."
+        what = "the loss does not depend on the labels: a softmax over one output is always 1."
+        fix = f"give the network {max(2, seen.classes)} outputs, or use a logistic loss on one output."
         return [found("GW709", what, where=seen.place, next=fix, level="error", loss=seen.loss)]
     if seen.kind == "squared" and 3 <= seen.classes <= _ORDINAL:
         what = (
-            f"a squared error on {seen.classes} classes numbered 0, 1, 2, ...: it takes class 2 for twice class 1, and "
-            "mistakes between neighbours for small ones."
+            f"a squared error on {seen.classes} classes numbered 0, 1, 2, ... treats class 2 as twice class 1, and "
+            "confusing neighbouring classes as a small error."
         )
         fix = f"give the network {seen.classes} outputs and use optax.softmax_cross_entropy_with_integer_labels."
         return [found("GW709", what, where=seen.place, next=fix, classes=seen.classes)]
@@ -317,15 +317,15 @@ def _of_penalty(seen: ChoicesMeasured) -> list[Finding]:
         return []
     what = (
         f"the penalty on the parameters is {seen.penalty:.3g} of a loss of {seen.loss:.3g}, and its gradient "
-        f"{seen.pull:.3g} times that of the rest: the data hardly count."
+        f"{seen.pull:.3g} times that of the rest: the data hardly matter."
     )
-    fix = f"divide its coefficient by {10 ** max(1, math.ceil(math.log10(seen.pull))):,}, and let validation choose it."
+    fix = f"divide its coefficient by {10 ** max(1, math.ceil(math.log10(seen.pull))):,}, then tune it on validation."
     evidence: dict[str, Any] = {"penalty": seen.penalty, "rest": seen.rest, "pull": seen.pull}
     return [found("GW705", what, where=seen.penalty_line or seen.place, next=fix, **evidence)]
 
 
 def find_choices(seen: ChoicesMeasured) -> tuple[Finding, ...]:
-    """What does not fit together in a user's loss."""
+    """Mismatched choices in a user's loss."""
     return (*_of_links(seen), *_of_outputs(seen), *_of_targets(seen), *_of_penalty(seen))
 
 
@@ -335,9 +335,9 @@ def _largest(prior: Any) -> float:
 
 
 def find_recipe_choices(recipe: Recipe, task_kind: str = "") -> tuple[Finding, ...]:
-    """What does not fit together in a recipe: what its parts say themselves, and what none of them can.
+    """Mismatched choices in a recipe: those reported by its parts, and those between parts.
 
-    A finding that a part gives is the very same here and in a record, so that a caller can leave out what it has.
+    A part's finding is the same here and in a record, so a caller can drop duplicates.
     """
     told: list[Finding] = []
     pretrained = isinstance(recipe.model, Pretrained)
@@ -351,21 +351,21 @@ def find_recipe_choices(recipe: Recipe, task_kind: str = "") -> tuple[Finding, .
         low, high = (0.0, 1.0) if activation is None or not callable(activation) else code_range(activation)
         if low < 0.0 or high > 1.0:
             what = (
-                f"KlToTarget takes codes for probabilities, but {type(activation).__name__} units lie in "
-                f"[{low:.3g}, {high:.3g}]: the run will be refused."
+                f"KlToTarget treats codes as probabilities, but {type(activation).__name__} units lie in "
+                f"[{low:.3g}, {high:.3g}]: the run will be rejected."
             )
             told.append(found("GW704", what, where=path, next="use Sigmoid() for the code, or L1Codes.", level="error"))
     for path, declaration, value in knobs(recipe):
         strong = path.endswith(".coefficient") and not is_off(value) and float(value) > _largest(declaration.prior)
         if strong:
             most = _largest(declaration.prior)
-            what = f"`{path}` is {float(value):.3g}, more than {most:.3g}, the largest worth trying."
+            what = f"`{path}` is {float(value):.3g}, above the largest value of its search range, {most:.3g}."
             fix = f"--set {path}={most / 100:.2g}"
             told.append(found("GW705", what, where=path, next=fix, coefficient=float(value), largest=most))
     loss: Any = getattr(recipe.criterion, "loss", None)
     learns = loss.task() if hasattr(loss, "task") else ""
     if task_kind and learns and learns != task_kind:
-        what = f"the loss {type(loss).__name__} learns {learns}, but the targets are {task_kind}."
+        what = f"the loss {type(loss).__name__} is for {learns}, but the targets are {task_kind}."
         fix = f"use the default recipe for {task_kind}: leave `criterion.loss` out."
         told.append(found("GW709", what, where="criterion.loss", next=fix, level="error"))
     return tuple(told)

@@ -1,11 +1,11 @@
-"""Links, clips and penalties, read from a traced program: what choices stand in a loss, and on which lines.
+"""Links (softmax, logistic), clips and penalties in a traced program, with their lines.
 
     links_twice(trace(loss, parameters, batch, key))     a softmax or logistic whose result goes into another
     end_of(trace(outputs, ...), shape)                   the non-linearity that the outputs come out of
     penalties_of(program)                                scalars of the parameters alone that are added to the loss
 
-Only values, not names, of library functions are relied on where there is a choice: a softmax is an exponential divided
-by its own sum, whoever wrote it.
+They are recognised by what they compute rather than by name: a softmax is an exponential divided by its own sum,
+whichever library it is from.
 """
 
 import math
@@ -125,14 +125,14 @@ def end_of(program: Program, shape: tuple[int, ...]) -> tuple[Site, bool] | None
 
 
 def bounds_of(site: Site) -> tuple[float, float]:
-    """Between what values a non-linearity gives its results; infinite where it is not known."""
+    """The range of a non-linearity; infinite if unknown."""
     if site.name in BOUNDS or site.primitive in BOUNDS:
         return BOUNDS.get(site.name, BOUNDS.get(site.primitive, (-math.inf, math.inf)))
     return (0.0, 1.0) if site.primitive == "div" or site.name in _SOFT else (-math.inf, math.inf)
 
 
 def penalties_of(program: Program) -> list[Site]:
-    """The scalars of parameters alone (but for a factor of the batch alone) that are added to the rest of the loss."""
+    """Scalars that depend on parameters alone (apart from a factor of the batch) and are added to the loss."""
     graph = _Graph(program)
     alone: set[int] = set()
     for site in graph.sites:

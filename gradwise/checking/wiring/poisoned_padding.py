@@ -1,9 +1,9 @@
-"""Padding and buffers filled with what nobody should read (row F4), and weights that nobody looks at.
+"""Padding and buffers that should not be read, tested with NaN (row F4), and weights that are ignored.
 
     measured = measure_poison(subject, key=key)
     find_poison(measured)                      GW301 where padding is read, GW310 where the weights are ignored
 
-A batch says by a mark which of its slots are unused (`padding_masks.py`). They get other finite values, then NaN. A
+A batch marks which of its slots are unused (`padding_masks.py`). They are set to other finite values, then to NaN. A
 loss that changes with the first reads them; one that only turns NaN multiplies by 0.
 """
 
@@ -32,9 +32,9 @@ _ROWS = 16
 
 @dataclass(frozen=True)
 class PoisonMeasured:
-    """How far the loss moved, relative to its size, when unused slots held other values or NaN; None: not asked.
+    """The relative change of the loss when unused slots hold other values or NaN; None: not tested.
 
-    `spread` is how far the outputs of *used* slots moved with the inputs of unused ones (batch statistics).
+    `spread` is how much the outputs of *used* slots change with the inputs of unused ones (batch statistics).
     """
 
     mark: str = ""
@@ -42,7 +42,7 @@ class PoisonMeasured:
     named: bool = True
     tail: bool = True
     sequence: bool = False
-    made: bool = False  # nothing was unused: some slots were declared so for the test
+    made: bool = False  # no slot was unused: some were marked so for the test
     ours: bool = False  # a `gradwise` batch, whose unused slots hold real examples by contract
     unused: int = 0
     bits: int = 64
@@ -76,7 +76,7 @@ def _others(leaf: Any, used: np.ndarray, generator: np.random.Generator) -> tupl
 
 
 def _variants(batch: Any, mark: Mark, generator: np.random.Generator) -> dict[str, Any]:
-    """The batches to ask the loss about, by name; all of one form."""
+    """The batches to test, by name; all of the same form."""
     given: dict[str, Any] = {"base": batch, "mark": other_mark(batch, mark, generator)}
     other, poison = _others(inputs_of(batch), mark.used, generator)
     given |= {} if other is None else {"inputs": with_inputs(batch, other)}
@@ -154,7 +154,7 @@ def _buffers_read(subject: Subject, key: Key[Array, ""]) -> tuple[str, ...]:
 
 
 def measure_poison(subject: Subject, *, key: Key[Array, ""]) -> PoisonMeasured:
-    """Poisons what the batch says is unused, and the statistics that the model keeps."""
+    """Replaces the unused slots of the batch, and the model's stored statistics."""
     blank = PoisonMeasured(buffers=_buffers_read(subject, keys.named(key, "buffers")), place=subject.place)
     mark = mark_of(subject.batch)
     if mark is None or not mark.used.any():
@@ -205,7 +205,7 @@ def measure_poison(subject: Subject, *, key: Key[Array, ""]) -> PoisonMeasured:
 
 
 def _level(m: PoisonMeasured, targets: bool, through: bool) -> str:
-    """An error only where nothing but a mistake explains it."""
+    """An error only if nothing but a bug explains it."""
     if through and not targets:
         return "" if m.ours else "note"  # batch statistics, of examples that are real where the batch is ours
     if not m.named or (m.made and m.kind == "weights"):
@@ -229,11 +229,11 @@ def _padding(m: PoisonMeasured) -> Finding | None:
         worst = max(m.inputs_read or 0.0, m.targets_read or 0.0)
         parts = " and ".join(part for part, read in (("inputs", inputs), ("targets", targets)) if read)
         tell = f"the loss changed by {worst:.2g} of its size when the {parts} of the {m.unused} {what} that "
-        tell += f"`{m.mark}` marks as unused held other values"
+        tell += f"`{m.mark}` marks as unused were replaced"
         if (m.mark_read or 0.0) <= limit:
-            tell += f"; `{m.mark}` itself changes nothing"
+            tell += f"; `{m.mark}` itself has no effect"
         elif through and not targets:
-            tell += ": they pass through what the network computes over the whole batch (its statistics)"
+            tell += ": they enter the batch statistics"
         step = "loss = jnp.sum(jnp.where(mask, losses, 0.0)) / jnp.sum(mask)"
         evidence = {"inputs_read": m.inputs_read, "targets_read": m.targets_read, "unused": m.unused, "made": m.made}
         return found("GW301", f"{tell}.", where=m.place or m.mark, next=step, level=level, **evidence)
@@ -243,7 +243,7 @@ def _padding(m: PoisonMeasured) -> Finding | None:
         parts = " and ".join(p for p, bad in (("inputs", m.inputs_poisoned), ("targets", m.targets_poisoned)) if bad)
         return found(
             "GW301",
-            f"NaN in the {parts} of unused {what} makes the loss or its gradient NaN, though other values change "
+            f"NaN in the {parts} of unused {what} makes the loss or its gradient NaN, but other values change "
             "nothing: they are multiplied by 0, and 0 times NaN is NaN.",
             where=m.place or m.mark,
             next="inputs = jnp.where(mask[..., None], inputs, 0.0)   # before the network",
@@ -254,17 +254,17 @@ def _padding(m: PoisonMeasured) -> Finding | None:
 
 
 def find_poison(measured: PoisonMeasured) -> tuple[Finding, ...]:
-    """What is read and should not be, and what is not read and should be."""
+    """GW301: padding that is read; GW310: weights that are not."""
     m, findings = measured, []
     limit = tolerance(m.bits)
     ignored = m.mark_read is not None and m.mark_read <= limit
     padding = _padding(m) if m.mark_read is not None else None
-    # One cause, one finding: weights that are ignored count every slot, a mask that is ignored lets padding in.
+    # One cause, one finding: ignored weights count every slot, an ignored mask lets padding in.
     if ignored and (m.kind == "weights" or m.made or padding is None):
         findings.append(
             found(
                 "GW310",
-                f"the loss does not change when `{m.mark}` does: every example counts alike, whatever its weight.",
+                f"the loss does not depend on `{m.mark}`: every example counts equally, whatever its weight.",
                 where=m.place or m.mark,
                 next="loss = jnp.sum(weights * losses) / jnp.sum(weights)",
                 level="error" if m.named else "warning",
@@ -278,10 +278,10 @@ def find_poison(measured: PoisonMeasured) -> tuple[Finding, ...]:
         findings.append(
             found(
                 "GW301",
-                f"the training loss reads the stored statistics `{m.buffers[0]}`{rest}: in training mode a layer "
-                "normalises by the batch at hand.",
+                f"the training loss reads the stored statistics `{m.buffers[0]}`{rest}, but in training mode a layer "
+                "normalises by the current batch.",
                 where=m.buffers[0],
-                next="model.train()   # before the loss; model.eval() before judging",
+                next="model.train()   # before the loss; model.eval() before evaluation",
                 level="note",
                 buffers=len(m.buffers),
             )

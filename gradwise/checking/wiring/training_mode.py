@@ -1,11 +1,11 @@
-"""Training mode and evaluation mode: is each what it should be (row F4, J3)?
+"""Checks of training mode and evaluation mode (rows F4, J3).
 
     measured = measure_modes(subject, key=key)
-    find_modes(measured)        GW306 evaluation is random, GW307 computes something else, GW308 training has no noise
+    find_modes(measured)        GW306 evaluation is random, GW307 it differs from training, GW308 dropout is off
 
-Evaluation is traced twice: a number drawn by Python differs. Numbers drawn inside the program are replaced by others:
-where that moves the outputs of a model that has noise, the noise was left on, with a fixed key or not. Where
-`evaluate` is the user's own, it is compared with the network of training in its mode without noise.
+Evaluation is traced twice, to catch numbers drawn in Python. Numbers drawn inside the program are replaced by others:
+if that changes the outputs of a stochastic model, the noise was left on, with a fixed key or not. The user's own
+`evaluate` is compared with the training network in its noise-free mode.
 """
 
 import re
@@ -44,13 +44,13 @@ _DRAWS = ("random_bits", "threefry2x32")
 
 @dataclass(frozen=True)
 class ModesMeasured:
-    """All changes are relative to the size of the outputs (or of the loss); None: not asked.
+    """All changes are relative to the size of the outputs (or of the loss); None: not tested.
 
     `unequal`: between two evaluations; `draws`: evaluation with other random numbers; `noisy`: training outputs with
-    another key; `switched`: evaluation of the model with its noise switched off; `reference`: the user's evaluation
-    against training without noise, `scale` where they differ by this factor alone, `link` where one is read off the
-    other (softmax, a change of units); `noise`: the training loss with another key; `dropout` the layers that should
-    make a difference, `off` whether the model came with them switched off.
+    another key; `switched`: evaluation of the model with its noise turned off; `reference`: the user's evaluation
+    against training without noise, `scale` if they differ only by this factor, `link` if one follows from the
+    other (softmax, a change of units); `noise`: the training loss with another key; `dropout`: the layers that should
+    make a difference, `off` whether they are turned off in the model.
     """
 
     bits: int = 64
@@ -103,7 +103,7 @@ def _proportional(one: np.ndarray, other: np.ndarray) -> float | None:
 
 
 def linked(judged: np.ndarray, reference: np.ndarray) -> bool:
-    """Whether one is read off the other: column by column in the same order, or a softmax of it."""
+    """Whether one follows from the other: a monotone map of each column, or a softmax."""
     a, b = (np.asarray(v, float).reshape(-1, v.shape[-1] if v.ndim > 1 else 1) for v in (judged, reference))
     if not np.all(np.isfinite(a)) or not np.all(np.isfinite(b)):
         return False
@@ -119,7 +119,7 @@ def linked(judged: np.ndarray, reference: np.ndarray) -> bool:
 
 
 def _reference(subject: Subject) -> Any:
-    """The network of training in its mode without noise, as a function of parameters, inputs and key."""
+    """The training network in its noise-free mode, as a function of parameters, inputs and key."""
     if is_nnx(subject.model_of(subject.parameters)):
 
         def evaluating(parameters: Any, inputs: Any, key: Any) -> Any:
@@ -135,7 +135,7 @@ def _reference(subject: Subject) -> Any:
 
 
 def _ask(subject: Subject, program: Program, draws: list[int], bits: int, key: Key[Array, ""]) -> dict[str, Any]:
-    """The outputs in all modes, as one program; what does not apply is not there."""
+    """The outputs in all modes that apply, as one program."""
     inputs = inputs_of(subject.batch)
     generator = keys.generator(keys.named(key, "draws"))
     sites = {number: program.sites[number] for number in draws}
@@ -164,7 +164,7 @@ def _ask(subject: Subject, program: Program, draws: list[int], bits: int, key: K
 
 
 def _compared(answer: dict[str, Any], count: int, limit: float) -> dict[str, Any]:
-    """The user's evaluation against training without noise, where that is one definite thing of the same form."""
+    """The user's evaluation against training without noise, if that is deterministic and of the same form."""
     judged, reference = answer.get("judged"), answer.get("reference")
     if judged is None or reference is None:
         return {}
@@ -250,7 +250,7 @@ def _random(m: ModesMeasured) -> Finding | None:
             "GW306",
             f"two evaluations of the same model on the same inputs differ by {m.unequal:.2g} of their size.",
             where=m.line or m.place,
-            next="take the random numbers out of evaluation: no numpy.random, no key kept and split in Python",
+            next="remove random numbers from evaluation: no numpy.random, no key stored and split in Python",
             change=m.unequal,
         )
     left_on = (m.draws or 0.0) > limit and ((m.noisy or 0.0) > limit or bool(m.dropout))
@@ -259,7 +259,7 @@ def _random(m: ModesMeasured) -> Finding | None:
         return found(
             "GW306",
             f"evaluation draws random numbers: with others its outputs change by {m.draws:.2g} of their size{rates}. A "
-            "fixed key makes the noise the same every time, not absent.",
+            "fixed key repeats the noise but does not remove it.",
             where=m.draws_line or m.line or m.place,
             next="model = eqx.nn.inference_mode(model)   # Flax: model.eval()",
             change=m.draws,
@@ -271,18 +271,18 @@ def _other(m: ModesMeasured) -> Finding | None:
     limit = 100 * tolerance(m.bits)
     if m.reference is None or m.reference <= limit or (m.reference_leak or 0.0) > limit:
         return None
-    tell = f"the outputs of evaluation differ from those of training without noise by {m.reference:.2g} of their size"
+    tell = f"evaluation outputs differ from noise-free training outputs by {m.reference:.2g} of their size"
     kept = {name: rate for name, rate in m.dropout.items() if m.scale is not None and _is_rescaled(m.scale, rate)}
     level = "error"
     if kept:
         name, rate = next(iter(kept.items()))
         tell += (
-            f": a constant factor of {m.scale:.4g}, that of dropout `{name}` at {rate:g}, which is already made up for "
+            f": a constant factor of {m.scale:.4g}, that of dropout `{name}` at {rate:g}, which is already corrected "
         )
         tell += "in training"
     elif m.scale is not None:
         tell += f": a constant factor of {m.scale:.4g}"
-        level = "warning"  # a change of units may be meant
+        level = "warning"  # a change of units may be intended
     elif m.link:
         return None
     return found(
@@ -301,17 +301,17 @@ def _is_rescaled(factor: float, rate: float) -> bool:
 
 
 def find_modes(measured: ModesMeasured) -> tuple[Finding, ...]:
-    """At most one finding on evaluation, and one on the noise of training."""
+    """At most one finding on evaluation, and one on dropout in training."""
     m = measured
     findings = [_random(m) or _other(m)]
     if m.dropout and m.noise is not None and m.noise <= tolerance(m.bits):
         name, rate = next(iter(m.dropout.items()))
-        why = "the model is in the mode for evaluation" if m.off else "no key reaches it"
+        why = "the model is in evaluation mode" if m.off else "no key reaches it"
         findings.append(
             found(
                 "GW308",
-                f"the model has dropout (`{name}` at {rate:g}, {len(m.dropout)} in all), but the training loss is the "
-                f"same whatever the key: {why}.",
+                f"the model has dropout (`{name}` at {rate:g}, {len(m.dropout)} in all), but the training loss does "
+                f"not depend on the key: {why}.",
                 where=name,
                 next="model(x, key=key) in the loss" if not m.off else "eqx.nn.inference_mode(model, False)",
                 layers=len(m.dropout),

@@ -1,10 +1,10 @@
-"""Arrays of the batch that the loss does not read: one of several inputs that was forgotten (row F4).
+"""Arrays of the batch that the loss does not read, such as one of several inputs (row F4).
 
     unread(subject, bits=64, key=key)        (Unread("meta", an_input=True),)
 
-Each array is exchanged between the examples, all others staying where they are: if the loss does not move by a bit, at
-the given parameters and at two random points, nothing reads it. The array that is the input alone is asked column by
-column (`wiring.py`), and what marks padding by poisoning it (`poisoned_padding.py`).
+Each array is permuted across the examples while all others stay: if the loss does not change in a single bit, at
+the given parameters and at two random points, nothing reads it. A single input array is tested column by
+column (`wiring.py`), and padding marks in `poisoned_padding.py`.
 """
 
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ _SIZES = (0.0, 1.0, 1.0)
 
 @dataclass(frozen=True)
 class Unread:
-    """An array without effect; `an_input` where it is one of several inputs, not something that came along."""
+    """An array without effect; `an_input` if it is one of several inputs, not an extra."""
 
     name: str
     an_input: bool
 
 
 def _asked(batch: Any, count: int) -> dict[int, Unread]:
-    """The arrays to ask about, by their place among the leaves."""
+    """The arrays to test, by their place among the leaves."""
     inputs, targets = inputs_of(batch), jax.tree.leaves(targets_of(batch))
     several = [] if hasattr(inputs, "dtype") else jax.tree.leaves(inputs)
     mark = mark_of(batch) if hasattr(inputs, "dtype") else None
@@ -48,12 +48,12 @@ def _asked(batch: Any, count: int) -> dict[int, Unread]:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) or np.all(np.asarray(leaf) == np.asarray(leaf)[:1]):
             continue  # keys are noise; of what is the same for all examples nothing can be said
         asked[place] = Unread(name, any(leaf is one for one in several))
-    # What else stands in a batch of gradwise's own (row numbers, weights) is not the user's to read.
+    # The other leaves of a gradwise batch (row numbers, weights) need not be read by the user's loss.
     return {place: one for place, one in asked.items() if one.an_input or not isinstance(batch, Batch)}
 
 
 def unread(subject: Subject, *, bits: int, key: Key[Array, ""]) -> tuple[Unread, ...]:
-    """The arrays of the batch that may be exchanged between examples without any change of the loss."""
+    """The arrays of the batch that can be permuted across examples without changing the loss."""
     rows = used_rows(subject.batch) if hasattr(inputs_of(subject.batch), "dtype") else None
     rows = np.arange(subject.count) if rows is None else rows
     few = few_rows(subject, rows[:_ROWS])

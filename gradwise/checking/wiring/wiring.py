@@ -1,12 +1,11 @@
-"""What is connected to what (row F4 for the user's own code): parameters, inputs, examples, modes, the batch's size.
+"""Checks of the wiring of the user's own code (row F4): parameters, inputs, examples, modes, batch size.
 
     measured = measure_wiring(subject, rehearsal, key=key)
     find_wiring(measured)                      GW302-GW309 and GW311
 
-A parameter that nothing reads, one that never changes, an input without effect, a loss that grows with the batch.
-Whether something has no effect is asked at several random points, so that dead rectifiers and outputs that begin at 0
-are no findings. Examples that mix: `example_mixing.py`; training against evaluation: `training_mode.py`; padding:
-`poisoned_padding.py`.
+Unused parameters, parameters that never change, inputs without effect, losses that grow with the batch. Effects are
+tested at several random points, so that dead rectifiers and outputs that start at 0 are not reported. Examples that
+mix: `example_mixing.py`; training against evaluation: `training_mode.py`; padding: `poisoned_padding.py`.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -31,7 +30,7 @@ from .training_mode import ModesMeasured, find_modes, measure_modes
 from .unread_inputs import Unread, unread
 
 _ROWS, _MORE_ROWS = 16, 64
-_SIZES = (0.0, 1.0, 1.0)  # how far from the given parameters the points are at which effects are looked for
+_SIZES = (0.0, 1.0, 1.0)  # how far from the given parameters effects are tested
 _COLUMNS = 16  # candidates that are tried one by one
 _TILED = (1, 2, 4)
 _SHOWN = 3
@@ -39,7 +38,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class UnmovedParameter:
-    """A parameter that a rehearsal left where it was: the sizes of its gradient and of its updates."""
+    """A parameter that the rehearsal did not change: the sizes of its gradient and of its updates."""
 
     name: str
     gradient: float
@@ -48,10 +47,10 @@ class UnmovedParameter:
 
 @dataclass(frozen=True)
 class WiringMeasured:
-    """What has no effect, what never changes, and how the loss grows with the batch.
+    """Parameters and inputs without effect, parameters that never change, and how the loss grows with the batch.
 
     `columns_asked` are the inputs that vary in the batch, `columns_unused` those of them without effect. `sized` are
-    the losses on the same examples once, twice and four times; `sized_noise` is what another key makes of the first.
+    the losses on the same examples once, twice and four times; `sized_noise` is the change of the first with the key.
     """
 
     bits: int = 64
@@ -60,7 +59,7 @@ class WiringMeasured:
     trained: int = 0  # parameters whose change in the rehearsal counts; 0 where no optimiser was given
     columns_asked: int = 0
     columns_unused: tuple[int, ...] = ()
-    columns_untold: int = 0  # further ones without gradient that were not tried one by one
+    columns_untold: int = 0  # further ones without gradient that were not tested one by one
     column_names: tuple[str, ...] = ()
     unread: tuple[Unread, ...] = ()
     sized: tuple[float, ...] = ()
@@ -122,7 +121,7 @@ def _unused(subject: Subject, bits: int, key: Key[Array, ""]) -> tuple[str, ...]
 
 
 def _still(subject: Subject, rehearsal: Rehearsal | None) -> tuple[tuple[UnmovedParameter, ...], int]:
-    """The parameters that have a gradient and did not move."""
+    """The parameters that have a gradient but did not change."""
     if rehearsal is None or rehearsal.stand_in:
         return (), 0
     found_still, trained = [], 0
@@ -139,7 +138,7 @@ def _still(subject: Subject, rehearsal: Rehearsal | None) -> tuple[tuple[Unmoved
 
 
 def _forward(subject: Subject, key: Key[Array, ""]) -> Any:
-    """The network without noise, as far as it can be had."""
+    """The network without noise, if possible."""
     outputs, evaluated = subject.outputs, subject.evaluated
     if outputs is not None:
         return lambda parameters, inputs: outputs(in_evaluation_mode(subject, parameters), inputs, key)
@@ -206,7 +205,7 @@ def _columns(subject: Subject, bits: int, key: Key[Array, ""]) -> tuple[int, tup
 
 
 def _sized(subject: Subject, bits: int, key: Key[Array, ""]) -> tuple[tuple[float, ...], float]:
-    """The loss on a few examples, and on the same ones twice and four times: a mean stays, a sum grows."""
+    """The loss on a few examples, and on the same ones twice and four times: a mean stays the same, a sum grows."""
     rows = used_rows(subject.batch)
     rows = (np.arange(subject.count) if rows is None else rows)[:5]
     batches = tuple(take(subject.batch, np.tile(rows, times)) for times in _TILED)
@@ -224,7 +223,7 @@ def _sized(subject: Subject, bits: int, key: Key[Array, ""]) -> tuple[tuple[floa
 
 
 def measure_wiring(subject: Subject, rehearsal: Rehearsal | None = None, *, key: Key[Array, ""]) -> WiringMeasured:
-    """Everything about the wiring but padding; what the rehearsal shows where there was one."""
+    """All wiring checks except padding, including those that need a rehearsal if there is one."""
     bits = bits_of(subject)
     still, trained = _still(subject, rehearsal)
     asked, without, untold = _columns(subject, bits, keys.named(key, "columns"))
@@ -266,21 +265,19 @@ def _told(names: tuple[str, ...], more: int = 0) -> str:
 def _parameters(m: WiringMeasured) -> list[Finding]:
     findings = []
     if m.unused:
-        tell = (
-            f"the loss does not depend on {_told(m.unused)}: no gradient and no change at {len(_SIZES)} random points."
-        )
-        step = f"remove it, use it, or say that it is meant: check(..., frozen={m.unused[0]!r})"
+        tell = f"the loss does not depend on {_told(m.unused)}: no gradient and no change at {len(_SIZES)} points."
+        step = f"remove it, use it, or declare that it is intended: check(..., frozen={m.unused[0]!r})"
         findings.append(found("GW302", tell, where=m.unused[0], next=step, parameters=len(m.unused)))
     if not m.still:
         return findings
     worst = max(m.still, key=lambda one: one.gradient)
     names = (worst.name, *(one.name for one in m.still if one is not worst))
     given = all(one.update == 0 for one in m.still)
-    tell = f"{_told(names)} never changed in training, though the gradient is up to {worst.gradient:.2g}: "
-    tell += "the optimiser gives no update" if given else "its updates are lost in rounding"
+    tell = f"{_told(names)} did not change in training, but its gradient is up to {worst.gradient:.2g}: "
+    tell += "the optimiser returns no update" if given else "its updates are lost in rounding"
     level = "error" if given and len(m.still) < m.trained else "warning"
-    step = f"check(..., frozen={worst.name!r}) if it is meant; else look for mask, multi_transform or set_to_zero"
-    step = step if given and len(m.still) < m.trained else "look at the learning rate and its schedule"
+    step = f"if intended, check(..., frozen={worst.name!r}); otherwise look for mask, multi_transform or set_to_zero"
+    step = step if given and len(m.still) < m.trained else "check the learning rate and its schedule"
     evidence = {"parameters": len(m.still), "gradient": worst.gradient, "update": worst.update}
     return [*findings, found("GW303", f"{tell}.", where=worst.name, next=step, level=level, **evidence)]
 
@@ -290,9 +287,10 @@ def _inputs(m: WiringMeasured) -> Finding | None:
         return None
     count = len(m.columns_unused) + m.columns_untold
     every = count == m.columns_asked
-    tell = f"the outputs depend on none of the {count} inputs that vary: they are the same whatever comes in."
+    tell = f"none of the {count} inputs that vary affects the outputs: they are always the same."
     if not every:
-        tell = f"the outputs do not depend on {_told(m.column_names, m.columns_untold)} of {m.columns_asked} inputs."
+        tell = f"{count} of {m.columns_asked} inputs do not affect the outputs: "
+        tell += f"{_told(m.column_names, m.columns_untold)}."
     return found(
         "GW304",
         tell,
@@ -311,9 +309,9 @@ def _arrays(m: WiringMeasured) -> Finding | None:
     an_input = any(one.an_input for one in m.unread)
     return found(
         "GW304",
-        f"the loss does not read {_told(names)} of the batch: exchanged between the examples, it changes nothing.",
+        f"the loss does not read {_told(names)} of the batch: permuting it across examples changes nothing.",
         where=names[0],
-        next=f"use it, or leave it out of the batch: grep for {names[0]!r} in the loss and in the model.",
+        next=f"use it, or remove it from the batch: search the loss and the model for {names[0]!r}.",
         level="warning" if an_input else "note",
         unread=[one.name for one in m.unread],
     )
@@ -334,7 +332,7 @@ def _summed(m: WiringMeasured) -> Finding | None:
     return found(
         "GW309",
         f"the loss grows with the batch {growth}: {m.sized[0]:.4g}, {m.sized[1]:.4g} and {m.sized[2]:.4g} on the same "
-        "examples once, twice and four times. The right learning rate then depends on the batch's size.",
+        "examples once, twice and four times. The right learning rate then depends on the batch size.",
         where=m.place,
         next="jnp.mean(losses) instead of jnp.sum(losses)",
         power=power,
@@ -343,7 +341,7 @@ def _summed(m: WiringMeasured) -> Finding | None:
 
 
 def find_wiring(measured: WiringMeasured) -> tuple[Finding, ...]:
-    """Parameters, inputs, the batch's size, examples, modes."""
+    """Parameters, inputs, the batch size, examples, modes."""
     modes = find_modes(measured.modes)
     mixing = find_mixing(measured.mixing)
     if any(finding.code == "GW305" and finding.level == "error" for finding in mixing):

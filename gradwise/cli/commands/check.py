@@ -1,11 +1,11 @@
-"""`gradwise check`: is anything wrong, where, and what next; and `gradwise explain`, the page of a finding.
+"""`gradwise check`: what is wrong, where, and what to do next; and `gradwise explain`, the page of a finding.
 
     gradwise check digits                            the data, and what `fit` would train on them
     gradwise check mypackage.module:make_problem     your own loss, model and batch
     gradwise check runs/digits-20250101-120000       a finished run, from its record
 
 `make_problem()` returns `(loss, model, batch)`, or a dictionary of the arguments of `gradwise.check`, or
-`(recipe, dataset)`. The exit code is 1 where an error was found.
+`(recipe, dataset)`. The exit code is 1 if an error was found.
 """
 
 import ast
@@ -36,23 +36,23 @@ from ..terminal.output import Progress, console, grid, show_findings
 from .fit import read_data, start_device
 
 _OWN = re.compile(r"(?P<module>[^:]+):(?P<name>\w+)")
-_FILE = re.compile(r"(?P<file>.+\.py)(:.*)?")  # a file of Python, whatever stands behind it
+_FILE = re.compile(r"(?P<file>.+\.py)(:.*)?")  # a Python file, whatever follows it
 _LISTED = 12  # names in a line
 _MAKES = "returns (loss, model, batch), a dictionary of the arguments of gradwise.check, or (recipe, dataset)"
 
 
 def _names(value: Any, name: str) -> tuple[str, ...]:
-    """Names of checks, one an option or several between commas."""
+    """Names of checks, one per option or separated by commas."""
     return tuple(part.strip() for item in texts(value, name) for part in item.split(",") if part.strip())
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckOptions(FitOptions):
-    """What was asked of `gradwise check`: the data and the recipe as for `fit`, and which checks."""
+    """The options of `gradwise check`: the data and the recipe as for `fit`, and which checks to run."""
 
     verb: ClassVar[str] = "check"
     asks: ClassVar[str] = (
-        "what is to be checked? Give DATA (a file, a named set such as iris, or -), your own problem as "
+        "nothing to check: give DATA (a file, a named set such as iris, or -), your own problem as "
         "file.py:function or package.module:function, or the folder of a finished run."
     )
 
@@ -64,21 +64,21 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_named(text: str) -> None:
-    """Refuses a file of Python without the name of one function; the file is read, not run."""
+    """Rejects a Python file without the name of a function; the file is parsed, not run."""
     found = _FILE.fullmatch(text)
     if found is None or _OWN.fullmatch(text):
         return
     path = Path(found["file"])
     if not path.is_file():
-        raise RequestError(f"{text}: there is no file {path}.")
+        raise RequestError(f"{text}: file {path} not found.")
     try:
         body = ast.parse(path.read_bytes(), str(path)).body
     except (SyntaxError, ValueError) as problem:
         where = f" (line {problem.lineno})" if isinstance(problem, SyntaxError) and problem.lineno else ""
-        raise RequestError(f"{path} is not Python that can be read: {problem.args[0]}{where}.") from None
+        raise RequestError(f"{path} is not valid Python: {problem.args[0]}{where}.") from None
     names = [one.name for one in body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")]
-    told = f"it defines {_listed(names)}" if names else "it defines none; write one"
-    raise RequestError(f"{text}: which function? Name one without arguments, {path}:FUNCTION, that {_MAKES}; {told}.")
+    told = f"the file defines {_listed(names)}" if names else "the file defines none; write one"
+    raise RequestError(f"{text}: name a function, {path}:FUNCTION, that takes no arguments and {_MAKES}; {told}.")
 
 
 def _load(text: str) -> Callable[..., Any]:
@@ -91,7 +91,7 @@ def _load(text: str) -> Callable[..., Any]:
     try:
         if path.suffix == ".py":
             if not path.is_file():
-                raise RequestError(f"{text}: there is no file {path}.")
+                raise RequestError(f"{text}: file {path} not found.")
             described = importlib.util.spec_from_file_location(path.stem, path)
             assert described is not None
             assert described.loader is not None
@@ -104,7 +104,7 @@ def _load(text: str) -> Callable[..., Any]:
         if problem.name and not name.startswith(problem.name):
             raise RequestError(f"{text} needs the package `{problem.name}`, which is not installed.") from None
         raise RequestError(
-            f"{text}: there is no module `{name}` here. Run it from the folder that holds it, or name its file: "
+            f"{text}: module `{name}` not found. Run the command from its folder, or name its file: "
             f"path/to/file.py:{attribute}."
         ) from None
     except RequestError:
@@ -123,7 +123,7 @@ def _load(text: str) -> Callable[..., Any]:
 
 
 def _needed(function: Callable[..., Any]) -> list[str]:
-    """The arguments without which the function cannot be called."""
+    """The required arguments of the function."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # written in C: calling it will tell
@@ -133,15 +133,15 @@ def _needed(function: Callable[..., Any]) -> list[str]:
 
 
 def _made(text: str) -> dict[str, Any]:
-    """The problem that the user's function makes, as the arguments of `check`."""
+    """The problem that the user's function returns, as the arguments of `check`."""
     from ...checking.subject import Subject, describe_user_error
 
     function = _load(text)
     needed = _needed(function)
     if needed:
         raise RequestError(
-            f"{text} must take no arguments, and needs {_listed(needed)}: give them defaults, or name a function that "
-            f"{_MAKES}."
+            f"{text} must take no arguments, but requires {_listed(needed)}: give them defaults, or name a function "
+            f"that {_MAKES}."
         )
     try:
         made = function()
@@ -194,26 +194,26 @@ def _training_command(options: CheckOptions, changes: tuple[str, ...]) -> str:
 
 
 def _about_data(options: CheckOptions) -> list[str]:
-    """The options given that say how data are to be read."""
+    """The given options for reading data."""
     fields = (field for field in dataclasses.fields(DataOptions) if field.name != "data")
     return [dashed(field.name) for field in fields if getattr(options, field.name)]
 
 
 def _check_folder(text: str) -> None:
-    """Refuses the folder of a check or a study, and says where it can be seen."""
+    """Rejects the folder of a check or a study, and says how to view it."""
     from ...checking.check import PARTIAL
 
     folder = Path(text)
     if is_study(folder):
-        raise RequestError(f"{text} holds a study; its own page says what was found: {_report_command(text)}")
+        raise RequestError(f"{text} contains a study, not a run; view its report: {_report_command(text)}")
     if _is_run(text):
         return
     if (folder / CHECK).is_file():
         page = folder / "report.html"
         see = f"open {page}" if page.is_file() else f"write its page with {_report_command(text)}"
-        raise RequestError(f"{text} holds a check already, not a run: {see}, or name what is to be checked.")
+        raise RequestError(f"{text} contains a check, not a run: {see}, or name what to check.")
     if (folder / PARTIAL).is_file():
-        raise RequestError(f"{text} holds a check that was cut short: name what was checked, --out {text} --resume.")
+        raise RequestError(f"{text} contains an interrupted check: name what was checked, with --out {text} --resume.")
 
 
 def _report_command(text: str) -> str:
@@ -230,22 +230,22 @@ def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Progre
         unused = given + ["--only"] * bool(options.only)
         if unused:
             raise RequestError(
-                f"{options.data} holds a finished run, which is judged by its record: {unused[0]} has nothing to act "
-                "on. Leave it out, or check the data."
+                f"{unused[0]} has no effect on {options.data}, a finished run, which is checked from its record: "
+                "omit it, or check the data."
             )
         return check_record(read_run(Path(options.data)))
     keeping = CheckRunOptions(folder, options.resume, lambda name: progress.phase(f"checking: {name}"))
     if _is_own(options.data):
         if given:
-            does = "turns knobs of a recipe" if sets else "says how a file of data is to be read"
-            raise RequestError(f"{given[0]} {does}; a problem of your own has none. Leave it out.")
+            does = "sets knobs of a recipe" if sets else "controls how a data file is read"
+            raise RequestError(f"{given[0]} {does}, which your own problem does not have: omit it.")
         start_device(options.on)
         return _check_own(options, keeping)
     assignments = [parse_assignment(text) for text in sets]
     progress.phase(f"reading {options.data}")
     try:
         dataset, resolved = read_data(options, assignments)
-    except RequestError as problem:  # it may recommend what only `fit` has
+    except RequestError as problem:  # it may suggest an option that only `fit` has
         raise RequestError(str(problem).replace("--unsupervised", "gradwise fit --unsupervised")) from None
     start_device(options.on)
     return check_recipe(
@@ -259,13 +259,13 @@ def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Progre
 
 
 def show_checked(record: Checked, report: Path | None) -> None:
-    """The verdict, the findings, what was run, and what to do next."""
+    """Prints the verdict, the findings, what was run, and what to do next."""
     from rich.text import Text
 
     out = console()
     out.print(Text(record.verdict, "bold green" if record.passed else "bold red"))
     out.print()
-    told = [finding for finding in record.findings if finding.what != record.verdict]  # that is said already
+    told = [finding for finding in record.findings if finding.what != record.verdict]  # already printed
     show_findings(out, told)
     if told:
         out.print()
@@ -283,18 +283,18 @@ def show_checked(record: Checked, report: Path | None) -> None:
 
 
 def _interrupted(options: CheckOptions, sets: list[str], folder: Path) -> str:
-    """What Ctrl-C left, and how to go on."""
+    """What Ctrl-C left behind, and how to resume."""
     from ...checking.check import PARTIAL
 
     if not (folder / PARTIAL).is_file():
-        return "interrupted before any check was finished: nothing was kept, so begin again without --resume."
+        return "interrupted before any check finished: nothing was saved; start again without --resume."
     told = options.command(tuple(sets)).replace(" --seed 0", "")
     more = ["--out", str(folder), "--resume", *(["--on", options.on] if options.on else [])]
-    return f"interrupted. What was finished is kept; go on with: {told} {shlex.join(more)}"
+    return f"interrupted; finished checks are saved. Resume with: {told} {shlex.join(more)}"
 
 
 def _written(options: CheckOptions, sets: list[str], folder: Path) -> tuple[Checked, Path | None]:
-    """The check, done and written to its folder, and its page where one is asked for."""
+    """Runs the check and writes it to its folder, with its report unless it is turned off."""
     with Progress(not options.quiet) as progress:
         new = folders.make(folder)
         try:
@@ -311,12 +311,12 @@ def _written(options: CheckOptions, sets: list[str], folder: Path) -> tuple[Chec
 
 
 def run_check(given: dict[str, Any], sets: list[str]) -> int:
-    """The command; returns its exit code."""
+    """Runs the command; returns its exit code."""
     options = CheckOptions(**chosen_of(CheckOptions, given))
     folder = folders.choose_folder(options.out, _name(options))
     folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
     if _is_run(str(folder)):
-        raise RequestError(f"--out {folder} holds a run, which a check would write over. Choose another.")
+        raise RequestError(f"--out {folder} contains a run, which a check would overwrite: choose another folder.")
     try:
         record, report = _written(options, sets, folder)
     except KeyboardInterrupt:

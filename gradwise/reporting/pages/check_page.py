@@ -22,7 +22,7 @@ from ..html import render
 from ..plots import run_plots
 from .provenance import finding_notice
 
-_OUTCOMES = {"passed": "passed", "found": "found something", "left out": "left out"}
+_OUTCOMES = {"found": "found something"}
 
 
 def _sentence(text: str) -> str:

@@ -242,7 +242,7 @@ def test_findings_come_from_numbers_alone() -> None:
 
 
 def test_parts_of_unequal_length_are_refused() -> None:
-    with pytest.raises(RequestError, match="the test part has 3 rows of inputs but 2 targets"):
+    with pytest.raises(RequestError, match="the test set has 3 rows of inputs but 2 targets"):
         measure_data((np.zeros((4, 2)), np.zeros(4)), None, (np.zeros((3, 2)), np.zeros(2)), key=KEY)
     with pytest.raises(RequestError, match="must be an array of numbers"):
         measure_data((np.array([["a"]]), None), key=KEY)

@@ -148,7 +148,7 @@ def test_a_recipe_is_taken_apart_on_a_fixed_test_part() -> None:
     assert told.zero_one is not None
     assert told.squared.variance > 0  # the networks differ
     assert told.zero_one.error == pytest.approx(told.zero_one.bias + told.zero_one.net_variance)
-    with pytest.raises(RequestError, match="measured on a test part"):
+    with pytest.raises(RequestError, match="need a test set"):
         recipe_variance(defaults.classification(split=HoldOut(test=0)), data, rounds=3, key=KEY)
 
 

@@ -166,7 +166,7 @@ def test_what_cannot_be_done_is_said_in_one_line() -> None:
         largest_rate(recipe, *examples, **sizes, path="optimiser.learning_rat")
     with pytest.raises(RequestError, match="at least 4; got 3"):
         largest_rate(recipe, *examples, **sizes, updates=3)
-    with pytest.raises(RequestError, match="no knob of the recipe is called `learning_rate`"):
+    with pytest.raises(RequestError, match="the recipe has no knob called `learning_rate`"):
         largest_rate(dataclasses.replace(recipe, optimiser=_Nameless()), *examples, **sizes)
     broken = (Examples(examples[0].inputs * jnp.nan, examples[0].targets), examples[1])
     with pytest.raises(WorkError, match="diverges at every learning rate") as refusal:

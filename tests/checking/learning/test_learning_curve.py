@@ -49,7 +49,7 @@ def test_a_power_law_is_found_again_and_extrapolated() -> None:
 def test_counts_rise_and_bad_ones_are_refused() -> None:
     assert counts_of(1200, (1 / 32, 1 / 16, 1)) == [38, 75, 1200]
     assert counts_of(40, (1 / 32, 1 / 16, 1)) == [8, 40]
-    with pytest.raises(RequestError, match="must rise"):
+    with pytest.raises(RequestError, match="must increase"):
         measure_growth(lambda count, seed: (0.0, 0.0), (200, 100))
 
 

@@ -207,7 +207,7 @@ def test_a_study_whose_trials_diverge_or_learn_nothing_says_so() -> None:
     assert diagnose_study(_study([0.1, 0.2, 0.3, 0.4], ok, [1.0, 0.5])) == ()
     (rate,) = diagnose_study(_study([0.1, 0.2, math.nan, math.nan], lost, [1.0, 0.5]))
     assert (rate.code, rate.level, rate.where) == ("GW501", "warning", RATE)
-    assert "from a rate of 0.016 on" in rate.what
+    assert "from a learning rate of 0.016 upwards" in rate.what
     assert rate.next == f"gradwise search mine --range '{RATE}=log(4e-05, 0.004)'"
     for curve, code in (([1.0, 0.99], "GW801"), ([1.0, 0.1], "GW210")):
         (told,) = diagnose_study(_study([0.5, 0.51, 0.5, 0.6], ok, curve))

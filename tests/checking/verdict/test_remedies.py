@@ -53,7 +53,7 @@ def test_every_command_is_accepted() -> None:
 
 def test_the_order_is_the_chapters() -> None:
     opens = [told.partition(":")[0] for told in of_overfitting(RUN)]
-    wanted = ["more training data", "weight decay", "dropout", "several tasks", "unsupervised pre-training"]
+    wanted = ["more training data", "weight decay", "dropout", "multi-task learning", "unsupervised pre-training"]
     wanted += ["an unsupervised term", "another architecture", "smaller steps"]
     assert all(told.startswith(word) for told, word in zip(opens, wanted, strict=True))
     tried = of_optimisation(dataclasses.replace(RUN, train=0.4), ())
@@ -82,7 +82,7 @@ def test_the_rate_follows_from_the_present_one(changes: dict[str, float], rates:
 
 def test_a_growth_curve_says_what_more_data_would_give() -> None:
     assert (
-        "-1.2 points at twice as many (2,000 examples)"
+        "-1.2 points with twice as many (2,000 examples)"
         in of_overfitting(dataclasses.replace(RUN, gain_at_twice=0.012))[0]
     )
     assert "no gain" in of_overfitting(dataclasses.replace(RUN, gain_at_twice=-0.01))[0]

@@ -86,9 +86,7 @@ def test_errors_come_before_any_other_reading() -> None:
 
 def test_the_sentence_has_its_numbers() -> None:
     said = judge_run(dataclasses.replace(BASE, test=0.21))
-    assert said.sentence.startswith(
-        "Overfitting is the difficulty: the training error is 0\u202f%, on test 21.0\u202f%"
-    )
+    assert said.sentence.startswith("Overfitting is the difficulty: training error 0\u202f%, test error 21.0\u202f%")
     assert "(18.6\u202f% to 23.6\u202f%)" in said.sentence  # Wilson's for 210 of 1000
     assert "100 %" in said.sentence
 
@@ -144,5 +142,5 @@ def test_a_probe_of_numbers_is_least_squares() -> None:
 
 
 def test_a_layer_with_other_rows_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"`layers\.0` has others"):
+    with pytest.raises(RequestError, match=r"check `layers\.0`"):
         measure_probes({"inputs": np.ones((9, 2)), "layers.0": np.ones((8, 2))}, np.arange(9))

@@ -104,7 +104,7 @@ def test_a_recurrent_net_that_reads_past_the_end_is_caught():
     batch = {"inputs": STEPS, "y": STEPS[:, 0, 0], "mask": MASK}
     (finding,) = find_poison(measure_poison(Subject.of(reads_all, CELL, batch), key=KEY))
     assert (finding.code, finding.level) == ("GW301", "error")
-    assert "`mask` itself changes nothing" in finding.what
+    assert "`mask` itself has no effect" in finding.what
     assert "10 positions" in finding.what
     assert codes(Subject.of(reads_used, CELL, batch)) == []
 

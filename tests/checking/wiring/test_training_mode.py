@@ -90,8 +90,8 @@ def classes(model, inputs):
     [
         (left_on, [("GW306", "error")], "dropout"),
         (by_python, [("GW306", "error")], "two evaluations"),
-        (transposed, [("GW307", "error")], "differ from those of training"),
-        (forgetting, [("GW307", "error")], "differ from those of training"),
+        (transposed, [("GW307", "error")], "differ from noise-free training outputs"),
+        (forgetting, [("GW307", "error")], "differ from noise-free training outputs"),
         (rescaled, [("GW307", "error")], "a constant factor of 0.6, that of dropout"),
         (sound, [], ""),
         (probabilities, [], ""),
@@ -119,7 +119,7 @@ def test_dropout_that_no_key_reaches_and_dropout_switched_off():
     assert (finding.code, finding.level, finding.where) == ("GW308", "warning", "dropout")
     off = find_modes(measure_modes(Subject.of(loss, eqx.nn.inference_mode(NET), (ROWS, TARGETS)), key=KEY))
     assert [f.code for f in off] == ["GW308"]
-    assert "mode for evaluation" in off[0].what
+    assert "the model is in evaluation mode" in off[0].what
     measured = measure_modes(Subject.of(loss, NET, (ROWS, TARGETS)), key=KEY)
     assert find_modes(measured) == ()
     assert measured.noise > 1e-3

@@ -82,34 +82,40 @@ def test_an_error_exits_with_1_and_json_is_all_there_is_on_standard_output(here,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("nowhere.module:f",), "there is no module `nowhere.module` here"),
-        (("missing.py:f",), "missing.py:f: there is no file missing.py"),
+        (("nowhere.module:f",), "nowhere.module:f: module `nowhere.module` not found."),
+        (("missing.py:f",), "missing.py:f: file missing.py not found."),
         (("sound_problem.py:make_problm",), "has no function `make_problm`. Did you mean 'make_problem'?"),
         (("sound_problem.py:raising",), "raising failed: KeyError: 'nothing' (sound_problem.py:15 in raising)"),
         (("sound_problem.py:returning",), "returned a int. It must return (loss, model, batch)"),
-        (("sound_problem.py:make_problem", "--only", "gradeint"), "there is no check 'gradeint' here. Did you mean"),
-        (("sound_problem.py:make_problem", "--set", "model.widths=3"), "--set turns knobs of a recipe"),
+        (("sound_problem.py:make_problem", "--only", "gradeint"), "unknown check 'gradeint'. Did you mean"),
+        (("sound_problem.py:make_problem", "--set", "model.widths=3"), "--set sets knobs of a recipe"),
         (("nothing.csv",), "nothing.csv"),
-        (("sound_problem.py",), "sound_problem.py: which function? Name one without arguments, sound_problem.py:FUNC"),
-        (("sound_problem.py:",), "it defines loss, make_problem, raising, returning, needing, misspelt, stopping."),
-        (("sound_problem.py:a.b",), "which function?"),
-        (("missing.py",), "missing.py: there is no file missing.py."),
-        (("torn.py",), "torn.py is not Python that can be read: invalid syntax (line 2)."),
+        (("sound_problem.py",), "sound_problem.py: name a function, sound_problem.py:FUNCTION, that takes no argum"),
+        (
+            ("sound_problem.py:",),
+            "the file defines loss, make_problem, raising, returning, needing, misspelt, stopping.",
+        ),
+        (("sound_problem.py:a.b",), "sound_problem.py:a.b: name a function"),
+        (("missing.py",), "missing.py: file missing.py not found."),
+        (("torn.py",), "torn.py is not valid Python: invalid syntax (line 2)."),
         (("sound_problem.py:xyz",), "no function `xyz`. Choose from: loss, make_problem, raising, returning, needing"),
-        (("sound_problem.py:needing",), "needing must take no arguments, and needs width, depth: give them defaults"),
+        (
+            ("sound_problem.py:needing",),
+            "needing must take no arguments, but requires width, depth: give them defaults",
+        ),
         (
             ("sound_problem.py:misspelt",),
             "sound_problem.py:misspelt: check has no argument `optimizer`. Did you mean 'optimiser'?",
         ),
-        (("sound_problem.py:make_problem", "--target", "y"), "--target says how a file of data is to be read; a probl"),
-        (("sound_problem.py:make_problem", "--drop", "a"), "--drop says how a file of data is to be read"),
+        (("sound_problem.py:make_problem", "--target", "y"), "--target controls how a data file is read, which your o"),
+        (("sound_problem.py:make_problem", "--drop", "a"), "--drop controls how a data file is read"),
         (
             ("table.csv",),
             "with --target, or learn features of all columns with gradwise fit --unsupervised. The columns are",
         ),
-        (("checked",), "checked holds a check already, not a run: open checked/report.html"),
-        (("cut",), "cut holds a check that was cut short: name what was checked, --out cut --resume."),
-        (("a study",), "a study holds a study; its own page says what was found: gradwise report 'a study'"),
+        (("checked",), "checked contains a check, not a run: open checked/report.html"),
+        (("cut",), "cut contains an interrupted check: name what was checked, with --out cut --resume."),
+        (("a study",), "a study contains a study, not a run; view its report: gradwise report 'a study'"),
         ((), "file.py:function or package.module:function, or the folder of a finished run."),
     ],
 )
@@ -144,7 +150,7 @@ def test_a_check_that_is_interrupted_says_how_to_go_on(here, gradwise, monkeypat
     done = gradwise("check", "sound_problem.py:stopping", "--out", "mine")
     assert done.code == 130
     assert done.err == (
-        "error: interrupted before any check was finished: nothing was kept, so begin again without --resume.\n"
+        "error: interrupted before any check finished: nothing was saved; start again without --resume.\n"
     )
     assert not (here / "mine").exists()
 
@@ -157,7 +163,7 @@ def test_a_check_that_is_interrupted_says_how_to_go_on(here, gradwise, monkeypat
         done = gradwise(*words, "--out", "my check", "--on", "cpu")
     assert done.code == 130
     told = "gradwise check sound_problem.py:make_problem --only padding --out 'my check' --resume --on cpu"
-    assert done.err == f"error: interrupted. What was finished is kept; go on with: {told}\n"
+    assert done.err == f"error: interrupted; finished checks are saved. Resume with: {told}\n"
     assert gradwise(*shlex.split(told)[1:], "--no-report").code == 0
 
 
@@ -196,7 +202,7 @@ def test_explain_prints_the_page_of_a_code(gradwise):
     assert done.out.startswith("# GW101: ")
     wrong = gradwise("explain", "GW999")
     assert wrong.code == 2
-    assert "there is no finding 'GW999'" in wrong.err
+    assert "unknown finding 'GW999'" in wrong.err
 
 
 def test_a_problem_that_was_mended_is_checked_anew(here, gradwise):
@@ -210,9 +216,9 @@ def test_a_problem_that_was_mended_is_checked_anew(here, gradwise):
 def test_a_run_is_judged_by_its_record_and_never_written_over(a_run, gradwise):
     before = (a_run / "report.html").read_bytes()
     assert gradwise("check", "run", "--out", "judged", "--quiet", "--no-report").code == 0
-    assert "--only has nothing to act on" in gradwise("check", "run", "--only", "rates").err
-    assert "--target has nothing to act on" in gradwise("check", "run", "--target", "kind").err
+    assert "--only has no effect on run, a finished run" in gradwise("check", "run", "--only", "rates").err
+    assert "--target has no effect on run, a finished run" in gradwise("check", "run", "--target", "kind").err
     refused = gradwise("check", "flowers.csv", "--target", "kind", *FAST, "--out", "run", "--overwrite")
     assert refused.code == 2
-    assert "holds a run, which a check would write over" in refused.err
+    assert "contains a run, which a check would overwrite" in refused.err
     assert (a_run / "report.html").read_bytes() == before
