@@ -3,10 +3,10 @@
 Adagrad(0.01)     g / sqrt(sum of g^2): rates only fall, fastest where gradients are large and frequent
 RmsProp(0.001)    g / sqrt(moving average of g^2): rates may rise again
 Adam(0.0015)      the same with the mean gradient for g, both corrected for their start at 0
-AdamW(0.0015)     Adam, with a decay of its own
+AdamW(0.0015)     Adam with decoupled weight decay
 
-The last two differ in what decay means. Beside Adam a penalty in the criterion passes through the moments; AdamW
-instead shrinks the weights by rate * decay at each update, whatever the gradient's size.
+The last two differ in what decay means. With Adam, a penalty in the criterion passes through the moments; AdamW
+instead shrinks the weights by rate * decay at each update, whatever the size of the gradient.
 """
 
 from typing import Any
@@ -60,7 +60,7 @@ class Adagrad(AbstractOptimiser):
         allowed="[0, inf)",
         prior=LogUniform(1e-6, 1.0),
         row="H3",
-        about="what the sum of squares begins with: larger means smaller first steps",
+        about="initial value of the sum of squares: larger means smaller first steps",
     )
     epsilon: float = knob(1e-7, **{**_EPSILON, "row": "H3"})
     schedule: AbstractSchedule = Constant()

@@ -1,7 +1,7 @@
 """Diagonal Newton steps (row H4): a learning rate for each parameter from its own second derivative.
 
-DiagonalNewton(learning_rate=0.01, damping=0.02)                        curvature of the batch itself, now and then
-DiagonalNewton(curvature_examples=500, every_updates=600, memory=1.0)   500 examples drawn anew each time
+DiagonalNewton(learning_rate=0.01, damping=0.02)                        curvature of the batch itself, periodically
+DiagonalNewton(curvature_examples=500, every_updates=600, memory=1.0)   500 new random examples each time
 DiagonalNewton(exact=True)                                              the exact Gauss-Newton diagonal
 """
 
@@ -54,7 +54,7 @@ class DiagonalNewton(AbstractAsking):
         allowed="[0, inf)",
         prior=LogUniform(1e-4, 1.0),
         row="H4",
-        about="mu: keeps the step finite where the criterion is flat; the largest rate is learning_rate / damping",
+        about="mu: keeps the step finite if the criterion is flat; the largest rate is learning_rate / damping",
     )
     every_updates: float = knob(
         10.0, allowed="[1, inf)", prior=LogUniform(1.0, 1000.0), row="H4", about="updates between two estimates"
@@ -67,7 +67,7 @@ class DiagonalNewton(AbstractAsking):
         allowed="[0, inf)",
         row="H4",
         kind="optimiser",
-        about="training examples drawn for an estimate; 0: those of the batch",
+        about="training examples drawn per estimate; 0: those of the batch",
     )
     exact: bool = switch(
         False,

@@ -111,7 +111,7 @@ def test_an_error_exits_with_1_and_json_is_all_there_is_on_standard_output(here,
         (("sound_problem.py:make_problem", "--drop", "a"), "--drop controls how a data file is read"),
         (
             ("table.csv",),
-            "with --target, or learn features of all columns with gradwise fit --unsupervised. The columns are",
+            "or learn features of all columns with gradwise fit --unsupervised. The columns are",
         ),
         (("checked",), "checked contains a check, not a run: open checked/report.html"),
         (("cut",), "cut contains an interrupted check: name what was checked, with --out cut --resume."),
