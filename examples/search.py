@@ -15,7 +15,7 @@ recipe = dataclasses.replace(recipe, stopping=dataclasses.replace(recipe.stoppin
 rate = gw.dimension(recipe, "optimiser.optimiser.learning_rate", gw.LogUniform(1e-3, 1e-1))
 space = gw.Space(recipe, (rate,))
 
-plan = gw.SearchPlan(folds=3)  # each trial trains three networks, and all rows judge it
+plan = gw.SearchPlan(folds=3)  # each trial trains three networks; its score covers all rows
 study = gw.search(space, dataset, budget=gw.Budget(trials=6), key=jax.random.key(0), plan=plan)
 
 low, high = study.estimates["test_interval"]
