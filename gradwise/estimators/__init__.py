@@ -1,6 +1,6 @@
-"""The shells for scikit-learn: `Classifier` and `Regressor` train one network, `AutoClassifier` and `AutoRegressor`
-search for it; `AutoEncoder` and its like learn features, and `StackedClassifier` and its like begin with them. They are
-thin: all work is `gradwise.training`'s, `gradwise.searching`'s and `gradwise.pretraining`'s.
+"""scikit-learn estimators: `Classifier` and `Regressor` train one network, `AutoClassifier` and `AutoRegressor` search;
+`AutoEncoder` and others learn features, `StackedClassifier` and `StackedRegressor` pre-train and fine-tune. They
+are thin wrappers around `gradwise.training`, `gradwise.searching` and `gradwise.pretraining`.
 """
 
 from ..runtime.public_names import lazy_names

@@ -1,11 +1,11 @@
-"""`AutoClassifier` and `AutoRegressor`: a whole search behind `fit`, with no knob left but the budget (row E1).
+"""`AutoClassifier` and `AutoRegressor`: `fit` runs a whole search; the only setting is its budget (row E1).
 
     AutoClassifier("10min").fit(X, y).predict(X)
     AutoClassifier("64 trials", space={"model.widths": (64,), "optimiser.learning_rate": "log(1e-4, 1e-1)"})
 
-A budget of trials makes `fit` a function of its arguments and its seed; a budget of time also depends on the machine.
-No row is set aside for a test: whoever calls `fit` holds his own. What answers is an ensemble of the trials' networks,
-and `study_` is the record of how it came about: `gradwise.report(estimator.study_)` draws it.
+With a budget of trials, the result depends only on the arguments and the seed; with a time budget, also on the
+machine. No test set is held out: keep your own. An ensemble of the trials' networks predicts, and `study_` is the
+record of the search; `gradwise.report(estimator.study_)` turns it into a page.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ from .regressor import NumberTargets
 
 
 class _Lines:
-    """Prints a line each time that a trial has ended."""
+    """Prints a line when a trial ends."""
 
     def __init__(self) -> None:
         self.last: tuple[Any, ...] = ()
@@ -78,7 +78,7 @@ def _path(recipe: Recipe, name: str) -> str:
 
 
 def _prior(name: str, value: Any) -> AbstractPrior | None:
-    """The range that a value of the mapping says, or None where it is to stand still."""
+    """The prior that a value of the mapping stands for, or None if the value is fixed."""
     if not isinstance(value, str):
         return value if isinstance(value, AbstractPrior) else None
     try:
@@ -88,7 +88,7 @@ def _prior(name: str, value: Any) -> AbstractPrior | None:
 
 
 def _as_said(recipe: Recipe, said: Mapping[str, Any], dataset: Dataset) -> Space:
-    """The ranges of a mapping; what has another value stands still there. Without a range, the recommended ones."""
+    """The space of a mapping: its ranges, with all other values fixed; the recommended ranges if it has none."""
     fixed = {name: value for name, value in said.items() if _prior(name, value) is None}
     still = []
     for name, value in fixed.items():
@@ -186,9 +186,9 @@ class AutoEstimator(Estimator):
     # The search.
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, validation_data: Any = None) -> Self:
-        """Searches, and trains what was found.
+        """Run the search and keep its ensemble.
 
-        `validation_data` is `(X, y)` or `(X, y, sample_weight)`, to choose by instead of a part of the rows.
+        `validation_data` is `(X, y)` or `(X, y, sample_weight)`, used for validation instead of folds of `X`.
         """
         budget, strategy = self._budget(), self._strategy()
         plan = self._plan(None if validation_data is None else 1)
@@ -217,7 +217,7 @@ class AutoEstimator(Estimator):
         return self._keep(study)
 
     def _keep(self, study: Study) -> Self:
-        """The study becomes what was learned; where it left nothing, that is said."""
+        """Store the study; warn or raise an error if it left no network."""
         if study.predictor is None:
             if study.outcome == "interrupted":
                 raise KeyboardInterrupt
@@ -235,42 +235,42 @@ class AutoEstimator(Estimator):
 
 
 class AutoClassifier(ClassTargets, AutoEstimator):
-    """A classifier that finds its own settings: a search and an ensemble of what it found, within a budget.
+    """A classifier that tunes itself: a search within a budget, and an ensemble of the networks it trained.
 
-    `y` is as for `Classifier`: classes of any kind, or an indicator matrix of labels.
+    `y` is as for `Classifier`: classes of any type, or an indicator matrix of labels.
 
     Parameters
     ----------
     budget
-        How much to search: trials ("8 trials", of five to eight networks each), which makes `fit` deterministic, or
-        time ("90s", "10min", "2h").
+        How much to search: a number of trials ("8 trials", of five to eight networks each), which makes `fit`
+        deterministic, or a time ("90s", "10min", "2h").
     strategy
-        How trials are chosen: a strategy of `gradwise.searching`, such as `Random()` or `OptunaSampler("tpe")`. None is
-        the recommended recipe first, then others near it.
+        How trials are chosen: a strategy of `gradwise.searching`, such as `Random()` or `OptunaSampler("tpe")`. None
+        tries the recommended recipe first, then others near it.
     space
-        Where to search. None is `gradwise.defaults.search_space`. A mapping from paths to ranges, as texts
-        ("log(1e-4, 1e-1)") or priors (`LogUniform(1e-4, 1e-1)`), searches these; any other value stands still there:
+        Where to search. None is `gradwise.defaults.search_space`. A mapping from paths to ranges, as strings
+        ("log(1e-4, 1e-1)") or priors (`LogUniform(1e-4, 1e-1)`), searches these; any other value is fixed:
         `{"model.widths": (64,), "optimiser": Sgd(), "optimiser.learning_rate": "log(1e-3, 1)"}`. A `gradwise.Space`
-        brings its own recipe, whose split is not used.
+        has its own recipe, whose split is ignored.
     finalists, seeds
-        Of a committee with finals: how many of the best settings are trained again, and with how many seeds each.
+        For a committee with finals: how many of the best settings are trained again, and with how many seeds each.
     committee
-        What answers: "ensemble" (the networks of all trials that help, by weight), "best" (those of the best trial),
+        Which networks predict: "ensemble" (a weighted ensemble over all trials), "best" (those of the best trial),
         "cheapest" (those of the cheapest trial within one standard error of the best: fewest parameters, then fewest
-        examples) or "none" (one of the best trial's). With finals: "seeds" (the chosen setting's networks), "bagging"
+        examples) or "none" (one of the best trial's). With finals: "seeds" (those of the chosen setting), "bagging"
         (each trained on its own bootstrap sample), "inputs" (each sees some inputs) or "contenders" (the best of
         different settings).
     batch_size
-        "auto" chooses the mini-batch size at the end, by the time that each takes to the same score, and tunes it
-        together with the rate. None leaves it as recommended; `space={"batches.size": 64}` sets it.
+        "auto" chooses the mini-batch size at the end, by the time that each size takes to reach the same score, and
+        tunes it together with the learning rate. None is the recommended size; `space={"batches.size": 64}` sets it.
     metric, class_weight
         As for `Classifier`.
     validation_fraction
-        The share of the rows to choose by where folds do not: from 50 rows on each trial is trained on several folds,
-        and all rows judge it. With fewer than 20 rows nothing can be spared, and the training rows do: then knobs that
-        set capacity are not searched, for training error always chooses the most of it.
+        The share of the rows held out for validation if there are no folds. From 50 rows on, each trial is trained on
+        several folds and scored on all rows. Fewer than 20 rows are too few to hold any out: trials are scored on the
+        training rows, and capacity is not searched, because training error always prefers more of it.
     on
-        Who trains: "here", "workers:4" (processes), "ray", "ray://host:port"; None chooses.
+        Where to train: "here", "workers:4" (processes), "ray", "ray://host:port"; None chooses.
     verbose
         Whether to print a line at the end of each trial.
     random_state
@@ -279,13 +279,13 @@ class AutoClassifier(ClassTargets, AutoEstimator):
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_
-        What `fit` saw. For labels, `classes_` numbers the columns of `y`.
+        As seen in `fit`. For labels, `classes_` numbers the columns of `y`.
     study_
-        The whole record of the search: its trials, winner, estimates, findings and advice.
+        The record of the search: its trials, winner, estimates, findings and advice.
     best_recipe_
-        The recipe that was chosen, ready for `gradwise.fit`; None where no trial left a network.
+        The chosen recipe, ready for `gradwise.fit`; None if no trial left a network.
     predictor_
-        What answers: one network or a committee; None where no trial left a network, and then `predict` says why.
+        The network or committee that predicts; None if no trial left a network, and then `predict` says why.
     """
 
     def __init__(
@@ -321,7 +321,7 @@ class AutoClassifier(ClassTargets, AutoEstimator):
 
 
 class AutoRegressor(NumberTargets, AutoEstimator):
-    """A regressor that finds its own settings: a search and an ensemble of what it found, within a budget.
+    """A regressor that tunes itself: a search within a budget, and an ensemble of the networks it trained.
 
     `y` is as for `Regressor`: one number for each row, or several.
 

@@ -4,7 +4,7 @@
     GridSearchCV(Classifier(), {"optimiser__learning_rate": [0.01, 0.025], "model__widths": [(128,) * 3, (256,) * 3]})
 
 A part that is `None` is the recommended one of `gradwise.defaults`. Inputs are arrays, CSR matrices or pandas frames;
-a frame with words, categories or dates is encoded as a table file would be, under the schema that `fit` saw.
+a frame with strings, categories or dates is encoded like a table file, with the schema seen in `fit`.
 """
 
 import abc
@@ -47,14 +47,14 @@ FEW_ROWS = 20  # fewer rows than this are too few to spare some: a validation pa
 
 
 class TrainingRows(AbstractSplit):
-    """All rows to learn from, and the same rows to choose by: for very few rows, or when nothing may be held out."""
+    """Trains and validates on all rows: for very few rows, or if nothing may be held out."""
 
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> Any:
         return dataset, dataset, None
 
 
 def _is_mixed_frame(inputs: Any) -> bool:
-    """Whether this is a pandas frame with columns that are no numbers."""
+    """Whether this is a pandas frame with columns that are not numeric."""
     if not (hasattr(inputs, "dtypes") and hasattr(inputs, "columns") and type(inputs).__module__.startswith("pandas")):
         return False
     from pandas.api.types import is_numeric_dtype
@@ -71,7 +71,7 @@ def _print_line(line: dict[str, Any]) -> None:
 
 
 def _check_same_network(record: Fit, recipe: Recipe, dataset: Dataset) -> None:
-    """Refuses to go on with parameters, or an optimiser's state, that the recipe would no longer make."""
+    """Raise an error if the recipe no longer fits the parameters or optimiser state to continue from."""
     task = dataset.task
     scaled = record.predictor.scaler.apply(dataset.inputs[:1])
     layout = record.predictor.scaler.layout(scaled.shape[1:])
@@ -94,7 +94,7 @@ def _check_same_network(record: Fit, recipe: Recipe, dataset: Dataset) -> None:
 
 
 class Estimator(BaseEstimator, abc.ABC):
-    """Rows and targets as they come, and predictions as scikit-learn wants them, whatever was trained."""
+    """What all estimators share: reading rows and targets, and predictions in scikit-learn's form."""
 
     validation_fraction: float
     metric: str | None
@@ -114,11 +114,11 @@ class Estimator(BaseEstimator, abc.ABC):
 
     @abc.abstractmethod
     def _encode_targets(self, targets: np.ndarray, task: Task) -> np.ndarray:
-        """Targets as `Dataset` wants them."""
+        """Targets as `Dataset` expects them."""
 
     @abc.abstractmethod
     def _trained(self) -> AbstractPredictor:
-        """What answers."""
+        """The predictor."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -133,7 +133,7 @@ class Estimator(BaseEstimator, abc.ABC):
         return isinstance(getattr(self, "criterion", None), AbstractSemiSupervised)
 
     def _read_inputs(self, X: Any, *, first: bool) -> tuple[Any, tuple[Column, ...]]:
-        """Inputs as `Dataset` wants them, with their columns where they have names. `first` learns the schema."""
+        """Inputs as `Dataset` expects them, with their columns if they have names. `first` learns the schema."""
         if first:
             self._schema: tuple[Column, ...] | None = () if _is_mixed_frame(X) else None
         if self._schema is None:
@@ -153,7 +153,7 @@ class Estimator(BaseEstimator, abc.ABC):
         return encoded.inputs, encoded.columns
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any, *, first: bool, task: Task | None = None) -> Dataset:
-        """Checked rows with their targets. Rows of weight 0 are left out: they count nowhere, nor in the scaler."""
+        """Checked rows with their targets. Rows of weight 0 are dropped and do not affect the scaler."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         inputs, columns = self._read_inputs(X, first=first)
@@ -173,7 +173,7 @@ class Estimator(BaseEstimator, abc.ABC):
         return Dataset(inputs, self._encode_targets(targets, self._task), self._task, columns, weights, name="X")
 
     def _given_parts(self, train: Dataset, validation_data: Any) -> tuple[Dataset, AbstractSplit]:
-        """Training rows and rows to choose by that were given apart, as one data set with its split."""
+        """Separately given training and validation rows, as one data set with its split."""
         if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
             raise RequestError("`validation_data` must be (X, y) or (X, y, sample_weight).")
         valid_X, valid_y, valid_weight = (*validation_data, None)[:3]
@@ -201,10 +201,10 @@ class Estimator(BaseEstimator, abc.ABC):
 
     @abc.abstractmethod
     def _used_rows(self) -> UsedRows | None:
-        """The rows that the present network was made of."""
+        """The rows that the network was trained on or selected by."""
 
     def _warn_of_used(self, X: Any) -> None:
-        """Says so where a score is, for the most part, of rows that `fit` saw; some equal rows may be chance."""
+        """Warn if most rows of a score were seen in `fit`; a few equal rows may be chance."""
         used = self._used_rows()
         among = np.zeros(0) if used is None else used.among(self._read_inputs(X, first=False)[0])
         if len(among) and 2 * among.sum() > len(among):
@@ -217,7 +217,7 @@ class Estimator(BaseEstimator, abc.ABC):
             )
 
     def _predictions(self, X: Any) -> np.ndarray:
-        """Probabilities or numbers (n, k); each row's depends on that row alone."""
+        """Probabilities or numbers (n, k), each row independent of the others."""
         check_is_fitted(self)
         inputs, _ = self._read_inputs(X, first=False)
         return np.asarray(self._trained().predict(inputs))
@@ -238,7 +238,7 @@ class NetworkEstimator(Estimator):
 
     @abc.abstractmethod
     def _recommended(self) -> Recipe:
-        """The recipe whose parts stand in for those that are None."""
+        """The recipe that supplies the parts that are None."""
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "record_")
@@ -256,7 +256,7 @@ class NetworkEstimator(Estimator):
         return getattr(self._recommended(), slot) if chosen is None else chosen
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with `deep`, also the knobs and parts within each part, as `optimiser__learning_rate`."""
+        """Parameters by name; with `deep`, also the nested knobs and parts, such as `optimiser__learning_rate`."""
         found = super().get_params(deep=False)
         if deep:
             for slot in self._slots:
@@ -264,7 +264,7 @@ class NetworkEstimator(Estimator):
         return dict(found)
 
     def set_params(self, **params: Any) -> Self:
-        """Sets parameters; `optimiser__learning_rate=0.01` exchanges the optimiser for a changed copy."""
+        """Set parameters; `optimiser__learning_rate=0.01` replaces the optimiser by a changed copy."""
         names = self._get_param_names()
         chosen = {name: value for name, value in params.items() if name in names}
         for full, value in params.items():
@@ -285,7 +285,7 @@ class NetworkEstimator(Estimator):
     # Training.
 
     def _given(self) -> dict[str, Any]:
-        """The parts that are not left to us."""
+        """The parts given by the user."""
         return {slot: getattr(self, slot) for slot in self._slots if getattr(self, slot) is not None}
 
     def _recipe(self, dataset: Dataset, split: AbstractSplit, key: Key[Array, ""]) -> Recipe:
@@ -305,7 +305,7 @@ class NetworkEstimator(Estimator):
         return RunOptions(max_seconds=float(limit), watch=_print_line if self.verbose else silent)
 
     def _keep(self, record: Fit, passes: int) -> Self:
-        """The record becomes what was learned; how it ended is said where that matters."""
+        """Store the record; warn if training did not end well."""
         self.record_ = record
         self.history_ = record.history
         self.n_iter_ = passes
@@ -317,10 +317,10 @@ class NetworkEstimator(Estimator):
         return self
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, validation_data: Any = None) -> Self:
-        """Trains one network.
+        """Train one network.
 
-        `validation_data` is `(X, y)` or `(X, y, sample_weight)`, to be used instead of a part of the rows. With
-        `warm_start`, the scaler, the parameters and the optimiser's state of the last training are where it begins.
+        `validation_data` is `(X, y)` or `(X, y, sample_weight)`, used for validation instead of a part of `X`. With
+        `warm_start`, training starts from the scaler, parameters and optimiser state of the previous call.
         """
         options = self._run_options()
         warm = self.record_ if self.warm_start and hasattr(self, "record_") else None

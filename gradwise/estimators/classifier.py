@@ -15,14 +15,14 @@ from .base import Estimator, NetworkEstimator
 
 
 def _check_discrete(targets: np.ndarray) -> None:
-    """Refuses numbers that are no classes. Objects that are neither numbers nor words need an order only."""
+    """Raise an error for continuous numbers. Classes that are neither numbers nor strings need only an order."""
     natural = np.array(targets.tolist()) if targets.dtype == object else targets
     if natural.dtype != object:
         check_classification_targets(natural)
 
 
 def _sorted_classes(targets: np.ndarray) -> np.ndarray:
-    """The distinct classes in order, of the type they came in."""
+    """The distinct classes in order, with their original type."""
     try:
         return np.unique(targets)
     except TypeError:
@@ -31,7 +31,7 @@ def _sorted_classes(targets: np.ndarray) -> np.ndarray:
 
 
 class ClassTargets(ClassifierMixin, Estimator):
-    """Targets that are classes or labels, given back as they came."""
+    """Targets that are classes or labels, predicted in their original form."""
 
     classes_: np.ndarray
 
@@ -51,7 +51,7 @@ class ClassTargets(ClassifierMixin, Estimator):
         return targets
 
     def _told(self, targets: np.ndarray) -> np.ndarray:
-        """Which rows have a class. A -1 is a class like any other, unless rows without one are learned from."""
+        """Which rows have a class. -1 is an ordinary class, unless the criterion uses unlabelled rows."""
         if not self._takes_unlabelled() or targets.dtype.kind not in "ifO":
             return np.ones(len(targets), bool)
         return np.asarray(targets != UNLABELLED, bool)
@@ -81,7 +81,7 @@ class ClassTargets(ClassifierMixin, Estimator):
         return encoded
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of rows whose class, or whose every label, is right; warns where `fit` saw most of the rows."""
+        """The share of rows whose class, or whose every label, is correct; warns if `fit` saw most of the rows."""
         check_is_fitted(self)
         self._warn_of_used(X)
         return float(super().score(X, y, sample_weight))
@@ -94,7 +94,7 @@ class ClassTargets(ClassifierMixin, Estimator):
         return np.asarray(self.classes_[probabilities.argmax(1)])
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class (n, k), in the order of `classes_`; of each label (n, k)."""
+        """The probability of each class (n, k), in the order of `classes_`, or of each label (n, k)."""
         return self._predictions(X)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -104,10 +104,10 @@ class ClassTargets(ClassifierMixin, Estimator):
 
 
 class Classifier(ClassTargets, NetworkEstimator):
-    """A neural network classifier, trained by sound practice.
+    """A neural network classifier that works well without tuning.
 
-    A `y` of one column sets classes, which are given back as they came; an indicator matrix (n, k) sets k labels, any
-    number of them at once. With a semi-supervised criterion, a class of -1 means that a row's class is not known.
+    A `y` of one column holds classes, which are predicted with their original type; an indicator matrix (n, k) holds k
+    labels, any number of them per row. With a semi-supervised criterion, -1 means that a row's class is unknown.
 
     Parameters
     ----------
@@ -115,28 +115,28 @@ class Classifier(ClassTargets, NetworkEstimator):
         Parts of the recipe; None is the recommended one (`gradwise.defaults.for_data`). Their knobs are nested
         parameters: `model__widths`, `optimiser__learning_rate`, `batches__size`, ...
     validation_fraction
-        The share of the rows that training holds out to choose the best network by. With 0, and with fewer than 20
-        rows, that is done on the training rows.
+        The share of the rows held out for validation. With 0, or with fewer than 20 rows, the training rows are used
+        for validation too.
     metric
-        What early stopping follows and the record tells: "error_rate", "balanced_error_rate", "log_loss" or "auc".
+        What early stopping follows and the record reports: "error_rate", "balanced_error_rate", "log_loss" or "auc".
     class_weight
         None, "balanced", or a mapping from class to weight.
     warm_start
-        Whether `fit` goes on from the present network, with its optimiser's state and its scaler.
+        Whether `fit` continues from the current network, with its optimiser state and its scaler.
     max_time
         Seconds after which training ends with the best network so far.
     verbose
         Whether to print a line at each validation.
     random_state
-        An integer is the seed of all randomness: the same one gives the same network. None draws another seed each
-        time, from NumPy's global generator; the seed that was used is `record_.seed`.
+        An integer is the seed of all randomness: the same one gives the same network. None draws a new seed each
+        time from NumPy's global generator; `record_.seed` is the seed used.
 
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_
-        What `fit` saw. For labels, `classes_` numbers the columns of `y`.
+        As seen in `fit`. For labels, `classes_` numbers the columns of `y`.
     record_
-        The whole record of the training: its outcome, metrics, findings, recipe and predictor.
+        The record of the run: its outcome, metrics, findings, recipe and predictor.
     history_
         One list for each column of the training curves.
     n_iter_
@@ -178,10 +178,10 @@ class Classifier(ClassTargets, NetworkEstimator):
         return defaults.table("classes")
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Trains by one pass over these rows, without validation.
+        """Train for one pass over these rows, without validation.
 
-        The first call needs all `classes` that will ever come, and fixes them, the scaler and the network. An indicator
-        matrix shows its labels itself.
+        The first call needs all `classes` that will ever occur, and fixes them, the scaler and the network. An
+        indicator matrix needs no `classes`.
         """
         if isinstance(self.class_weight, str):
             raise RequestError('`class_weight="balanced"` needs all rows at once. Give `partial_fit` a mapping.')

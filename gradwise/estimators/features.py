@@ -1,12 +1,12 @@
-"""Learners of features as transformers: `fit` looks at inputs alone, `transform` gives their codes (rows A2 to A6).
+"""Feature learners as transformers: `fit` uses inputs alone, `transform` returns their codes (rows A2 to A6).
 
     features = DenoisingAutoEncoder(random_state=0).fit(X)
     features.transform(X)                                      # (n, 256)
-    make_pipeline(AutoEncoder(model=models.AutoEncoder((100,))), LogisticRegression()).fit(X, y)
+    make_pipeline(AutoEncoder(model=MlpAutoEncoder((100,))), LogisticRegression()).fit(X, y)
     GridSearchCV(DenoisingAutoEncoder(), {"criterion__corruption__level": [0.1, 0.25], "model__widths": [(100,)]})
 
-`score` is minus what chooses among learners (row E20), such as the error on inputs spoilt in one fixed way: a grid
-search may compare any numbers of features by it, which it could not by the plain reconstruction error.
+`score` is minus the selection score of learners (row E20), such as the error on inputs corrupted in one fixed way. A
+grid search can compare numbers of features by it, unlike by the plain reconstruction error.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ UNITS = 256  # features of a learner whose model was not given
 
 
 class Decoding(eqx.Module):
-    """From a code to the input that a learned network expects of it: its decoder, through the criterion's link."""
+    """Maps a code back to an input: the network's decoder, then the criterion's link."""
 
     network: Any
     criterion: Any
@@ -51,7 +51,7 @@ class Decoding(eqx.Module):
 
 
 def decoded(learned: list[Predictor], scaler: FittedScaler, codes: Any) -> np.ndarray:
-    """Raw rows from the codes of the last of some learned networks, each of which reads the codes of the one before."""
+    """Raw rows from the codes of a stack of networks, each of which encodes the codes of the one before."""
     codes = check_array(codes, input_name="X")
     width = learned[-1].outputs
     if codes.shape[1] != width:
@@ -63,7 +63,7 @@ def decoded(learned: list[Predictor], scaler: FittedScaler, codes: Any) -> np.nd
 
 
 def refuse_one_way(networks: list[Any], scaler: FittedScaler) -> None:
-    """Says why features cannot be turned back into raw rows, where they cannot."""
+    """Raise an error if features cannot be turned back into raw rows."""
     for network in networks:
         if not hasattr(network, "decode"):
             raise AttributeError(f"a {type(network).__name__} has no decoder: its features cannot be turned back.")
@@ -72,7 +72,7 @@ def refuse_one_way(networks: list[Any], scaler: FittedScaler) -> None:
 
 
 def scaled_to_unit(scaler: Any, dataset: Dataset, split: AbstractSplit, key: Key[Array, ""]) -> bool:
-    """Whether all rows come into [0, 1] under a scaler that is fitted on the part to learn from."""
+    """Whether a scaler fitted on the training rows maps all rows into [0, 1]."""
     if scaler is SCALER:
         return True  # it holds all numbers there
     train, _, _ = split(dataset, key=keys.named(key, "split"))
@@ -97,17 +97,17 @@ class WithoutTargets(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
 
 
 class FeatureLearner(WithoutTargets, NetworkEstimator):
-    """The common part of all that learn one network of features.
+    """The common part of the estimators that learn one network of features.
 
     Parameters
     ----------
     model, optimiser, batches, criterion, scaler, stopping
         Parts of the recipe; None is the recommended one. Their knobs are nested parameters: `model__widths`,
-        `criterion__corruption__level`, `optimiser__learning_rate`, ... The recommended scaler brings all columns into
-        [0, 1]. With another one, the recommended criterion is a squared error where some input lies outside.
+        `criterion__corruption__level`, `optimiser__learning_rate`, ... The recommended scaler maps all columns into
+        [0, 1]. With another one, the recommended criterion is a squared error if some input lies outside.
     validation_fraction
-        The share of the rows that training holds out to choose the best network by. With 0, and with fewer than 20
-        rows, that is done on the training rows.
+        The share of the rows held out for validation. With 0, or with fewer than 20 rows, the training rows are used
+        for validation too.
     warm_start, max_time, verbose, random_state
         As for `Classifier`.
 
@@ -173,23 +173,23 @@ class FeatureLearner(WithoutTargets, NetworkEstimator):
         return recipe
 
     def fit(self, X: Any, y: Any = None, validation_data: Any = None) -> Self:  # type: ignore[override]
-        """Learns the features of these rows; `y` is not looked at.
+        """Learn features of these rows; `y` is ignored.
 
-        `validation_data` holds rows to choose by instead of a part of `X`.
+        `validation_data` holds rows used for validation instead of a part of `X`.
         """
         apart = None if validation_data is None else (validation_data, self._no_targets(validation_data))
         return super().fit(X, self._no_targets(X), None, apart)
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Learns by one pass over these rows, without validation. The first call fixes the scaler and the network."""
+        """Learn from one pass over these rows, without validation. The first call fixes the scaler and the network."""
         return self._partial_fit(X, self._no_targets(X), None, None)
 
     def transform(self, X: Any) -> np.ndarray:
-        """The features of each row (n, features); each row's depend on that row alone."""
+        """The features of each row (n, features), independent of the other rows."""
         return self._predictions(X)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the mean of what chooses (row E20) over these rows: larger is better, whatever the features."""
+        """Minus the mean selection score (row E20) of these rows: larger is better, whatever the number of features."""
         check_is_fitted(self)
         inputs, _ = self._read_inputs(X, first=False)
         predictor = self.record_.predictor
@@ -209,7 +209,7 @@ class FeatureLearner(WithoutTargets, NetworkEstimator):
 
 
 class AutoEncoder(FeatureLearner):
-    """A code from which the input can be built again (row A3): fewer features than inputs, or they may only be copied.
+    """Learns a code that reconstructs the input (row A3); use fewer features than inputs, or it may just copy them.
 
     Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.MlpAutoEncoder`.
     """
@@ -218,7 +218,7 @@ class AutoEncoder(FeatureLearner):
 
 
 class DenoisingAutoEncoder(FeatureLearner):
-    """A code from which the input can be built again although it was spoilt (row A5): more features than inputs may be.
+    """Learns a code that reconstructs the input from a corrupted one (row A5); it may be larger than the input.
 
     Parameters and attributes are those of `FeatureLearner`; `criterion` is a `Reconstruction` with a `corruption`.
     """
@@ -227,7 +227,7 @@ class DenoisingAutoEncoder(FeatureLearner):
 
 
 class ContractiveAutoEncoder(FeatureLearner):
-    """A code that moves little when its input does, but from which the input can be built again (row A6).
+    """Learns a code that reconstructs the input but changes little when the input does (row A6).
 
     Parameters and attributes are those of `FeatureLearner`; `criterion` is a `Reconstruction` with a `Contraction`.
     """
@@ -239,17 +239,17 @@ class RBM(FeatureLearner):
     """The means of the hidden units of a restricted Boltzmann machine (row A2).
 
     Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.Rbm`, `criterion` a
-    divergence. Visible units are binary for inputs in [0, 1], else Gaussian: then scale to deviation 1.
+    divergence. Visible units are binary for inputs in [0, 1], else Gaussian: then scale to standard deviation 1.
     """
 
     _kind = "rbm"
 
 
 class SparseCoding(FeatureLearner):
-    """Codes by which few of many atoms explain an input: most features are 0 (row A10).
+    """Sparse codes: each input is explained by few of many atoms, so most features are 0 (row A10).
 
     Parameters and attributes are those of `FeatureLearner`; `model` is a `gradwise.models.SparseDictionary`,
-    whose penalty is `model__penalty`. The recommended scaler centres the columns, as a sum of atoms wants them.
+    whose penalty is `model__penalty`. The recommended scaler centres the columns, which suits a sum of atoms.
     """
 
     def _learner(self, unit: bool) -> Recipe:

@@ -1,10 +1,10 @@
-"""Nested parameters of parts that know nothing of scikit-learn: `optimiser__learning_rate` and its like.
+"""Nested scikit-learn parameters of a recipe's parts, such as `optimiser__learning_rate`.
 
-    read("optimiser", MovingAverage(Adam()))["optimiser__learning_rate"]            # 0.001
-    write("optimiser", MovingAverage(Adam()), "learning_rate", 0.01)                # a changed copy
+    read_parameters("optimiser", MovingAverage(Adam()))["optimiser__learning_rate"]            # 0.0015
+    write_parameters("optimiser", MovingAverage(Adam()), "learning_rate", 0.01)                # a changed copy
 
-A name is a knob's path with `__` for its dots. It may leave out the beginning of the path where what remains names one
-knob only, so that `optimiser__learning_rate` also reaches through a wrapper.
+A name is a knob's path with `__` instead of dots. It may omit the beginning of the path if the rest names only one
+knob, so that `optimiser__learning_rate` also reaches through a wrapper.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from ..specs.paths import get, knobs, parts, replace
 
 
 def _paths(part: Any) -> list[str]:
-    """The knobs of a part and the parts within it. What is not one of our specs has none."""
+    """The knobs of a part and of the parts within it; none for an object that is not a spec."""
     if not isinstance(part, Spec):
         return []
     return [path for path, _, _ in knobs(part)] + [path for path, _ in parts(part)]
@@ -28,7 +28,7 @@ def _shown(path: str) -> str:
 
 
 def _meant(known: list[str], path: str) -> list[str]:
-    """What a path may stand for: itself, or the shallowest ones that end so."""
+    """The paths that a name may mean: itself, or the shallowest ones that end with it."""
     if path in known:
         return [path]
     ends = [one for one in known if one.endswith(f".{path}")]
@@ -65,7 +65,7 @@ def read_parameters(slot: str, part: Any) -> dict[str, Any]:
 
 
 def write_parameters(slot: str, part: Any, name: str, value: Any) -> Any:
-    """The part with another value for one parameter; the very same part where the value is what it was."""
+    """The part with another value for one parameter; the same object if the value is unchanged."""
     path = find_parameter(slot, part, name)
     before = get(part, path)
     if before is value or (type(value) in (int, float, str, bool, tuple, type(before)) and before == value):

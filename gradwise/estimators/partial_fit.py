@@ -1,7 +1,7 @@
 """One pass over some rows, without validation: what `partial_fit` does.
 
-The scaler, the units of the targets and the network come from the first pass, or from an earlier `fit`; the optimiser
-goes on where it stopped. Passes over the same rows are the epochs of one `fit`, bit for bit.
+The scaler, the units of the targets and the network come from the first pass or an earlier `fit`; the optimiser
+continues where it stopped. Passes over the same rows equal the epochs of one `fit` bit for bit.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ _COLUMNS = ("age_examples", "train_loss", "train_score")
 
 
 def _pass(problem: Problem, state: State) -> tuple[State, dict[str, Array]]:
-    """One epoch. The judged model is kept as the best: nothing says that an earlier one was better."""
+    """One epoch. Its model counts as the best, because without validation no earlier one is known to be better."""
     state, seen = advance(problem, state, problem.updates_per_epoch)
     arrays = eqx.filter(judged_model(problem, state), eqx.is_array)
     best = jax.tree.map(jnp.copy, arrays)
@@ -102,7 +102,7 @@ def one_pass(
     class_weight: CLASS_WEIGHTS = None,
     earlier: Fit | None = None,
 ) -> Fit:
-    """Visits every row once. `earlier` is the record to go on from; it stays as it is."""
+    """Visit every row once. `earlier` is the record to continue from; it is not changed."""
     compilation.use_compilation_cache()
     _refuse_memory(recipe)
     begun = time.monotonic()

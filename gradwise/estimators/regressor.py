@@ -37,27 +37,27 @@ class NumberTargets(RegressorMixin, Estimator):
         return columns
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R²; warns where `fit` saw most of the rows."""
+        """R²; warns if `fit` saw most of the rows."""
         check_is_fitted(self)
         self._warn_of_used(X)
         return float(super().score(X, y, sample_weight))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The numbers of each row: (n,), or (n, k) as `y` was."""
+        """The predicted numbers, (n,) or (n, k) like `y`."""
         predictions = self._predictions(X)
         return predictions.ravel() if self._flat else predictions
 
 
 class Regressor(NumberTargets, NetworkEstimator):
-    """A neural network for regression, trained by sound practice.
+    """A neural network regressor that works well without tuning.
 
-    A `y` of shape (n, k) sets k numbers at once; predictions have the dimensions of `y`. With a semi-supervised
-    criterion, NaN means that a row's number is not known.
+    A `y` of shape (n, k) holds k numbers per row; predictions have the dimensions of `y`. With a semi-supervised
+    criterion, NaN means that a row's number is unknown.
 
     Parameters
     ----------
     metric
-        What early stopping follows and the record tells: "rmse", "mae" or "r2".
+        What early stopping follows and the record reports: "rmse", "mae" or "r2".
     model, optimiser, batches, criterion, scaler, stopping
         As for `Classifier`.
     validation_fraction, warm_start, max_time, verbose, random_state
@@ -102,5 +102,5 @@ class Regressor(NumberTargets, NetworkEstimator):
         return defaults.table("numbers")
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Trains by one pass over these rows, without validation. The first call fixes the scaler and the network."""
+        """Train for one pass over these rows, without validation. The first call fixes the scaler and the network."""
         return self._partial_fit(X, y, sample_weight, None)

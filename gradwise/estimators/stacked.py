@@ -2,10 +2,10 @@
 
     StackedAutoEncoder("denoising:100x2", random_state=0).fit_transform(X)
     StackedClassifier("denoising:100x2", random_state=0).fit(X, y).predict(X)
-    StackedClassifier(layers, unlabelled=-1).fit(X, y)           # rows of class -1 serve pre-training alone
+    StackedClassifier(layers, unlabelled=-1).fit(X, y)           # rows of class -1 are used in pre-training only
 
-Layers are said as a text, `kind:units` or `kind:unitsxdepth`, several of them joined by commas (`gradwise.pretraining.
-layer`), or as a list of recipes, bottom up. Labels, and the rows held out to choose by, are not seen by pre-training.
+Layers are given as a string, `kind:units` or `kind:unitsxdepth`, several of them separated by commas, or as a list of
+recipes, bottom up. Pre-training sees neither labels nor validation rows.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ def _codes_in_unit_range(model: Any) -> bool:
 
 
 def _recommended_layers(text: str, unit: bool) -> list[Recipe]:
-    """The recipes of a text, each for the codes of the one below; `unit` says whether the inputs lie in [0, 1]."""
+    """The recipes of a string, each for the codes of the one below; `unit` says whether inputs lie in [0, 1]."""
     found = []
     for kind, units in parse_layers(text):
         found.append(LEARNERS[kind](units, unit))
@@ -75,7 +75,7 @@ class StackedEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Networ
     warm_start = False
 
     def _layer_recipes(self, scaler: Any, train: Dataset, split: AbstractSplit, key: Key[Array, ""]) -> list[Recipe]:
-        """A recipe for each layer. What is too few rows to spare some is not split again."""
+        """A recipe for each layer. Too few rows to hold some out are not split again."""
         if isinstance(self.layers, str):
             found = _recommended_layers(self.layers, scaled_to_unit(scaler, train, split, key))
         else:
@@ -85,7 +85,7 @@ class StackedEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Networ
         return found
 
     def _features(self) -> tuple[FittedScaler, Encoder]:
-        """What reads raw rows, and the layers up to the features."""
+        """The scaler of raw rows, and the layers up to the features."""
         predictor = self.record_.predictor
         return predictor.scaler, Encoder(predictor.network.hidden_layers)
 
@@ -112,10 +112,10 @@ class TunedStack(StackedEstimator):
         return recipe if self.metric is None else defaults.following(recipe, check_metric(self.metric, kind))
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, validation_data: Any = None) -> Self:
-        """Learns the layers, puts an output on them and trains the whole.
+        """Pre-train the layers, add an output layer and train the whole network.
 
-        `validation_data` is `(X, y)` or `(X, y, sample_weight)`, to be used instead of a part of the rows. Pre-training
-        holds some rows out of its own, from those that are left.
+        `validation_data` is `(X, y)` or `(X, y, sample_weight)`, used for validation instead of a part of `X`.
+        Pre-training holds out its own validation rows from the rest.
         """
         options = self._run_options()
         rows = self._dataset(X, y, sample_weight, first=True)
@@ -148,16 +148,16 @@ class StackedClassifier(ClassTargets, TunedStack):
     Parameters
     ----------
     layers
-        What to pre-train, from the bottom up: a text such as "denoising:100x2", or a list of recipes.
+        What to pre-train, bottom up: a string such as "denoising:100x2", or a list of recipes.
     model, optimiser, batches, criterion, scaler, stopping
-        Parts of the recipe that fine-tunes; None is the recommended one. Of `model`, an `Mlp`, the dropout and the
-        output count: the hidden layers are those that were learned. The scaler serves pre-training too.
+        Parts of the fine-tuning recipe; None is the recommended one. Of `model`, an `Mlp`, only the dropout and the
+        output are used: the hidden layers are the pre-trained ones. Pre-training uses the scaler too.
     unlabelled
-        The class in `y` that stands for "not known", such as -1: these rows serve pre-training alone. None: there is
-        none, and -1 is a class as any other.
+        The class in `y` that means "unknown", such as -1: these rows are used in pre-training only. None: every row
+        is labelled, and -1 is an ordinary class.
     validation_fraction
-        The share of the labelled rows that is held out to choose the best network by. With 0, and with fewer than 20
-        rows, that is done on the training rows, in pre-training too.
+        The share of the labelled rows held out for validation. With 0, or with fewer than 20 rows, the training rows
+        are used for validation, in pre-training too.
     max_time
         Seconds after which the training of each layer, and the fine-tuning, ends with the best so far.
     metric, class_weight, verbose, random_state
@@ -168,8 +168,8 @@ class StackedClassifier(ClassTargets, TunedStack):
     classes_, n_features_in_, feature_names_in_, record_, history_, n_iter_
         As for `Classifier`, of the fine-tuning.
     stack_
-        The layers as they were before fine-tuning; `stack_.records` tell how each was learned. `transform` gives the
-        features as they are after it, `stack_.encode` as they were before.
+        The layers before fine-tuning; `stack_.records` are the records of their training. `stack_.encode` gives the
+        features before fine-tuning, `transform` those after it.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class StackedRegressor(NumberTargets, TunedStack):
     metric
         As for `Regressor`.
     unlabelled
-        The number in `y` that stands for "not known", such as `numpy.nan`: these rows serve pre-training alone.
+        The number in `y` that means "unknown", such as `numpy.nan`: these rows are used in pre-training only.
     layers, model, optimiser, batches, criterion, scaler, stopping, validation_fraction, max_time, verbose, random_state
         As for `StackedClassifier`.
 
@@ -300,10 +300,10 @@ class StackedAutoEncoder(WithoutTargets, StackedEstimator):
     layers
         As for `StackedClassifier`.
     scaler
-        None is the recommended one, which brings all columns into [0, 1]. Its knobs are nested parameters.
+        None is the recommended one, which maps all columns into [0, 1]. Its knobs are nested parameters.
     validation_fraction
-        The share of the rows that each layer of a text holds out to choose the best network by; a recipe's own split
-        counts where there is one. With 0, and with fewer than 20 rows, that is done on the training rows.
+        The share of the rows that each layer given as a string holds out for validation; a recipe uses its own split.
+        With 0, or with fewer than 20 rows, the training rows are used for validation too.
     max_time, verbose, random_state
         As for `StackedClassifier`.
 
@@ -312,7 +312,7 @@ class StackedAutoEncoder(WithoutTargets, StackedEstimator):
     n_features_in_, feature_names_in_
         As for `Classifier`.
     stack_
-        The layers; `stack_.records` tell how each was learned.
+        The layers; `stack_.records` are the records of their training.
     """
 
     metric = None
@@ -345,7 +345,7 @@ class StackedAutoEncoder(WithoutTargets, StackedEstimator):
         return self.stack_.scaler, Encoder(self.stack_.layers)
 
     def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]
-        """Learns layer after layer from these rows; `y` is not looked at."""
+        """Learn layer after layer from these rows; `y` is ignored."""
         options = self._run_options()
         rows = self._dataset(X, self._no_targets(X), None, first=True)
         split, scaler, key = self._split(len(rows)), self._part("scaler"), keys.from_seed(self._seed())

@@ -1,10 +1,10 @@
-"""From a network's inputs back to raw columns: what a scaler did, undone.
+"""Undoes scaling: from a network's inputs back to raw columns.
 
     unscaled = unscale(predictor.scaler, reconstructions) if can_unscale(predictor.scaler) else None
 
-A number beyond what a bounded scaler gives comes back as the nearest end of the training range, and a column that was
-constant as that constant. Principal components come back within their subspace. Categories do not come back: a mixture
-of one-hot inputs is no category.
+A number outside the range of a bounded scaler becomes the nearest end of the training range, and a constant column its
+constant. Principal components stay within their subspace. Categories cannot be restored: a mixture of one-hot
+inputs is not a category.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from ..specs.contracts import FittedScaler
 
 
 def can_unscale(scaler: FittedScaler) -> bool:
-    """Whether this scaler's inputs have raw numbers of their own."""
+    """Whether this scaler can be undone."""
     if isinstance(scaler, Chained):
         return all(can_unscale(step) for step in scaler.steps)
     if isinstance(scaler, SideBySide):
@@ -48,7 +48,7 @@ def _width(scaler: FittedScaler, columns: int) -> int:
 
 
 def _side_by_side(scaler: SideBySide, scaled: np.ndarray) -> np.ndarray:
-    """Each block back to its columns; the inputs that say where a value is missing have none."""
+    """Each block back to its columns; indicators of missing values have none."""
     raw = np.empty((len(scaled), sum(len(picked) for picked in scaler.columns)))
     start = 0
     for picked, one in zip(scaler.columns, scaler.scalers, strict=True):
