@@ -1,4 +1,4 @@
-"""Terms that keep most units of a code quiet (row A4): each example uses few features.
+"""Sparsity penalties on codes (row A4): each example activates few units.
 
     Reconstruction(on_codes=(KlToTarget(3.0),))             the mean activation of each unit near 0.05; codes in (0, 1)
     Reconstruction(SquaredError(), on_codes=(L1Codes(),))   values at or near 0; for rectifiers and linear codes
@@ -12,7 +12,7 @@
 | KlToTarget | sum_j KL(rho, mean h_j) | in (0, 1) alone |
 | BiasPenalty | sum_j log(1 + exp b_j) | any, but weights can compensate |
 
-"Quiet" must mean something: a tanh unit rests at 0 but is silent, for a penalty of means, at any balance of +1 and -1.
+The units need a resting value: tanh rests at 0, but a penalty on means is also satisfied by a balance of +1 and -1.
 """
 
 from typing import Any
@@ -55,12 +55,12 @@ def _target() -> Any:
 
 
 def _by_example(values: Float[Array, "B h"], weights: Float[Array, " B"]) -> Scalar:
-    """The mean over the slots of sums over the units."""
+    """The sum over the units, averaged over the slots."""
     return jnp.sum(weights * jnp.sum(values, axis=1)) / weights.shape[0]
 
 
 def _by_batch(codes: Float[Array, "B h"], weights: Float[Array, " B"]) -> tuple[Float[Array, " h"], Float[Array, ""]]:
-    """The mean of each unit over the examples that are there, and how much of the batch they are."""
+    """The mean of each unit over the examples in use, and their share of the batch."""
     there = jnp.sum(weights)
     mean = weights @ codes / jnp.maximum(there, 1e-12)  # a batch of nothing has share 0: no NaN beside it
     return mean, there / weights.shape[0]
@@ -82,7 +82,7 @@ def code_range(activation: Any) -> tuple[float, float]:
 
 
 def _unfit(name: str, recipe: Any) -> tuple[Finding, ...]:
-    """A warning where the code's units take both signs and level off there: they have no quiet end (tanh)."""
+    """A warning if the code's units saturate at both signs (tanh): they have no resting value there."""
     activation = code_activation(recipe.model)
     if activation is None:
         return ()

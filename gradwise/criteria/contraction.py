@@ -1,13 +1,13 @@
-"""Terms that make a code insensitive to its input (row A6): what the code keeps is what reconstruction needs.
+"""Penalties that make a code insensitive to its input (row A6), so that it keeps only what reconstruction needs.
 
     Reconstruction(on_codes=(Contraction(0.1),))                           the contractive auto-encoder
-    Reconstruction(on_codes=(Contraction(0.1), HigherContraction(0.1)))    and its Jacobian made to vary little
+    Reconstruction(on_codes=(Contraction(0.1), HigherContraction(0.1)))    also penalises changes of the Jacobian
 
 For a layer h = f(a), a = Wx + b, the Jacobian dh/dx is diag(f'(a)) W, so its squared norm is a product of two sums,
 
     norm^2 = sum_j f'(a_j)^2 sum_i W_ji^2,      f' = h (1 - h) for a sigmoid, 1 - h^2 for tanh, [h > 0] for a rectifier,
 
-which costs less than the encoding itself. Deeper encoders are differentiated, one backward pass for each unit.
+which costs less than the encoding itself. For deeper encoders, autodiff takes one backward pass per unit.
 """
 
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def jacobian(model: PyTree, x: Float[Array, "..."]) -> Float[Array, "h d"]:
 
 
 def _departures(recipe: Any) -> tuple[str, ...]:
-    """In which ways a recipe leaves the published auto-encoder: tied weights, sigmoid units, sigmoid outputs."""
+    """How a recipe differs from the published auto-encoder: tied weights, sigmoid units, sigmoid outputs."""
     model, found = recipe.model, []
     if not getattr(model, "tied", True):
         found.append("untied weights (the encoder can shrink and the decoder grow, which contracts nothing)")
@@ -97,7 +97,7 @@ def _findings(recipe: Any) -> tuple[Finding, ...]:
 class Contraction(AbstractCodePenalty):
     """The squared Frobenius norm of dh/dx, example by example (Rifai, Vincent, Muller, Glorot & Bengio 2011).
 
-    An encoder of one layer takes the closed form, any other is differentiated; `form="autodiff"` always differentiates.
+    A one-layer encoder uses the closed form, any other autodiff; `form="autodiff"` always uses autodiff.
     """
 
     coefficient: float = _coefficient(0.1, "how much contraction counts beside the reconstruction of an example")

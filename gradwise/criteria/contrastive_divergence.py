@@ -1,14 +1,14 @@
-"""How a Boltzmann machine learns (row A2): examples are made likelier, the machine's own states less likely.
+"""How a Boltzmann machine learns (row A2): examples become more likely, the machine's own samples less likely.
 
-    ContrastiveDivergence(steps=1)             its states begin at the examples (Hinton 2002)
-    PersistentDivergence(chains=100)           its states go on from update to update (Tieleman 2008)
-    FastPersistentDivergence(chains=100)       and are driven about by fast weights (Tieleman and Hinton 2009)
+    ContrastiveDivergence(steps=1)             chains start at the examples (Hinton 2002)
+    PersistentDivergence(chains=100)           chains continue from update to update (Tieleman 2008)
+    FastPersistentDivergence(chains=100)       and fast weights make them mix (Tieleman and Hinton 2009)
     JointDivergence(PersistentDivergence())    inputs and classes together, for `LabelRbm`
 
 The gradient of -log p(v) is dF(v) - E[dF(v')] with v' drawn from the machine: a difference of statistics <h v'>, which
-is what is computed here. The scalar returned, mean F(v) - mean F(v'), has this estimate for its gradient; going down it
-is learning, but its value tells nothing. So machines are judged by the pseudo-likelihood (row E20). Momentum is the
-optimiser's: `HeavyBall`.
+is what is computed here. The scalar returned, mean F(v) - mean F(v'), has this estimate as its gradient; descending it
+trains the machine, but its value means nothing. So the score is the pseudo-likelihood (row E20). For momentum, use an
+optimiser such as `HeavyBall`.
 """
 
 import abc
@@ -151,7 +151,7 @@ def _enhanced(plain: Parameters, v: Array, weights: Array, phases: Phases) -> Pa
 
 
 class AbstractDivergence(AbstractUnsupervised, AbstractRecalling):
-    """Divergences differ in where the machine's own states come from, and in what they remember."""
+    """Divergences differ in where the machine's samples come from, and in what they remember."""
 
     needs: ClassVar[tuple[str, ...]] = ("free_energy", "draw_visible")
     suits: ClassVar[str] = "Rbm"
@@ -236,9 +236,9 @@ class AbstractDivergence(AbstractUnsupervised, AbstractRecalling):
 
 
 class ContrastiveDivergence(AbstractDivergence):
-    """CD-k (Hinton 2002): the machine's states are k turns of Gibbs sampling away from the examples.
+    """CD-k (Hinton 2002): the machine's samples are k steps of Gibbs sampling away from the examples.
 
-    Biased, the less the more steps; it lowers -log p(v) without ever visiting states far from the examples.
+    Biased, less so with more steps; it lowers -log p(v) without ever visiting states far from the examples.
     """
 
     steps: int = switch(1, **_STEPS)
@@ -272,9 +272,9 @@ def _evenly(weights: Float[Array, " n"], chains: int) -> Float[Array, " chains"]
 
 
 class PersistentDivergence(AbstractDivergence):
-    """PCD (Tieleman 2008): the machine's states are Markov chains that go on while it learns.
+    """PCD (Tieleman 2008): the machine's samples are Markov chains that continue while it learns.
 
-    What is kept is the chains' hidden states, so that an update needs no more products than the statistics do.
+    Only the hidden states of the chains are stored, so that an update needs no more products than the statistics.
     """
 
     steps: int = switch(1, **_STEPS)
@@ -302,8 +302,8 @@ class PersistentDivergence(AbstractDivergence):
 class FastPersistentDivergence(AbstractDivergence):
     """FPCD (Tieleman and Hinton 2009): chains run under W + W_fast, and W_fast <- decay W_fast - fast_rate g.
 
-    The fast weights push chains away from where they have just been, at a constant rate, so that they mix however
-    slowly the machine itself still learns. They have biases alike, and begin at 0.
+    The fast weights push chains away from where they have just been, at a constant rate, so that they mix even when
+    the machine itself learns slowly. They include biases and start at 0.
     """
 
     steps: int = switch(1, **_STEPS)
@@ -344,10 +344,10 @@ class FastPersistentDivergence(AbstractDivergence):
 
 
 class JointDivergence(AbstractRecalling):
-    """Learns p(x, y), inputs and class together, by any divergence; with `discriminative`, p(y | x) beside it.
+    """Learns p(x, y), inputs and class together, by any divergence; with `discriminative`, also p(y | x).
 
     The criterion is the divergence plus `discriminative` times -log p(y | x), which for a `LabelRbm` has a closed form
-    (the hybrid of Larochelle and Bengio 2008). It is judged by how it classifies.
+    (the hybrid of Larochelle and Bengio 2008). Its score is the classification error.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("joined",)

@@ -1,10 +1,10 @@
-"""How a denoising auto-encoder's input is spoilt (row A5). The target stays the clean input.
+"""Corruptions of a denoising auto-encoder's input (row A5). The target stays the clean input.
 
     Masking(0.25)         a quarter of the inputs set to 0
-    GaussianNoise(0.3)    normal noise of this deviation added
+    GaussianNoise(0.3)    Gaussian noise of this standard deviation added
     SaltAndPepper(0.25)   a quarter of the inputs set to 0 or 1 at random
 
-Each draws from the key it is given, and says which inputs it touched, so that a loss can look at those alone.
+Each draws from the key it is given and reports which inputs it changed, so that a loss can use those alone.
 """
 
 import abc
@@ -25,7 +25,7 @@ class AbstractCorruption(Spec):
     def __call__(
         self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
     ) -> tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]:
-        """The spoilt inputs, and which of them were touched."""
+        """The corrupted inputs, and which of them were changed."""
 
 
 def _coins(key: Key[Array, ""], probability: Any, shape: tuple[int, ...]) -> Bool[Array, "..."]:
@@ -34,7 +34,7 @@ def _coins(key: Key[Array, ""], probability: Any, shape: tuple[int, ...]) -> Boo
 
 
 class Clean(AbstractCorruption):
-    """Nothing is spoilt."""
+    """No corruption."""
 
     def __call__(
         self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
@@ -43,7 +43,7 @@ class Clean(AbstractCorruption):
 
 
 class Masking(AbstractCorruption):
-    """Some inputs are set to 0."""
+    """Sets some inputs to 0."""
 
     level: float = knob(
         0.25,
@@ -62,7 +62,7 @@ class Masking(AbstractCorruption):
 
 
 class GaussianNoise(AbstractCorruption):
-    """Normal noise is added to all inputs."""
+    """Adds Gaussian noise to all inputs."""
 
     deviation: float = knob(
         0.3,
@@ -81,7 +81,7 @@ class GaussianNoise(AbstractCorruption):
 
 
 class SaltAndPepper(AbstractCorruption):
-    """Some inputs are set to 0 or to 1, each with equal chance."""
+    """Sets some inputs to 0 or 1, with equal probability."""
 
     level: float = knob(
         0.25,

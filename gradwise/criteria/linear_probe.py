@@ -1,13 +1,13 @@
-"""A linear probe: how well the target can be read off a code by a linear map (rows E8, E20).
+"""A linear probe: how well a linear map predicts the target from a code (rows E8, E20).
 
     Probed(Reconstruction(corruption=Masking()), Ridge(), classes=10)
 
-It is the score that says which features serve the task, whatever learned them and however many there are. `Probed`
-wraps any criterion that learns from inputs: the network is trained as before, and judged, at every validation, by a
-probe fitted on the codes of the training part; so early stopping looks at the task that will follow (row A1).
+The score shows which features suit the task, whatever learned them and however many there are. `Probed`
+wraps any criterion that learns from inputs: the network is trained as before, and at every validation it is scored by a
+probe fitted on the codes of the training set, so early stopping follows the final task (row A1).
 
-Ridge is closed form. Logistic runs a fixed number of accelerated gradient steps, which from zero and with a step of
-1/L is deterministic, needs no line search, and comes as near the optimum as its error rate can tell.
+Ridge has a closed form. Logistic runs a fixed number of accelerated gradient steps from zero with step 1/L, which is
+deterministic, needs no line search, and comes close enough to the optimum for an error rate.
 """
 
 import abc
@@ -130,7 +130,7 @@ def probe_scores(
 
 
 class Probed(AbstractUnsupervised, AbstractRecalling, AbstractJudging):
-    """Learns as `criterion` does and is judged by a linear probe. `rows` is how many training examples it reads."""
+    """Trains as `criterion` does, scored by a linear probe fitted on `rows` training examples."""
 
     criterion: AbstractUnsupervised
     probe: AbstractProbe = Ridge()

@@ -2,9 +2,9 @@
 
 | loss | output model | target of one example |
 |---|---|---|
-| Softmax | multinomial | the index of a class |
-| Sigmoid | independent binomials | k labels, each 0 or 1 |
-| Gaussian | normal, linear outputs | k numbers |
+| `SoftmaxLoss` | multinomial | the index of a class |
+| `SigmoidLoss` | independent binomials | k labels, each 0 or 1 |
+| `GaussianLoss` | normal, linear outputs | k numbers |
 """
 
 import abc
@@ -36,7 +36,7 @@ class AbstractLoss(Spec):
 
     @abc.abstractmethod
     def score(self, output: Float[Array, " k"], target: Array) -> Scalar:
-        """What early stopping looks at: 0 or 1 for a class, the squared error for numbers."""
+        """What early stopping follows: 0 or 1 for a class, the squared error for numbers."""
 
     @abc.abstractmethod
     def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
@@ -47,11 +47,11 @@ class AbstractLoss(Spec):
         """The kind of task it learns."""
 
     def at(self, update: Int[Array, ""]) -> "AbstractLoss":
-        """The loss as this update has it; itself where it does not change over a run."""
+        """The loss at this update; itself if it does not change over a run."""
         return self
 
     def of_members(self, outputs: Float[Array, "..."], target: Array) -> Scalar:
-        """The loss of one example: where a network gives a row of outputs for each of its members, their mean loss."""
+        """The loss of one example; the mean loss if the network returns a row of outputs for each member."""
         if outputs.ndim == 1:
             return self.loss(outputs, target)
         return jnp.mean(jax.vmap(lambda output: self.loss(output, target))(outputs))
@@ -162,7 +162,7 @@ class SigmoidLoss(_AbstractSmoothed, AbstractRooted):
 
 
 class GaussianLoss(AbstractRooted):
-    """Half the squared error, summed over the outputs: normal densities of unit variance, without their constant."""
+    """Half the squared error, summed over the outputs: Gaussian densities of unit variance, without the constant."""
 
     score_by: str = switch(
         "squared",

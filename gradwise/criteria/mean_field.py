@@ -1,4 +1,4 @@
-"""What a deep Boltzmann machine minimises (row A11): data by mean field against the model's own persistent chains.
+"""The criterion of deep Boltzmann machines (row A11): mean field on the data against the model's persistent chains.
 
     MeanFieldDivergence()                              100 chains, 5 Gibbs steps an update, 10 mean-field sweeps
     MeanFieldDivergence(steps=1, chains=500)
@@ -45,13 +45,13 @@ class MeanFieldDivergence(AbstractUnsupervised, AbstractRecalling):
     """Variational learning with persistent chains (Salakhutdinov and Hinton 2009).
 
     The gradient is that of mean E(v, mu(v)) - mean E(state), with mu the mean-field means of the hidden layers, and
-    states of Markov chains that go on from update to update by alternating Gibbs steps. Of a chain's last state the
-    odd layers stand at their means given the even ones, which only takes variance away.
+    states of Markov chains that continue from update to update by alternating Gibbs steps. In a chain's last state the
+    odd layers are at their means given the even ones, which only reduces variance.
 
-    It is judged by its pseudo-likelihood (row E20), -sum over inputs of log p(v_i | all others). The log-odds of v_i
+    Its score is the pseudo-likelihood (row E20), -sum over inputs of log p(v_i | all others). The log-odds of v_i
     are the difference of two bounds, with v_i at 1 and at 0; for one hidden layer that is exact. In each example
-    `asked` of the inputs are looked at, always the same ones, and the sum is scaled up. (To let mean field fill in many
-    missing inputs at once would not do: where two agree it settles on one mode, and better models look worse.)
+    `asked` of the inputs are evaluated, always the same ones, and the sum is scaled up. (Letting mean field fill in
+    many missing inputs at once would not work: if two agree it settles on one mode, and better models look worse.)
     """
 
     needs: ClassVar[tuple[str, ...]] = ("mean_field",)

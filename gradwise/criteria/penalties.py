@@ -2,10 +2,10 @@
 
     L2(coefficient=1.0)                          all weights, no biases
     L1(coefficient=0.1, where="output.weight")   output weights only
-    (L2(0.1, where="layers.0.*"), L2(1.0, where="output.weight"))   a coefficient of its own for each layer
+    (L2(0.1, where="layers.0.*"), L2(1.0, where="output.weight"))   a separate coefficient for each layer
 
-A penalty's coefficient belongs to the *sum* of the losses over the training set, so its meaning does not change with
-the mini-batch size; the criterion divides by T beside its averaged loss.
+A penalty's coefficient is relative to the *sum* of the losses over the training set, so it does not depend on the
+mini-batch size; in its averaged loss, the criterion divides it by T.
 """
 
 import abc
@@ -56,7 +56,7 @@ def matching_parameters(model: PyTree, where: str) -> list[jax.Array]:
 
 
 def _absolute(values: jax.Array) -> jax.Array:
-    """|w| with the subgradient 0 at 0: a weight that is not there (a padded one) must not be pushed away from 0."""
+    """|w| with the subgradient 0 at 0, so that padded weights are not pushed away from 0."""
     return jnp.where(values == 0, 0.0, jnp.abs(values))
 
 
@@ -71,7 +71,7 @@ class L2(AbstractPenalty):
 
 
 class L1(AbstractPenalty):
-    """The sum of absolute values, by its subgradient: values hover around 0 rather than reach it."""
+    """The sum of absolute values, by its subgradient: weights oscillate around 0 without reaching it."""
 
     coefficient: float = knob(0.0, **_COEFFICIENT)
     where: str = switch(WEIGHTS, **_WHERE)

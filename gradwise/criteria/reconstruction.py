@@ -1,14 +1,14 @@
-"""What an auto-encoder minimises: how far the reconstruction is from the input, and what holds its code back.
+"""The criterion of auto-encoders: the reconstruction error, and penalties on the code.
 
     Reconstruction()                                             plain, inputs in [0, 1]
     Reconstruction(corruption=Masking(0.25))                     denoising (row A5)
     Reconstruction(on_codes=(Contraction(0.1),))                 contractive (row A6)
     Reconstruction(SquaredError(), on_codes=(KlToTarget(3.0),))  sparse (row A4), any real inputs
 
-The loss is summed over the inputs of an example, as the chapter writes it, and averaged over examples.
+The loss is summed over the inputs of an example, as in the chapter, and averaged over examples.
 
-A code can copy a clean input without knowing anything of it, and a larger one copies better. So an auto-encoder of any
-kind is *judged* by how well it repairs inputs spoilt in one fixed way, `judged_by` (row E20): one question for all.
+A code can copy a clean input without learning anything, and a larger one copies better. So the *score* of every
+auto-encoder is how well it denoises inputs corrupted in one fixed way, `judged_by` (row E20).
 """
 
 import abc
@@ -29,7 +29,7 @@ from .penalties import L2, AbstractPenalty
 
 
 class AbstractReconstructionLoss(Spec):
-    """The distance between an input and what the decoder made, input by input, and the decoder's non-linearity."""
+    """The distance between inputs and their reconstructions, element by element, and the decoder's non-linearity."""
 
     @abc.abstractmethod
     def elements(self, output: Float[Array, " d"], target: Float[Array, " d"]) -> Float[Array, " d"]:
@@ -37,15 +37,15 @@ class AbstractReconstructionLoss(Spec):
 
     @abc.abstractmethod
     def link(self, output: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The reconstruction that a decoder's output stands for."""
+        """The reconstruction, from the decoder's output."""
 
     @abc.abstractmethod
     def check_range(self, low: float, high: float) -> None:
-        """Refuses inputs of this range that it cannot mean, in one line."""
+        """Raise a one-line error if it cannot handle inputs of this range."""
 
 
 def refuse_outside_unit(what: str, low: float, high: float) -> None:
-    """Refuses inputs outside [0, 1] for something that takes them for probabilities."""
+    """Raise an error for inputs outside [0, 1] if they are treated as probabilities."""
     if low < 0.0 or high > 1.0:
         raise RequestError(
             f"{what} takes inputs in [0, 1], but the scaled ones lie in [{low:.4g}, {high:.4g}]. "
@@ -65,7 +65,7 @@ def _softplus_slope(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Arra
 
 
 class CrossEntropy(AbstractReconstructionLoss):
-    """Each input in [0, 1] as a probability, the output as its log-odds: exact where the sigmoid is saturated."""
+    """Each input in [0, 1] is a probability, the output its log-odds: exact even if the sigmoid is saturated."""
 
     def elements(self, output: Float[Array, " d"], target: Float[Array, " d"]) -> Float[Array, " d"]:
         return _softplus(output) - target * output
@@ -104,7 +104,7 @@ class SquaredSigmoid(AbstractReconstructionLoss):
 
 
 class AbstractCodePenalty(Spec):
-    """A term on the codes of a batch, or on how they answer to the input."""
+    """A penalty on the codes of a batch, or on how they respond to the input."""
 
     coefficient: float
 
@@ -120,16 +120,16 @@ class AbstractCodePenalty(Spec):
     ) -> Scalar:
         """The mean over the batch's slots, each example by its weight, without the coefficient.
 
-        `codes` are those of the inputs as they were encoded, spoilt or not; unused slots have weight 0. A penalty that
-        knows which models it does not suit says so in `findings_in(recipe)`.
+        `codes` are those of the inputs as encoded, corrupted or not; unused slots have weight 0. A penalty that does
+        not suit every model reports this in `findings_in(recipe)`.
         """
 
 
 class Reconstruction(AbstractUnsupervised):
-    """The loss of the reconstruction, the terms on codes, and penalties on parameters.
+    """The reconstruction loss, penalties on codes, and penalties on parameters.
 
-    With a corruption, `on_touched` and `on_clean` weigh the inputs it touched and those it left: (1, 0.5) is the double
-    and (1, 0) the full emphasis of Vincent et al. 2010.
+    With a corruption, `on_touched` and `on_clean` weight the inputs that it changed and those it did not: (1, 0.5) is
+    the double and (1, 0) the full emphasis of Vincent et al. 2010.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("decode",)
@@ -218,5 +218,5 @@ class Reconstruction(AbstractUnsupervised):
 
 
 def unit_range(inputs: Any) -> bool:
-    """Whether all inputs lie in [0, 1], so that they can be taken for probabilities."""
+    """Whether all inputs lie in [0, 1], so that they can be treated as probabilities."""
     return bool(jnp.min(inputs) >= 0.0) and bool(jnp.max(inputs) <= 1.0)

@@ -1,6 +1,6 @@
-"""Examples with and without a target in one run (row A8): what is learned of the inputs helps to tell the targets.
+"""Labelled and unlabelled examples in one run (row A8): structure learned from the inputs helps to predict the targets.
 
-    SemiSupervised()                                            classes, and a denoising auto-encoder's code
+    SemiSupervised()                                            classes, and a denoising auto-encoder
     SemiSupervised(Supervised(GaussianLoss()), Reconstruction(SquaredError()), weight=0.3)
     defaults.classification(model=Joint(), criterion=SemiSupervised(), scaler=UnitRange())
 
@@ -10,8 +10,8 @@ With T training examples, the labelled ones in L, whose weights w add up to W,
 
 where U is the unsupervised criterion over all T. With `weight` 0 this is the supervised criterion on L alone, however
 many examples have no target: adding some changes neither the scale of the supervised term nor its optimum, so the
-learning rate and the penalties keep their meaning. A mini-batch of B slots cannot know W from its own rows, and divided
-by its own labelled ones it would be biased, and undefined where it has none. It takes W/T from the training set:
+learning rate and the penalties keep their meaning. Dividing a mini-batch of B slots by the weight of its own labelled
+examples would be biased, and undefined if it has none. So W/T comes from the training set:
 
     (1/B) (T/W) [sum over its labelled of w loss + (B'/T) lambda Omega] + weight * U of the batch,
 
@@ -83,7 +83,7 @@ class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
 
     @staticmethod
     def _of_labelled(batch: Batch, known: Float[Array, " B"]) -> Batch:
-        """The batch as the supervised term sees it: W examples in all, those without a target of weight 0.
+        """The batch as the supervised term sees it: W examples in total, unlabelled ones with weight 0.
 
         Their targets are set to 0, a class or a number like any other: not-a-number times 0 would stay what it is.
         """

@@ -1,14 +1,14 @@
-"""What sparse coding minimises: the energy of each example at its own best code (row A10).
+"""The criterion of sparse coding: the energy of each example at its own best code (row A10).
 
     Recipe(model=SparseDictionary(units=256), criterion=SparseCode(), ...)
     Recipe(model=PredictiveSparse(units=256), criterion=SparseCode(), ...)
 
-The network says what the energy is: `codes(inputs)` minimises `energy(inputs, codes)`. At the least energy its
-derivative in the code is 0, so the gradient of the least energy in the parameters is the gradient with the code held
-still (the envelope theorem): nothing is differentiated through the iterations.
+The network defines the energy: `codes(inputs)` minimises `energy(inputs, codes)`. At the minimum its derivative with
+respect to the code is 0, so the gradient of the minimal energy in the parameters is the gradient with the code held
+fixed (the envelope theorem): nothing is differentiated through the iterations.
 
-More atoms and a smaller penalty always lower that energy on new examples too, as they copy better. So a dictionary is
-*judged*, as auto-encoders are, by how well it repairs inputs spoilt in one fixed way (row E20).
+More atoms and a smaller penalty always lower that energy on new examples too, because they copy better. So the *score*
+of a dictionary, as of auto-encoders, is how well it denoises inputs corrupted in one fixed way (row E20).
 """
 
 import equinox as eqx
@@ -38,8 +38,8 @@ def _flat(inputs: Float[Array, "n ..."]) -> Float[Array, "n d"]:
 class SparseCode(AbstractUnsupervised):
     """The mean of min over z of energy(x, z), and penalties on parameters.
 
-    `denoising_error` is the squared error, summed over inputs, of an input repaired by the network's own features;
-    `energy` is what is minimised; `active_share` is the share of the code that is not 0.
+    `denoising_error` is the squared error, summed over inputs, of an input denoised by the network's own features;
+    `energy` is what is minimised; `active_share` is the non-zero share of the code.
     """
 
     penalties: tuple[AbstractPenalty, ...] = ()

@@ -28,7 +28,7 @@ from .penalties import L1, L2, AbstractPenalty
 
 
 class Supervised(AbstractSummed):
-    """Loss on targets plus penalties. With `mixup`, alpha of Beta(alpha, alpha), examples are blended in pairs."""
+    """Loss on targets plus penalties. With `mixup`, alpha of Beta(alpha, alpha), pairs of examples are blended."""
 
     loss: AbstractLoss
     penalties: tuple[AbstractPenalty, ...] = (L2(), L1())
@@ -75,7 +75,7 @@ class Supervised(AbstractSummed):
         return loss.root_of_members if isinstance(loss, AbstractRooted) else None
 
     def _blended(self, loss: AbstractLoss, model: PyTree, batch: Batch, key: Key[Array, ""]) -> tuple[Array, Array]:
-        """Outputs and losses where each example is blended with the one that stands before it in the batch."""
+        """Outputs and losses with each example blended with the one before it in the batch."""
         amount, network = jr.split(key)
         blend = jr.beta(amount, self.mixup, self.mixup)
         inputs = blend * batch.inputs + (1.0 - blend) * jnp.roll(batch.inputs, 1, axis=0)

@@ -26,7 +26,7 @@ from ..specs.knobs import Spec
 
 
 class AbstractActivation(Spec):
-    """A non-linearity: works on any array, element by element."""
+    """A non-linearity, applied element-wise."""
 
     @abc.abstractmethod
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -37,7 +37,7 @@ class AbstractActivation(Spec):
         """The factor on Glorot's initial scale that keeps the variance of activations and gradients."""
 
     def units(self, width: int) -> Any:
-        """The non-linearity of a layer of this width, with what it learns; most learn nothing and are it themselves."""
+        """The non-linearity of a layer of this width with its parameters; most have none and return themselves."""
         return self
 
 
@@ -123,7 +123,7 @@ class Gelu(AbstractActivation):
 
 
 class ParametricUnits(eqx.Module):
-    """A layer's units, each between its input (slope 0) and its activation (slope 1)."""
+    """The units of a layer, each interpolating between identity (slope 0) and its activation (slope 1)."""
 
     activation: AbstractActivation
     slope: Float[Any, " width"]
@@ -136,7 +136,7 @@ class ParametricUnits(eqx.Module):
 
 
 class Parametric(AbstractActivation):
-    """a + slope (f(a) - a), with a slope for each unit that starts at 1 and is learned."""
+    """a + slope (f(a) - a), with a learned slope for each unit, initially 1."""
 
     activation: AbstractActivation = Selu()
 

@@ -1,11 +1,11 @@
 """Auto-encoders: a code for each input, and the input back from the code (rows A3 to A6).
 
-    AutoEncoder(widths=(500,))                                        one layer of 500 sigmoid features, tied weights
-    AutoEncoder(widths=(500, 250, 30), code_activation=Identity())    deep, with a linear code
+    MlpAutoEncoder(widths=(500,))                                        500 sigmoid features, tied weights
+    MlpAutoEncoder(widths=(500, 250, 30), code_activation=Identity())    deep, with a linear code
 
-Called on an example the network gives its code; `decode` gives, from a code, what the reconstruction loss makes the
-input of: logits for a cross-entropy, numbers for a squared error (row A7). What makes an auto-encoder denoising, sparse
-or contractive is its criterion (`gradwise.criteria.reconstruction`), not its network.
+Called on an example, the network returns its code; `decode` maps a code to the input of the reconstruction loss:
+logits for a cross-entropy, numbers for a squared error (row A7). Whether an auto-encoder is denoising, sparse
+or contractive depends on its criterion (`gradwise.criteria.reconstruction`), not its network.
 
 The hidden layers are those of a multi-layer perceptron, so a stack of encoders is one (`gradwise.pretraining`).
 """
@@ -29,14 +29,14 @@ from .mlp import Layer
 
 
 class AsHidden(Spec):
-    """The code's units are of the same kind as the other hidden units: `code_activation or activation` says which."""
+    """The code has the activation of the other hidden units, by `code_activation or activation`."""
 
     def __bool__(self) -> bool:
         return False
 
 
 class Decoder(eqx.Module):
-    """One layer of the way back: g(W'h + b). Without weights of its own it is given the encoder's."""
+    """One layer of the decoder: g(W'h + b), with its own weights or the encoder's."""
 
     weight: Float[Any, "out in"] | None
     bias: Float[Any, " out"]
@@ -48,7 +48,7 @@ class Decoder(eqx.Module):
 
 
 class AutoEncoderNetwork(eqx.Module):
-    """Layers up to the code, and as many back."""
+    """Encoder layers up to the code, and as many decoder layers."""
 
     encoder: tuple[Layer, ...]
     decoder: tuple[Decoder, ...]
@@ -60,14 +60,14 @@ class AutoEncoderNetwork(eqx.Module):
         return h
 
     def decode(self, code: Float[Array, " code"]) -> Float[Array, " inputs"]:
-        """What the reconstruction loss reads, one number for each input."""
+        """The input of the reconstruction loss, one number for each input."""
         for layer, mirrored in zip(self.decoder, reversed(self.encoder), strict=True):
             code = layer(code, mirrored.weight)
         return code
 
     @property
     def hidden_layers(self) -> tuple[Layer, ...]:
-        """The way from an input to its code, as layers of a perceptron."""
+        """The encoder, as layers of a perceptron."""
         return self.encoder
 
 
@@ -76,7 +76,7 @@ def as_widths(value: Any) -> Any:
 
 
 def check_widths(name: str, widths: Any) -> None:
-    """Refuses widths that are none."""
+    """Raise an error for invalid widths."""
     if not (isinstance(widths, tuple) and widths and all(type(width) is int and width >= 1 for width in widths)):
         raise RequestError(
             f"`{name}` must be whole numbers of at least 1, one for each hidden layer; got {widths!r}. Example: (500,)."
@@ -87,7 +87,7 @@ class MlpAutoEncoder(AbstractModel):
     """An encoder and its mirror image (row A3).
 
     The last of `widths` is the size of the code. With `tied` weights the decoder is the encoder transposed: half the
-    parameters, and no layer can become linear by tiny weights one way and huge ones back.
+    parameters, and no layer can become linear through tiny encoder and huge decoder weights.
     """
 
     widths: tuple[int, ...] = switch(
@@ -129,5 +129,5 @@ class MlpAutoEncoder(AbstractModel):
 
 
 def reconstruct(network: AutoEncoderNetwork, inputs: Float[Array, "n ..."]) -> Float[Array, "n d"]:
-    """What the network makes of inputs, before the loss's link."""
+    """Reconstructions of inputs, before the loss's link."""
     return jax.vmap(lambda x: network.decode(network(x)))(inputs)

@@ -2,15 +2,16 @@
 
 A unit's output is scale (f(a) + slope a + shift), with slope and shift such that over the examples its mean output and
 its mean slope are 0, and a scale that makes its spread about 1 (the scale: Vatanen, Raiko, Valpola and LeCun 2013).
-What the units no longer carry, the linear part of their function, goes through shortcuts: every layer reads all earlier
-ones, not only the last. The second derivatives between layers then nearly vanish, and plain gradients come close to
-Newton's.
+The linear part of their function, which the units no longer carry, goes through shortcuts: every layer reads all
+earlier ones, not only the last. The second derivatives between layers then nearly vanish, and plain gradients come
+close to Newton's.
 
     CentredMlp(widths=(64, 64, 64))                        the network, centred on demand
-    Recentred(Sgd(0.1), every_updates=100)                 an optimiser that centres it again and again
+    Recentred(Sgd(0.1), every_updates=100)                 an optimiser that centres it regularly
 
-When they are set anew, weights, shortcuts and biases are changed so that the network's function stays the same: with W
-the weight from layer l to a later layer m, its columns times the old scale, and a_l = sum_j C_lj h_j + b_l,
+When slope, shift and scale change, weights, shortcuts and biases are adjusted so that the network's function stays the
+same: with W the weight from layer l to a later layer m, its columns times the old scale, and
+a_l = sum_j C_lj h_j + b_l,
 
     C_mj <- C_mj - W diag(change of slope) C_lj          for every j below l
     b_m  <- b_m  - W (change of slope * b_l + change of shift)
@@ -65,7 +66,7 @@ class CentredLayer(eqx.Module):
 
 
 class CentredNetwork(eqx.Module):
-    """Hidden layers and a linear output, each reading all that came before."""
+    """Hidden layers and a linear output, each reading all earlier layers."""
 
     layers: tuple[CentredLayer, ...]
     output: CentredLayer
@@ -98,7 +99,7 @@ class CentredNetwork(eqx.Module):
 
 
 def _compensated(later: CentredLayer, place: int, layer: CentredLayer, change: tuple[Array, ...]) -> CentredLayer:
-    """A later layer that takes back what the units of `layer`, its `place`-th input, now give more or larger."""
+    """A later layer that compensates the change of the units of `layer`, its `place`-th input."""
     more_slope, more_shift, shrunk = change
     weight = later.weights[place] * layer.scale  # as it meets f(a) + slope a + shift
     weights = tuple(

@@ -1,15 +1,15 @@
-"""Deep Boltzmann machines (row A11): layers of binary units, each joined with the one above and the one below.
+"""Deep Boltzmann machines (row A11): layers of binary units, each connected to the one above and the one below.
 
     DeepBoltzmann(widths=(500, 500))              two hidden layers
     DeepBoltzmann(widths=(500,), copies=(2, 1))   the bottom machine of its pre-training, which sees every input twice
 
 The energy of a state (v = h_0, h_1, ..., h_L) is the sum of -b_l'h_l and of -h_l'W_l h_(l-1). Given all odd layers the
-even ones are independent, and the other way round: so a Gibbs step draws two halves, and mean field moves two halves.
-The posterior of the hidden layers is not known in closed form; mean field gives a factorial one, and with it a lower
-bound on the log-likelihood, never the log-likelihood itself. Small machines can be asked exactly: `log_likelihood`.
+even ones are independent, and vice versa, so a Gibbs step draws two halves, and mean field updates two halves.
+The posterior of the hidden layers has no closed form; mean field gives a factorial approximation, and with it a lower
+bound on the log-likelihood. For small machines, `deep_log_likelihood` computes it exactly.
 
-Called on an example the network gives the mean-field means of its top layer. As layers of a perceptron it is its own
-bottom-up pass, where doubled input stands for the missing input from above: what mean field starts from.
+Called on an example, the network returns the mean-field means of its top layer. As layers of a perceptron it is its own
+bottom-up pass, in which doubled input replaces the missing input from above, as at the start of mean field.
 Training: `gradwise.criteria.mean_field`. Pre-training: `gradwise.pretraining.belief_nets`.
 """
 
@@ -39,12 +39,12 @@ _LISTED_UNITS = 16  # 65 536 states are listed in a moment; each unit more doubl
 
 
 class DeepBoltzmannNetwork(eqx.Module):
-    """Weights (above by below) between neighbours, biases of all layers, the visible one first.
+    """Weights (above by below) between neighbouring layers, and biases of all layers, the visible one first.
 
     Methods take one state or many.
 
-    `copies` says of each layer how many replicas of it, with the same weights, the machine has; a layer's state is
-    then the average of its replicas. All are 1 except while a stack is pre-trained.
+    `copies` is the number of replicas of each layer, which share weights; a layer's state is
+    the average of its replicas. All are 1 except while a stack is pre-trained.
     """
 
     weights: tuple[Float[Any, "_ _"], ...]
@@ -140,7 +140,7 @@ class DeepBoltzmannNetwork(eqx.Module):
 class DeepBoltzmann(AbstractModel):
     """A deep Boltzmann machine with binary units (Salakhutdinov and Hinton 2009).
 
-    Small Gaussian weights, visible biases at the inputs' own log-odds (row D8). Inputs between 0 and 1 are taken for
+    Small Gaussian weights, visible biases at the inputs' own log-odds (row D8). Inputs between 0 and 1 are treated as
     probabilities.
     """
 
@@ -216,5 +216,5 @@ def deep_log_partition(network: DeepBoltzmannNetwork) -> Scalar:
 
 
 def deep_log_likelihood(network: DeepBoltzmannNetwork, inputs: Float[Array, "n visible"]) -> Float[Array, " n"]:
-    """log p(v) of each input exactly, by enumeration: what training on mean field raises only through a bound."""
+    """log p(v) of each input, exactly, by enumeration; mean-field training only raises a bound on it."""
     return jax.lax.map(lambda v: _log_sum(network, v), inputs) - deep_log_partition(network)

@@ -3,12 +3,12 @@
     Glorot()                 uniform, +-sqrt(6 / (fan_in + fan_out)) times the non-linearity's gain
     FanIn()                  uniform, +-sqrt(1 / fan_in) times the gain
     GaussianWeights(0.01)    for Boltzmann machines
-    SparseWeights(15)        few strong weights a unit, the others 0: for very deep networks and second-order optimisers
-    ZeroWeights()            allowed for output weights: nothing to break the symmetry of
+    SparseWeights(15)        few strong weights per unit, the others 0: for very deep networks, second-order optimisers
+    ZeroWeights()            for output weights only, which have no symmetry to break
 
-Every unit draws from a key of its own, so its draws do not depend on how many units stand beside it; only Glorot's
+Every unit draws from its own key, so its draws do not depend on the number of units in the layer; only Glorot's
 scale does, through fan_out. So a layer can be drawn in an array larger than itself (`shape`): the weights of its own
-units and inputs come out the same, and its fans, which set the scale, may be numbers known only at run time.
+units and inputs stay the same, and its fans, which set the scale, may be known only at run time.
 """
 
 import abc
@@ -38,17 +38,17 @@ def _units(key: Key[Array, ""], count: int) -> Key[Array, " count"]:
 
 
 def uniform(shape: tuple[int, int], key: Key[Array, ""]) -> Float[Array, "out in"]:
-    """Uniform in [-1, 1], one key a unit."""
+    """Uniform in [-1, 1], one key per unit."""
     return jax.vmap(lambda unit: jr.uniform(unit, (shape[1],), minval=-1.0, maxval=1.0))(_units(key, shape[0]))
 
 
 def normal(shape: tuple[int, int], key: Key[Array, ""]) -> Float[Array, "out in"]:
-    """Normal of deviation 1, one key a unit."""
+    """Standard normal, one key per unit."""
     return jax.vmap(lambda unit: jr.normal(unit, (shape[1],)))(_units(key, shape[0]))
 
 
 class Glorot(AbstractInitial):
-    """Keeps the variance of activations and of gradients alike from layer to layer (Glorot and Bengio 2010)."""
+    """Keeps the variance of activations and gradients constant from layer to layer (Glorot and Bengio 2010)."""
 
     scale: float = knob(1.0, allowed="(0, inf)", prior=LogUniform(0.1, 10.0), row="D8", kind="model", about=_SCALE)
 
@@ -60,7 +60,7 @@ class Glorot(AbstractInitial):
 
 
 class FanIn(AbstractInitial):
-    """Scaled by the number of inputs alone, so that no unit saturates at the start."""
+    """Scaled by the number of inputs only, so that no unit saturates at the start."""
 
     scale: float = knob(1.0, allowed="(0, inf)", prior=LogUniform(0.1, 10.0), row="D8", kind="model", about=_SCALE)
 
@@ -71,7 +71,7 @@ class FanIn(AbstractInitial):
 
 
 class GaussianWeights(AbstractInitial):
-    """A normal distribution of the given deviation, whatever the layer's size."""
+    """A normal distribution of the given standard deviation, whatever the layer's size."""
 
     deviation: float = knob(
         0.01, allowed="(0, inf)", prior=LogUniform(0.001, 0.1), row="D8", kind="model", about="standard deviation"
@@ -84,10 +84,10 @@ class GaussianWeights(AbstractInitial):
 
 
 class SparseWeights(AbstractInitial):
-    """Each unit listens to `connections` of its inputs, with normal weights of deviation `scale`; the others are 0.
+    """Each unit has `connections` non-zero weights, normal with standard deviation `scale`.
 
     A unit's input then keeps its size however many inputs there are, units of a layer differ from one another, and
-    none saturates (Martens 2010). A unit with fewer inputs listens to all of them.
+    none saturates (Martens 2010). A unit with fewer inputs uses all of them.
     """
 
     connections: int = switch(

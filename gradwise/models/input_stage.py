@@ -1,20 +1,20 @@
-"""What a network does with its inputs before the first layer (row G6): embeddings, and a learned factor for each.
+"""What a network does with its inputs before the first layer (row G6): embeddings, and a learned factor for each input.
 
     Mlp(inputs=Embedded())                                     periodic embeddings, categories of 8 numbers, factors
     Mlp(inputs=Embedded(numbers=PiecewiseLinear(bins=16)))
-    Mlp(inputs=Direct())                                       as they come; codes of categories one-hot
+    Mlp(inputs=Direct())                                       unchanged; codes of categories one-hot
 
-Which inputs are numbers, flags or codes is told by the scaler (`InputLayout`). A category that is missing, or was not
-in the training part, is the last row of its table, which starts at 0.
+The scaler determines which inputs are numbers, flags or codes (`InputLayout`). A category that is missing, or was not
+in the training set, is the last row of its table, which starts at 0.
 
 | embedding of a number x                    | is                                                                     |
 |--------------------------------------------|------------------------------------------------------------------------|
 | `NoEmbedding`                              | x                                                                      |
-| `Periodic`                                 | x beside a linear map of cos(2 pi w x + b)                             |
+| `Periodic`                                 | x and a linear map of cos(2 pi w x + b)                                |
 | `PeriodicRectified`                        | a rectified linear map of sin(2 pi w x) and cos(2 pi w x)              |
-| `PiecewiseLinear`                          | x beside a linear map of how far x has come through each of its bins   |
+| `PiecewiseLinear`                          | x and a linear map of the position of x within each of its bins        |
 
-The linear maps are of each column's own.
+Each column has its own linear map.
 """
 
 import abc
@@ -36,7 +36,7 @@ _SIZE: dict[str, Any] = {"allowed": "[1, inf)", "row": "G6", "kind": "capacity"}
 
 
 class ColumnMaps(eqx.Module):
-    """A linear map for each column: from its features to the numbers that stand for it."""
+    """A linear map for each column, from its features to its embedding."""
 
     projection: Float[Any, "columns features size"]
     shift: Float[Any, "columns size"]
@@ -46,7 +46,7 @@ class ColumnMaps(eqx.Module):
 
 
 def _column_maps(columns: int, features: int, size: int, key: Key[Array, ""]) -> ColumnMaps:
-    """Weights of variance 1 / features, shifts as spread as a usual layer's biases."""
+    """Weights of variance 1 / features, shifts with the spread of a usual layer's biases."""
     weights, shifts = jr.split(key)
     scale = features**-0.5
     return ColumnMaps(
@@ -78,7 +78,7 @@ def _slope_of_cosine(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Arr
 
 
 class PeriodicNumbers(eqx.Module):
-    """Waves of each number, mapped; the number itself in front where it is kept."""
+    """Linear maps of waves of each number, preceded by the number itself if it is kept."""
 
     frequency: Float[Any, "columns frequencies"]
     phase: Float[Any, "columns frequencies"] | None
@@ -94,7 +94,7 @@ class PeriodicNumbers(eqx.Module):
 
 
 class PiecewiseNumbers(eqx.Module):
-    """How far each number has come through each bin, from 0 to 1, mapped; the number itself in front."""
+    """Linear maps of each number's position within each bin, from 0 to 1, preceded by the number itself."""
 
     edges: Buffer  # (columns, bins + 1), rising
     maps: ColumnMaps
@@ -113,7 +113,7 @@ class PiecewiseNumbers(eqx.Module):
         return jnp.concatenate([x[:, None], self.maps(self.features(x))], axis=1).ravel()
 
     def started(self, numbers: Float[Array, "n columns"]) -> "PiecewiseNumbers":
-        """With the quantiles of these numbers for edges."""
+        """A copy with the quantiles of these numbers as edges."""
         bins = self.edges.value.shape[1] - 1
         edges = jnp.quantile(numbers, jnp.linspace(0.0, 1.0, bins + 1), axis=0).T
         return eqx.tree_at(lambda one: one.edges, self, Buffer(edges))
@@ -122,11 +122,11 @@ class PiecewiseNumbers(eqx.Module):
 class AbstractNumberEmbedding(Spec):
     @abc.abstractmethod
     def build(self, columns: int, *, key: Key[Array, ""]) -> Any:
-        """The module that maps the numbers of one example to a longer row; None where they stay as they are."""
+        """The module that maps the numbers of one example to a longer row; None if they stay unchanged."""
 
 
 class NoEmbedding(AbstractNumberEmbedding):
-    """Numbers as they are."""
+    """Numbers unchanged."""
 
     def build(self, columns: int, *, key: Key[Array, ""]) -> Any:
         return None
@@ -135,7 +135,7 @@ class NoEmbedding(AbstractNumberEmbedding):
 class Periodic(AbstractNumberEmbedding):
     """x, and a linear map of cos(2 pi w x + b), w ~ N(0, deviation^2), b ~ U(-pi, pi): RealMLP's embedding.
 
-    Holzmueller, Grinsztajn and Steinwart 2024. Low frequencies bend gently, so it is safe for any column.
+    Holzmueller, Grinsztajn and Steinwart 2024. Low frequencies vary smoothly, so it is safe for any column.
     """
 
     frequencies: int = switch(16, **_SIZE, prior=Choice((8, 16, 32)), about="waves of each number")
@@ -162,7 +162,7 @@ class Periodic(AbstractNumberEmbedding):
 class PeriodicRectified(AbstractNumberEmbedding):
     """A rectified linear map of sin(2 pi w x) and cos(2 pi w x), w ~ N(0, deviation^2) ("PLR").
 
-    Gorishniy, Rubachev and Babenko 2022. Wants its deviation tuned.
+    Gorishniy, Rubachev and Babenko 2022. Tune its `deviation`.
     """
 
     frequencies: int = switch(16, **_SIZE, prior=Choice((16, 32, 48)), about="frequencies of each number")
@@ -183,9 +183,9 @@ class PeriodicRectified(AbstractNumberEmbedding):
 
 
 class PiecewiseLinear(AbstractNumberEmbedding):
-    """x, and a linear map of how far x has come through each of its bins, whose edges are quantiles of training rows.
+    """x, and a linear map of its position within each bin; bin edges are quantiles of the training rows.
 
-    Gorishniy, Rubachev and Babenko 2022. Steps like those of a tree come easily to it.
+    Gorishniy, Rubachev and Babenko 2022. It represents steps, like those of a tree, easily.
     """
 
     bins: int = switch(16, **_SIZE, prior=Choice((8, 16, 32, 64)), about="bins of each number")
@@ -197,7 +197,7 @@ class PiecewiseLinear(AbstractNumberEmbedding):
 
 
 class InputStage(eqx.Module):
-    """One example's inputs as the first layer reads them."""
+    """Transforms one example's inputs for the first layer."""
 
     numbers: PeriodicNumbers | PiecewiseNumbers | None
     tables: tuple[Any, ...]  # one for each category: (values + 1, size), or its number of values where it is one-hot
@@ -214,7 +214,7 @@ class InputStage(eqx.Module):
         return joined if self.factor is None else joined * self.factor
 
     def started(self, inputs: Float[Array, "n inputs"]) -> "InputStage":
-        """With what an embedding reads off the training inputs."""
+        """A copy fitted to the training inputs."""
         if not isinstance(self.numbers, PiecewiseNumbers):
             return self
         return eqx.tree_at(lambda stage: stage.numbers, self, self.numbers.started(inputs[:, : self.columns]))
@@ -223,15 +223,15 @@ class InputStage(eqx.Module):
 class AbstractInputStage(Spec):
     @abc.abstractmethod
     def build(self, layout: InputLayout, *, key: Key[Array, ""]) -> InputStage | None:
-        """The stage for inputs of this layout; None where they go to the first layer as they are."""
+        """The stage for inputs of this layout; None if they go to the first layer unchanged."""
 
     def layout(self, width: int) -> InputLayout:
-        """What so many inputs are: numbers, as far as anybody has said."""
+        """The layout of this many inputs: all numbers, unless the scaler has set another."""
         return InputLayout(numbers=width)
 
 
 class Direct(AbstractInputStage):
-    """Inputs as they come; codes of categories become one-hot."""
+    """Inputs unchanged; codes of categories become one-hot."""
 
     def build(self, layout: InputLayout, *, key: Key[Array, ""]) -> InputStage | None:
         if not layout.categories:
@@ -240,7 +240,7 @@ class Direct(AbstractInputStage):
 
 
 class Embedded(AbstractInputStage):
-    """Numbers and categories by embeddings, then a learned factor for each."""
+    """Embeddings of numbers and categories, then a learned factor for each input."""
 
     numbers: AbstractNumberEmbedding = Periodic()
     category_size: int = switch(
@@ -269,7 +269,7 @@ class Embedded(AbstractInputStage):
 
 
 class LaidOut(AbstractInputStage):
-    """A stage that was told what its inputs are: made when a run begins, chosen by nobody."""
+    """A stage that knows its input layout; created when a run begins, not chosen by users."""
 
     stage: AbstractInputStage
     told: InputLayout = eqx.field(static=True)

@@ -1,11 +1,11 @@
-"""Features and outputs in one network: what learns from examples with and without a target at once (row A8).
+"""Features and outputs in one network, to learn from labelled and unlabelled examples at once (row A8).
 
-    Joint()                                     outputs read off the code of an auto-encoder of 256 units
-    Joint(AutoEncoder(widths=(500, 250)))       off a deeper one's
-    Joint(Rbm(units=500))                       off the hidden means of a restricted Boltzmann machine
+    Joint()                                        outputs from the code of an auto-encoder of 256 units
+    Joint(MlpAutoEncoder(widths=(500, 250)))       from that of a deeper one
+    Joint(Rbm(units=500))                          from the hidden means of a restricted Boltzmann machine
 
-Called on an example the network gives its outputs, linear in the code; `features` is the learner within, whose
-parameters a supervised and an unsupervised term share (`gradwise.criteria.semi_supervised`).
+Called on an example, the network returns its outputs, linear in the code; `features` is the feature learner, whose
+parameters the supervised and the unsupervised term share (`gradwise.criteria.semi_supervised`).
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ from .mlp import Layer, Linear
 
 
 class JointNetwork(eqx.Module):
-    """A learner of features, and outputs that read its code."""
+    """A feature learner, and outputs computed from its code."""
 
     features: Any
     output: Linear
@@ -42,12 +42,12 @@ class JointNetwork(eqx.Module):
 
     @property
     def hidden_layers(self) -> tuple[Layer, ...]:
-        """The way from an input to its code, as layers of a perceptron."""
+        """The encoder, as layers of a perceptron."""
         return tuple(self.features.hidden_layers)
 
 
 class Joint(AbstractModel):
-    """A model of features with a linear layer of outputs on its code; `initial` draws that layer."""
+    """A feature model with a linear output layer on its code; `initial` draws that layer."""
 
     features: AbstractModel = MlpAutoEncoder()
     initial: AbstractInitial = Glorot()

@@ -1,4 +1,4 @@
-"""The multi-layer perceptron: `Mlp` is the choice, `MlpNetwork` the network it builds.
+"""The multi-layer perceptron: `Mlp` is the spec, `MlpNetwork` the network it builds.
 
     Mlp(widths=(256, 256))                                 two rectifier layers
     Mlp(widths=(500,), activation=Tanh(), dropout=0.5)
@@ -6,9 +6,9 @@
     Mlp(widths=(256,) * 3, activation=Parametric(Selu()), inputs=Embedded(), parametrisation="ntk")
 
 The network takes one example; `jax.vmap` makes the batch. Batch normalisation sees the batch through the axis named
-"batch" while training, and otherwise uses statistics that `calibrate` measures on training examples with the very
-parameters that are being judged. So no running average lags, and averaged parameters get statistics of their own.
-Slots beyond the end of an epoch hold real examples and count in the statistics: a last batch of one is no noisier.
+"batch" while training, and otherwise uses statistics that `calibrate` measures on training examples with the
+parameters being evaluated. So no running average lags behind, and averaged parameters get their own statistics.
+Slots beyond the end of an epoch hold real examples and count in the statistics, so a last batch of one is no noisier.
 
 `padded_mlp.py` builds the same network in arrays larger than it needs.
 """
@@ -43,11 +43,11 @@ from .input_stage import AbstractInputStage, Direct, InputStage, LaidOut, stage_
 class AbstractNormalisation(Spec):
     @abc.abstractmethod
     def build(self, width: int) -> Any:
-        """The layer, for one example of this width; None where there is nothing to do."""
+        """The layer for examples of this width; None if there is nothing to do."""
 
 
 class NoNorm(AbstractNormalisation):
-    """Activations as they come."""
+    """No normalisation."""
 
     def build(self, width: int) -> Any:
         return None
@@ -69,7 +69,7 @@ class BatchNorm(AbstractNormalisation):
 
 
 class LayerNormLayer(eqx.Module):
-    """Statistics of one example over its units: the same in training and after."""
+    """Statistics of one example over its units, the same in training and prediction."""
 
     gain: Float[Any, " width"]
     shift: Float[Any, " width"]
@@ -100,12 +100,12 @@ class BatchNormLayer(eqx.Module):
 
 
 def scaled(a: Float[Array, "..."], scale: Buffer | None) -> Float[Array, "..."]:
-    """Activations times the scale of their weights, where the network is parametrised so."""
+    """Activations times the scale of their weights, if the parametrisation has one."""
     return a if scale is None else scale.value * a
 
 
 def dropped(h: Float[Array, "..."], noise: Noise | None, key: Key[Array, ""] | None) -> Float[Array, "..."]:
-    """Units with some of them dropped and the others raised to make up for it; all as they are without a key."""
+    """Units with dropout, the others scaled up to compensate; unchanged without a key."""
     if key is None or noise is None:
         return h
     kept = coins(key, 1.0 - noise.value, h.size).reshape(h.shape)
@@ -113,7 +113,7 @@ def dropped(h: Float[Array, "..."], noise: Noise | None, key: Key[Array, ""] | N
 
 
 class Layer(eqx.Module):
-    """One hidden layer: f(norm(Wx + b)), perhaps with units dropped and with its input added."""
+    """One hidden layer: f(norm(Wx + b)), optionally with dropout and a residual connection."""
 
     weight: Float[Any, "out in"]
     bias: Float[Any, " out"]
@@ -146,7 +146,7 @@ class Layer(eqx.Module):
 
 
 class Linear(eqx.Module):
-    """The output layer: Wh + b, as the loss wants it."""
+    """The output layer: Wh + b, in the form that the loss expects."""
 
     weight: Float[Any, "out in"]
     bias: Float[Any, " out"]
@@ -172,7 +172,7 @@ class MlpNetwork(eqx.Module):
 
     @property
     def hidden_layers(self) -> tuple[Any, ...]:
-        """The way from an input to the last hidden layer: the features that the output reads."""
+        """The layers up to the last hidden one, whose outputs are the features."""
         return self.layers if self.inputs is None else (self.inputs, *self.layers)
 
     @property
@@ -200,8 +200,8 @@ def _as_widths(value: Any) -> Any:
 class Mlp(AbstractModel):
     """A multi-layer perceptron (rows D1, D6, D8, J3, J4).
 
-    Layers of equal size by default, the first wider than most inputs: a net too large costs time, a net too small
-    costs error, since early stopping holds capacity back. `dropout` is the probability of dropping a hidden unit.
+    Layers of equal size by default, the first wider than most inputs: because early stopping limits capacity, too
+    large a network costs only time, too small a one accuracy. `dropout` is the probability of dropping a hidden unit.
     """
 
     widths: tuple[int, ...] = switch(
@@ -265,13 +265,13 @@ class Mlp(AbstractModel):
         return eqx.tree_at(lambda one: one.inputs, network, stage)
 
     def stage(self, inputs: tuple[int, ...], key: Key[Array, ""]) -> tuple[InputStage | None, int]:
-        """What is done to the inputs before the first layer, and how many inputs that layer has."""
+        """The input stage, and the number of inputs of the first layer."""
         layout = self.inputs.layout(math.prod(inputs))
         stage = self.inputs.build(layout, key=keys.named(key, "inputs"))
         return stage, stage_width(stage, layout)
 
     def findings(self) -> tuple[Finding, ...]:
-        """What the chapter warns of (row D6)."""
+        """Findings that the chapter warns of (row D6)."""
         found = []
         if isinstance(self.activation, Sigmoid) and len(self.widths) >= 2:
             found.append(
@@ -310,16 +310,16 @@ def draw_layer(
 
 
 def dropout_of(mlp: Mlp) -> Noise | None:
-    """The noise of each hidden layer."""
+    """The dropout of each hidden layer."""
     return None if is_off(mlp.dropout) else Noise(jnp.asarray(mlp.dropout), mlp.dropout_schedule)
 
 
 def build_network(
     mlp: Mlp, true: Sequence[Any], inputs: tuple[int, ...], outputs: int, key: Key[Array, ""], *, deeper: bool = False
 ) -> MlpNetwork:
-    """The network in arrays of `mlp.widths`, of which the first `true` units of each layer are there.
+    """The network in arrays of `mlp.widths`, using the first `true` units of each layer.
 
-    With `deeper` the last layers may have no unit: their input passes as it is.
+    With `deeper` the last layers may have no units and pass their input through.
     """
     layers = []
     padded = true is not mlp.widths

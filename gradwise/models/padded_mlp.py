@@ -1,12 +1,12 @@
-"""Networks in arrays larger than they need, so that those of many sizes are one compiled program (row F4).
+"""Networks padded to larger arrays, so that many sizes share one compiled program (row F4).
 
     pad(Mlp(widths=(100, 100)), (784,), lambda width: 256)                   two layers in arrays of 256 units
     pad(Mlp(widths=(100, 100)), (784,), lambda width: 256, deepest=3)        the same in three layers
     trimmed(network)                                                         a network in arrays of its own size
 
-Units beyond the true width have weights 0, their outputs are masked, and nothing they hold is ever read. Of layers
-beyond the true depth all weights are 0, and their input passes as it is. Which of several activations a network has can
-be a number that its program reads.
+Units beyond the true width have weights 0, their outputs are masked, and nothing they hold is ever read. Layers
+beyond the true depth have weights 0 and pass their input through. One of several activations can be selected by a
+number at run time.
 """
 
 import dataclasses
@@ -53,9 +53,9 @@ class _Selected(AbstractActivation):
 
 
 class PaddedMlp(AbstractModel):
-    """An `Mlp` in larger arrays. `true_widths` is read at run time: nets of one bucket share a program.
+    """An `Mlp` in larger arrays. `true_widths` is read at run time: networks of one bucket share a program.
 
-    With `deeper` the last of them may be 0: such a layer is not there.
+    With `deeper` the last of them may be 0: such a layer only passes its input through.
     """
 
     mlp: Mlp
@@ -102,10 +102,10 @@ def pad(
     deepest: int = 0,
     activations: tuple[AbstractActivation, ...] = (),
 ) -> AbstractModel:
-    """The same network in arrays whose widths are their buckets; itself where padding would change it.
+    """The same network in arrays of bucket widths; unchanged if padding would alter its function.
 
-    With `deepest` in as many layers, if all have one width and none looks at the whole of its units; with `activations`
-    in a program that serves all of them.
+    `deepest` also pads the number of layers, if all have one width and none treats its units as a whole (such as
+    normalisation); with `activations`, one program serves all of them.
     """
     widths = tuple(buckets(width) for width in mlp.widths)
     if not mlp.widths or (mlp.residual and _makes_residual(mlp, inputs, widths)):
@@ -126,7 +126,7 @@ def _cut(array: Any, rows: int, columns: int | None = None) -> Any:
 
 
 def trimmed(network: MlpNetwork) -> MlpNetwork:
-    """A padded network in arrays of its own size, ready to be saved; others as they are."""
+    """A padded network in arrays of its own size, ready to be saved; other networks unchanged."""
     layers = []
     columns: int | None = None
     for layer in network.layers:

@@ -1,12 +1,12 @@
 """Restricted Boltzmann machines (row A2): binary hidden units, and visible units of several kinds.
 
     Rbm(units=500)                                binary visible units, or probabilities in [0, 1]
-    Rbm(units=500, visible=GaussianVisible())     real inputs of deviation 1
+    Rbm(units=500, visible=GaussianVisible())     real inputs of standard deviation 1
     LabelRbm(units=500)                           inputs and their class together: p(x, y), and p(y | x) in closed form
 
 The energy of a state is E(v, h) = visible part - b'v - c'h - h'Wv. Summing over h gives the free energy F(v), and
 p(v) is proportional to exp(-F(v)). Training lowers the free energy of examples and raises that of the model's own
-states (`gradwise.criteria.ContrastiveDivergence`). Called on an example the network gives the means of its hidden
+samples (`gradwise.criteria.ContrastiveDivergence`). Called on an example, the network returns the means of its hidden
 units.
 """
 
@@ -74,9 +74,9 @@ class RbmNetwork(eqx.Module):
     ) -> Float[Array, " n"]:
         """-sum over visible units of log p(v_i | all others), the negative log pseudo-likelihood, of each state.
 
-        With fewer `units` than there are, that many are looked at in each state and the sum is scaled up; by default as
-        many as are cheap. They are spread evenly over the units, others for each state, and depend on `turn` alone.
-        `activation` may be given where it is known. Gaussian units tell a score of their own: `GaussianVisible`.
+        With fewer `units` than there are, that many are evaluated in each state and the sum is scaled up; by default as
+        many as are cheap. They are spread evenly over the units, different for each state, and depend only on `turn`.
+        `activation` may be given if it is known. Gaussian units have their own score: see `GaussianVisible`.
         """
         hidden, width = self.weight.shape
         cheap = width if width * hidden <= _ALL else max(1, _SOME // hidden)
@@ -90,19 +90,19 @@ class RbmNetwork(eqx.Module):
         return self.visible.pseudo_loss(self, v, activation, jnp.minimum(places, width - 1))
 
     def decode(self, code: Float[Array, " hidden"]) -> Float[Array, " visible"]:
-        """b + W'h, from which the mean of the visible units is made: the mirror of a tied auto-encoder."""
+        """b + W'h, which determines the mean of the visible units, like the decoder of a tied auto-encoder."""
         return self.visible_activation(code)
 
     @property
     def hidden_layers(self) -> tuple[Layer, ...]:
-        """The way from an input to the hidden means, as a layer of a perceptron."""
+        """The map from an input to the hidden means, as a layer of a perceptron."""
         return (Layer(self.weight, self.hidden_bias, None, Sigmoid(), None, residual=False),)
 
 
 class LabelRbmNetwork(eqx.Module):
-    """A machine over inputs and their class together. Called on an input it gives -F(x, y) for every class y.
+    """A machine over inputs and their class together. Called on an input, it returns -F(x, y) for every class y.
 
-    The softmax of these is p(y | x); their log-sum-exp is -F(x), by which inputs alone are weighed.
+    The softmax of these is p(y | x); their log-sum-exp is -F(x), which scores inputs without a class.
     """
 
     joint: RbmNetwork
@@ -120,7 +120,7 @@ class LabelRbmNetwork(eqx.Module):
         return self.joint.visible
 
     def joined(self, x: Float[Array, "n ..."], y: Int[Array, " n"]) -> Float[Array, "n visible"]:
-        """Inputs and classes as visible states; a class of -1 is unknown, and all are alike."""
+        """Inputs and classes as visible states; for an unknown class (-1), all are equally likely."""
         flat = x.reshape(x.shape[0], -1)
         known = jax.nn.one_hot(y, self.kind.classes, dtype=flat.dtype)
         return jnp.concatenate([flat, jnp.where(y[:, None] < 0, 1.0 / self.kind.classes, known)], axis=1)
@@ -132,7 +132,7 @@ class LabelRbmNetwork(eqx.Module):
         return self.joint.draw_hidden(self.joined(v, y), key=key)
 
     def draw_visible(self, h: Float[Array, "... hidden"], *, key: Key[Array, ""]) -> Float[Array, "... d"]:
-        """Inputs given hidden states. With the class held and hidden states redrawn: samples of that class."""
+        """Inputs given hidden states; with a fixed class and redrawn hidden states, samples of that class."""
         return self.kind.inputs.draw(self.kind.parted(self.joint.visible_activation(h))[0], key=key)
 
     def visible_mean(self, h: Float[Array, "... hidden"]) -> Float[Array, "... d"]:

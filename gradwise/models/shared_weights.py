@@ -1,14 +1,14 @@
-"""Many networks in one: members that share every weight and differ by factors on each layer's inputs and outputs.
+"""An ensemble in one network: members share every weight and differ by factors on each layer's inputs and outputs.
 
     SharedWeights(Mlp(widths=(128, 128, 128)), members=8)
 
 Gorishniy, Kotelnikov and Babenko 2024 ("TabM"), after the batch ensembles of Wen, Tran and Ba 2020. Member k computes
-f(s_k * W (r_k * x) + b_k) in each hidden layer and has an output layer of its own. In the first layer r_k is random
+f(s_k * W (r_k * x) + b_k) in each hidden layer and has its own output layer. In the first layer r_k is random
 signs, so that members see different views of one example; all other factors start at 1.
 
-In training (called with a key) the network gives one row of outputs for each member, and the criterion averages the
-members' losses: each member learns alone. Otherwise it gives the mean of their outputs, which for classes is the
-geometric mean of their probabilities.
+In training (called with a key) the network returns one row of outputs per member, and the criterion averages the
+members' losses, so each member learns independently. Otherwise it returns the mean of their outputs, which for classes
+is the geometric mean of their probabilities.
 """
 
 from typing import Any
@@ -63,7 +63,7 @@ class SharedOutput(eqx.Module):
 
 
 class SharedNetwork(eqx.Module):
-    """All members: a row of outputs for each in training, their mean otherwise."""
+    """All members: a row of outputs per member in training, their mean otherwise."""
 
     layers: tuple[SharedLayer, ...]
     output: SharedOutput
@@ -79,7 +79,7 @@ class SharedNetwork(eqx.Module):
 
 
 class SharedWeights(AbstractModel):
-    """An ensemble of `mlp`s in the memory of little more than one (row J3's ensemble, trained)."""
+    """An ensemble of `mlp`s that needs little more memory than one (row J3's ensemble, trained)."""
 
     mlp: Mlp = Mlp()
     members: int = switch(
@@ -127,7 +127,7 @@ class SharedWeights(AbstractModel):
         return SharedNetwork(tuple(layers), SharedOutput(weights, biases, mlp.output_activation, scale), stage)
 
     def _member_layers(self, gain: float, shape: tuple[int, int], key: Key[Array, ""]) -> tuple[Array, Array]:
-        """Weights and biases of one layer, drawn for each member apart."""
+        """Weights and biases of one layer, drawn separately for each member."""
 
         def one(key: Key[Array, ""]) -> tuple[Array, Array]:
             return draw_layer(self.mlp, self.mlp.output_initial, gain, shape, shape, key)[:2]

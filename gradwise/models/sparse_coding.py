@@ -1,14 +1,14 @@
 """Sparse coding and predictive sparse decomposition (row A10): few of many atoms explain each input.
 
-    SparseCoding(units=256, penalty=0.1)                  codes are the solution of a lasso, with actual zeros
+    SparseDictionary(units=256, penalty=0.1)              codes are the solution of a lasso, with exact zeros
     PredictiveSparse(units=256, penalty=0.1, pull=1.0)    a layer learns to predict them: fast, and can be stacked
 
 Both are trained by `gradwise.criteria.SparseCode`. The penalty and the pull belong to the network, which
 cannot encode without them; the criterion reads them there. The atoms are the columns of D below, and rows of arrays.
 
-Atoms are held in the unit ball, else they would grow and the codes shrink until the penalty meant nothing. What is
-trained is a free vector v, and the atom is v / max(1, |v|): the nearest point of the ball. So any optimiser will do,
-the gradient is that of the objective really minimised, and no update has to be mended afterwards.
+Atoms stay in the unit ball; otherwise they would grow and the codes shrink until the penalty had no effect. The
+parameter is a free vector v, and the atom is v / max(1, |v|), the nearest point of the ball. So any optimiser works,
+the gradient is that of the objective itself, and no update needs a projection afterwards.
 """
 
 import math
@@ -63,7 +63,7 @@ class SparseCodingNetwork(eqx.Module):
         return lasso_codes(self.atoms, inputs, self.penalty.value.astype(inputs.dtype), self.iterations)
 
     def decode(self, code: Float[Array, "*rows units"]) -> Float[Array, "*rows inputs"]:
-        """Dz: the input that a code stands for."""
+        """Dz: the reconstruction from a code."""
         return code @ self.atoms
 
     def energy(self, inputs: Float[Array, "*rows inputs"], codes: Float[Array, "*rows units"]) -> Float[Array, "*rows"]:
@@ -115,7 +115,7 @@ class PredictiveSparseNetwork(eqx.Module):
         return lasso_codes(self.atoms, inputs, penalty, self.iterations, pull=pull, towards=self.predicted(inputs))
 
     def decode(self, code: Float[Array, "*rows units"]) -> Float[Array, "*rows inputs"]:
-        """D(g h): the input that features stand for."""
+        """D(g h): the reconstruction from features."""
         return (self.gain * code) @ self.atoms
 
     def energy(self, inputs: Float[Array, "*rows inputs"], codes: Float[Array, "*rows units"]) -> Float[Array, "*rows"]:
@@ -135,7 +135,7 @@ def _check_room(units: int, size: int, matrices: int) -> None:
 
 
 def _directions(units: int, size: int, key: Key[Array, ""]) -> Float[Array, "units inputs"]:
-    """Atoms of length 1, in directions drawn at random."""
+    """Atoms of length 1 in random directions."""
     return _unit(normal((units, size), key))
 
 
@@ -145,10 +145,10 @@ def _unit(rows: Float[Array, "n d"]) -> Float[Array, "n d"]:
 
 
 def _from_examples(directions: Float[Array, "units d"], inputs: Float[Array, "n ..."]) -> Float[Array, "units d"]:
-    """Examples evenly spaced in the training part, each turned a little towards its random direction.
+    """Evenly spaced training examples, each turned a little towards its random direction.
 
-    Atoms that look like data are all used from the start. Where there are fewer examples than atoms, or equal ones, the
-    directions still tell the atoms apart; where an example is 0, its direction is left.
+    Atoms that look like data are all used from the start. If there are fewer examples than atoms, or equal ones, the
+    directions still make the atoms differ; an example that is 0 is replaced by its direction.
     """
     units, count = directions.shape[0], inputs.shape[0]
     rows = inputs.reshape(count, -1)[np.arange(units) * count // units]

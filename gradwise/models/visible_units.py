@@ -1,10 +1,10 @@
 """The kinds of visible units of a Boltzmann machine (row A2).
 
     BinaryVisible()                              0 or 1, or probabilities in [0, 1]
-    GaussianVisible()                            real numbers of deviation 1
-    LabelledVisible(BinaryVisible(), classes=10) inputs of a kind, then one softmax unit a class
+    GaussianVisible()                            real numbers of standard deviation 1
+    LabelledVisible(BinaryVisible(), classes=10) inputs of a kind, then one softmax unit per class
 
-A kind says how much energy the units have alone, how they are drawn and what their states are; the machine that they
+A kind defines the units' own part of the energy, how they are sampled and what their states are; the machine that they
 belong to is `models.RbmNetwork`.
 """
 
@@ -25,7 +25,7 @@ _EDGE = 0.01  # a pixel that is never lit gets the log-odds of one lit in 1 of 1
 
 
 class AbstractVisible(Spec):
-    """The kind of the visible units: the part of the energy that they have alone, and how they are drawn."""
+    """A kind of visible units: their own part of the energy, and how they are sampled."""
 
     @abc.abstractmethod
     def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
@@ -55,19 +55,19 @@ class AbstractVisible(Spec):
         activation: Float[Array, "n hidden"],
         units: Int[Array, "n some"] | None,
     ) -> Float[Array, " n"]:
-        """What `RbmNetwork.pseudo_loss` tells, over these of the visible units, or all of them."""
+        """The score of `RbmNetwork.pseudo_loss`, over these visible units or all of them."""
 
     @abc.abstractmethod
     def states(self, count: int) -> int | None:
-        """How many states that many units have; None where they cannot be counted."""
+        """The number of states of this many units; None if they cannot be counted."""
 
     @abc.abstractmethod
     def state(self, number: Int[Array, ""], count: int) -> Float[Array, " d"]:
-        """The state of this number, from 0."""
+        """The state with this number, from 0."""
 
     @abc.abstractmethod
     def check_range(self, low: float, high: float) -> None:
-        """Refuses inputs of this range that it cannot mean, in one line."""
+        """Raise a one-line error if it cannot handle inputs of this range."""
 
 
 def bernoulli(probability: Float[Array, "..."], key: Key[Array, ""]) -> Float[Array, "..."]:
@@ -94,7 +94,7 @@ def _log_ratio(upper: Float[Array, "..."], lower: Float[Array, "..."]) -> Float[
 
 
 class BinaryVisible(AbstractVisible):
-    """Units that are 0 or 1; inputs between are taken for probabilities.
+    """Units that are 0 or 1; inputs in between are treated as probabilities.
 
     Given all others, unit i is 1 with log-odds b_i + sum over j of softplus(a_j + (1 - v_i) W_ji) -
     softplus(a_j - v_i W_ji), where a = c + Wv: its pseudo-likelihood is the cross-entropy of v_i under that.
@@ -156,12 +156,12 @@ def normal_of(uniform: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 class GaussianVisible(AbstractVisible):
-    """Real units of deviation 1 around b + W'h: scale the inputs to deviation 1 first.
+    """Real units of standard deviation 1 around b + W'h: scale the inputs to standard deviation 1 first.
 
-    One unit's density given the others has no closed form. In place of its pseudo-likelihood stands the score that
+    One unit's density given the others has no closed form. Score matching replaces the pseudo-likelihood, because it
     needs no normaliser either (Hyvarinen 2005): half the square of d log p/dv, plus its divergence. For this energy it
     is half the squared error of the mean-field reconstruction r = b + W' s(a), plus the sum over hidden units of
-    |w_j|^2 s_j (1 - s_j), minus d. The second term charges for the capacity to copy, so numbers of units compare.
+    |w_j|^2 s_j (1 - s_j), minus d. The second term penalises the capacity to copy, so numbers of units can be compared.
     """
 
     def energy(self, v: Float[Array, " d"], bias: Float[Array, " d"]) -> Scalar:
@@ -203,7 +203,7 @@ class GaussianVisible(AbstractVisible):
 
 
 class LabelledVisible(AbstractVisible):
-    """Inputs of one kind, then a softmax group: one unit a class, of which exactly one is 1 (row A2)."""
+    """Inputs of one kind, then a softmax group: one unit per class, of which exactly one is 1 (row A2)."""
 
     inputs: AbstractVisible = BinaryVisible()
     classes: int = switch(2, allowed="[1, inf)", row="A2", about="the number of classes, the last of the visible units")

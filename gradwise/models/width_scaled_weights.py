@@ -2,10 +2,10 @@
 
     Mlp(widths=(64, 64), initial=FanIn(), output_initial=OutputScaled(base_width=64))
 
-The other half is `gradwise.optimisers.WidthTransfer`, where the whole table stands. Hidden layers need a scale
-by the number of inputs alone (`FanIn`): Glorot's also looks at the number of outputs, so the first layer's activations
-would shrink as the network grows. Output weights need deviations that fall as 1/fan_in, faster than usual, or be
-`ZeroWeights()`: what they add up is not random once training has moved the hidden units in a common direction.
+The other half is `gradwise.optimisers.WidthTransfer`, which has the whole table. Hidden layers need a scale
+by the number of inputs alone (`FanIn`): Glorot's also depends on the number of outputs, so the first layer's
+activations would shrink as the network grows. Output weights need standard deviations that fall as 1/fan_in, faster
+than usual, or `ZeroWeights()`: their sum is not random once training has moved the hidden units in a common direction.
 """
 
 from typing import Any

@@ -1,1 +1,1 @@
-"""Learning rates that set themselves from what training shows."""
+"""Learning rates that adapt during training."""

@@ -3,10 +3,10 @@
 Adagrad(0.01)     g / sqrt(sum of g^2): rates only fall, fastest where gradients are large and frequent
 RmsProp(0.001)    g / sqrt(moving average of g^2): rates may rise again
 Adam(0.0015)      the same with the mean gradient for g, both corrected for their start at 0
-AdamW(0.0015)     Adam, with a decay of its own
+AdamW(0.0015)     Adam with decoupled weight decay
 
-The last two differ in what decay means. Beside Adam a penalty in the criterion passes through the moments; AdamW
-instead shrinks the weights by rate * decay at each update, whatever the gradient's size.
+The last two differ in what decay means. With Adam, a penalty in the criterion passes through the moments; AdamW
+instead shrinks the weights by rate * decay at each update, whatever the size of the gradient.
 """
 
 from typing import Any

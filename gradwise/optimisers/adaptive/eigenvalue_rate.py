@@ -1,16 +1,16 @@
-"""A learning rate from the curvature (row H5): the Hessian's highest eigenvalue, followed on line, sets it.
+"""A learning rate from the curvature (row H5): the Hessian's largest eigenvalue, tracked during training, sets it.
 
     EigenRate()                                       Sgd at the rate 1 / lambda
     EigenRate(HeavyBall(momentum=0.9), safety=0.5)    half of what the curvature implies for this momentum
 
-Every so many updates, three turns of the on-line power method (LeCun, Simard and Pearlmutter 1993) on the present batch
+Every few updates, three steps of the on-line power method (LeCun, Simard and Pearlmutter 1993) on the present batch
 
     Psi <- Psi / 2 + H Psi / (2 ||Psi||)              lambda of the batch: ||Psi||
     lambda <- max(lambda of the batch, (1 - share) lambda + share lambda of the batch)
 
-What is averaged over batches is the eigenvalue. The published method averages Psi itself, which is right while the
-parameters stand still; where they move, the eigenvectors turn, their mean is shorter than each of them, the rate rises
-and turns them faster: on the digits its rate ran from 3 to 20 in 6 epochs and the loss rose, where this one stays at 2.
+The eigenvalue is averaged over batches. The published method averages Psi itself, which is right while the
+parameters are fixed; when they move, the eigenvectors turn, their mean is shorter than each of them, the rate rises
+and turns them faster: on digits its rate rose from 3 to 20 in 6 epochs and the loss with it, while this one stays at 2.
 """
 
 from typing import Any, NamedTuple
@@ -43,12 +43,12 @@ class _EigenRateState(NamedTuple):
 
 
 class EigenRate(AbstractAsking):
-    """The learning rate of an optimiser is `safety` / lambda, lambda the highest eigenvalue of the batches' Hessians.
+    """Sets an optimiser's learning rate to `safety` / lambda, lambda the largest eigenvalue of the batches' Hessians.
 
     With heavy-ball or Nesterov momentum mu it is (1 - mu) times that, so that all the steps that one gradient ever
     makes add up to `safety` / lambda: the larger limits of `eigenvalues.implied_rate` hold without noise, and
     diverged on mini-batches of the digits. The inner schedule stays; the inner `learning_rate` serves only while no
-    curvature is known. The first estimate makes 20 turns, starting from the gradient.
+    curvature is known. The first estimate takes 20 steps, starting from the gradient.
     """
 
     optimiser: AbstractOptimiser = Sgd()

@@ -1,8 +1,8 @@
-"""Rates that adapt (row H2): one for all, one a layer, one a neuron, one a parameter, or a held size of the moves.
+"""Adaptive rates (row H2): one global rate, one per layer, neuron or parameter, or updates of a fixed relative size.
 
-GlobalRate(learning_rate=0.01)              the rate a little lower, the same or a little higher: the next batch decides
-LocalRates(learning_rate=0.01, by="neuron")     gains grow where gradients agree with those before, shrink where not
-HeldRatio(HeavyBall(), ratio=0.001)             each layer moves by about a thousandth of its weights an update
+GlobalRate(learning_rate=0.01)              a slightly lower, equal or slightly higher rate: the next batch decides
+LocalRates(learning_rate=0.01, by="neuron")     gains grow if gradients agree with earlier ones, and shrink if not
+HeldRatio(HeavyBall(), ratio=0.001)             each layer moves by about a thousandth of its weights per update
 """
 
 from typing import Any, NamedTuple
@@ -31,14 +31,14 @@ class _GlobalState(NamedTuple):
 
 
 class GlobalRate(AbstractAsking):
-    """One rate for all parameters, which each update may change by one part in a hundred (Cho et al. 2011).
+    """One rate for all parameters, which each update may change by one per cent (Cho et al. 2011).
 
     theta <- theta - r' g, r' among (1 - d) r, r, (1 + d) r the one whose new point has the least criterion on the
-    *next* mini-batch: on the present one a longer step along its own gradient would win too often. Of equals the
-    present rate stays; where no candidate is a number, the rate falls. Three evaluations an update, one call.
+    *next* mini-batch: on the current one a longer step along its own gradient would win too often. In a tie the
+    current rate stays; if every candidate is NaN, the rate falls. Three evaluations per update, in one call.
 
-    Cho's own use is a Boltzmann machine, whose likelihood must be estimated with particles; a criterion that can be
-    evaluated is compared as it is. The rate changes by a factor e in 1/d updates at best, so it follows slowly.
+    Cho uses it for a Boltzmann machine, whose likelihood must be estimated with particles; here the criterion itself
+    is compared. The rate changes by at most a factor e in 1/d updates, so it adapts slowly.
     """
 
     learning_rate: float = knob(0.01, **LEARNING_RATE)
@@ -157,16 +157,16 @@ def _scale_by_gains(local: "LocalRates") -> optax.GradientTransformation:
 
 
 class LocalRates(AbstractOptimiser):
-    """A rate for each layer, neuron or parameter: the learning rate times a gain of its own.
+    """A rate for each layer, neuron or parameter: the learning rate times its own gain.
 
     gain <- gain + increase        where g . g_bar > 0, g_bar the running mean of the gradients *before* this one
     gain <- gain (1 - decrease)    where g . g_bar < 0
     g_bar <- memory g_bar + (1 - memory) g,   theta <- theta - rate gain g
 
-    For single parameters this is delta-bar-delta (Jacobs 1988): rates rise by steps and fall by parts, so that they
-    fall faster than they rise. For layers and neurons, which the chapter names without a rule, the product is the
-    inner one over the block: derived here as the same rule along the direction that the block moves in. Equal increase
-    and decrease keep a gain near 1 where the signs are noise alone.
+    For single parameters this is delta-bar-delta (Jacobs 1988): rates rise additively and fall multiplicatively, so
+    they fall faster than they rise. For layers and neurons, which the chapter names without a rule, the product is the
+    inner product over the block: the same rule along the direction that the block moves in. Equal increase
+    and decrease keep a gain near 1 if the signs are pure noise.
     """
 
     learning_rate: float = knob(0.01, **LEARNING_RATE)
@@ -254,15 +254,15 @@ def _hold(held: "HeldRatio") -> optax.GradientTransformationExtraArgs:
 
 
 class HeldRatio(AbstractOptimiser):
-    """Any optimiser's moves, scaled so that each layer moves by about `ratio` of its weights (Hinton's guide).
+    """Scales any optimiser's updates so that each layer moves by about `ratio` of its weights (Hinton's guide).
 
     m_bar <- the moving mean of rms(m), m the inner move of a layer (or of one array), corrected for its short past
     theta <- theta + ratio max(rms(theta), floor) / m_bar * m
 
-    Were each move scaled by its own size, all would be equally long: a gradient of noise alone would move as far as
-    one of substance, and at the end nothing else is left. The divisor is therefore a mean over about 1/(1 - memory)
-    updates: moves keep their sizes relative to one another, and it is their mean that is held. A held mean never comes
-    to rest, so for the end there is `schedule`, which lets the ratio fall as it would a rate.
+    If each update were scaled by its own size, all would be equally long: pure noise, which is all that remains in the
+    end, would move as far as a real gradient. The divisor is therefore a mean over about 1/(1 - memory)
+    updates: updates keep their relative sizes, and only their mean is fixed. A fixed mean never comes
+    to rest, so `schedule` lets the ratio fall as it would a rate.
 
     With by="layer" the biases share the scale of their weights, so arrays that start at 0 need no care. `floor` is
     the size that a block counts as having at least: with by="array" that is what gets biases off 0. Its default is

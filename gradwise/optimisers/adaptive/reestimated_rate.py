@@ -1,16 +1,16 @@
-"""The learning rate re-estimated now and then (row C4): N rates tried at once from the present point, the best kept.
+"""Periodic re-estimation of the learning rate (row C4): N rates are tried at once from the current point.
 
     Reestimated(Sgd(0.1))                            8 rates, from r/16 to 8 r, every 1000 updates
     Reestimated(HeavyBall(0.01), every_updates=200)
 
-At regular intervals training goes on from the present point, and from the present state of the optimiser, with N rates
-for one pass over a small subset of the training set, which is the same all run long (Bottou 2012, as the chapter
-tells it). The rate whose regularised training criterion on that subset is then the least is in force until the next
-time; the N continuations are forgotten. All N are one call; on an accelerator their matrix products are one product.
+At regular intervals, training continues from the current point and optimiser state with each of N rates for one
+pass over a small subset of the training set, the same throughout the run (Bottou 2012, as described in the chapter).
+The rate with the lowest regularised training criterion on that subset is used until the next estimate; the N
+continuations are discarded. All N run in one call; on an accelerator their matrix products are one product.
 
-Bottou's program halves or doubles the rate while that helps and returns the lower end of the bracket. Here the ladder
-is fixed and whole, so what is kept of his caution is the choice among near-ties: the lowest rate whose gain falls short
-of the best one's by at most a hundredth.
+Bottou's program halves or doubles the rate while that helps and returns the lower end of the bracket. Here the whole
+ladder is tried; to be as cautious, near-ties are broken downwards: the lowest rate whose gain is within a hundredth of
+the best one's.
 """
 
 from typing import Any, NamedTuple
@@ -137,7 +137,7 @@ class _ReestimatedState(NamedTuple):
 
 
 class Reestimated(AbstractAsking):
-    """Any optimiser with a learning rate, which is re-estimated at regular intervals.
+    """Re-estimates the learning rate of any optimiser at regular intervals.
 
     ladder_k = rate * factor ** (k - floor(N / 2)), k = 0 ... N-1; the first time with factor ** 3. The optimiser's own
     `learning_rate` is where the first ladder stands, its schedule multiplies the rate in force. One estimate computes

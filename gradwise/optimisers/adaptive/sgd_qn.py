@@ -1,4 +1,4 @@
-"""SGD-QN (row H2): a rate for each parameter from the curvature that its own steps met.
+"""SGD-QN (row H2): a rate for each parameter from the curvature measured along its own steps.
 
     SgdQn(decay=0.001, start_updates=10_000.0)      the first rate is 1 / (decay * start_updates) = 0.1
 
@@ -45,7 +45,7 @@ def measured_curvature(moves: PyTree, changes: PyTree, least: Any, greatest: Any
 
 
 class SgdQn(AbstractAsking):
-    """Diagonal quasi-Newton descent, whose rates fall as 1/t, each at the speed of its own curvature.
+    """Diagonal quasi-Newton descent, whose rates fall as 1/t, each according to its own curvature.
 
     theta_{t+1} = theta_t - B g_t(theta_t),    B = 1 / (lambda t0) at first, and before every `skip`-th update
     r = [g_t(theta_t) - g_t(theta_{t-1})] / [theta_t - theta_{t-1}], clipped to [lambda, 100 lambda]
@@ -121,6 +121,6 @@ class SgdQn(AbstractAsking):
         return parameters
 
     def rate(self, state: PyTree) -> Scalar:
-        """The mean of all parameters' rates."""
+        """The mean rate of all parameters."""
         leaves = jax.tree.leaves(state.inverse)
         return sum(jnp.sum(1.0 / leaf) for leaf in leaves) / sum(leaf.size for leaf in leaves)

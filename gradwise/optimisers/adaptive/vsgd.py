@@ -1,4 +1,4 @@
-"""Rates that set themselves (row H3): vSGD, with no learning rate left to tune.
+"""Adaptive rates (row H3): vSGD, which has no learning rate to tune.
 
     Vsgd()                  vSGD-b: a rate for each layer
     Vsgd(by="parameter")    vSGD-l: one for each parameter
@@ -6,25 +6,25 @@
     VsgdFd()                vSGD-fd: curvature by finite differences; for criteria that are not smooth
 
 For a noisy quadratic of curvature h whose n examples' gradients have mean G and mean square v, the step that lowers the
-expected criterion most is eta = (1/h) G^2 / (v/n + (n-1) G^2/n). All three are followed by running means, whose memory
-tau shrinks where steps are large and grows where noise rules:
+expected criterion most is eta = (1/h) G^2 / (v/n + (n-1) G^2/n). All three are estimated by running means, whose
+memory tau shrinks when steps are large and grows when noise dominates:
 
     g_bar, v_bar, h_bar <- (1 - 1/tau) (...) + (1/tau) (g, v, h)
     q = g_bar^2 / (v_bar/n + (n-1) g_bar^2/n),    theta <- theta - (q / h_bar) g,    tau <- (1 - q) tau + 1
 
 v is the mean of the *examples'* squared gradients, not the square of their mean (Schaul, Zhang, LeCun 2013).
 
-Two things are ours. A diagonal knows nothing of what parameters do together, and on rectifiers that have just woken it
-knows nothing at all: so a step is never longer than the one that minimises the batch's Gauss-Newton model along it, one
-forward pass more; on a problem with one parameter, for which the rule was made, that changes nothing. And a parameter's
-curvature counts as at least the mean of its array. Where each has a rate of its own the criterion is looked at too: a
+Two things differ from the paper. A diagonal ignores how parameters interact, and of rectifiers that were inactive so
+far it has no estimate: so a step is never longer than the one that minimises the batch's Gauss-Newton model along it,
+at the cost of a forward pass; for a single parameter, as in the derivation, this changes nothing. And a parameter's
+curvature is at least the mean of its array. With a rate for each parameter the criterion is evaluated too: a
 step is no longer than the parabola through its values before and after it, on this batch, allows.
 
-A rate for each layer is the default, chosen among the four forms by the very test error it is told with: on a
-784-500-300-10 network and MNIST it ended at 1.68 %, the others at 2.1 to 3.5 %, plain SGD at the best of four rates
-at 1.73 % (one seed each). So the figure flatters it, and other data have not been looked at. A rate for each parameter
-descends fastest and needs the most care: with one example an update it may fail to learn. Differences (-fd) are far
-behind on large networks.
+A rate for each layer is the default, chosen among the four forms by the test error reported here: on a
+784-500-300-10 network and MNIST it reached 1.68 %, the others 2.1 to 3.5 %, plain SGD at the best of four rates
+1.73 % (one seed each). So the figure is optimistic, and other data were not tried. A rate for each parameter
+descends fastest and needs the most care: with one example per update it may fail to learn. Finite differences (-fd) do
+much worse on large networks.
 """
 
 from collections.abc import Callable
@@ -187,7 +187,7 @@ class _VsgdState(NamedTuple):
 
 
 class Vsgd(AbstractAsking):
-    """vSGD: the optimal rate of each parameter, layer or the whole, estimated from gradients and curvature on the way.
+    """vSGD: the optimal rate of each parameter or layer, or of all, estimated from gradients and curvature.
 
     The curvature is back-propagated (LeCun's rule). Of a pool of parameters, G^2 and v are sums, and h is the largest.
     """

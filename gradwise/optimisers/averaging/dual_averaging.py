@@ -1,9 +1,9 @@
 """Dual averaging (row C9): the point is the start minus a scaled sum of all gradients so far.
 
-    DualAveraging(learning_rate=0.1)                      judged by the mean of the points, as the theorem is
-    DualAveraging(learning_rate=0.1, averaged=False)      judged by the last point
+    DualAveraging(learning_rate=0.1)                      evaluates the mean of the points, as in the theorem
+    DualAveraging(learning_rate=0.1, averaged=False)      evaluates the last point
 
-Unlike in gradient descent, old gradients never count less than new ones: the rate falls for all of them together.
+Unlike in gradient descent, old gradients count as much as new ones: the rate falls for all of them together.
 """
 
 from typing import Any, NamedTuple

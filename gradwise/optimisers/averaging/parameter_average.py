@@ -1,6 +1,6 @@
-"""Averages of the parameters over training (rows C9, J6): train as usual, judge and keep the average.
+"""Averages of the parameters over training (rows C9, J6): train as usual, validate and return the average.
 
-PolyakAverage(Sgd(0.1), start_updates=1000)      every update after the start counts alike
+PolyakAverage(Sgd(0.1), start_updates=1000)      every update after the start counts equally
 MovingAverage(Adam(), decay=0.999)               the last 1/(1-decay) updates count most
 TailAverage(Sgd(0.1), 5000, every_updates=100)   every hundredth point after the start counts (SWA)
 AveragedSgd(0.1, decay=1e-4)                     Bottou's: its own schedule, and the mean
@@ -78,7 +78,7 @@ class PolyakAverage(AbstractOptimiser):
 
 
 class MovingAverage(AbstractOptimiser):
-    """An exponential average; at first a plain mean, so that it never remembers the starting point."""
+    """An exponential average; at first a plain mean, so that the starting point has no weight."""
 
     optimiser: AbstractOptimiser
     decay: float = knob(
@@ -110,8 +110,8 @@ def _whole(number: Any, least: int) -> Int[Array, ""]:
 class TailAverage(AbstractOptimiser):
     """The plain mean of every `every_updates`-th point after `start_updates` (Izmailov et al. 2018, SWA).
 
-    Points far apart differ more than neighbours do, so few of them make as good a mean; once an epoch is usual, at a
-    rate that no longer falls. Up to the first point that counts, the present one is judged.
+    Distant points differ more than neighbours, so few of them make as good a mean; once an epoch is usual, at a
+    constant rate. Until the first point of the average, the current one is evaluated.
     """
 
     optimiser: AbstractOptimiser
@@ -143,7 +143,7 @@ class AveragedSgd(AbstractOptimiser):
         theta <- theta - rate_t g,                  rate_t = rate / (1 + lambda rate t)**exponent
         mean  <- mean + mu_t (theta - mean),        mu_t = 1 / (1 + t - start), 1 before the start
 
-    An exponent below 1 lets the points travel further than 1/t would; the mean takes their noise away again, and has
+    An exponent below 1 lets the points travel further than 1/t would; the mean removes their noise, and has
     the least variance that any method can reach (Polyak and Juditsky 1992). lambda is the criterion's least curvature:
     with an L2 penalty of coefficient c on the sum of T losses it is 2 c / T.
     """

@@ -1,8 +1,8 @@
-"""The optimiser that moves nothing: for parameters that stay as they were drawn (rows C10, E15).
+"""An optimiser that changes nothing, for parameters that keep their initial values (rows C10, E15).
 
     Grouped(Adam(), groups=(ParameterGroup("layers.*", Frozen()),))      only the output layer is trained
 
-Its moves do not depend on the gradient, so the compiler leaves out what only that gradient would need.
+Its updates do not depend on the gradient, so the compiler removes the computation of that gradient.
 """
 
 from typing import Any

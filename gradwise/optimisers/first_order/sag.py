@@ -2,19 +2,19 @@
 
     Sag()                       the step 1/L, L found by the line search
     Sag(safety=1 / 16)          the step of the theory
-    Sag(smoothness=3.5)         L as known: for logistic regression max |x|^2 / 4, and the penalty's curvature
+    Sag(smoothness=3.5)         a known L: for logistic regression max |x|^2 / 4 plus the penalty's curvature
 
 With y_i the last gradient of example i, d their sum over the m examples seen so far and Omega the penalty,
 
     d <- d - y_i + f_i'(theta),   y_i <- f_i'(theta),   theta <- theta - (1/L) [d / m + Omega'(theta) / T].
 
-One example costs little more than in plain stochastic descent, and yet on a strongly convex sum the distance to the
+One example costs little more than in plain stochastic descent, but on a strongly convex sum the distance to the
 optimum shrinks by a constant factor each pass (Le Roux, Schmidt and Bach 2012). With B examples in an update all B are
-renewed. The method lives on examples drawn independently: in orders that visit each example once an epoch all of d is
-about an epoch old, and at steps like 1/L it swings about the optimum for ever. So `Sag` draws its own B examples from
-the training set for each update, whatever the order of the recipe's batches; `order="given"` takes theirs.
+renewed. The method needs independently drawn examples: in orders that visit each example once an epoch all of d is
+about an epoch old, and at steps like 1/L it oscillates around the optimum for ever. So `Sag` draws its own B examples
+from the training set for each update, whatever the order of the recipe's batches; `order="given"` takes theirs.
 
-What is kept of each example is the shortest form that the parameters allow:
+Each example's gradient is stored in the shortest form that the parameters allow:
 
 | network                              | kept of an example                                             | numbers  |
 |--------------------------------------|----------------------------------------------------------------|----------|
@@ -22,9 +22,9 @@ What is kept of each example is the shortest form that the parameters allow:
 | others, weights used as W @ h        | slope and input of each matrix (h moves with the layers below) | in + out |
 | `memory="whole"`, and other shapes   | the gradient                                                   | in x out |
 
-Sparse inputs gain by the memory alone. Published code also leaves weights whose input is 0 for later, the shrinking by
-the penalty kept as one number. Here examples are dense on the device and the weights must be true after every update,
-since the next gradient, the penalty and validation read them, so one fused pass over them per update is what it costs.
+Sparse inputs save memory only. Published code also postpones updates of weights whose input is 0, and stores the
+penalty's shrinkage as one number. Here examples are dense on the device and the weights must be current after every
+update, because the next gradient, the penalty and validation read them; this costs one fused pass over them per update.
 """
 
 import dataclasses

@@ -11,8 +11,8 @@ OneCycle(peak=0.3)                     a cosine up to the whole rate, then one d
 RepeatedCosine(cycles=4)               waves from 0 to 1 and back, each twice as long     row J2
 FlatCosine(flat=0.5)                   1 for half of the run, then a cosine down to 0     row J2
 
-The last five have a horizon, an update at which they end. For the last four a horizon of 0 is the run's own length,
-which a run of fixed length (`Off`) knows. Early stopping knows nothing of a horizon: they say so in the report.
+The last five have a horizon, an update at which they end. For the last four, a horizon of 0 means the length of the
+run, which is known if it is fixed (`Off`). Early stopping ignores the horizon; a note in the report says so.
 """
 
 import dataclasses
@@ -93,8 +93,8 @@ class SelfTimed(AbstractSchedule):
 class BottouDecay(AbstractSchedule):
     """rate_t = rate / (1 + lambda rate t)**exponent (Bottou 2012), with `pace` for lambda * rate.
 
-    A schedule is a factor and does not see the rate it multiplies, so the product is its own knob; `AveragedSgd` takes
-    lambda and the rate apart. Bottou's SGD has exponent 1, his averaged SGD 0.75.
+    A schedule is a factor and does not see the rate it multiplies, so the product is a single knob; `AveragedSgd` takes
+    lambda and the rate separately. Bottou's SGD has exponent 1, his averaged SGD 0.75.
     """
 
     pace: float = knob(
@@ -162,7 +162,7 @@ def _horizon(
 
 
 class WarmUp(AbstractSchedule):
-    """A linear rise to the initial rate, times another schedule, whose updates count from the first one too."""
+    """A linear rise to the initial rate, times another schedule, which also counts from the first update."""
 
     warm_up_updates: float = knob(1000.0, **_WARM_UP)
     schedule: AbstractSchedule = Constant()
@@ -260,7 +260,7 @@ class RepeatedCosine(_AbstractOverRun):
 class FlatCosine(_AbstractOverRun):
     """1 for the first part of the run, then half a cosine down to 0: for dropout, decay and smoothing.
 
-    What holds capacity back is let go at the end, where the rate is small.
+    Regularisation is released at the end, when the learning rate is small.
     """
 
     horizon_updates: float = knob(0.0, **_HORIZON)
@@ -274,7 +274,7 @@ class FlatCosine(_AbstractOverRun):
 
 
 class WarmUpStableDecay(AbstractSchedule):
-    """Warm-up, a constant rate, then a line from 1 to final: the horizon may be moved without starting anew."""
+    """Warm-up, a constant rate, then a line from 1 to final: the horizon can be moved without starting again."""
 
     warm_up_updates: float = knob(500.0, **_WARM_UP)
     stable_updates: float = knob(
@@ -306,7 +306,7 @@ class WarmUpStableDecay(AbstractSchedule):
 
 
 class RateState(NamedTuple):
-    """What every optimiser of ours keeps last in its chain: updates so far, the schedule's state, the present rate."""
+    """The last state in every optimiser's chain: updates so far, the schedule's state, the current rate."""
 
     update: Int[Array, ""]
     schedule: PyTree
@@ -329,6 +329,6 @@ def scale_by_rate(learning_rate: Any, schedule: AbstractSchedule) -> optax.Gradi
 
 
 def present_rate(state: PyTree) -> Scalar:
-    """The learning rate of the last update (before any: the initial one), wherever in a state it stands."""
+    """The learning rate of the last update (before the first: the initial one), found anywhere in a state."""
     states = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, RateState))
     return next(node.rate for node in states if isinstance(node, RateState))

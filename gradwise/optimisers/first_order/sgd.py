@@ -51,7 +51,7 @@ def smooth(beta: Any) -> optax.GradientTransformation:
 
 
 class Sgd(AbstractOptimiser):
-    """Plain stochastic gradient descent, with the chapter's momentum where `smoothing` is below 1."""
+    """Plain stochastic gradient descent, with the chapter's momentum if `smoothing` is below 1."""
 
     learning_rate: float = knob(0.01, **LEARNING_RATE)
     smoothing: float = knob(
@@ -93,7 +93,7 @@ class HeavyBall(AbstractOptimiser):
 
 
 class Nesterov(AbstractOptimiser):
-    """Nesterov's momentum, in the form that takes the gradient at the present point."""
+    """Nesterov's momentum, in the form that takes the gradient at the current point."""
 
     learning_rate: float = knob(0.01, **LEARNING_RATE)
     momentum: float = knob(0.9, **MOMENTUM)

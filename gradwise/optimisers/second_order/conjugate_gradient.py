@@ -4,7 +4,7 @@
     ConjugateGradient(formula="hager-zhang")
     ConjugateGradient(line_steps=3, iterations=3)            three iterations on each large mini-batch
 
-It remembers one vector where L-BFGS remembers twenty, and asks more of its line search.
+It stores one vector where L-BFGS stores twenty, but needs a more accurate line search.
 """
 
 from typing import Any, NamedTuple
@@ -87,14 +87,14 @@ class ConjugateGradient(AbstractAsking):
     - fletcher-reeves: beta = g'.g' / g.g (Fletcher and Reeves 1964)
     - hager-zhang: beta = max((y - 2 d y.y / d.y).g' / d.y, -1 / (|d| min(0.01, |g|))) (Hager and Zhang 2005)
 
-    It starts anew along the gradient where d does not lead downhill, where successive gradients are far from
-    orthogonal, |g.g'| > `orthogonality` g'.g' (Powell 1977, with 0.2; 1 did better on digits), and where a line search
-    fails; if that fails too, the run is stalled. Powell's test stands for a restart after as many steps as there are
-    parameters: that one does nothing for a network, and in few dimensions it was measured to cost (Rosenbrock's valley
+    It restarts along the gradient if d does not lead downhill, if successive gradients are far from
+    orthogonal, |g.g'| > `orthogonality` g'.g' (Powell 1977, with 0.2; 1 did better on digits), or if a line search
+    fails; if that fails too, the run is stalled. Powell's test replaces a restart after as many steps as there are
+    parameters, which does nothing for a network and is slower in few dimensions (Rosenbrock's valley
     in four: 40 steps without, 190 with it).
 
-    An update is `iterations` such steps on one batch of B examples: its age is B however often the line search asked
-    the criterion; the time of the run tells that.
+    An update is `iterations` such steps on one batch of B examples. It adds B to the age, however often the line search
+    evaluates the criterion; those evaluations only cost time.
     """
 
     formula: str = switch(

@@ -1,7 +1,7 @@
 """Diagonal Newton steps (row H4): a learning rate for each parameter from its own second derivative.
 
-DiagonalNewton(learning_rate=0.01, damping=0.02)                        curvature of the batch itself, now and then
-DiagonalNewton(curvature_examples=500, every_updates=600, memory=1.0)   500 examples drawn anew each time
+DiagonalNewton(learning_rate=0.01, damping=0.02)                        curvature of the batch itself, periodically
+DiagonalNewton(curvature_examples=500, every_updates=600, memory=1.0)   500 new random examples each time
 DiagonalNewton(exact=True)                                              the exact Gauss-Newton diagonal
 """
 

@@ -1,4 +1,4 @@
-"""Hessian-free optimisation (rows H7, B6): Newton steps on a damped quadratic model, solved by conjugate gradients.
+"""Hessian-free optimisation (rows H7, B6): Newton steps on a damped quadratic model, found by conjugate gradients.
 
     HessianFree()                                       batches of the whole training set, or thousands of examples
     HessianFree(curvature_parts=4, cg_steps=150)        curvature on a quarter of the batch, shorter solves
@@ -11,7 +11,7 @@ matrix on one part of the batch, another part each update,
     among the iterates kept on the way take the lowest on the whole batch, then shorten it until it is low enough,
     rho = (f(theta + p) - f(theta)) / (g'p + p'Gp / 2):   below 1/4 lambda grows by 3/2, above 3/4 it falls by 2/3.
 
-G is never written out: it is a linear map, taken once an update, so that a product is one pass forward and one back
+G is never formed: it is a linear map, computed once per update, so that a product is one forward and one backward pass
 through the network's linearisation, and the network itself is not run again while the system is solved.
 """
 
@@ -214,13 +214,13 @@ class HessianFree(AbstractAsking):
     the squared gradient of the batch. `exponent=0` needs no such gradients: for convolutions, whose per-example
     gradients take room.
 
-    Candidates, line search and rho look at the criterion on the whole batch, the one whose gradient g is: then no step
-    goes up, and a solution that suits its part of the batch alone shows as a small rho and is damped. The model in rho
+    Candidates, line search and rho use the criterion on the whole batch, whose gradient is g: then no step
+    goes up, and a solution that only suits its part of the batch shows as a small rho and is damped. The model in rho
     is undamped. After an update without a lower point the next solve starts from 0; after two the run has stalled.
 
-    `precision="highest"` keeps products in 32 bits on accelerators, whose own choice has 10 bits behind the point: too
-    few for the small differences that rho and the line search look at, and for long solves. Gradient and criterion are
-    then computed anew in 32 bits.
+    `precision="highest"` keeps products in 32 bits on accelerators, whose default has a mantissa of 10 bits: too
+    few for the small differences that rho and the line search compare, and for long solves. Gradient and criterion are
+    then recomputed in 32 bits.
     """
 
     damping: float = knob(

@@ -1,4 +1,4 @@
-"""The natural gradient with a Kronecker-factored curvature (row H6): one pair of small matrices a layer.
+"""The natural gradient with a Kronecker-factored curvature (row H6): one pair of small matrices per layer.
 
     Kronecker(learning_rate=0.3, damping=0.1)
     Kronecker(curvature="exact", every_updates=1.0)     exact factors: for few outputs
@@ -6,7 +6,7 @@
 For a weight matrix used as W x, one example's part of the Gauss-Newton matrix (the Fisher matrix, where the loss is a
 log-likelihood) is d d' (x) x x', with d a slope of the layer's result. The mean of such products over the examples is
 taken as the product of their means, G (x) A, whose inverse is that of two small matrices (Martens and Grosse 2015).
-What is written here follows from that alone; the constants were measured.
+Everything here follows from that alone; the constants were chosen by measurement.
 """
 
 from typing import Any, NamedTuple

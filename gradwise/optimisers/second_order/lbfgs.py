@@ -1,12 +1,12 @@
-"""Limited-memory BFGS (rows C11, H7): Newton's direction, the curvature known from the last few steps.
+"""Limited-memory BFGS (rows C11, H7): Newton's direction, with the curvature estimated from the last few steps.
 
     Lbfgs()                             on the whole training set: `batches.size` at least T
     Lbfgs(memory=20, iterations=5)      a few iterations on each large mini-batch, then the next
     TwoStages(Sgd(), Lbfgs(), epochs=1)     after an epoch of stochastic gradient descent
 
-Optax's `scale_by_lbfgs` gives the same directions on one fixed batch, and the tests hold this one to it. It does not
-serve on mini-batches: it takes the gradients of one update and the next, which there belong to different examples, and
-it keeps pairs without positive curvature. It also visits its memory in 2 m dependent turns, where the form used here
+Optax's `scale_by_lbfgs` gives the same directions on one fixed batch, as the tests verify. It does not
+work on mini-batches: it compares the gradients of successive updates, which there belong to different examples, and
+it keeps pairs without positive curvature. It also visits its memory in 2 m dependent steps, where the form used here
 has two products with the whole memory and otherwise m x m matrices.
 """
 
@@ -116,17 +116,17 @@ class Lbfgs(AbstractAsking):
     """Limited-memory BFGS (Nocedal 1980, Liu and Nocedal 1989) with a strong-Wolfe line search.
 
     theta <- theta - t H g, where H is built from remembered steps s and the changes y = g(theta + s) - g(theta) that
-    they made to the gradient (H y = s for the youngest), and t is 1 wherever the line search lets it. Both gradients of
-    a pair are of the same batch; pairs whose curvature s.y is not clearly positive are skipped.
+    they made to the gradient (H y = s for the youngest), and t is 1 if the line search accepts it. Both gradients of
+    a pair come from the same batch; pairs whose curvature s.y is not clearly positive are skipped.
 
-    An update is `iterations` such steps on one batch of B examples; the pairs are kept from batch to batch. Its age is
-    B however often the line search asked the criterion; the time of the run tells that.
+    An update is `iterations` such steps on one batch of B examples; the pairs are kept from batch to batch. It adds B
+    to the age, however often the line search evaluates the criterion; those evaluations only cost time.
 
-    Kept or forgotten between batches was tried on digits only (B = 300, 20 epochs, two seeds): with three iterations
-    keeping is better (criterion 0.029 and 0.030 against 0.033 and 0.033), with six it is not (0.029 and 0.031 against
-    0.029 and 0.029); with one, forgetting would leave the gradient alone.
+    Keeping the pairs between batches was tested on digits only (B = 300, 20 epochs, two seeds): with three iterations
+    it is better than dropping them (criterion 0.029 and 0.030 against 0.033 and 0.033), with six it is not (0.029 and
+    0.031 against 0.029 and 0.029); with one, only the gradient would be left.
 
-    A line search that fails forgets the pairs; if the gradient's own direction then fails too, the run is stalled.
+    If a line search fails, the pairs are dropped; if the gradient's own direction then fails too, the run is stalled.
     """
 
     memory: int = switch(

@@ -5,9 +5,9 @@
 
     descent(method, iterations=1, steps=20, tolerance=0.9)      the transformation; `method` gives the directions
 
-Optax has line searches too (`scale_by_zoom_linesearch`, `scale_by_backtracking_linesearch`). They do not serve here:
-one that fails moves to its last finite trial all the same, higher or not, and says so only afterwards, in its `info`; a
-run of gradwise must stay where it is and in the end be "stalled".
+Optax has line searches too (`scale_by_zoom_linesearch`, `scale_by_backtracking_linesearch`). They do not work here:
+one that fails still moves to its last finite trial, higher or not, and reports it only afterwards, in its `info`; a
+gradwise run must stay where it is and end as "stalled".
 """
 
 from collections.abc import Callable
@@ -169,14 +169,14 @@ def wolfe_search(
 
         f(t) <= f(0) + 1e-4 t f'(0)   and   |f'(t)| <= tolerance |f'(0)|
 
-    by bracketing and interpolation (Nocedal and Wright 2006, section 3.5). `look(t)` tells f(t), f'(t) and what is to
-    be kept of the point; `value` and `slope` are those at 0. At most `steps` points are tried. If none meets both, the
-    lowest with a sufficient decrease is taken; if there is none either, nothing was found. What is not finite counts as
-    infinitely high.
+    by bracketing and interpolation (Nocedal and Wright 2006, section 3.5). `look(t)` returns f(t), f'(t) and what to
+    keep of the point; `value` and `slope` are those at 0. At most `steps` points are tried. If none meets both
+    conditions, the lowest with a sufficient decrease is taken; if there is none, the search fails. Values that are not
+    finite count as infinitely high.
 
-    Where the fall that the slope promises is lost in the rounding of the criterion, a value no higher than rounding
-    explains and the second condition are enough (the approximate conditions of Hager and Zhang 2005): so the optimum is
-    reached in 32 bits too.
+    If the decrease that the slope promises is smaller than the rounding error of the criterion, a value no higher than
+    rounding explains and the second condition are enough (the approximate conditions of Hager and Zhang 2005), so the
+    optimum is reached in 32 bits too.
     """
     kind = jnp.result_type(value)
     slope, tolerance = jnp.asarray(slope, kind), jnp.asarray(tolerance, kind)

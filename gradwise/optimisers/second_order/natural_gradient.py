@@ -1,11 +1,11 @@
 """The natural gradient (row H6): the gradient divided by the second moments of the examples' gradients.
 
-    DiagonalNatural(learning_rate=0.01)          one number a parameter
-    Tonga(learning_rate=0.01, rank=5, block=10)  one matrix of low rank a unit, kept up to date on line
+    DiagonalNatural(learning_rate=0.01)          one number per parameter
+    Tonga(learning_rate=0.01, rank=5, block=10)  one low-rank matrix per unit, updated on line
 
-Where the examples agree on a slope it is trusted, where they contradict each other it is not: the direction is
+A slope counts more if the examples agree on it, less if they contradict each other: the direction is
 C^-1 g, with C = E[g_i g_i'] over the examples or over recent updates, not centred (Le Roux, Manzagol and Bengio 2008).
-C is no Fisher matrix: it is taken at the true targets. `Kronecker` in the module beside this one has the Fisher matrix.
+C is not the Fisher matrix, because it uses the true targets. `Kronecker` uses the Fisher matrix.
 """
 
 import itertools
@@ -64,7 +64,7 @@ class DiagonalNatural(AbstractAsking):
     Adagrad and RMSprop divide by the *root* of the squared *batch* gradient, so their steps have the size of the rate
     in each parameter. Here there is no root, so the steps have the units of a parameter (g / g^2), and the square is
     taken example by example before the mean: it does not shrink with the size of the batch, and it measures how much
-    the examples disagree. A penalty is in g, but it is no example's and not in v.
+    the examples disagree. A penalty is part of g but not of v.
     """
 
     learning_rate: float = knob(0.01, **LEARNING_RATE)
@@ -271,13 +271,13 @@ class Tonga(AbstractOptimiser):
         C_t = discount C_{t-1} + g_t g_t',    theta <- theta - rate (C_t / w_t + damping I)^-1 g
 
     one C for the incoming weights of each unit, g its part of the mini-batch's gradient, and w_t = discount w_{t-1} + 1
-    the weight of all updates so far. Dividing by it is ours: the sum alone grows 1 / (1 - discount) fold after the
-    start, and the rate with it would mean something else at each update; the direction is otherwise the same.
+    the weight of all updates so far. Dividing by it is our addition: the sum alone grows 1 / (1 - discount) fold after
+    the start, which would change the meaning of the rate at each update; the direction is otherwise the same.
 
     Discounted at every update, C_t = X X' with X = [discount^(b/2) U, discount^((b-1)/2) g_1, ..., g_b]. After b =
     `block` updates U becomes the `rank` longest principal axes of X, by the eigenvectors of its Gram matrix X'X, which
-    grows by one row at each update. So nothing larger than rank + block square is ever solved. Every update reads
-    rank + block numbers a parameter: the published 5 and 50 cost that much more than the defaults here.
+    grows by one row at each update. So no system larger than rank + block is ever solved. Every update reads
+    rank + block numbers per parameter: the published 5 and 50 cost that much more than the defaults here.
 
     The source's columns are the gradients that the updates are made with, so one column an update, whatever the size of
     the mini-batch; its covariance is then that of mini-batch gradients. With `smoothing` below 1 the direction is

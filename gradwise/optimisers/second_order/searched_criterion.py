@@ -1,10 +1,10 @@
-"""The criterion as a line search asks for it: the same numbers, in the form that costs least (rows C11, H7).
+"""The criterion in the form that is cheapest for a line search (rows C11, H7).
 
     line = line_of(objective, restored, often=False)(point, direction)
     value, slope, kept = line.look(0.5)         half a step along the direction
     line.gradient(kept, 0.5)                    the whole gradient there
 
-A search asks for nothing but the criterion and its gradient, on one large batch:
+A search needs only the criterion and its gradient, on one large batch:
 
 - The losses are computed with the examples along the last axis, (k, B) and not (B, k). On a CPU the compiler makes
   vector instructions of the last axis, and of one output it can make none: on 10000 examples of 100 inputs criterion

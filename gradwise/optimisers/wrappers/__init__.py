@@ -1,1 +1,1 @@
-"""Optimisers around another optimiser."""
+"""Optimisers that wrap another optimiser."""

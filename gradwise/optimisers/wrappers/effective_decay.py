@@ -1,11 +1,11 @@
-"""Decay by the updates that a parameter really gets (row D3), for sparse inputs and targets.
+"""Weight decay by the number of updates that a parameter really gets (row D3), for sparse inputs and targets.
 
-    EffectiveDecay(Sgd(0.1), coefficient=1.0, where="layers.0.weight")                  the prior's reading
-    EffectiveDecay(Sgd(0.1), coefficient=1.0, where="*.weight", reading="every")        truly stronger for rare ones
+    EffectiveDecay(Sgd(0.1), coefficient=1.0, where="layers.0.weight")                  like a prior
+    EffectiveDecay(Sgd(0.1), coefficient=1.0, where="*.weight", reading="every")        stronger for rare inputs
 
-The weights of an input that is 0 in most examples have a gradient of exactly 0 in most updates: those updates tell
-nothing of them. The chapter divides lambda by the number n of updates that do. It does not say when the result is
-applied, and that makes all the difference, so both readings are here by name:
+The weights of an input that is 0 in most examples have a gradient of exactly 0 in most updates, which then carry no
+information about them. The chapter divides lambda by the number n of updates that do. It does not say when the result
+is applied, which makes all the difference, so both readings are available:
 
 | reading | applied | over an epoch of N updates a parameter gets |
 |---|---|---|
@@ -38,7 +38,7 @@ class _EffectiveState(NamedTuple):
 
 
 class EffectiveDecay(AbstractAsking):
-    """An optimiser whose gradient gets 2 lambda w theta added, w a weight of each parameter's own (Bengio 2012).
+    """Adds 2 lambda w theta to an optimiser's gradient, with a weight w for each parameter (Bengio 2012).
 
     With the share s = (1/B)(B'/T) of one update, as in the criterion, and a parameter active where |g| > negligible:
 
@@ -46,11 +46,11 @@ class EffectiveDecay(AbstractAsking):
         "every":    w = s / f,  f = active updates / updates so far, at least 1 / updates so far and at least B / T
 
     In the first the shares of n active updates in an epoch sum up to exactly 1/B, as in the criterion, with no n to
-    estimate. In the second, B / T is one update an epoch, the least that is believed of a parameter.
+    estimate. In the second, B / T is one update per epoch, the lowest activity assumed of a parameter.
 
-    Activity is read off the gradient, so the criterion must not carry a penalty on the same parameters: that would make
-    all of them active always, and is refused. The added gradient passes through the inner rule as a penalty's would.
-    It is never more than would bring the parameter to 0 in one plain step at the present rate.
+    Activity is read from the gradient, so a penalty of the criterion on the same parameters is an error: it would make
+    all of them always active. The added gradient passes through the inner optimiser like that of a penalty.
+    It is never larger than what would bring the parameter to 0 in one plain step at the current rate.
     """
 
     optimiser: AbstractOptimiser

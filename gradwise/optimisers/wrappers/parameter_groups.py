@@ -1,8 +1,8 @@
-"""Knobs per layer and per kind of parameter (row C10): an optimiser of its own for each group of paths.
+"""Knobs per layer and per kind of parameter (row C10): a separate optimiser for each group of paths.
 
     Grouped(Sgd(0.01), groups=(ParameterGroup("layers.0.*", Sgd(0.1)), ParameterGroup("*.bias", Sgd(0.02))))
 
-The first group whose pattern matches a parameter's path takes it; the rest go to the base optimiser.
+A parameter belongs to the first group whose pattern matches its path; the rest use the base optimiser.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ class ParameterGroup(Spec):
 
 
 class Grouped(AbstractOptimiser):
-    """A base optimiser, and others for some of the parameters."""
+    """A base optimiser, and others for some groups of parameters."""
 
     base: AbstractOptimiser
     groups: tuple[ParameterGroup, ...] = ()

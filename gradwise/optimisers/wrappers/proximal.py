@@ -1,10 +1,10 @@
-"""L1 with true zeros (row D4): after each move, weights are drawn towards 0 by a fixed amount and stay when they cross.
+"""L1 with exact zeros (row D4): after each update weights shrink by a fixed amount, to 0 if they would cross it.
 
     Proximal(Sgd(0.1), coefficient=3.0)                                   all weights
     Proximal(Proximal(Sgd(0.1), 3.0, "layers.0.weight"), 1.0, "output.weight")   a coefficient for each layer
 
-By its subgradient (`L1` in the criterion) the penalty only makes weights hover around 0. A coefficient means the same
-in both: it stands beside the loss summed over the training set.
+With its subgradient (`L1` in the criterion) the penalty only makes weights oscillate around 0. A coefficient means the
+same in both: it is relative to the loss summed over the training set.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ from .width_transfer import WidthTransfer
 
 
 def marked(parameters: PyTree, where: str, asker: str) -> PyTree:
-    """Which parameters a pattern means; refuses, in the asker's name, one that means none."""
+    """Which parameters match a pattern; an error that names the optimiser if none does."""
     marks = matching(parameters, where)
     if not any(jax.tree.leaves(marks)):
         names = [name for name, _ in named_leaves(parameters)]
@@ -44,17 +44,17 @@ def prior_share(batch: Batch) -> Scalar:
 
 
 class Proximal(AbstractAsking):
-    """Proximal gradient descent for L1: with the inner rule's move u, B' of B slots in use and T training examples,
+    """Proximal gradient descent for L1. With the inner update u, B' of B slots in use and T training examples,
 
         theta <- soft(theta + u, rate (B'/B) coefficient / T),     soft(w, a) = sign(w) max(|w| - a, 0)
 
     Its fixed point minimises (sum of losses + coefficient |w|_1) / T: exactly for `Sgd`, with and without smoothing,
-    and for `HeavyBall` and `Nesterov`, whose moves sum a lasting gradient up to 1 / (1 - momentum) of it, so that the
-    amount is taken as many times too (derived from the fixed point).
+    and for `HeavyBall` and `Nesterov`, whose updates add up a constant gradient to 1 / (1 - momentum) times it, so
+    the shrinkage is multiplied by the same factor (derived from the fixed point).
 
-    Where each parameter has a rate of its own (Adam and its like) the minimiser would need an amount of its own too;
-    the amount here is the same for all, as AdamW's decay is: weights shrink by rate * coefficient / T at each update
-    whatever the gradient's size, and the coefficient is no longer the chapter's lambda. The zeros are true there too.
+    With per-parameter rates (Adam and similar) the minimiser would need per-parameter shrinkage too;
+    here it is the same for all, like AdamW's decay: weights shrink by rate * coefficient / T at each update
+    whatever the gradient's size, and the coefficient is no longer the chapter's lambda. The zeros are exact there too.
     """
 
     optimiser: AbstractOptimiser

@@ -2,8 +2,8 @@
 
     RatesByKind(AdamW(0.04), bias=0.1, embedding=0.1, input_factor=6.0, activation=0.1)
 
-`Grouped` gives each group an optimiser of its own; here there is one optimiser with one learning rate to tune, and
-each kind moves that many times as fast. A decay inside the optimiser is multiplied together with its step.
+`Grouped` gives each group its own optimiser; here there is one optimiser with one learning rate to tune, and each kind
+moves that many times as fast. A decay inside the optimiser is multiplied together with its step.
 
 | kind         | parameters                                           |
 |--------------|------------------------------------------------------|
@@ -35,7 +35,7 @@ def kind_of(name: str) -> str:
 
 
 class RatesByKind(AbstractOptimiser):
-    """An optimiser whose updates of each kind of parameter are multiplied by that kind's factor."""
+    """Multiplies an optimiser's updates by a factor for each kind of parameter."""
 
     optimiser: AbstractOptimiser
     bias: float = knob(0.1, **_FACTOR, about="times the learning rate, for biases")
@@ -61,5 +61,5 @@ class RatesByKind(AbstractOptimiser):
         return self.optimiser.judged(parameters, state)
 
     def rate(self, state: PyTree) -> Scalar:
-        """That of the weights."""
+        """The rate of the weights."""
         return self.optimiser.rate(state)

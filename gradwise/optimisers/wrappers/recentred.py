@@ -1,10 +1,10 @@
-"""Centring a network again and again while it is trained (row D12).
+"""Centres a network regularly while it is trained (row D12).
 
     Recentred(Sgd(0.1), every_updates=100)
 
-The network must know how to centre itself: a method `recentred(inputs, weights)` that returns the same function with
-other parameters (`models.CentredMlp` builds one that does). Every so many updates it is asked to, on the
-examples of the present batch; the change joins that update's move.
+The network must be able to centre itself: it needs a method `recentred(inputs, weights)` that returns the same function
+with other parameters, as networks of `models.CentredMlp` have. It is called every `every_updates` updates on the
+examples of the current batch; the change is added to that update.
 """
 
 from typing import Any, NamedTuple
@@ -29,10 +29,10 @@ class RecentredState(NamedTuple):
 
 
 class Recentred(AbstractAsking):
-    """An optimiser's own moves, and a centring of the network at the first update and every `every_updates` after it.
+    """Applies an optimiser, and centres the network at the first update and every `every_updates` after it.
 
-    Moments that the inner rule remembers are not turned with the parameters: centring often and remembering long do not
-    go together.
+    The moments of the inner optimiser are not transformed with the parameters, so do not combine frequent centring
+    with long memory.
     """
 
     optimiser: AbstractOptimiser

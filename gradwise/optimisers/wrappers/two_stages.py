@@ -2,8 +2,8 @@
 
     TwoStages(Sgd(0.1), Lbfgs(), epochs=1, size=32)     with `batches.size` in the thousands, or the whole training set
 
-The recipe's mini-batch is the large one that the second optimiser wants. While the first one runs, each update goes
-through the batch in small ones of its own: an update of the run is then many updates of the first optimiser.
+The recipe's mini-batch is the large one of the second optimiser. While the first one runs, it splits each batch into
+small ones, so that one update of the run is many updates of the first optimiser.
 """
 
 from typing import Any, NamedTuple
@@ -58,11 +58,11 @@ def _small(objective: Objective, number: Any, rows: Array, present: Array, per_u
 
 
 class TwoStages(AbstractAsking):
-    """`first` for some epochs, then `then`, which starts from where the first one came to.
+    """`first` for some epochs, then `then`, starting from the point that the first one reached.
 
-    A large batch of B examples is gone through in ceil(B / size) small ones; the update's move is the sum of theirs.
-    The change comes with the first update at an age of `epochs` T or more, so on the whole training set only whole
-    epochs count.
+    A large batch of B examples is split into ceil(B / size) small ones, whose updates are summed.
+    The switch comes with the first update at an age of `epochs` T or more, so with the whole training set as a batch
+    only whole epochs count.
     """
 
     first: AbstractOptimiser = Sgd()
@@ -134,5 +134,5 @@ class TwoStages(AbstractAsking):
         return jax.tree.map(lambda a, b: a if a is b else jnp.where(state.began, b, a), one, other)
 
     def rate(self, state: PyTree) -> Scalar:
-        """The present optimiser's."""
+        """The rate of the current optimiser."""
         return jnp.where(state.began, self.then.rate(state.then), self.first.rate(state.first))

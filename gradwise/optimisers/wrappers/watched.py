@@ -1,9 +1,9 @@
-"""A monitor of training (row F16): any optimiser, and every so many updates a look at the network's flow.
+"""A monitor of training (row F16): wraps any optimiser and regularly records activations, gradients and parameters.
 
     Watched(Adam(), every=100)                 trains as Adam does, bit for bit
     flow_of(state.optimiser)                   means, deviations, histograms by layer and kind, ready for JSON
 
-The record has room for so many looks. When it is full every second one is forgotten and the interval doubled, so that
+The record holds up to `rows` looks. When it is full, every second one is dropped and the interval doubled, so that
 a run of any length leaves between half of `rows` and `rows` looks, evenly spread.
 """
 
@@ -101,9 +101,9 @@ def _written(looks: Looks, row: Array, order: Array, update: Int[Array, ""]) -> 
 
 
 class Watched(AbstractWatching):
-    """Another optimiser, watched: nothing of its training changes, and the look is at the batch of the coming update.
+    """Records the flow of an optimiser's training, on the batch of the next update, without changing it.
 
-    Looks are at least `every` updates apart; an interval that ends earlier than that puts off the next one.
+    Looks are at least `every` updates apart; an interval that ends earlier postpones the next one.
     """
 
     optimiser: AbstractOptimiser = Adam()
@@ -158,7 +158,7 @@ class Watched(AbstractWatching):
 
 
 def _finite(values: Float[np.ndarray, "..."]) -> Any:
-    """Nested lists; what is no number is None, as JSON wants it."""
+    """Nested lists, with None for NaN and infinities, as JSON requires."""
     return np.where(np.isfinite(values), values.astype(object), None).tolist()  # type: ignore[call-overload]
 
 
@@ -174,7 +174,7 @@ def _group(kind: str, where: str, values: Float[np.ndarray, "n wide"]) -> dict[s
 
 
 def flow_of(state: PyTree) -> dict[str, Any]:
-    """What `Watched` saw, found anywhere in an optimiser's state: plain JSON values; empty where nothing watched.
+    """The record of `Watched`, found anywhere in an optimiser's state, as plain JSON values; empty without one.
 
     `updates` are the numbers of the looks' updates. `groups` are layers by kind in the order of the flow, and then
     parameters: for each look mean, deviation, root mean square, norm, a histogram (shares) and its edges.

@@ -1,4 +1,4 @@
-"""Width transfer (row J7): the learning rate tuned on a narrow network serves a wide one.
+"""Width transfer (row J7): a learning rate tuned on a narrow network also works on a wide one.
 
     MovingAverage(WidthTransfer(Adam(0.003), base_width=64))
     with Mlp(widths=(n, n), initial=FanIn(), output_initial=OutputScaled(base_width=64))
@@ -81,9 +81,9 @@ def _factor(name: str, leaf: Array, matrices: list[_Matrix], base: float, adapti
 
 
 class WidthTransfer(AbstractOptimiser):
-    """An optimiser whose updates of each parameter are multiplied by what its layer's width asks for.
+    """Multiplies an optimiser's updates of each parameter by a factor that depends on its layer's width.
 
-    The layers are told by order: the first weight matrix takes the inputs, the last one gives the outputs.
+    Layers are identified by order: the first weight matrix takes the inputs, the last one gives the outputs.
     """
 
     optimiser: AbstractOptimiser
