@@ -39,7 +39,7 @@ def _coefficient(default: float, low: float, high: float) -> Any:
         row="A4",
         kind="capacity",
         off=0.0,
-        about="how much sparsity counts beside the reconstruction of an example",
+        about="the weight of sparsity relative to the reconstruction error of an example",
     )
 
 

@@ -101,7 +101,7 @@ class Contraction(AbstractCodePenalty):
     """
 
     coefficient: float = _coefficient(0.1, "how much contraction counts beside the reconstruction of an example")
-    form: str = switch("closed", allowed=("closed", "autodiff"), row="A6", about="the closed form where there is one")
+    form: str = switch("closed", allowed=("closed", "autodiff"), row="A6", about="the closed form if there is one")
 
     def __call__(
         self,
@@ -136,9 +136,9 @@ class HigherContraction(AbstractCodePenalty):
         prior=LogUniform(0.01, 1.0),
         row="A6",
         kind="capacity",
-        about="the deviation of the noise between the two Jacobians, in the units of the scaled inputs",
+        about="standard deviation of the noise between the two Jacobians, in units of the scaled inputs",
     )
-    samples: int = switch(4, allowed="[1, inf)", row="A6", about="draws of the noise for each example")
+    samples: int = switch(4, allowed="[1, inf)", row="A6", about="noise draws per example")
 
     def __call__(
         self,

@@ -34,21 +34,21 @@ _STEPS: dict[str, Any] = {
     "prior": Choice((1, 5, 10)),
     "row": "A2",
     "kind": "optimiser",
-    "about": "turns of Gibbs sampling at each update",
+    "about": "steps of Gibbs sampling per update",
 }
 _CHAINS: dict[str, Any] = {
     "allowed": "[1, inf)",
     "prior": Choice((20, 100)),
     "row": "A2",
     "kind": "optimiser",
-    "about": "states of the machine that are kept from update to update",
+    "about": "samples of the machine that are kept from update to update",
 }
 _ENHANCED: dict[str, Any] = {
     "allowed": (False, True),
     "prior": Choice((False, True)),
     "row": "A2",
     "kind": "optimiser",
-    "about": "the gradient that does not change when the meaning of 0 and 1 is exchanged (Cho et al. 2011)",
+    "about": "the gradient that does not change if 0 and 1 swap meanings (Cho et al. 2011)",
 }
 
 
@@ -316,7 +316,7 @@ class FastPersistentDivergence(AbstractDivergence):
         about="the learning rate of the fast weights, which does not decay",
     )
     decay: float = knob(
-        0.95, allowed="[0, 1)", prior=Choice((0.95,)), row="A2", about="what an update leaves of the fast weights"
+        0.95, allowed="[0, 1)", prior=Choice((0.95,)), row="A2", about="share of the fast weights kept per update"
     )
     enhanced: bool = switch(False, **_ENHANCED)
     penalties: tuple[AbstractPenalty, ...] = (L2(where="*weight"),)
@@ -361,7 +361,7 @@ class JointDivergence(AbstractRecalling):
         row="A2",
         kind="model",
         off=0.0,
-        about="the weight of -log p(class | inputs) beside the divergence",
+        about="the weight of -log p(class | inputs) relative to the divergence",
     )
     loss: AbstractLoss = SoftmaxLoss()
 

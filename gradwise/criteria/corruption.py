@@ -70,7 +70,7 @@ class GaussianNoise(AbstractCorruption):
         prior=LogUniform(0.05, 1.0),
         row="A5",
         kind="capacity",
-        about="the deviation of the noise, in the units of the scaled inputs",
+        about="standard deviation of the noise, in units of the scaled inputs",
     )
 
     def __call__(

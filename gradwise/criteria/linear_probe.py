@@ -134,7 +134,7 @@ class Probed(AbstractUnsupervised, AbstractRecalling, AbstractJudging):
 
     criterion: AbstractUnsupervised
     probe: AbstractProbe = Ridge()
-    classes: int = switch(0, allowed="[0, inf)", row="E8", about="the number of classes; 0 where targets are numbers")
+    classes: int = switch(0, allowed="[0, inf)", row="E8", about="the number of classes; 0 for regression")
     rows: int = switch(10_000, allowed="[1, inf)", row="E8", about="training examples that the probe is fitted on")
 
     @property

@@ -97,7 +97,7 @@ class SoftmaxLoss(_AbstractSmoothed, AbstractRooted):
         prior=Choice(("error", "loss")),
         row="C6",
         kind="optimiser",
-        about="what early stopping looks at; the loss breaks the ties of the error",
+        about="what early stopping follows; the loss breaks ties of the error",
     )
     smoothing_schedule: AbstractSchedule = Constant()
 
@@ -135,7 +135,7 @@ class SigmoidLoss(_AbstractSmoothed, AbstractRooted):
         prior=Choice(("error", "loss")),
         row="C6",
         kind="optimiser",
-        about="what early stopping looks at; the loss breaks the ties of the error",
+        about="what early stopping follows; the loss breaks ties of the error",
     )
     smoothing_schedule: AbstractSchedule = Constant()
 
@@ -170,7 +170,7 @@ class GaussianLoss(AbstractRooted):
         prior=Choice(("squared", "absolute")),
         row="C6",
         kind="optimiser",
-        about="what early stopping looks at",
+        about="what early stopping follows",
     )
 
     def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:

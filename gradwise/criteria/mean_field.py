@@ -1,6 +1,6 @@
 """The criterion of deep Boltzmann machines (row A11): mean field on the data against the model's persistent chains.
 
-    MeanFieldDivergence()                              100 chains, 5 Gibbs steps an update, 10 mean-field sweeps
+    MeanFieldDivergence()                              100 chains, 5 Gibbs steps per update, 10 mean-field sweeps
     MeanFieldDivergence(steps=1, chains=500)
 
 The network has `mean_field(v, sweeps)`, `energy(states)`, `bound(states)`, `begin(v)`, `gibbs(states)`,
@@ -57,13 +57,13 @@ class MeanFieldDivergence(AbstractUnsupervised, AbstractRecalling):
     needs: ClassVar[tuple[str, ...]] = ("mean_field",)
     suits: ClassVar[str] = "DeepBoltzmann"
 
-    steps: int = switch(5, allowed="[1, inf)", prior=Choice((1, 5, 10)), row="A11", about="Gibbs steps an update")
+    steps: int = switch(5, allowed="[1, inf)", prior=Choice((1, 5, 10)), row="A11", about="Gibbs steps per update")
     chains: int = switch(100, allowed="[1, inf)", prior=Choice((100,)), row="A11", about="persistent Markov chains")
     sweeps: int = switch(
         10, allowed="[1, inf)", prior=Choice((10,)), row="A11", about="mean-field sweeps for each example"
     )
     penalties: tuple[AbstractPenalty, ...] = (L2(where=_WEIGHTS),)
-    asked: int = switch(4, allowed="[1, inf)", row="E20", about="inputs of each example that are guessed to judge by")
+    asked: int = switch(4, allowed="[1, inf)", row="E20", about="inputs of each example on which the score is computed")
 
     def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
         which, up = jr.split(key)

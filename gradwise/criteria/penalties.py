@@ -26,12 +26,12 @@ _COEFFICIENT: dict[str, Any] = {
     "row": "D2",
     "kind": "capacity",
     "off": 0.0,
-    "about": "lambda beside the summed loss; 0 by default, since early stopping does its work",
+    "about": "lambda relative to the summed loss; 0 by default, because early stopping does its work",
 }
 _WHERE: dict[str, Any] = {
     "row": "D2",
     "kind": "model",
-    "about": "which parameters, by path: weights only unless said otherwise",
+    "about": "which parameters, by path; by default weights only",
 }
 
 

@@ -146,7 +146,7 @@ class Reconstruction(AbstractUnsupervised):
         row="A5",
         kind="model",
         off=1.0,
-        about="the weight of the inputs that the corruption touched",
+        about="the weight of the inputs that the corruption changed",
     )
     on_clean: float = knob(
         1.0,
@@ -155,7 +155,7 @@ class Reconstruction(AbstractUnsupervised):
         row="A5",
         kind="model",
         off=1.0,
-        about="the weight of the inputs that the corruption left as they were",
+        about="the weight of the inputs that the corruption did not change",
     )
     judged_by: AbstractCorruption = Masking(0.25)
 

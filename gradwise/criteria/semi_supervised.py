@@ -56,7 +56,7 @@ class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
         row="A8",
         kind="model",
         off=0.0,
-        about="how much the unsupervised criterion counts beside the mean loss of the labelled examples",
+        about="the weight of the unsupervised criterion relative to the mean loss of the labelled examples",
     )
 
     def __check_init__(self) -> None:

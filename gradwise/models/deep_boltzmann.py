@@ -155,7 +155,7 @@ class DeepBoltzmann(AbstractModel):
     copies: tuple[int, ...] = switch(
         (), row="A11", about="replicas of each layer while a stack is pre-trained, visible one first", convert=as_widths
     )
-    sweeps: int = switch(10, allowed="[0, inf)", row="A11", about="mean-field sweeps when features are asked for")
+    sweeps: int = switch(10, allowed="[0, inf)", row="A11", about="mean-field sweeps when computing features")
     initial: AbstractInitial = GaussianWeights(0.01)
 
     def __check_init__(self) -> None:

@@ -91,7 +91,7 @@ class SparseWeights(AbstractInitial):
     """
 
     connections: int = switch(
-        15, allowed="[1, inf)", prior=LogInteger(3, 100), row="D8", about="inputs of a unit whose weights are not 0"
+        15, allowed="[1, inf)", prior=LogInteger(3, 100), row="D8", about="non-zero weights per unit"
     )
     scale: float = knob(
         1.0,

@@ -138,15 +138,15 @@ class Periodic(AbstractNumberEmbedding):
     Holzmueller, Grinsztajn and Steinwart 2024. Low frequencies vary smoothly, so it is safe for any column.
     """
 
-    frequencies: int = switch(16, **_SIZE, prior=Choice((8, 16, 32)), about="waves of each number")
-    size: int = switch(3, **_SIZE, prior=Choice((3, 7, 15)), about="numbers that stand for a column, beside itself")
+    frequencies: int = switch(16, **_SIZE, prior=Choice((8, 16, 32)), about="waves per number")
+    size: int = switch(3, **_SIZE, prior=Choice((3, 7, 15)), about="embedding size, besides the number itself")
     deviation: float = knob(
         0.1,
         allowed="(0, inf)",
         prior=LogUniform(0.02, 1.0),
         row="G6",
         kind="model",
-        about="of the frequencies when training starts: larger ones tell nearer values apart",
+        about="initial standard deviation of the frequencies: larger ones distinguish closer values",
     )
 
     def build(self, columns: int, *, key: Key[Array, ""]) -> PeriodicNumbers:
@@ -165,15 +165,15 @@ class PeriodicRectified(AbstractNumberEmbedding):
     Gorishniy, Rubachev and Babenko 2022. Tune its `deviation`.
     """
 
-    frequencies: int = switch(16, **_SIZE, prior=Choice((16, 32, 48)), about="frequencies of each number")
-    size: int = switch(8, **_SIZE, prior=Choice((8, 16, 24)), about="numbers that stand for a column")
+    frequencies: int = switch(16, **_SIZE, prior=Choice((16, 32, 48)), about="frequencies per number")
+    size: int = switch(8, **_SIZE, prior=Choice((8, 16, 24)), about="embedding size of a column")
     deviation: float = knob(
         0.1,
         allowed="(0, inf)",
         prior=LogUniform(0.01, 10.0),
         row="G6",
         kind="model",
-        about="of the frequencies when training starts: the knob of this embedding",
+        about="initial standard deviation of the frequencies: the main knob of this embedding",
     )
 
     def build(self, columns: int, *, key: Key[Array, ""]) -> PeriodicNumbers:
@@ -188,8 +188,8 @@ class PiecewiseLinear(AbstractNumberEmbedding):
     Gorishniy, Rubachev and Babenko 2022. It represents steps, like those of a tree, easily.
     """
 
-    bins: int = switch(16, **_SIZE, prior=Choice((8, 16, 32, 64)), about="bins of each number")
-    size: int = switch(3, **_SIZE, prior=Choice((3, 7, 15)), about="numbers that stand for a column, beside itself")
+    bins: int = switch(16, **_SIZE, prior=Choice((8, 16, 32, 64)), about="bins per number")
+    size: int = switch(3, **_SIZE, prior=Choice((3, 7, 15)), about="embedding size, besides the number itself")
 
     def build(self, columns: int, *, key: Key[Array, ""]) -> PiecewiseNumbers:
         edges = jnp.broadcast_to(jnp.linspace(-1.0, 1.0, self.bins + 1), (columns, self.bins + 1))
@@ -244,14 +244,14 @@ class Embedded(AbstractInputStage):
 
     numbers: AbstractNumberEmbedding = Periodic()
     category_size: int = switch(
-        8, **_SIZE, prior=Choice((4, 8, 16)), about="numbers that stand for a category with many values"
+        8, **_SIZE, prior=Choice((4, 8, 16)), about="embedding size of a category with many values"
     )
     factor: bool = switch(
         True,
         allowed=(True, False),
         prior=Choice((True, False)),
         row="G6",
-        about="whether each input has a learned factor, which starts at 1: a soft choice of inputs",
+        about="whether each input has a learned factor, initially 1: a soft selection of inputs",
     )
 
     def build(self, layout: InputLayout, *, key: Key[Array, ""]) -> InputStage:

@@ -231,7 +231,7 @@ class Mlp(AbstractModel):
         allowed=(False, True),
         prior=Choice((False, True)),
         row="J4",
-        about="adds a layer's input to its output where both have the same width",
+        about="adds a layer's input to its output if both have the same width",
     )
     inputs: AbstractInputStage = Direct()
     dropout_schedule: AbstractSchedule = Constant()

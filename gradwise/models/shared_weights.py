@@ -88,7 +88,7 @@ class SharedWeights(AbstractModel):
         prior=Choice((4, 8, 16, 32)),
         row="J3",
         kind="capacity",
-        about="networks that share their weights; an update costs about as many times as much",
+        about="networks that share their weights; the cost of an update is proportional to their number",
     )
 
     def __check_init__(self) -> None:

@@ -167,7 +167,7 @@ _PENALTY: dict[str, Any] = {
     "prior": LogUniform(0.01, 1.0),
     "row": "A10",
     "kind": "capacity",
-    "about": "lambda beside |z|_1 and half the squared error: the larger, the more codes are 0",
+    "about": "lambda, the weight of |z|_1 relative to half the squared error: the larger, the more codes are 0",
 }
 _ITERATIONS: dict[str, Any] = {"allowed": "[1, inf)", "row": "A10", "about": "FISTA steps for each code"}
 
@@ -204,7 +204,7 @@ class PredictiveSparse(AbstractModel):
         prior=LogUniform(0.1, 10.0),
         row="A10",
         kind="model",
-        about="alpha: how strongly codes and their prediction are drawn to one another",
+        about="alpha: how strongly codes and their predictions are pulled together",
     )
     iterations: int = switch(30, **_ITERATIONS)
     activation: AbstractActivation = Tanh()

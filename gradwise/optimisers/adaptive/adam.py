@@ -60,7 +60,7 @@ class Adagrad(AbstractOptimiser):
         allowed="[0, inf)",
         prior=LogUniform(1e-6, 1.0),
         row="H3",
-        about="what the sum of squares begins with: larger means smaller first steps",
+        about="initial value of the sum of squares: larger means smaller first steps",
     )
     epsilon: float = knob(1e-7, **{**_EPSILON, "row": "H3"})
     schedule: AbstractSchedule = Constant()

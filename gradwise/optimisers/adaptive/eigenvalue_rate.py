@@ -57,13 +57,13 @@ class EigenRate(AbstractAsking):
         allowed="[1, inf)",
         prior=LogUniform(1.0, 100.0),
         row="H5",
-        about="updates between two estimates of the curvature, each as dear as about six gradients",
+        about="updates between two estimates of the curvature, each as expensive as about six gradients",
     )
     safety: float = knob(
         1.0, allowed="(0, 2)", prior=Uniform(0.1, 1.9), row="H5", about="the rate times the eigenvalue; 2 diverges"
     )
     share: float = knob(
-        0.1, allowed="(0, 1]", prior=LogUniform(0.01, 0.5), row="H5", about="how fast lower eigenvalues are believed"
+        0.1, allowed="(0, 1]", prior=LogUniform(0.01, 0.5), row="H5", about="weight of new estimates that are lower"
     )
 
     def __check_init__(self) -> None:

@@ -47,7 +47,7 @@ class GlobalRate(AbstractAsking):
         allowed="(0, 1)",
         prior=LogUniform(0.001, 0.1),
         row="H2",
-        about="d: by what part the rate may change in an update",
+        about="d: the relative change of the rate allowed per update",
     )
     least_rate: float = knob(
         1e-6, allowed="(0, inf)", prior=LogUniform(1e-8, 1e-4), row="H2", about="the rate never falls below"
@@ -176,27 +176,27 @@ class LocalRates(AbstractOptimiser):
         prior=Choice(("layer", "neuron", "parameter")),
         row="H2",
         kind="optimiser",
-        about="what has a rate of its own",
+        about="what has its own rate",
     )
     increase: float = knob(
-        0.05, allowed="[0, inf)", prior=LogUniform(0.005, 0.2), row="H2", about="added to a gain where gradients agree"
+        0.05, allowed="[0, inf)", prior=LogUniform(0.005, 0.2), row="H2", about="added to a gain if gradients agree"
     )
     decrease: float = knob(
         0.05,
         allowed="[0, 1)",
         prior=LogUniform(0.005, 0.5),
         row="H2",
-        about="the part of a gain lost where they do not",
+        about="the share of a gain lost if they do not",
     )
     memory: float = knob(
-        0.7, allowed="[0, 1)", prior=Uniform(0.0, 0.99), row="H2", about="how much of the mean gradient is kept"
+        0.7, allowed="[0, 1)", prior=Uniform(0.0, 0.99), row="H2", about="the share of the mean gradient that is kept"
     )
     greatest_gain: float = knob(
         10.0,
         allowed="(1, inf)",
         prior=LogUniform(3.0, 100.0),
         row="H2",
-        about="gains lie between 1 over this, and this",
+        about="gains lie between 1 / greatest_gain and greatest_gain",
     )
     schedule: AbstractSchedule = Constant()
 
@@ -275,7 +275,7 @@ class HeldRatio(AbstractOptimiser):
         allowed="(0, inf)",
         prior=LogUniform(1e-5, 0.03),
         row="H2",
-        about="the mean size of an update's moves over the size of the weights",
+        about="the mean size of an update relative to the size of the weights",
     )
     by: str = switch(
         "layer",
@@ -283,13 +283,13 @@ class HeldRatio(AbstractOptimiser):
         prior=Choice(("layer", "array")),
         row="H2",
         kind="optimiser",
-        about="whose moves are held: a layer's together, or each array's of weights and of biases",
+        about="whose updates are scaled together: each layer's, or each array's of weights and of biases",
     )
     memory: float = knob(
-        0.99, allowed="[0, 1)", prior=Uniform(0.9, 0.999), row="H2", about="how slowly the scale moves"
+        0.99, allowed="[0, 1)", prior=Uniform(0.9, 0.999), row="H2", about="how slowly the scale changes"
     )
     floor: float = knob(
-        0.01, allowed="(0, inf)", prior=LogUniform(1e-3, 0.1), row="H2", about="the least size weights count as having"
+        0.01, allowed="(0, inf)", prior=LogUniform(1e-3, 0.1), row="H2", about="lower bound on the size of the weights"
     )
     schedule: AbstractSchedule = Constant()
 

@@ -159,14 +159,14 @@ class Reestimated(AbstractAsking):
         prior=LogInteger(128, 4096),
         row="C4",
         kind="optimiser",
-        about="training examples that rates are tried on, the same all run long; their number matters, not their share",
+        about="training examples to try rates on, the same for the whole run; their number matters, not their share",
     )
     factor: float = knob(
         2.0,
         allowed="(1, inf)",
         prior=LogUniform(1.2, 4.0),
         row="C4",
-        about="each rate of the ladder over the one before it",
+        about="ratio of successive rates of the ladder",
     )
     every_updates: float = knob(
         1000.0,

@@ -70,7 +70,7 @@ class SgdQn(AbstractAsking):
         allowed="(0, inf)",
         prior=LogUniform(1e-5, 0.1),
         row="H2",
-        about="lambda: the least curvature believed in; with it the rates fall",
+        about="lambda: a lower bound on the curvature, which makes the rates fall",
     )
     start_updates: float = knob(
         10_000.0,
@@ -84,14 +84,14 @@ class SgdQn(AbstractAsking):
         allowed="[1, inf)",
         prior=LogUniform(1.0, 100.0),
         row="H2",
-        about="updates between two measurements of the curvature, each a gradient more",
+        about="updates between two measurements of the curvature, each costing one gradient",
     )
     spread: float = knob(
         100.0,
         allowed="(1, inf)",
         prior=LogUniform(10.0, 1e4),
         row="H2",
-        about="the greatest curvature believed in over the least",
+        about="the upper bound on the curvature, as a multiple of the lower one",
     )
 
     def build(self) -> optax.GradientTransformationExtraArgs:

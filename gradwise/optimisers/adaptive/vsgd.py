@@ -55,7 +55,7 @@ _SLOWNESS: dict[str, Any] = {
     "allowed": "[1, inf)",
     "prior": LogUniform(1.0, 100.0),
     "row": "H3",
-    "about": "C: the first mean square is multiplied by it, so that training starts slowly",
+    "about": "C: factor on the first mean square, so that training starts slowly",
 }
 _EXAMPLES: dict[str, Any] = {
     "allowed": "[1, inf)",
@@ -197,7 +197,7 @@ class Vsgd(AbstractAsking):
         allowed=("parameter", "layer", "all"),
         row="H3",
         kind="optimiser",
-        about="what shares a rate: each parameter has its own, a layer's share one, or all do",
+        about="what shares a rate: each parameter has its own, each layer has one, or all share one",
     )
     slowness: float = knob(2.0, **_SLOWNESS)
     initial_memory: float = knob(2.0, **_MEMORY)

@@ -44,14 +44,14 @@ class DualAveraging(AbstractOptimiser):
         allowed="(0, inf)",
         prior=LogUniform(1e-4, 1.0),
         row="C1",
-        about="1/gamma: the rate of the first update; after t of them, all gradients so far count 1/sqrt(t) of it",
+        about="1/gamma: the rate of the first update; after t updates, all gradients so far count 1/sqrt(t) of it",
     )
     averaged: bool = switch(
         True,
         allowed=(True, False),
         row="C9",
         kind="optimiser",
-        about="whether the mean of the points is judged, rather than the last",
+        about="whether the mean of the points is evaluated, rather than the last",
     )
 
     def build(self) -> optax.GradientTransformationExtraArgs:

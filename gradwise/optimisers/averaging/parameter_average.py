@@ -26,7 +26,7 @@ _START: dict[str, Any] = {
     "allowed": "[0, inf)",
     "prior": LogUniform(1.0, 1e5),
     "row": "C9",
-    "about": "updates before the average begins",
+    "about": "updates before averaging starts",
 }
 
 
@@ -86,7 +86,7 @@ class MovingAverage(AbstractOptimiser):
         allowed="[0, 1)",
         prior=Choice((0.9, 0.99, 0.999, 0.9999)),
         row="J6",
-        about="the average remembers about 1/(1 - decay) updates",
+        about="the average covers about 1/(1 - decay) updates",
     )
 
     def build(self) -> optax.GradientTransformationExtraArgs:
@@ -117,7 +117,7 @@ class TailAverage(AbstractOptimiser):
     optimiser: AbstractOptimiser
     start_updates: float = knob(1000.0, **{**_START, "row": "J6"})
     every_updates: float = knob(
-        100.0, allowed="[1, inf)", prior=LogUniform(1.0, 1e4), row="J6", about="updates from one point to the next"
+        100.0, allowed="[1, inf)", prior=LogUniform(1.0, 1e4), row="J6", about="updates between two points"
     )
 
     def build(self) -> optax.GradientTransformationExtraArgs:
@@ -154,10 +154,10 @@ class AveragedSgd(AbstractOptimiser):
         allowed="[0, inf)",
         prior=LogUniform(1e-7, 1e-1),
         row="C9",
-        about="lambda: sets how soon the rate falls and penalises nothing; the criterion's least curvature",
+        about="lambda, the criterion's least curvature: sets how soon the rate falls; it is not a penalty",
     )
     exponent: float = knob(
-        0.75, allowed="(0, 1]", prior=Uniform(0.5, 1.0), row="C9", about="of the rate's fall; below 1 for averaging"
+        0.75, allowed="(0, 1]", prior=Uniform(0.5, 1.0), row="C9", about="decay exponent; below 1 for averaging"
     )
     start_updates: float = knob(0.0, **_START)
 

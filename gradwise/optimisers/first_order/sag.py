@@ -242,7 +242,7 @@ class Sag(AbstractRemembering):
         allowed="(0, inf)",
         prior=LogUniform(0.0625, 2.0),
         row="C9",
-        about="the step times L: 1 is what works, 1/16 what the theory proves",
+        about="the step times L: 1 works in practice, 1/16 is proven by the theory",
     )
     smoothness: float = knob(
         0.0,
@@ -250,21 +250,21 @@ class Sag(AbstractRemembering):
         prior=ZeroOr(LogUniform(0.01, 1e4)),
         row="C9",
         off=0.0,
-        about="L, the largest curvature of one example's criterion, where it is known; 0 finds it by a line search",
+        about="L, the largest curvature of one example's criterion, if known; 0 finds it by a line search",
     )
     memory: str = switch(
         "short",
         allowed=("short", "whole"),
         row="C9",
         kind="optimiser",
-        about="what is kept of an example: slopes, with inputs where they change, or its whole gradient",
+        about="what is stored of an example: slopes, with inputs if they change, or its whole gradient",
     )
     order: str = switch(
         "drawn",
         allowed=("drawn", "given"),
         row="C9",
         kind="optimiser",
-        about="drawn anew for each update, any example may come again; or given by the recipe's batches",
+        about="drawn with replacement for each update, or given by the recipe's batches",
     )
     examples: int = switch(
         0, allowed="[0, inf)", row="C9", kind="optimiser", about="room for the training examples; set by fit"

@@ -117,13 +117,13 @@ _WARM_UP: dict[str, Any] = {
     "allowed": "[0, inf)",
     "prior": ZeroOr(LogUniform(10.0, 1e4)),
     "row": "J2",
-    "about": "updates in which the rate rises in a line; 0 or 1: none",
+    "about": "updates in which the rate rises linearly; 0 or 1: none",
 }
 _FINAL: dict[str, Any] = {
     "allowed": "[0, 1]",
     "prior": Choice((0.0, 0.01, 0.1)),
     "row": "J2",
-    "about": "the share of the initial rate that is left at the horizon and after it",
+    "about": "the share of the initial rate that remains from the horizon on",
 }
 
 
@@ -179,7 +179,7 @@ _HORIZON: dict[str, Any] = {
     "allowed": "[0, inf)",
     "prior": LogUniform(1e3, 1e6),
     "row": "J2",
-    "about": "updates after which the schedule has ended; 0: those of the whole run",
+    "about": "updates until the end of the schedule; 0: the whole run",
 }
 
 
@@ -225,7 +225,7 @@ class OneCycle(_AbstractOverRun):
         allowed="(0, 1)",
         prior=Uniform(0.05, 0.5),
         row="J2",
-        about="the part of the run after which the rate falls",
+        about="the fraction of the run after which the rate falls",
     )
 
     def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
@@ -246,7 +246,7 @@ class RepeatedCosine(_AbstractOverRun):
 
     horizon_updates: float = knob(0.0, **_HORIZON)
     cycles: int = switch(
-        4, allowed="[1, inf)", prior=Choice((1, 2, 3, 4, 5)), row="J2", kind="optimiser", about="how many waves"
+        4, allowed="[1, inf)", prior=Choice((1, 2, 3, 4, 5)), row="J2", kind="optimiser", about="number of waves"
     )
 
     def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
@@ -265,7 +265,7 @@ class FlatCosine(_AbstractOverRun):
 
     horizon_updates: float = knob(0.0, **_HORIZON)
     flat: float = knob(
-        0.5, allowed="[0, 1)", prior=Uniform(0.0, 0.9), row="J2", about="the part of the run before the fall"
+        0.5, allowed="[0, 1)", prior=Uniform(0.0, 0.9), row="J2", about="the fraction of the run before the decay"
     )
 
     def step(self, state: PyTree, update: Int[Array, ""], value: Scalar) -> tuple[PyTree, Scalar]:
@@ -282,14 +282,14 @@ class WarmUpStableDecay(AbstractSchedule):
         allowed="[0, inf)",
         prior=LogUniform(100.0, 1e6),
         row="J2",
-        about="updates at the whole rate, after the warm-up",
+        about="updates at the full rate, after the warm-up",
     )
     decay_updates: float = knob(
         1500.0,
         allowed="[0, inf)",
         prior=LogUniform(10.0, 1e5),
         row="J2",
-        about="updates in which the rate falls in a line to its floor",
+        about="updates in which the rate falls linearly to its floor",
     )
     final: float = knob(0.01, **_FINAL)
 

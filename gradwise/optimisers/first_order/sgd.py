@@ -29,7 +29,7 @@ MOMENTUM: dict[str, Any] = {
     "allowed": "[0, 1)",
     "prior": Uniform(0.0, 0.99),
     "row": "C9",
-    "about": "how much of the last step is kept; tune it together with the mini-batch size",
+    "about": "the share of the last step that is kept; tune it together with the mini-batch size",
 }
 
 

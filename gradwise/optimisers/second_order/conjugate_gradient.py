@@ -103,7 +103,7 @@ class ConjugateGradient(AbstractAsking):
         prior=Choice(_FORMULAS),
         row="C11",
         kind="optimiser",
-        about="how much of the last direction is kept",
+        about="the share of the last direction that is kept",
     )
     line_steps: float = knob(20.0, **LINE_STEPS)
     tolerance: float = knob(0.1, **TOLERANCE)
@@ -112,7 +112,7 @@ class ConjugateGradient(AbstractAsking):
         allowed="(0, inf)",
         prior=LogUniform(0.1, 10.0),
         row="C11",
-        about="start anew where successive gradients overlap by more than this share",
+        about="restart if successive gradients overlap by more than this share",
     )
     iterations: int = switch(
         1,

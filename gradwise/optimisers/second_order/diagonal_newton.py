@@ -54,7 +54,7 @@ class DiagonalNewton(AbstractAsking):
         allowed="[0, inf)",
         prior=LogUniform(1e-4, 1.0),
         row="H4",
-        about="mu: keeps the step finite where the criterion is flat; the largest rate is learning_rate / damping",
+        about="mu: keeps the step finite if the criterion is flat; the largest rate is learning_rate / damping",
     )
     every_updates: float = knob(
         10.0, allowed="[1, inf)", prior=LogUniform(1.0, 1000.0), row="H4", about="updates between two estimates"
@@ -67,7 +67,7 @@ class DiagonalNewton(AbstractAsking):
         allowed="[0, inf)",
         row="H4",
         kind="optimiser",
-        about="training examples drawn for an estimate; 0: those of the batch",
+        about="training examples drawn per estimate; 0: those of the batch",
     )
     exact: bool = switch(
         False,

@@ -228,14 +228,14 @@ class HessianFree(AbstractAsking):
         allowed="(0, inf)",
         prior=LogUniform(0.1, 1000.0),
         row="H7",
-        about="the initial lambda, beside the curvature of the mean criterion; it sets itself from there",
+        about="the initial lambda, relative to the curvature of the mean criterion; it then adapts",
     )
     carry: float = knob(
         0.95,
         allowed="[0, 1]",
         prior=Uniform(0.5, 1.0),
         row="H7",
-        about="how much of the last solution the next solve starts from",
+        about="the share of the last solution from which the next solve starts",
     )
     exponent: float = knob(
         0.75,
@@ -251,7 +251,7 @@ class HessianFree(AbstractAsking):
         prior=Choice((1, 4, 8, 20)),
         row="H7",
         kind="optimiser",
-        about="the batch is cut into so many parts; each update takes the curvature of one",
+        about="the batch is split into this many pieces; each update uses the curvature of one",
     )
     cg_steps: int = switch(
         250,
@@ -259,7 +259,7 @@ class HessianFree(AbstractAsking):
         prior=Choice((50, 100, 150, 250)),
         row="H7",
         kind="optimiser",
-        about="steps of a solve, at the most",
+        about="maximal number of steps per solve",
     )
     curvature: str = switch(
         "gauss-newton", allowed=("gauss-newton", "hessian"), row="B6", kind="optimiser", about="the matrix of the model"
@@ -269,7 +269,7 @@ class HessianFree(AbstractAsking):
         allowed=("highest", "default"),
         row="H7",
         kind="optimiser",
-        about="matrix products in 32 bits, or as the accelerator likes them",
+        about="matrix products in 32 bits, or the accelerator's default",
     )
 
     def build(self) -> optax.GradientTransformationExtraArgs:

@@ -194,10 +194,10 @@ class Kronecker(AbstractAsking):
         prior=Uniform(0.0, 0.99),
         row="C9",
         off=0.0,
-        about="how much of the last step is kept; tune it together with the mini-batch size",
+        about="the share of the last step that is kept; tune it together with the mini-batch size",
     )
     damping: float = knob(
-        0.1, prior=LogUniform(1e-3, 1.0), about="added to the curvature: large, the rule is plain descent", **DAMPING
+        0.1, prior=LogUniform(1e-3, 1.0), about="added to the curvature; if large: plain descent", **DAMPING
     )
     memory: float = knob(
         0.95, allowed="[0, 1)", prior=Uniform(0.8, 0.99), row="H6", about="memory of the factors, in updates"
@@ -218,7 +218,7 @@ class Kronecker(AbstractAsking):
         allowed=("sampled", "exact"),
         row="H6",
         kind="optimiser",
-        about="slopes of one random draw an example, or of all outputs: exact, at a back-propagation each",
+        about="slopes of one random draw per example, or of all outputs: exact, at one back-propagation each",
     )
     largest: int = switch(
         4096, allowed="[1, inf)", row="H6", kind="optimiser", about="the largest side of a matrix that gets factors"

@@ -135,7 +135,7 @@ class Lbfgs(AbstractAsking):
         prior=LogInteger(3, 40),
         row="C11",
         kind="optimiser",
-        about="steps remembered; each costs two more vectors as long as the parameters",
+        about="steps stored; each costs two vectors of the size of the parameters",
     )
     line_steps: float = knob(20.0, **LINE_STEPS)
     tolerance: float = knob(0.9, **TOLERANCE)

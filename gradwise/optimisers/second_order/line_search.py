@@ -38,13 +38,13 @@ LINE_STEPS: dict[str, Any] = {
     "allowed": "[1, inf)",
     "prior": LogInteger(3, 40),
     "row": "C11",
-    "about": "the most evaluations of criterion and gradient in one line search",
+    "about": "maximal evaluations of criterion and gradient per line search",
 }
 TOLERANCE: dict[str, Any] = {
     "allowed": "(0, 1)",
     "prior": LogUniform(0.01, 0.9),
     "row": "C11",
-    "about": "a line search stops where the slope is at most this share of the first",
+    "about": "a line search stops when the slope is at most this share of the first",
 }
 
 

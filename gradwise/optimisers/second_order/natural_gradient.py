@@ -74,7 +74,7 @@ class DiagonalNatural(AbstractAsking):
     damping: float = knob(
         0.01,
         prior=LogUniform(1e-4, 1.0),
-        about="added to the squared gradients: large, the rule is plain descent",
+        about="added to the squared gradients; if large: plain descent",
         **DAMPING,
     )
     schedule: AbstractSchedule = Constant()
@@ -286,7 +286,7 @@ class Tonga(AbstractOptimiser):
 
     learning_rate: float = knob(0.01, **LEARNING_RATE)
     rank: int = switch(
-        5, allowed="[1, 1000]", prior=Choice((2, 5, 10)), row="H6", kind="optimiser", about="principal axes kept a unit"
+        5, allowed="[1, 1000]", prior=Choice((2, 5, 10)), row="H6", kind="optimiser", about="principal axes per unit"
     )
     block: int = switch(
         10,
@@ -297,10 +297,10 @@ class Tonga(AbstractOptimiser):
         about="updates between two computations of the principal axes",
     )
     discount: float = knob(
-        0.995, allowed="(0, 1]", prior=Uniform(0.9, 0.999), row="H6", about="what each update leaves of the covariance"
+        0.995, allowed="(0, 1]", prior=Uniform(0.9, 0.999), row="H6", about="share of the covariance kept per update"
     )
     damping: float = knob(
-        0.01, prior=LogUniform(1e-4, 1.0), about="added to the covariance: large, the rule is plain descent", **DAMPING
+        0.01, prior=LogUniform(1e-4, 1.0), about="added to the covariance; if large: plain descent", **DAMPING
     )
     smoothing: float = knob(
         1.0,

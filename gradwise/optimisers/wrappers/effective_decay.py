@@ -61,7 +61,7 @@ class EffectiveDecay(AbstractAsking):
         row="D3",
         kind="capacity",
         off=0.0,
-        about="lambda of L2 beside the summed loss",
+        about="lambda of L2 relative to the summed loss",
     )
     where: str = switch(WEIGHTS, row="D3", kind="model", about="which parameters, by path")
     reading: str = switch(
@@ -79,7 +79,7 @@ class EffectiveDecay(AbstractAsking):
         row="D3",
         kind="model",
         off=0.0,
-        about="gradients up to this size count as none: for rare targets, whose gradients are small but not 0",
+        about="gradients up to this size count as 0: for rare targets, whose gradients are small but not 0",
     )
 
     def __check_init__(self) -> None:

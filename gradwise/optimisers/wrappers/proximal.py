@@ -65,7 +65,7 @@ class Proximal(AbstractAsking):
         row="D4",
         kind="capacity",
         off=0.0,
-        about="lambda of L1 beside the summed loss, by true zeros",
+        about="lambda of L1 relative to the summed loss, with exact zeros",
     )
     where: str = switch(WEIGHTS, row="D4", kind="model", about="which parameters, by path")
 

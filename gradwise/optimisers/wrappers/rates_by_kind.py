@@ -38,10 +38,10 @@ class RatesByKind(AbstractOptimiser):
     """Multiplies an optimiser's updates by a factor for each kind of parameter."""
 
     optimiser: AbstractOptimiser
-    bias: float = knob(0.1, **_FACTOR, about="times the learning rate, for biases")
-    embedding: float = knob(0.1, **_FACTOR, about="times the learning rate, for embeddings of numbers and categories")
-    input_factor: float = knob(6.0, **_FACTOR, about="times the learning rate, for the factor of each input")
-    activation: float = knob(0.1, **_FACTOR, about="times the learning rate, for the slopes of parametric activations")
+    bias: float = knob(0.1, **_FACTOR, about="factor on the learning rate of biases")
+    embedding: float = knob(0.1, **_FACTOR, about="factor on the learning rate of embeddings of numbers and categories")
+    input_factor: float = knob(6.0, **_FACTOR, about="factor on the learning rate of the input factors")
+    activation: float = knob(0.1, **_FACTOR, about="factor on the learning rate of activation slopes")
 
     def factor(self, name: str) -> Any:
         """What the update of the parameter at this path is multiplied by."""

@@ -72,7 +72,7 @@ class TwoStages(AbstractAsking):
         allowed="[0, inf)",
         prior=Uniform(0.0, 5.0),
         row="H7",
-        about="epochs of the first optimiser before the second begins",
+        about="epochs of the first optimiser before the second starts",
     )
     size: int = switch(
         32,

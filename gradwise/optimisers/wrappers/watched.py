@@ -107,8 +107,8 @@ class Watched(AbstractWatching):
     """
 
     optimiser: AbstractOptimiser = Adam()
-    every: int = switch(100, allowed="[1, inf)", row="F16", kind="optimiser", about="updates from one look to the next")
-    rows: int = switch(64, allowed="[2, inf)", row="F16", kind="optimiser", about="looks that are kept at most")
+    every: int = switch(100, allowed="[1, inf)", row="F16", kind="optimiser", about="updates between two looks")
+    rows: int = switch(64, allowed="[2, inf)", row="F16", kind="optimiser", about="the maximal number of looks stored")
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         inner = self.optimiser.build()
