@@ -18,10 +18,11 @@ finished, so that every error, including typer's own, is handled in the same pla
 """
 
 import errno
+import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Annotated, Any
 
@@ -57,184 +58,140 @@ def _gradwise(
 ) -> None: ...
 
 
-@app.command(name="fit")
-def _fit(
-    data: arguments.FitData = None,
-    target: arguments.Target = None,
-    task: arguments.Task = None,
-    drop: arguments.Drop = None,
-    kind: arguments.Kind = None,
-    group: arguments.Group = None,
-    time: arguments.Time = None,
-    weight: arguments.Weight = None,
-    class_weight: arguments.ClassWeight = None,
-    test: arguments.Test = None,
-    unsupervised: arguments.Unsupervised = False,
-    learner: arguments.Learner = None,
-    pretrain: arguments.Pretrain = None,
-    metric: arguments.Metric = None,
-    folds: arguments.FitFolds = None,
-    watch: arguments.Watch = None,
-    seed: arguments.Seed = None,
-    sets: arguments.Sets = None,
-    config: arguments.Config = None,
-    max_time: arguments.MaxTime = None,
-    out: arguments.Out = None,
-    resume: arguments.Resume = False,
-    overwrite: arguments.Overwrite = False,
-    checkpoint: arguments.Checkpoint = None,
-    on: arguments.FitOn = None,
-    dry_run: arguments.DryRun = False,
-    json: arguments.Json = False,
-    quiet: arguments.Quiet = False,
-    no_report: arguments.NoReport = False,
-) -> Work:
+def _command(name: str, *options: Mapping[str, Any]) -> Callable[[Callable[[dict[str, Any]], Work]], None]:
+    """A command with these options, by name; what it decorates gets their values. Its docstring is the help."""
+
+    def register(function: Callable[[dict[str, Any]], Work]) -> None:
+        def run(**given: Any) -> Work:
+            return function(given)
+
+        declared = {one: annotation for several in options for one, annotation in several.items()}
+        parameters = [
+            inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY, default=_default(annotation), annotation=annotation)
+            for one, annotation in declared.items()
+        ]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = declared
+        run.__doc__ = function.__doc__
+        app.command(name=name)(run)
+
+    return register
+
+
+def _default(annotation: Any) -> Any:
+    """False for a flag, None where nothing need be given; what must be given has none."""
+    kind = annotation.__origin__
+    return False if kind is bool else inspect.Parameter.empty if kind in {str, list[str]} else None
+
+
+@_command("fit", arguments.FIT)
+def _fit(given: dict[str, Any]) -> Work:
     """Train one network, estimate its error on held-out data, and write a report."""
-    given = {name: value for name, value in locals().items() if name not in {"config", "sets"}}
 
     def work() -> int:
         from .commands.fit import run_fit
 
-        return run_fit(given, config, sets or [])
+        return run_fit(given, given.pop("config"), given.pop("sets") or [])
 
     return work
 
 
-@app.command(name="search")
-def _search(
-    data: arguments.SearchData = None,
-    target: arguments.Target = None,
-    task: arguments.Task = None,
-    drop: arguments.Drop = None,
-    kind: arguments.Kind = None,
-    group: arguments.Group = None,
-    time: arguments.Time = None,
-    weight: arguments.Weight = None,
-    class_weight: arguments.ClassWeight = None,
-    test: arguments.Test = None,
-    unsupervised: arguments.Unsupervised = False,
-    learner: arguments.Learner = None,
-    budget: arguments.Budget = None,
-    trials: arguments.Trials = None,
-    strategy: arguments.Strategy = None,
-    ranges: arguments.Ranges = None,
-    sets: arguments.SearchSets = None,
-    study: arguments.Study = None,
-    metric: arguments.SearchMetric = None,
-    seed: arguments.Seed = None,
-    folds: arguments.SearchFolds = None,
-    finalists: arguments.Finalists = None,
-    seeds: arguments.Seeds = None,
-    committee: arguments.Committee = None,
-    nested: arguments.Nested = None,
-    batch_size: arguments.BatchSize = None,
-    merge: arguments.Merge = False,
-    challenge: arguments.Challenge = None,
-    compare: arguments.Compare = None,
-    distribution: arguments.Distribution = None,
-    out: arguments.Out = None,
-    resume: arguments.Resume = False,
-    overwrite: arguments.Overwrite = False,
-    store: arguments.Store = None,
-    name: arguments.Name = None,
-    checkpoint: arguments.Checkpoint = None,
-    on: arguments.SearchOn = None,
-    dry_run: arguments.DryRun = False,
-    json: arguments.Json = False,
-    quiet: arguments.Quiet = False,
-    no_report: arguments.NoReport = False,
-) -> Work:
+@_command("search", arguments.SEARCH)
+def _search(given: dict[str, Any]) -> Work:
     """Search for the best network within a budget, and estimate its error on held-out data."""
-    given = {name_: value for name_, value in locals().items() if name_ not in {"study", "sets", "ranges"}}
 
     def work() -> int:
         begun = monotonic()  # a budget of time pays for the imports too
         from .commands.search import run_search
 
-        return run_search(given, study, sets or [], ranges or [], begun)
+        return run_search(given, given.pop("study"), given.pop("sets") or [], given.pop("ranges") or [], begun)
 
     return work
 
 
-@app.command(name="check")
-def _check(
-    data: arguments.CheckData = None,
-    target: arguments.Target = None,
-    task: arguments.Task = None,
-    drop: arguments.Drop = None,
-    kind: arguments.Kind = None,
-    group: arguments.Group = None,
-    time: arguments.Time = None,
-    weight: arguments.Weight = None,
-    test: arguments.Test = None,
-    seed: arguments.Seed = None,
-    sets: arguments.CheckSets = None,
-    only: arguments.Only = None,
-    out: arguments.Out = None,
-    resume: arguments.Resume = False,
-    overwrite: arguments.Overwrite = False,
-    on: arguments.FitOn = None,
-    json: arguments.Json = False,
-    quiet: arguments.Quiet = False,
-    no_report: arguments.NoReport = False,
-) -> Work:
+def _question(name: str, given: dict[str, Any]) -> Work:
+    def work() -> int:
+        from .commands.comparison import run_comparison
+
+        return run_comparison({**given, "question": name})
+
+    return work
+
+
+@_command("challenge", arguments.KNOB, arguments.QUESTION)
+def _challenge(given: dict[str, Any]) -> Work:
+    """Compare values of one knob over the same seeds, everything else unchanged."""
+    return _question("challenge", given)
+
+
+@_command("compare", arguments.KNOB, arguments.QUESTION, arguments.SEARCHED)
+def _compare(given: dict[str, Any]) -> Work:
+    """Compare values of one knob, with all other knobs searched for each value."""
+    return _question("compare", given)
+
+
+@_command("seeds", arguments.DATASET, arguments.QUESTION)
+def _seeds(given: dict[str, Any]) -> Work:
+    """Train one recipe with many seeds, to see the effect of chance."""
+    return _question("seeds", given)
+
+
+@_command("merge", arguments.MERGE)
+def _merge(given: dict[str, Any]) -> Work:
+    """Merge studies of the same data into one, and conclude it."""
+
+    def work() -> int:
+        from .commands.merge import run_merge
+
+        return run_merge(tuple(given.pop("studies")), given)
+
+    return work
+
+
+@_command("check", arguments.CHECK)
+def _check(given: dict[str, Any]) -> Work:
     """Check data, code and training for problems. Exits with code 1 if an error is found."""
-    given = {name: value for name, value in locals().items() if name != "sets"}
 
     def work() -> int:
         from .commands.check import run_check
 
-        return run_check(given, sets or [])
+        return run_check(given, given.pop("sets") or [])
 
     return work
 
 
-@app.command(name="explain")
-def _explain(
-    code: arguments.Code,
-) -> Work:
+@_command("explain", arguments.EXPLAIN)
+def _explain(given: dict[str, Any]) -> Work:
     """Explain a finding: what it means, how it is measured, how to fix it, and when it is a false alarm."""
 
     def work() -> int:
         from .commands.check import run_explain
 
-        return run_explain(code)
+        return run_explain(given["code"])
 
     return work
 
 
-@app.command(name="predict")
-def _predict(
-    run: arguments.PredictRun,
-    data: arguments.PredictData,
-    out: arguments.PredictOut = "-",
-    form: arguments.Form = None,
-    probabilities: arguments.Probabilities = False,
-    keep: arguments.Keep = None,
-    quiet: arguments.PredictQuiet = False,
-) -> Work:
+@_command("predict", arguments.PREDICT)
+def _predict(given: dict[str, Any]) -> Work:
     """Predict new rows with a trained model."""
 
     def work() -> int:
         from .commands.predict_and_report import run_predict
 
-        return run_predict(run, data, out, form, probabilities, keep or [], quiet)
+        return run_predict(**{**given, "out": given["out"] or "-", "keep": given["keep"] or []})
 
     return work
 
 
-@app.command(name="report")
-def _report(
-    run: arguments.ReportRun,
-    out: arguments.ReportOut = None,
-    json: arguments.ReportJson = False,
-) -> Work:
+@_command("report", arguments.REPORT)
+def _report(given: dict[str, Any]) -> Work:
     """Rewrite a run's report: one self-contained page."""
 
     def work() -> int:
         from .commands.predict_and_report import run_report
 
-        return run_report(run, out, json)
+        return run_report(given["run"], given["out"], given["json"])
 
     return work
 

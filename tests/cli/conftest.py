@@ -132,11 +132,11 @@ def a_run(finished: Path, table: Path) -> Path:
     return Path(shutil.copytree(finished, table.parent / "run"))
 
 
-TINY_SEARCH = (
+TINY_TRIALS = (
     *("--set", "model.widths=8", "--set", "stopping=Off", "--set", "stopping.epochs=20", "--set", "model.dropout=0"),
-    *("--set", "criterion.penalties.l2.coefficient=0", "--no-nested", "--folds", "1", "--on", "here"),
-    *("--strategy", "random", "--committee", "seeds"),
+    *("--set", "criterion.penalties.l2.coefficient=0", "--folds", "1", "--on", "here"),
 )
+TINY_SEARCH = (*TINY_TRIALS, "--no-nested", "--strategy", "random", "--committee", "seeds")
 
 
 def search_once(folder: Path, name: str, *words: str) -> Path:
@@ -150,6 +150,12 @@ def search_once(folder: Path, name: str, *words: str) -> Path:
     finally:
         os.chdir(before)
     return folder / name
+
+
+@pytest.fixture
+def trial_words() -> tuple[str, ...]:
+    """The words of small trials on `flowers.csv`."""
+    return ("--target", "kind", *TINY_TRIALS)
 
 
 @pytest.fixture

@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[2]
 def test_help_names_every_command_and_option(gradwise):
     said = gradwise("--help")
     assert said.code == 0
-    assert all(word in said.out for word in ("fit", "search", "predict", "report", "--version"))
+    assert all(
+        word in said.out
+        for word in ("fit", "search", "challenge", "compare", "seeds", "merge", "predict", "report", "--version")
+    )
     said = gradwise("fit", "--help")
     options = (
         "--target --task --drop --kind --group --time --weight --class-weight --test --metric --folds --seed --out "
@@ -29,7 +32,7 @@ def test_help_names_every_command_and_option(gradwise):
     said = gradwise("search", "--help")
     options = (
         "--target --test --budget --trials --strategy --range --set --study --config --folds --finalists --seeds "
-        "--committee --nested --no-nested --batch-size --metric --seed --merge --challenge --compare --distribution "
+        "--committee --nested --no-nested --batch-size --metric --seed "
         "--out --resume --overwrite --store --name --checkpoint --on --dry-run --json --quiet --no-report"
     )
     assert [option for option in options.split() if option not in said.out] == []

@@ -1,10 +1,10 @@
-"""`gradwise search` with a question instead of a search, answered by its own trials.
+"""Questions answered by trials of their own, with a sentence and a confidence interval.
 
-    gradwise search iris --challenge optimiser.learning_rate=0.001,0.01      row I1: one knob, nothing else changed
-    gradwise search iris --compare model.widths.count=1,2,3                  row E21: other knobs searched per value
-    gradwise search iris --distribution 200                                  row D13: one recipe, many seeds
+    gradwise challenge iris optimiser.learning_rate=0.001,0.01      row I1: one knob, nothing else changed
+    gradwise compare iris model.widths.count=1,2,3                  row E21: other knobs searched for each value
+    gradwise seeds iris --seeds 200                                 row D13: one recipe, many seeds
 
-Each answer is a sentence with a confidence interval, and a study folder with the trials and a report.
+Each leaves a study folder with its trials and a report.
 """
 
 import contextlib
@@ -32,17 +32,19 @@ from ...specs.search_space import Dimension, Space
 from ...training.loop import listening
 from .. import run_folder as folders
 from ..options.assignments import locate, value_of_word
-from ..options.search_options import DEFAULT_BUDGET, Asked
+from ..options.search_options import DEFAULT_BUDGET, Asked, read_request
 from ..terminal.output import Progress
 from .search_request import PreparedSearch, prepare_search
 from .study_folder import announce_study, begin, publish_study, workplace
 
 _TRIALS_EACH = 16
+_SEEDS = {"challenge": 10, "compare": 5, "seeds": 30}
 _Answer = tuple[tuple[Trial, ...], dict[str, Any]]
 
 
-def _values(prepared: PreparedSearch, words: str, source: str) -> tuple[str, tuple[Any, ...]]:
-    """`path=v1,v2` as the full path and its values; lists of numbers are in brackets: [64, 64]."""
+def _values(prepared: PreparedSearch) -> tuple[str, tuple[Any, ...]]:
+    """`path=v1,v2` as the full path and its values; a value of several numbers is in brackets: [64, 64]."""
+    words, source = str(prepared.options.knob), prepared.options.question
     path, equals, listed = words.partition("=")
     if not equals or not path.strip() or not listed.strip():
         raise RequestError(f"{source} {words}: expected path=value,value, such as optimiser.learning_rate=0.01,0.1.")
@@ -70,14 +72,14 @@ def _ask(place: _Place) -> _Answer:
     """The trials and the answer, as plain values by name."""
     prepared, options = place.prepared, place.prepared.options
     recipe = prepared.space.recipe
-    if options.distribution:
-        found: Any = seed_distribution(recipe, place.data, place.executor, options.distribution, stop=place.stop)
-    elif options.challenge:
-        path, values = _values(prepared, options.challenge, "--challenge")
-        seeds = options.seeds or 10
+    seeds = options.seeds or _SEEDS[options.question]
+    if options.question == "seeds":
+        found: Any = seed_distribution(recipe, place.data, place.executor, seeds, stop=place.stop)
+    elif options.question == "challenge":
+        path, values = _values(prepared)
         found = challenge(recipe, path, values, place.data, place.executor, seeds, stop=place.stop)
     else:
-        path, values = _values(prepared, str(options.compare), "--compare")
+        path, values = _values(prepared)
         trials = options.budget.trials
         each = _TRIALS_EACH if trials is None else max(1, trials // len(values))
         found = compare(
@@ -88,7 +90,7 @@ def _ask(place: _Place) -> _Answer:
             place.executor,
             each,
             prepared.strategy,
-            options.seeds or 5,
+            seeds,
             stop=place.stop,
         )
     return found.trials, found.plain()
@@ -97,13 +99,11 @@ def _ask(place: _Place) -> _Answer:
 def _space(prepared: PreparedSearch) -> Space:
     """The space shown in the report: the knob compared, or the whole space searched for each value."""
     options, recipe = prepared.options, prepared.space.recipe
-    if options.challenge:
-        path, values = _values(prepared, options.challenge, "--challenge")
-        return Space(recipe, (Dimension(path, Choice(values), locate(recipe, path, "--challenge")[1]),))
-    if options.compare:
-        path, values = _values(prepared, options.compare, "--compare")
-        others = [one for one in prepared.space.dimensions if one.path != path]
-        return Space(recipe, (Dimension(path, Choice(values), locate(recipe, path, "--compare")[1]), *others))
+    if options.knob:
+        path, values = _values(prepared)
+        searched = prepared.space.dimensions if options.question == "compare" else ()
+        others = [one for one in searched if one.path != path]
+        return Space(recipe, (Dimension(path, Choice(values), locate(recipe, path, options.question)[1]), *others))
     return Space(recipe, ())
 
 
@@ -166,22 +166,17 @@ def _question(asked: Asked, folder: Path, progress: Progress) -> Study:
         progress.phase("starting")
         with _place(prepared) as (place, event):
             begun = time.monotonic()
-            progress.phase(
-                {"distribution": "training with many seeds"}.get(options.question, f"{options.question}: training")
-            )
+            progress.phase(f"{options.question}: training")
             answer = _ask(place)
             study = _study(place, answer, time.monotonic() - begun, "interrupted" if event.is_set() else "finished")
         publish_study(study, folder, work, options, progress)
     return study
 
 
-def run_comparison(asked: Asked) -> int:
+def run_comparison(given: dict[str, Any]) -> int:
     """The command; returns its exit code."""
+    asked = read_request(given, None, given.pop("sets", None) or [], given.pop("ranges", None) or [])
     options = asked.options
-    if options.store:
-        raise RequestError(
-            f"--store and --{options.question} exclude each other: trials are written to --out at the end. Use --out."
-        )
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=False, overwrite=options.overwrite)
     with Progress(not options.quiet) as progress:

@@ -1,6 +1,6 @@
-"""`gradwise search --merge`: merges studies of the same data into one and concludes it (row E9).
+"""`gradwise merge`: merges studies of the same data into one and concludes it (row E9).
 
-gradwise search --merge runs/a runs/b --out runs/both
+gradwise merge runs/a runs/b --out runs/both
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from ...searching.storage.study_definition import write_study_file
 from ...searching.storage.study_store import Store
 from ...searching.strategies.population_based_training import PopulationBasedTraining
 from .. import run_folder as folders
-from ..options.search_options import STUDY_FILE, Asked, parse_strategy, read_request
+from ..options.search_options import STUDY_FILE, parse_strategy, read_request
 from ..terminal.output import Progress
 from .search_request import prepare_search
 from .study_folder import announce_study
@@ -33,11 +33,11 @@ def _store_of(source: str) -> str | Path:
     path = Path(source)
     if path.is_dir():
         if not (path / folders.JOURNAL).is_file():
-            raise RequestError(f"--merge {source}: the folder has no {folders.JOURNAL}. Give the folder of a study.")
+            raise RequestError(f"merge {source}: the folder has no {folders.JOURNAL}. Give the folder of a study.")
         return path / folders.JOURNAL
     if not path.is_file():
         raise RequestError(
-            f"--merge {source}: no study there. Give a study's folder, its journal, or a database address."
+            f"merge {source}: no study there. Give a study's folder, its journal, or a database address."
         )
     return path
 
@@ -63,20 +63,21 @@ def _count(journal: Path) -> int:
         return sum(trial.phase == "search" for trial in store.trials())
 
 
-def run_merge(asked: Asked) -> int:
+def run_merge(sources: tuple[str, ...], given: dict[str, Any]) -> int:
     """Merges studies, then concludes the merged one: finalists of all of them, a committee, a report."""
-    options = asked.options
-    folder = folders.choose_folder(options.out, "merged")
+    if len(sources) < 2:
+        raise RequestError("merge needs at least two studies: give their folders, and --out for the new one.")
+    folder = folders.choose_folder(given["out"], "merged")
     folders.check_folder(folder, resume=False, overwrite=False)
-    for source in asked.sources:
+    for source in sources:
         _store_of(source)
     try:
-        settings = _join(asked.sources, folder)
+        settings = _join(sources, folder)
         if "data" not in settings:
-            raise RequestError(f"--merge {asked.sources[0]}: the study does not record its data.")
+            raise RequestError(f"merge {sources[0]}: the study does not record its data.")
         if isinstance(parse_strategy(settings.get("strategy")), PopulationBasedTraining):
             raise RequestError(
-                "--merge: settings of population-based training change during training, so they cannot be retrained. "
+                "merge: settings of population-based training change during training, so they cannot be retrained. "
                 "Add members to one of the studies instead: --resume --trials +16."
             )
         plain = {name: value for name, value in settings.items() if name not in {"command", "study_file"}}
@@ -85,8 +86,7 @@ def run_merge(asked: Asked) -> int:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    given = {name: getattr(options, name) for name in ("on", "json", "quiet", "no_report", "finalists")}
-    with Progress(not options.quiet) as progress:
+    with Progress(not given["quiet"]) as progress:
         again = read_request({**given, "out": str(folder), "resume": True, "nested": False}, None, [], [])
         progress.phase(f"reading {again.options.data}")
         prepared = prepare_search(again)

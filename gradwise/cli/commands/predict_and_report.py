@@ -190,10 +190,10 @@ def _judge(predictor: Predictor, predictions: np.ndarray, rows: Rows, used: Used
 
 
 def run_predict(
-    run: str, data: str, out: str, chosen: str | None, probabilities: bool, keep: list[str], quiet: bool
+    run: str, data: str, out: str, form: str | None, probabilities: bool, keep: list[str], quiet: bool
 ) -> int:
     """The command; returns its exit code."""
-    form = _format_of(out, chosen)
+    form = _format_of(out, form)
     path = _model_of(run)
     _check_out(out, data, path)
     if form == "parquet" and out == "-" and sys.stdout.isatty():

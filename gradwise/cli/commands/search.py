@@ -14,8 +14,6 @@ from ...runtime.errors import RequestError
 from .. import run_folder as folders
 from ..options.search_options import Asked, is_layerwise, read_request
 from ..terminal.output import Progress, show_plan
-from .comparison import run_comparison
-from .merge import run_merge
 from .search_plan import make_search_plan
 from .search_request import prepare_search
 from .study_folder import announce_study
@@ -46,8 +44,6 @@ def run_search(
         from .layerwise import run_layerwise
 
         return run_layerwise(asked)
-    if options.question and not options.dry_run:
-        return run_merge(asked) if options.merge else run_comparison(asked)
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
     plan: dict[str, Any] = {}

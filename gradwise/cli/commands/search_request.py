@@ -140,9 +140,9 @@ def _population_plan(
     strategy: PopulationBasedTraining, space: Space, options: SearchOptions, plan: SearchPlan
 ) -> SearchPlan:
     if options.question:
-        word = dashed(options.question)
         raise RequestError(
-            f"{word} compares fixed settings, but pbt changes them during training. Leave out --strategy."
+            f"gradwise {options.question} compares fixed settings, but pbt changes them during training. Leave out "
+            "--strategy."
         )
     return plan_populations(strategy, space, options.budget, plan, options.on)
 
@@ -150,7 +150,7 @@ def _population_plan(
 def _check_features(options: SearchOptions, dataset: Dataset) -> None:
     """Raises on options that need predictions of a target."""
     check_varied(dataset)
-    for name in ("nested", "batch_size", "challenge", "compare", "distribution"):
+    for name in ("nested", "batch_size"):
         if getattr(options, name):
             raise RequestError(f"{dashed(name)} needs predictions of a target, and features have none. Leave it out.")
 

@@ -61,7 +61,6 @@ MODELS = ("forest", "gp")
 SAMPLERS = ("tpe", "cmaes")
 DEFAULT_BUDGET = Budget(seconds=600.0)
 _SIZE = "batches.size"
-_QUESTIONS = ("merge", "challenge", "compare", "distribution")
 _FEATURES = ("unsupervised", "learner")
 
 
@@ -172,7 +171,7 @@ def _merged(value: Any, name: str) -> tuple[dict[str, int], ...]:
     """The origin of the trial numbers of a merged study."""
     items = value if isinstance(value, (list, tuple)) else [None]
     if not all(isinstance(item, dict) and set(item) == {"seed", "offset"} for item in items):
-        raise RequestError(f"{name}: expected pairs of seed and offset, as --merge writes them.")
+        raise RequestError(f"{name}: expected pairs of seed and offset, as gradwise merge writes them.")
     return tuple(items)
 
 
@@ -183,13 +182,6 @@ class SearchOptions(DataOptions):
     verb: ClassVar[str] = "search"
     exclusive: ClassVar[tuple[tuple[str, str, str], ...]] = (
         *DataOptions.exclusive,
-        *(
-            (one, other, "each is a separate study")
-            for n, one in enumerate(_QUESTIONS)
-            for other in _QUESTIONS[n + 1 :]
-        ),
-        *(("resume", other, "it runs in one go and cannot be resumed") for other in _QUESTIONS),
-        *(("batch_size", other, "the size is chosen only at the end of a search") for other in _QUESTIONS),
         ("time", "nested", "folds mix past and future"),
         *((one, "task", "without a target there is no task") for one in _FEATURES),
         *((one, "class_weight", "features have no classes") for one in _FEATURES),
@@ -201,16 +193,14 @@ class SearchOptions(DataOptions):
     strategy: str = declare("recommended", _strategy)
     folds: int | None = declare(None, whole_number(1, 50))
     finalists: int = declare(3, whole_number(0, 50))
-    seeds: int | None = declare(None, whole_number(1, 1000))
+    seeds: int | None = declare(None, whole_number(1, 100_000))
     committee: str | None = declare(None, _committee)
     nested: bool | None = declare(None, _yes)
     batch_size: str | None = declare(None, _batch_size)
     seed: int = declare(0, whole_number(0, 2**32 - 1))
     merged: tuple[dict[str, int], ...] = declare((), _merged, repeats=False)
-    challenge: str | None = declare(None, text)
-    compare: str | None = declare(None, text)
-    distribution: int | None = declare(None, whole_number(1, 100_000))
-    merge: bool = declare(False, flag, repeats=False)
+    question: str = declare("", text, repeats=False)
+    knob: str | None = declare(None, text, repeats=False)
     out: str | None = declare(None, text, repeats=False)
     resume: bool = declare(False, flag, repeats=False)
     overwrite: bool = declare(False, flag, repeats=False)
@@ -247,11 +237,6 @@ class SearchOptions(DataOptions):
         """Whether to ignore the target when reading the data."""
         return (self.unsupervised or self.learner is not None) and not self.is_probed
 
-    @property
-    def question(self) -> str:
-        """What to do instead of a search, if anything."""
-        return next((name for name in _QUESTIONS if getattr(self, name)), "")
-
     def settings(self) -> dict[str, Any]:
         """The contents of a study file without ranges and recipe: every chosen option, as plain values."""
         always = {"data", "budget", "strategy", "seed"}
@@ -268,8 +253,11 @@ class SearchOptions(DataOptions):
 
     def command(self, changes: tuple[str, ...], ranges: Mapping[str, str] | None = None) -> str:
         """The shell command that repeats the study."""
+        words = shlex.split(DataOptions.command(self, changes))
+        if self.question:
+            words[1:3] = [self.question, self.data, *([self.knob] if self.knob else [])]
         more = [word for path, words in (ranges or {}).items() for word in ("--range", f"{path}={words}")]
-        return shlex.join([*shlex.split(DataOptions.command(self, changes)), *more])
+        return shlex.join([*words, *more])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,7 +270,6 @@ class Asked:
     ranges: dict[str, str]
     more_ranges: dict[str, str]
     source: str = ""
-    sources: tuple[str, ...] = ()
 
 
 def parse_range(words: str) -> tuple[str, str]:
@@ -293,27 +280,14 @@ def parse_range(words: str) -> tuple[str, str]:
     return path.strip(), prior.strip()
 
 
-def _one_data(given: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
-    """DATA, or the studies to merge."""
-    words = tuple(given.get("data") or ())
-    if given.get("merge"):
-        if len(words) < 2:
-            raise RequestError("--merge needs at least two studies: give their folders, and --out for the new one.")
-        return None, words
-    if len(words) > 1:
-        raise RequestError(f"unexpected argument {words[1]}: give one DATA. See gradwise search --help.")
-    return (words[0] if words else None), ()
-
-
 def read_request(given: Mapping[str, Any], study: str | None, sets: list[str], ranges: list[str]) -> Asked:
     """The request: from the command line, then from the study file or the folder to resume."""
     given = dict(given)
-    data, sources = _one_data(given)
     trials = given.pop("trials", None)
     if trials is not None and given.get("budget") is not None:
         raise RequestError("--trials and --budget exclude each other: both set the budget. Leave one out.")
     nested = given.get("nested")
-    given |= {"data": data, "nested": None if nested is None else "yes" if nested else "no"}
+    given |= {"nested": None if nested is None else "yes" if nested else "no"}
     if study is None and given.get("resume") and given.get("out"):
         kept = folders.working(Path(given["out"])) / STUDY_FILE
         study = str(kept) if kept.is_file() else None
@@ -326,8 +300,6 @@ def read_request(given: Mapping[str, Any], study: str | None, sets: list[str], r
     chosen = chosen_of(SearchOptions, given, file, str(study))
     if trials is not None:
         chosen["budget"] = _trials(trials)
-    if sources:
-        chosen["data"] = sources[0]  # of the first study; its own study file says which data
     more = dict(parse_range(words) for words in ranges)
     turned = [parse_assignment(words) for words in sets]
     twice = next((item.path for item in turned if item.path in more), None)
@@ -338,4 +310,4 @@ def read_request(given: Mapping[str, Any], study: str | None, sets: list[str], r
         if any(item.path == _SIZE for item in turned) or _SIZE in more:
             raise RequestError(f"`{_SIZE}` is given twice, once as --batch-size {size.value}. Leave one out.")
         (turned if given.get("batch_size") else recipe).append(size)
-    return Asked(SearchOptions(**chosen), tuple(recipe), tuple(turned), written, more, str(study or ""), sources)
+    return Asked(SearchOptions(**chosen), tuple(recipe), tuple(turned), written, more, str(study or ""))

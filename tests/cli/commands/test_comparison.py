@@ -1,4 +1,4 @@
-"""What `gradwise search` does instead of a search."""
+"""Questions answered by trials of their own: challenge, compare, seeds; and studies merged."""
 
 import json
 from pathlib import Path
@@ -10,15 +10,21 @@ from gradwise.records.study_files import read_study
 SMALL = ("--no-report", "--out", "mine")
 
 
+@pytest.fixture
+def ask(trial_words, gradwise):
+    """A question about `flowers.csv`, with small trials."""
+    return lambda name, *words: gradwise(name, "flowers.csv", *words, *trial_words, *SMALL)
+
+
 @pytest.mark.slow
-def test_a_challenge_is_answered_in_a_sentence_with_an_interval(table, search_words, gradwise):
-    said = gradwise(*search_words, *SMALL, "--challenge", "optimiser.learning_rate=0.00001", "--seeds", "3", "--json")
+def test_a_challenge_is_answered_in_a_sentence_with_an_interval(table, ask, gradwise):
+    said = ask("challenge", "optimiser.learning_rate=0.00001", "--seeds", "3", "--json")
     assert said.code == 0, said.err
     found = json.loads(said.out)["analysis"]["challenge"]
     assert (found["path"], found["reference"]) == ("optimiser.optimiser.learning_rate", 0.0015)
     assert [len(one["scores"]) for one in found["scores"]] == [3, 3]
     assert "0.0015" in found["sentence"]
-    assert "95 % interval" in found["sentence"]
+    assert "95 % confidence interval" in found["sentence"]
     study = read_study("mine")
     assert [trial.phase for trial in study.trials] == ["challenge"] * 6
     assert gradwise("report", "mine").code == 0
@@ -26,10 +32,10 @@ def test_a_challenge_is_answered_in_a_sentence_with_an_interval(table, search_wo
 
 
 @pytest.mark.slow
-def test_a_comparison_searches_for_each_value(table, search_words, gradwise):
+def test_a_comparison_searches_for_each_value(table, ask):
     decay = ("--range", "optimiser.decay=uniform(0.9, 0.999)")
-    words = ("--compare", "optimiser.learning_rate=0.001,0.01", *decay, "--trials", "4", "--seeds", "2")
-    said = gradwise(*search_words, *SMALL, *words, "--quiet")
+    words = ("optimiser.learning_rate=0.001,0.01", *decay, "--strategy", "random", "--trials", "4", "--seeds", "2")
+    said = ask("compare", *words, "--quiet")
     assert said.code == 0, said.err
     assert said.out.startswith("`optimiser.optimiser.learning_rate`, validation error: ")
     assert "each is the best of 2 trials, retrained." in said.out
@@ -41,8 +47,8 @@ def test_a_comparison_searches_for_each_value(table, search_words, gradwise):
 
 
 @pytest.mark.slow
-def test_a_distribution_over_seeds(table, search_words, gradwise):
-    said = gradwise(*search_words, *SMALL, "--distribution", "5")
+def test_a_distribution_over_seeds(table, ask):
+    said = ask("seeds", "--seeds", "5")
     assert said.code == 0, said.err
     assert said.out.startswith("Over 5 seeds the validation error is ")
     assert len(read_study("mine").analysis["seeds"]["scores"]) == 5
@@ -53,7 +59,7 @@ def test_two_studies_join_into_one(searched, search_words, gradwise):
     more = ("--trials", "3", "--seed", "1", "--finalists", "1", "--seeds", "2", "--no-report", "--out", "other")
     assert gradwise(*search_words, *more).code == 0
     parts = {name: read_study(name).trials for name in ("study", "other")}
-    said = gradwise("search", "--merge", "study", "other", "--out", "both", "--on", "here", "--no-report", "--json")
+    said = gradwise("merge", "study", "other", "--out", "both", "--on", "here", "--no-report", "--json")
     assert said.code == 0, said.err
     both = read_study("both")
     mine = [trial for trial in both.trials if trial.number <= parts["study"][-1].number]
@@ -77,27 +83,27 @@ def test_two_studies_join_into_one(searched, search_words, gradwise):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--merge", "study"), "at least two studies"),
-        (("--merge", "study", "nowhere"), "--merge nowhere: no study there"),
-        (("--merge", "study", "empty"), "--merge empty: the folder has no study.journal"),
-        (("--merge", "study", "flowers.csv"), "flowers.csv"),
-        (("--merge", "study", "study", "--out", "study"), "study already exists"),
-        (("--merge", "study", "study", "--resume", "--out", "x"), "--resume and --merge exclude each other"),
-        (("flowers.csv", "--challenge", "model.widths"), "path=value,value"),
-        (("flowers.csv", "--challenge", "model.widht=8,9"), "Did you mean 'model.widths'?"),
-        (("flowers.csv", "--challenge", "optimiser.learning_rate=fast"), "needs a number"),
-        (("flowers.csv", "--challenge", "optimiser.learning_rate=0.025"), "at least two distinct values"),
-        (("flowers.csv", "--challenge", "a=1", "--compare", "a=1"), "--challenge and --compare exclude each other"),
-        (("flowers.csv", "--distribution", "0"), "--distribution 0: expected a whole number from 1"),
-        (("flowers.csv", "--distribution", "3", "--store", "sqlite:///x.db"), "--store and --distribution exclude"),
+        (("merge", "study"), "at least two studies"),
+        (("merge", "study", "nowhere"), "merge nowhere: no study there"),
+        (("merge", "study", "empty"), "merge empty: the folder has no study.journal"),
+        (("merge", "study", "flowers.csv"), "flowers.csv"),
+        (("merge", "study", "study", "--out", "study"), "study already exists"),
+        (("challenge", "flowers.csv"), "missing argument"),
+        (("challenge", "flowers.csv", "model.widths"), "path=value,value"),
+        (("challenge", "flowers.csv", "model.widht=8,9"), "Did you mean 'model.widths'?"),
+        (("challenge", "flowers.csv", "optimiser.learning_rate=fast"), "challenge optimiser.learning_rate="),
+        (("challenge", "flowers.csv", "optimiser.learning_rate=0.025"), "at least two distinct values"),
+        (("compare", "flowers.csv", "a=1", "--strategy", "pbt"), "pbt changes them during training"),
+        (("seeds", "flowers.csv", "--seeds", "0"), "--seeds 0: expected a whole number from 1"),
+        (("seeds", "flowers.csv", "--store", "sqlite:///x.db"), "unknown option --store"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(words, says, searched, here, gradwise):
     Path("empty").mkdir()
     before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
-    target = () if words[0] == "--merge" else ("--target", "kind", "--on", "here")
+    target = () if words[0] == "merge" else ("--target", "kind", "--on", "here")
     out = () if "--out" in words else ("--out", "mine")
-    said = gradwise("search", *words, *target, *out)
+    said = gradwise(*words, *target, *out)
     assert (said.code, said.out) == (2, ""), said.err
     assert says in said.err
     assert said.err.count("\n") == 1

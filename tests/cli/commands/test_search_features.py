@@ -44,7 +44,6 @@ def test_an_array_without_labels_is_searched_by_itself_and_goes_on(here, gradwis
     [
         (("--metric", "reconstruction_error"), "cannot choose between feature learners"),
         (("--nested",), "--nested needs predictions of a target"),
-        (("--distribution", "3"), "--distribution needs predictions of a target"),
         (("--range", "criterion.judged_by.level=uniform(0.1, 0.4)"), "could not be compared"),
         (("--class-weight", "balanced"), "exclude each other: features have no classes"),
     ],

@@ -49,7 +49,6 @@ def test_a_study_of_members_has_a_winner_a_report_and_predictions(table, gradwis
         (("--trials", "8", "--range", "model.inputs.numbers.frequencies=choice(8, 16)"), "shapes the program"),
         (("--trials", "8", "--committee", "seeds"), "retrains a setting, which pbt cannot do"),
         (("--trials", "8", "--folds", "3"), "pbt uses one validation set"),
-        (("--distribution", "3"), "--distribution compares fixed settings"),
     ],
 )
 def test_what_a_population_cannot_do_is_refused_in_one_line(table, gradwise, words, said):

@@ -8,7 +8,7 @@ from gradwise.cli.options.search_options import read_request
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.storage.study_definition import Budget
 
-DATA = {"data": ["flowers.csv"], "target": ["kind"]}
+DATA = {"data": "flowers.csv", "target": ["kind"]}
 
 
 def test_a_request_is_read_into_space_plan_and_budget(table):

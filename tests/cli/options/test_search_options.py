@@ -55,10 +55,10 @@ def test_a_range_is_a_path_and_a_text():
 
 
 def test_trials_are_a_budget():
-    assert read_request({"data": ["iris"], "trials": "8"}, None, [], []).options.budget == Budget(trials=8)
-    more = read_request({"data": ["iris"], "trials": "+8", "resume": True, "out": "x"}, None, [], []).options.budget
+    assert read_request({"data": "iris", "trials": "8"}, None, [], []).options.budget == Budget(trials=8)
+    more = read_request({"data": "iris", "trials": "+8", "resume": True, "out": "x"}, None, [], []).options.budget
     assert more == Budget(trials=8, more=True)
-    assert read_request({"data": ["iris"]}, None, [], []).options.budget == Budget(seconds=600)
+    assert read_request({"data": "iris"}, None, [], []).options.budget == Budget(seconds=600)
 
 
 def test_a_study_file_gives_the_request_back(tmp_path):
@@ -87,7 +87,7 @@ def test_a_study_file_gives_the_request_back(tmp_path):
 def test_the_command_line_wins_over_the_study_file(tmp_path):
     file = tmp_path / "study.toml"
     file.write_text('[search]\ndata = "iris"\nbudget = "32 trials"\nseed = 3\nnested = true\n')
-    given = {"data": ["wine"], "budget": "1min", "nested": False, "seed": None}
+    given = {"data": "wine", "budget": "1min", "nested": False, "seed": None}
     asked = read_request(given, str(file), ["model.widths=8"], ["model.dropout=uniform(0, 0.5)"])
     options = asked.options
     assert (options.data, options.budget, options.seed, options.nested) == ("wine", Budget(seconds=60), 3, False)
@@ -108,12 +108,12 @@ def test_the_command_repeats_the_study():
         *("gradwise", "search", "a b.csv", "--budget", "4 trials", "--finalists", "0", "--no-nested"),
         *("--batch-size", "auto", "--seed", "0", "--set", "model.widths=8", "--range", "model.dropout=uniform(0, 0.5)"),
     ]
-    words = {"data": ["a b.csv"], "budget": "4 trials", "finalists": "0", "nested": False, "batch_size": "Auto"}
+    words = {"data": "a b.csv", "budget": "4 trials", "finalists": "0", "nested": False, "batch_size": "Auto"}
     assert read_request(words, None, [], []).options == options
 
 
 def test_a_batch_size_of_ones_own_sets_the_knob(tmp_path):
-    asked = read_request({"data": ["iris"], "batch_size": "64"}, None, [], [])
+    asked = read_request({"data": "iris", "batch_size": "64"}, None, [], [])
     assert asked.options.batch_size is None
     assert [(item.path, item.value) for item in asked.sets] == [("batches.size", 64)]
     file = tmp_path / "study.toml"
@@ -124,7 +124,7 @@ def test_a_batch_size_of_ones_own_sets_the_knob(tmp_path):
 @pytest.mark.parametrize("size", ["0", "-3", "2.5", "large", "1e3", ""])
 def test_a_batch_size_that_is_none_is_refused_with_what_to_write(size):
     with pytest.raises(RequestError, match=r"--batch-size .*: expected a whole number of at least 1, or auto"):
-        read_request({"data": ["iris"], "batch_size": size}, None, [], [])
+        read_request({"data": "iris", "batch_size": size}, None, [], [])
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,8 @@ def test_a_batch_size_that_is_none_is_refused_with_what_to_write(size):
     [
         ({"batch_size": "64"}, ["batches.size=32"], [], "is given twice, once as --batch-size 64"),
         ({"batch_size": "64"}, [], ["batches.size=choice(16, 32)"], "is given twice, once as --batch-size 64"),
-        ({"batch_size": "auto", "distribution": "5"}, [], [], "--batch-size and --distribution exclude each other"),
     ],
 )
 def test_a_batch_size_that_is_given_twice_is_refused(given, sets, ranges, said):
     with pytest.raises(RequestError, match=said):
-        read_request({"data": ["iris"], **given}, None, sets, ranges)
+        read_request({"data": "iris", **given}, None, sets, ranges)
