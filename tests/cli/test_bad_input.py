@@ -140,7 +140,7 @@ CASES = [
     _option("group and time", ("--group", "bed", "--time", "bed"), "--group and --time exclude each other"),
     _option("words as time", ("--time", "colour"), "--time colour"),
     _option("negative weights", ("--weight", "width"), "--weight width", "0 or more"),
-    _option("unknown class weighted", ("--class-weight", "dan=2"), "'dan'", "no class"),
+    _option("unknown class weighted", ("--class-weight", "dan=2"), "'dan'", "not a class"),
     _option("odd class weights", ("--class-weight", "heavy"), "balanced"),
     _option("test set is the data", ("--test", "flowers.csv"), "both flowers.csv"),
     _option("test set missing", ("--test", "later.csv"), "no file later.csv"),

@@ -337,7 +337,7 @@ def test_time_is_a_budget_too_and_one_trial_runs_however_little_there_is(iris, c
         ({"metric": "rmse"}, {}, "`rmse` does not measure classes"),
         ({"validation_fraction": 0}, {}, "must be above 0"),
         ({"validation_fraction": 1.0}, {}, r"must lie in \[0, 1\)"),
-        ({"class_weight": {7: 1.0}}, {}, "which is no class of the target"),
+        ({"class_weight": {7: 1.0}}, {}, "which is not a class of the target"),
         ({"space": 3}, {}, "`space` must be None, a mapping"),
         ({"space": {"optimizer.learning_rate": "log(1e-3, 1)"}}, {}, "no `optimizer.learning_rate`.*'optimiser'"),
         ({"space": {"optimiser.learning_rat": "log(1e-3, 1)"}}, {}, "Did you mean 'optimiser__learning_rate'"),

@@ -18,7 +18,7 @@ def test_a_challenge_is_answered_in_a_sentence_with_an_interval(table, search_wo
     assert (found["path"], found["reference"]) == ("optimiser.optimiser.learning_rate", 0.0015)
     assert [len(one["scores"]) for one in found["scores"]] == [3, 3]
     assert "0.0015" in found["sentence"]
-    assert "95 % interval" in found["sentence"]
+    assert "95 % confidence interval" in found["sentence"]
     study = read_study("mine")
     assert [trial.phase for trial in study.trials] == ["challenge"] * 6
     assert gradwise("report", "mine").code == 0
