@@ -334,7 +334,7 @@ def test_time_is_a_budget_too_and_one_trial_runs_however_little_there_is(iris, c
         ({"seeds": 2.5}, {}, "`seeds` must be a whole number"),
         ({"batch_size": 64}, {}, "`batch_size` must be None or 'auto'; got 64"),
         ({"on": "mars"}, {}, "unknown device `mars`"),
-        ({"metric": "rmse"}, {}, "`rmse` does not measure classes"),
+        ({"metric": "rmse"}, {}, "unknown metric `rmse` for classes"),
         ({"validation_fraction": 0}, {}, "must be above 0"),
         ({"validation_fraction": 1.0}, {}, r"must lie in \[0, 1\)"),
         ({"class_weight": {7: 1.0}}, {}, "which is not a class of the target"),

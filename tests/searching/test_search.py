@@ -405,7 +405,7 @@ def test_absolute_errors_are_searched_and_shown_as_such() -> None:
 def test_a_space_without_a_dimension_is_refused() -> None:
     with pytest.raises(RequestError, match="the space has no dimension"):
         run(Space(space_of().recipe, ()))
-    with pytest.raises(RequestError, match="`rmse` does not measure classes"):
+    with pytest.raises(RequestError, match="unknown metric `rmse` for classes"):
         run(metric="rmse")
 
 

@@ -373,7 +373,7 @@ def test_places_that_are_wrong(tmp_path: Path) -> None:
         assert words in str(caught.value), str(caught.value)
         assert "\n" not in str(caught.value)
     for given in (str(tmp_path / "nowhere" / "study.journal"), f"sqlite:///{tmp_path / 'nowhere' / 's.db'}"):
-        with pytest.raises(RequestError, match="the folder .* does not exist"):
+        with pytest.raises(RequestError, match=r"the folder .* does not exist"):
             Store.open(given, create=True, about=about)
     names = {"table.csv", "line.txt", "list.json", "other.db"}
     assert {item.name for item in tmp_path.iterdir()} == names  # nothing was made
