@@ -28,7 +28,7 @@ Kind = Annotated[
     Texts,
     option("--kind", panel=DATA, metavar="COLUMN=KIND", help="Read a column as number, category or date; repeatable."),
 ]
-Group = Annotated[Text, option("--group", panel=DATA, metavar="COLUMN", help="Keep the rows of a group in one split.")]
+Group = Annotated[Text, option("--group", panel=DATA, metavar="COLUMN", help="Never split the rows of a group.")]
 Time = Annotated[
     Text, option("--time", panel=DATA, metavar="COLUMN", help="Split by time: train on the past, test on the newest.")
 ]
@@ -233,7 +233,7 @@ Store = Annotated[
 Name = Annotated[Text, option("--name", panel=RUN, metavar="NAME", help="The name of the study in --store.")]
 SearchOn = Annotated[
     Text,
-    option("--on", panel=RUN, metavar="WHO", help="here, cpu, gpu, workers:N, ray or ray://HOST:PORT."),
+    option("--on", panel=RUN, metavar="WHERE", help="here, cpu, gpu, workers:N, ray or ray://HOST:PORT."),
 ]
 CheckData = Annotated[
     Text,

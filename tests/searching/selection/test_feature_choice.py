@@ -138,7 +138,7 @@ SPACE = space_of(RECIPE, model__widths__each=(4, 8))
         (
             space_of(features(criterion=Reconstruction(judged_by=Clean())), model__widths__each=(4, 8)),
             None,
-            "spoils noth",
+            "adds no noi",
         ),
         (
             space_of(features(criterion=Reconstruction(judged_by=Masking(0.0))), model__widths__each=(4, 8)),
