@@ -20,7 +20,7 @@ from ..runtime.errors import RequestError
 def time_to(seconds: Sequence[float], errors: Sequence[float], target: float) -> float:
     """When a curve first reaches the target: between two points on a straight line; infinite where it never does."""
     if len(seconds) != len(errors):
-        raise RequestError(f"a curve has one time for each error; got {len(seconds)} and {len(errors)}.")
+        raise RequestError(f"a curve needs one time per error; got {len(seconds)} and {len(errors)}.")
     for place, error in enumerate(errors):
         if error <= target:
             if place == 0 or not math.isfinite(errors[place - 1]):
@@ -56,9 +56,9 @@ def break_even(
     """Where the curves of time to the target cross last; sizes that neither reached the target at are left out."""
     sizes = np.asarray(examples, np.float64)
     if not len(sizes) == len(first) == len(second):
-        raise RequestError("a time of each method for each number of examples is needed.")
+        raise RequestError("give the time of each method for each number of examples.")
     if np.any(np.diff(sizes) <= 0):
-        raise RequestError("the numbers of examples must rise.")
+        raise RequestError("the numbers of examples must increase.")
     one, two = np.asarray(first, np.float64), np.asarray(second, np.float64)
     known = np.isfinite(one) | np.isfinite(two)
     if not known.any():

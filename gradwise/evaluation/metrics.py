@@ -31,10 +31,10 @@ def check_metric(name: str | None, kind: str, measured: tuple[str, ...] = ()) ->
     """
     known = measured or METRICS.get(kind, ())
     if not known:
-        raise RequestError(f"without a target only a criterion that learns {kind} measures them: --unsupervised.")
+        raise RequestError(f"metrics of {kind} without a target need a criterion that learns them: --unsupervised.")
     name = name or known[0]
     if name not in known:
-        raise RequestError(f"`{name}` does not measure {kind}.{nearest(name, known)}")
+        raise RequestError(f"unknown metric `{name}` for {kind}.{nearest(name, known)}")
     return name
 
 
@@ -105,7 +105,7 @@ def measure(task: Task, predictions: np.ndarray, targets: np.ndarray, weights: n
 
 
 def wilson(errors: float, count: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's 95 % interval for an error rate: right also when no error was seen."""
+    """Wilson's 95 % confidence interval for an error rate: right also when no error was seen."""
     if count == 0:
         return (0.0, 1.0)
     rate = errors / count
@@ -115,7 +115,7 @@ def wilson(errors: float, count: int, z: float = 1.96) -> tuple[float, float]:
 
 
 def interval_of_mean(values: np.ndarray) -> tuple[float, float]:
-    """A 95 % interval for the mean of values of independent examples, by the normal approximation."""
+    """A 95 % confidence interval for the mean of values of independent examples, by the normal approximation."""
     if len(values) < 2:
         return (math.nan, math.nan)
     half = 1.96 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
@@ -125,7 +125,7 @@ def interval_of_mean(values: np.ndarray) -> tuple[float, float]:
 def metric_interval(
     name: str, task: Task, predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[float, float]:
-    """A 95 % interval for one metric: Wilson's for an error rate, the bootstrap (1 000 resamples) for the others."""
+    """A 95 % confidence interval for one metric: Wilson's for error rates, else the bootstrap (1 000 resamples)."""
     if len(targets) == 0:
         return (math.nan, math.nan)
     if name == "error_rate" and task.kind == "classes" and weights is None:

@@ -4,7 +4,7 @@
     confusion(record).pairs(10)                  # the ten commonest confusions
 
 Every function takes a record, in memory or read from its folder, and returns plain data. What the record does not
-hold (no test part, one class, a run that diverged at once) gives empty data, never an exception: a report on a
+hold (no test set, one class, a run that diverged at once) gives empty data, never an exception: a report on a
 failed run is the one that is needed most.
 """
 
@@ -33,7 +33,7 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LearningCurves:
-    """One quantity on the training and validation parts, and the point whose parameters were kept.
+    """One quantity on the training and validation sets, and the point whose parameters were kept.
 
     `kind` says what the values are: "error" (a share of the examples), "loss", "squared" (shown as its square root) or
     "absolute", the last two in standard deviations of the target.
@@ -95,7 +95,7 @@ class Confusion:
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-    """The error rate of one class or label on the test part, with its 95 % interval; NaN where there is none."""
+    """The error rate of one class or label on the test set, with its 95 % confidence interval; NaN if there is none."""
 
     name: str
     count: int  # examples of this class, or with this label
@@ -139,7 +139,7 @@ class Reliability:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Residuals:
-    """Targets and predictions of one output on (a sample of) the test part."""
+    """Targets and predictions of one output on (a sample of) the test set."""
 
     name: str
     target: np.ndarray
@@ -259,7 +259,7 @@ def class_curves(record: Fit, most: int = 3) -> ClassCurves:
 
 
 def confusion(record: Fit) -> Confusion:
-    """The confusion matrix of the test part; empty without classes or without a test part."""
+    """The confusion matrix of the test set; empty without classes or without a test set."""
     counts = np.array(record.evidence.get("confusion") or np.zeros((0, 0)), dtype=np.float64)
     classes = tuple(str(name) for name in record.evidence.get("classes", ()))
     if counts.shape != (len(classes), len(classes)) or counts.sum() == 0:
@@ -278,7 +278,7 @@ def _rate(name: str, row: dict[str, Any], total: int) -> Rate:
 
 
 def class_errors(record: Fit) -> ClassErrors:
-    """The error rate of each class or label on the test part, worst first; what was not measured is left out.
+    """The error rate of each class or label on the test set, worst first; what was not measured is left out.
 
     A class is wrong on its own examples only; a label can be wrong on any example.
     """

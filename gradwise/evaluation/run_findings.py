@@ -1,4 +1,4 @@
-"""What a finished run tells besides its numbers: findings, and the data as understood."""
+"""Findings of a finished run, and how its data were read."""
 
 import math
 from typing import Any
@@ -25,7 +25,7 @@ def learning_rate_of(recipe: Recipe) -> tuple[str, float]:
 def _smaller(recipe: Recipe) -> str:
     path, rate = learning_rate_of(recipe)
     tried = f", first --set {path}={rate / 3:.2g}" if path else ""
-    return f"divide the learning rate by 3 until it no longer happens{tried}."
+    return f"divide the learning rate by 3 until this no longer happens{tried}."
 
 
 def _still_improving(history: dict[str, list[Any]]) -> bool:
@@ -47,7 +47,7 @@ def find_in_run(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome,
         found.append(
             Finding(
                 "error",
-                f"the loss was no longer a number at age {outcome.age_examples:,} examples: the run diverged.",
+                f"the run diverged: the loss was NaN or infinite at age {outcome.age_examples:,} examples.",
                 row="C1",
                 next=_smaller(recipe),
                 code="GW501",
@@ -72,7 +72,7 @@ def find_in_run(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome,
             found.append(
                 Finding(
                     "warning",
-                    f"the training part has no example of: {names}.",
+                    f"the training set has no example of: {names}.",
                     row="E2",
                     next="add examples, or merge rare classes.",
                     code="GW212",
@@ -82,7 +82,7 @@ def find_in_run(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome,
 
 
 def describe_data(dataset: Dataset, sizes: dict[str, int], scaler: FittedScaler, recipe: Recipe) -> dict[str, Any]:
-    """The data as understood, for the report."""
+    """How the data were read, for the report."""
     listed = dataset.columns[:200]
     inputs = dataset.inputs
     columns = []

@@ -26,7 +26,7 @@ class Fit:
 
     `history` has one entry per interval in each column. `metrics` holds every metric of each part ("train",
     "valid", "test"). `evidence` is what the pictures need: confusion matrix, reliability, residuals. `data` is the
-    data as understood. `predictor` maps raw rows to predictions and is saved beside the record, not in it; `state` is
+    data as read. `predictor` maps raw rows to predictions and is saved beside the record, not in it; `state` is
     the last state, to continue training; `used` identifies the rows used to train or choose the network.
     """
 

@@ -39,7 +39,7 @@ class Study:
     machine: dict[str, Any]
     outcome: str = "finished"
     unit: float = 1.0  # of a target that is a number: scores are of standardised targets
-    chance: float = math.nan  # the score of a constant prediction on the validation part
+    chance: float = math.nan  # the score of a constant prediction on the validation set
     winner: dict[str, Any] = field(default_factory=dict)
     committee: dict[str, Any] = field(default_factory=dict)
     estimates: dict[str, Any] = field(default_factory=dict)

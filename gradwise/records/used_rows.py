@@ -58,7 +58,7 @@ class UsedRows:
 
     @staticmethod
     def of(*inputs: Any, earlier: "UsedRows | None" = None) -> "UsedRows":
-        """The rows of these inputs, and those of an earlier training that was gone on with."""
+        """The rows of these inputs, and those of an earlier training that was resumed."""
         known = [] if earlier is None else [earlier.marks]
         marks = np.unique(np.concatenate([*known, *map(row_marks, inputs)]))
         below = _EVERY if earlier is None else earlier.below

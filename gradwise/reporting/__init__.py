@@ -1,4 +1,4 @@
-"""Reports: any record as one self-contained page. Reads records, runs nothing.
+"""Reports: any record as one self-contained page. Reads records and runs nothing.
 
 matplotlib is imported only when something is drawn.
 """

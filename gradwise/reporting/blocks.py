@@ -1,9 +1,9 @@
-"""What a page is made of: figures, tables, sentences. Plain text and numbers only; how they look is `html.py`'s affair.
+"""The elements of a page: figures, tables, sentences. Plain text and numbers only; `html.py` formats them.
 
     Figure("error", "Error", "Validation error falls to 2.1 %.", partial(draw.learning_curves, curves), table)
 
-Nothing here holds HTML, so text from outside (names of columns and classes) has one place where it is made safe:
-the page.
+Nothing here contains HTML, so text from the user's data (names of columns and classes) is escaped in one place: the
+page.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One cell of a table that is more than text: `strong` sets its row off from the others, `code` is to be typed."""
+    """A formatted cell of a table: `strong` highlights its row, `code` is something to type."""
 
     text: str
     strong: bool = False
@@ -33,9 +33,9 @@ Row = tuple[str | Cell, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows under a header. `numbers` says which columns hold numbers, to be set right.
+    """Rows under a header. `numbers` marks columns of numbers, which are right-aligned.
 
-    A `folded` table is hidden at first; a `wordy` one holds sentences, which may run over several lines.
+    A `folded` table is collapsed at first; a `wordy` one contains sentences, which may wrap.
     """
 
     caption: str
@@ -49,7 +49,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A picture, the words for those who cannot see it, and the numbers behind it.
+    """A picture, its description, and the numbers behind it.
 
     `draw` takes a matplotlib axes. `width` and `height` are its natural size in CSS pixels; `margins` (left, bottom,
     right, top) is the room around the axes. A figure that is `wide` takes the whole width of the page.
@@ -90,7 +90,7 @@ class CodeLines:
 
 @dataclasses.dataclass(frozen=True)
 class Notice:
-    """Something the reader should know, by level: "note", "warning" or "error"."""
+    """A message for the reader, by level: "note", "warning" or "error"."""
 
     level: str
     what: str
@@ -103,7 +103,7 @@ Block = Figure | Table | Prose | Items | CodeLines | Notice
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of the page under one heading."""
+    """A section of the page."""
 
     name: str
     title: str
@@ -113,7 +113,7 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The first line: what was reached, in large type, and how."""
+    """The headline: the result, in large type, and how it was obtained."""
 
     headline: str
     interval: str

@@ -1,7 +1,7 @@
-"""A page as one HTML file that needs nothing else: no network, no fonts, no script.
+"""A page as one self-contained HTML file: no network, no fonts, no script.
 
-All text from outside passes through `_text` or `_prose` here, and nowhere else does HTML come into being. The
-content-security policy says the same once more to the browser: whatever slipped through would still not run.
+All text is escaped by `_text` or `_prose` here; no other module produces HTML. The
+content-security policy ensures that the browser would not run anything that slipped through.
 """
 
 import html

@@ -1,9 +1,9 @@
-"""The report of a run, a study or a check: verdict, pictures, numbers, then what was done and how to do it again.
+"""The report of a run, a study or a check: result, figures and tables, then the recipe and how to repeat it.
 
     report(record)                 HTML text
     write_report(folder)           `report.html` in the folder of a run, of a study or of a check
 
-The order is the reader's: what was reached comes first, what to do about it next, how it was made last.
+The result comes first, then what to do next, then how it was obtained.
 """
 
 import math
@@ -33,7 +33,7 @@ from .pages.study_page import finding_blocks, study_text, study_verdict
 
 
 def _measured(record: Fit) -> tuple[str, float]:
-    """The most honest part that was measured, and the chosen metric on it."""
+    """The least biased set that was measured (test, then validation), and the chosen metric on it."""
     for part in ("test", "valid", "train"):
         value = record.metrics.get(part, {}).get(record.metric)
         if value is not None and math.isfinite(value):
@@ -46,11 +46,11 @@ def _ends(record: Fit) -> str:
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
     first = wording.in_metric(record.metric, low).removesuffix("\u202f%")
-    return f"95\u202f% interval {first} – {wording.in_metric(record.metric, high)}"
+    return f"95\u202f% confidence interval {first} – {wording.in_metric(record.metric, high)}"
 
 
 def _best_or_kept(record: Fit, interval: int) -> str:
-    """What to call the interval whose parameters were kept: a rule may prefer a later one to that of the best score."""
+    """The word for the interval whose parameters were kept: a rule may prefer a later one to the best score."""
     scores = column(record.history, "valid_score")
     return "kept" if np.any(scores < scores[interval]) else "best"
 
@@ -74,21 +74,21 @@ def _fit_verdict(record: Fit) -> Verdict:
         return Verdict("Nothing could be measured", "", story)
     r2 = record.metrics[part].get("r2")
     beside = f"R² {wording.number(r2)}" if record.metric != "r2" and r2 is not None else ""
-    why = "is of rows that were trained on" if trained_on else "helped to choose the network"
-    optimistic = "" if part == "test" else f"No test part: this number {why}, so it is optimistic"
+    why = "was measured on training rows" if trained_on else "was used to choose the network"
+    optimistic = "" if part == "test" else f"No test set: this number {why}, so it is optimistic"
     said = "; ".join(filter(None, (ends + on, beside, optimistic)))
     return Verdict(reached, said[:1].upper() + said[1:] + "." if said else "", story)
 
 
 def verdict(record: Fit | Study | Checked) -> Verdict:
-    """What was reached, how sure that is, how the run ended and how long it took; of a check, what is wrong."""
+    """The result with its confidence interval, how the run ended and how long it took; for a check, the problem."""
     if isinstance(record, Checked):
         return check_verdict(record)
     return study_verdict(record) if isinstance(record, Study) else _fit_verdict(record)
 
 
 def _advice(record: Fit) -> Iterator[Notice]:
-    """What the reader must know before any picture: the run failed, or was cut short."""
+    """Notices for the top of the page: the run failed or was interrupted."""
     if record.outcome.failed:
         rates = [(p, v) for p, _, v in knobs(record.recipe) if p.rpartition(".")[2] == "learning_rate"]
         path, value = rates[0] if rates else ("", None)
@@ -97,16 +97,16 @@ def _advice(record: Fit) -> Iterator[Notice]:
         how = f": `--set {brief}={smaller}`" if smaller else ""
         yield Notice(
             "error",
-            "The loss or a parameter was no longer a number, so training stopped.",
-            f"divide the learning rate by 3 until it no longer happens{how}. If that does not help, look for extreme "
+            "The loss or a parameter became NaN or infinite, so training stopped.",
+            f"divide the learning rate by 3 until this no longer happens{how}. If that does not help, look for extreme "
             "values in the data.",
             chapter_row("C1"),
         )
     elif record.outcome.resumable:
         yield Notice(
             "warning",
-            "The run was cut short; this is the best network so far.",
-            "go on where it stopped: the same command with `--resume`.",
+            "The run was interrupted; this is the best network so far.",
+            "continue with the same command and `--resume`.",
         )
 
 
@@ -122,7 +122,7 @@ def _sections(record: Fit) -> Iterator[Section]:
         *run_figures.reliability_figures(record),
     )
     if errors:
-        yield Section("errors", "Errors on the test part", errors, "Errors")
+        yield Section("errors", "Errors on the test set", errors, "Errors")
     chosen = record.evidence.get("layerwise") or {}
     if steps := tuple(layerwise_figures.layerwise_figures(chosen, percent=record.task == "classes")):
         yield Section("layerwise", "Layer by layer", steps)
@@ -149,8 +149,8 @@ def _sections(record: Fit) -> Iterator[Section]:
     if optimiser := tuple(run_figures.optimiser_figures(record)):
         yield Section("optimiser", "What the optimiser did", optimiser, "Optimiser")
     if flow := tuple(signal_flow_figures.flow_blocks(record.evidence.get("flow") or {})):
-        yield Section("flow", "What flowed through the layers", flow, "Flow")
-    yield Section("data", "The data as understood", tuple(data_blocks(record)) or (Prose("Not recorded."),), "Data")
+        yield Section("flow", "Activations and gradients by layer", flow, "Flow")
+    yield Section("data", "The data as read", tuple(data_blocks(record)) or (Prose("Not recorded."),), "Data")
     yield Section("recipe", "The recipe", tuple(recipe_blocks(record)), "Recipe")
     yield Section("repeat", "How to repeat it", tuple(repeat_blocks(record)), "Repeat")
 
@@ -213,5 +213,5 @@ def write_report(
     try:
         write_whole(path, text.encode())
     except OSError as problem:
-        raise WorkError(f"{path} could not be written: {problem.strerror or problem}.") from problem
+        raise WorkError(f"could not write {path}: {problem.strerror or problem}.") from problem
     return path

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: few digits, units in words, and a dash for what was not measured.
+"""Formats numbers for readers: few digits, units in words, and a dash for missing values.
 
 >>> percent(0.0222), number(1234.5), age(61000), duration(75)
 ('2.2\\u202f%', '1,234', '61k', '1 min 15 s')
@@ -42,7 +42,7 @@ def age(examples: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A time as one says it: 0.4 s, 3.1 s, 2 min 5 s, 1 h 12 min."""
+    """A duration: 0.4 s, 3.1 s, 2 min 5 s, 1 h 12 min."""
     if seconds is None or is_missing(seconds):
         return NOTHING
     if seconds < 59.95:
@@ -61,22 +61,22 @@ def readings(data: Mapping[str, Any]) -> str:
 
 
 def optimism(metric: str, metrics: Mapping[str, Mapping[str, Any]], judged_on: str = "valid") -> str:
-    """What figures of rows that were learned from are worth, beside those of rows that were not."""
+    """A warning that training and validation figures are optimistic."""
     parts = {part: (metrics.get(part) or {}).get(metric) for part in ("train", "valid", "test")}
     known = {part: in_metric(metric, value) for part, value in parts.items() if not is_missing(value)}
     if "train" not in known:
         return ""
-    told = f"Training {known['train']} is optimistic: the network learned from these rows"
+    told = f"Training {known['train']} is optimistic: the network was trained on these rows"
     quote = f"quote the test, {known['test']}." if "test" in known else ""
     if judged_on == "train":
         return f"{told}, and validation rows are the same; {quote or 'nothing was held out.'}"
     if quote:
-        return f"{told}. Validation chose it; {quote}"
-    return f"{told}. Validation {known.get('valid', NOTHING)} chose it, so it is a little optimistic too."
+        return f"{told}. Validation was used to choose it; {quote}"
+    return f"{told}. Validation {known.get('valid', NOTHING)} was used to choose it, so it is a little optimistic too."
 
 
 def clean(text: Any) -> str:
-    """Text from outside, without characters that are invisible or turn the line around."""
+    """Text from the user's data, without invisible or direction-changing characters."""
     return "".join(
         "\ufffd" if unicodedata.category(c) in _CONTROL or ord(c) in _DIRECTION else c
         for c in re.sub(r"[ \t\r\n\f\v]+", " ", str(text)).strip(" ")
@@ -84,7 +84,7 @@ def clean(text: Any) -> str:
 
 
 def short(text: Any, length: int) -> str:
-    """At most so many characters, the middle left out: ends often tell names apart better than middles."""
+    """The text shortened in the middle: the ends of names usually distinguish them better."""
     whole_text = clean(text)
     if len(whole_text) <= length:
         return whole_text
@@ -98,7 +98,7 @@ def _shared(names: list[str]) -> int:
 
 
 def short_names(names: Sequence[Any], length: int) -> list[str]:
-    """Names cut to a length and still told apart: where cutting makes two alike, what all share is left out instead."""
+    """Names shortened to a length but still distinct: if two become equal, what all share is left out instead."""
     full = [clean(name) for name in names]
     cut = [short(name, length) for name in full]
     if len(set(cut)) == len(set(full)):
@@ -110,13 +110,13 @@ def short_names(names: Sequence[Any], length: int) -> list[str]:
 
 
 def device(text: Any) -> str:
-    """The device as one calls it: "cpu: cpu" is the CPU, "gpu: NVIDIA H200" the NVIDIA H200."""
+    """The name of the device: "cpu: cpu" is the CPU, "gpu: NVIDIA H200" the NVIDIA H200."""
     platform, _, kind = clean(text).partition(": ")
     return platform.upper() if kind in ("", platform) else kind
 
 
 def setting(value: Any) -> str:
-    """The value of a knob or switch, as one would type it."""
+    """The value of a knob or switch, as it would be typed."""
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, int | np.integer):

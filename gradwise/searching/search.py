@@ -279,7 +279,7 @@ def search(
 
 
 def _answer_so_far(plan: SearchPlan, space: Space, data: EvaluationData, folder: Path | None) -> AnswerSoFar:
-    """The model on disk while the search goes on; of features, which have no prediction to weigh, there is none."""
+    """The model saved during the search; none for features, which have no predictions to average."""
     path = None if folder is None or learns_features(space) else folder / MODEL
     about = {"metric": data.metric, "version": __version__}
     used = UsedRows.of(data.train.inputs, data.valid.inputs)

@@ -1,4 +1,4 @@
-"""The contracts of the parts, on one screen. To add a part, subclass one, declare its knobs, pass an instance.
+"""The contracts of all parts. To add a part, subclass one, declare its knobs, and pass an instance.
 
 Each is an abstract spec; each contract is written here once and holds for every subclass.
 """
@@ -25,10 +25,9 @@ class Batch(eqx.Module):
     """B examples at once. Slots beyond the end of an epoch hold real examples of weight 0.
 
     `total` is T, the number of training examples; `present` is 1 for a slot in use, 0 for one beyond the end. `rows`
-    are the examples' places in the training set, where they come from one. `memory` is what the criterion left behind
-    at the last update, where it keeps something. `labelled` is the weight of the training examples that have a target,
-    as a share of T; without one the batch is all there is, and says it itself. `update` is the number of the update
-    that learns from it, for what changes over a run.
+    are the indices of the examples in the training set, if known. `memory` is what the criterion stored at the last
+    update, if anything. `labelled` is the weight of the training examples that have a target, as a share of T; without
+    it the share is taken from the batch. `update` is the number of the current update, for schedules.
     """
 
     inputs: Float[Array, "B ..."]
@@ -52,7 +51,7 @@ class Scores(eqx.Module):
 class AbstractSplit(Spec):
     @abc.abstractmethod
     def __call__(self, dataset: Dataset, *, key: Key[Array, ""]) -> tuple[Dataset, Dataset, Dataset | None]:
-        """The training, validation and test parts: disjoint, drawn from the key alone. There may be no test part."""
+        """The training, validation and test sets: disjoint, drawn from the key alone. There may be no test set."""
 
     def bucket(self) -> int:
         """The number of which the sizes of parts are multiples, so that runs of nearly one size share a program."""
@@ -64,7 +63,7 @@ class AbstractSplit(Spec):
 
 
 class FittedScaler(eqx.Module):
-    """What a scaler learned from the training part; it travels with the network, so that predictions take raw rows.
+    """A scaler fitted on the training set; it is saved with the network, so that predictions take raw rows.
 
     `map` is written once, for NumPy and for JAX: `apply` runs it in NumPy, in 64 bits and without compiling; calling
     the module on one example runs it in JAX, differentiable, in the precision that JAX has at the time.
@@ -76,7 +75,7 @@ class FittedScaler(eqx.Module):
 
     @abc.abstractmethod
     def describe(self) -> list[str]:
-        """What the reader of a report should know, a sentence each: filled, constant or unused columns."""
+        """Notes for the report, a sentence each: imputed, constant or unused columns."""
 
     def layout(self, shape: tuple[int, ...]) -> InputLayout | None:
         """What the inputs of a scaled example of this shape are: numbers if it is one row; None if it is an image."""
@@ -100,7 +99,7 @@ class FittedScaler(eqx.Module):
 
     @staticmethod
     def _room(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Sparse rows and one-hot columns may grow when written out: better refused than killed half way."""
+        """Raises if the dense inputs would not fit into memory."""
         needed = math.prod(shape) * np.dtype(dtype).itemsize
         what = f"{shape[0]} rows of {math.prod(shape[1:])} network inputs need"
         require_memory(needed, what, "Use fewer rows or columns, or `Pca`.", share=0.8)
@@ -170,7 +169,7 @@ class AbstractCriterion(Spec):
 
     @abc.abstractmethod
     def check_task(self, task: Task) -> None:
-        """Refuses a task that this criterion cannot learn, in one line."""
+        """Raises if this criterion cannot learn the task."""
 
 
 class AbstractSummed(AbstractCriterion):
@@ -197,7 +196,7 @@ class AbstractSummed(AbstractCriterion):
 
 
 class AbstractUnsupervised(AbstractCriterion):
-    """Learns from the inputs alone; targets are not looked at. The model's output is the code, its features."""
+    """Learns from the inputs alone and ignores targets. The model's output is the code, its features."""
 
     @abc.abstractmethod
     def measured(self) -> tuple[str, ...]:
@@ -212,7 +211,7 @@ class AbstractUnsupervised(AbstractCriterion):
 
     @abc.abstractmethod
     def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
-        """Refuses inputs that it cannot mean, in one line that names the scaler to use."""
+        """Raises if the inputs are unsuitable, and names the scaler to use."""
 
 
 class AbstractSemiSupervised(AbstractCriterion):
@@ -220,13 +219,13 @@ class AbstractSemiSupervised(AbstractCriterion):
 
     @abc.abstractmethod
     def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
-        """Refuses inputs that it cannot mean, in one line that names the scaler to use."""
+        """Raises if the inputs are unsuitable, and names the scaler to use."""
 
 
 class AbstractRecalling(AbstractCriterion):
-    """A criterion that keeps something from one update to the next, such as persistent Markov chains.
+    """A criterion with state between updates, such as persistent Markov chains.
 
-    It finds it in `batch.memory` and returns it, renewed, among its terms under "memory".
+    It reads the state from `batch.memory` and returns the new one among its terms under "memory".
     """
 
     @abc.abstractmethod
@@ -235,7 +234,7 @@ class AbstractRecalling(AbstractCriterion):
 
 
 class AbstractJudging(AbstractCriterion):
-    """A criterion that judges by more than one validation example at a time, such as a probe fitted on codes."""
+    """A criterion whose score needs several validation examples at once, such as a probe fitted on codes."""
 
     @abc.abstractmethod
     def judge(self, model: PyTree, train: PyTree, valid: PyTree) -> Scores:
@@ -245,9 +244,9 @@ class AbstractJudging(AbstractCriterion):
 class AbstractOptimiser(Spec):
     @abc.abstractmethod
     def build(self) -> optax.GradientTransformationExtraArgs:
-        """The transformation, made inside the traced function.
+        """The Optax transformation, created inside the traced function.
 
-        `update` also receives the criterion as `value`, and as `objective` all that may be asked of it.
+        `update` also receives the value of the criterion as `value`, and the whole `objective`.
         """
 
     @abc.abstractmethod
@@ -264,14 +263,14 @@ class AbstractOptimiser(Spec):
 
 
 class AbstractAsking(AbstractOptimiser):
-    """An optimiser that asks the objective for more than the gradient; it speaks for all parameters at once.
+    """An optimiser that needs more than the gradient from the objective; it updates all parameters at once.
 
-    Before training its update is traced once on nothing, so that a model or a loss it cannot use is refused early.
+    Before training its update is traced once, so that an unsuitable model or loss raises early.
     """
 
 
 class AbstractRemembering(AbstractAsking):
-    """An asking optimiser that keeps something of each training example."""
+    """An optimiser of this kind that stores something for each training example."""
 
     @abc.abstractmethod
     def sized(self, examples: int) -> "AbstractRemembering":
@@ -312,12 +311,12 @@ class AbstractStopping(Spec):
         """The age at which the run ends at the latest."""
 
     def without_length(self) -> "AbstractStopping":
-        """The same rule for a run whose end is told apart; runs of different lengths then share a program."""
+        """The same rule for a run whose end is given separately; runs of different lengths then share a program."""
         return self
 
     @abc.abstractmethod
     def patience_examples(self, state: PyTree) -> Int[Array, ""]:
-        """The age up to which the run goes on if nothing better is seen."""
+        """The age at which the run ends if the score does not improve."""
 
 
 def deterministic(model: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The training journey: `fit`, and the pieces `init`, `step`, `interval` for those who drive the loop themselves."""
+"""Training: `fit`, and `init`, `step` and `interval` for writing your own loop."""
 
 from ..runtime.public_names import lazy_names
 

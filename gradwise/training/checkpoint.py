@@ -1,7 +1,7 @@
-"""Checkpoints: one file, one generation, switched by one rename, so a kill at any moment leaves a whole one.
+"""Checkpoints: one file, replaced by one rename, so a kill at any moment leaves a complete one.
 
-The file is safetensors: the state's arrays by path, and one JSON text with the history and with the fingerprint of
-what was being trained. Going on from it is bit-identical to never having stopped (same machine).
+The file is safetensors: the state's arrays by path, and one JSON text with the history and a fingerprint of
+the run. On the same machine, resuming is bit-identical to never having stopped.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ NAME = "checkpoint.safetensors"
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """A run between two intervals, or at its end: `ended` is how, where there is nothing left to go on with."""
+    """A run between two intervals, or at its end: `ended` is the outcome if the run is over."""
 
     state: State
     history: dict[str, list[Any]]
@@ -73,7 +73,7 @@ def _arrays(state: PyTree) -> dict[str, np.ndarray]:
 
 
 def save_checkpoint(folder: Path, saved: Saved, fingerprint: str, *, name: str = NAME) -> None:
-    """Writes a new generation over the last one."""
+    """Writes a new checkpoint over the last one."""
     from safetensors.numpy import save as to_bytes
 
     ended = None if saved.ended is None else [saved.ended.name, saved.ended.age_examples]
@@ -83,7 +83,7 @@ def save_checkpoint(folder: Path, saved: Saved, fingerprint: str, *, name: str =
 
 
 def load_checkpoint(folder: Path, like: State, fingerprint: str, *, name: str = NAME) -> Saved | None:
-    """The last generation, laid into a state of the same shape; None where the folder has none."""
+    """The last checkpoint as a state of the same shape; None if the folder has none."""
     from safetensors import SafetensorError, safe_open
 
     path = folder / name
@@ -97,16 +97,16 @@ def load_checkpoint(folder: Path, like: State, fingerprint: str, *, name: str = 
         ended = None if notes["ended"] is None else Outcome(*notes["ended"])
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as problem:
         raise RequestError(
-            f"{path} is damaged ({type(problem).__name__}: {problem}). Start anew with --overwrite."
+            f"{path} is damaged ({type(problem).__name__}: {problem}). Start again with --overwrite."
         ) from None
     if mark != fingerprint:
         raise RequestError(
-            f"{path} belongs to another run: its data, recipe or seed differ. Resume with what it began with, "
-            "or start anew with --overwrite."
+            f"{path} belongs to another run: its data, recipe or seed differ. Resume with the original ones, "
+            "or start again with --overwrite."
         )
     expected = _arrays(like)
     if {n: (a.shape, a.dtype) for n, a in arrays.items()} != {n: (a.shape, a.dtype) for n, a in expected.items()}:
-        raise RequestError(f"{path} does not fit this recipe. Start anew with --overwrite.")
+        raise RequestError(f"{path} does not match this recipe. Start again with --overwrite.")
     leaves, structure = jax.tree.flatten(eqx.filter(like, eqx.is_array))
     names = [name for name, _ in named_leaves(eqx.filter(like, eqx.is_array))]
     assert len(names) == len(leaves)

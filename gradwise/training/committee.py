@@ -1,4 +1,4 @@
-"""Networks that answer together: the mean of their predictions (row D9), each counted by its weight.
+"""Committees: the weighted mean of several networks' predictions (row D9).
 
     committee = committee_of(members, mean, targets)                     its temperature fitted on validation examples
     committee.predict(rows)                                              as a `Predictor` does; saved like one
@@ -28,7 +28,7 @@ def _logs(probabilities: np.ndarray) -> np.ndarray:
 class Committee(AbstractPredictor):
     """The mean of its members. A `temperature` T makes class probabilities sharper or softer: p^(1/T), normalised.
 
-    `weights` has one for each member, of sum 1; without any all count alike.
+    `weights` has one per member, with sum 1; by default all are equal.
     """
 
     members: tuple[Predictor, ...]
@@ -40,21 +40,21 @@ class Committee(AbstractPredictor):
 
     def __post_init__(self) -> None:
         if not self.members:
-            raise RequestError("a committee needs a member.")
+            raise RequestError("a committee needs at least one member.")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise RequestError(f"its temperature is {self.temperature}; it must be positive.")
         given = np.asarray(self.weights, float)
         if self.weights and (given.shape != (len(self.members),) or given.min() < 0 or abs(given.sum() - 1) > 1e-6):
-            raise RequestError("the weights of a committee must be one for each member, from 0 on, of sum 1.")
+            raise RequestError("a committee needs one non-negative weight per member, with sum 1.")
         first = self.members[0]
         alike = [(m.task.kind, m.task.outputs, m.shape) for m in self.members]
         if len(set(alike)) > 1:
-            raise RequestError("the members of a committee must read the same rows and predict the same things.")
+            raise RequestError("all members of a committee must have the same inputs and predict the same target.")
         for name in ("task", "columns", "shape"):
             object.__setattr__(self, name, getattr(first, name))
 
     def tempered(self, mean: np.ndarray) -> np.ndarray:
-        """What the committee says where its members' mean is this."""
+        """The committee's prediction for this mean of its members."""
         if self.task.kind != "classes" or self.temperature == 1.0:
             return mean
         logs = _logs(mean) / self.temperature
@@ -66,7 +66,7 @@ class Committee(AbstractPredictor):
 
 
 def mean_prediction(predictions: list[np.ndarray], weights: tuple[float, ...] = ()) -> np.ndarray:
-    """The members' mean; in their order, so that it is the same to the bit whenever it is taken."""
+    """The members' mean, summed in their order, so that it is always bit-identical."""
     shares = weights or (1.0,) * len(predictions)
     total = shares[0] * predictions[0]
     for share, one in zip(shares[1:], predictions[1:], strict=True):
@@ -79,8 +79,8 @@ def committee_of(
 ) -> Committee:
     """A committee, its temperature fitted to its members' mean predictions of validation examples.
 
-    The mean is passed in, since where each member was judged by other examples only their owner knows which ones. Its
-    logarithm stands for the outputs: the softmax of the logarithm is the mean itself.
+    The mean is passed in, since members may have different validation examples, which only the caller knows. Its
+    logarithm is used as the outputs: the softmax of the logarithm is the mean itself.
     """
     committee = Committee(members, weights=weights)
     if committee.task.kind != "classes" or len(members) == 1:

@@ -1,4 +1,4 @@
-"""k-fold estimates (row E2): the same recipe trained once a fold, each example tested exactly once.
+"""k-fold estimates (row E2): the same recipe trained once per fold, each example tested exactly once.
 
     estimate = cross_validate(recipe, dataset, [Fold(i, 5) for i in range(5)], key=key)
 
@@ -23,7 +23,7 @@ from .fit import fit
 
 @dataclasses.dataclass(frozen=True)
 class CrossValidationEstimate:
-    """The metric on each fold's test part, their mean, and a 95 % interval for it."""
+    """The metric on each fold's test set, their mean, and its 95 % confidence interval."""
 
     metric: str
     values: tuple[float, ...]
@@ -60,7 +60,7 @@ def cross_validate(
     watch: Callable[[int, Fit], None] = lambda number, result: None,
     **options: Any,
 ) -> CrossValidationEstimate:
-    """Fits the recipe once for each split and measures it on the split's test part; options go to `fit`."""
+    """Fits the recipe once for each split and evaluates it on the split's test set; options go to `fit`."""
     results = []
     for number, split in enumerate(splits):
         chosen = dataclasses.replace(recipe, split=split)

@@ -1,11 +1,11 @@
-"""What a trained network is worth on each set: every metric, and the evidence that the pictures need.
+"""Evaluates a trained network on each set: every metric, and the data for the figures.
 
     record.metrics["test"]                      {"error_rate": 0.021, "log_loss": 0.08, ...}
     record.evidence["features"]["units"]        {"count": 256, "dead": 3, "always_on": 0, ...}
 
-Without a target, the criterion's own measures take the place of metrics, and the evidence is of the features: filters
-of the first layer, inputs beside their reconstructions, how often each unit answers, and how many directions the codes
-use. It is small and plain; numbers that are only looked at are one byte each.
+Without a target, the criterion's own measures replace the metrics, and the evidence describes the features: filters
+of the first layer, inputs and their reconstructions, the activity of each unit, and the effective dimension of the
+codes. It is small and plain; numbers used only for pictures take one byte each.
 """
 
 import base64
@@ -43,9 +43,9 @@ _MANY = 0.2
 def measure_parts(
     predictor: Predictor, scaled: dict[str, Any], parts: dict[str, Dataset | None], metric: str
 ) -> Measured:
-    """Every metric of every part; of the test part also what the pictures need, and the interval.
+    """Every metric on every set; for the test set also the data for figures and the confidence interval.
 
-    `scaled` holds the inputs of parts that were scaled already. Examples without a target are not judged.
+    `scaled` holds the inputs of sets that were already scaled. Examples without a target are skipped.
     """
     metrics: dict[str, dict[str, float]] = {}
     evidence: dict[str, Any] = {}
@@ -165,7 +165,7 @@ def _full_answer(network: Any, codes: np.ndarray) -> float:
 
 
 def _units(network: Any, codes: np.ndarray) -> dict[str, Any]:
-    """How much each unit answers: a histogram of their means, and those that never or always do."""
+    """The activity of the units: a histogram of their means, and those never or always active."""
     size = np.abs(codes)
     full = _full_answer(network, codes)
     means = codes.mean(axis=0)
@@ -217,7 +217,7 @@ def gather_features(predictor: Predictor, criterion: Any, inputs: Any) -> dict[s
 
 
 def find_features(evidence: dict[str, Any]) -> tuple[Finding, ...]:
-    """What a reader should know of the features."""
+    """Findings about the features."""
     units = evidence.get("features", {}).get("units", {})
     count = units.get("count", 0)
     found = []
@@ -225,9 +225,9 @@ def find_features(evidence: dict[str, Any]) -> tuple[Finding, ...]:
         found.append(
             Finding(
                 "warning",
-                f"{units['dead']} of {count} features are dead: no example makes them answer.",
+                f"{units['dead']} of {count} features are dead: no example activates them.",
                 row="A4",
-                next="weaken what holds the code back (a sparsity or weight penalty), lower the learning rate, or use "
+                next="reduce the regularisation (a sparsity or weight penalty), lower the learning rate, or use "
                 "fewer units.",
             )
         )
@@ -235,16 +235,16 @@ def find_features(evidence: dict[str, Any]) -> tuple[Finding, ...]:
         found.append(
             Finding(
                 "warning",
-                f"{units['always_on']} of {count} features are always on: they say the same of every example.",
+                f"{units['always_on']} of {count} features are always on: they do not distinguish examples.",
                 row="E20",
-                next="ask for sparse codes, lower the learning rate, or use fewer units.",
+                next="add a sparsity penalty, lower the learning rate, or use fewer units.",
             )
         )
     return tuple(found)
 
 
 def measure_features(predictor: Predictor, scaled: dict[str, Any], parts: dict[str, Any], metric: str) -> Measured:
-    """Every measure of every part, what the pictures need, and the interval of the chosen one on the test part."""
+    """Every measure on every set, the data for figures, and the confidence interval on the test set."""
     criterion: Any = predictor.criterion
     scaled = dict(scaled)
     metrics: dict[str, dict[str, float]] = {}

@@ -1,11 +1,11 @@
-"""`fit`: one well-trained network, an honest test error, and the story of how it went.
+"""`fit`: one well-trained network, its test error, and the record of its training.
 
     recipe = gradwise.defaults.classification()
     result = gradwise.fit(recipe, dataset, key=jax.random.key(0))
     result.test, result.outcome, result.predictor.predict(rows)
 
-The journey: split, fit the scaler on the training part, build the network, run intervals until the stopping rule ends
-them, then measure the best network on every part, the test part for the first and only time.
+It splits the data, fits the scaler on the training set, builds the network, runs intervals until the stopping rule ends
+them, then evaluates the best network on every set, the test set for the first and only time.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ from .state import Problem, State, init, lasts_a_run
 def _fingerprint(
     recipe: Recipe, dataset: Dataset, key: Key[Array, ""], class_weight: CLASS_WEIGHTS, metric: str
 ) -> str:
-    """What must be equal for a checkpoint to be continued."""
+    """What must match for a checkpoint to be resumed."""
     words = np.ravel(jax.random.key_data(key)).tolist()
     written = checkpoint.written_recipe(recipe)
     balanced = metric == "balanced_error_rate"  # the one metric that changes what is chosen
@@ -58,7 +58,7 @@ def _fingerprint(
 
 
 def _predictor(ready: "_Prepared", state: State, dataset: Dataset) -> Predictor:
-    """The best network with its surroundings, its temperature fitted on the validation part."""
+    """The best network as a predictor, with its temperature fitted on the validation set."""
     problem, validated = ready.problem, len(ready.valid)  # beyond these there may be empty slots
     # A copy, since `state` may be trained on; through the host, where nothing is compiled for each shape.
     network = eqx.combine(jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), state.best), problem.rest)
@@ -124,7 +124,7 @@ def _prepare(
 
 
 def _described(dataset: Dataset, ready: _Prepared, recipe: Recipe, readings: int) -> dict[str, Any]:
-    """The data as understood, and what the scores of its parts are worth."""
+    """How the data were read and split."""
     sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
     data = describe_data(dataset, {name: len(part or ()) for name, part in sets.items()}, ready.scaler, recipe)
     return data | {
@@ -146,8 +146,8 @@ def fit(
 ) -> Fit:
     """Trains one network by a recipe.
 
-    `metric` names what the result is reported in (all metrics are measured); `options` says how to run: checkpoints,
-    time, watching. `warm` continues from an earlier result: its scaler, parameters and optimiser state.
+    `metric` is the metric to report (all metrics are measured); `options` control checkpoints, time and progress.
+    `warm` is a warm start from an earlier result: its scaler, parameters and optimiser state.
     """
     compilation.use_compilation_cache()
     criterion = as_criterion(recipe.criterion)

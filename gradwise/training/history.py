@@ -1,4 +1,4 @@
-"""The history of a run: one line an interval, kept as columns, drawn against age (rows C12, F6)."""
+"""The history of a run: one row per interval, stored as columns, plotted against age (rows C12, F6)."""
 
 from typing import Any
 

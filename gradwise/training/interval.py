@@ -1,4 +1,4 @@
-"""The one compiled unit: `advance` by N updates, then `judge` by one validation and one decision.
+"""The compiled unit of training: `advance` by N updates, then `judge` by one validation and one decision.
 
 Everything between two intervals (progress, checkpoints, interruption) is ordinary Python. The state's buffers are
 donated, so a run of any length allocates nothing anew (row F5).
@@ -33,7 +33,7 @@ _CALIBRATION_ROWS = 2048
 
 
 class Row(eqx.Module):
-    """What one interval tells: one line of the history. Means by class are not-a-number for unseen classes."""
+    """One interval as a row of the history. Means by class are NaN for unseen classes."""
 
     age_examples: Int[Array, ""]
     updates: Int[Array, ""]
@@ -250,7 +250,7 @@ def _once(fixed: tuple[Problem, int], state: State) -> tuple[State, Row]:
 
 
 def interval(problem: Problem, state: State, updates: int) -> tuple[State, Row]:
-    """`updates` updates, one validation, one decision. The state passed in is used up: go on with the one returned."""
+    """`updates` updates, one validation, one decision. The given state is consumed: continue with the returned one."""
     return program_of_run(_once, problem, state)((problem, updates), state)
 
 

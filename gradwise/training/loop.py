@@ -1,4 +1,4 @@
-"""The loop of intervals, and what happens between two of them: history, checkpoints, time, interruption."""
+"""The loop over intervals, and the work between them: history, checkpoints, time limit, interruption."""
 
 import dataclasses
 import math
@@ -25,7 +25,7 @@ class RunOptions:
     """How to run, as opposed to what to train: none of this changes a number in the result.
 
     Checkpoints go into `folder` every `checkpoint_seconds` between intervals and at the end; `watch` is called with
-    each line of the history. A run that is `settled` when its time is out is not gone on with: others build on it.
+    each row of the history. A run that is `settled` when its time is out is not resumed, because others depend on it.
     """
 
     folder: Path | None = None
@@ -38,7 +38,7 @@ class RunOptions:
 
 @contextmanager
 def listening() -> Iterator[threading.Event]:
-    """While it lasts, the first Ctrl-C asks the loop to end after the present interval; a second one is immediate.
+    """While active, the first Ctrl-C ends the loop after the current interval; a second one is immediate.
 
     An exception in the middle of an interval would lose the state, whose buffers the interval has taken over.
     """
@@ -105,7 +105,7 @@ class _IntervalsLeft:
 def run_intervals(
     problem: Problem, state: State, options: RunOptions, fingerprint: str
 ) -> tuple[State, dict[str, list[Any]], Outcome, float]:
-    """Intervals until something ends them: the last state, the history, the outcome, the seconds."""
+    """Runs intervals to the end; returns the last state, the history, the outcome and the seconds."""
     saved = (
         checkpoint.load_checkpoint(options.folder, state, fingerprint) if options.folder and options.resume else None
     )

@@ -1,10 +1,10 @@
-"""Trained networks on disk: one safetensors file, with all that is needed to predict from raw rows.
+"""Trained networks on disk: one safetensors file with everything needed to predict raw rows.
 
     save_predictor(predictor, folder / "model.safetensors", about={"metric": "error_rate"})
     predictor, about = load_predictor(folder / "model.safetensors")
 
 The file holds arrays, and one JSON text that names gradwise's own classes by their public names. Nothing is unpickled,
-and the training data is not needed. Networks that answer together (`Committee`) are one such file too.
+and the training data are not needed. A `Committee` is saved as one such file too.
 """
 
 import json
@@ -46,7 +46,7 @@ def _task_from_plain(plain: dict[str, Any]) -> Task:
     if plain["kind"] == "classes":
         dtype = np.dtype(object if plain["dtype"] == "|O" else plain["dtype"])
         if dtype.kind not in "biufUO" or dtype.itemsize > _LONGEST_LABEL:
-            raise RequestError(f"labels of the type {dtype.str} are not read.")
+            raise RequestError(f"labels of type {dtype.str} are not supported.")
         return Classes(np.array(plain["labels"], dtype=dtype), plain["name"])
     kinds: dict[str, Any] = {"labels": Labels, "numbers": Numbers, "inputs": Inputs}
     return kinds[plain["kind"]](tuple(plain["names"]))
@@ -65,7 +65,7 @@ def _to_head(predictor: Predictor, arrays: dict[str, np.ndarray], prefix: str = 
 def save_predictor(
     predictor: AbstractPredictor, path: Path, *, about: dict[str, Any], used: UsedRows | None = None
 ) -> None:
-    """Writes the predictor as one file; `about` (metric, version) and marks of the rows it learned from go with it."""
+    """Saves the predictor as one file, with `about` (metric, version) and hashes of its training rows."""
     from safetensors.numpy import save as to_bytes
 
     arrays: dict[str, np.ndarray] = {}
@@ -91,14 +91,14 @@ def save_predictor(
 
 
 def _try_out(predictor: Predictor) -> None:
-    """Refuses pieces that do not fit together, before anybody's rows are blamed: one row of zeros goes through."""
+    """Raises if the file is inconsistent, by predicting one row of zeros."""
     scaler, criterion, shape = predictor.scaler, predictor.criterion, predictor.shape
     if not (isinstance(scaler, FittedScaler) and isinstance(criterion, AbstractCriterion)):
         raise RequestError("this is not a model of gradwise.")
     if not (math.isfinite(predictor.temperature) and predictor.temperature > 0):
         raise RequestError(f"its temperature is {predictor.temperature}; it must be positive.")
     if not all(type(size) is int and size >= 0 for size in shape) or math.prod(shape) > _MOST_INPUTS:
-        raise RequestError(f"its rows have the shape {shape}, which cannot be.")
+        raise RequestError(f"its rows have the invalid shape {shape}.")
     with np.errstate(all="ignore"):
         inputs = scaler.apply(np.zeros((1, *shape)))
     outputs = eqx.filter_eval_shape(apply_batch, predictor.network, inputs, None)
@@ -106,7 +106,7 @@ def _try_out(predictor: Predictor) -> None:
         raise RequestError(f"its network has {outputs.shape[1:]} outputs for a task of {predictor.task.outputs}.")
     for units in (predictor.shift, predictor.scale):
         if not isinstance(units, np.ndarray) or units.shape not in {(1,), (predictor.outputs,)}:
-            raise RequestError("the units of its target are of another form.")
+            raise RequestError("the units of its target have the wrong form.")
     predictor.from_outputs(np.zeros(outputs.shape))
 
 
@@ -138,7 +138,7 @@ def _read(head: dict[str, Any], arrays: dict[str, Any], classes: tuple[Any, ...]
     if head["format"] == _ONE:
         return _from_head(head, head, arrays, classes)
     if not 1 <= len(head["members"]) <= _MOST_MEMBERS:
-        raise RequestError(f"it is a committee of {len(head['members'])} networks, which cannot be.")
+        raise RequestError(f"it has an invalid committee of {len(head['members'])} networks.")
     own: list[dict[str, Any]] = [{} for _ in head["members"]]
     for full, array in arrays.items():
         number, _, name = full.partition("/")
@@ -149,7 +149,7 @@ def _read(head: dict[str, Any], arrays: dict[str, Any], classes: tuple[Any, ...]
 
 
 def load_used_rows(path: Path) -> UsedRows | None:
-    """The rows that the network of a file was learned from or chosen by; None where the file does not say."""
+    """The rows used to train or choose the network of a file; None if the file does not record them."""
     from safetensors import safe_open
 
     with safe_open(path, framework="numpy") as file:
@@ -158,14 +158,14 @@ def load_used_rows(path: Path) -> UsedRows | None:
 
 
 def load_predictor(path: Path, classes: tuple[Any, ...] = ()) -> tuple[Any, dict[str, Any]]:
-    """The predictor in a file, a `Predictor` or a `Committee`, and what travelled with it.
+    """The predictor in a file, a `Predictor` or a `Committee`, and the values saved with it.
 
     A network of the user's own needs its classes passed in.
     """
     from safetensors import safe_open
 
     if not path.is_file():
-        raise RequestError(f"there is no model at {path}.")
+        raise RequestError(f"no model at {path}.")
     try:
         with safe_open(path, framework="numpy") as file:
             head = json.loads((file.metadata() or {})["gradwise"])

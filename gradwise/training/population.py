@@ -6,11 +6,11 @@
     population.best(3)                        # the best model of slot 3, on the host
 
 A member is a recipe whose leaves are numbers; a population is the same recipe whose leaves have one more axis. Members
-enter and leave between intervals, so nobody waits for a straggler, and nothing is compiled anew. What a member becomes
-does not depend on who trains beside it: its examples, its noise and its end are computed from its own key and numbers.
+enter and leave between intervals, so none waits for a slow one, and nothing is recompiled. A member's result does not
+depend on its neighbours: its examples, its noise and its end are computed from its own key and numbers.
 
-A slot without a member is inert: its `last` update is 0, so nothing in it moves. Tests fill such slots with
-not-a-number (row F4).
+A slot without a member is inert: its `last` update is 0, so it does not change. Tests fill such slots with NaN
+(row F4).
 """
 
 import dataclasses

@@ -110,7 +110,7 @@ def fit_temperature(criterion: AbstractCriterion, outputs: np.ndarray, targets: 
     SciPy's minimiser would take longer than all of them.
     """
     if (outputs.argmax(1) == targets).all():
-        return 1.0  # without an error, sharper is always better: the validation part cannot tell how sharp
+        return 1.0  # without an error, sharper is always better: the validation set cannot tell how sharp
     outputs = outputs - outputs.max(1, keepdims=True)
     right = outputs[np.arange(len(targets)), targets]
     low, high, inverse = np.exp(-3.0), np.exp(3.0), 1.0

@@ -29,14 +29,14 @@ def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> 
     name = "the criterion" if criterion is None else type(criterion).__name__
     if dataset.task.kind == "inputs":
         raise RequestError(
-            f"unlabelled data where labels are needed: it has no target, and {name} needs one for each row. Name the "
+            f"the data have no target, but {name} needs one for each row. Name the "
             "target with --target, or learn features without one: --unsupervised."
         )
     known = dataset.labelled
     if known.all():
         return
     if not known.any():
-        raise RequestError("the target is missing in every row. Name another, or learn features: --unsupervised.")
+        raise RequestError("the target is missing in every row. Name another, or learn features with --unsupervised.")
     if not isinstance(criterion, AbstractSemiSupervised):
         raise RequestError(
             f"the target is missing in {(~known).sum()} of {len(known)} rows, first in data row "
@@ -48,12 +48,12 @@ def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> 
 def split_labelled(
     split: AbstractSplit, criterion: AbstractCriterion | None, dataset: Dataset, *, key: Key[Array, ""]
 ) -> tuple[Dataset, Dataset, Dataset | None]:
-    """The parts. Examples without a target can only be learned from: they all go to the training part."""
+    """The parts. Examples without a target can only be learned from: they all go to the training set."""
     refuse_unlabelled(criterion, dataset)
     known = dataset.labelled
     if dataset.test is not None and not dataset.test.labelled.all():
         row = int(np.argmin(dataset.test.labelled)) + 1
-        raise RequestError(f"data row {row} of the test set has no target to be judged by. Leave such rows out.")
+        raise RequestError(f"data row {row} of the test set has no target. Remove such rows.")
     if known.all():
         return split(dataset, key=key)
     split = split.among(known)  # a split that counts rows counts fewer
@@ -61,7 +61,7 @@ def split_labelled(
     train, valid, test = split(replace(whole.take(np.flatnonzero(known)), test=dataset.test), key=key)
     assert train.rows is not None
     rows = np.sort(np.concatenate([train.rows, np.flatnonzero(~known)]))
-    note = f"{len(train)} of {len(rows)} training rows have a target; the others are learned from without one"
+    note = f"{len(train)} of {len(rows)} training rows have a target; the others are used unlabelled"
 
     def placed(part: Dataset) -> Dataset:
         return part if dataset.rows is None or part.rows is None else replace(part, rows=dataset.rows[part.rows])
@@ -84,7 +84,7 @@ def is_trained_on(part: Dataset, train: Dataset) -> bool:
 
 
 def weights_of_classes(chosen: CLASS_WEIGHTS, train: Dataset) -> np.ndarray | None:
-    """One weight a class: as given, or "balanced", in inverse proportion to the class's share of the training part."""
+    """One weight a class: as given, or "balanced", in inverse proportion to the class's share of the training set."""
     if chosen is None:
         return None
     if not isinstance(train.task, Classes):
@@ -98,7 +98,7 @@ def weights_of_classes(chosen: CLASS_WEIGHTS, train: Dataset) -> np.ndarray | No
     labels = [str(label) for label in train.task.labels.tolist()]
     unknown = [key for key in chosen if str(key) not in labels]
     if unknown:
-        raise RequestError(f"`class_weight` names {unknown[0]!r}, which is no class of the target.")
+        raise RequestError(f"`class_weight` has {unknown[0]!r}, which is not a class of the target.")
     by_name = {str(key): float(weight) for key, weight in chosen.items()}
     return np.array([by_name.get(label, 1.0) for label in labels] + [1.0] * (len(counts) - len(labels)))
 
@@ -113,12 +113,12 @@ def _weights(part: Dataset, by_class: np.ndarray | None) -> np.ndarray | None:
     if not np.all(np.isfinite(weights)) or weights.min() < 0:
         raise RequestError("sample weights and class weights must be finite and at least 0.")
     if weights.sum() <= 0:
-        raise RequestError("all sample weights of a part are 0: there is nothing to learn from.")
+        raise RequestError("all sample weights of the training or validation set are 0: some must be positive.")
     return (weights / weights.mean()).astype(np.float32)
 
 
 def target_units(train: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of the training part's numbers, in which the network works; 0 and 1 for classes."""
+    """Mean and deviation of the training set's numbers, in which the network works; 0 and 1 for classes."""
     if train.task.kind != "numbers":
         return np.zeros(1), np.ones(1)
     known = train.targets[train.labelled]

@@ -111,7 +111,7 @@ def refuse_misfit(criterion: Any, network: Any) -> None:
     lacking = [name for name in getattr(criterion, "needs", ()) if not hasattr(network, name)]
     if lacking:
         raise RequestError(
-            f"{type(criterion).__name__} asks a network for `{lacking[0]}`, and a {type(network).__name__} has none. "
+            f"{type(criterion).__name__} needs a network with `{lacking[0]}`, which {type(network).__name__} lacks. "
             f"Use the model {criterion.suits}, or another criterion."
         )
 

@@ -37,7 +37,11 @@ class Times(AbstractGrowth):
     """Patience grows in proportion to the age of the best model."""
 
     factor: float = knob(
-        1.5, allowed="[1, inf)", prior=Uniform(1.2, 4.0), row="C6", about="patience is at least this times the best age"
+        1.5,
+        allowed="[1, inf)",
+        prior=Uniform(1.2, 4.0),
+        row="C6",
+        about="patience is at least this many times the best age",
     )
 
     def __call__(self, age: Int[Array, ""]) -> Float[Array, ""]:
@@ -48,7 +52,11 @@ class Plus(AbstractGrowth):
     """Patience reaches a fixed number of examples past the best model."""
 
     examples: float = knob(
-        10_000.0, allowed="[1, inf)", prior=LogUniform(1e3, 1e7), row="C6", about="examples to see past the best age"
+        10_000.0,
+        allowed="[1, inf)",
+        prior=LogUniform(1e3, 1e7),
+        row="C6",
+        about="examples to continue past the best age",
     )
 
     def __call__(self, age: Int[Array, ""]) -> Float[Array, ""]:
@@ -91,7 +99,7 @@ class Patience(AbstractStopping):
         allowed="[0, inf)",
         prior=LogUniform(1.0, 100.0),
         row="C6",
-        about="patience at the start, in passes over the training set; the larger of the two holds",
+        about="patience at the start, in epochs; the larger of the two applies",
     )
     growth: AbstractGrowth = Times()
     significance: float = knob(
@@ -100,7 +108,7 @@ class Patience(AbstractStopping):
         prior=LogUniform(1e-3, 0.3),
         row="C7",
         off=0.0,
-        about="level of the paired test that lets patience grow; 0 is no test",
+        about="level of the paired test for extending patience; 0: no test",
     )
     spacing: float = switch(
         10.0,
@@ -113,7 +121,7 @@ class Patience(AbstractStopping):
         1000, allowed="[1, inf)", row="C6", kind="optimiser", about="examples between validations, at the least"
     )
     epochs: float = switch(
-        1000.0, allowed="(0, inf)", row="C6", kind="optimiser", about="the run ends here at the latest"
+        1000.0, allowed="(0, inf)", row="C6", kind="optimiser", about="maximum length of the run, in epochs"
     )
 
     def init(self, count: int, validation: int) -> PyTree:
@@ -168,9 +176,7 @@ class _OffState(NamedTuple):
 class Off(AbstractStopping):
     """A fixed number of epochs. The last model is the result and validation is only watched, unless `keep` says so."""
 
-    epochs: float = switch(
-        10.0, allowed="(0, inf)", row="C6", kind="optimiser", about="passes over the training set, then the end"
-    )
+    epochs: float = switch(10.0, allowed="(0, inf)", row="C6", kind="optimiser", about="length of the run, in epochs")
     spacing: float = switch(
         10.0,
         allowed="[1, inf)",
@@ -183,7 +189,7 @@ class Off(AbstractStopping):
     )
 
     every_epochs: float = switch(
-        0.0, allowed="[0, inf)", row="C6", kind="optimiser", about="passes between validations, at the least"
+        0.0, allowed="[0, inf)", row="C6", kind="optimiser", about="minimum epochs between validations"
     )
     keep: str = switch(
         "last", allowed=("last", "best"), row="C6", kind="optimiser", about="which model is the result of the run"
@@ -193,7 +199,7 @@ class Off(AbstractStopping):
         allowed="[0, 0.5)",
         row="C7",
         kind="optimiser",
-        about="with keep='best', a later model is kept unless a paired test at this level finds it worse; 0 is no test",
+        about="with keep='best', a later model is kept unless a paired test at this level finds it worse; 0: no test",
     )
 
     def init(self, count: int, validation: int) -> PyTree:

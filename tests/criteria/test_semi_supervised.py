@@ -236,7 +236,7 @@ def test_a_search_deals_the_labelled_rows_and_learns_from_all() -> None:
             "missing in 5 of 55 rows, first in data row 51.*Semi",
         ),
         ({}, Dataset(X, X[:, :1], Numbers()), "learns classes, but the target holds numbers"),
-        ({}, digits(50, 5, 0).without_targets(), "unlabelled data where labels are needed.*--unsupervised"),
+        ({}, digits(50, 5, 0).without_targets(), "the data have no target.*--unsupervised"),
     ],
 )
 def test_what_cannot_be_learned_is_refused_in_one_line(parts: Any, dataset: Dataset, words: str) -> None:

@@ -369,7 +369,7 @@ def test_time_runs_out_with_the_best_network_so_far(iris, small, capsys):
         ({"scaler": MaxAbs}, {}, RequestError, "scaler` must be an instance of"),
         ({"model": 3}, {}, TypeError, "`model`"),
         ({"criterion": 3}, {}, TypeError, "`criterion`"),
-        ({"class_weight": {7: 1.0}}, {}, RequestError, "no class of the target"),
+        ({"class_weight": {7: 1.0}}, {}, RequestError, "not a class of the target"),
         ({"random_state": -1}, {}, RequestError, "`seed`"),
         ({}, {"validation_data": 3}, RequestError, "`validation_data` must be"),
         ({}, {"sample_weight": -np.ones(150)}, RequestError, "at least 0"),

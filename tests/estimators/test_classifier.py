@@ -143,7 +143,7 @@ def test_a_metric_is_followed_and_told(iris, small):
     record = Classifier(**small, metric="log_loss").fit(X, y).record_
     assert record.metric == "log_loss"
     assert get(record.recipe, "criterion.loss.score_by") == "loss"
-    with pytest.raises(RequestError, match="`rmse` does not measure classes"):
+    with pytest.raises(RequestError, match="unknown metric `rmse` for classes"):
         Classifier(**small, metric="rmse").fit(X, y)
 
 

@@ -14,7 +14,7 @@ def test_the_time_to_a_target_lies_on_the_line_between_two_points() -> None:
     assert time_to([0.0, 1.0], [0.3, 0.2], 0.3) == 0.0
     assert time_to([0.0, 1.0], [0.3, 0.2], 0.1) == math.inf
     assert time_to([0.0, 1.0, 2.0], [math.inf, 0.1, 0.0], 0.1) == 1.0
-    with pytest.raises(RequestError, match="one time for each error; got 2 and 1"):
+    with pytest.raises(RequestError, match="one time per error; got 2 and 1"):
         time_to([0.0, 1.0], [1.0], 0.5)
 
 
@@ -39,7 +39,7 @@ def test_one_that_never_arrives_loses_and_one_that_always_wins_is_named() -> Non
 def test_nonsense_is_refused() -> None:
     with pytest.raises(RequestError, match="neither method reached the target"):
         break_even([1, 2], [math.inf] * 2, [math.inf] * 2)
-    with pytest.raises(RequestError, match="must rise"):
+    with pytest.raises(RequestError, match="must increase"):
         break_even([2, 1], [1, 1], [2, 2])
     with pytest.raises(RequestError, match="each number of examples"):
         break_even([1, 2], [1], [2, 2])

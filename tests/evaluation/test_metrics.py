@@ -195,7 +195,7 @@ def test_where_nothing_can_be_measured_there_is_no_interval(
 
 def test_names_are_checked_against_the_task() -> None:
     assert check_metric("auc", "classes") == "auc"
-    with pytest.raises(RequestError, match=r"`rmse` does not measure classes"):
+    with pytest.raises(RequestError, match=r"unknown metric `rmse` for classes"):
         check_metric("rmse", "classes")
     with pytest.raises(RequestError, match=r"Did you mean 'log_loss'"):
         check_metric("logloss", "labels")

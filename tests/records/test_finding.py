@@ -22,5 +22,5 @@ def test_the_worst_come_first_and_keep_their_order() -> None:
 
 
 def test_an_unknown_level_is_refused() -> None:
-    with pytest.raises(ValueError, match="one of error, warning, note; got 'fatal'"):
+    with pytest.raises(ValueError, match="unknown level 'fatal' of a finding; choose from error, warning, note"):
         Finding("fatal", "something.")

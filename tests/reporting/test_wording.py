@@ -72,6 +72,6 @@ def test_what_training_figures_are_worth_is_said_with_the_numbers_at_hand():
     assert said.startswith(f"Training 0.1{THIN}% is optimistic: ")
     assert said.endswith(f"quote the test, 3.0{THIN}%.")
     metrics["test"] = {"error_rate": math.nan}
-    assert f"Validation 2.0{THIN}% chose it, so it is a little" in wording.optimism("error_rate", metrics)
+    assert f"Validation 2.0{THIN}% was used to choose it, so it is a little" in wording.optimism("error_rate", metrics)
     assert wording.optimism("error_rate", metrics, "train").endswith("rows are the same; nothing was held out.")
     assert wording.optimism("error_rate", {"train": {}, "test": {"error_rate": 0.03}}) == ""

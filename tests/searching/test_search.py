@@ -339,7 +339,7 @@ def test_short_runs_are_compared_with_full_ones_in_every_search_that_keeps_its_c
     ]
     ends = [trial.score for trial in study.trials]
     assert found["correlation"][2] == pytest.approx(spearmanr(early, ends).statistic)
-    assert found["sentence"].startswith("runs of a third of the length rank 8 trials as full runs do")
+    assert found["sentence"].startswith("runs of a third of the length rank 8 trials like full runs")
     (figure,) = short_run_figures(study)
     assert f"{found['correlation'][2]:.2f}" in figure.description
 
@@ -407,7 +407,7 @@ def test_absolute_errors_are_searched_and_shown_as_such() -> None:
 def test_a_space_without_a_dimension_is_refused() -> None:
     with pytest.raises(RequestError, match="the space has no dimension"):
         run(Space(space_of().recipe, ()))
-    with pytest.raises(RequestError, match="`rmse` does not measure classes"):
+    with pytest.raises(RequestError, match="unknown metric `rmse` for classes"):
         run(metric="rmse")
 
 

@@ -24,9 +24,9 @@ Y = np.arange(6.0)[:, None]
         ((X, Y, Numbers(("a", "b"))), r"shape \(6, 2\)"),
         ((X, Y, Labels(("a", "b"))), r"shape \(6, 2\)"),
         ((X, Y, Classes(np.arange(6))), r"shape \(6,\)"),
-        ((X, Y[:, 0], Classes(np.arange(6))), "whole numbers"),
+        ((X, Y[:, 0], Classes(np.arange(6))), "integer indices"),
         ((X, np.arange(6), Classes(np.arange(5))), "from 0 to 4"),
-        ((X, np.arange(6) - 2, Classes(np.arange(6))), "from 0 to 5.*or be -1"),
+        ((X, np.arange(6) - 2, Classes(np.arange(6))), "from 0 to 5, or -1"),
         ((X, np.where(Y == 3, np.inf, Y), Numbers()), "row 3"),
     ],
 )

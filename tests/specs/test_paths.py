@@ -123,7 +123,7 @@ def test_a_misspelt_path_gets_the_nearest_right_one() -> None:
     paths.check_path(recipe, "optimiser.learning_rate")
     paths.check_path(recipe, "model.activation")
     with pytest.raises(
-        RequestError, match=r"no knob `optimiser\.learning_rat`\. Did you mean 'optimiser\.learning_rate'"
+        RequestError, match=r"unknown knob `optimiser\.learning_rat`\. Did you mean 'optimiser\.learning_rate'"
     ):
         paths.check_path(recipe, "optimiser.learning_rat")
     for path in ("", ".", "optimiser.", "criterion.penalties.9.coefficient", "__class__"):

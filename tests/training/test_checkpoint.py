@@ -80,7 +80,7 @@ def test_another_run_is_refused(tmp_path: Path, state: State, start: Start) -> N
     save_checkpoint(tmp_path, Saved(state, HISTORY, 1.0), "mark")
     with pytest.raises(RequestError, match="belongs to another run"):
         load_checkpoint(tmp_path, state, "another mark")
-    with pytest.raises(RequestError, match="does not fit this recipe"):
+    with pytest.raises(RequestError, match="does not match this recipe"):
         load_checkpoint(tmp_path, start(model=Mlp(widths=(9,)))[1], "mark")
 
 

@@ -203,7 +203,7 @@ def test_a_metric_can_be_chosen(iris: Dataset, recipe: Recipe, fitted: Fit, metr
 
 
 def test_a_metric_of_another_task_is_refused(iris: Dataset, recipe: Recipe) -> None:
-    with pytest.raises(RequestError, match="`rmse` does not measure classes"):
+    with pytest.raises(RequestError, match="unknown metric `rmse` for classes"):
         fit(recipe, iris, key=KEY, metric="rmse")
     with pytest.raises(RequestError, match="SoftmaxLoss learns classes, but the target holds numbers"):
         fit(recipe, Dataset(iris.inputs, iris.inputs[:, :1], Numbers()), key=KEY)

@@ -238,9 +238,9 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(path: Path, name: str) -
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="there is no model at"):
+    with pytest.raises(RequestError, match="no model at"):
         load_predictor(tmp_path / "nothing")
-    with pytest.raises(RequestError, match="there is no model at"):
+    with pytest.raises(RequestError, match="no model at"):
         load_predictor(tmp_path)
 
 

@@ -53,7 +53,7 @@ def test_given_weights_go_by_the_class_as_it_came() -> None:
     ("chosen", "dataset", "words"),
     [
         ("equal", CLASSES, '"balanced" or a mapping'),
-        ({"d": 1.0}, CLASSES, "'d', which is no class"),
+        ({"d": 1.0}, CLASSES, "'d', which is not a class"),
         ("balanced", Dataset(X, X[:, :1], Numbers()), "needs classes, but the target holds numbers"),
     ],
 )
@@ -78,9 +78,9 @@ def test_weights_multiply_and_their_mean_is_one() -> None:
         (np.full(40, -1.0), None, "at least 0"),
         (np.full(40, np.nan), None, "finite"),
         (np.full(40, np.inf), None, "finite"),
-        (np.zeros(40), None, "nothing to learn from"),
+        (np.zeros(40), None, "some must be positive"),
         (np.ones(40), np.array([-1.0, 1.0, 1.0]), "at least 0"),
-        (np.ones(40), np.zeros(3), "nothing to learn from"),
+        (np.ones(40), np.zeros(3), "some must be positive"),
     ],
 )
 def test_weights_that_cannot_be_are_refused(own: np.ndarray, by_class: Any, words: str) -> None:

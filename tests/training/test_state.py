@@ -236,12 +236,12 @@ def test_an_unfit_model_or_loss_is_refused_before_training(
 @pytest.mark.parametrize(
     ("criterion", "said"),
     [
-        (Reconstruction(), "Reconstruction asks a network for `decode`, and a MlpNetwork has none. Use the model Auto"),
-        (PersistentDivergence(), "PersistentDivergence asks a network for `free_energy`"),
+        (Reconstruction(), "Reconstruction needs a network with `decode`, which MlpNetwork lacks. Use the model Auto"),
+        (PersistentDivergence(), "PersistentDivergence needs a network with `free_energy`"),
         (MeanFieldDivergence(), "Use the model DeepBoltzmann"),
-        (SemiSupervised(), "SemiSupervised asks a network for `features`"),
+        (SemiSupervised(), "SemiSupervised needs a network with `features`"),
         (JointDivergence(), "Use the model LabelRbm"),
-        (Probed(Reconstruction()), "asks a network for `decode`"),
+        (Probed(Reconstruction()), "needs a network with `decode`"),
     ],
 )
 def test_a_network_that_lacks_what_the_criterion_asks_for_is_refused(criterion, said):

@@ -27,7 +27,7 @@ Kind = Annotated[
     Texts,
     option("--kind", panel=_DATA, metavar="COLUMN=KIND", help="Read a column as number, category or date; repeatable."),
 ]
-Group = Annotated[Text, option("--group", panel=_DATA, metavar="COLUMN", help="Keep the rows of a group in one split.")]
+Group = Annotated[Text, option("--group", panel=_DATA, metavar="COLUMN", help="Never split the rows of a group.")]
 Time = Annotated[
     Text, option("--time", panel=_DATA, metavar="COLUMN", help="Split by time: train on the past, test on the newest.")
 ]
@@ -207,7 +207,7 @@ Store = Annotated[
 Name = Annotated[Text, option("--name", panel=_RUN, metavar="NAME", help="The name of the study in --store.")]
 SearchOn = Annotated[
     Text,
-    option("--on", panel=_RUN, metavar="WHO", help="here, cpu, gpu, workers:N, ray or ray://HOST:PORT."),
+    option("--on", panel=_RUN, metavar="WHERE", help="here, cpu, gpu, workers:N, ray or ray://HOST:PORT."),
 ]
 CheckData = Annotated[
     Text,

@@ -158,7 +158,7 @@ def annealed_log_partition(
     best base has the data's own means: `network.visible.bias(mean)`; without one it is the network's visible bias.
     """
     if runs < 2:
-        raise RequestError(f"`runs` must be at least 2, to tell how far they differ; got {runs}.")
+        raise RequestError(f"`runs` must be at least 2, to estimate their spread; got {runs}.")
     dtype = network.weight.dtype
     given = np.linspace(0.0, 1.0, temperatures) if isinstance(temperatures, int) else np.asarray(temperatures, float)
     if len(given) < 2 or given[0] != 0.0 or given[-1] != 1.0 or (np.diff(given) < 0).any():

@@ -5,7 +5,7 @@
 
 p(x) = mean over samples s of N(x; s, sigma^2 I), with sigma chosen on validation rows. It ranks samplers that were
 asked for equally many samples of the same inputs; in many dimensions it is far below the true log-likelihood, and a
-model that copies training rows does well. So it is told with its sigma and its standard error, and never alone.
+model that copies training rows does well. So it is reported with its sigma and its standard error.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ def _matrix(rows: Any, name: str, inputs: int | None = None) -> np.ndarray:
     rows = np.asarray(rows, np.float64)
     rows = rows.reshape(len(rows), -1) if rows.ndim else rows.reshape(0, 0)
     if not rows.size or not np.isfinite(rows).all():
-        raise RequestError(f"the {name} rows of a Parzen window must be finite numbers, and there must be some.")
+        raise RequestError(f"the {name} rows of a Parzen window must be finite and not empty.")
     if inputs is not None and rows.shape[1] != inputs:
         raise RequestError(f"the {name} rows have {rows.shape[1]} inputs, the samples {inputs}: give the same inputs.")
     return rows

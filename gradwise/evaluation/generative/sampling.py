@@ -310,7 +310,9 @@ def sheet(
     side = math.isqrt(rows.shape[1])
     shape = (side, side) if shape is None else tuple(shape)
     if len(shape) not in (2, 3) or math.prod(shape) != rows.shape[1]:
-        raise RequestError(f"{rows.shape[1]} inputs are no picture of shape {shape}. Give `shape`: height, width.")
+        raise RequestError(
+            f"{rows.shape[1]} inputs do not form a picture of shape {shape}. Give `shape`: height, width."
+        )
     columns = columns or math.ceil(math.sqrt(len(rows)))
     lines = -(-len(rows) // columns)
     height, width, *colours = shape

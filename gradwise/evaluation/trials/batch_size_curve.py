@@ -57,7 +57,7 @@ def best_batch_size(curves: Sequence[BatchCurve], target: float | None = None) -
     """
     usable = sorted((curve for curve in curves if np.isfinite(curve.scores).any()), key=lambda curve: curve.size)
     if not usable:
-        raise RequestError("no batch size has a validation curve: there is nothing to compare.")
+        raise RequestError("nothing to compare: no batch size has a validation curve.")
     running = []
     for curve in usable:
         finite = np.where(np.isfinite(curve.scores), curve.scores, np.inf)

@@ -43,7 +43,7 @@ class RankCorrelation:
 def pareto_front(trials: Sequence[Trial], cost: str) -> ParetoFront:
     """The front of score against a cost: from the cheapest trial on, each that is better than all cheaper ones."""
     if cost not in COSTS:
-        raise RequestError(f"a trial has no cost `{cost}`.{nearest(cost, COSTS)}")
+        raise RequestError(f"unknown cost `{cost}` of a trial.{nearest(cost, COSTS)}")
     ok = [trial for trial in trials if trial.ok]
     costs = np.array([getattr(trial, cost) for trial in ok], dtype=np.float64)
     scores = np.array([trial.score for trial in ok], dtype=np.float64)
@@ -149,15 +149,15 @@ _LEAST = 8  # trials; fewer tell nothing of a rank correlation
 def _judge(what: str, found: RankCorrelation, scores: Sequence[float], noise: float) -> tuple[str, bool]:
     """The sentence about an age, and whether its interval decides."""
     if np.std(scores) < noise:
-        return "the trials differ by less than the uncertainty of one score, so no run can rank them.", False
+        return "the trials differ by less than the uncertainty of one score, so they cannot be ranked.", False
     if found.count < _LEAST or not np.isfinite(found.value):
-        return f"{what}: {found.count} trials are too few to tell whether short runs rank them as full runs do.", False
-    told = f"{what} rank {found.count} trials as full runs do with a correlation of {found.value:.2f} (95 % interval "
-    told += f"{found.low:.2f} to {found.high:.2f})"
+        return f"{what}: {found.count} trials are too few to tell whether short runs rank them like full runs.", False
+    told = f"{what} rank {found.count} trials like full runs, with a correlation of {found.value:.2f} (95 % confidence "
+    told += f"interval {found.low:.2f} to {found.high:.2f})"
     if found.low >= _TRUSTED:
-        return f"{told}: they would have chosen much the same.", True
+        return f"{told}: they would have chosen similar trials.", True
     if found.high < _TRUSTED:
-        return f"{told}: they do not tell which trial is best.", True
+        return f"{told}: they do not identify the best trial.", True
     return f"{told}: that is too uncertain to rely on.", False
 
 

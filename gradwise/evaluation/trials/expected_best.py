@@ -70,7 +70,7 @@ def _with_worst(scores: np.ndarray, worst: float) -> np.ndarray:
         return scores
     if not math.isfinite(worst):
         if not finite.any():
-            raise RequestError("no trial has a score: there is no best of them.")
+            raise RequestError("no trial has a score.")
         worst = float(scores[finite].max())
     return np.where(finite, scores, worst)
 
@@ -78,11 +78,11 @@ def _with_worst(scores: np.ndarray, worst: float) -> np.ndarray:
 def _sizes(count: int, asked: Sequence[int]) -> np.ndarray:
     """Every size up to 64, beyond that 128 in equal steps of the logarithm: no picture shows more."""
     if count == 0:
-        raise RequestError("the best of no trials is not defined: run one first.")
+        raise RequestError("no trials: run one first.")
     if len(asked):
         sizes = np.asarray(asked, dtype=np.int64)
         if sizes.min() < 1 or sizes.max() > count:
-            raise RequestError(f"a subset of {count} trials has 1 to {count} of them; got {asked}.")
+            raise RequestError(f"a subset of {count} trials must have 1 to {count}; got {asked}.")
         return sizes
     if count <= 64:
         return np.arange(1, count + 1)
@@ -105,13 +105,13 @@ def _chances(count: int, sizes: np.ndarray) -> np.ndarray:
 
 
 def expected_of_best(scores: np.ndarray, others: np.ndarray, worst: float, sizes: Sequence[int] = ()) -> ExpectedBest:
-    """What the winner of a random subset, chosen by `scores`, shows in `others`, such as on the test part.
+    """What the winner of a random subset, chosen by `scores`, shows in `others`, such as on the test set.
 
     Trials that tie on the score are as likely to be taken, so each tie counts by its average.
     """
     chosen_by, shown = _with_worst(scores, worst), _with_worst(others, worst)
     if chosen_by.shape != shown.shape:
-        raise RequestError(f"there are {len(chosen_by)} scores and {len(shown)} others; they must go in pairs.")
+        raise RequestError(f"expected paired scores; got {len(chosen_by)} and {len(shown)}.")
     drawn = _sizes(len(chosen_by), sizes)
     _, tie = np.unique(chosen_by, return_inverse=True)
     count = np.bincount(tie)
@@ -146,7 +146,7 @@ def noise_of(score: float, examples: int, kind: str = "error") -> float:
     | loss | exponential |
     """
     if kind not in {"error", "squared", "absolute", "loss"}:
-        raise RequestError(f"a score is an error, a loss, squared or absolute; got {kind!r}.")
+        raise RequestError(f"unknown kind of score {kind!r}; choose from error, loss, squared, absolute.")
     if examples < 2 or not math.isfinite(score):
         return math.nan
     if kind == "error":
@@ -170,7 +170,7 @@ def _of_draws(scores: np.ndarray, noise: float, scale: ScoreScale) -> Advice:
     half = float(expected_best(scores, math.nan, (count // 2,)).mean[0])
     gain = half - best
     go_on = gain > LEAST_STEP * noise
-    verdict = "going on is worth it" if go_on else "more trials are hardly worth it"
+    verdict = "more trials are worth it" if go_on else "more trials are hardly worth it"
     sentence = (
         f"{verdict}: {count // 2} trials reach {scale.say(half)} on average and these {count} reach "
         f"{scale.say(best)}, so doubling their number may gain {_step(scale, best, gain)}, "
@@ -192,11 +192,11 @@ def _of_sequence(scores: np.ndarray, noise: float, scale: ScoreScale) -> Advice:
     gain = float(best[count // 2 - 1] - end)
     since = count - last
     go_on = since < max(LEAST_TRIALS, last)
-    verdict = "going on is worth it" if go_on else "more trials are hardly worth it"
+    verdict = "more trials are worth it" if go_on else "more trials are hardly worth it"
     sentence = (
         f"{verdict}: the best of {count} trials, {scale.say(end)}, last improved by more than half the uncertainty "
         f"of one validation score (±{_step(scale, end, noise)}) at trial {last}, {since} trials ago. "
-        "These trials are no independent draws, so there is no expected best of N; this judges by the best so far."
+        "These trials are not independent draws, so the best so far is used instead of the expected best of N."
     )
     return Advice(go_on, sentence, gain, noise, count)
 
@@ -219,16 +219,16 @@ def advice(
     ok = sum(trial.ok for trial in searched)
     count = len(searched)
     if not ok:
-        sentence = f"none of the {count} trials left a model: change the ranges before running more."
+        sentence = f"none of the {count} trials produced a model: change the ranges before running more."
         return Advice(count < LEAST_TRIALS, sentence, math.nan, noise, count)
     noise = noise if math.isfinite(noise) else 0.0
     scores = _with_worst(scores_of(searched, math.nan), worst)
     if scores.min() == 0.0:
-        sentence = "a trial makes no error on the validation part: more trials have nothing to gain there."
+        sentence = "a trial makes no validation error: more trials cannot improve on that."
         return Advice(False, sentence, 0.0, noise, count)
     if count < LEAST_TRIALS:
         several = "1 trial is" if count == 1 else f"{count} trials are"
-        sentence = f"{several} too few to say whether more are worth it: run {LEAST_TRIALS} or more."
+        sentence = f"{several} too few to tell whether more are worth it: run {LEAST_TRIALS} or more."
         return Advice(True, sentence, math.nan, noise, count)
     judged = _of_draws if independent and all(trial.continues is None for trial in searched) else _of_sequence
     return judged(scores, noise, scale)

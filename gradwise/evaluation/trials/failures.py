@@ -1,7 +1,7 @@
-"""Which trials diverged or failed, where they lie, and what to try when all of them did.
+"""Which trials diverged or failed, in which ranges, and what to try if all of them did.
 
 failures(trials).sentence      "of 40 trials 14 diverged: all 12 trials with `rate` above 0.3 diverged."
-why_all_failed(space, trials)  None while one trial left a model; otherwise a sentence and the range to try
+why_all_failed(space, trials)  None if a trial produced a model; otherwise a sentence and the range to try
 """
 
 import dataclasses
@@ -196,11 +196,11 @@ def group_failures(trials: Sequence[Trial]) -> Failures:
     counts = [(diverged, "diverged"), (failed, "failed"), (unfinished, "ended before a first score")]
     parts = [f"{count} {what}" for count, what in counts if count]
     if not parts:
-        return Failures(total, 0, 0, 0, (), (), f"each of the {total} trials left a model.")
+        return Failures(total, 0, 0, 0, (), (), f"each of the {total} trials produced a model.")
     sentence = f"of {total} trials {' and '.join(parts)}"
     details = [group.sentence for group in groups]
     if reasons:
-        details.append(f"the commonest reason of failure ({reasons[0][1]} times): {reasons[0][0]}")
+        details.append(f"the most common failure ({reasons[0][1]} times): {reasons[0][0]}")
     sentence += f": {'; '.join(details)}." if details else "."
     return Failures(total, diverged, failed, unfinished, tuple(groups), reasons, sentence)
 
@@ -220,7 +220,7 @@ def _all_diverged(space: Space, trials: Sequence[Trial]) -> AllFailed:
     ages = np.array([trial.age_examples for trial in trials], dtype=np.float64)
     count, latest = len(trials), int(ages.max())
     many = f"all {count} trials diverged" if count > 1 else "the only trial diverged"
-    look = "look for huge or missing numbers in the data, and at the loss"
+    look = "check the data for huge or missing values, and check the loss"
     if not len(tried) or not np.isfinite(tried).any():
         return AllFailed(
             f"{many}, the last at age {latest:,} examples, and there is no learning rate to lower: {look}."
@@ -229,10 +229,10 @@ def _all_diverged(space: Space, trials: Sequence[Trial]) -> AllFailed:
     if smallest <= TINY_RATE:
         return AllFailed(f"{many}, even with `{path}` = {smallest:.2g}: the rate is not the cause; {look}.")
     relation = rank_correlation(tried, ages, resamples=0)
-    longer = ", and smaller rates lived longer" if relation.value < -0.3 else ""
+    longer = ", and smaller rates survived longer" if relation.value < -0.3 else ""
     low, high = float(f"{smallest / 1000:.2g}"), float(f"{smallest:.2g}")
     sentence = (
-        f"{many}, the one with the smallest `{path}` ({smallest:.2g}) too{longer}: the rates are too large. "
+        f"{many}, even with the smallest `{path}` ({smallest:.2g}){longer}: the rates are too large. "
         f"Try {path}=log({low:g}, {high:g})."
     )
     return AllFailed(sentence, path, low, high)
@@ -248,7 +248,7 @@ def why_all_failed(space: Space, trials: Sequence[Trial]) -> AllFailed | None:
         return _all_diverged(space, diverged)
     if found.failed >= max(found.diverged, found.unfinished):
         reason, count = found.reasons[0]
-        return AllFailed(f"none of {len(trials)} trials left a model; {count} failed with: {reason}")
+        return AllFailed(f"none of {len(trials)} trials produced a model; {count} failed with: {reason}")
     if found.unfinished >= found.diverged:
         sentence = f"none of {len(trials)} trials reached its first validation score: give the search more time."
         return AllFailed(sentence)

@@ -1,6 +1,6 @@
-"""Honest estimates after a choice (row E2); pure functions on numbers.
+"""Unbiased estimates after selection (row E2); pure functions on numbers.
 
-    corrected_for_selection(losses)                    what the winner's validation score is worth on fresh examples
+    corrected_for_selection(losses)                    the winner's score to expect on new data
     chosen = contenders(*mean_and_variance(losses))    the trials to be tested, once
     weighted_estimate(*valid, *test)                   the test score of "the best trial", whichever that is
 
@@ -19,7 +19,7 @@ from ...runtime.errors import RequestError
 
 @dataclass(frozen=True)
 class Corrected:
-    """The winner's validation score as seen, and as it is to be expected on fresh examples."""
+    """The winner's validation score, and the score to expect on new data."""
 
     winner: int
     naive: float
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Nested:
-    """The estimate of a double cross-validation: the mean over the outer folds with a 95 % interval."""
+    """The estimate of nested cross-validation: the mean over the outer folds with a 95 % confidence interval."""
 
     mean: float
     deviation: float  # of the mean
@@ -67,7 +67,7 @@ def mean_and_variance(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def corrected_for_selection(scores: np.ndarray, resamples: int = 1000, seed: int = 0) -> Corrected:
-    """The winner's mean loss, corrected for having been chosen by it: the bootstrap of the selection.
+    """The winner's mean loss, corrected for selection bias by bootstrapping the selection.
 
     Each resample draws the examples anew, chooses the best trial on those drawn and scores it on those left out; the
     mean of these scores is the corrected one. The interval is that of the resamples; each is scored on 37 % of the
@@ -78,7 +78,7 @@ def corrected_for_selection(scores: np.ndarray, resamples: int = 1000, seed: int
         raise RequestError(f"losses are (trials, two examples or more); got shape {scores.shape}.")
     rows = np.flatnonzero(np.isfinite(scores).all(axis=1))
     if not len(rows):
-        raise RequestError("no trial has a loss for every validation example: there is nothing to choose from.")
+        raise RequestError("nothing to choose from: no trial has a loss for every validation example.")
     losses, examples = scores[rows], scores.shape[1]
     means = losses.mean(axis=1)
     winner = int(means.argmin())
@@ -106,10 +106,10 @@ def winning_chances(
     """w_s = P(Z_s is the smallest), Z_s ~ N(mean, variance) independently, by Monte Carlo; exact ties share."""
     mean, variance = np.asarray(valid_mean, dtype=np.float64), np.asarray(valid_variance, dtype=np.float64)
     if mean.shape != variance.shape or mean.ndim != 1 or not len(mean):
-        raise RequestError(f"each trial has a mean and a variance; got shapes {mean.shape} and {variance.shape}.")
+        raise RequestError(f"expected a mean and a variance per trial; got shapes {mean.shape} and {variance.shape}.")
     known = np.isfinite(mean) & np.isfinite(variance)
     if not known.any():
-        raise RequestError("no trial has a finite validation score: there is nothing to choose from.")
+        raise RequestError("nothing to choose from: no trial has a finite validation score.")
     mean, deviation = np.where(known, mean, 0.0), np.sqrt(np.where(known, variance, 0.0))
     draw = np.random.default_rng(seed)
     weights = np.zeros(len(mean))
@@ -174,12 +174,12 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> Difference:
 def nested_estimate(values: Sequence[float], sizes: Sequence[int]) -> Nested:
     """The mean over the outer folds, weighted by their sizes, each value from a search that never saw its fold.
 
-    The folds' training parts overlap, so their values are correlated; the variance of the mean is taken as
+    The folds' training sets overlap, so their values are correlated; the variance of the mean is taken as
     (1/k + 1/(k−1)) times that of the values (Nadeau and Bengio's correction) instead of 1/k.
     """
     found, weights = np.asarray(values, dtype=np.float64), np.asarray(sizes, dtype=np.float64)
     if found.shape != weights.shape or not len(found) or weights.min() <= 0:
-        raise RequestError(f"each fold has a value and a size above 0; got {len(found)} and {len(weights)}.")
+        raise RequestError(f"expected a value and a positive size per fold; got {len(found)} and {len(weights)}.")
     folds, mean = len(found), float(np.average(found, weights=weights))
     if folds < 2:
         return Nested(mean, math.nan, math.nan, math.nan, folds)

@@ -1,1 +1,1 @@
-"""From records to figures: each function picks the data, draws it and says what is seen."""
+"""Figures of records: each function selects the data, draws them and writes the caption."""

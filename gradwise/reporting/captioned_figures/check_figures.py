@@ -63,7 +63,7 @@ def _difference_figures(plain: Plain) -> Iterator[Figure]:
     yield Figure(
         "differences",
         "Gradient against finite differences, by step",
-        "The difference falls with the step until rounding takes over. Central differences come closest, to "
+        "The difference falls with the step until rounding error dominates. Central differences come closest, to "
         f"{wording.number(central[best])}, at a step of {wording.number(epsilons[best])}.",
         partial(check_plots.draw_difference_curve, DifferenceCurve(epsilons, forward, central)),
         Table("Numbers", ("step", "forward", "central"), rows, (0, 1, 2)),
@@ -96,7 +96,7 @@ def gradient_figures(plain: Plain) -> Iterator[Figure]:
         if wrong
         else f"All {len(dots)} agree; the largest difference is {wording.number(dots[0].value)}."
     )
-    header = ("parameter", "largest error", "entries looked at", "wrong", "")
+    header = ("parameter", "largest error", "entries checked", "wrong", "")
     look = {"across": "relative error of the gradient"}
     table = Table("Numbers", header, rows, (1, 2, 3))
     yield dots_figure("gradient-errors", "The gradient's error by parameter", said, dots, table, **look)
@@ -114,16 +114,16 @@ def overfit_figures(plain: Plain) -> Iterator[Figure]:
     starts, ends = array(plain.get("starts")), array(plain.get("ends"))
     count = wording.whole(as_number(plain.get("examples")))
     lowest = float(np.nanmin(curves))
-    how = "learned by heart" if plain.get("learned") else "not learned by heart"
+    how = "memorised" if plain.get("learned") else "not memorised"
     rows: tuple[Row, ...] = tuple(
         (str(i + 1), wording.number(start), wording.number(end))
         for i, (start, end) in enumerate(zip(starts, ends, strict=False))
     )
     yield Figure(
         "overfit",
-        "A handful of examples, learned by L-BFGS",
+        "Memorising a few examples with L-BFGS",
         f"{count} examples are {how}: the loss goes from {wording.number(float(np.nanmax(curves[:, 0])))} to "
-        f"{wording.number(lowest)}. Each line is a start of its own.",
+        f"{wording.number(lowest)}. Each line is one random start.",
         partial(check_plots.draw_falling, list(curves), across="steps of L-BFGS"),
         Table("Numbers", ("start", "loss before", "loss after"), rows, (1, 2)),
     )
@@ -136,14 +136,14 @@ def start_figures(plain: Plain) -> Iterator[Figure]:
         return
     sound = losses[np.isfinite(losses)]
     chance = as_number(plain.get("constant"))
-    beside = f" A prediction that knows nothing has {wording.number(chance)}." if math.isfinite(chance) else ""
+    beside = f" A constant prediction has {wording.number(chance)}." if math.isfinite(chance) else ""
     rows: tuple[Row, ...] = tuple(
         (str(i), wording.number(float(losses[i])))
         for i in np.unique(np.linspace(0, len(losses) - 1, 11).round().astype(int))
     )
     yield Figure(
         "rehearsal",
-        "The first updates of your own training",
+        "The first updates of your training",
         f"The loss goes from {wording.number(float(sound[0]))} to {wording.number(float(sound[-1]))} in {len(losses)} "
         f"updates.{beside}",
         partial(check_plots.draw_falling, [losses]),
@@ -172,11 +172,15 @@ def growth_figures(plain: Plain) -> Iterator[Figure]:
     write = wording.percent if share else wording.number
     low, high = ((*array(plain.get("interval")).tolist(), math.nan, math.nan))[:2]
     within = (
-        f" (90\u202f% interval {write(low)} to {write(high)})" if math.isfinite(low) and math.isfinite(high) else ""
+        f" (90\u202f% confidence interval {write(low)} to {write(high)})"
+        if math.isfinite(low) and math.isfinite(high)
+        else ""
     )
     said = f"Validation goes from {write(float(means[1][0]))} to {write(float(means[1][-1]))}."
     if fitted and math.isfinite(predicted):
-        said += f" Twice the examples would give {write(predicted)}{within}, by a power law through the curve (dotted)."
+        said += (
+            f" With twice the examples expect {write(predicted)}{within}, by a power law fitted to the curve (dotted)."
+        )
     rows: tuple[Row, ...] = tuple(
         (wording.whole(n), write(float(t)), write(float(v))) for n, t, v in zip(counts, *means, strict=True)
     )
@@ -245,7 +249,7 @@ def learning_rate_figures(plain: Plain) -> Iterator[Block]:
         rows: tuple[Row, ...] = tuple((name, wording.number(ratio)) for name, ratio in judged)
         yield dots_figure(
             "ratios",
-            "The size of updates against that of weights",
+            "Size of updates relative to weights",
             f"About 1 in 1,000 is the rule of thumb; here the median is {wording.number(middle)}. The parameters "
             "farthest from it come first.",
             dots,
@@ -264,7 +268,7 @@ def _rate_table(plain: Plain) -> Table | None:
     if math.isfinite(eigenvalue):
         facts.append(("largest eigenvalue of the Hessian", wording.number(eigenvalue)))
     if math.isfinite(limit):
-        facts.append(("largest rate of plain gradient descent, 2 / eigenvalue", wording.number(limit)))
+        facts.append(("largest stable rate of gradient descent, 2 / eigenvalue", wording.number(limit)))
     if math.isfinite(rate):
         facts.append(("your learning rate", wording.number(rate)))
     noise = part_of(plain, "noise")

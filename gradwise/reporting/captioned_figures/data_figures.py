@@ -1,4 +1,4 @@
-"""What a check measured of the data, as figures: leakage, predictability and order."""
+"""Figures of a data check: leakage, predictability and order."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -54,11 +54,11 @@ def _leak_table(plain: Plain) -> Table | None:
         expected = as_number(one.get("expected"))
         more = f"; {wording.whole(expected)} by chance" if expected >= 1 else ""
         share = copied / rows if rows else 0.0
-        title = {"train": "training rows that repeat another"}.get(part, f"rows of {part} that stand in training")
+        title = {"train": "duplicate training rows"}.get(part, f"rows of {part} also in training")
         add(title, f"{wording.whole(copied)} of {wording.whole(rows)}{more}", copied > 2 * expected and share > 0.01)
     for part, pair in part_of(plain, "shared").items():
         if array(pair).shape == (2,) and pair[0]:
-            add(f"groups of {part} that training shares", f"{wording.whole(as_number(pair[0]))}", True)
+            add(f"groups of {part} also in training", f"{wording.whole(as_number(pair[0]))}", True)
     columns = part_of(plain, "columns")
     if columns.get("constant"):
         add("constant inputs", wording.whole(len(columns["constant"])))
@@ -66,9 +66,13 @@ def _leak_table(plain: Plain) -> Table | None:
     if math.isfinite(as_number(giving.get("score"))):
         add("score of the best single input", wording.percent(as_number(giving["score"])), bool(giving.get("exact")))
     if math.isfinite(as_number(signal.get("conflicting"))):
-        add("examples whose inputs occur with another class", wording.percent(as_number(signal["conflicting"])))
-        add("labels that nearly all neighbours deny", wording.percent(as_number(signal.get("denied"))))
+        add("examples with equal inputs but different classes", wording.percent(as_number(signal["conflicting"])))
+        add("labels that disagree with nearly all neighbours", wording.percent(as_number(signal.get("denied"))))
     for one in rows_of(plain.get("elsewhere")):
         area = as_number(one.get("area"))
-        add(f"how well {one.get('part')} is told from training (0.5: not at all)", wording.number(area), area > 0.8)
-    return Table("What was looked for", ("", "found"), tuple(facts), (1,)) if facts else None
+        add(
+            f"how well a classifier separates {one.get('part')} from training (AUC; 0.5: not at all)",
+            wording.number(area),
+            area > 0.8,
+        )
+    return Table("Data checks", ("", "found"), tuple(facts), (1,)) if facts else None

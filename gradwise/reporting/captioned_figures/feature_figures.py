@@ -68,7 +68,7 @@ def filter_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
         return
     image, total = _image(features), int(filters.get("of") or len(values))
     many = f"The {len(values)} with the largest norms of {total:,}" if len(values) < total else f"All {total:,}"
-    said = f"{many}, each on its own scale. Blue: more of the input excites the unit. Vermilion: less of it does."
+    said = f"{many}, each on its own scale. Blue: the input excites the unit. Vermilion: it inhibits the unit."
     if image:
         columns = min(len(values), max(1, math.ceil(math.sqrt(len(values) * image[0] / image[1]))))
         rows = math.ceil(len(values) / columns)
@@ -92,7 +92,7 @@ def filter_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
     width = max(400, left + 14 * len(names) + 12)
     cut = f" The first {len(names)} of {values.shape[1]:,} inputs." if len(names) < values.shape[1] else ""
     strongest = _names(features)[int(np.abs(values[0]).argmax())] if len(_names(features)) == values.shape[1] else ""
-    first = f" The first one leans on {wording.short(strongest, 40)} most." if strongest else ""
+    first = f" The first one depends most on {wording.short(strongest, 40)}." if strongest else ""
     yield Figure(
         "filters",
         "What the units look for",
@@ -119,20 +119,20 @@ def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
     given, made = (unpacked(plain.get(name, ""), width, 0.0, 1.0) for name in ("given", "made"))
     kept = [(name, share) for name, share in zip(_names(features), plain.get("kept") or (), strict=False)]
     rows: tuple[Row, ...] = tuple((name, wording.percent(share)) for name, share in kept)
-    table = Table("Numbers", ("input", "share of its variance kept"), rows, (1,))
+    table = Table("Numbers", ("input", "share of its variance explained"), rows, (1,))
     whole = plain.get("kept_of_all")
     said = ""
     if whole is not None:
         share = wording.percent(whole) if whole > 0 else "nothing"
-        said = f" The code keeps {share} of the variance of all inputs."
+        said = f" The code explains {share} of the variance of all inputs."
     image = _image(features)
     if image and len(given) and len(given) == len(made):
         columns = min(6, len(given))
         pairs = math.ceil(len(given) / columns)
         yield Figure(
             "reconstructions",
-            "Inputs, and what the code keeps of them",
-            f"{len(given)} inputs that training did not see, and under each its reconstruction.{said}",
+            "Inputs and their reconstructions",
+            f"{len(given)} held-out inputs, each with its reconstruction below.{said}",
             partial(feature_plots.draw_pairs_of_tiles, (given, made), image=image, columns=columns),
             table,
             width=400,
@@ -145,10 +145,10 @@ def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
         return
     shown = known if len(known) <= _BARS else [*known[: _BARS // 2], *known[-_BARS // 2 :]]
     names = wording.short_names([name for name, _ in shown], 18)
-    some = f" The {_BARS // 2} worst and best kept of {len(known):,} are drawn." if len(shown) < len(known) else ""
+    some = f" The {_BARS // 2} worst and best explained of {len(known):,} are shown." if len(shown) < len(known) else ""
     yield Figure(
         "reconstructions",
-        "What the code keeps of each input",
+        "Variance of each input explained by the code",
         f"Least of {wording.short(known[0][0], 40)}: {wording.percent(known[0][1])}.{some}{said}",
         partial(feature_plots.draw_shares, [share for _, share in shown], names=names),
         table,
@@ -161,8 +161,8 @@ def _unit_words(units: Mapping[str, Any]) -> str:
     count = int(units.get("count") or 0)
     dead, on = int(units.get("dead") or 0), int(units.get("always_on") or 0)
     if not dead and not on:
-        return f"All {count:,} units answer to some examples and not to others."
-    said = [f"{dead:,} never answer (dead)" if dead else "", f"{on:,} always do" if on else ""]
+        return f"All {count:,} units are active on some examples and inactive on others."
+    said = [f"{dead:,} are never active (dead)" if dead else "", f"{on:,} are always active" if on else ""]
     return f"Of {count:,} units {' and '.join(filter(None, said))}."
 
 
@@ -177,7 +177,7 @@ def code_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
         )
         yield Figure(
             "activity",
-            "How much the units answer",
+            "Activity of the units",
             f"{_unit_words(units)} Their mean activity is {wording.number(units.get('mean'))}.",
             partial(feature_plots.draw_histogram, (counts, edges)),
             Table("Numbers", ("mean activity", "units"), rows, (0, 1)),
@@ -193,7 +193,7 @@ def code_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
         half = int(np.searchsorted(together, 0.5)) + 1
         yield Figure(
             "spectrum",
-            "How many directions the codes use",
+            "Effective dimension of the codes",
             f"The codes vary as if in {wording.number(effective)} directions of equal weight; half of the variance is "
             f"in the first{f' {half}' if half > 1 else ''}.",
             partial(feature_plots.draw_spectrum, parts, effective=effective),

@@ -1,4 +1,4 @@
-"""From a study to figures of its knobs: which matter, each alone, two together, all at once, where trials failed."""
+"""Figures of the knobs of a study: relevance, one knob, two knobs, all knobs, and failed trials."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -95,8 +95,8 @@ def _knob_words(found: Marginal, name: str, asked: tuple[float, float], scale: S
     said += ", with mean and minimum over everything else."
     bad = int(found.failed.sum())
     said += f" Crosses: {bad:,} without a model." if bad else ""
-    said += f" {SHOWN_DOTS:,} of {len(found.scores):,} dots are drawn." if len(found.scores) > SHOWN_DOTS else ""
-    said += " Shaded: added to the interval that was asked for." if asked != (0.0, 1.0) else ""
+    said += f" {SHOWN_DOTS:,} of {len(found.scores):,} dots are shown." if len(found.scores) > SHOWN_DOTS else ""
+    said += " Shaded: added to the requested range." if asked != (0.0, 1.0) else ""
     return said
 
 
@@ -145,8 +145,8 @@ def pair_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
         yield Figure(
             f"pair-{of}",
             f"{names[0]} and {names[1]}, {title}",
-            f"The stronger a cell, the lower the {of} over all other knobs. Dots are trials, the ring the best"
-            + (", crosses those without a model." if int(data.failed.sum()) else "."),
+            f"The darker a cell, the lower the {of} over all other knobs. Dots are trials, the ring is the best"
+            + (", crosses have no model." if int(data.failed.sum()) else "."),
             partial(knob_plots.draw_two_knobs, data, of=of, names=names, best=_best_searched(study)),
             Table(
                 "Numbers",
@@ -180,7 +180,7 @@ def parallel_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure
     )
     said = "Each line is a trial; the best tenth is vermilion, the best of all thick, trials without a model dotted."
     said += f" The {len(chosen)} of {len(found)} knobs that matter most." if len(chosen) < len(found) else ""
-    said += f" {shown:,} of {len(trials):,} are drawn, the best among them." if shown < len(trials) else ""
+    said += f" {shown:,} of {len(trials):,} are shown, including the best." if shown < len(trials) else ""
     yield Figure(
         "parallel",
         "All knobs at once",
@@ -209,7 +209,7 @@ def failure_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]
     yield Figure(
         "failures",
         "Where trials went wrong",
-        "In each part of a knob's interval, how many trials left no model: the stronger, the larger their share.",
+        "The number of trials without a model in each section of a knob's range: the darker, the larger their share.",
         partial(knob_plots.draw_failures, shown, names=names),
         Table("Numbers", ("knob", "value", "trials", "without a model"), rows, (2, 3)),
         width=700,

@@ -61,7 +61,7 @@ def _choice(plain: Mapping[str, Any], write: Callable[[float], str], percent: bo
     if found.get("corrected") is None or not percent:
         return ""
     fresh = write(found["corrected"])
-    return f" As the best of {found['of']} fine-tunings that is optimistic: on fresh examples expect about {fresh}."
+    return f" As the best of {found['of']} fine-tunings this is optimistic: expect about {fresh} on new data."
 
 
 def layerwise_figures(plain: Mapping[str, Any], *, percent: bool) -> Iterator[Figure]:
@@ -79,8 +79,8 @@ def layerwise_figures(plain: Mapping[str, Any], *, percent: bool) -> Iterator[Fi
     total = sum(len(tried) for _, tried, _ in data)
     yield Figure(
         "layerwise",
-        "Layer by layer: what was tried and what was kept",
-        f"{total} trainings. Before the last column a linear probe on the codes judges; filled points were kept, and "
+        "Layer by layer: all trainings, and those kept",
+        f"{total} trainings. All but the last column are scored by a linear probe; filled points were kept, and "
         f"the next layer was learned on each of them. The best went from {write(min(data[0][2]))} to "
         f"{write(min(data[-1][2]))}.{_choice(plain, write, percent)}",
         partial(levels, data, percent=percent),

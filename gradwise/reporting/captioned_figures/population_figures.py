@@ -106,7 +106,7 @@ def _of_population(study: Study, story: Mapping[str, Any], mark: str) -> Iterato
         data = member_lines(story, story["knobs"][path])
         name = short.get(path, path)
         first, last = (wording.number(float(data.winner[n])) for n in (0, -1)) if len(data.winner) else ("", "")
-        said = f"The network that won was trained with {first} at first and {last} at last." if first else ""
+        said = f"The winning network was trained with {first} at the start and {last} at the end." if first else ""
         yield Figure(
             f"population-knob-{number}{mark}",
             f"The schedule of {name}",

@@ -1,4 +1,4 @@
-"""From a record to figures: each function picks the data, says what is seen, and puts the numbers beside it."""
+"""Figures of a record: each function selects the data, writes the caption and adds a table."""
 
 import math
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _history_table(record: Fit, curves: LearningCurves) -> Table:
         for i in picked
     )
     left_out = len(age) - len(picked)
-    note = "Training values are those seen on the way, before each update."
+    note = "Training values are measured during training, before each update."
     note += f" {left_out:,} more intervals are in `history.parquet`." if left_out else ""
     return Table("Numbers", ("age", "epoch", "training", "validation", ""), rows, (0, 1, 2, 3), note)
 
@@ -81,14 +81,14 @@ def _curve_words(curves: LearningCurves) -> str:
     if len(curves.valid) == 1:
         said = f"Validation {name} was measured once, {at}: {best}"
     elif curves.quantity != "score" or value > curves.valid.value.min():
-        said = f"Validation {name} was {best} {at}, where the parameters were kept"
+        said = f"Validation {name} was {best} {at}, where the parameters were saved"
     elif _in(curves.kind, curves.valid.value[0]) == best:
         said = f"Validation {name} was best, {best}, {at}"
     else:
         said = f"Validation {name} went from {_in(curves.kind, curves.valid.value[0])} to its best, {best}, {at}"
     there = curves.train.value[curves.train.age == age]
     beside = f"; training {name} there {_in(curves.kind, there[0])}" if len(there) else ""
-    unit = " The unit is the target's standard deviation: always guessing the mean would give about 1."
+    unit = " The unit is the target's standard deviation: always predicting the mean would give about 1."
     return f"{said}{beside}." + (unit if curves.kind in ("squared", "absolute") else "")
 
 
@@ -149,7 +149,7 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
         return
     wrong = data.counts.sum() - np.trace(data.counts)
     common = data.pairs(_SHOWN_PAIRS)
-    said = f"{wording.whole(wrong)} of {wording.whole(data.counts.sum())} test examples were taken for another class."
+    said = f"{wording.whole(wrong)} of {wording.whole(data.counts.sum())} test examples were misclassified."
     if common:
         first = common[0]
         said += (
@@ -193,7 +193,7 @@ def error_rate_figures(record: Fit) -> Iterator[Figure]:
     shown = data.rates[:_SHOWN_RATES]
     worst = shown[0]
     of = f" of its {wording.whole(worst.count)} examples" if data.of == "class" else ""
-    many = f" The {len(shown)} worst of {len(data.rates):,} are drawn." if len(shown) < len(data.rates) else ""
+    many = f" The {len(shown)} worst of {len(data.rates):,} are shown." if len(shown) < len(data.rates) else ""
     rows: tuple[Row, ...] = tuple(
         (
             rate.name,
@@ -213,7 +213,7 @@ def error_rate_figures(record: Fit) -> Iterator[Figure]:
         f"Error of each {data.of}",
         f"Highest for {data.of} {wording.short(worst.name, 40)}: {wording.percent(worst.rate)}{of}.{many}",
         partial(run_plots.draw_rates, shown, overall=math.nan if overall is None else overall),
-        Table("Numbers", (data.of, "examples", "errors", "error", "95 % interval"), rows, (1, 2, 3, 4)),
+        Table("Numbers", (data.of, "examples", "errors", "error", "95 % confidence interval"), rows, (1, 2, 3, 4)),
         height=_ROW_HEIGHT * len(shown) + 66,
         margins=(26 + round(6.6 * longest), 40, 18, 26),
     )
@@ -224,7 +224,7 @@ def error_rate_figures(record: Fit) -> Iterator[Figure]:
         yield Figure(
             "class-curves",
             "Each class during training",
-            f"Validation {score} of every class; those with the highest where the parameters were kept are named.",
+            f"Validation {score} of every class; the highest at the saved parameters are named.",
             partial(run_plots.draw_class_curves, curves),
             Table(
                 "Numbers",
@@ -253,7 +253,7 @@ def reliability_figures(record: Fit) -> Iterator[Figure]:
         for state, bins in (("as trained", data.before), ("calibrated", data.after))
         for confidence, accuracy, count in zip(bins.confidence, bins.accuracy, bins.count, strict=True)
     )
-    said = "On the dotted line, the network is right as often as it claims."
+    said = "On the dotted line, confidence equals accuracy."
     if math.isfinite(data.error_before) and math.isfinite(data.error_after):
         said = (
             f"Confidence and accuracy differ by {wording.percent(data.error_before)} on average as trained, "
@@ -262,7 +262,7 @@ def reliability_figures(record: Fit) -> Iterator[Figure]:
         said += f" (temperature {wording.number(data.temperature)})." if math.isfinite(data.temperature) else "."
     yield Figure(
         "reliability",
-        "Can the probabilities be believed?",
+        "Are the probabilities calibrated?",
         said,
         partial(run_plots.draw_reliability, data),
         Table("Numbers", ("", "confidence", "accuracy", "examples"), rows, (1, 2, 3)),
@@ -282,7 +282,9 @@ def residual_figures(record: Fit) -> Iterator[Figure]:
             for i in _some(len(output.target))
         )
         table = Table("Numbers (a sample)", ("true", "predicted", "difference"), rows, (0, 1, 2))
-        rest = f" The least explained {len(shown)} of {len(data)} outputs are drawn." if len(data) > len(shown) else ""
+        rest = (
+            f" The {len(shown)} of {len(data)} outputs with the lowest R² are shown." if len(data) > len(shown) else ""
+        )
         yield Figure(
             f"predicted-{index}",
             f"Predicted against true: {name}",
@@ -296,9 +298,9 @@ def residual_figures(record: Fit) -> Iterator[Figure]:
             spread = float(np.median(np.abs(output.error)))
             yield Figure(
                 f"errors-{index}",
-                f"What is left over: {name}",
-                f"Half of the predictions are within {wording.number(spread)} of the truth. A slope or a funnel here "
-                "is something the network has not learned.",
+                f"Residuals: {name}",
+                f"Half of the predictions are within {wording.number(spread)} of the target. A slope or a funnel here "
+                "is structure that the network has not learned.",
                 partial(run_plots.draw_errors, few),
                 table,
                 height=330,
@@ -312,7 +314,7 @@ def fold_figures(record: Fit) -> Iterator[Figure]:
         return
     metric = record.metric
     interval = (
-        f" (95 % interval {wording.in_metric(metric, data.low)} – {wording.in_metric(metric, data.high)})"
+        f" (95 % confidence interval {wording.in_metric(metric, data.low)} – {wording.in_metric(metric, data.high)})"
         if math.isfinite(data.low)
         else ""
     )
@@ -366,7 +368,7 @@ def residual_table(record: Fit) -> Table | None:
     widest = max(len(row) for row in rows)
     header = ("quantile", *(names if len(names) == widest - 1 else ("error",) * (widest - 1)))
     padded = tuple(row + ("",) * (widest - len(row)) for row in rows)
-    return Table("How large the errors are (predicted − true)", header, padded, tuple(range(1, widest)))
+    return Table("Quantiles of the errors (predicted − true)", header, padded, tuple(range(1, widest)))
 
 
 def worst_table(record: Fit) -> Table | None:
@@ -394,5 +396,5 @@ def worst_table(record: Fit) -> Table | None:
         for item in plain
     )
     wrong = "wrongly recorded" if record.task == "numbers" else "wrongly labelled"
-    note = f"Rows are counted from 0 in the data, or in the official test set. Look at them: some may be {wrong}."
-    return Table("The worst test examples", tuple(names), rows, right, note)
+    note = f"Rows are counted from 0 in the data, or in the official test set. Check them: some may be {wrong}."
+    return Table("The test examples with the largest errors", tuple(names), rows, right, note)

@@ -41,7 +41,7 @@ def _spread(rows: Sequence[Shown]) -> list[Shown]:
 
 
 def _drawn(count: int) -> str:
-    return f" {SHOWN} of {count} are drawn." if count > SHOWN else ""
+    return f" {SHOWN} of {count} are shown." if count > SHOWN else ""
 
 
 def _series(group: Plain, name: str) -> np.ndarray:
@@ -66,7 +66,7 @@ def _strip_figures(kind: str, groups: Sequence[Plain], updates: np.ndarray, look
     yield Figure(
         f"flow-{_slug(kind)}",
         f"Mean and deviation: {title}",
-        "The line is the mean, the band one deviation on each side, each layer on its own scale (at the right)."
+        "The line is the mean, the band one standard deviation on each side; each layer has its own scale (right)."
         + _drawn(len(known)),
         partial(check_plots.draw_strips, strips, updates=updates, looks=looks),
         Table("Numbers", ("", "mean at first", "deviation", "mean at last", "deviation"), rows, (1, 2, 3, 4)),
@@ -103,7 +103,7 @@ def _ridge_figures(kind: str, groups: Sequence[Plain]) -> Iterator[Figure]:
     yield Figure(
         f"histograms-{_slug(kind)}",
         f"Histograms: {title}",
-        f"Dashed at the first look, filled at the last; each layer on its own scale.{_drawn(len(known))}",
+        f"Dashed: first record; filled: last. Each layer has its own scale.{_drawn(len(known))}",
         partial(check_plots.draw_ridges, ridges, across=""),
         Table("Ends of the histograms", ("", "first from", "to", "last from", "to"), rows, (1, 2, 3, 4)),
         width=430,
@@ -206,8 +206,8 @@ def _singular_figures(plain: Plain) -> Iterator[Figure]:
     rows: tuple[Row, ...] = tuple((d.name, *(wording.number(v) for v in (d.low, d.value, d.high))) for d in dots)
     yield dots_figure(
         "singular",
-        "How each layer stretches: singular values of its Jacobian",
-        f"Dots are medians; eight in ten lie within the bars. Near 1 signals pass unchanged.{_drawn(len(dots))}",
+        "Singular values of each layer's Jacobian",
+        f"Dots are medians; bars hold 80\u202f% of the values. Near 1, signals pass unchanged.{_drawn(len(dots))}",
         _spread(dots),
         Table("Numbers", ("from, to", "10\u202f%", "median", "90\u202f%"), rows, (1, 2, 3)),
         across="singular values",

@@ -1,4 +1,4 @@
-"""From a study to figures: each function picks the data, says what is seen, and puts the numbers beside it."""
+"""Figures of a study: each function selects the data, writes the caption and adds a table."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ def trial_curve_figures(study: Study) -> Iterator[Figure]:
     shown = [pair for place, pair in enumerate(kept) if place % step == 0 or pair[0] is best]
     place = next((i for i, (trial, _) in enumerate(shown) if trial is best), None)
     said = f"The validation curve of each of {len(kept):,} trials"
-    said += f" ({len(shown):,} of them drawn)" if len(shown) < len(kept) else ""
+    said += f" ({len(shown):,} shown)" if len(shown) < len(kept) else ""
     said += (
         f"; trial {best.number} was best, {scale.say(best.score)} at age {wording.whole(best.best_age)}."
         if best
@@ -97,7 +97,7 @@ def progress_figures(study: Study) -> Iterator[Figure]:
     curve = expected_best(scores, study.chance) if study.independent else None
     if curve is not None:
         said = (
-            "The best of N trials: mean and standard deviation over all choices of N among these. Beside it the best "
+            "The best of N trials: mean and standard deviation over all subsets of N trials. Beside it the best "
             "so far, in the order they ran."
         )
         picked = [(int(size), curve.mean[i], curve.deviation[i]) for i, size in enumerate(curve.sizes)]
@@ -113,7 +113,7 @@ def progress_figures(study: Study) -> Iterator[Figure]:
         table = Table("Numbers", ("trials", "expected best", "± one deviation", "best so far"), rows, (0, 1, 2, 3))
     else:
         said = (
-            "The best so far, in the order the trials ran. They are not draws of one distribution, so there is no "
+            "The best so far, in the order the trials ran. They are not independent draws, so there is no "
             "expected best of N."
         )
         few = tuple((f"{i + 1:,}", scale.say(so_far[i])) for i in _some(len(so_far)))
@@ -138,7 +138,7 @@ def cost_figures(study: Study) -> Iterator[Figure]:
         cheap, best = front[0], front[-1]
         of = " parameters" if cost == "parameters" else ""
         said = f"From {scale.say(cheap[2])} ({write(cheap[1])}{of}) to {scale.say(best[2])} ({write(best[1])}{of}): "
-        said += f"{len(front)} of {len(usable):,} trials are beaten by none in both."
+        said += f"{len(front)} of {len(usable):,} trials are Pareto-optimal."
         rows = tuple((str(number), write(value), scale.say(score)) for number, value, score in front[:_SHOWN_ROWS])
         yield Figure(
             f"cost-{cost}",
@@ -168,12 +168,14 @@ def batch_figures(study: Study) -> Iterator[Figure]:
     said = str(found.get("sentence") or "")
     said = said[:1].upper() + said[1:] or (f"{recommended} is recommended." if recommended else "")
     hollow = (
-        " Hollow: not reached, the truth lies above." if any(not line.get("reached", True) for line in lines) else ""
+        " Hollow: not reached, so the true value is higher."
+        if any(not line.get("reached", True) for line in lines)
+        else ""
     )
     yield Figure(
         "batch-size",
         "Batch size",
-        f"{said} What each size needed to reach the same score.{hollow}".strip(),
+        f"{said} The cost of reaching the same score with each size.{hollow}".strip(),
         partial(study_plots.draw_batch_sizes, lines, recommended=recommended),
         Table("Numbers", ("batch size", "seconds", "examples", "reached"), rows, (0, 1, 2)),
         width=700,
@@ -197,10 +199,10 @@ def short_run_figures(study: Study) -> Iterator[Figure]:
     said = str(found.get("sentence") or "")
     yield Figure(
         "short-runs",
-        "Can short runs be trusted?",
-        f"{said[:1].upper()}{said[1:]} At 1 a short run would choose the same. Bars: 95\u202f% intervals.",
+        "Do short runs rank trials like full runs?",
+        f"{said[:1].upper()}{said[1:]} At 1, they would choose the same trial. Bars: 95\u202f% confidence intervals.",
         partial(study_plots.draw_short_runs, tuple(zip(*points, strict=True))),
-        Table("Numbers", ("age", "rank correlation", "95 % interval"), rows, (0, 1, 2)),
+        Table("Numbers", ("age", "rank correlation", "95 % confidence interval"), rows, (0, 1, 2)),
     )
 
 
@@ -237,10 +239,10 @@ def _estimate_lines(study: Study) -> Iterator[EstimateLine]:
     shown = lambda value: study.scale.shown(_number(value))  # noqa: E731
     if comparable(study):
         if winner.get("score") is not None:
-            yield EstimateLine("validation, as chosen", shown(winner["score"]))
+            yield EstimateLine("validation, best trial", shown(winner["score"]))
         if winner.get("corrected") is not None:
             low, high = _interval(winner.get("corrected_interval"))
-            yield EstimateLine("corrected for the choice", shown(winner["corrected"]), shown(low), shown(high))
+            yield EstimateLine("corrected for selection", shown(winner["corrected"]), shown(low), shown(high))
         weighted = told.get("weighted") or {}
         if weighted.get("mean") is not None:
             mean, spread = float(weighted["mean"]), 1.96 * _number(weighted.get("deviation"))
@@ -248,7 +250,7 @@ def _estimate_lines(study: Study) -> Iterator[EstimateLine]:
             yield EstimateLine("test, contenders weighted", shown(mean), *ends, part="test")
     if study.committee.get("honest") is not None:
         yield EstimateLine(
-            "ensemble, out of fold",
+            "ensemble, held-out folds",
             _number(study.committee["honest"]),
             final=told.get("test") is None and not told.get("nested"),
         )
@@ -270,9 +272,9 @@ def estimate_figures(study: Study) -> Iterator[Figure]:
         return
     metric = study.metric
     optimism = study.winner.get("optimism")
-    said = "The winner was chosen by its validation score, which therefore flatters it"
+    said = "The winner was chosen by its validation score, which is therefore optimistic"
     said += f", by about {study.scale.say(optimism)}" if optimism is not None and study.scale.is_share else ""
-    said += ". Filled: the number to quote. Bars: 95\u202f% intervals."
+    said += ". Filled: the number to report. Bars: 95\u202f% confidence intervals."
     rows = tuple(
         (
             line.name,
@@ -285,10 +287,10 @@ def estimate_figures(study: Study) -> Iterator[Figure]:
     )
     yield Figure(
         "estimates",
-        "The honest error",
+        "Error estimates",
         said,
         partial(study_plots.draw_estimates, lines, metric=metric),
-        Table("Numbers", ("", wording.metric_name(metric), "95 % interval"), rows, (1, 2)),
+        Table("Numbers", ("", wording.metric_name(metric), "95 % confidence interval"), rows, (1, 2)),
         height=30 * len(lines) + 70,
         margins=(margin([line.name for line in lines], 26), 40, 14, 12),
     )
@@ -311,14 +313,14 @@ def _weights(study: Study) -> Iterator[Figure]:
         )
         for number in ordered
     )
-    said = f"{len(weights)} of {study.committee.get('trials')} trials answer together, each by its weight."
+    said = f"The ensemble averages {len(weights)} of {study.committee.get('trials')} trials by weight."
     honest, best = (_number(study.committee.get(name)) for name in ("honest", "best_trial"))
     if math.isfinite(honest) and math.isfinite(best):
-        said += f" On rows that neither trained nor weighed them: {wording.in_metric(metric, honest)}; the best trial "
+        said += f" On held-out rows: {wording.in_metric(metric, honest)}; the best trial "
         said += f"alone {wording.in_metric(metric, best)}."
     yield Figure(
         "weights",
-        "What answers",
+        "The ensemble",
         said,
         partial(study_plots.draw_weights, {f"trial {number}": weights[number] for number in ordered}),
         Table("Numbers", ("", "weight", scale.name, "values"), lines, (1, 2)),
@@ -368,9 +370,9 @@ def committee_figures(study: Study) -> Iterator[Figure]:
         )
         count = len(settings[0]["scores"])
         which = f"{len(settings)} best settings" if len(settings) > 1 else "best setting"
-        said = f"The {which} again, with {count} seeds each: a dot for every seed, a bar at the mean."
+        said = f"The {which} retrained with {count} seeds each: a dot per seed, a bar at the mean."
         made = found.get("setting")
-        said += f" The committee is of trial {made}." if made is not None else ""
+        said += f" The committee is from trial {made}." if made is not None else ""
         yield Figure(
             "finalists",
             "The finalists with other seeds",

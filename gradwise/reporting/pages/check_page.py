@@ -1,8 +1,8 @@
-"""The page of a check: the verdict, what was found and what to do next, then the pictures of each area.
+"""The page of a check: the verdict, the findings and what to do next, then the figures of each area.
 
     check_text(checked)              HTML text
 
-Each part stands only where there is evidence for it: a check of three areas has a page of three areas.
+Sections without evidence are omitted: a check of three areas has a page of three areas.
 """
 
 import math
@@ -50,7 +50,7 @@ def check_verdict(record: Checked) -> Verdict:
 
 def _found(record: Checked) -> Iterator[Block]:
     if not record.findings:
-        yield Prose("Nothing stood out.")
+        yield Prose("No findings.")
     for finding in record.findings:
         yield finding_notice(finding)
     codes = [finding.code for finding in record.findings if finding.code]
@@ -126,7 +126,7 @@ def _verdict_blocks(record: Checked) -> Iterator[Block]:
         "train": "training",
         "valid": "validation",
         "test": "test",
-        "chance": "knowing nothing",
+        "chance": "constant prediction",
         "target": "wanted",
     }
     values = {title: record_values.as_number(told.get(name)) for name, title in titles.items()}
@@ -134,20 +134,20 @@ def _verdict_blocks(record: Checked) -> Iterator[Block]:
         (title, wording.in_metric(metric, value)) for title, value in values.items() if math.isfinite(value)
     )
     if len(rows) > 1:
-        yield Table("What the verdict rests on", ("", wording.metric_name(metric)), rows, (1,))
+        yield Table("Basis of the verdict", ("", wording.metric_name(metric)), rows, (1,))
 
 
 def _sections(record: Checked) -> Iterator[Section]:
     evidence = record.evidence
     count = f" ({len(record.findings)})" if record.findings else ""
-    yield Section("findings", "What was found", tuple(_found(record)), f"Findings{count}")
+    yield Section("findings", "Findings", tuple(_found(record)), f"Findings{count}")
     parts: tuple[tuple[str, str, Iterator[Block]], ...] = (
         ("remedies", "What to do next", _verdict_blocks(record)),
-        ("ran", "What was run", _ran(record)),
+        ("ran", "Checks run", _ran(record)),
         ("gradient", "Gradient", check_figures.gradient_figures(part_of(evidence, "gradient"))),
         ("learning", "Learning", _learning(evidence)),
         ("rates", "Rates", check_figures.learning_rate_figures(part_of(evidence, "rates"))),
-        ("flow", "What flowed through the layers", _flow(evidence)),
+        ("flow", "Activations and gradients by layer", _flow(evidence)),
         ("data", "Data", data_figures.data_figures(part_of(evidence, "data"))),
         ("choices", "Choices", check_figures.choice_blocks(part_of(evidence, "choices"))),
         ("graph", "The flow graph", flow_graph_figures.graph_blocks(part_of(evidence, "graph"))),

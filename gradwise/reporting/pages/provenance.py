@@ -1,4 +1,4 @@
-"""How a run was made: the data as understood, the recipe knob by knob, and the lines that repeat it."""
+"""How a run was made: the data as read, the recipe knob by knob, and the commands that repeat it."""
 
 import dataclasses
 import shlex
@@ -67,14 +67,14 @@ def _kinds(record: Fit) -> str:
 
 
 def _split(text: str) -> str:
-    """How the parts were made: a sentence as it is, the name of a split as code."""
+    """How the data were split: a sentence as it is, the name of a split as code."""
     if not text:
         return ""
-    return f" {text[:1].upper()}{text[1:].rstrip('.')}." if " " in text else f" Divided by `{text}`."
+    return f" {text[:1].upper()}{text[1:].rstrip('.')}." if " " in text else f" Split by `{text}`."
 
 
 def data_blocks(record: Fit) -> Iterator[Block]:
-    """The data as understood: how many rows, which columns of which kinds, what was done to them."""
+    """How the data were read: rows, columns and their kinds, preprocessing."""
     data = record.data
     rows = data.get("rows") or {}
     if rows:
@@ -142,12 +142,12 @@ def _recipe_rows(recipe: Any) -> list[Row | HeadingRow]:
 
 
 def recipe_blocks(record: Fit) -> Iterator[Block]:
-    """Every choice of the run, those that differ from the recommended ones set off."""
+    """Every choice of the run, with those that differ from the defaults highlighted."""
     states = [_is_changed(declaration, value) for _, declaration, value in knobs(record.recipe)]
     if any(states):
-        said = f"{sum(states)} of {len(states)} knobs differ from their defaults: these are set off."
+        said = f"{sum(states)} of {len(states)} knobs differ from their defaults: these are highlighted."
     else:
-        said = f"All {len(states)} knobs stand at their defaults."
+        said = f"All {len(states)} knobs have their default values."
     yield Prose(f"{said} A letter with a number is the row of the chapter that a knob comes from.")
     header = ("knob", "value", "default", "row of the chapter", "what it does")
     yield Table("", header, tuple(_recipe_rows(record.recipe)), wordy=True)

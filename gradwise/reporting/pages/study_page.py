@@ -1,8 +1,8 @@
-"""The page of a study: what was searched, what won and how good it really is, whether to go on, which knobs matter.
+"""The page of a study: the space, the winner and its error, whether to continue, and which knobs matter.
 
     study_text(study)              HTML text
 
-Every conclusion is optional: a study that was cut short, or whose trials all diverged, has a page too.
+Every conclusion is optional: a study that was interrupted, or whose trials all diverged, has a page too.
 """
 
 import math
@@ -29,7 +29,7 @@ def finding_blocks(findings: Sequence[Finding]) -> tuple[Block, ...]:
     order = {"error": 0, "warning": 1}
     found = sorted(findings, key=lambda finding: order.get(finding.level, 2))
     if not found:
-        return (Prose("Nothing stood out."),)
+        return (Prose("No findings."),)
     return tuple(map(finding_notice, found))
 
 
@@ -57,7 +57,7 @@ def _ends(metric: str, plain: Any) -> str:
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return ""
     first = wording.in_metric(metric, low).removesuffix("\u202f%")
-    return f"95\u202f% interval {first} – {wording.in_metric(metric, high)}"
+    return f"95\u202f% confidence interval {first} – {wording.in_metric(metric, high)}"
 
 
 def _finite(value: Any) -> bool:
@@ -79,29 +79,31 @@ def study_verdict(study: Study) -> Verdict:
     nested = told.get("nested") or {}
     if _finite(nested.get("mean")):
         ends = _ends(metric, nested.get("interval"))
-        said = "; ".join(filter(None, (ends, "by nested cross-validation, which chose anew in each fold")))
+        said = "; ".join(filter(None, (ends, "by nested cross-validation, which repeats the search in each fold")))
         return Verdict(f"Test {name} {wording.in_metric(metric, nested['mean'])}", _sentence(said) + ".", story)
     honest = study.committee.get("honest")
     if study.data.get("judged_on") == "train" and study.best is not None:
-        said = "Of the rows that were trained on: optimistic, and nothing was held out to tell by how much."
+        said = "Measured on training rows: optimistic, and nothing was held out to tell by how much."
         return Verdict(f"Training {scale.name.removeprefix('validation ')} {scale.say(study.best.score)}", said, story)
     if _finite(honest):
-        said = "Of the ensemble, on rows that neither trained nor weighed it; not yet measured on a test part."
+        said = "Of the ensemble, on held-out rows; not yet measured on a test set."
         return Verdict(f"{_sentence(name)} {wording.in_metric(metric, honest)}", said, story)
     if study.best is not None:
         corrected = study.winner.get("corrected")
         value = corrected if _finite(corrected) else study.best.score
         why = (
-            "corrected for having been chosen" if _finite(corrected) else "it was chosen by this number, so it flatters"
+            "corrected for selection bias"
+            if _finite(corrected)
+            else "it was used to choose the winner, so it is optimistic"
         )
         return Verdict(
-            f"{_sentence(scale.name)} {scale.say(value)}", f"Not yet measured on the test part; {why}.", story
+            f"{_sentence(scale.name)} {scale.say(value)}", f"Not yet measured on the test set; {why}.", story
         )
     outcomes = {trial.outcome for trial in study.trials}
     if not outcomes:
         return Verdict("No trial has ended", "", story)
     many = "Every trial" if len(study.trials) > 1 else "The only trial"
-    return Verdict(f"{many} diverged" if outcomes == {"diverged"} else "No trial left a model", "", story)
+    return Verdict(f"{many} diverged" if outcomes == {"diverged"} else "No trial produced a model", "", story)
 
 
 def _advice(study: Study) -> Iterator[Notice]:
@@ -113,8 +115,8 @@ def _advice(study: Study) -> Iterator[Notice]:
     if study.outcome == "interrupted":
         yield Notice(
             "warning",
-            "The search was cut short; this is what it had found.",
-            "go on where it stopped: the same command with `--resume`.",
+            "The search was interrupted; these are its results so far.",
+            "continue with the same command and `--resume`.",
         )
 
 
@@ -163,7 +165,7 @@ def _winner(study: Study) -> Iterator[Block]:
         rows = tuple((short.get(path, path), study_figures.sortable_setting(value)) for path, value in values.items())
         yield Table(f"The winner, trial {number}", ("knob", "value"), rows)
     elif number is None:
-        yield Prose("There is no winner: no trial left a model.")
+        yield Prose("There is no winner: no trial produced a model.")
 
 
 def _features(study: Study) -> Iterator[Block]:
@@ -211,7 +213,7 @@ def _cost(study: Study) -> Iterator[Block]:
         seconds, examples = sum(trial.seconds for trial in these), sum(trial.age_examples for trial in these)
         rows.append((wording.clean(phase), f"{len(these):,}", wording.whole(examples), wording.duration(seconds)))
     if rows:
-        yield Table("What it took", ("for", "trials", "examples", "time of training"), tuple(rows), (1, 2, 3))
+        yield Table("Cost", ("for", "trials", "examples", "training time"), tuple(rows), (1, 2, 3))
 
 
 def _said(study: Study) -> Iterator[Block]:
@@ -241,11 +243,11 @@ def _sections(study: Study) -> Iterator[Section]:
     relevance = knob_figures.study_relevance(study)
     marginals = knob_figures.marginals_of(study, relevance)
     parts: tuple[tuple[str, str, str, Iterator[Block]], ...] = (
-        ("searched", "What was searched", "Searched", _searched(study, marginals)),
-        ("winner", "The winner and its honest error", "Winner", _winner(study)),
+        ("searched", "Search space", "Searched", _searched(study, marginals)),
+        ("winner", "The winner and its expected error", "Winner", _winner(study)),
         ("population", "How the knobs changed", "Population", population_figures.population_figures(study)),
         ("features", "The winner's features", "Features", _features(study)),
-        ("going-on", "Should you go on?", "Go on?", _going_on(study)),
+        ("going-on", "Are more trials worth it?", "Continue?", _going_on(study)),
         ("knobs", "Which knobs matter", "Knobs", _matters(study, relevance, marginals)),
         ("borders", "Borders", "Borders", _borders(study)),
         ("failures", "Failures", "Failures", _failures(study, marginals)),
@@ -260,7 +262,7 @@ def _sections(study: Study) -> Iterator[Section]:
     count = f" ({len(study.findings)})" if study.findings else ""
     yield Section("findings", "Findings", finding_blocks(study.findings), f"Findings{count}")
     if data := tuple(data_blocks(cast(Any, study))):
-        yield Section("data", "The data as understood", data, "Data")
+        yield Section("data", "The data as read", data, "Data")
     if study.best is not None:
         yield Section("recipe", "The winner's recipe", tuple(recipe_blocks(cast(Any, study.best))), "Recipe")
     yield Section("repeat", "How to repeat it", tuple(_repeat(study)), "Repeat")

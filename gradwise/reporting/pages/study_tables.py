@@ -1,7 +1,7 @@
-"""The tables of a study: the space that was searched, every trial, and a few lines of script that sort them.
+"""The tables of a study: its space and its trials, with a short script that sorts them.
 
-Without the script the table of trials is a plain one, best first. The script is allowed to run by its own hash, so
-that whatever else slipped into the page would still not run.
+Without the script the table of trials is static, best first. The script is allowed by its hash, so that anything else
+in the page would not run.
 """
 
 import base64

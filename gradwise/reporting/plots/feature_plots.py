@@ -99,7 +99,7 @@ def draw_heat_map(data: np.ndarray, ax: "Axes", *, rows: Sequence[str], columns:
 @takes_axes
 def draw_shares(data: Sequence[float], ax: "Axes", *, names: Sequence[str]) -> None:
     """Shares as bars, one below the other."""
-    draw_frame(ax, "share of its variance that the code keeps", "", grid="x")
+    draw_frame(ax, "share of its variance explained by the code", "", grid="x")
     places = np.arange(len(data))[::-1]
     values = np.clip(np.asarray(data, float), 0.0, 1.0)
     ax.barh(places, values, height=0.62, color=FIRST)

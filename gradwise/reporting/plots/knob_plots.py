@@ -281,7 +281,7 @@ def draw_parallel(data: Parallel, ax: "Axes", *, names: Sequence[str] = ()) -> N
     for place, axis in enumerate(data.axes):
         ticks = list(zip(axis.ticks, axis.tick_labels, strict=True))
         if not np.isfinite(data.places[:, place]).all():
-            ticks.append((_ABSENT, "not there"))
+            ticks.append((_ABSENT, "inactive"))
         _upright(ax, place, titles[place], ticks, last=False)
     without = [] if np.isfinite(data.ranks).all() else [(_ABSENT, "no model")]
     _upright(ax, count, "rank", [(1.0, "best"), (0.0, "worst"), *without], last=True)

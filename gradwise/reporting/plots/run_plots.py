@@ -70,7 +70,7 @@ def draw_learning_curves(data: LearningCurves, ax: "Axes") -> None:
         age, value = data.best
         ax.plot([age, age], [low, value], color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
         ax.plot([age], [value], "o", color=PAPER, markeredgecolor=INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
-        text = f"kept {wording.percent(value) if share else wording.number(value)}"
+        text = f"saved {wording.percent(value) if share else wording.number(value)}"
         label_point(ax, text, data.best, (data.train, data.valid))
     if data.diverged:
         ax.axvline(data.end_examples, color=INK, linewidth=1.4)
@@ -208,7 +208,7 @@ def draw_pairs(data: Sequence[Pair], ax: "Axes") -> None:
 @takes_axes
 def draw_rates(data: Sequence[Rate], ax: "Axes", *, overall: float = math.nan) -> None:
     """Error rates with their intervals, worst on top; a line at the error of the whole part."""
-    draw_frame(ax, "error, with 95\u202f% interval", "", grid="x")
+    draw_frame(ax, "error, with 95\u202f% confidence interval", "", grid="x")
     places = np.arange(len(data))[::-1]
     values = np.array([rate.rate for rate in data])
     bounded = [(place, rate) for place, rate in zip(places, data, strict=True) if math.isfinite(rate.low)]

@@ -1,1 +1,1 @@
-"""Paired comparisons on the data at hand: challenges, seeds, cheap estimates."""
+"""Paired comparisons on the given data: challenges, seeds, cheap estimates."""

@@ -4,11 +4,11 @@
     compare(space, "model.widths.count", (1, 2, 3), data, executor, trials_each=16, seeds=5)         row E21
 
 A challenge changes one knob and nothing else. A comparison asks more: does depth matter once everything else is
-re-optimised for each depth? Each value gets the same search, draw by draw, and its best recipe runs again with new
-seeds. In both the n-th runs of all values share their randomness (initial weights, orders, noise), so what is luck for
-one is mostly luck for the other, and differences show sooner.
+re-optimised for each depth? Each value gets the same search, draw by draw, and its best recipe is retrained with new
+seeds. In both, the n-th runs of all values share their randomness (initial weights, orders, noise), so chance affects
+them alike, and differences show sooner.
 
-The intervals say what other seeds would change; the validation examples are the same throughout.
+The confidence intervals cover other seeds; the validation examples are the same throughout.
 """
 
 import math

@@ -13,9 +13,9 @@ Two things differ from the printed pseudo-code, which changes the set it is read
 last level's K best; and fine-tuning fills a set of its own, since a probe's score and a fine-tuned network's are not
 the same measure. With `shallower` the configurations of lower levels stay in the running for fine-tuning.
 
-Lower layers are never trained again: whoever trains a level computes the codes of each kept configuration once, and the
-trainings of that level share them. A training's number counts in the algorithm's order, and its randomness comes from
-that number and the study's key alone: it ends the same wherever it ran.
+Lower layers are never retrained: the codes of each kept configuration are computed once per process, and all trainings
+of a level share them. A training's number follows the algorithm's order, and its randomness comes from that number and
+the study's key alone, so its result is the same wherever it ran.
 """
 
 import dataclasses
@@ -66,7 +66,7 @@ class Configuration:
     """What was chosen at each level, bottom up, and what it learned.
 
     `numbers` say which setting of each level, then which of the fine-tuning; `probes` are the probe's scores at each
-    depth; `score` is that of the last step on the validation part.
+    depth; `score` is that of the last step on the validation set.
     """
 
     numbers: tuple[int, ...]
@@ -282,7 +282,7 @@ def _fine_tune(
 def _refuse_capacity(
     levels: Sequence[Sequence[Recipe]], fine_tuning: Sequence[Recipe], parts: dict[str, Dataset | None]
 ) -> None:
-    """Settings of one step are compared by the validation part: not by capacity, where that was trained on."""
+    """Settings of one step are compared by the validation set: not by capacity, where that was trained on."""
     train, valid = parts["train"], parts["valid"]
     assert train is not None
     assert valid is not None
@@ -327,8 +327,8 @@ def layerwise(
     """The K best configurations, with their settings and validation scores.
 
     `levels` lists the settings of each level, bottom up, and `fine_tuning` those of the end; split and scaler are those
-    of the first fine-tuning setting. With a `folder` every training is written there when it ends, and every
-    `checkpoint_seconds` while it goes on: a run that was killed goes on from there. `on` says who trains: see
+    of the first fine-tuning setting. With a `folder` every training is saved there when it ends, and every
+    `checkpoint_seconds` before, so a run that was killed can be resumed. `on` chooses where to train: see
     `executor_choice.py`.
     """
     if not levels or not all(levels) or not fine_tuning:

@@ -1,4 +1,4 @@
-"""Algorithm 1's result as a record: the best network measured on every part, and the whole run as plain values.
+"""Algorithm 1's result as a record: the best network evaluated on every set, and the whole run as plain values.
 
 found = layerwise(levels, fine_tuning, dataset, keep=4, key=key)
 record_of(found, dataset, key=key).test            # measured once, when all is chosen
@@ -111,7 +111,7 @@ def _history(one: Configuration, rows: int) -> dict[str, list[Any]]:
 
 
 def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit:
-    """The best configuration as `fit` would tell of it: measured on every part, the test part for the first time."""
+    """The best configuration as `fit` would tell of it: measured on every part, the test set for the first time."""
     one = found.best
     assert one.fine_tuning is not None
     assert one.ended is not None

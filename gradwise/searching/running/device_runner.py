@@ -1,4 +1,4 @@
-"""A device runner trains the jobs it is given, on one device of one process: in cohorts, one interval at a time.
+"""A device runner trains its jobs on one device of one process: in cohorts, one interval at a time.
 
     runner = DeviceRunner(data, slots=BySize())
     runner.submit([Job(0, recipe, 0), Job(1, other, 1)])
@@ -6,8 +6,8 @@
         for done in runner.turn():
             ...
 
-Executors put runners to work: in this process, in processes beside it, on other machines. A job's result is the same
-wherever it ran and whoever trained beside it.
+Executors use runners in this process, in other processes, or on other machines. A job's result is the same wherever it
+ran and whatever trained beside it.
 """
 
 import concurrent.futures
@@ -180,7 +180,7 @@ class DeviceRunner:
         return self.cohorts[program], recipe
 
     def _make_room(self) -> None:
-        """Forgets the programs that nobody waits for, once there are many: a long search must not grow for ever.
+        """Drops unused programs, once there are many, to bound the memory of a long search.
 
         JAX forgets all of them or none; those that are needed again come from the cache on disk.
         """
@@ -272,7 +272,7 @@ class DeviceRunner:
             return cohort.lost(problem)
 
     def drop(self, numbers: Container[int]) -> None:
-        """Forgets these jobs: nobody wants them any more."""
+        """Cancels these jobs."""
         for cohort in self.cohorts.values():
             cohort.drop(numbers)
 

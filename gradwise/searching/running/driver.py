@@ -1,7 +1,7 @@
-"""The driver of a study: proposals out, trials in, each written down at once.
+"""The driver of a study: sends proposals out, and saves each trial as it comes in.
 
-It holds all that changes while a study runs. A study that was killed is driven on from what was written: trials that
-ended are never run again, and numbers that were asked for and not finished are asked for again.
+It holds the state of a running study. A study that was killed resumes from the saved trials: those that ended are never
+run again, and proposals that did not finish are made again.
 """
 
 import dataclasses

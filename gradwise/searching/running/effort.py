@@ -2,10 +2,10 @@
 
     plan_effort(recipe, data, seconds=120.0, hands=2)      Effort(folds=5, epochs=0.5)
 
-Folds and epochs are worth more than further trials: five networks that answer together make a tenth fewer errors
-than one, and on numbers with little noise half the epochs cost up to 8 %. So there are five folds of whole runs, and
-more folds on small sets, if one trial and half of another can be expected to end in time; then half the epochs;
-then three folds; and one part of the rows where not even that is possible.
+Folds and epochs are worth more than further trials: five averaged networks make a tenth fewer errors than one, and
+on targets with little noise half the epochs cost up to 8 %. So there are five folds of full runs, and
+more folds on small sets, if one trial and half of another are expected to end in time; then half the epochs;
+then three folds; and one validation set if not even that is possible.
 
 The seconds of a training are counted from its work, at the pace of a usual core or at that of this machine, measured in
 a moment. A study that is resumed keeps the effort that it began with.
@@ -38,9 +38,9 @@ _CHOICES = ((8, 1.0), (5, 1.0), (5, 0.5), (3, 0.5), (5, 0.25), (3, 0.25), (3, 0.
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """Folds of a trial (1: one validation part), and the share of its recipe's epochs that it trains for.
+    """Folds of a trial (1: one validation set), and the share of its recipe's epochs that it trains for.
 
-    `trials` is about how many there will be; None where nobody can say.
+    `trials` is the expected number of trials; None if it is unknown.
     """
 
     folds: int = 1

@@ -1,12 +1,12 @@
 """The data on which all trials of a study are compared: one split, drawn once, and examples as each recipe scales them.
 
-The parts depend on the study's key alone, so every trial, every worker and every later run sees the same ones. The test
-part lies here untouched until the search is over (row E2).
+The split depends on the study's key alone, so every trial, every worker and every later run uses the same one. The test
+set stays untouched until the search is over (row E2).
 
-With `folds` a trial is several trainings, one for each fold of what is not test: on a small set one validation part
-would be too small to choose by. Its score is that of all examples, each judged by the network that did not see it.
+With `folds` a trial is several trainings, one for each fold of the other rows: on small data one validation set would
+be too noisy to choose by. Its score is over all examples, each scored by the network that was not trained on it.
 
-Examples without a target can judge nothing: every training part has all of them, and no other part has any (row A8).
+Examples without a target cannot be scored: every training set has all of them, and no other set has any (row A8).
 """
 
 import dataclasses
@@ -169,7 +169,7 @@ class EvaluationData:
         return (WHOLE,) if self.folds == 1 else tuple(("fold", number) for number in range(self.folds))
 
     def judged_rows(self, variant: Variant) -> np.ndarray:
-        """The rows of the pool, or of the validation part where there are no folds, that a variant is judged by."""
+        """The rows of the pool, or of the validation set where there are no folds, that a variant is judged by."""
         return self._folds[variant[1]][1] if variant[0] == "fold" else np.arange(len(self.valid))
 
     @property
@@ -196,7 +196,7 @@ class EvaluationData:
     def _fold(self, number: int) -> tuple[Dataset, Dataset]:
         """One fold, in the sizes that all folds have, so that they share one program.
 
-        The larger training parts lose an example; the smaller validation parts get one that counts nothing.
+        The larger training sets lose an example; the smaller validation sets get one that counts nothing.
         """
         train, valid = self._folds[number]
         least = min(len(others) for others, _ in self._folds)
@@ -214,7 +214,7 @@ class EvaluationData:
         return train if self.untold is None else join_parts(train, self.untold)[0]
 
     def scaler(self, spec: AbstractScaler, variant: Variant = WHOLE) -> FittedScaler:
-        """The scaler fitted on the training part; for the variant ("inputs", number) some inputs are hidden."""
+        """The scaler fitted on the training set; for the variant ("inputs", number) some inputs are hidden."""
         train, _ = self.parts(variant)
         fitted = spec.fit(train.inputs, train.columns)
         if variant[0] != "inputs":

@@ -5,8 +5,7 @@
         executor.submit(jobs)
         for done in executor.wait(1.0): ...
 
-A worker that dies costs nothing but time: its jobs go to others. Results come back to the one process that writes them
-down.
+If a worker dies, its jobs go to other workers. Results return to the one process that saves them.
 """
 
 import abc
@@ -66,7 +65,7 @@ class AbstractExecutor(abc.ABC):
         """Ends everything that runs, as it stands."""
 
     def drop(self, numbers: Collection[int]) -> None:
-        """Nobody wants these jobs any more; an executor that cannot take them back lets them end."""
+        """Cancels these jobs; an executor that cannot cancel them lets them end."""
         return
 
     @abc.abstractmethod

@@ -1,7 +1,7 @@
-"""Jobs that wait for a runner elsewhere: who is given which, and what becomes of those whose worker died.
+"""The queue of jobs for remote runners: how they are assigned, and what happens when a worker dies.
 
-A worker that dies costs nothing but time: its jobs go to others. Those that saw two workers die are tried alone from
-then on, so that a third death is the doing of one: that job is called failed, and its neighbours go on.
+If a worker dies, its jobs go to other workers. Jobs that saw two workers die then run alone, so that a third death has
+one culprit: that job is marked as failed, and its neighbours continue.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""A training to do, and a training that ended: what executors take and give back."""
+"""Jobs and results: what executors receive and return."""
 
 import bisect
 import dataclasses

@@ -1,12 +1,12 @@
 """Device runners on many machines, by Ray (row E18): one to a core, or one to a GPU where a machine has any.
 
     RayCluster(data, address=None)                     a cluster of its own on this machine
-    RayCluster(data, address="ray://head:10001")       one that stands, from outside (Ray client)
-    RayCluster(data, address="10.0.0.1:6379")          one that stands, from a machine that belongs to it
+    RayCluster(data, address="ray://head:10001")       an existing one, from outside (Ray client)
+    RayCluster(data, address="10.0.0.1:6379")          an existing one, from one of its machines
 
-The data go into Ray's object store once. Each runner is an actor with at most one call under way: it takes new jobs,
-trains for a moment and answers with what ended, so results come back to the one process that writes them down. Machines
-may join while the search runs, and may go: the jobs of a runner that died go to others.
+The data go into Ray's object store once. Each runner is an actor with at most one call in progress: it takes new jobs,
+trains for a moment and returns what ended, so results reach the one process that saves them. Machines may join or leave
+while the search runs: the jobs of a runner that died go to others.
 """
 
 import collections

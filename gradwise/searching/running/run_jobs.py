@@ -1,4 +1,4 @@
-"""Small studies of their own: run these jobs, bring back what they did; the folds of a trial as one."""
+"""Runs a list of jobs and returns their results, with the folds of a trial combined."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence

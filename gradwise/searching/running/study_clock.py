@@ -1,5 +1,4 @@
-"""How thorough a study is, and how its time is shared out: to search, to refine, to choose the mini-batch size, and
-for the finals at the end."""
+"""The thoroughness of a study, and how its time is divided: searching, refining, the mini-batch size, the finals."""
 
 import dataclasses
 import math
@@ -27,13 +26,13 @@ _SHORTEST = 0.3  # of its epochs that a trial is worth to have
 
 @dataclasses.dataclass(frozen=True)
 class SearchPlan:
-    """How thorough a search is, apart from its budget. None means: by itself.
+    """The thoroughness of a search, apart from its budget. None means automatic.
 
-    `folds` are those that judge a trial; `finalists` settings are trained again with `seeds` seeds each; `refine`
-    looks around the best; `borders` follows the best value out of its interval; `stop_early` ends a search by time when
-    more trials are no longer worth it; `race` ends a trial of the recommended search that is clearly worse than the
-    recommended recipe after its first fold. `batch_size="auto"` has the mini-batch size chosen last, on curves against
-    time, and then tuned together with the rate; None leaves it as the recipe has it.
+    `folds` are the folds of a trial; `finalists` settings are retrained with `seeds` seeds each; `refine` searches
+    around the best; `borders` extends ranges whose best value is at an end; `stop_early` ends a timed search when
+    more trials are no longer worth it; `race` stops a trial of the recommended search that is clearly worse than the
+    recommended recipe after its first fold. `batch_size="auto"` chooses the mini-batch size last, by training time,
+    and then tunes it together with the learning rate; None keeps the recipe's size.
     """
 
     folds: int | None = None

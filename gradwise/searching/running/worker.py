@@ -1,7 +1,7 @@
-"""A worker process: one device runner, one core, one connection to the process that writes results down.
+"""A worker process: one device runner, one core, one connection to the process that saves results.
 
-It is started by `executors.WorkerProcesses` and ends with it, also when the connection breaks.
-Jobs travel in written form, each on its own, so that one which cannot be read costs one trial.
+It is started by `executors.WorkerProcesses` and ends with it, even if the connection breaks.
+Jobs are serialised one by one, so that one which cannot be read costs one trial.
 """
 
 import io
@@ -20,7 +20,7 @@ Packed = list[tuple[int, bytes]]
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what another process would look for in vain."""
+    """Raises if another process could not import this class or function."""
 
     def persistent_id(self, thing: Any) -> None:
         from ...runtime.errors import RequestError
@@ -33,7 +33,7 @@ class _Pickler(pickle.Pickler):
 
 
 def pack(jobs: Iterable[Any]) -> Packed:
-    """Jobs with their numbers, written for another process. What cannot travel is refused, since no trial would."""
+    """Jobs with their numbers, serialised for another process; raises if a part cannot be serialised."""
     from ...runtime.errors import RequestError
 
     written = []

@@ -1,1 +1,1 @@
-"""The end of a study: finalists, committees, nested cross-validation, batch size, findings."""
+"""The conclusion of a study: finalists, committees, nested cross-validation, batch size, findings."""

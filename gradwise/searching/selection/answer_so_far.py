@@ -1,10 +1,10 @@
-"""The model that a search would end with if it ended now, on disk while the search goes on.
+"""The current model of a running search, saved to disk.
 
     answer = AnswerSoFar(folder / "model.safetensors", data, kind="ensemble", about={"metric": "error_rate"})
-    answer.update(trials, contenders)         writes it anew, if trials have ended and it is time
+    answer.update(trials, contenders)         saves it again, if trials have ended and it is time
 
-Whoever kills a search can predict with what it had. It is written after the first trial, and then so often that it
-takes a small share of the time. What it took last tells how long the end of the study will take.
+So a search that was killed can still predict. The model is saved after the first trial, and then as often as a small
+share of the time allows. How long that took predicts how long the end of the study will take.
 """
 
 import time

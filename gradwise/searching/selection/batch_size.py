@@ -9,8 +9,8 @@ B changes how long training takes more than where it ends, so it is chosen by th
 At another B the recipe keeps what it meant: memories (momentum, moments, averages) and ages written in updates last as
 many *examples* as before, and a small ladder of learning rates is tried, since B and the rate go together.
 
-Time is updates times the seconds of one update of one network alone, measured in this process; validation, compiling
-and whoever trains beside it are left out. So the jobs may run in any executor, and in any company.
+Time is updates times the seconds of one update of one network alone, measured in this process; validation, compilation
+and other jobs do not count. So the jobs may run in any executor, beside any others.
 """
 
 import dataclasses

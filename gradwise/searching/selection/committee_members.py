@@ -1,11 +1,11 @@
-"""Networks that were kept, as predictors: alone, and together in a committee (row D9).
+"""Saved networks as predictors: alone, or together in a committee (row D9).
 
     make_committee(finalists, data)                            one setting, other seeds
     make_committee(contenders, data, kind="contenders")        the best of different settings
     make_ensemble(contenders, data, "error_rate", best=7)      all of them, each by its weight (`ensemble.py`)
 
-Each predictor is what `fit` would have made of its network: scaler, network, temperature. With folds a trial has a
-network for each, and an example is judged by the one that did not see it.
+Each predictor is what `fit` would return for its network: scaler, network, temperature. With folds a trial has one
+network per fold, and an example is scored by the network that was not trained on it.
 """
 
 import dataclasses
@@ -61,7 +61,7 @@ def setting_of(recipe: Recipe) -> str:
 
 
 class Scalers:
-    """Fitted scalers and scaled test parts, each made once."""
+    """Fitted scalers and scaled test sets, each made once."""
 
     def __init__(self, data: EvaluationData):
         self.data = data
@@ -79,7 +79,7 @@ class Scalers:
         return self._fitted[mark]
 
     def test(self, recipe: Recipe, variant: Variant) -> Examples:
-        """The test part as validation parts are: scaled, in the network's units, weighted."""
+        """The test set as validation sets are: scaled, in the network's units, weighted."""
         mark, data = self._mark(recipe, variant), self.data
         assert data.test is not None
         if mark not in self._tests:

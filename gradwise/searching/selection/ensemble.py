@@ -1,13 +1,13 @@
-"""Which candidates answer together, and with what weight: greedy ensemble selection, bagged and shrunk (row D9).
+"""The weights of an ensemble: greedy ensemble selection, bagged and shrunk (row D9).
 
     weights = select_weights(predictions, targets, kind="classes", seed=0)      one for each candidate, of sum 1
     mean = weighted_mean(predictions, weights)
     honest = held_out(predictions, targets, kind="classes", seed=0)             each row by weights that others chose
 
-Predictions are those of rows that the candidate's networks did not learn from. One after another, and with
-replacement, the candidate enters that lowers the loss of the mean most (Caruana et al. 2004). Two things hold back
-luck: the selection is repeated over random halves of the candidates and averaged, and the fewer rows there are, the
-more the weights lean towards equal ones of those candidates that cannot be told from the best.
+Predictions are those of held-out rows. One after another, and with replacement, the candidate that lowers the loss of
+the mean most is added (Caruana et al. 2004). Two things reduce selection noise: the selection is repeated over random
+halves of the candidates and averaged, and the fewer rows there are, the more the weights shrink towards equal weights
+for the candidates that are not significantly worse than the best.
 
 The loss is the log-loss of classes and labels, and the squared error of numbers: both are convex, so that a mean is
 never worse than its members are on average.
@@ -110,9 +110,9 @@ def gain_of(better: np.ndarray, worse: np.ndarray, targets: np.ndarray, *, kind:
 def held_out(
     predictions: np.ndarray, targets: np.ndarray, *, kind: str, seed: int, counted: np.ndarray | None = None
 ) -> np.ndarray:
-    """What the ensemble predicts of each row (rows, k) with weights that the other rows chose.
+    """The ensemble's prediction of each row (rows, k), with weights chosen on the other rows.
 
-    So the optimism of the selection is not in it. What is left: each network's epoch was chosen by its own fold's rows.
+    So it has no selection bias, except that each network's epoch was chosen on the rows of its own fold.
     """
     count, rows = predictions.shape[:2]
     if count == 1 or rows < 2 * _PARTS:

@@ -1,11 +1,10 @@
-"""Choosing between learners of features (row E20): by the learner's own score, or by a linear probe where there are
-labels.
+"""Choosing between feature learners (row E20): by the learner's own score, or by a linear probe of a target.
 
     gradwise.search(space, dataset, key=key)                                  denoising error, pseudo-likelihood, ...
     gradwise.search(space, dataset, metric="probe_error_rate", key=key)       how well a linear probe tells the classes
 
-The reconstruction error never chooses: it falls with every further unit. Features of several networks cannot be
-averaged, so one network answers, that of the best trial.
+The reconstruction error is never used to choose: it falls with every added unit. Features of several networks cannot
+be averaged, so the network of the best trial is used.
 """
 
 import dataclasses
@@ -164,7 +163,7 @@ def _network(kept: TrainedTrial, data: EvaluationData) -> Predictor:
 def _measured(
     predictor: Predictor, kept: TrainedTrial, data: EvaluationData
 ) -> tuple[dict[str, Any], tuple[Finding, ...]]:
-    """What the network is worth on each part, the test part for the first and only time."""
+    """Evaluates the network on each set, the test set for the first and only time."""
     train, valid = data.parts(kept.variants[0])
     parts: dict[str, Dataset | None] = {"train": train, "valid": valid, "test": data.test}
     probed = data.metric in PROBE_METRICS
@@ -182,7 +181,7 @@ def _measured(
 
 
 def conclude_features(data: EvaluationData, trials: Iterable[Trial], kept: Sequence[TrainedTrial]) -> Conclusion:
-    """The best trial with its corrected score, its network, and what that is worth on the test part."""
+    """The best trial with its corrected score, its network, and what that is worth on the test set."""
     by_number = {trial.number: trial for trial in trials}
     able, rows = chosen_from(by_number.values()), comparable_contenders(by_number, kept)
     if not able or not rows:
@@ -196,6 +195,6 @@ def conclude_features(data: EvaluationData, trials: Iterable[Trial], kept: Seque
     estimates, told = _measured(predictor, own, data)
     about = {"kind": "none", "setting": best.number, "trials": len(rows), "members": 1, "numbers": [own.number]}
     if data.test is None:
-        what = "there is no test part: the corrected validation score is the best estimate there is."
-        findings.append(Finding("note", what, "E2", "keep a test part."))
+        what = "there is no test set: the corrected validation score is the best available estimate."
+        findings.append(Finding("note", what, "E2", "hold out a test set."))
     return Conclusion(winner, {**about, "finalists": []}, estimates, predictor, (*findings, *told))

@@ -1,4 +1,4 @@
-"""The end of a study: finalists with other seeds, a committee of them, and honest estimates (rows D9, E2).
+"""The conclusion of a study: finalists with other seeds, a committee, and unbiased estimates (rows D9, E2).
 
     finalist_proposals(trials, data.variants)       the best few settings again, with other seeds
     choose(trials)                                    the setting that is best on average over its seeds
@@ -177,7 +177,7 @@ def choose_setting(trials: Iterable[Trial]) -> ChosenSetting | None:
 
 @dataclasses.dataclass(frozen=True)
 class Decided:
-    """All that a study decides; nothing in it has seen the test part."""
+    """All decisions of a study, made without the test set."""
 
     winner: dict[str, Any]
     committee: Committee | None
@@ -306,12 +306,12 @@ def decide(
     return Decided(winner, committee, about, valid, rows, tuple(findings))
 
 
-# What is measured: one pass over the test part, after which nothing is decided.
+# What is measured: one pass over the test set, after which nothing is decided.
 
 
 @dataclasses.dataclass(frozen=True)
 class Conclusion:
-    """What a study ends with, as plain values, and the predictor to use."""
+    """The conclusions of a study, as plain values, and the predictor to use."""
 
     winner: dict[str, Any]
     committee: dict[str, Any]
@@ -340,7 +340,7 @@ def _weighted(rows: Sequence[TrainedTrial], data: EvaluationData, scalers: Scale
 def _tested(
     committee: Committee, test: Dataset, metric: str
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
-    """Of the test part: what is said of the committee, the estimates, and every metric."""
+    """Of the test set: what is said of the committee, the estimates, and every metric."""
 
     def value(predictions: np.ndarray) -> dict[str, float]:
         return measure(test.task, predictions, test.targets, test.weights)
@@ -363,7 +363,7 @@ def _tested(
 
 
 def measured(decided: Decided, data: EvaluationData, *, metric: str) -> Conclusion:
-    """What was decided, with its test error: the one pass over the test part."""
+    """The decisions with their test error: the only pass over the test set."""
     if decided.committee is None:
         return Conclusion(decided.winner, {}, {}, None, decided.findings)
     committee, findings = decided.committee, list(decided.findings)
@@ -395,5 +395,5 @@ def conclude(
     metric: str,
     kind: str = "seeds",
 ) -> Conclusion:
-    """The winner, the committee and the honest estimates. Finalists are told from contenders by their trial's phase."""
+    """The winner, the committee and the estimates. Finalists are identified by their trial's phase."""
     return measured(decide(data, trials, kept, kind=kind), data, metric=metric)

@@ -3,10 +3,10 @@
     share(Budget(seconds=600))                                what the study itself gets, and each outer fold
     nested_search(space, dataset, budget=share(...)[1], key=key)      {"mean": 0.031, "interval": [...], "folds": [...]}
 
-Where a set is small, one test set says little. Here the whole search is repeated for each outer fold on the other
-folds' examples, and what comes out is measured once on the fold's own: every example is tested once, by a network that
-no choice made with it has touched. A fold's search is shorter than the study's own (fewer trials, no look beyond
-borders or around the best, one finalist), so it finds slightly worse settings and the estimate is on the safe side.
+On small data, one test set is too noisy. Here the whole search is repeated for each outer fold on the examples of the
+other folds, and the result is evaluated once on the fold: every example is tested once, by a network that was chosen
+without it. A fold's search is shorter than the study's own (fewer trials, no extended ranges, no refinement around the
+best, one finalist), so it finds slightly worse settings and the estimate is conservative.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ class Interrupted(Exception):
 
 
 def is_small(dataset: Dataset, test: float = 0.2) -> bool:
-    """Whether one test part, of this fraction, would say too little: fewer than 250 rows.
+    """Whether one test set, of this fraction, would say too little: fewer than 250 rows.
 
     Where examples have times, the future is what counts, and folds dealt at random would mix it with the past.
     """
@@ -151,9 +151,9 @@ def nested_search(
     watch: Callable[[int, float], None] = lambda number, value: None,
     watch_trials: Callable[[int], Watch] = lambda number: silent,
 ) -> dict[str, Any]:
-    """The estimate of the procedure as plain values: mean, interval, folds.
+    """The estimate of the procedure as plain values: mean, confidence interval, folds.
 
-    `budget` is that of each outer fold. `known` holds folds measured before; `watch` hears of each as it ends, and
+    `budget` is that of each outer fold. `known` holds folds measured before; `watch` is called for each fold, and
     `watch_trials` watches the search within one.
     """
     shorter = dataclasses.replace(plan, refine=False, borders=False, batch_size=None, finalists=min(1, plan.finalists))

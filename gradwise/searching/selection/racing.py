@@ -1,15 +1,15 @@
-"""A race against the first trial: one that can no longer win is not trained to its end.
+"""Racing against the first trial: a trial that can no longer win is stopped.
 
     race = Race(data, first, curve)                the first trial with its networks, and its curve
     race.is_behind(done)                           by the first fold, more than three standard errors worse
     race.limits(recipe)                            scores that a run on the first fold may not exceed on its way
     race.estimate(done)                            its score on all rows, as far as one fold can tell
 
-Where the first trial is the recommended recipe this asks of a candidate no more than to be about as good. It looks back
-at trial 0 and at nothing else, so that who may go on does not depend on who trains beside it.
+If the first trial is the recommended recipe, a candidate only has to be about as good. The race depends on trial 0
+alone, so the decision does not depend on which trials run side by side.
 
-On its way a run may be worse than the first trial was at that age by as much as that one still gained from there on:
-a large rate is worse for long, and overtakes when it falls.
+During training, a run may be worse than the first trial at that age by as much as the first trial still gained from
+there on: a large learning rate is worse for long, and catches up when it falls.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ UNLIMITED = 16  # trials that may run beside the first one: they have no limits 
 
 
 class Race:
-    """What the first trial showed on the first fold. Of one that left no model nobody is behind."""
+    """The first trial's result on the first fold. If it produced no model, no trial is behind."""
 
     def __init__(self, data: EvaluationData, first: TrainedTrial, curve: Mapping[str, Sequence[float]]):
         self.rows = data.judged_rows(data.variants[0])

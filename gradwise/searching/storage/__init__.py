@@ -1,1 +1,1 @@
-"""Where a study is kept: trials, trained networks, and the file that repeats it."""
+"""Storage of a study: its trials, its networks, and the file that repeats it."""

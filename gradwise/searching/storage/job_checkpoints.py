@@ -1,4 +1,4 @@
-"""Checkpoints of the trainings of a search: what one that was killed goes on from (row E16).
+"""Checkpoints of the trainings of a search, to resume it after a kill (row E16).
 
     checkpoints = JobCheckpoints(folder / "running", seconds=10.0, study="...")
     checkpoints.save(job, saved)        a training between two intervals; the process that trains it writes it
@@ -7,8 +7,8 @@
     RunningJobs(checkpoints)            those of a population: each is written when it is time
     EndedJobs(checkpoints)              trainings that ended, of trials that have not; the driver writes them
 
-A training has one file, named by its job's number, in the format of `training/checkpoint.py`. It is marked by all that
-the training depends on, so that a file of anything else is never gone on with.
+A training has one file, named by its job's number, in the format of `training/checkpoint.py`. It carries a fingerprint
+of everything the training depends on, so that a file of another training is never resumed.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _SHARE = 0.03  # of the time, at most, to write the trainings of one population
 
 @dataclass(frozen=True)
 class JobCheckpoints:
-    """Where trainings under way are written, and after how many seconds each; without a folder they are not.
+    """Where running trainings are saved, and how often; without a folder they are not.
 
     `study` names what the jobs of a study have in common: its data, its seed, the version of gradwise.
     """
@@ -64,7 +64,7 @@ class JobCheckpoints:
             save_checkpoint(self.folder, saved, self.mark(job), name=_name(job.number))
 
     def load(self, job: Job, like: State) -> Saved | None:
-        """The training as it was last written, if its file fits; else it begins anew."""
+        """The training as last saved, if its file matches; otherwise it starts again."""
         assert self.folder is not None
         try:
             return load_checkpoint(self.folder, like, self.mark(job), name=_name(job.number))

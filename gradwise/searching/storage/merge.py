@@ -1,4 +1,4 @@
-"""Studies of the same data join into one (row E9): no trial that was paid for is wasted.
+"""Merges studies of the same data into one, so that no trial is wasted (row E9).
 
     with merge([one, other], "both.journal") as both:
         origin(both.about, 40)            (3, 8): what the study of seed 3 calls trial 8

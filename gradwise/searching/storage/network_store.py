@@ -1,10 +1,10 @@
-"""The store of trained networks: each written whole when its training ends, so that a kill loses none of them.
+"""The store of trained networks: each is saved when its training ends, so that a kill loses none of them.
 
     store = NetworkStore(folder)                  by number; with None, in memory alone
     store.put(done)
     store.find(17)                                training 17 as it ended, or None
 
-    contenders = Contenders(folder)               the best trials of a search, and what its end needs of them
+    contenders = Contenders(folder)               the best trials of a search, with their networks
     contenders.offer(done, recipe, variants)      kept if among the best; a worse one goes
     contenders.all()                              best first, also after a kill: they are read from the folder
 

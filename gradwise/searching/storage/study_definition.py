@@ -235,7 +235,7 @@ def _toml(value: Any, key: str) -> str:
         return "[" + ", ".join(_toml(item, key) for item in value) + "]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(name)} = {_toml(item, key)}" for name, item in value.items()) + "}"
-    raise RequestError(f"`{key}` is a {type(value).__name__}, which cannot be written to a study file.")
+    raise RequestError(f"`{key}` has type {type(value).__name__}, which cannot be written to a study file.")
 
 
 def _key(name: str) -> str:

@@ -1,9 +1,9 @@
-"""The store of a study: every trial, written once, when it ends, by one process (rows E9, E16).
+"""The store of a study: every trial is saved once, when it ends, by one process (rows E9, E16).
 
     with Store.open("study.journal", create=True, about=about) as store:
-        store.add(trial)                          kept from here on, whatever happens to this process
-    Store.open("study.journal", about=about)      goes on; refuses what is another study
-    Store.open("study.journal", write=False)      only looks, also while another process writes
+        store.add(trial)                          saved from here on, whatever happens to this process
+    Store.open("study.journal", about=about)      resumes; raises if it is a different study
+    Store.open("study.journal", write=False)      read-only, even while another process writes
 
 The storage is Optuna's, so `optuna.load_study` and `optuna-dashboard` open it: a trial that left a model is COMPLETE
 with its validation score, every other one FAIL. What Optuna has no place for stands in the attribute `gradwise` of
@@ -199,7 +199,7 @@ class Store:
         return len(self._loaded())
 
     def trials(self) -> tuple[Trial, ...]:
-        """Every trial, in the order of their numbers. What others put into the study is not ours and left out."""
+        """Every trial, in the order of their numbers. Trials that other programs added are ignored."""
         if self._in_order is None:
             loaded = self._loaded()
             self._in_order = tuple(loaded[number] for number in sorted(loaded))
@@ -218,7 +218,7 @@ class Store:
         return self._trials
 
     def add(self, trial: Trial) -> None:
-        """Writes a trial that has ended. When this returns it is on disk, or with the database."""
+        """Saves a finished trial. When this returns, it is on disk or in the database."""
         from optuna.trial import FrozenTrial, TrialState
 
         loaded = self._loaded()
@@ -305,7 +305,7 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Lets others write. The store is of no use afterwards."""
+        """Releases the lock. The store cannot be used afterwards."""
         if self._owner is None:
             _close_storage(self._storage)
             return

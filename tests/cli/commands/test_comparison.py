@@ -91,7 +91,7 @@ def test_two_studies_join_into_one(searched, search_words, gradwise):
         (("challenge", "flowers.csv"), "missing argument"),
         (("challenge", "flowers.csv", "model.widths"), "path=value,value"),
         (("challenge", "flowers.csv", "model.widht=8,9"), "Did you mean 'model.widths'?"),
-        (("challenge", "flowers.csv", "optimiser.learning_rate=fast"), "challenge optimiser.learning_rate="),
+        (("challenge", "flowers.csv", "optimiser.learning_rate=fast"), "expected a number; got 'fast'"),
         (("challenge", "flowers.csv", "optimiser.learning_rate=0.025"), "at least two distinct values"),
         (("compare", "flowers.csv", "a=1", "--strategy", "pbt"), "pbt changes them during training"),
         (("seeds", "flowers.csv", "--seeds", "0"), "--seeds 0: expected a whole number from 1"),

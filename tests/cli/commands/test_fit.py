@@ -57,7 +57,7 @@ def test_a_run_is_watched_and_judged(table, gradwise):
     assert min(np.diff(flow["updates"])) >= 2
     assert {group["layer"] for group in flow["groups"] if group["kind"] == "activation"} == {"layers.0", "output"}
     page = Path("mine/report.html").read_text()
-    assert "What flowed through the layers" in page
+    assert "Activations and gradients by layer" in page
     verdict = result["evidence"]["verdict"]
     assert verdict["kind"] in {"optimisation", "overfitting", "both", "fine", "unsure"}
     assert verdict["sentence"] in [finding["what"] for finding in result["findings"]]

@@ -85,7 +85,7 @@ def test_an_array_without_a_target_is_learned_from_by_itself(place):
     }
     assert {path.name for path in Path("learned").iterdir()} == names
     page = Path("learned/report.html").read_text()
-    assert page.index("What the units look for") < page.index("Inputs, and what the code keeps") < page.index("metric")
+    assert page.index("What the units look for") < page.index("Inputs and their reconstructions") < page.index("metric")
     assert read_fit(Path("learned")).recipe.model.widths == (12,)
 
 

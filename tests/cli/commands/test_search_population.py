@@ -46,7 +46,10 @@ def test_a_study_of_members_has_a_winner_a_report_and_predictions(table, gradwis
     ("words", "said"),
     [
         (("--trials", "3"), "at least 4 members; got 3"),
-        (("--trials", "8", "--range", "model.inputs.numbers.frequencies=choice(8, 16)"), "shapes the program"),
+        (
+            ("--trials", "8", "--range", "model.inputs.numbers.frequencies=choice(8, 16)"),
+            "changes the compiled program",
+        ),
         (("--trials", "8", "--committee", "seeds"), "retrains a setting, which pbt cannot do"),
         (("--trials", "8", "--folds", "3"), "pbt uses one validation set"),
     ],

@@ -74,7 +74,7 @@ CASES = [
     _option("folds of time", ("--folds", "3", "--time", "bed"), "folds mix past and future"),
     _option("double folds of time", ("--nested", "--time", "bed"), "folds mix past and future"),
     _option("unknown option", ("--bugdet", "1min"), "unknown option --bugdet", "'--budget'"),
-    _option("unknown metric", ("--metric", "rmse"), "`rmse` does not measure classes"),
+    _option("unknown metric", ("--metric", "rmse"), "unknown metric `rmse` for classes"),
     Case("no data", ("search",), ("DATA",)),
     Case("two data", ("search", "iris", "wine"), ("unexpected argument wine",)),
     Case("missing data", ("search", "flower.csv", "--target", "kind"), ("'flowers.csv'",)),

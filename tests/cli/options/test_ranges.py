@@ -77,7 +77,7 @@ def test_equal_requests_in_another_order_are_equal_spaces():
         ({"optimiser.learning_rate": "uniform(-1, 2)"}, "must lie in [0, inf]"),
         ({"model.activation": "choice(Tan, Rectifier)"}, "--range model.activation: unknown part 'Tan'."),
         ({"batches.size": "choice(0, 4)"}, "invalid value 0: `Reshuffled.size` must lie in [1, inf)"),
-        ({"model.widths.count": "log(few, many)"}, "'few' is no number"),
+        ({"model.widths.count": "log(few, many)"}, "'few' is not a number"),
         ({"model.activation": "log(1, 2)"}, "--range model.activation: is a part"),
         ({"batches.size": "log(16, 256)"}, "--range batches.size: takes whole numbers"),
         ({"model.widths": "integers(16, 256)"}, "--range model.widths: is a list of numbers"),

@@ -31,7 +31,7 @@ def test_the_summary_tells_the_numbers_of_the_record(found, capsys):
         assert f"{found.metrics[part]['log_loss']:.3g}" in said
     assert "run/report.html" in said
     assert "reached its full length" in said.lower()
-    assert "is optimistic: the network learned from these rows" in " ".join(said.split())
+    assert "is optimistic: the network was trained on these rows" in " ".join(said.split())
     assert "test examples, read once" in said
 
 
@@ -47,7 +47,7 @@ def test_the_estimate_of_folds_is_told(found, capsys):
     estimate = {"metric": "error_rate", "folds": [{}, {}], "mean": 0.25, "interval": [0.1, 0.4]}
     show_result(dataclasses.replace(found, evidence={**found.evidence, "estimate": estimate}), Path("run"), None)
     said = capsys.readouterr().out.replace("\u202f", " ")
-    assert "2-fold error 25.0 %, 95 % interval 10.0 % – 40.0 %." in said
+    assert "2-fold error 25.0 %, 95 % confidence interval 10.0 % – 40.0 %." in said
 
 
 def test_one_line_is_one_line(found):
@@ -95,7 +95,7 @@ def test_progress_on_a_terminal(table):
     epochs = ("--set", "stopping.epochs=3000", "--no-report", "--out", "run")
     shown = seen_on_a_terminal(["fit", "flowers.csv", "--target", "kind", *TINY, *epochs], table.parent)
     line = re.search(
-        r"training \S+ age ([\d.]+k?)  loss [\d.e-]+  valid [\d.]+\u202f%  kept [\d.]+\u202f%  .*? left", shown
+        r"training \S+ age ([\d.]+k?)  loss [\d.e-]+  valid [\d.]+\u202f%  best [\d.]+\u202f%  .*? left", shown
     )
     assert line is not None, shown[-2000:]
     assert len(line[0]) <= 80

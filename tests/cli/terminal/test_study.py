@@ -34,11 +34,11 @@ def test_the_summary_tells_the_winner_its_worth_and_the_committee(study, capsys,
     )
     text = said(told, capsys, finished_study)
     assert text.startswith("Test error ")
-    assert "95 % interval" in text
+    assert "95 % confidence interval" in text
     assert f"trial {winner['number']}" in text
     assert "learning_rate  0.01" in text
-    assert "10.0 % as chosen, " in text
-    assert "15.0 % corrected" in text
+    assert "10.0 % (" in text
+    assert "expected on new data 15.0 %" in text
     assert "5 networks (seeds): 25.0 % together, 30.0 % alone" in text
     assert text.count("8 more trials would pay.") == 1
     assert "warning  mind the gap." in text
@@ -47,11 +47,11 @@ def test_the_summary_tells_the_winner_its_worth_and_the_committee(study, capsys,
 
 
 def test_what_short_runs_tell_is_said_where_it_decides(study, capsys):
-    sentence = "runs of a third of the length rank 40 trials as full runs do."
+    sentence = "runs of a third of the length rank 40 trials like full runs."
     for useful in (True, False):
         short = {"short_runs": {"sentence": sentence, "useful": useful}}
         told = said(dataclasses.replace(study, analysis=short, findings=()), capsys)
-        assert ("Runs of a third of the length rank 40 trials as full runs do." in told) is useful
+        assert ("Runs of a third of the length rank 40 trials like full runs." in told) is useful
 
 
 def test_a_study_without_a_model_says_so_and_offers_nothing(study, capsys):

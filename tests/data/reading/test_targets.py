@@ -140,5 +140,5 @@ def test_named_sets_lose_their_target_only_when_asked() -> None:
 
 def test_labels_are_needed_where_a_target_is_learned() -> None:
     dataset = read("iris", ReadRequest(unsupervised=True))
-    with pytest.raises(RequestError, match=r"unlabelled data where labels are needed.*Supervised needs one"):
+    with pytest.raises(RequestError, match=r"the data have no target, but Supervised needs one"):
         gradwise.fit(defaults.classification(), dataset, key=keys.from_seed(0))

@@ -206,5 +206,5 @@ def test_pictures_stand_in_their_places():
     assert np.isnan(pixels[6:, 4:]).all()
     assert sheet(np.zeros((4, 9))).shape == (7, 7)
     assert sheet(np.zeros((1, 12)), (2, 2, 3)).shape == (2, 2, 3)
-    with pytest.raises(RequestError, match="7 inputs are no picture"):
+    with pytest.raises(RequestError, match="7 inputs do not form a picture"):
         sheet(np.zeros((4, 7)))

@@ -97,7 +97,7 @@ def _run(number: int, scores: list[float], *, every: int = 100, **fields: Any) -
     return Trial(number, None, {}, "finished", min(scores), **known)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("noise", "useful", "said"), [(0.0, True, "much the same"), (9.0, True, "do not tell")])
+@pytest.mark.parametrize(("noise", "useful", "said"), [(0.0, True, "similar trials"), (9.0, True, "do not identify")])
 def test_runs_of_a_third_of_the_length_are_compared_with_full_ones(noise: float, useful: bool, said: str) -> None:
     draw = np.random.default_rng(2)
     ends = draw.permutation(40) / 100 + 0.1
@@ -138,7 +138,7 @@ def test_the_rungs_of_halving_are_compared_trial_by_trial() -> None:
     assert (found.ages, found.full_age) == ((100,), 300)  # two at the end are too few to rank
     assert found.correlations[0].count == 10
     assert found.correlations[0].value == pytest.approx(stats.spearmanr(first[best], later).statistic)
-    assert found.sentence.startswith("runs of 100 of 300 examples rank 10 trials as full runs do")
+    assert found.sentence.startswith("runs of 100 of 300 examples rank 10 trials like full runs")
 
 
 def test_too_little_to_compare_says_so_or_nothing() -> None:

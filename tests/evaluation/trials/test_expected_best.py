@@ -123,7 +123,7 @@ def test_trials_that_look_back_are_judged_by_the_best_so_far() -> None:
     falling = np.linspace(0.5, 0.1, 40)
     found = advice(_trials(falling), worst=0.9, noise=0.001, independent=False)
     assert found.go_on
-    assert "no independent draws" in found.sentence
+    assert "not independent draws" in found.sentence
     assert "at trial 40, 0 trials ago" in found.sentence
     stuck = np.concatenate([falling[:12], np.full(28, falling[11] - 1e-4)])  # the last step is too small to be seen
     found = advice(_trials(stuck), worst=0.9, noise=0.001, independent=False)
@@ -131,7 +131,7 @@ def test_trials_that_look_back_are_judged_by_the_best_so_far() -> None:
     assert "at trial 12, 28 trials ago" in found.sentence
     # A trial that continues another is no draw either, whatever the strategy says.
     continued = [*_trials(stuck)[:-1], Trial(39, None, {}, "finished", 0.3, continues=3)]  # type: ignore[arg-type]
-    assert "no independent draws" in advice(continued, worst=0.9, noise=0.001).sentence
+    assert "not independent draws" in advice(continued, worst=0.9, noise=0.001).sentence
 
 
 def test_the_advice_knows_when_it_cannot_judge() -> None:
@@ -140,10 +140,10 @@ def test_the_advice_knows_when_it_cannot_judge() -> None:
     assert "too few" in few.sentence
     none = advice(_trials([math.nan] * 20), worst=0.9, noise=0.01)
     assert not none.go_on
-    assert "none of the 20 trials left a model" in none.sentence
+    assert "none of the 20 trials produced a model" in none.sentence
     perfect = advice(_trials([0.0, *[0.2] * 20]), worst=0.9, noise=0.01)
     assert not perfect.go_on
-    assert "nothing to gain" in perfect.sentence
+    assert "cannot improve on that" in perfect.sentence
     later = [*_trials([0.2] * 20), Trial(20, None, {}, "finished", 0.01, phase="finalist")]  # type: ignore[arg-type]
     assert advice(later, worst=0.9, noise=0.01).trials == 20
 
@@ -153,7 +153,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         expected_best(np.array([]), 0.9)
     with pytest.raises(RequestError, match="1 to 3"):
         expected_best(np.array([0.1, 0.2, 0.3]), 0.9, (4,))
-    with pytest.raises(RequestError, match="in pairs"):
+    with pytest.raises(RequestError, match="expected paired scores"):
         expected_of_best(np.array([0.1, 0.2]), np.array([0.1]), 0.9)
     with pytest.raises(RequestError, match="no trial has a score"):
         expected_best(np.array([np.nan]), math.nan)

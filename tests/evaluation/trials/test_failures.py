@@ -96,7 +96,7 @@ def test_thousands_of_failures_are_one_region() -> None:
 
 
 def test_no_failure_is_said_plainly() -> None:
-    assert group_failures([_trial(0, "finished")]).sentence == "each of the 1 trials left a model."
+    assert group_failures([_trial(0, "finished")]).sentence == "each of the 1 trials produced a model."
     assert group_failures([_trial(0, "out_of_time")]).unfinished == 1
 
 
@@ -108,7 +108,7 @@ def test_the_verdict_names_the_rates_below_those_that_diverged() -> None:
     assert found is not None
     assert (found.path, found.low, found.high) == (RATE, 3e-4, 0.3)
     assert "all 5 trials diverged" in found.sentence
-    assert "smaller rates lived longer" in found.sentence
+    assert "smaller rates survived longer" in found.sentence
     assert found.sentence.endswith(f"Try {RATE}=log(0.0003, 0.3).")
     assert why_all_failed(SPACE, [*trials, _trial(5, "finished", rate=0.1)]) is None
     assert why_all_failed(SPACE, []) is None

@@ -133,7 +133,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         corrected_for_selection(np.full((3, 4), np.nan))
     with pytest.raises(RequestError, match="needs pairs"):
         paired_difference(np.zeros(3), np.zeros(2))
-    with pytest.raises(RequestError, match="above 0"):
+    with pytest.raises(RequestError, match="a positive size per fold"):
         nested_estimate([0.1, 0.2], [3, 0])
     with pytest.raises(RequestError, match="no batch size"):
         best_batch_size([])

@@ -49,7 +49,8 @@ def test_growth_says_what_twice_the_examples_would_give():
     figure = only(check_figures.growth_figures(growth()), "growth")
     assert "Validation goes from 26.4\u202f% to 8.1\u202f%." in figure.description
     assert (
-        "Twice the examples would give 7.4\u202f% (90\u202f% interval 6.0\u202f% to 9.0\u202f%)" in figure.description
+        "With twice the examples expect 7.4\u202f% (90\u202f% confidence interval 6.0\u202f% to 9.0\u202f%)"
+        in figure.description
     )
     assert figure.table.rows[-1] == ("1,000", "3.5\u202f%", "8.1\u202f%")
 
@@ -87,13 +88,13 @@ def test_leaks_are_set_off_in_the_table():
     assert "4 times as many" in classes.description
     (table,) = (block for block in blocks if isinstance(block, Table))
     facts = dict(table.rows)
-    assert facts["rows of test that stand in training"] == Cell("12 of 40", strong=True)
+    assert facts["rows of test also in training"] == Cell("12 of 40", strong=True)
     assert facts["constant inputs"] == "2"
-    assert facts["groups of test that training shares"] == Cell("3", strong=True)
+    assert facts["groups of test also in training"] == Cell("3", strong=True)
     assert facts["score of the best single input"] == "41.0\u202f%"
     clean = data() | {"overlaps": [{"part": "test", "rows": 40, "copied": 0, "expected": 0.0}]}
     (table,) = (block for block in data_figures.data_figures(clean) if isinstance(block, Table))
-    assert dict(table.rows)["rows of test that stand in training"] == "0 of 40"
+    assert dict(table.rows)["rows of test also in training"] == "0 of 40"
 
 
 def test_choices_are_a_sentence():

@@ -73,7 +73,7 @@ def test_damaged_bytes_draw_nothing(text):
 def test_a_shape_that_does_not_fit_is_not_taken_for_an_image():
     features = {**features_of(), "image": [5, 5]}
     filters, bars, *_ = feature_figures.feature_figures(features)
-    assert bars.title == "What the code keeps of each input"
+    assert bars.title == "Variance of each input explained by the code"
     assert "input 64" not in filters.description
     assert names(feature_figures.feature_figures({})) == []
 
@@ -81,8 +81,8 @@ def test_a_shape_that_does_not_fit_is_not_taken_for_an_image():
 def test_images_are_tiled_and_told():
     filters, reconstructions, activity, spectrum = feature_figures.feature_figures(features_of())
     assert filters.description.startswith("The 12 with the largest norms of 24, ")
-    assert "under each its reconstruction. The code keeps 50.0\u202f% of" in reconstructions.description
-    assert activity.description == "Of 24 units 3 never answer (dead). Their mean activity is 0.25."
+    assert "each with its reconstruction below. The code explains 50.0\u202f% of" in reconstructions.description
+    assert activity.description == "Of 24 units 3 are never active (dead). Their mean activity is 0.25."
     assert spectrum.description.startswith("The codes vary as if in 2.17 directions")
     assert "half of the variance is in the first." in spectrum.description
     for figure in (filters, reconstructions):
@@ -105,7 +105,7 @@ def test_many_columns_stay_on_the_page():
     filters, kept, *_ = feature_figures.feature_figures(features_of(count=40, image=(), names=many))
     assert (filters.wide, filters.width <= 760) == (True, True)
     assert "The first 48 of 150 inputs." in filters.description
-    assert "The 12 worst and best kept of 150 are drawn." in kept.description
+    assert "The 12 worst and best explained of 150 are shown." in kept.description
     assert filters.description.startswith("The 24 with the largest norms of 80")
 
 
@@ -133,7 +133,9 @@ def test_layers_have_curves_and_a_line_each(classes_record):
     record = with_layers(classes_record)
     figures = list(feature_figures.pretrained_layer_figures(record))
     assert names(figures) == ["filters", "reconstructions", "layer-1", "layer-2"]
-    assert figures[2].description.startswith("Validation denoising error went from 3 to 2. Of 24 units 3 never answer")
+    assert figures[2].description.startswith(
+        "Validation denoising error went from 3 to 2. Of 24 units 3 are never active"
+    )
     table = feature_figures.layer_table(record)
     assert [row[:4] for row in table.rows] == [
         ("1", "rbm", "24", "denoising error 2"),

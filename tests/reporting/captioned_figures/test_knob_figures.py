@@ -59,7 +59,7 @@ def test_each_knob_says_where_it_was_best_and_what_was_added(study, marginals):
     best = study.best
     rate = figures["learning_rate"].description
     assert rate.startswith(f"Best at {best.values[RATE]:.4g}: {100 * best.score:.1f}\u202f%")
-    assert "Shaded: added to the interval that was asked for." in rate
+    assert "Shaded: added to the requested range." in rate
     assert "Shaded" not in figures["widths.each"].description
     assert figures["learning_rate"].draw.keywords["asked"] == pytest.approx((0.0, 0.6))  # 1e-4 to 0.1 of 1e-4 to 10
     assert [row[0] for row in figures["activation"].table.rows] == ["Tanh", "Rectifier"]

@@ -104,7 +104,7 @@ def test_labels_are_drawn_as_labels(classes_record):
     )
     (figure,) = run_figures.error_rate_figures(labels)
     assert figure.title == "Error of each label"
-    assert "95 % interval" in figure.table.header
+    assert "95 % confidence interval" in figure.table.header
 
 
 def test_calibration_is_told_before_and_after(classes_record):
@@ -126,7 +126,7 @@ def test_residuals_of_one_output_get_two_pictures_and_of_many_one_each(numbers_r
     figures = list(run_figures.residual_figures(many))
     assert len(figures) == 6
     assert figures[0].title.endswith("y0")
-    assert "least explained 6 of 9" in figures[0].description
+    assert "The 6 of 9 outputs with the lowest R²" in figures[0].description
 
 
 def test_the_metric_table_has_every_metric_of_every_part(numbers_record):

@@ -50,7 +50,7 @@ def test_of_many_layers_an_even_choice_is_drawn_and_said():
     groups = [group(f"keep[{i}]", "activation", 2, 1.0 + i) for i in range(60)]
     strips, ridges = signal_flow_figures.flow_figures({"groups": groups})
     for figure in (strips, ridges):
-        assert figure.description.endswith(" 24 of 60 are drawn.")
+        assert figure.description.endswith(" 24 of 60 are shown.")
         drawn = [row[0] for row in figure.table.rows]
         assert (len(drawn), drawn[0], drawn[-1]) == (24, "keep[0]", "keep[59]")
 
@@ -67,8 +67,8 @@ def test_nothing_saturated_is_said_in_words():
 def test_a_run_that_was_watched_has_a_section(classes_record):
     record = copy.copy(classes_record)
     object.__setattr__(record, "evidence", {**record.evidence, "flow": watched()})
-    assert "What flowed through the layers" in report(record)
-    assert "What flowed through the layers" not in report(classes_record)
+    assert "Activations and gradients by layer" in report(record)
+    assert "Activations and gradients by layer" not in report(classes_record)
 
 
 @pytest.mark.parametrize("change", [None, "text", [], {}, [None], [[1.0], [2.0, 3.0]]])

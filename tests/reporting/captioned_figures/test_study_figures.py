@@ -58,7 +58,7 @@ def test_every_trial_with_a_curve_is_drawn_and_the_best_named(study):
 def test_of_very_many_curves_some_are_drawn_the_best_among_them():
     study = make_study(700)
     figure = only(gallery.trial_curve_figures(study))
-    assert "of them drawn" in figure.description
+    assert " shown)" in figure.description
     curves = figure.draw.args[0]
     best = best_of(study.searched)
     assert len(curves) <= 301
@@ -81,8 +81,8 @@ def test_the_honest_error_says_how_much_the_choice_flatters(study):
     optimism = study.winner["optimism"]
     assert f"by about {100 * optimism:.1f}" in figure.description
     assert [row[0] for row in figure.table.rows] == [
-        "validation, as chosen",
-        "corrected for the choice",
+        "validation, best trial",
+        "corrected for selection",
         "test, contenders weighted",
         "test, committee",
     ]
@@ -102,7 +102,7 @@ def test_the_weights_of_an_ensemble_are_drawn_and_told(study):
     weights = {str(numbers[0]): 0.25, str(numbers[1]): 0.75}
     found = {"kind": "ensemble", "weights": weights, "trials": 5, "honest": 0.081, "best_trial": 0.1}
     (figure,) = gallery.committee_figures(dataclasses.replace(study, committee=found))
-    assert figure.description.startswith("2 of 5 trials answer together")
+    assert figure.description.startswith("The ensemble averages 2 of 5 trials")
     assert "8.1\u202f%; the best trial alone 10.0\u202f%" in figure.description
     assert [row[:2] for row in figure.table.rows] == [
         (f"trial {numbers[1]}", "75\u202f%"),
@@ -116,7 +116,7 @@ def test_the_committee_stands_against_its_mean_member(study):
     assert f"{100 * told['mean_member_test']:.1f}\u202f% on average" in committee.description
     assert f"{100 * told['test']:.1f}\u202f% together" in committee.description
     assert len(finalists.table.rows) == 4
-    assert f"The committee is of trial {told['setting']}." in finalists.description
+    assert f"The committee is from trial {told['setting']}." in finalists.description
     assert "learning_rate" in finalists.table.rows[0][-1]
 
 
@@ -167,7 +167,7 @@ def test_values_that_were_lost_on_disk_are_dashes(study):
     estimates = {**study.estimates, "test_interval": [None, None], "weighted": {"mean": 0.03, "deviation": None}}
     figure = only(gallery.estimate_figures(dataclasses.replace(study, winner=winner, estimates=estimates)))
     assert [row[2] for row in figure.table.rows] == ["–", "–", "–"]
-    assert "flatters it." in figure.description
+    assert "is therefore optimistic." in figure.description
 
 
 def test_numbers_are_drawn_without_a_warning(numbers):

@@ -25,7 +25,7 @@ def bare(record, **changes):
 def test_the_verdict_comes_first_then_the_worst_finding():
     page = report(checked())
     text = text_of(page)
-    places = [text.index(words) for words in ("Something is broken", "Error.", "Warning.", "Note.", "What was run")]
+    places = [text.index(words) for words in ("Something is broken", "Error.", "Warning.", "Note.", "Checks run")]
     assert places == sorted(places)
     assert "The gradient of layers.1.weight has the wrong sign, and nothing else" in text
     assert "1 error, 1 warning, 1 note." in text
@@ -50,7 +50,7 @@ def test_every_area_has_its_section_and_only_with_evidence():
     ]
     empty = check_page(bare(checked()))
     assert [section.name for section in empty.sections] == ["findings", "repeat"]
-    assert "Nothing stood out." in text_of(report(bare(checked())))
+    assert "No findings." in text_of(report(bare(checked())))
     one = check_page(bare(checked(), evidence={"growth": checked().evidence["growth"]}))
     assert [section.name for section in one.sections] == ["findings", "learning", "repeat"]
 

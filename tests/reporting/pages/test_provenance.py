@@ -44,7 +44,7 @@ def test_changed_knobs_are_set_off_and_only_those(classes_record):
 
 def test_the_recommended_recipe_says_that_nothing_was_changed(classes_record):
     plain = dataclasses.replace(classes_record, recipe=gradwise.defaults.classification())
-    assert "stand at their defaults" in prose_of(recipe_blocks(plain))
+    assert "have their default values" in prose_of(recipe_blocks(plain))
 
 
 def test_a_part_without_knobs_is_a_choice_of_its_owner(classes_record):

@@ -116,7 +116,7 @@ def test_parallel_coordinates_draw_each_trial_across_all_axes_and_its_rank(study
     expected = np.where(np.isfinite(data.places[row]), data.places[row], ends[:-1, 1].min())
     np.testing.assert_allclose(ends[:-1, 1], expected)
     said = [text.get_text() for text in ax.texts]
-    assert {"not there", "no model", "best", "worst", "learning_rate", "Tanh"} <= set(said)
+    assert {"inactive", "no model", "best", "worst", "learning_rate", "Tanh"} <= set(said)
 
 
 def test_the_best_tenth_has_a_colour_of_its_own_and_failures_are_dotted(study):

@@ -38,7 +38,7 @@ def test_learning_curves_draw_both_parts_and_mark_the_best_point(classes_record)
     np.testing.assert_equal(line(ax, "validation").get_xydata()[:, 1], classes_record.history["valid_score"])
     np.testing.assert_equal(line(ax, "training").get_xydata()[:, 0], classes_record.history["age_examples"])
     assert any(tuple(each.get_xydata()[0]) == curves.best for each in ax.get_lines() if len(each.get_xydata()) == 1)
-    assert any(text.get_text().startswith("kept ") for text in ax.texts)
+    assert any(text.get_text().startswith("saved ") for text in ax.texts)
 
 
 def test_without_axes_a_drawing_makes_its_own(classes_record):

@@ -313,7 +313,7 @@ def test_settings_can_come_from_priors() -> None:
 @pytest.mark.slow
 def test_requests_that_cannot_be_met_are_refused_in_a_line() -> None:
     key = keys.from_seed(0)
-    with pytest.raises(RequestError, match="needs at least one setting"):
+    with pytest.raises(RequestError, match="need at least one setting"):
         layerwise([[]], FINE, _data(), keep=1, key=key)
     with pytest.raises(RequestError, match="`keep` must be at least 1"):
         layerwise(LEVELS, FINE, _data(), keep=0, key=key)

@@ -115,7 +115,7 @@ def test_a_size_that_is_too_small_is_moved_and_tuned_with_the_rate_and_a_killed_
     assert all(len(one.networks) == 2 for one in whole.kept)
     best = min(tuned, key=lambda trial: (trial.score, trial.loss, trial.number))
     assert best_of(trial for trial in whole.trials if trial.phase in {"size", "batch"}) == best
-    assert f"a size of {best.recipe.batches.size} and a rate of" in found["sentence"]
+    assert f"a size of {best.recipe.batches.size} and a learning rate of" in found["sentence"]
     (tmp_path / "killed").mkdir()
     with pytest.raises(Killed):
         drive(tmp_path / "killed", kill_while_tuning)

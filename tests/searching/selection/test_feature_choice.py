@@ -132,13 +132,13 @@ SPACE = space_of(RECIPE, model__widths__each=(4, 8))
     [
         (SPACE, "reconstruction_error", "cannot choose between feature learners: it falls with every added unit"),
         (SPACE, "error_rate", "unknown metric `error_rate` for features"),
-        (SPACE, "probe_rmse", "does not measure classes: use `probe_error_rate`"),
+        (SPACE, "probe_rmse", "does not apply to classes: use `probe_error_rate`"),
         (space_of(features("psd"), model__units=(4, 8)), "energy", "cannot choose between feature learners"),
         (space_of(RECIPE, criterion__judged_by__level=(0.1, 0.3)), None, "could not be compared"),
         (
             space_of(features(criterion=Reconstruction(judged_by=Clean())), model__widths__each=(4, 8)),
             None,
-            "spoils noth",
+            "adds no noi",
         ),
         (
             space_of(features(criterion=Reconstruction(judged_by=Masking(0.0))), model__widths__each=(4, 8)),

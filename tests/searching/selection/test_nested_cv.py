@@ -130,7 +130,7 @@ def test_numbers_are_measured_by_their_own_metric() -> None:
     assert [one["value"] for one in found["folds"]] == pytest.approx(expected)
     r2 = cross_validate_procedure(dataset, 3, lambda train, number: Twice(), key=KEY, metric="r2")
     assert r2["interval"][1] <= 1.0
-    with pytest.raises(RequestError, match="does not measure numbers"):
+    with pytest.raises(RequestError, match="unknown metric `error_rate` for numbers"):
         cross_validate_procedure(dataset, 3, lambda train, number: Twice(), key=KEY, metric="error_rate")
 
 

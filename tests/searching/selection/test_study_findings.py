@@ -24,7 +24,7 @@ from gradwise.specs.search_space import Space, dimension
 from tests.searching import tiny
 
 RATE = "optimiser.learning_rate"
-GO_ON = Advice(True, "going on is worth it", 0.1, 0.01, 20)
+GO_ON = Advice(True, "more trials are worth it", 0.1, 0.01, 20)
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,7 @@ def test_what_does_not_belong_together_is_refused(
 ) -> None:
     one = keep.enter_context(make(tmp_path / "a", 1, {0: 0.01}))
     other = make(tmp_path / "b", 2, {0: 0.04}, **change)
-    with pytest.raises(RequestError, match="cannot be joined") as caught:
+    with pytest.raises(RequestError, match="cannot be merged") as caught:
         merge_studies([one, other], tmp_path / "both")
     assert words in str(caught.value)
     assert not (tmp_path / "both").exists()

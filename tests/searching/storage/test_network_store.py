@@ -110,7 +110,7 @@ def test_a_torn_or_missing_file_costs_its_trial_alone(tmp_path: Path) -> None:
     for number, note in zip((1, 9, 3), second.notes, strict=True):
         assert f"trial {number} " in note
         assert "\n" not in note
-    assert "it is gone" in second.notes[2]
+    assert "the file is missing" in second.notes[2]
     second.all()
     assert len(second.notes) == 3
 
@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> No
     (tmp_path / "contenders").unlink()
     contenders = Contenders(tmp_path)
     (tmp_path / "contenders").rmdir()
-    with pytest.raises(WorkError, match="could not be written"):
+    with pytest.raises(WorkError, match="could not write"):
         contenders.offer(planted(0, 0.1), RECIPE)
     assert contenders.all() == []
 

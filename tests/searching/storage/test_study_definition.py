@@ -90,14 +90,14 @@ def test_words_become_parts() -> None:
         ("zero(0.5)", "Write it as zero or log(1e-6, 1e-2)."),
         ("log(1e-4)", "needs two ends. Write it as log(1e-4, 1e-1)."),
         ("log(a, 1)", "'a' is not a number. Write it as log("),
-        ("uniform(0, inf)", "'inf' is no number"),
-        ("uniform(0, 1e999)", "'1e999' is no number"),
+        ("uniform(0, inf)", "'inf' is not a number"),
+        ("uniform(0, 1e999)", "'1e999' is not a number"),
         ("integers(1, 2.5)", "'2.5' is not a whole number"),
         ("choice()", "a value of a choice is missing"),
         ("choice(1,,2)", "a value of a choice is missing"),
         ("choice(a: 0.5, b)", "give every value a weight, or none"),
         ("choice(a: 1: 2)", "more than one weight"),
-        ("choice(a: x)", "'x' is no number"),
+        ("choice(a: x)", "'x' is not a number"),
         ('choice("a)', "invalid quoted text"),
         ("log(1, 0.1)", "low end must lie below"),
         ("log(0, 1)", "needs a positive low end"),
@@ -197,7 +197,7 @@ def test_the_file_reads_well_and_nested_tables_mean_the_same(tmp_path: Path) -> 
     ("text", "words"),
     [
         ("[search", "is not TOML"),
-        ("[serach]\n", "there is no [serach]. Did you mean 'search'?"),
+        ("[serach]\n", "unknown table [serach]. Did you mean 'search'?"),
         ("search = 3\n", "`search` must be a table"),
         ("[search]\n", 'needs `data`, a file or a named set, such as data = "digits"'),
         ('[search]\ndata = "d"\nseed = -1\n', "`seed` must be a whole number"),
@@ -219,5 +219,5 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, words: s
 
 
 def test_what_no_file_can_hold_is_refused() -> None:
-    with pytest.raises(RequestError, match="`data` holds a object"):
+    with pytest.raises(RequestError, match="`data` has type object"):
         write_study_file({"data": object()})

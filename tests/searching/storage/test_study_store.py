@@ -216,7 +216,7 @@ def test_of_several_studies_one_must_be_named(where: str) -> None:
     for name in ("first", "second"):
         with Store.open(where, name, create=True, about=make_about()) as store:
             store.add(make_trial(len(name)))
-    assert "holds 2 studies: first, second" in refusal(where)
+    assert "contains 2 studies: first, second" in refusal(where)
     assert "Did you mean 'second'?" in refusal(where, name="secund")
     with Store.open(where, "second") as store:
         assert [trial.number for trial in store.trials()] == [6]
@@ -359,9 +359,9 @@ def test_places_that_are_wrong(tmp_path: Path) -> None:
         str(tmp_path / "nowhere" / "study.journal"): "no study in",
         str(tmp_path): "is a folder",
         str(tmp_path / "table.csv"): "line 1 is not a record",
-        str(tmp_path / "line.txt"): "holds no study",
+        str(tmp_path / "line.txt"): "contains no study",
         str(tmp_path / "list.json"): "its lines are not records",
-        f"sqlite:///{tmp_path / 'other.db'}": "holds no study",
+        f"sqlite:///{tmp_path / 'other.db'}": "contains no study",
         f"sqlite:///{tmp_path / 'table.csv'}": "it is not a SQLite database",
         "nosuch://host/name": "is not a valid store",
         "mysql+nosuchdriver://host/name": "is not a valid store",
@@ -373,7 +373,7 @@ def test_places_that_are_wrong(tmp_path: Path) -> None:
         assert words in str(caught.value), str(caught.value)
         assert "\n" not in str(caught.value)
     for given in (str(tmp_path / "nowhere" / "study.journal"), f"sqlite:///{tmp_path / 'nowhere' / 's.db'}"):
-        with pytest.raises(RequestError, match="there is no folder"):
+        with pytest.raises(RequestError, match=r"the folder .* does not exist"):
             Store.open(given, create=True, about=about)
     names = {"table.csv", "line.txt", "list.json", "other.db"}
     assert {item.name for item in tmp_path.iterdir()} == names  # nothing was made
@@ -472,7 +472,7 @@ def test_a_full_disk_keeps_what_was_written(tmp_path: Path, kind: str, room: int
     printed, problems = child.communicate(timeout=120)
     assert child.returncode == 0, problems
     count, _, message = printed.strip().partition(" ")
-    assert message.startswith(f"writing to the study in {where} failed: ")
+    assert message.startswith(f"could not write to the study in {where}: ")
     assert "\n" not in message
     assert int(count) > 1
     content = contents(where)

@@ -137,7 +137,7 @@ def test_it_waits_for_the_search_and_needs_a_best(space: Space, search: Searchin
     running = Random().ask(space, History(next=9), 1, key=KEY)[0]
     assert AroundBest().ask(space, History(trials, ((9, running),), 10), 9, key=KEY) == []
     assert AroundBest().ask(space, History(), 9, key=KEY) == []
-    with pytest.raises(RequestError, match="no dimension `momentum`"):
+    with pytest.raises(RequestError, match="unknown dimension `momentum`"):
         AroundBest(paths=("momentum",)).ask(space, History(trials, (), 9), 9, key=KEY)
 
 

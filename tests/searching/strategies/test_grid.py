@@ -102,7 +102,7 @@ def test_too_many_cells_are_refused_with_their_number(space: Space, search: Sear
         Grid(values=12).ask(space, History(), 1, key=KEY)
     with pytest.raises(RequestError, match=r"the grid has 144 cells .* more than `most_cells` = 100"):
         search(GridSequence(values=12, most_cells=100), space, _distance, 99)
-    with pytest.raises(RequestError, match=r"no dimension `model\.width`"):
+    with pytest.raises(RequestError, match=r"unknown dimension `model\.width`"):
         Grid(counts=(("model.width", 3),)).ask(space, History(), 1, key=KEY)
     with pytest.raises(RequestError, match=r"of `a` must be a whole number of at least 1; got 0"):
         Grid(counts=(("a", 0),))
@@ -134,7 +134,7 @@ def test_a_grid_says_what_it_is_and_takes_names_of_knobs() -> None:
     )
     assert Grid(values=2).describe(space, History(budget=5)).endswith("; the budget covers 5 of them")
     both = defaults.search_space(defaults.classification())
-    with pytest.raises(RequestError, match=r"no dimension `dropuot`. Did you mean 'model.dropout'\?"):
+    with pytest.raises(RequestError, match=r"unknown dimension `dropuot` of the space. Did you mean 'model.dropout'\?"):
         Grid(counts=(("dropuot", 3),)).lists(both, 8)
     twice = Space(both.recipe, (*both.dimensions, Dimension("b.dropout", LogUniform(0.1, 1.0))))
     with pytest.raises(RequestError, match=r"`dropout` is ambiguous: write model.dropout or b.dropout"):

@@ -179,7 +179,7 @@ def test_a_sampler_that_cannot_be_had_is_one_line(space: Space, monkeypatch: pyt
 
 def test_options_reach_the_sampler(space: Space, search: Searching) -> None:
     trials = tuple(search(Random(), space, bowl, 12))
-    with pytest.raises(RequestError, match=r"the sampler 'tpe' cannot be made: .*'wings'"):
+    with pytest.raises(RequestError, match=r"the sampler 'tpe' cannot be created: .*'wings'"):
         OptunaSampler(options=(("wings", 2),)).ask(space, History(trials, (), 12), 1, key=KEY)
     few = OptunaSampler(options=(("n_ei_candidates", 1),)).ask(space, History(trials, (), 12), 1, key=KEY)
     assert few != OptunaSampler().ask(space, History(trials, (), 12), 1, key=KEY)

@@ -132,7 +132,7 @@ def test_knobs_move_a_little_and_stay_within_their_priors() -> None:
 @pytest.mark.parametrize(
     ("paths", "options", "told"),
     [
-        ((RATE, "model.widths"), {}, r"`model\.widths` shapes the program"),
+        ((RATE, "model.widths"), {}, r"`model\.widths` changes the compiled program"),
         ((RATE,), {"size": 3}, "at least 4 members"),
         ((RATE,), {"intervals": 0}, "at least 1"),
         ((), {}, "needs a knob that can change"),

@@ -172,7 +172,7 @@ def test_features_are_searched_by_populations_too(metric):
     ("given", "said"),
     [
         ({"trials": 3}, "at least 4 members; got 3"),
-        ({"space": space_of(RATE, "model.widths")}, r"`model\.widths` shapes the program"),
+        ({"space": space_of(RATE, "model.widths")}, r"`model\.widths` changes the compiled program"),
         ({"plan": SearchPlan(committee="seeds")}, "retrains a setting, which pbt cannot do"),
         ({"plan": SearchPlan(folds=3)}, "pbt uses one validation set"),
         ({"plan": SearchPlan(batch_size="auto")}, "which needs whole runs"),

@@ -81,7 +81,8 @@ def test_the_finding_says_what_where_and_what_happens_next() -> None:
     assert findings == [
         Finding(
             "note",
-            f"the best value of `{RATE}`, 0.1, lies on the high end of [0.0001, 0.1]: better ones may lie beyond.",
+            f"the best value of `{RATE}`, 0.1, is at the high end of its range [0.0001, 0.1]: better values may lie "
+            "beyond.",
             "E4",
             "The search continues in [0.0001, 1]; start there if you search again.",
             code="GW707",
