@@ -178,7 +178,7 @@ def _check(
     quiet: arguments.Quiet = False,
     no_report: arguments.NoReport = False,
 ) -> Work:
-    """Is anything wrong, where, and what next? Exit code 1 where an error is found."""
+    """Find out what is wrong, where, and what to do next. Exit code 1 if an error is found."""
     given = {name: value for name, value in locals().items() if name != "sets"}
 
     def work() -> int:

@@ -239,7 +239,7 @@ CheckSets = Annotated[
 Only = Annotated[
     list[str] | None,
     option(
-        "--only", panel=RUN, metavar="CHECK", help="Run these checks alone: gradient, or data,gradient; repeatable."
+        "--only", panel=RUN, metavar="CHECK", help="Run only these checks: gradient, or data,gradient; repeatable."
     ),
 ]
 Code = Annotated[str, typer.Argument(metavar="CODE", help="The code of a finding, such as GW101.")]
