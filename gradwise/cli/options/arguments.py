@@ -238,9 +238,7 @@ CheckSets = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    option(
-        "--only", panel=RUN, metavar="CHECK", help="Run only these checks: gradient, or data,gradient; repeatable."
-    ),
+    option("--only", panel=RUN, metavar="CHECK", help="Run only these checks: gradient, or data,gradient; repeatable."),
 ]
 Code = Annotated[str, typer.Argument(metavar="CODE", help="The code of a finding, such as GW101.")]
 PredictRun = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or a model.safetensors file.")]
