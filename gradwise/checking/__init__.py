@@ -1,4 +1,4 @@
-"""Is anything wrong, where, and what next: checks of gradients, data, wiring, learning, rates, flow, choices."""
+"""What is wrong, where, and what to do next: checks of gradients, data, wiring, learning, rates, flow, choices."""
 
 from ..runtime.public_names import lazy_names
 

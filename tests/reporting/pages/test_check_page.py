@@ -66,8 +66,8 @@ def test_a_short_verdict_is_the_headline():
     assert said.interval == "Nothing found."
 
 
-def test_why_a_check_was_left_out_is_told():
-    assert "left out 0.0 s no mask" in text_of(report(checked())).replace("\u202f", " ")
+def test_why_a_check_was_not_run_is_told():
+    assert "not run 0.0 s no mask" in text_of(report(checked())).replace("\u202f", " ")
 
 
 @pytest.mark.slow
