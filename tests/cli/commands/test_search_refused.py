@@ -87,7 +87,9 @@ CASES = [
     _option("range beyond what is allowed", ("--range", "model.dropout=uniform(0, 3)"), "model.dropout", "3"),
     _option("range of an unknown part", ("--range", "optimiser=choice(Sdg, Adam)"), "'Sgd'"),
     _option(
-        "set and searched", ("--set", "model.dropout=0", "--range", "model.dropout=uniform(0, 0.5)"), "stands still"
+        "set and searched",
+        ("--set", "model.dropout=0", "--range", "model.dropout=uniform(0, 0.5)"),
+        "--set (fixed) and --range (searched)",
     ),
     _option(
         "nothing left to search",
@@ -95,7 +97,7 @@ CASES = [
             *("--set", "optimiser.learning_rate=0.01", "--set", "optimiser.decay=0", "--set", "model.dropout=0"),
             *("--set", "model.inputs.numbers.deviation=0.1", "--set", "criterion.loss.label_smoothing=0"),
         ),
-        "no trial is possible",
+        "nothing to search",
         "--range",
     ),
     _option("nothing fits", ("--range", "model.widths.each=integers(1000000000, 2000000000)"), "no trial is possible"),
@@ -111,7 +113,7 @@ CASES = [
     _file("study file with a part", '[search]\ndata = "iris"\n[recipe]\n"optimiser" = "Sdg"\n', "my.toml", "'Sgd'"),
     _file("study file with a wrong value", '[search]\ndata = "iris"\nfolds = "few"\n', "my.toml: folds few"),
     # Stores.
-    _option("store in no folder", ("--store", "sqlite:///no/where.db"), "no folder no"),
+    _option("store in no folder", ("--store", "sqlite:///no/where.db"), "the folder no does not exist"),
     Case(
         "store is no database",
         ("search", "flowers.csv", "--target", "kind", "--on", "here", "--store", "sqlite:///my.db", "--out", "mine"),

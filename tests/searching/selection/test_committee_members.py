@@ -171,7 +171,7 @@ def test_a_setting_is_every_choice_of_a_recipe() -> None:
 
 
 def test_what_cannot_be_is_refused(data: EvaluationData, seeds: list[TrainedTrial]) -> None:
-    with pytest.raises(RequestError, match="needs a network"):
+    with pytest.raises(RequestError, match="no trial saved a network"):
         make_committee([], data)
     with pytest.raises(RequestError, match="Did you mean"):
         make_committee(seeds, data, "baging")

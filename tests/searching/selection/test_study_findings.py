@@ -53,7 +53,7 @@ def test_the_data_are_told_with_their_parts() -> None:
     [
         (0.02, 0.01, True, "more may help"),
         (0.005, 0.01, False, "more are unlikely to help"),
-        (0.0, 0.0, False, "no difference"),
+        (0.0, 0.0, False, "no measurable difference"),
     ],
 )
 def test_the_second_half_of_the_trials_says_whether_more_are_worth_it(
@@ -83,7 +83,7 @@ def test_a_budget_for_one_trial_is_told(space: Space) -> None:
     budget = Budget(seconds=2.0)
     (said,) = only_one([trial(0)], budget, 1.5)
     assert (said.level, said.row) == ("warning", "E1")
-    assert said.what == "the budget of 2s was enough for one trial only."
+    assert said.what == "the budget of 2s sufficed for one trial only."
     assert only_one([trial(0), trial(1)], budget, 1.5) == []
     assert only_one([trial(0)], Budget(trials=1), 1.5) == []  # that was asked for
 
