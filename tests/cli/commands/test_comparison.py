@@ -85,7 +85,7 @@ def test_two_studies_join_into_one(searched, search_words, gradwise):
         (("--merge", "study", "study", "--resume", "--out", "x"), "--resume and --merge exclude each other"),
         (("flowers.csv", "--challenge", "model.widths"), "path=value,value"),
         (("flowers.csv", "--challenge", "model.widht=8,9"), "Did you mean 'model.widths'?"),
-        (("flowers.csv", "--challenge", "optimiser.learning_rate=fast"), "needs a number"),
+        (("flowers.csv", "--challenge", "optimiser.learning_rate=fast"), "expected a number"),
         (("flowers.csv", "--challenge", "optimiser.learning_rate=0.025"), "at least two distinct values"),
         (("flowers.csv", "--challenge", "a=1", "--compare", "a=1"), "--challenge and --compare exclude each other"),
         (("flowers.csv", "--distribution", "0"), "--distribution 0: expected a whole number from 1"),
