@@ -126,7 +126,7 @@ def test_a_folder_that_cannot_be_made_is_told_with_its_reason_and_nothing_of_it_
     done = gradwise("check", "sound_problem.py:make_problem", *FAST, "--out", "new/" + "x" * 300)
     assert done.code == 2
     assert "xxx cannot be " in done.err
-    assert "File name too long. Choose another." in done.err
+    assert "File name too long. Choose another folder." in done.err
     assert not (here / "new").exists()
     (here / "new").write_text("")
     done = gradwise("check", "sound_problem.py:make_problem", *FAST, "--out", "new/deep")
