@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_made_is_told_with_its_reason_and_nothing_of_it_
     (here / "new").write_text("")
     done = gradwise("check", "sound_problem.py:make_problem", *FAST, "--out", "new/deep")
     assert done.code == 2
-    assert "--out new/deep cannot be written: Not a directory. Choose another." in done.err
+    assert "--out new/deep cannot be written: Not a directory. Choose another folder." in done.err
 
 
 def test_several_checks_can_be_named_between_commas(here, gradwise):
