@@ -83,7 +83,7 @@ def make(folder: Path) -> list[Path]:
             pass
     except OSError as problem:
         remove_empty(new)
-        raise RequestError(f"--out {folder} is not writable: {problem.strerror}. Choose another folder.") from None
+        raise RequestError(f"--out {folder} cannot be written: {problem.strerror}. Choose another folder.") from None
     return new
 
 

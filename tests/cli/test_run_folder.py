@@ -119,6 +119,6 @@ def test_a_folder_that_cannot_be_written_is_refused_and_not_left_behind(here, mo
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(folders.tempfile, "TemporaryFile", denied)
-    with pytest.raises(RequestError, match="a/b is not writable: Permission denied"):
+    with pytest.raises(RequestError, match="a/b cannot be written: Permission denied"):
         fail_in(here / "a" / "b")
     assert list(here.iterdir()) == []

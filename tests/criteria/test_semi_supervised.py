@@ -228,7 +228,7 @@ def test_a_search_deals_the_labelled_rows_and_learns_from_all() -> None:
 @pytest.mark.parametrize(
     ("parts", "dataset", "words"),
     [
-        ({"model": Mlp(widths=(4,))}, digits(50, 5, 0), "MlpNetwork has none.*Joint"),
+        ({"model": Mlp(widths=(4,))}, digits(50, 5, 0), "MlpNetwork lacks.*Joint"),
         ({"scaler": defaults.classification().scaler}, digits(50, 5, 0), r"inputs in \[0, 1\].*UnitRange"),
         (
             {"criterion": Supervised(SoftmaxLoss())},

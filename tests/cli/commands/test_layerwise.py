@@ -34,7 +34,7 @@ def test_the_words_of_the_plan() -> None:
     )
     assert parse_ranges("rbm:9,plain:4-6x2") == ("rbm:9,plain:6x2", [None, (4, 6), (4, 6)])
     for words, said in [
-        ("layerwise(kep=2)", "no setting `kep`"),
+        ("layerwise(kep=2)", "unknown setting `kep`"),
         ("layerwise(keep=0)", "at least 1"),
         ("layerwise(layers=denoising)", "no layer to pre-train"),
         ("layerwise(layers=denoising:9-4x2)", "a range of units must increase"),

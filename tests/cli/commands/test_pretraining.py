@@ -254,7 +254,7 @@ def test_rows_without_a_label_serve_pretraining_alone(table, gradwise):
         (("--pretrain", "denoising:900000000"), "fewer units in --pretrain"),
         (("--learner", "denoising:900000000"), "--set model.widths=256"),
         (("--learner", "denoising:5x2"), "--pretrain"),
-        (("--learner", "no:5"), "Kinds: "),
+        (("--learner", "no:5"), "Choose from: plain"),
         (("--learner", "denoising:5", "--target", "y"), "--unsupervised"),
         (("--unsupervised", "--class-weight", "balanced"), "exclude each other"),
         (("--unsupervised", "--metric", "rmse"), "denoising_error"),

@@ -112,7 +112,7 @@ def test_every_trial_diverging_is_a_failure_with_a_way_out(search_words, table, 
 def test_a_budget_too_small_for_one_trial_runs_it_and_says_so(search_words, table, gradwise):
     said = gradwise(*search_words, "--budget", "0.001s", "--no-report", "--out", "mine")
     assert said.code == 0, said.err
-    assert "the budget of 0.001s was over before a trial had ended" in " ".join(said.out.split())
+    assert "the budget of 0.001s ran out before a trial had ended" in " ".join(said.out.split())
     assert any(trial.ok for trial in read_study("mine").trials)
 
 
@@ -145,7 +145,7 @@ def test_double_cross_validation_judges_the_whole_procedure(search_words, table,
     assert found["mean"] == pytest.approx(sum(fold["value"] for fold in found["folds"]) / 5)
     kept = json.loads(Path("mine/nested.json").read_text())
     assert kept["folds"] == {str(fold["fold"]): fold["value"] for fold in found["folds"]}
-    assert "double cross-validation" in gradwise("search", "--out", "mine", "--resume", "--quiet").out
+    assert "nested cross-validation" in gradwise("search", "--out", "mine", "--resume", "--quiet").out
 
 
 @pytest.mark.slow
@@ -214,7 +214,7 @@ def test_a_grid_of_the_default_space_fits_the_trials(table, gradwise):
     assert len({trial.values["optimiser.optimiser.learning_rate"] for trial in trials}) == 3
     assert {trial.values["model.dropout"] for trial in trials} == {0.15}
     notes = [finding["what"] for finding in json.loads(said.out)["findings"]]
-    assert any(note.startswith("tried a grid of 6 cells: learning_rate 3 × decay 2; one value") for note in notes)
+    assert any(note.startswith("tried a grid of 6 cells: learning_rate 3 × decay 2; fixed at") for note in notes)
 
 
 @pytest.mark.slow
