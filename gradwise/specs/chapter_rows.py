@@ -75,7 +75,7 @@ ROWS = {
     "G1": "the machine",
     "G6": "symbolic inputs and embeddings",
     "H1": "curriculum and continuation",
-    "H2": "adaptive rates: global, per layer, per neuron, per parameter",
+    "H2": "adaptive rates: global, by layer, neuron or parameter",
     "H3": "Adagrad and vSGD",
     "H4": "diagonal Newton steps",
     "H5": "the Hessian's largest eigenvalue",

@@ -191,7 +191,7 @@ def test_a_budget_too_small_for_one_trial_runs_one_and_says_so() -> None:
     study = run(budget=Budget(seconds=1e-9))
     assert [(trial.number, trial.outcome) for trial in study.trials] == [(0, "finished")]
     (said,) = [finding for finding in study.findings if finding.row == "E1"]
-    assert "was over before a trial had ended" in said.what
+    assert "ran out before a trial had ended" in said.what
     assert study.predictor is not None
 
 
@@ -229,7 +229,7 @@ def test_the_border_is_followed_unattended() -> None:
     assert study.best.values[RATE] > 3e-2  # type: ignore[union-attr]
     assert min(trial.score for trial in beyond) < min(trial.score for trial in inside) - 0.05
     said = [finding for finding in study.findings if finding.row == "E4"]
-    assert any("lies on the high end" in finding.what for finding in said)
+    assert any("is at the high end" in finding.what for finding in said)
     assert study.analysis["borders"]
 
 

@@ -241,7 +241,7 @@ def test_classes_are_weighted_as_asked(recipe: Recipe) -> None:
         ("even", '"balanced" or a mapping'),
         ({"tulip": 2.0}, "'tulip'"),
         ({"setosa": -1.0}, "at least 0"),
-        ({"setosa": 0.0, "versicolor": 0.0, "virginica": 0.0}, "nothing to learn from"),
+        ({"setosa": 0.0, "versicolor": 0.0, "virginica": 0.0}, "some must be positive"),
     ],
 )
 def test_class_weights_that_cannot_be_are_refused(iris: Dataset, recipe: Recipe, weight: Any, words: str) -> None:
