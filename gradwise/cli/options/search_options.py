@@ -61,6 +61,7 @@ MODELS = ("forest", "gp")
 SAMPLERS = ("tpe", "cmaes")
 DEFAULT_BUDGET = Budget(seconds=600.0)
 _SIZE = "batches.size"
+_MOST_SEEDS = 1000  # of a finalist
 _FEATURES = ("unsupervised", "learner")
 
 
@@ -217,6 +218,8 @@ class SearchOptions(DataOptions):
         self.check()
         if not self.is_probed:
             refuse_target(self)
+        if not self.question and self.seeds and self.seeds > _MOST_SEEDS:
+            raise RequestError(f"--seeds {self.seeds}: expected a whole number from 1 to {_MOST_SEEDS}.")
         if self.budget.more and not self.resume:
             raise RequestError(f"{self.budget} extends a study: also give --out DIR and --resume.")
         if self.folds and self.folds > 1 and self.time:

@@ -76,7 +76,7 @@ CASES = [
     _option("unknown option", ("--bugdet", "1min"), "unknown option --bugdet", "'--budget'"),
     _option("unknown metric", ("--metric", "rmse"), "unknown metric `rmse` for classes"),
     Case("no data", ("search",), ("DATA",)),
-    Case("two data", ("search", "iris", "wine"), ("unexpected argument wine",)),
+    Case("two data", ("search", "iris", "wine"), ("unexpected extra argument(s) (wine)",)),
     Case("missing data", ("search", "flower.csv", "--target", "kind"), ("'flowers.csv'",)),
     # Where to search.
     _option("range without a path", ("--range", "log(1, 2)"), "path=range"),
