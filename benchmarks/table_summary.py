@@ -226,6 +226,7 @@ def show_targets(results: Sequence[Result], ours: str = "gradwise", targets: Seq
             verdict = "reached" if geometric_mean(values) <= wanted else "missed"
             if any(one.get("elsewhere") for one in some if one["model"] == peer):
                 verdict += ", the peer in another run"
+            verdict = verdict if len(values) > 2 else "too few tables"
             measured = f"{geometric_mean(values):.3f} ± {geometric_mean(values) * _spread(values):.3f} ({len(values)})"
             lines.append(_row([f"{FIELDS[field]}{which} / {TITLES[peer]}", measured, f"≤ {wanted:g}", verdict]))
         elif ours == "search":
