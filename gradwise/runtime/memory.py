@@ -36,7 +36,8 @@ def require_memory(needed: float, what: str, remedy: str, *, share: float = 1.0,
     """
     free = available_bytes() if free is None else free
     if needed > share * free:
-        raise RequestError(f"{what} {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. {remedy}")
+        least = f"{share:.0%} of the " if needed <= free else ""
+        raise RequestError(f"{what} {needed / 2**30:.1f} GiB, more than {least}{free / 2**30:.1f} GiB free. {remedy}")
 
 
 def check_memory(inputs: Any) -> None:

@@ -26,7 +26,7 @@ from .update import gather_batch, step
 _CHUNK = 4096  # rows judged at once: large enough to be fast, small enough for any validation set
 _UNROLL = 16  # updates in one turn of the loop on an accelerator, where a turn costs more than a kernel
 _UNROLL_FEW = 4  # the same where kernels are larger, in big networks: compiles faster, runs as fast
-_UNROLL_POPULATION = 1  # the same in a population: less to compile. Unproven: not yet timed on a device
+_UNROLL_POPULATION = 1  # the same in a population: less to compile
 _BIG = 2**19  # parameters of a network whose kernels outlast a turn of the loop
 _MANY = 12  # arrays of parameters of a network whose many kernels outlast a turn, and take long to compile
 _CALIBRATION_ROWS = 2048

@@ -14,12 +14,18 @@ def test_inputs_that_do_not_fit_are_refused_with_their_size(monkeypatch: pytest.
     monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
     memory.check_memory(SimpleNamespace(shape=(2**10, 2**10)))
     with pytest.raises(
-        RequestError, match=r"inputs \(262144, 2048\), as dense .* need 2\.0 GiB, and 1\.0 GiB are free"
+        RequestError, match=r"inputs \(262144, 2048\), as dense .* need 2\.0 GiB, more than 1\.0 GiB free"
     ) as caught:
         memory.check_memory(SimpleNamespace(shape=(2**18, 2**11)))
     assert "\n" not in str(caught.value)
     with pytest.raises(RequestError, match="the sparse inputs"):
         memory.check_memory(csr_matrix((2**18, 2**11)))
+
+
+def test_a_share_of_the_free_memory_is_named_where_it_is_the_limit() -> None:
+    memory.require_memory(2**30, "it needs", "Use less.", share=0.25, free=2**32)
+    with pytest.raises(RequestError, match=r"^it needs 2\.0 GiB, more than 25% of the 4\.0 GiB free\. Use less\.$"):
+        memory.require_memory(2**31, "it needs", "Use less.", share=0.25, free=2**32)
 
 
 def test_memory_is_what_the_system_can_spare() -> None:

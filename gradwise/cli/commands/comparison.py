@@ -159,7 +159,7 @@ def _place(prepared: PreparedSearch) -> Iterator[tuple[_Place, Any]]:
 def _question(asked: Asked, folder: Path, progress: Progress) -> Study:
     options = asked.options
     progress.phase(f"reading {options.data}")
-    prepared = prepare_search(dataclasses.replace(asked, options=dataclasses.replace(options, nested=False)))
+    prepared = prepare_search(asked)
     _space(prepared)  # refuses a path or value that is none
     begin(options.on)
     with workplace(folder, options) as work:

@@ -150,6 +150,8 @@ def _population_plan(
 def _check_features(options: SearchOptions, dataset: Dataset) -> None:
     """Raises on options that need predictions of a target."""
     check_varied(dataset)
+    if options.question:
+        raise RequestError(f"gradwise {options.question} needs a target to predict, and these data have none.")
     for name in ("nested", "batch_size"):
         if getattr(options, name):
             raise RequestError(f"{dashed(name)} needs predictions of a target, and features have none. Leave it out.")
@@ -201,7 +203,6 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         source=asked.source,
         dataset=dataset,
     )
-    strategy = parse_strategy(options.strategy)
     plan = _plan(options, features)
     if isinstance(strategy, PopulationBasedTraining):
         space = _changeable(space, (*asked.ranges, *asked.more_ranges))

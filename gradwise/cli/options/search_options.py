@@ -259,7 +259,7 @@ class SearchOptions(DataOptions):
         words = shlex.split(DataOptions.command(self, changes))
         if self.question:
             words[1:3] = [self.question, self.data, *([self.knob] if self.knob else [])]
-        more = [word for path, words in (ranges or {}).items() for word in ("--range", f"{path}={words}")]
+        more = [word for path, prior in (ranges or {}).items() for word in ("--range", f"{path}={prior}")]
         return shlex.join([*words, *more])
 
 

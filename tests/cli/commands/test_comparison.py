@@ -1,8 +1,10 @@
 """Questions answered by trials of their own: challenge, compare, seeds; and studies merged."""
 
 import json
+import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gradwise.records.study_files import read_study
@@ -47,11 +49,15 @@ def test_a_comparison_searches_for_each_value(table, ask):
 
 
 @pytest.mark.slow
-def test_a_distribution_over_seeds(table, ask):
+def test_a_distribution_over_seeds(table, ask, gradwise):
     said = ask("seeds", "--seeds", "5")
     assert said.code == 0, said.err
     assert said.out.startswith("Over 5 seeds the validation error is ")
-    assert len(read_study("mine").analysis["seeds"]["scores"]) == 5
+    study = read_study("mine")
+    assert len(study.analysis["seeds"]["scores"]) == 5
+    again = gradwise(*shlex.split(study.settings["command"])[1:], "--on", "here", "--no-report", "--out", "again")
+    assert again.code == 0, again.err
+    assert read_study("again").analysis["seeds"] == study.analysis["seeds"]
 
 
 @pytest.mark.slow
@@ -108,4 +114,12 @@ def test_what_cannot_be_asked_is_refused_in_one_line(words, says, searched, here
     assert says in said.err
     assert said.err.count("\n") == 1
     assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
+    assert not Path("mine").exists()
+
+
+def test_data_without_a_target_are_refused(here, gradwise):
+    np.save("rows.npy", np.random.default_rng(0).random((120, 5)).astype(np.float32))
+    said = gradwise("seeds", "rows.npy", "--on", "here", "--out", "mine")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "error: gradwise seeds needs a target to predict, and these data have none.\n"
     assert not Path("mine").exists()
