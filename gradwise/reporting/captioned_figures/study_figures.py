@@ -67,7 +67,8 @@ def trial_curve_figures(study: Study) -> Iterator[Figure]:
     step = math.ceil(len(kept) / _SHOWN_CURVES)
     shown = [pair for place, pair in enumerate(kept) if place % step == 0 or pair[0] is best]
     place = next((i for i, (trial, _) in enumerate(shown) if trial is best), None)
-    said = f"The validation curve of each of {len(kept):,} trials"
+    rest = " before borders, refinement and finals" if len(study.searched) < len(study.trials) else ""
+    said = f"The validation curve of each of {len(kept):,} trials{rest}"
     said += f" ({len(shown):,} shown)" if len(shown) < len(kept) else ""
     said += (
         f"; trial {best.number} was best, {scale.say(best.score)} at age {wording.whole(best.best_age)}."

@@ -128,7 +128,10 @@ def _searched(study: Study, marginals: Sequence[Marginal]) -> Iterator[Block]:
     yield from knob_figures.parallel_figures(study, marginals)
     yield from study_figures.trial_curve_figures(study)
     yield from study_figures.short_run_figures(study)
-    yield Prose(f"{_counted(count, 'knob')}, {_counted(len(study.searched), 'trial')} by {how} search{within}.")
+    later = sum(trial.phase not in {"search", "size"} for trial in study.trials)
+    after = f" and {wording.whole(later)} more at borders, around the best or in finals" if later else ""
+    trials = f"{_counted(len(study.searched), 'trial')} by {how} search{after}"
+    yield Prose(f"{_counted(count, 'knob')}, {trials}{within}.")
     if table := space_table(study):
         yield table
 

@@ -162,6 +162,16 @@ def test_one_trial_is_a_study(study, place):
     assert "a search of 1 trial<" in text
 
 
+def test_trials_after_the_search_proper_are_counted_apart(study):
+    """Numbers of trials on one page must add up: here two of the sixty followed the best over a border."""
+    moved = [dataclasses.replace(trial, phase="border") for trial in study.trials[-2:]]
+    page = report(dataclasses.replace(study, trials=(*study.trials[:-2], *moved)))
+    assert "a search of 60 trials" in page
+    assert "58 trials by random search and 2 more at borders, around the best or in finals" in page
+    assert "trials before borders, refinement and finals" in page
+    assert "more at borders" not in report(study)
+
+
 def test_a_study_that_was_cut_short_says_how_to_go_on(study):
     few = dataclasses.replace(study, outcome="interrupted", trials=study.trials[:3])
     assert "same command and <code" in report(few)
