@@ -85,7 +85,7 @@ def run_gradwise(train: Any, test: Any, seconds: float, seed: int) -> dict[str, 
     from gradwise.data.splits import HoldOut
     from gradwise.runtime import keys
     from gradwise.searching.search import StudyOptions, search
-    from gradwise.searching.storage.study_definition import Budget
+    from gradwise.searching.storage.budget import Budget
 
     recipe = defaults.for_search(train, split=HoldOut(test=0.0))
     began = time.perf_counter()

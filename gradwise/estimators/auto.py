@@ -29,7 +29,8 @@ from ..searching.running.population_size import BySize
 from ..searching.search import SearchPlan, StudyOptions, search
 from ..searching.selection.committee_members import check_kind
 from ..searching.selection.knob_kinds import without_capacity
-from ..searching.storage.study_definition import Budget, parse_budget, parse_prior
+from ..searching.storage.budget import Budget, parse_budget
+from ..searching.storage.study_definition import parse_prior
 from ..searching.strategies.contract import AbstractStrategy
 from ..searching.strategies.recommended import Recommended
 from ..specs.contracts import AbstractSplit

@@ -145,7 +145,7 @@ _NAMES = {
     "searching.running.ray_cluster": "RayCluster",
     "searching.search": "search StudyOptions",
     "searching.storage.merge": "merge_studies",
-    "searching.storage.study_definition": "Budget",
+    "searching.storage.budget": "Budget",
     "searching.storage.study_identity": "StudyIdentity",
     "searching.storage.study_store": "Store",
     "searching.running.study_clock": "SearchPlan",

@@ -20,7 +20,7 @@ from .running.study_clock import StudyClock, seeds_of
 from .selection.batch_size_choice import choose_batch_size
 from .selection.committee_members import setting_of
 from .selection.finalists import finalist_proposals
-from .storage.study_definition import Budget
+from .storage.budget import Budget
 from .strategies.coarse_to_fine import AroundBest
 from .strategies.contract import AbstractStrategy
 from .strategies.population_based_training import PopulationBasedTraining

@@ -66,9 +66,9 @@ from .selection.study_findings import (
     shortened_runs,
     trials_behind,
 )
+from .storage.budget import Budget
 from .storage.job_checkpoints import RUNNING, JobCheckpoints
 from .storage.network_store import Contenders
-from .storage.study_definition import Budget
 from .storage.study_identity import StudyIdentity
 from .storage.study_store import Store
 from .strategies.contract import AbstractStrategy, History

@@ -26,7 +26,7 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.portfolio import portfolio_of
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.search import StudyOptions
-from gradwise.searching.storage.study_definition import Budget
+from gradwise.searching.storage.budget import Budget
 from gradwise.searching.strategies.random_search import Random, Sobol
 from gradwise.specs.dataset import Column, Dataset
 from gradwise.specs.knobs import switch

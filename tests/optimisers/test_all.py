@@ -24,7 +24,7 @@ from gradwise.optimisers.wrappers.two_stages import TwoStages
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.search import SearchPlan, search
-from gradwise.searching.storage.study_definition import Budget
+from gradwise.searching.storage.budget import Budget
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Classes, Column, Dataset
 from gradwise.specs.priors import LogUniform

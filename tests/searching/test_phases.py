@@ -12,7 +12,7 @@ from gradwise.searching.phases import explore, hold_finals, trials_wanted
 from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.executors import LocalExecutor
 from gradwise.searching.running.study_clock import SearchPlan, StudyClock
-from gradwise.searching.storage.study_definition import Budget
+from gradwise.searching.storage.budget import Budget
 from gradwise.searching.strategies.grid import Grid
 from gradwise.searching.strategies.recommended import Recommended
 from gradwise.specs.priors import LogUniform

@@ -27,8 +27,8 @@ from gradwise.searching.comparison.cheap_recipes import random_lower_layers, tra
 from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.population_size import Given
 from gradwise.searching.search import SearchPlan, StudyOptions, search
+from gradwise.searching.storage.budget import Budget
 from gradwise.searching.storage.network_store import Contenders
-from gradwise.searching.storage.study_definition import Budget
 from gradwise.searching.strategies.contract import AbstractStrategy
 from gradwise.searching.strategies.grid import Grid
 from gradwise.searching.strategies.random_search import Random

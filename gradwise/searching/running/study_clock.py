@@ -9,7 +9,7 @@ from ...records.trial import Proposal
 from ...runtime.errors import RequestError
 from ...training.stopping import Off
 from ..selection.committee_members import ANSWERS
-from ..storage.study_definition import Budget
+from ..storage.budget import Budget
 from .driver import Driver
 from .effort import Effort
 from .evaluation_data import EvaluationData

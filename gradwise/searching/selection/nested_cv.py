@@ -29,7 +29,7 @@ from ...specs.search_space import Space
 from ...training.prepare import CLASS_WEIGHTS
 from ..running.driver import Watch
 from ..search import SearchPlan, StudyOptions, search
-from ..storage.study_definition import Budget
+from ..storage.budget import Budget
 from ..strategies.contract import AbstractStrategy
 from ..strategies.random_search import Random
 

@@ -15,7 +15,7 @@ from ...specs.search_space import Space
 from ..running.driver import Driver
 from ..running.effort import Effort
 from ..running.evaluation_data import EvaluationData
-from ..storage.study_definition import Budget
+from ..storage.budget import Budget
 from ..strategies.contract import AbstractStrategy
 from ..strategies.recommended import Recommended
 

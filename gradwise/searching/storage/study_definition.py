@@ -27,12 +27,13 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...runtime.errors import RequestError, nearest
 from ...specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
+from .budget import Budget as Budget  # until every importer has moved
+from .budget import parse_budget as parse_budget
 
 _FORMS = {
     "uniform": "uniform(0, 0.5)",
@@ -171,51 +172,6 @@ def prior_text(prior: AbstractPrior) -> str:
         raise RequestError(f"the prior {type(prior).__name__} cannot be written as text.")
     ends: Any = prior
     return f"{names[type(prior)]}({ends.low!r}, {ends.high!r})"
-
-
-_UNITS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much to search: a time, a number of trials, or (`more`) that many trials beyond those there are."""
-
-    seconds: float | None = None
-    trials: int | None = None
-    more: bool = False
-
-    def __str__(self) -> str:
-        if self.trials is not None:
-            return f"{'+' if self.more else ''}{self.trials} trial{'' if self.trials == 1 else 's'}"
-        assert self.seconds is not None
-        for unit, size in (("h", 3600.0), ("min", 60.0)):
-            if self.seconds >= size and self.seconds % size == 0:
-                return f"{int(self.seconds // size)}{unit}"
-        return f"{self.seconds:.15g}s"
-
-
-def parse_budget(text: str) -> Budget:
-    """A budget: `90s`, `10min`, `1h30min`; `32 trials`; `+50 trials` to extend a study.
-
-    >>> parse_budget("+50 trials")
-    Budget(seconds=None, trials=50, more=True)
-    """
-    whole = re.sub(r"\s+", "", str(text)).lower()
-    trials = re.fullmatch(r"(\+?)(\d{1,12})trials?", whole)
-    if trials:
-        if int(trials[2]) == 0:
-            raise RequestError(f"invalid budget {text!r}: give at least 1 trial.")
-        return Budget(trials=int(trials[2]), more=bool(trials[1]))
-    pieces = re.findall(r"(\d+(?:\.\d+)?)([a-z]+)", whole)
-    if not pieces or "".join(map("".join, pieces)) != whole or any(unit not in _UNITS for _, unit in pieces):
-        hint = " Did you mean trials or seconds?" if re.fullmatch(r"\+?\d+(\.\d+)?", whole) else ""
-        raise RequestError(
-            f"invalid budget {text!r}.{hint} Give a time (60s, 10min, 2h) or a number (32 trials, +50 trials)."
-        )
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in pieces)
-    if not 0 < seconds < math.inf:
-        raise RequestError(f"invalid budget {text!r}: give a time above 0, such as 60s, 10min or 2h.")
-    return Budget(seconds=seconds)
 
 
 _TABLES = ("search", "ranges", "recipe")

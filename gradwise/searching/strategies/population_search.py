@@ -34,7 +34,7 @@ from ..running.jobs import Done, Job
 from ..running.run_jobs import as_trial
 from ..running.study_clock import SearchPlan
 from ..selection.committee_members import ANSWERS
-from ..storage.study_definition import Budget
+from ..storage.budget import Budget
 from .population_based_training import BestSeen, Evolution, PopulationBasedTraining, check_population
 from .random_search import chosen_values
 

@@ -8,7 +8,7 @@ import pytest
 
 from gradwise.records.trial import Proposal
 from gradwise.searching.running.study_clock import SearchPlan, StudyClock, seeds_of
-from gradwise.searching.storage.study_definition import Budget
+from gradwise.searching.storage.budget import Budget
 from tests.searching import small_study
 
 

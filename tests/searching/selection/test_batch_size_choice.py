@@ -28,8 +28,8 @@ from gradwise.searching.selection.batch_size_choice import (
     choose_batch_size,
     fitting_design,
 )
+from gradwise.searching.storage.budget import Budget
 from gradwise.searching.storage.network_store import Contenders, TrainedTrial
-from gradwise.searching.storage.study_definition import Budget
 from gradwise.searching.storage.study_identity import StudyIdentity
 from gradwise.searching.storage.study_store import Store
 from gradwise.searching.strategies.recommended import Recommended

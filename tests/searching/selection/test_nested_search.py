@@ -11,7 +11,7 @@ from gradwise.runtime.errors import WorkError
 from gradwise.searching.search import SearchPlan
 from gradwise.searching.selection import nested_cv
 from gradwise.searching.selection.nested_cv import Interrupted, is_worth_it, nested_search, share
-from gradwise.searching.storage.study_definition import Budget
+from gradwise.searching.storage.budget import Budget
 from gradwise.specs.dataset import Classes, Column, Dataset
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Space, dimension

@@ -18,7 +18,7 @@ from gradwise.searching.selection.study_findings import (
     shortened_runs,
     trials_behind,
 )
-from gradwise.searching.storage.study_definition import Budget
+from gradwise.searching.storage.budget import Budget
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Space, dimension
 from tests.searching import tiny

@@ -1,4 +1,4 @@
-"""The study file and the small language of priors and budgets: what is written is what is read."""
+"""The study file and the small language of priors: what is written is what is read."""
 
 import tomllib
 from pathlib import Path
@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from gradwise.models.activations import Rectifier, Tanh
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.storage.study_definition import (
-    Budget,
-    parse_budget,
     parse_prior,
     prior_text,
     read_study_file,
@@ -109,45 +107,6 @@ def test_a_wrong_range_is_refused_with_the_right_form(text: str, words: str) -> 
         parse_prior(text)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "budget", "again"),
-    [
-        ("10min", Budget(seconds=600.0), "10min"),
-        ("60s", Budget(seconds=60.0), "1min"),
-        ("2h", Budget(seconds=7200.0), "2h"),
-        ("1h30min", Budget(seconds=5400.0), "90min"),
-        ("0.5 s", Budget(seconds=0.5), "0.5s"),
-        ("32 trials", Budget(trials=32), "32 trials"),
-        ("1 trial", Budget(trials=1), "1 trial"),
-        ("+50 trials", Budget(trials=50, more=True), "+50 trials"),
-        ("+50trials", Budget(trials=50, more=True), "+50 trials"),
-    ],
-)
-def test_budgets(text: str, budget: Budget, again: str) -> None:
-    assert parse_budget(text) == budget
-    assert str(budget) == again
-    assert parse_budget(again) == budget
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("32", "Did you mean trials or seconds?"),
-        ("ten minutes", "invalid budget 'ten minutes'. Give a time (60s, 10min"),
-        ("0 trials", "at least 1 trial"),
-        ("0s", "a time above 0"),
-        ("-5min", "invalid budget '-5min'"),
-        ("+5min", "invalid budget"),
-        ("5 years", "invalid budget"),
-        ("", "invalid budget"),
-    ],
-)
-def test_wrong_budgets(text: str, words: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        parse_budget(text)
-    assert words in str(caught.value)
 
 
 _plain = st.recursive(
