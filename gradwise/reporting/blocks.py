@@ -131,3 +131,4 @@ class Page:
     notices: tuple[Notice, ...]
     sections: tuple[Section, ...]
     footer: str
+    script: str = ""  # a file of `templates/` that runs in the page

@@ -27,9 +27,9 @@ from . import wording
 from .blocks import Block, Items, Notice, Page, Prose, Section, Verdict
 from .captioned_figures import feature_figures, layerwise_figures, run_figures, signal_flow_figures
 from .html import render
-from .pages.check_page import check_text, check_verdict
+from .pages.check_page import check_page, check_verdict
 from .pages.provenance import chapter_row, data_blocks, recipe_blocks, repeat_blocks
-from .pages.study_page import finding_blocks, study_text, study_verdict
+from .pages.study_page import finding_blocks, study_page, study_verdict
 
 
 def _measured(record: Fit) -> tuple[str, float]:
@@ -197,8 +197,8 @@ def report(record_or_folder: Fit | Study | Checked | Path | str, *, classes: tup
     given = record_or_folder
     record = given if isinstance(given, Fit | Study | Checked) else read_record(given, classes)
     if isinstance(record, Checked):
-        return check_text(record)
-    return study_text(record) if isinstance(record, Study) else render(_page(record))
+        return render(check_page(record))
+    return render(study_page(record) if isinstance(record, Study) else _page(record))
 
 
 def write_report(

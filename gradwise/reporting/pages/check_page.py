@@ -1,6 +1,6 @@
 """The page of a check: the verdict, the findings and what to do next, then the figures of each area.
 
-    check_text(checked)              HTML text
+    render(check_page(checked))      HTML text
 
 Sections without evidence are omitted: a check of three areas has a page of three areas.
 """
@@ -18,7 +18,6 @@ from .. import wording
 from ..blocks import Block, CodeLines, Figure, Items, Page, Prose, Row, Section, Table, Verdict
 from ..captioned_figures import check_figures, data_figures, flow_graph_figures, record_values, signal_flow_figures
 from ..captioned_figures.record_values import part_of
-from ..html import render
 from ..plots import run_plots
 from .provenance import finding_notice
 
@@ -179,8 +178,3 @@ def check_page(record: Checked) -> Page:
     made = f"Made by gradwise {wording.clean(record.version)}" + (f" on {date}" if date else "") + "."
     title = f"{name}: {said.headline[:1].lower()}{said.headline[1:]}"
     return Page(title, name, "a check", said, (), tuple(_sections(record)), made)
-
-
-def check_text(record: Checked) -> str:
-    """The page as HTML text."""
-    return render(check_page(record))

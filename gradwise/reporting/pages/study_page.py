@@ -1,6 +1,6 @@
 """The page of a study: the space, the winner and its error, whether to continue, and which knobs matter.
 
-    study_text(study)              HTML text
+    render(study_page(study))      HTML text
 
 Every conclusion is optional: a study that was interrupted, or whose trials all diverged, has a page too.
 """
@@ -17,9 +17,8 @@ from ...records.study import Study
 from .. import wording
 from ..blocks import Block, CodeLines, Items, Notice, Page, Prose, Row, Section, Table, Verdict
 from ..captioned_figures import feature_figures, knob_figures, population_figures, study_figures
-from ..html import render
 from .provenance import chapter_row, data_blocks, finding_notice, recipe_blocks
-from .study_tables import space_table, trial_table, with_script
+from .study_tables import space_table, trial_table
 
 _SHOWN_REASONS = 12
 
@@ -281,9 +280,6 @@ def study_page(study: Study) -> Page:
     date = wording.clean(study.machine.get("date") or "")
     made = f"Made by gradwise {wording.clean(study.version)}" + (f" on {date}" if date else "") + "."
     title = f"{name}: {said.headline[:1].lower()}{said.headline[1:]}"
-    return Page(title, name, " · ".join(about), said, tuple(_advice(study)), tuple(_sections(study)), made)
-
-
-def study_text(study: Study) -> str:
-    """The page as HTML text, with a table of trials that sorts."""
-    return with_script(render(study_page(study)))
+    return Page(
+        title, name, " · ".join(about), said, tuple(_advice(study)), tuple(_sections(study)), made, "sort_trials.js"
+    )

@@ -1,11 +1,5 @@
-"""The tables of a study: its space and its trials, with a short script that sorts them.
+"""The tables of a study: its space and its trials, best first; a script of the page sorts them by other columns."""
 
-Without the script the table of trials is static, best first. The script is allowed by its hash, so that anything else
-in the page would not run.
-"""
-
-import base64
-import hashlib
 from typing import Any
 
 from ...records.study import Study
@@ -15,43 +9,8 @@ from ...specs.search_space import Space, label
 from .. import wording
 from ..blocks import Cell, Row, Table
 from ..captioned_figures.study_figures import short_path_names, sortable_setting
-from ..html import POLICY
 
 SHOWN_TRIALS = 2000
-
-# Sorts by what a cell shows; empty cells stay at the end either way, and equal ones keep their order.
-SCRIPT = r"""
-for (const table of document.querySelectorAll("#trials table")) {
-  const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
-  heads.forEach((head, column) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = head.textContent;
-    head.replaceChildren(button);
-    button.addEventListener("click", () => {
-      const number = head.classList.contains("number"), down = head.getAttribute("aria-sort") === "ascending";
-      const read = row => {
-        const text = row.cells[column].textContent.trim();
-        return number ? parseFloat(text.replace(/[,\s%]/g, "").replace("−", "-")) : text;
-      };
-      const missing = value => value === "" || value === "–" || Number.isNaN(value);
-      const compare = (a, b) => (number ? a - b : a.localeCompare(b, "en", {numeric: true})) * (down ? -1 : 1);
-      const lines = [...body.rows].map(row => [read(row), row]);
-      lines.sort(([a], [b]) => missing(a) - missing(b) || (missing(a) ? 0 : compare(a, b)));
-      heads.forEach(other => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      body.append(...lines.map(([, row]) => row));
-    });
-  });
-}
-"""
-
-
-def with_script(page: str) -> str:
-    """A page in which the script runs, and no other."""
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    policy = POLICY.replace("default-src 'none';", f"default-src 'none'; script-src 'sha256-{digest}';")
-    return page.replace(POLICY, policy, 1).replace("</body></html>", f"<script>{SCRIPT}</script></body></html>")
 
 
 def _prior(prior: AbstractPrior) -> str:

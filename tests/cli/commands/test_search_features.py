@@ -22,7 +22,7 @@ def test_a_table_is_searched_without_its_target(table, gradwise):
     assert result["winner"]["values"].keys() == {"optimiser.learning_rate", "criterion.corruption.level"}
     assert result["estimates"]["metrics"]["test"].keys() == {"denoising_error", "reconstruction_error"}
     page = Path("study/report.html").read_text()
-    assert "The winner&#x27;s features" in page or "The winner's features" in page
+    assert "The winner&#39;s features" in page or "The winner's features" in page
     assert "validation denoising error" in page
     assert gradwise("predict", "study", "flowers.csv", "--out", "features.csv").code == 0
     assert csv.read_csv("features.csv").column_names == [f"feature_{number}" for number in range(1, 7)]

@@ -99,7 +99,7 @@ def test_the_sections_answer_the_readers_questions_in_order(text):
         "Error against time",
         "Batch size",
         "gradwise search digits --trials 60 --seed 7",
-        "strategy = &quot;random&quot;",
+        "strategy = &#34;random&#34;",
         "With seed 7, gradwise 0.2.0",
     ):
         assert phrase in said, phrase
