@@ -280,3 +280,24 @@ OF_SUBJECT: dict[str, Area] = {
     "growth": _growth,
 }
 OF_RECIPE: dict[str, Area] = {**OF_SUBJECT, "training": _training}
+# The findings of each area, by the beginnings of their codes. A training may report others too, which belong to the
+# areas before it, and some without a code.
+CODES_OF_AREA: dict[str, tuple[str, ...]] = {
+    "data": ("GW2",),
+    "gradient": ("GW1",),
+    "wiring": ("GW3",),
+    "padding": ("GW301", "GW310"),
+    "start": ("GW404", "GW405"),
+    "overfit": ("GW401",),
+    "rates": ("GW5",),
+    "flow": ("GW6",),
+    "choices": ("GW7",),
+    "graph": ("GW9",),
+    "growth": ("GW402", "GW403", "GW8"),
+    "training": ("GW706", "GW8"),
+}
+
+
+def can_report(area: str, codes: frozenset[str]) -> bool:
+    """Whether an area can find one of these codes ("": a finding without one)."""
+    return any(code.startswith(CODES_OF_AREA[area]) for code in codes) or (area == "training" and "" in codes)

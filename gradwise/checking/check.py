@@ -12,7 +12,7 @@ and the others still run. With a folder, finished areas are saved there and an i
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
 from ..specs.serialisation import to_plain
 from ..training.checkpoint import digest
-from .areas import OF_RECIPE, OF_SUBJECT, Area, Case, NotApplicable
+from .areas import OF_RECIPE, OF_SUBJECT, Area, Case, NotApplicable, can_report
+from .codes import reported_codes
 from .fingerprint import fingerprint
 from .recipe_subject import prepare_recipe
 from .rehearsal import trainer
@@ -54,14 +55,31 @@ class CheckRunOptions:
 
 
 Result = tuple[Ran, tuple[Finding, ...], dict[str, Any]]
+Names = str | Sequence[str]
 
 
-def _chosen(areas: dict[str, Area], only: str | Sequence[str]) -> dict[str, Area]:
+def _chosen(areas: dict[str, Area], only: Names, codes: frozenset[str]) -> dict[str, Area]:
+    """The areas to run: those named, or all, that can find one of these codes."""
     only = [only] if isinstance(only, str) else only
     for name in only:
         if name not in areas:
             raise RequestError(f"unknown check {name!r}.{nearest(name, areas)}")
-    return {name: area for name, area in areas.items() if not only or name in only}
+    chosen = {name: area for name, area in areas.items() if (not only or name in only) and can_report(name, codes)}
+    if not chosen:
+        raise RequestError("nothing to check: no check that is left can report a finding that is left.")
+    return chosen
+
+
+def _left(findings: Iterable[Finding], codes: frozenset[str]) -> tuple[Finding, ...]:
+    return tuple(one for one in findings if one.code in codes)
+
+
+def _reported(result: Result, codes: frozenset[str]) -> Result:
+    """The result without the findings that are not to be reported."""
+    ran, findings, evidence = result
+    left = _left(findings, codes)
+    quiet = ran.outcome == "found" and all(one.level == "note" for one in left)
+    return dataclasses.replace(ran, outcome="passed") if quiet else ran, left, evidence
 
 
 def _kept(keeping: CheckRunOptions, about: str) -> dict[str, Result]:
@@ -125,7 +143,13 @@ def _said(case: Case, findings: tuple[Finding, ...], ran: Sequence[Ran]) -> Judg
 
 
 def _checked(
-    name: str, case: Case, areas: dict[str, Area], keeping: CheckRunOptions, mark: Callable[[], str], seed: int
+    name: str,
+    case: Case,
+    areas: dict[str, Area],
+    codes: frozenset[str],
+    keeping: CheckRunOptions,
+    mark: Callable[[], str],
+    seed: int,
 ) -> Checked:
     compilation.use_compilation_cache()
     begun = time.monotonic()
@@ -137,9 +161,10 @@ def _checked(
             kept[area_name] = _run(area_name, area, case)
             _keep(keeping, about, kept)
         case.known[area_name] = kept[area_name][2]
-    results = {area_name: kept[area_name] for area_name in areas}
+    results = {area_name: _reported(kept[area_name], codes) for area_name in areas}
     findings = demote_consequences(finding for _, found, _ in results.values() for finding in found)
     said = _said(case, findings, [ran for ran, _, _ in results.values()])
+    said = dataclasses.replace(said, findings=_left(said.findings, codes))
     seconds = sum(ran.seconds for ran, _, _ in results.values()) if keeping.resume else time.monotonic() - begun
     return _record(name, said, findings, results, seconds, seed)
 
@@ -178,14 +203,17 @@ def check_subject(
     subject: Subject,
     *,
     key: Key[Array, ""],
-    only: str | Sequence[str] = (),
+    only: Names = (),
+    select: Names = (),
+    ignore: Names = (),
     keeping: CheckRunOptions = CheckRunOptions(),
 ) -> Checked:
     """All checks of a loss, a model and a batch."""
-    areas = _chosen(OF_SUBJECT, only)
+    codes = reported_codes(select, ignore)
+    areas = _chosen(OF_SUBJECT, only, codes)
     _try_update(subject)
     seed = keys.seed_of(key)
-    return _checked(subject.name, Case(subject, key), areas, keeping, lambda: fingerprint(subject, seed), seed)
+    return _checked(subject.name, Case(subject, key), areas, codes, keeping, lambda: fingerprint(subject, seed), seed)
 
 
 def check_recipe(
@@ -193,7 +221,9 @@ def check_recipe(
     dataset: Dataset,
     *,
     key: Key[Array, ""],
-    only: str | Sequence[str] = (),
+    only: Names = (),
+    select: Names = (),
+    ignore: Names = (),
     keeping: CheckRunOptions = CheckRunOptions(),
     command: str = "",
 ) -> Checked:
@@ -201,7 +231,8 @@ def check_recipe(
 
     `command` is the command line of the training; the remedies begin with it.
     """
-    areas = _chosen(OF_RECIPE, only)
+    codes = reported_codes(select, ignore)
+    areas = _chosen(OF_RECIPE, only, codes)
     keeping.watch("preparing")
     prepared = prepare_recipe(recipe, dataset, key=key)
     seed = keys.seed_of(key)
@@ -210,14 +241,16 @@ def check_recipe(
     def mark() -> str:
         return fingerprint(prepared.subject, seed, command, to_plain(recipe), digest(dataset))
 
-    return _checked(dataset.name, case, areas, keeping, mark, seed)
+    return _checked(dataset.name, case, areas, codes, keeping, mark, seed)
 
 
-def check_record(record: Fit) -> Checked:
+def check_record(record: Fit, *, select: Names = (), ignore: Names = ()) -> Checked:
     """The check of a finished run, from its record: nothing is run."""
     begun = time.monotonic()
+    codes = reported_codes(select, ignore)
     said, found = diagnose(record)
-    findings = demote_consequences((*record.findings, *found))
+    said = dataclasses.replace(said, findings=_left(said.findings, codes))
+    findings = demote_consequences(_left((*record.findings, *found), codes))
     ran = Ran("record", "found" if any(one.level != "note" for one in findings) else "passed")
     results: dict[str, Result] = {"record": (ran, findings, {})}
     name = str(record.data.get("name") or "run")
@@ -230,24 +263,29 @@ def check(
     batch: Any = None,
     *,
     key: Key[Array, ""] | int | None = None,
-    only: str | Sequence[str] = (),
+    only: Names = (),
+    select: Names = (),
+    ignore: Names = (),
     keeping: CheckRunOptions = CheckRunOptions(),
     **more: Any,
 ) -> Checked:
     """Checks a loss with its model and a batch; or `check(recipe, dataset)`; or `check(record)` of a run.
 
-    `only` names the checks to run. For a loss, `more` describes its training (see `Subject.of`):
-    `apply`, `evaluate`, `train`, `valid`, `test`, `batches`, `optimiser`, `frozen`, `task`, `columns`.
+    `only` names the checks to run. `select` and `ignore` name the findings to report, by code or by the beginning of
+    one ("GW2"); a check none of whose findings are reported is not run.
+
+    For a loss, `more` describes its training (see `Subject.of`): `apply`, `evaluate`, `train`, `valid`, `test`,
+    `batches`, `optimiser`, `frozen`, `task`, `columns`.
     """
     key = jax.random.key(key or 0) if key is None or isinstance(key, int) else key
     for name in more:
         if name not in ARGUMENTS:
             raise RequestError(f"check has no argument `{name}`.{nearest(name, ARGUMENTS)}")
     if isinstance(loss, Fit):
-        return check_record(loss)
+        return check_record(loss, select=select, ignore=ignore)
     if isinstance(loss, Recipe):
         if not isinstance(model, Dataset):
             raise RequestError(f"a recipe needs its data set: check(recipe, dataset); got {type(model).__name__}.")
-        return check_recipe(loss, model, key=key, only=only, keeping=keeping)
+        return check_recipe(loss, model, key=key, only=only, select=select, ignore=ignore, keeping=keeping)
     subject = loss if isinstance(loss, Subject) else Subject.of(loss, model, batch, **more)
-    return check_subject(subject, key=key, only=only, keeping=keeping)
+    return check_subject(subject, key=key, only=only, select=select, ignore=ignore, keeping=keeping)

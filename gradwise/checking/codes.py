@@ -2,10 +2,12 @@
 
     found("GW102", "the gradient of `layers.0.weight` is half of what it should be.", where="layers.0.weight")
     page("GW102")                              the text of its page, which `gradwise explain GW102` prints
+    reported_codes("GW2", ["GW204"])           the codes that begin with GW2, without GW204
 
 The first digit is the check: 1 gradient, 2 data, 3 wiring, 4 learning, 5 rates, 6 flow, 7 choices, 8 verdict, 9 graph.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,3 +107,24 @@ def page(code: str) -> str:
     if wanted not in CODES:
         raise RequestError(f"unknown finding {code!r}.{nearest(wanted, CODES)}")
     return (Path(__file__).parent / "pages" / f"{wanted}.md").read_text(encoding="utf-8")
+
+
+def _matching(words: str | Iterable[str]) -> set[str]:
+    """The codes that these codes and prefixes mean; each may hold several, separated by commas."""
+    found: set[str] = set()
+    for word in ",".join([words] if isinstance(words, str) else words).split(","):
+        prefix = word.strip().upper()
+        matching = {code for code in CODES if prefix and code.startswith(prefix)}
+        if prefix and not matching:
+            raise RequestError(f"unknown finding {word.strip()!r}.{nearest(prefix, CODES)}")
+        found |= matching
+    return found
+
+
+def reported_codes(select: str | Iterable[str] = (), ignore: str | Iterable[str] = ()) -> frozenset[str]:
+    """The codes to report: those that `select` names, or all, without those that `ignore` names.
+
+    Findings without a code ("") are reported unless some are selected.
+    """
+    selected = _matching(select) or {"", *CODES}
+    return frozenset(selected - _matching(ignore))

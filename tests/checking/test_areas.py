@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import gradwise
-from gradwise.checking.areas import OF_RECIPE, Case
+from gradwise.checking.areas import CODES_OF_AREA, OF_RECIPE, Case, can_report
+from gradwise.checking.codes import CODES, reported_codes
 from gradwise.checking.recipe_subject import prepare_recipe
 from gradwise.checking.subject import Subject
 from gradwise.checking.verdict.remedies import Present
@@ -84,3 +85,11 @@ def test_probes_look_at_hidden_layers_where_training_is_perfect_and_the_test_is_
     assert probes["names"] == ("inputs", "layers.0", "layers.1")
     assert len(probes["untrained"]) == 2
     assert all(0 <= error <= 1 for error in probes["errors"])
+
+
+def test_every_code_belongs_to_an_area() -> None:
+    assert list(CODES_OF_AREA) == list(OF_RECIPE)
+    assert [code for code in CODES if not any(can_report(area, frozenset({code})) for area in OF_RECIPE)] == []
+    wanted = reported_codes("GW301,GW9")
+    assert [area for area in OF_RECIPE if can_report(area, wanted)] == ["wiring", "padding", "graph"]
+    assert [area for area in OF_RECIPE if can_report(area, frozenset({""}))] == ["training"]

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -52,6 +53,29 @@ def test_an_area_that_cannot_be_run_says_why_and_costs_nothing_but_itself(monkey
     }
     assert record.ran[1].why == "TypeError: the loss insists on 40 rows"
     assert record.verdict.endswith("passed. Not run: padding.")
+
+
+def test_what_is_not_selected_is_neither_reported_nor_run(tmp_path: Path) -> None:
+    def wrong(model: Any, x: Any, y: Any) -> Any:
+        return _loss(jax.lax.stop_gradient(model), x, y) + 0 * model["v"].sum()
+
+    keeping = CheckRunOptions(tmp_path, resume=True)
+    record = gradwise.check(wrong, MODEL, (X, Y), only=["gradient", "graph"], keeping=keeping)
+    assert not record.passed
+    assert {finding.code for finding in record.errors} == {"GW103"}
+    begun: list[str] = []
+    again = CheckRunOptions(tmp_path, resume=True, watch=begun.append)
+    ignored = gradwise.check(wrong, MODEL, (X, Y), only=["gradient", "graph"], ignore="GW103", keeping=again)
+    assert begun == []  # what was measured before holds whatever is reported of it
+    assert ignored.passed
+    assert ignored.coded("GW103") == ()
+    assert ignored.ran[0].outcome == "passed"
+    assert ignored.verdict.startswith("Nothing stands out")
+    selected = gradwise.check(wrong, MODEL, (X, Y), select=["GW10"])
+    assert [ran.name for ran in selected.ran] == ["gradient"]
+    assert {finding.code for finding in selected.findings} == {"GW103"}
+    with pytest.raises(RequestError, match="nothing to check"):
+        gradwise.check(wrong, MODEL, (X, Y), only="graph", select="GW1")
 
 
 def test_what_there_is_nothing_to_ask_about_is_not_called_passed() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gradwise.checking import codes
-from gradwise.checking.codes import CODES, found, page
+from gradwise.checking.codes import CODES, found, page, reported_codes
 from gradwise.records.finding import LEVELS
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.chapter_rows import ROWS
@@ -46,3 +46,13 @@ def test_every_code_used_in_the_house_is_known() -> None:
     house = Path(codes.__file__).parents[1]
     used = {code for path in house.rglob("*.py") for code in re.findall(r"GW\d{3}", path.read_text())}
     assert used <= set(CODES)
+
+
+def test_findings_are_selected_and_ignored_by_code_or_beginning() -> None:
+    assert reported_codes() == {"", *CODES}
+    assert reported_codes("gw9") == {"GW901", "GW902", "GW903"}
+    assert reported_codes(["GW9, GW101"], ["GW902"]) == {"GW901", "GW903", "GW101"}
+    assert {"", *CODES} - reported_codes(ignore="GW2,GW304") == {c for c in CODES if c[:3] == "GW2"} | {"GW304"}
+    for words in ({"select": "GW99"}, {"ignore": ["GW2", "GW99"]}):
+        with pytest.raises(RequestError, match=r"unknown finding 'GW99'\. Did you mean 'GW90\d'\?"):
+            reported_codes(**words)
