@@ -30,6 +30,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from ...runtime.errors import RequestError, nearest
 from ...specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from .budget import Budget as Budget  # until every importer has moved
@@ -177,32 +179,6 @@ def prior_text(prior: AbstractPrior) -> str:
 _TABLES = ("search", "ranges", "recipe")
 
 
-def _toml(value: Any, key: str) -> str:
-    """A value as TOML. JSON's strings are TOML's, but for the one control character that JSON may leave bare."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return repr(value)  # `1e-05`, `inf` and `nan` are TOML too
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(item, key) for item in value) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(name)} = {_toml(item, key)}" for name, item in value.items()) + "}"
-    raise RequestError(f"`{key}` has type {type(value).__name__}, which cannot be written to a study file.")
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(str(name), name)
-
-
-def _table(name: str, content: Mapping[str, Any]) -> str:
-    lines = [f"{_key(key)} = {_toml(value, key)}" for key, value in content.items() if value is not None]
-    return "\n".join([f"[{name}]", *lines])
-
-
 def write_study_file(settings: Mapping[str, Any]) -> str:
     """The study file that `read_study_file` reads as these settings; what is None is left out.
 
@@ -217,8 +193,12 @@ def write_study_file(settings: Mapping[str, Any]) -> str:
         "ranges": ranges,
         "recipe": settings.get("recipe") or {},
     }
-    texts = [_table(name, content) for name, content in tables.items() if content]
-    return "\n\n".join(["# A study of gradwise. Running this file again gives the same study.", *texts]) + "\n"
+    given = {name: {key: value for key, value in table.items() if value is not None} for name, table in tables.items()}
+    try:
+        text = tomli_w.dumps({name: table for name, table in given.items() if table})
+    except TypeError as problem:
+        raise RequestError(f"these settings cannot be written to a study file: {problem}.") from None
+    return f"# A study of gradwise. Running this file again gives the same study.\n\n{text}"
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

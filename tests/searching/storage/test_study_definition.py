@@ -178,5 +178,5 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, words: s
 
 
 def test_what_no_file_can_hold_is_refused() -> None:
-    with pytest.raises(RequestError, match="`data` has type object"):
+    with pytest.raises(RequestError, match="cannot be written to a study file: Object of type 'object'"):
         write_study_file({"data": object()})
