@@ -244,36 +244,24 @@ class FileOwner:
     """Holds a file by a lock on `FILE.owner` beside it: the file itself is opened and closed by others all the time."""
 
     def __init__(self, path: Path) -> None:
+        from filelock import FileLock, Timeout
+
         self._path = Path(f"{path}.owner")
-        self._file = self._take(path)
-
-    def _take(self, path: Path) -> int:
-        import fcntl
-
-        while True:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                holder = os.read(file, 200).decode(errors="replace").strip()
-                os.close(file)
-                told = f" ({holder})" if holder else ""
-                raise RequestError(
-                    f"another process{told} is writing to {path}. Wait for it to end, or stop it."
-                ) from None
-            if self._path.exists() and os.path.samestat(os.fstat(file), os.stat(self._path)):
-                break
-            os.close(file)  # its last owner took it away between our two calls
-        os.ftruncate(file, 0)
-        os.write(file, f"process {os.getpid()} on {socket.gethostname()}".encode())
-        return file
+        self._lock = FileLock(self._path, timeout=0.1, thread_local=False)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            holder = self._path.read_text(errors="replace") if self._path.exists() else ""
+            told = f" ({holder})" if holder else ""
+            raise RequestError(f"another process{told} is writing to {path}. Wait for it to end, or stop it.") from None
+        self._path.write_text(f"process {os.getpid()} on {socket.gethostname()}")
 
     def renew(self) -> None:
         """Nothing to do: the system knows whether this process lives."""
 
     def release(self) -> None:
-        self._path.unlink(missing_ok=True)
-        os.close(self._file)
+        self._path.unlink(missing_ok=True)  # first: who waits with it open then finds it gone and starts again
+        self._lock.release()
 
 
 def _lives(mark: dict[str, Any]) -> bool:
