@@ -251,7 +251,9 @@ class FileOwner:
         try:
             self._lock.acquire()
         except Timeout:
-            holder = self._path.read_text(errors="replace") if self._path.exists() else ""
+            holder = ""
+            with contextlib.suppress(FileNotFoundError):  # released at this moment
+                holder = self._path.read_text(errors="replace")
             told = f" ({holder})" if holder else ""
             raise RequestError(f"another process{told} is writing to {path}. Wait for it to end, or stop it.") from None
         self._path.write_text(f"process {os.getpid()} on {socket.gethostname()}")
