@@ -21,7 +21,7 @@ HOUSE = ROOT / "gradwise"
 FOUNDATION = ("runtime", "specs", "records", "tracing", "curvature")  # each imports what stands to its left
 PARTS = {"data", "models", "criteria", "optimisers"}
 LEARNING = {*FOUNDATION, *PARTS, "evaluation", "training"}
-BELOW = {*LEARNING, "pretraining", "searching", "checking", "reporting"}
+BELOW = {*LEARNING, "pretraining", "searching", "checking", "reporting", "journeys"}
 SHELLS = {"defaults", "portfolio", "estimators", "testing", "cli"}
 
 # What each room may import, besides itself.
@@ -35,6 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "reporting": {"runtime", "specs", "records", "evaluation"},
     "defaults": {*LEARNING, "pretraining"},
     "portfolio": {*LEARNING, "defaults"},
+    "journeys": {*BELOW, "defaults", "portfolio"},
     **dict.fromkeys(["estimators", "testing", "cli"], BELOW | SHELLS),
     "__init__": {"runtime"},
     "__main__": {"cli"},
@@ -116,6 +117,8 @@ def test_every_import_keeps_to_the_layers() -> None:
         ("training", "from gradwise import Classifier"),
         ("reporting", "from ..training.fit import fit"),
         ("searching", "from ..checking.check import check"),
+        ("reporting", "from ..journeys.fit import run_fit"),
+        ("journeys", "from ..cli.terminal.output import say"),
         ("criteria", "import gradwise"),
     ],
 )
@@ -340,16 +343,18 @@ def test_importing_gradwise_costs_nothing() -> None:
 # Inner rooms: modules that are reached through one door alone, and proved by the tests of that door.
 DOORS = {
     "checking/batch_access.py": "checking/test_subject.py",
-    "cli/commands/fit_plan.py": "cli/commands/test_fit.py",
-    "cli/commands/merge.py": "cli/commands/test_comparison.py",
-    "cli/commands/study_folder.py": "cli/commands/test_search.py",
-    "cli/commands/study_run.py": "cli/commands/test_search.py",
+    "cli/commands.py": "cli/test_main.py",
+    "cli/terminal/check.py": "journeys/test_check.py",
     "data/column_statistics.py": "data/test_scaling.py",
     "data/fitted_scalers.py": "data/test_scaling.py",
     "data/reading/columns.py": "data/reading/test_read.py",
     "data/reading/delimited.py": "data/reading/test_read.py",
     "data/reading/files.py": "data/reading/test_read.py",
     "data/reading/tables.py": "data/reading/test_read.py",
+    "journeys/data_and_recipe.py": "journeys/test_fit.py",
+    "journeys/merge.py": "journeys/test_comparison.py",
+    "journeys/progress.py": "journeys/test_fit.py",
+    "journeys/study_folder.py": "journeys/test_search.py",
     "reporting/blocks.py": "reporting/test_html.py",
     "reporting/captioned_figures/data_figures.py": "reporting/captioned_figures/test_check_figures.py",
     "reporting/captioned_figures/record_values.py": "reporting/captioned_figures/test_check_figures.py",

@@ -89,9 +89,9 @@ def _fit(given: dict[str, Any]) -> Work:
     """Train one network, estimate its error on held-out data, and write a report."""
 
     def work() -> int:
-        from .commands.fit import run_fit
+        from .commands import fit_command
 
-        return run_fit(given, given.pop("config"), given.pop("sets") or [])
+        return fit_command(given, given.pop("config"), given.pop("sets") or [])
 
     return work
 
@@ -102,18 +102,18 @@ def _search(given: dict[str, Any]) -> Work:
 
     def work() -> int:
         begun = monotonic()  # a budget of time pays for the imports too
-        from .commands.search import run_search
+        from .commands import search_command
 
-        return run_search(given, given.pop("study"), given.pop("sets") or [], given.pop("ranges") or [], begun)
+        return search_command(given, given.pop("study"), given.pop("sets") or [], given.pop("ranges") or [], begun)
 
     return work
 
 
 def _question(name: str, given: dict[str, Any]) -> Work:
     def work() -> int:
-        from .commands.comparison import run_comparison
+        from .commands import question_command
 
-        return run_comparison({**given, "question": name})
+        return question_command({**given, "question": name})
 
     return work
 
@@ -141,9 +141,9 @@ def _merge(given: dict[str, Any]) -> Work:
     """Merge studies of the same data into one, and conclude it."""
 
     def work() -> int:
-        from .commands.merge import run_merge
+        from .commands import merge_command
 
-        return run_merge(tuple(given.pop("studies")), given)
+        return merge_command(tuple(given.pop("studies")), given)
 
     return work
 
@@ -153,9 +153,9 @@ def _check(given: dict[str, Any]) -> Work:
     """Check data, code and training for problems. Exits with code 1 if an error is found."""
 
     def work() -> int:
-        from .commands.check import run_check
+        from .commands import check_command
 
-        return run_check(given, given.pop("sets") or [])
+        return check_command(given, given.pop("sets") or [])
 
     return work
 
@@ -165,9 +165,9 @@ def _explain(given: dict[str, Any]) -> Work:
     """Explain a finding: what it means, how it is measured, how to fix it, and when it is a false alarm."""
 
     def work() -> int:
-        from .commands.check import run_explain
+        from .commands import explain_command
 
-        return run_explain(given["code"])
+        return explain_command(given["code"])
 
     return work
 
@@ -177,9 +177,9 @@ def _predict(given: dict[str, Any]) -> Work:
     """Predict new rows with a trained model."""
 
     def work() -> int:
-        from .commands.predict_and_report import run_predict
+        from .commands import predict_command
 
-        return run_predict(**{**given, "out": given["out"] or "-", "keep": given["keep"] or []})
+        return predict_command(**{**given, "out": given["out"] or "-", "keep": given["keep"] or []})
 
     return work
 
@@ -189,9 +189,9 @@ def _report(given: dict[str, Any]) -> Work:
     """Rewrite a run's report: one self-contained page."""
 
     def work() -> int:
-        from .commands.predict_and_report import run_report
+        from .commands import report_command
 
-        return run_report(given["run"], given["out"], given["json"])
+        return report_command(given["run"], given["out"], given["json"])
 
     return work
 

@@ -88,7 +88,7 @@ def test_the_boundary(problem, code, line, gradwise, monkeypatch):
     def work(*words, **more):
         raise problem
 
-    monkeypatch.setattr("gradwise.cli.commands.fit.run_fit", work)
+    monkeypatch.setattr("gradwise.journeys.fit.run_fit", work)
     said = gradwise("fit", "iris")
     assert said.code == code
     assert said.err.startswith(line)
@@ -99,7 +99,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(gradwise, monkeypatch):
     def work(*words, **more):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gradwise.cli.commands.fit.run_fit", work)
+    monkeypatch.setattr("gradwise.journeys.fit.run_fit", work)
     with pytest.raises(ZeroDivisionError):
         gradwise("fit", "iris")
 

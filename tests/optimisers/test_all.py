@@ -9,8 +9,8 @@ import pytest
 import gradwise
 import gradwise.optimisers
 from gradwise import defaults
-from gradwise.cli.options.assignments import parse_assignment, resolve
 from gradwise.data.batches import Fixed
+from gradwise.journeys.requests.assignments import parse_assignment, resolve
 from gradwise.models.centred_mlp import CentredMlp
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.vsgd import Vsgd

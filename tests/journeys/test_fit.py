@@ -241,8 +241,8 @@ def test_resuming_a_finished_run_returns_at_once(a_run, gradwise, monkeypatch):
     def never(*words, **more):
         raise AssertionError("a finished run was trained again")
 
-    monkeypatch.setattr("gradwise.cli.commands.fit.fit", never)
-    monkeypatch.setattr("gradwise.cli.commands.fit.read", never)
+    monkeypatch.setattr("gradwise.journeys.fit.fit", never)
+    monkeypatch.setattr("gradwise.journeys.data_and_recipe.read", never)
     said = gradwise(*FIT, "--out", "run", "--resume", "--json")
     assert said.code == 0
     assert json.loads(said.out)["metrics"] == json.loads(before["result.json"])["metrics"]
@@ -269,8 +269,8 @@ def test_a_table_is_learned_by_the_recipe_for_tables_and_its_run_is_known_again(
     def never(*words, **more):
         raise AssertionError("a finished run was trained again")
 
-    monkeypatch.setattr("gradwise.cli.commands.fit.fit", never)
-    monkeypatch.setattr("gradwise.cli.commands.fit.read", never)
+    monkeypatch.setattr("gradwise.journeys.fit.fit", never)
+    monkeypatch.setattr("gradwise.journeys.data_and_recipe.read", never)
     again = gradwise(*TABLE, "--out", "mine", "--resume", "--json")
     assert (again.code, again.err) == (0, "")
     assert json.loads(again.out)["metrics"] == json.loads(said.out)["metrics"]

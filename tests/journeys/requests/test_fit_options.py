@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from gradwise.cli.options.fit_options import (
+from gradwise.journeys.requests.fit_options import (
     FitOptions,
     merge_options,
     parse_class_weight,

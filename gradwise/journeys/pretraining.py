@@ -15,20 +15,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from ... import defaults
-from ...models.activations import Sigmoid
-from ...models.mlp import Mlp
-from ...pretraining.layer_recipes import LEARNERS, SCALER, parse_layers
-from ...pretraining.stack import Pretrained, Stack, check_layer_memory, fit_pretrained
-from ...records.finding import Finding
-from ...records.fit import Fit
-from ...runtime.errors import RequestError
-from ...specs.dataset import Dataset
-from ...specs.recipe import Recipe
-from ...training.final_measurement import find_features
-from ...training.loop import RunOptions
-from ..options.assignments import Assignment, resolve
-from ..terminal.output import Progress
+from .. import defaults
+from ..models.activations import Sigmoid
+from ..models.mlp import Mlp
+from ..pretraining.layer_recipes import LEARNERS, SCALER, parse_layers
+from ..pretraining.stack import Pretrained, Stack, check_layer_memory, fit_pretrained
+from ..records.finding import Finding
+from ..records.fit import Fit
+from ..runtime.errors import RequestError
+from ..specs.dataset import Dataset
+from ..specs.recipe import Recipe
+from ..training.final_measurement import find_features
+from ..training.loop import RunOptions
+from .progress import AbstractProgress
+from .requests.assignments import Assignment, resolve
 
 _CHUNK = 4096
 _SHOWN_POINTS = 200
@@ -169,7 +169,7 @@ def train_pretrained(
     *,
     key: jax.Array,
     options: RunOptions,
-    progress: Progress,
+    progress: AbstractProgress,
     percent: bool,
     **given: Any,
 ) -> Fit:

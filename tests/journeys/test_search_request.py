@@ -3,8 +3,8 @@ import shlex
 
 import pytest
 
-from gradwise.cli.commands.search_request import prepare_search
-from gradwise.cli.options.search_options import read_request
+from gradwise.journeys.requests.search_options import read_request
+from gradwise.journeys.search_request import prepare_search
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.storage.study_definition import Budget
 

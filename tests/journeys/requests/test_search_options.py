@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from gradwise.cli.options.search_options import SearchOptions, parse_range, parse_strategy, read_request
+from gradwise.journeys.requests.search_options import SearchOptions, parse_range, parse_strategy, read_request
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.storage.study_definition import Budget, write_study_file
 from gradwise.searching.strategies.coarse_to_fine import CoarseToFine

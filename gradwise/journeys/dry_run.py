@@ -1,82 +1,25 @@
-"""A dry run: what `gradwise fit` would do, as plain values. Starts no device; trains and writes nothing."""
+"""A dry run: what a fit or a search would do, as plain values. Starts no device; trains and writes nothing."""
 
 import math
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
-
-from ...evaluation.metrics import METRICS
-from ...pretraining.stack import Pretrained
-from ...runtime import memory
-from ...specs.adapters import as_criterion, as_model
-from ...specs.contracts import AbstractUnsupervised
-from ...specs.dataset import Dataset
-from ...specs.paths import knobs, parts, trainable
-from ...training.state import with_room
-from ..options.assignments import Resolved
-from ..options.fit_options import FitOptions
+from ..evaluation.metrics import METRICS
+from ..specs.adapters import as_criterion
+from ..specs.contracts import AbstractUnsupervised
+from ..specs.dataset import Dataset
+from ..specs.paths import knobs, parts
+from .data_and_recipe import count_state, expected_sizes
+from .requests.assignments import Resolved
+from .requests.fit_options import FitOptions
 
 _SHOWN_COLUMNS = 30
-
-
-def expected_sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
-    """The approximate sizes of training, validation and test sets. The split itself needs a device."""
-    count = len(dataset)
-
-    def size(share: float) -> int:
-        return round(count * share) if share < 1 else int(share)
-
-    valid = size(getattr(recipe.split, "valid", 0.0))
-    if dataset.test is not None:
-        return max(1, count - valid), valid, len(dataset.test)
-    test = size(getattr(recipe.split, "test", 0.0))
-    return max(1, count - valid - test), valid, test
-
-
-def _as_built(recipe: Any) -> Any:
-    """The network trained in the end; after pre-training, a perceptron with the widths of the layers."""
-    return recipe.model.mlp if isinstance(recipe.model, Pretrained) else recipe.model
 
 
 def _metric(recipe: Any, kind: str) -> str:
     """The default metric."""
     criterion = as_criterion(recipe.criterion)
     return criterion.measured()[0] if isinstance(criterion, AbstractUnsupervised) else METRICS[kind][0]
-
-
-def _count_state(recipe: Any, shape: tuple[int, ...], outputs: int, examples: int) -> tuple[int, int]:
-    """The number of parameters and the bytes of the training state, without allocating either."""
-
-    def start(key: Any) -> Any:
-        parameters, _ = trainable(as_model(_as_built(recipe)).build(shape, outputs, key=key))
-        return parameters, with_room(recipe.optimiser, examples).build().init(parameters)
-
-    def size(tree: Any, bytes_each: bool) -> int:
-        return sum(math.prod(a.shape) * (a.dtype.itemsize if bytes_each else 1) for a in jax.tree.leaves(tree))
-
-    parameters, optimiser = eqx.filter_eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
-    # Parameters, their gradient and the best ones so far, and what the optimiser remembers.
-    return size(parameters, False), 3 * size(parameters, True) + size(optimiser, True)
-
-
-def _smaller(recipe: Any) -> str:
-    """How to make the network smaller, if it has a knob for that."""
-    if isinstance(recipe.model, Pretrained):
-        return ": fewer units in --pretrain"
-    known = {path: value for path, _, value in knobs(recipe)}
-    if "model.widths" in known:
-        return f", for example --set model.widths={','.join('256' for _ in known['model.widths'])}"
-    return ", for example --set model.units=256" if "model.units" in known else ""
-
-
-def check_network(recipe: Any, dataset: Dataset) -> None:
-    """Raises if the network does not fit into memory, before the system kills the process."""
-    examples = expected_sizes(recipe, dataset)[0]
-    parameters, needed = _count_state(recipe, dataset.shape, dataset.task.outputs, examples)
-    what = f"the network has {parameters:,} parameters, and training needs"
-    memory.require_memory(needed, what, f"Make it smaller{_smaller(recipe)}.")
 
 
 def _columns(dataset: Dataset) -> list[dict[str, Any]]:
@@ -134,7 +77,7 @@ def make_plan(options: FitOptions, dataset: Dataset, resolved: Resolved, folder:
     train, valid, test = expected_sizes(recipe, dataset)
     scaler: Any = recipe.scaler.fit(dataset.inputs, dataset.columns)  # for the width alone: nothing else is kept of it
     width = scaler.apply(dataset.inputs[:1]).shape[1:]
-    parameters, state = _count_state(recipe, width, dataset.task.outputs, train)
+    parameters, state = count_state(recipe, width, dataset.task.outputs, train)
     memory = 4 * (train + valid) * math.prod(width) + state
     batch = min(recipe.batches.size, train)
     return {

@@ -18,24 +18,25 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ... import defaults
-from ...data.reading.read import read
-from ...data.splits import GroupHoldOut, TimeHoldOut
-from ...evaluation.metrics import check_metric
-from ...pretraining.layer_recipes import parse_layers
-from ...records.fit import Fit, read_fit
-from ...runtime import keys
-from ...runtime.errors import RequestError, nearest
-from ...runtime.files import write_whole
-from ...searching.layerwise.algorithm import Training, draw_settings, layerwise, trainings_of
-from ...searching.layerwise.record import record_of
-from ...specs.dataset import Dataset
-from ...training.checkpoint import digest
-from .. import run_folder as folders
-from ..options.assignments import resolve
-from ..terminal.output import Progress
-from .fit import announce_run, data_request, publish_run, start_device
+from .. import defaults
+from ..data.reading.read import read
+from ..data.splits import GroupHoldOut, TimeHoldOut
+from ..evaluation.metrics import check_metric
+from ..pretraining.layer_recipes import parse_layers
+from ..records.fit import Fit, read_fit
+from ..runtime import keys
+from ..runtime.errors import RequestError, nearest
+from ..runtime.files import write_whole
+from ..searching.layerwise.algorithm import Training, draw_settings, layerwise, trainings_of
+from ..searching.layerwise.record import record_of
+from ..specs.dataset import Dataset
+from ..training.checkpoint import digest
+from . import run_folder as folders
+from .data_and_recipe import data_request, start_device
+from .fit import publish_run
 from .pretraining import check_layers, expanded, pretrained_recipe, takes_probabilities
+from .progress import AbstractProgress, NoProgress
+from .requests.assignments import resolve
 
 SHELF = "layerwise"
 _ABOUT = "about.json"
@@ -139,7 +140,7 @@ def _check_shelf(shelf: Path, about: dict[str, Any]) -> None:
     write_whole(file, text.encode())
 
 
-def _watch(progress: Progress, percent: bool) -> Any:
+def _watch(progress: AbstractProgress, percent: bool) -> Any:
     best: dict[int, float] = {}
     ended = itertools.count(1)
 
@@ -151,7 +152,7 @@ def _watch(progress: Progress, percent: bool) -> Any:
     return watch
 
 
-def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progress: Progress) -> Fit:
+def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progress: AbstractProgress) -> Fit:
     options = asked.options
     levels, tunings = _recipes(asked, plan, dataset)
     start_device(options.on if options.on in {"cpu", "gpu"} else None)
@@ -188,8 +189,8 @@ def _words(asked: Any) -> list[str]:
     return [f"{item.path}={item.value}" for item in (*asked.recipe, *asked.sets)]
 
 
-def run_layerwise(asked: Any) -> int:
-    """The command; returns its exit code."""
+def _read(asked: Any, progress: AbstractProgress) -> tuple[LayerwisePlan, Path, Dataset]:
+    """The plan, the folder and the data of a request; raises on options that layerwise does not have."""
     options = asked.options
     plan = parse_layerwise(options.strategy)
     _refuse_others(options)
@@ -200,21 +201,26 @@ def run_layerwise(asked: Any) -> int:
         )
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
-    finished = options.resume and (folder / folders.RESULT).is_file()
-    with Progress(not options.quiet) as progress:
-        progress.phase(f"reading {options.data}")
-        dataset = read(options.data, data_request(options))
-        if dataset.task.kind == "inputs":
-            raise RequestError("layerwise scores layers by a target, but the data have none: name it with --target.")
-        if options.dry_run:
-            levels, tunings = _recipes(asked, plan, dataset)
-            count = trainings_of(levels, len(tunings), plan.keep)
-            kept = f"{plan.settings} settings each, the {plan.keep} best kept: {count} trainings."
-            words = f"{len(levels)} levels, {plan.layers}, {kept}"
-            print(json.dumps({**dataclasses.asdict(plan), "trainings": count}) if options.json else words)
-            return 0
-        if finished:
-            _check_shelf(folder / SHELF, _about(asked, plan, dataset))
-            return announce_run(read_fit(folder), folder, options)
-        result = _work(asked, plan, dataset, folder, progress)
-    return announce_run(result, folder, options)
+    progress.phase(f"reading {options.data}")
+    dataset = read(options.data, data_request(options))
+    if dataset.task.kind == "inputs":
+        raise RequestError("layerwise scores layers by a target, but the data have none: name it with --target.")
+    return plan, folder, dataset
+
+
+def plan_layerwise(asked: Any, progress: AbstractProgress) -> dict[str, Any]:
+    """The settings of the search and the number of its trainings; nothing is trained or written."""
+    plan, _, dataset = _read(asked, progress)
+    levels, tunings = _recipes(asked, plan, dataset)
+    count = trainings_of(levels, len(tunings), plan.keep)
+    return {**dataclasses.asdict(plan), "levels": len(levels), "trainings": count}
+
+
+def run_layerwise(asked: Any, progress: AbstractProgress | None = None) -> folders.Written[Fit]:
+    """Trains level by level and writes the best network; or returns the finished run of the same request."""
+    progress = progress or NoProgress()
+    plan, folder, dataset = _read(asked, progress)
+    if asked.options.resume and (folder / folders.RESULT).is_file():
+        _check_shelf(folder / SHELF, _about(asked, plan, dataset))
+        return folders.Written(read_fit(folder), folder)
+    return folders.Written(_work(asked, plan, dataset, folder, progress), folder)

@@ -1,31 +1,34 @@
-"""The commands for a finished run: `gradwise predict` and `gradwise report`.
+"""What is done with a finished run: predictions for new rows, and its report.
 
 Predicting needs only the model file, which also holds the input columns and their preprocessing.
 """
 
 import csv
+import dataclasses
 import io
 import json
 import math
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...data.reading.columns import fields_of
-from ...data.reading.read import Rows, read_rows
-from ...data.reading.targets import of_field, under
-from ...evaluation.metrics import measure
-from ...records.used_rows import UsedRows
-from ...runtime import compilation
-from ...runtime.errors import RequestError, WorkError, nearest
-from ...runtime.files import write_whole
-from ...specs.dataset import Classes, Labels, is_labelled
-from ...training.model_files import MODEL, load_predictor, load_used_rows
-from ...training.predictor import Predictor
-from ..terminal.output import Progress, say
+from ..data.reading.columns import fields_of
+from ..data.reading.read import Rows, read_rows
+from ..data.reading.targets import of_field, under
+from ..evaluation.metrics import measure
+from ..records.check import Checked
+from ..records.fit import Fit
+from ..records.study import Study
+from ..records.used_rows import UsedRows
+from ..runtime import compilation
+from ..runtime.errors import RequestError, WorkError, nearest
+from ..runtime.files import write_whole
+from ..specs.dataset import Classes, Labels, is_labelled
+from ..training.model_files import MODEL, load_predictor, load_used_rows
+from ..training.predictor import Predictor
+from .progress import AbstractProgress, NoProgress
 
 FORMATS = ("csv", "parquet", "json")
 _FEW = 0.05  # of the rows: so many may equal one that was used by chance, and change the error little
@@ -100,7 +103,7 @@ def _columns(predictor: Predictor, predictions: np.ndarray, probabilities: bool)
     return columns
 
 
-def _kept(rows: Rows, names: list[str]) -> dict[str, list[Any]]:
+def _kept(rows: Rows, names: Sequence[str]) -> dict[str, list[Any]]:
     """Columns of the data to copy beside the predictions."""
     known = [] if rows.table is None else list(rows.table.column_names)
     for name in names:
@@ -137,16 +140,10 @@ def _content(columns: dict[str, list[Any]], form: str) -> bytes:
 
 
 def _write(content: bytes, out: str) -> None:
-    if out != "-":
-        try:
-            write_whole(Path(out), content)
-        except OSError as problem:
-            raise WorkError(f"could not write {out}: {problem.strerror or problem}.") from None
-    elif hasattr(sys.stdout, "buffer"):
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-    else:
-        sys.stdout.write(content.decode())
+    try:
+        write_whole(Path(out), content)
+    except OSError as problem:
+        raise WorkError(f"could not write {out}: {problem.strerror or problem}.") from None
 
 
 def _told(values: dict[str, float]) -> str:
@@ -189,40 +186,57 @@ def _judge(predictor: Predictor, predictions: np.ndarray, rows: Rows, used: Used
     return told + _optimism(used, rows, judge)
 
 
+@dataclasses.dataclass(frozen=True)
+class Predicted:
+    """Predictions by column, the same as the bytes of a file, and remarks about them."""
+
+    columns: dict[str, list[Any]]
+    content: bytes
+    remarks: tuple[str, ...]
+
+
 def run_predict(
-    run: str, data: str, out: str, form: str | None, probabilities: bool, keep: list[str], quiet: bool
-) -> int:
-    """The command; returns its exit code."""
+    run: str,
+    data: str,
+    *,
+    out: str = "-",
+    form: str | None = None,
+    probabilities: bool = False,
+    keep: Sequence[str] = (),
+    progress: AbstractProgress | None = None,
+) -> Predicted:
+    """Predicts the rows of the data and writes the predictions to `out`, unless it is `-`."""
+    progress = progress or NoProgress()
     form = _format_of(out, form)
     path = _model_of(run)
     _check_out(out, data, path)
-    if form == "parquet" and out == "-" and sys.stdout.isatty():
-        raise RequestError("--format parquet is binary and cannot go to a terminal. Give a file with --out.")
     compilation.use_compilation_cache()
-    with Progress(not quiet) as progress:
-        progress.phase(f"reading {path}")
-        predictor, _ = load_predictor(path)
-        progress.phase(f"reading {data}")
-        rows = read_rows(data, predictor.columns, predictor.shape)
-        kept = _kept(rows, keep)
-        progress.phase("predicting")
-        predictions = _predict(predictor, rows, path)
-        columns = _columns(predictor, predictions, probabilities)
-        twice = next((name for name in kept if name in columns), None)
-        if twice:
-            raise RequestError(f"--keep {twice}: the predictions already have a column of this name. Leave it out.")
-        _write(_content({**kept, **columns}, form), out)
-    if not quiet:
-        for name, count in rows.unseen.items():
-            say(f"column `{name}`: {count} values of categories not seen in training are treated as missing.")
-        if judged := _judge(predictor, predictions, rows, load_used_rows(path)):
-            say(judged)
-    return 0
+    progress.phase(f"reading {path}")
+    predictor, _ = load_predictor(path)
+    progress.phase(f"reading {data}")
+    rows = read_rows(data, predictor.columns, predictor.shape)
+    kept = _kept(rows, keep)
+    progress.phase("predicting")
+    predictions = _predict(predictor, rows, path)
+    columns = _columns(predictor, predictions, probabilities)
+    twice = next((name for name in kept if name in columns), None)
+    if twice:
+        raise RequestError(f"--keep {twice}: the predictions already have a column of this name. Leave it out.")
+    columns = {**kept, **columns}
+    content = _content(columns, form)
+    if out != "-":
+        _write(content, out)
+    unseen = [
+        f"column `{name}`: {count} values of categories not seen in training are treated as missing."
+        for name, count in rows.unseen.items()
+    ]
+    judged = _judge(predictor, predictions, rows, load_used_rows(path))
+    return Predicted(columns, content, (*unseen, *filter(None, [judged])))
 
 
-def run_report(run: str, out: str | None, as_json: bool) -> int:
-    """The command; returns its exit code."""
-    from ...reporting.report import read_record, report, write_report
+def run_report(run: str, out: str | None) -> tuple[Fit | Study | Checked, str, Path | None]:
+    """The record of a finished run, its page, and the file written: `out`, by default the run's own, none if `-`."""
+    from ..reporting.report import read_record, report, write_report
 
     folder = Path(run)
     if not folder.is_dir():
@@ -230,12 +244,10 @@ def run_report(run: str, out: str | None, as_json: bool) -> int:
     found = read_record(folder)
     if out is None:
         path = write_report(folder, found)
-    else:
-        _check_out(out, *folder.iterdir())
-        path = Path(out)
-        _write(report(found).encode(), out)
-    if as_json:
-        print(json.dumps({**found.summary(), "out": str(folder), "report": str(path)}))
-    elif out != "-":
-        print(path)
-    return 0
+        return found, path.read_text(), path
+    _check_out(out, *folder.iterdir())
+    page = report(found)
+    if out == "-":
+        return found, page, None
+    _write(page.encode(), out)
+    return found, page, Path(out)

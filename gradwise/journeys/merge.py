@@ -9,21 +9,21 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ...records.readings import READINGS
-from ...runtime.errors import RequestError
-from ...searching.search import EFFORT
-from ...searching.selection.committee_members import ANSWERS
-from ...searching.storage.backend import is_url
-from ...searching.storage.merge import merge_studies
-from ...searching.storage.study_definition import write_study_file
-from ...searching.storage.study_store import Store
-from ...searching.strategies.population_based_training import PopulationBasedTraining
-from .. import run_folder as folders
-from ..options.search_options import STUDY_FILE, parse_strategy, read_request
-from ..terminal.output import Progress
+from ..records.readings import READINGS
+from ..records.study import Study
+from ..runtime.errors import RequestError
+from ..searching.search import EFFORT
+from ..searching.selection.committee_members import ANSWERS
+from ..searching.storage.backend import is_url
+from ..searching.storage.merge import merge_studies
+from ..searching.storage.study_definition import write_study_file
+from ..searching.storage.study_store import Store
+from ..searching.strategies.population_based_training import PopulationBasedTraining
+from . import run_folder as folders
+from .progress import AbstractProgress, NoProgress
+from .requests.search_options import STUDY_FILE, parse_strategy, read_request
+from .search import search_and_write
 from .search_request import prepare_search
-from .study_folder import announce_study
-from .study_run import search_and_write
 
 
 def _store_of(source: str) -> str | Path:
@@ -63,8 +63,11 @@ def _count(journal: Path) -> int:
         return sum(trial.phase == "search" for trial in store.trials())
 
 
-def run_merge(sources: tuple[str, ...], given: dict[str, Any]) -> int:
+def run_merge(
+    sources: tuple[str, ...], given: dict[str, Any], progress: AbstractProgress | None = None
+) -> folders.Written[Study]:
     """Merges studies, then concludes the merged one: finalists of all of them, a committee, a report."""
+    progress = progress or NoProgress()
     if len(sources) < 2:
         raise RequestError("merge needs at least two studies: give their folders, and --out for the new one.")
     folder = folders.choose_folder(given["out"], "merged")
@@ -86,12 +89,11 @@ def run_merge(sources: tuple[str, ...], given: dict[str, Any]) -> int:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    with Progress(not given["quiet"]) as progress:
-        again = read_request({**given, "out": str(folder), "resume": True, "nested": False}, None, [], [])
-        progress.phase(f"reading {again.options.data}")
-        prepared = prepare_search(again)
-        # No ensemble has networks of several studies: the best settings of all are trained again.
-        finals = "seeds" if prepared.plan.committee in ANSWERS else prepared.plan.committee
-        plan = dataclasses.replace(prepared.plan, refine=False, borders=False, committee=finals)
-        study = search_and_write(dataclasses.replace(prepared, plan=plan), folder, progress)
-    return announce_study(study, folder, again.options)
+    again = read_request({**given, "out": str(folder), "resume": True, "nested": False}, None, [], [])
+    progress.phase(f"reading {again.options.data}")
+    prepared = prepare_search(again)
+    # No ensemble has networks of several studies: the best settings of all are trained again.
+    finals = "seeds" if prepared.plan.committee in ANSWERS else prepared.plan.committee
+    plan = dataclasses.replace(prepared.plan, refine=False, borders=False, committee=finals)
+    study = search_and_write(dataclasses.replace(prepared, plan=plan), folder, progress)
+    return folders.Written(study, folder)

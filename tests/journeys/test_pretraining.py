@@ -286,7 +286,7 @@ def test_cross_entropy_of_inputs_outside_the_unit_interval_names_the_scaler(plac
 
 
 def test_options_can_stand_in_a_file(here):
-    from gradwise.cli.options.fit_options import merge_options
+    from gradwise.journeys.requests.fit_options import merge_options
 
     options = merge_options({}, {"data": "x.npy", "unsupervised": True, "learner": "plain"}, "run.toml")
     assert (options.learns_inputs, options.learner) == (True, "plain:256")

@@ -127,13 +127,13 @@ def parse_strategy(value: Any, name: str = "--strategy") -> AbstractStrategy:
 
 
 def is_layerwise(value: Any) -> bool:
-    """Whether the strategy is Algorithm 1, whose trials are layers (`cli.commands.layerwise`)."""
+    """Whether the strategy is Algorithm 1, whose trials are layers (`journeys.layerwise`)."""
     return str(value).strip().lower().startswith("layerwise")
 
 
 def _strategy(value: Any, name: str) -> str:
     if is_layerwise(value):
-        from ..commands.layerwise import parse_layerwise
+        from ..layerwise import parse_layerwise
 
         parse_layerwise(value, name)
     else:

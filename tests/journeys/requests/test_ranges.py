@@ -1,7 +1,7 @@
 import pytest
 
 from gradwise import defaults
-from gradwise.cli.options.ranges import build_space, written_ranges
+from gradwise.journeys.requests.ranges import build_space, written_ranges
 from gradwise.models.activations import Rectifier, Tanh
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.first_order.sgd import HeavyBall

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from gradwise.cli.commands.layerwise import LayerwisePlan, parse_layerwise, parse_ranges
+from gradwise.journeys.layerwise import LayerwisePlan, parse_layerwise, parse_ranges
 from gradwise.pretraining.stack import Pretrained
 from gradwise.records.fit import read_fit
 from gradwise.runtime.errors import RequestError

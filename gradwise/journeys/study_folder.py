@@ -1,26 +1,23 @@
-"""The folder of a study: locked while the study runs, written when it ends, and the summary printed then.
+"""The folder of a study: locked while the study runs, and written when it ends.
 
 While a search runs the folder holds `study.toml` (the request), `study.journal` (every trial) and `contenders` (the
 best networks); the rest is written when it ends, all or nothing.
 """
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...records.study import Study
-from ...records.study_files import write_study
-from ...runtime.errors import WorkError
-from ...runtime.files import write_whole
-from ...searching.storage.backend import FileOwner, without_password
-from ...specs.serialisation import to_json
-from ...training.model_files import MODEL, save_predictor
-from .. import run_folder as folders
-from ..options.search_options import STUDY_FILE, SearchOptions
-from ..terminal.output import Progress, one_line, say
-from ..terminal.study import answers, show_study
-from .fit import start_device
+from ..records.study import Study
+from ..records.study_files import write_study
+from ..runtime.files import write_whole
+from ..searching.storage.backend import FileOwner, without_password
+from ..specs.serialisation import to_json
+from ..training.model_files import MODEL, save_predictor
+from . import run_folder as folders
+from .data_and_recipe import start_device
+from .progress import AbstractProgress
+from .requests.search_options import STUDY_FILE, SearchOptions
 
 
 @contextlib.contextmanager
@@ -69,36 +66,15 @@ def write_files(study: Study, staging: Path, *, note: str = "", report: bool) ->
     if study.settings.get("study_file"):
         write_whole(staging / STUDY_FILE, (note + study.settings["study_file"]).encode())
     if report:
-        from ...reporting.report import write_report
+        from ..reporting.report import write_report
 
         write_report(staging, study)
 
 
-def publish_study(study: Study, folder: Path, work: Path, options: SearchOptions, progress: Progress) -> None:
+def publish_study(study: Study, folder: Path, work: Path, options: SearchOptions, progress: AbstractProgress) -> None:
     progress.phase("writing" if options.no_report else "writing the report")
     folders.publish_files(
         folder,
         work,
         lambda staging: write_files(study, staging, note=store_note(options), report=not options.no_report),
     )
-
-
-def announce_study(study: Study, folder: Path, options: SearchOptions, *, needs_model: bool = True) -> int:
-    """Prints the result and returns the exit code."""
-    report = folder / "report.html" if (folder / "report.html").is_file() else None
-    if options.json:
-        print(json.dumps({**study.summary(), "out": str(folder), "report": None if report is None else str(report)}))
-    elif options.quiet:
-        print(one_line(study) if study.winner else " ".join(answers(study)) or one_line(study))
-    else:
-        show_study(study, folder, report)
-    if study.outcome == "interrupted":
-        again = "" if options.question else f" Continue with: gradwise search --out {folder} --resume."
-        say(f"error: interrupted after {len(study.trials)} trials; results so far are in {folder}.{again}")
-        return 130
-    if needs_model and study.best is None:
-        why = next(
-            (finding.what for finding in study.findings if finding.level == "error"), "no trial produced a model."
-        )
-        raise WorkError(f"{why.rstrip('.')}. All trials are saved in {folder}.")
-    return 0

@@ -11,6 +11,7 @@ ones intact. Until then, a run that replaces another keeps its checkpoints in a 
 interrupted, `--resume` continues from there.
 """
 
+import dataclasses
 import datetime
 import os
 import shutil
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from ..records.readings import READINGS
 from ..runtime.errors import RequestError
@@ -34,6 +36,21 @@ _RESULTS = {
     *("check.json", "check.partial.json"),
 }
 _NEXT, _STAGING = ".next", ".writing-"
+Record = TypeVar("Record")
+
+
+@dataclasses.dataclass(frozen=True)
+class Written(Generic[Record]):
+    """A record and the folder it was written to."""
+
+    record: Record
+    folder: Path
+
+    @property
+    def report(self) -> Path | None:
+        """The page of the record, if it was written."""
+        page = self.folder / "report.html"
+        return page if page.is_file() else None
 
 
 def choose_folder(out: str | None, name: str) -> Path:

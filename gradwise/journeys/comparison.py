@@ -14,28 +14,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ... import __version__
-from ...records.study import Study
-from ...records.trial import Trial
-from ...runtime import compilation, keys, machine_description
-from ...runtime.errors import RequestError
-from ...searching.comparison.challenge import challenge, compare
-from ...searching.comparison.seeds import seed_distribution
-from ...searching.running.evaluation_data import EvaluationData
-from ...searching.running.executor_choice import choose_executor
-from ...searching.search import folds_before_finals
-from ...searching.selection.study_findings import describe_evaluation_data
-from ...searching.storage.study_definition import parse_prior
-from ...specs.adapters import as_criterion
-from ...specs.priors import Choice
-from ...specs.search_space import Dimension, Space
-from ...training.loop import listening
-from .. import run_folder as folders
-from ..options.assignments import locate, value_of_word
-from ..options.search_options import DEFAULT_BUDGET, Asked, read_request
-from ..terminal.output import Progress
+from .. import __version__
+from ..records.study import Study
+from ..records.trial import Trial
+from ..runtime import compilation, keys, machine_description
+from ..runtime.errors import RequestError
+from ..searching.comparison.challenge import challenge, compare
+from ..searching.comparison.seeds import seed_distribution
+from ..searching.running.evaluation_data import EvaluationData
+from ..searching.running.executor_choice import choose_executor
+from ..searching.search import folds_before_finals
+from ..searching.selection.study_findings import describe_evaluation_data
+from ..searching.storage.study_definition import parse_prior
+from ..specs.adapters import as_criterion
+from ..specs.priors import Choice
+from ..specs.search_space import Dimension, Space
+from ..training.loop import listening
+from . import run_folder as folders
+from .progress import AbstractProgress, NoProgress
+from .requests.assignments import locate, value_of_word
+from .requests.search_options import DEFAULT_BUDGET, Asked
 from .search_request import PreparedSearch, prepare_search
-from .study_folder import announce_study, begin, publish_study, workplace
+from .study_folder import begin, publish_study, workplace
 
 _TRIALS_EACH = 16
 _SEEDS = {"challenge": 10, "compare": 5, "seeds": 30}
@@ -156,7 +156,7 @@ def _place(prepared: PreparedSearch) -> Iterator[tuple[_Place, Any]]:
         )
 
 
-def _question(asked: Asked, folder: Path, progress: Progress) -> Study:
+def _question(asked: Asked, folder: Path, progress: AbstractProgress) -> Study:
     options = asked.options
     progress.phase(f"reading {options.data}")
     prepared = prepare_search(asked)
@@ -173,12 +173,9 @@ def _question(asked: Asked, folder: Path, progress: Progress) -> Study:
     return study
 
 
-def run_comparison(given: dict[str, Any]) -> int:
-    """The command; returns its exit code."""
-    asked = read_request(given, None, given.pop("sets", None) or [], given.pop("ranges", None) or [])
+def run_comparison(asked: Asked, progress: AbstractProgress | None = None) -> folders.Written[Study]:
+    """Trains what the question needs, and writes the answer as a study."""
     options = asked.options
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=False, overwrite=options.overwrite)
-    with Progress(not options.quiet) as progress:
-        study = _question(asked, folder, progress)
-    return announce_study(study, folder, options, needs_model=True)
+    return folders.Written(_question(asked, folder, progress or NoProgress()), folder)

@@ -1,7 +1,7 @@
 import pytest
 
 from gradwise import defaults
-from gradwise.cli.options.assignments import Assignment, flatten, parse_assignment, resolve
+from gradwise.journeys.requests.assignments import Assignment, flatten, parse_assignment, resolve
 from gradwise.models.activations import Tanh
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
@@ -170,7 +170,7 @@ def test_tables_mirror_paths():
 
 
 def test_every_part_can_become_any_other_of_its_kind():
-    from gradwise.cli.options.assignments import _classes
+    from gradwise.journeys.requests.assignments import _classes
 
     # One needs its steps, one is what a population makes of an `Mlp`, one what a run makes of its inputs, and one wraps
     # a criterion that has no target.

@@ -1,4 +1,4 @@
-"""`gradwise check`: what is wrong, where, and what to do next; and `gradwise explain`, the page of a finding.
+"""`gradwise check`: what is wrong, where, and what to do next.
 
     gradwise check digits                            the data, and what `fit` would train on them
     gradwise check mypackage.module:make_problem     your own loss, model and batch
@@ -13,7 +13,6 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
-import json
 import re
 import shlex
 import sys
@@ -21,19 +20,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...records.check import FILE as CHECK
-from ...records.check import Checked, write_checked
-from ...records.fit import read_fit as read_run
-from ...records.study_files import is_study
-from ...runtime import keys
-from ...runtime.errors import RequestError, nearest
-from ...specs.dataset import Dataset
-from ...specs.recipe import Recipe
-from .. import run_folder as folders
-from ..options.assignments import parse_assignment
-from ..options.fit_options import DataOptions, FitOptions, chosen_of, dashed, declare, texts
-from ..terminal.output import Progress, console, grid, show_findings
-from .fit import read_data, start_device
+from ..records.check import FILE as CHECK
+from ..records.check import Checked, write_checked
+from ..records.fit import read_fit as read_run
+from ..records.study_files import is_study
+from ..runtime import keys
+from ..runtime.errors import RequestError, nearest
+from ..specs.dataset import Dataset
+from ..specs.recipe import Recipe
+from . import run_folder as folders
+from .data_and_recipe import read_data, start_device
+from .progress import AbstractProgress, NoProgress
+from .requests.assignments import parse_assignment
+from .requests.fit_options import DataOptions, FitOptions, dashed, declare, texts
 
 _OWN = re.compile(r"(?P<module>[^:]+):(?P<name>\w+)")
 _FILE = re.compile(r"(?P<file>.+\.py)(:.*)?")  # a Python file, whatever follows it
@@ -110,7 +109,7 @@ def _load(text: str) -> Callable[..., Any]:
     except RequestError:
         raise
     except Exception as problem:
-        from ...checking.subject import describe_user_error
+        from ..checking.subject import describe_user_error
 
         raise RequestError(f"{text} could not be imported: {describe_user_error(problem)}") from problem
     function = getattr(module, attribute, None)
@@ -134,7 +133,7 @@ def _needed(function: Callable[..., Any]) -> list[str]:
 
 def _made(text: str) -> dict[str, Any]:
     """The problem that the user's function returns, as the arguments of `check`."""
-    from ...checking.subject import Subject, describe_user_error
+    from ..checking.subject import Subject, describe_user_error
 
     function = _load(text)
     needed = _needed(function)
@@ -159,7 +158,7 @@ def _made(text: str) -> dict[str, Any]:
 
 
 def _check_own(options: CheckOptions, keeping: Any) -> Checked:
-    from ...checking.check import check
+    from ..checking.check import check
 
     made = _made(options.data)
     if "loss" not in made:
@@ -201,7 +200,7 @@ def _about_data(options: CheckOptions) -> list[str]:
 
 def _check_folder(text: str) -> None:
     """Rejects the folder of a check or a study, and says how to view it."""
-    from ...checking.check import PARTIAL
+    from ..checking.check import PARTIAL
 
     folder = Path(text)
     if is_study(folder):
@@ -220,8 +219,8 @@ def _report_command(text: str) -> str:
     return shlex.join(["gradwise", "report", text])
 
 
-def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Progress) -> Checked:
-    from ...checking.check import CheckRunOptions, check_recipe, check_record
+def _work(options: CheckOptions, sets: list[str], folder: Path, progress: AbstractProgress) -> Checked:
+    from ..checking.check import CheckRunOptions, check_recipe, check_record
 
     _check_named(options.data)
     _check_folder(options.data)
@@ -258,33 +257,9 @@ def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Progre
     )
 
 
-def show_checked(record: Checked, report: Path | None) -> None:
-    """Prints the verdict, the findings, what was run, and what to do next."""
-    from rich.text import Text
-
-    out = console()
-    out.print(Text(record.verdict, "bold green" if record.passed else "bold red"))
-    out.print()
-    told = [finding for finding in record.findings if finding.what != record.verdict]  # already printed
-    show_findings(out, told)
-    if told:
-        out.print()
-    for number, remedy in enumerate(record.remedies, start=1):
-        out.print(Text(f"{number}. {remedy}"))
-    if record.remedies:
-        out.print()
-    rows = [(ran.name, ran.outcome, f"{ran.seconds:.1f} s", ran.why) for ran in record.ran]
-    out.print(grid(rows, ("check", "outcome", "time", "")))
-    worst = next((finding.code for finding in record.findings if finding.code and finding.level != "note"), None)
-    if worst is not None:
-        out.print(Text(f"explain  gradwise explain {worst}"))
-    if report is not None:
-        out.print(Text(f"report   {report}"), soft_wrap=True)
-
-
 def _interrupted(options: CheckOptions, sets: list[str], folder: Path) -> str:
     """What Ctrl-C left behind, and how to resume."""
-    from ...checking.check import PARTIAL
+    from ..checking.check import PARTIAL
 
     if not (folder / PARTIAL).is_file():
         return "interrupted before any check finished: nothing was saved; start again without --resume."
@@ -293,52 +268,28 @@ def _interrupted(options: CheckOptions, sets: list[str], folder: Path) -> str:
     return f"interrupted; finished checks are saved. Resume with: {told} {shlex.join(more)}"
 
 
-def _written(options: CheckOptions, sets: list[str], folder: Path) -> tuple[Checked, Path | None]:
-    """Runs the check and writes it to its folder, with its report unless it is turned off."""
-    with Progress(not options.quiet) as progress:
-        new = folders.make(folder)
-        try:
-            record = _work(options, sets, folder, progress)
-            write_checked(record, folder)
-        finally:
-            folders.remove_empty(new)
-        if options.no_report:
-            return record, None
-        from ...reporting.report import write_report
-
-        progress.phase("writing the report")
-        return record, write_report(folder, record)
-
-
-def run_check(given: dict[str, Any], sets: list[str]) -> int:
-    """Runs the command; returns its exit code."""
-    options = CheckOptions(**chosen_of(CheckOptions, given))
+def run_check(
+    options: CheckOptions, sets: list[str], progress: AbstractProgress | None = None
+) -> folders.Written[Checked]:
+    """Checks, and writes the findings to a folder, with their report unless it is turned off."""
+    progress = progress or NoProgress()
     folder = folders.choose_folder(options.out, _name(options))
     folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
     if _is_run(str(folder)):
         raise RequestError(f"--out {folder} contains a run, which a check would overwrite: choose another folder.")
+    new = folders.make(folder)
     try:
-        record, report = _written(options, sets, folder)
+        record = _work(options, sets, folder, progress)
+        write_checked(record, folder)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(options, sets, folder)) from None
-    if options.json:
-        print(json.dumps({**record.summary(), "out": str(folder), "report": None if report is None else str(report)}))
-    elif options.quiet:
-        print(record.verdict)
+    finally:
+        folders.remove_empty(new)
+    if options.no_report:
+        (folder / "report.html").unlink(missing_ok=True)  # that of an earlier check
     else:
-        show_checked(record, report)
-    return 0 if record.passed else 1
+        from ..reporting.report import write_report
 
-
-def run_explain(code: str) -> int:
-    """Prints the page of a code."""
-    from ...checking.codes import page
-
-    text = page(code)
-    if sys.stdout.isatty():
-        from rich.markdown import Markdown
-
-        console().print(Markdown(text))
-    else:
-        print(text, end="")
-    return 0
+        progress.phase("writing the report")
+        write_report(folder, record)
+    return folders.Written(record, folder)

@@ -9,35 +9,34 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ... import defaults
-from ...data.reading.read import read
-from ...records.trial import Trial
-from ...runtime import keys
-from ...runtime.errors import RequestError
-from ...searching.search import SearchPlan
-from ...searching.selection.batch_size_choice import check_batch_size
-from ...searching.selection.committee_members import ANSWERS
-from ...searching.selection.feature_choice import choose_metric
-from ...searching.selection.nested_cv import is_worth_it, share
-from ...searching.storage.study_definition import Budget, prior_text, write_study_file
-from ...searching.storage.study_store import Store
-from ...searching.strategies.contract import AbstractStrategy, History
-from ...searching.strategies.grid import GridSequence, refuse_finished
-from ...searching.strategies.population_based_training import PopulationBasedTraining, can_change
-from ...searching.strategies.population_search import plan_populations
-from ...specs.adapters import as_criterion
-from ...specs.contracts import AbstractUnsupervised
-from ...specs.dataset import Dataset
-from ...specs.paths import get
-from ...specs.search_space import Space
-from .. import run_folder as folders
-from ..options.assignments import Resolved, locate, words_of
-from ..options.fit_options import dashed
-from ..options.ranges import build_space, written_ranges
-from ..options.search_options import Asked, SearchOptions, parse_strategy
-from .fit import data_request, resolve_for, rows_of_table
-from .fit_plan import check_network
+from .. import defaults
+from ..data.reading.read import read
+from ..records.trial import Trial
+from ..runtime import keys
+from ..runtime.errors import RequestError
+from ..searching.search import SearchPlan
+from ..searching.selection.batch_size_choice import check_batch_size
+from ..searching.selection.committee_members import ANSWERS
+from ..searching.selection.feature_choice import choose_metric
+from ..searching.selection.nested_cv import is_worth_it, share
+from ..searching.storage.study_definition import Budget, prior_text, write_study_file
+from ..searching.storage.study_store import Store
+from ..searching.strategies.contract import AbstractStrategy, History
+from ..searching.strategies.grid import GridSequence, refuse_finished
+from ..searching.strategies.population_based_training import PopulationBasedTraining, can_change
+from ..searching.strategies.population_search import plan_populations
+from ..specs.adapters import as_criterion
+from ..specs.contracts import AbstractUnsupervised
+from ..specs.dataset import Dataset
+from ..specs.paths import get
+from ..specs.search_space import Space
+from . import run_folder as folders
+from .data_and_recipe import check_network, data_request, resolve_for, rows_of_table
 from .pretraining import check_varied
+from .requests.assignments import Resolved, locate, words_of
+from .requests.fit_options import dashed
+from .requests.ranges import build_space, written_ranges
+from .requests.search_options import Asked, SearchOptions, parse_strategy
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwise.cli.commands.check import show_checked
+from gradwise.cli.terminal.check import show_checked
 from gradwise.records.check import Checked
 from gradwise.records.finding import Finding
 
@@ -159,7 +159,7 @@ def test_a_check_that_is_interrupted_says_how_to_go_on(here, gradwise, monkeypat
 
     words = ("check", "sound_problem.py:make_problem", "--only", "padding")
     with monkeypatch.context() as patched:
-        patched.setattr("gradwise.cli.commands.check.write_checked", stop)
+        patched.setattr("gradwise.journeys.check.write_checked", stop)
         done = gradwise(*words, "--out", "my check", "--on", "cpu")
     assert done.code == 130
     told = "gradwise check sound_problem.py:make_problem --only padding --out 'my check' --resume --on cpu"

@@ -1,0 +1,184 @@
+"""The data of a request and the recipe to train on them, both validated before anything is created or trained."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from .. import defaults
+from ..data.reading.read import ReadRequest, read
+from ..data.scaling import kind_of_inputs
+from ..data.splits import GroupHoldOut, TimeHoldOut
+from ..evaluation.metrics import check_metric
+from ..optimisers.wrappers.watched import Watched
+from ..pretraining.stack import Pretrained
+from ..runtime import memory
+from ..runtime.errors import RequestError
+from ..specs.adapters import as_criterion, as_model
+from ..specs.contracts import AbstractUnsupervised
+from ..specs.dataset import Dataset
+from ..specs.paths import knobs, trainable
+from ..specs.recipe import Recipe
+from ..training.state import with_room
+from .pretraining import check_layers, check_varied, expanded, features_recipe, pretrained_recipe, takes_probabilities
+from .requests.assignments import Assignment, Resolved, resolve
+from .requests.fit_options import DataOptions, FitOptions
+
+
+def expected_sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
+    """The approximate sizes of training, validation and test sets. The split itself needs a device."""
+    count = len(dataset)
+
+    def size(share: float) -> int:
+        return round(count * share) if share < 1 else int(share)
+
+    valid = size(getattr(recipe.split, "valid", 0.0))
+    if dataset.test is not None:
+        return max(1, count - valid), valid, len(dataset.test)
+    test = size(getattr(recipe.split, "test", 0.0))
+    return max(1, count - valid - test), valid, test
+
+
+def trained_model(recipe: Any) -> Any:
+    """The network trained in the end; after pre-training, a perceptron with the widths of the layers."""
+    return recipe.model.mlp if isinstance(recipe.model, Pretrained) else recipe.model
+
+
+def count_state(recipe: Any, shape: tuple[int, ...], outputs: int, examples: int) -> tuple[int, int]:
+    """The number of parameters and the bytes of the training state, without allocating either."""
+
+    def start(key: Any) -> Any:
+        parameters, _ = trainable(as_model(trained_model(recipe)).build(shape, outputs, key=key))
+        return parameters, with_room(recipe.optimiser, examples).build().init(parameters)
+
+    def size(tree: Any, bytes_each: bool) -> int:
+        return sum(math.prod(a.shape) * (a.dtype.itemsize if bytes_each else 1) for a in jax.tree.leaves(tree))
+
+    parameters, optimiser = eqx.filter_eval_shape(start, jax.eval_shape(lambda: jax.random.key(0)))
+    # Parameters, their gradient and the best ones so far, and what the optimiser remembers.
+    return size(parameters, False), 3 * size(parameters, True) + size(optimiser, True)
+
+
+def _smaller(recipe: Any) -> str:
+    """How to make the network smaller, if it has a knob for that."""
+    if isinstance(recipe.model, Pretrained):
+        return ": fewer units in --pretrain"
+    known = {path: value for path, _, value in knobs(recipe)}
+    if "model.widths" in known:
+        return f", for example --set model.widths={','.join('256' for _ in known['model.widths'])}"
+    return ", for example --set model.units=256" if "model.units" in known else ""
+
+
+def check_network(recipe: Any, dataset: Dataset) -> None:
+    """Raises if the network does not fit into memory, before the system kills the process."""
+    examples = expected_sizes(recipe, dataset)[0]
+    parameters, needed = count_state(recipe, dataset.shape, dataset.task.outputs, examples)
+    what = f"the network has {parameters:,} parameters, and training needs"
+    memory.require_memory(needed, what, f"Make it smaller{_smaller(recipe)}.")
+
+
+def start_device(on: str | None) -> None:
+    """Starts the requested device, or raises and lists those available."""
+    if on == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    try:
+        devices = jax.devices()
+    except RuntimeError as problem:
+        reason = str(problem).splitlines()[0]
+        raise RequestError(f"JAX could not start a device ({reason}). Try --on cpu, or unset JAX_PLATFORMS.") from None
+    if on == "gpu" and devices[0].platform != "gpu":
+        names = ", ".join(sorted({f"{device.platform} ({device.device_kind})" for device in devices}))
+        raise RequestError(f"--on gpu: JAX found no GPU, only {names}. Leave out --on to use that.")
+
+
+def data_request(options: DataOptions) -> ReadRequest:
+    """How to read the data."""
+    return ReadRequest(
+        targets=options.target,
+        drop=options.drop,
+        kinds=options.kind,
+        task=options.task,
+        group=options.group,
+        time=options.time,
+        weight=options.weight,
+        test=options.test,
+        unsupervised=getattr(options, "learns_inputs", False),
+    )
+
+
+def _recommended(options: DataOptions, kind: str, unit: bool, table_rows: int | None, parts: dict[str, Any]) -> Recipe:
+    """The initial recipe; `unit`: the scaled inputs lie in [0, 1]; `table_rows`: the rows of a table, or None."""
+    layers = getattr(options, "pretrain", None)
+    if layers is not None:
+        return pretrained_recipe(kind, layers, unit, **parts)
+    if kind == "inputs":
+        return features_recipe(getattr(options, "learner", None), unit, **parts)
+    if table_rows is not None:
+        return defaults.table(kind, table_rows, **parts)
+    recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
+    return recommended[kind](**parts)
+
+
+def resolve_for(
+    options: DataOptions,
+    assignments: Iterable[Assignment],
+    kind: str,
+    dataset: Dataset | None = None,
+    *,
+    table_rows: int | None = None,
+    **parts: Any,
+) -> Resolved:
+    """The recommended recipe for this kind of task, changed by the options and assignments.
+
+    Feature learners also depend on the scaled inputs, if the data set is given. A table has its own recipe, unless a
+    part that the rest depends on is replaced; `parts` are those of any other recipe.
+    """
+    assignments = list(assignments)
+    layers = getattr(options, "pretrain", None)
+    unit = takes_probabilities(assignments, dataset) if layers or kind == "inputs" else True
+    exchanged = any(one.path in ("model", "optimiser", "stopping") for one in assignments)
+    is_table = table_rows is not None and not exchanged
+    recipe = _recommended(options, kind, unit, table_rows if is_table else None, {} if is_table else parts)
+    if layers is not None:
+        assignments = expanded(assignments, len(recipe.model.layers))
+    if options.metric and kind != "inputs":
+        recipe = defaults.following(recipe, check_metric(options.metric, kind))
+    if options.group:
+        recipe = dataclasses.replace(recipe, split=GroupHoldOut())
+    if options.time:
+        recipe = dataclasses.replace(recipe, split=TimeHoldOut())
+    resolved = resolve(recipe, assignments)
+    every = getattr(options, "watch", 0)
+    if every:
+        watched = Watched(optimiser=resolved.recipe.optimiser, every=every)
+        resolved = dataclasses.replace(resolved, recipe=dataclasses.replace(resolved.recipe, optimiser=watched))
+    return resolved
+
+
+def rows_of_table(dataset: Dataset) -> int | None:
+    """The number of rows of a table; None for other kinds of inputs."""
+    return len(dataset) if kind_of_inputs(dataset.inputs, dataset.columns) == "table" else None
+
+
+def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Dataset, Resolved]:
+    """The data to train on and their recipe; raises if they cannot be learned from."""
+    dataset = read(options.data, data_request(options))
+    resolved = resolve_for(options, assignments, dataset.task.kind, dataset, table_rows=rows_of_table(dataset))
+    criterion = as_criterion(resolved.recipe.criterion)
+    if isinstance(criterion, AbstractUnsupervised) or options.pretrain is not None:
+        check_varied(dataset)
+    if isinstance(criterion, AbstractUnsupervised):
+        dataset = dataset.without_targets()
+        check_metric(options.metric, dataset.task.kind, criterion.measured())
+    elif dataset.task.kind == "inputs":
+        raise RequestError(
+            f"`{type(criterion).__name__}` needs a target, but the data have none: name it with --target, or leave "
+            "out --set criterion to learn features."
+        )
+    criterion.check_task(dataset.task)
+    check_network(resolved.recipe, dataset)
+    check_layers(resolved.recipe, dataset)
+    return dataset, resolved

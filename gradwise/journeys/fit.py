@@ -1,0 +1,225 @@
+"""`gradwise fit`: read the data, choose the recipe, train, write, report. The library does all the work.
+
+Everything is validated before anything is created: options, then the folder, the data, the recipe and the device. A dry
+run stops before the device.
+"""
+
+import dataclasses
+import importlib
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+from .. import defaults
+from ..data.splits import Fold
+from ..records.fit import Fit, read_fit, write_fit
+from ..records.study_files import is_study
+from ..runtime import keys
+from ..runtime.errors import RequestError
+from ..specs.dataset import Dataset
+from ..training.cross_validation import cross_validate
+from ..training.fit import fit
+from ..training.loop import RunOptions
+from ..training.model_files import MODEL, load_predictor, load_used_rows, save_predictor
+from . import run_folder as folders
+from .data_and_recipe import expected_sizes, read_data, resolve_for, start_device
+from .dry_run import make_plan
+from .pretraining import train_pretrained
+from .progress import AbstractProgress, NoProgress
+from .requests.assignments import Assignment, Resolved
+from .requests.fit_options import FitOptions
+
+
+def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) -> Fit | None:
+    """The record in the folder, if it already answers this request."""
+    if not (folder / folders.RESULT).is_file():
+        return None
+    if is_study(folder):
+        raise RequestError(
+            f"--resume: {folder} holds a study. Continue it with gradwise search, or choose another folder."
+        )
+    found = read_fit(folder)
+    recipe = found.recipe
+    is_table = defaults.is_for_tables(model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping)
+    rows = sum(found.data["rows"].values()) if is_table else None
+    asked = resolve_for(options, assignments, found.task, table_rows=rows)
+    same = found.data.get("command") == options.command(asked.changes)
+    if not same and not (folder / folders.CHECKPOINT).is_file():
+        raise RequestError(
+            f"--resume: {folder} holds another run, started with: {found.data.get('command')}. Repeat that command, or "
+            "replace the run with --overwrite."
+        )
+    used_up = options.max_time is not None and found.seconds >= options.max_time
+    more = found.outcome.name == "interrupted" or (found.outcome.name == "out_of_time" and not used_up)
+    return found if same and not more else None
+
+
+def _is_estimated(result: Fit) -> bool:
+    return "estimate" in result.evidence or result.outcome.failed
+
+
+def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path, progress: AbstractProgress) -> Fit:
+    """The network of the hold-out split, trained in the folder for checkpoints."""
+    recipe = resolved.recipe
+    percent = getattr(getattr(recipe.criterion, "loss", None), "score_by", "") == "error"
+    run_options = RunOptions(
+        folder=work,
+        resume=options.resume,
+        checkpoint_seconds=options.checkpoint,
+        max_seconds=_share_of_time(options),
+        watch=progress.watch,
+    )
+    given: dict[str, Any] = {
+        "key": keys.from_seed(options.seed),
+        "metric": options.metric,
+        "class_weight": options.class_weight,
+        "options": run_options,
+    }
+    if options.pretrain is not None:
+        result = train_pretrained(recipe, dataset, options.pretrain, progress=progress, percent=percent, **given)
+    else:
+        length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
+        progress.training("training", length=length, percent=percent)
+        threading.Thread(target=_load_what_reports).start()
+        result = fit(recipe, dataset, **given)
+    return dataclasses.replace(result, data={**result.data, "command": options.command(resolved.changes)})
+
+
+def _load_what_reports() -> None:
+    """Imports the modules needed after training, which take a second, while the device is busy."""
+    for name in ("matplotlib.figure", "pandas", "gradwise.reporting.report"):
+        importlib.import_module(name)
+
+
+def _share_of_time(options: FitOptions) -> float:
+    """With folds, `--max-time` is split evenly between them and the final network."""
+    return math.inf if options.max_time is None else options.max_time / (options.folds + 1)
+
+
+def _folds(options: FitOptions, recipe: Any) -> list[Fold]:
+    return [Fold(number, options.folds, getattr(recipe.split, "valid", 0.2)) for number in range(options.folds)]
+
+
+def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: AbstractProgress) -> Fit:
+    """The record with the k-fold estimate."""
+    recipe = result.recipe
+
+    def begin(number: int) -> None:
+        length = recipe.stopping.limit_examples(len(dataset))
+        progress.training(f"fold {number + 1} of {options.folds}", length=length, percent=result.task == "classes")
+
+    def watch(number: int, fold: Fit) -> None:
+        if fold.outcome.name == "interrupted":
+            raise KeyboardInterrupt
+        if number + 1 < options.folds:
+            begin(number + 1)
+
+    begin(0)
+    estimate = cross_validate(
+        recipe,
+        dataset,
+        _folds(options, recipe),
+        key=keys.from_seed(options.seed),
+        watch=watch,
+        metric=options.metric,
+        class_weight=options.class_weight,
+        options=RunOptions(max_seconds=_share_of_time(options), watch=progress.watch),
+    )
+    return dataclasses.replace(result, evidence={**result.evidence, "estimate": estimate.plain()})
+
+
+def diagnosed(result: Fit) -> Fit:
+    """The record with its verdict and the findings that follow from it, without running anything."""
+    from ..checking.verdict.consequences import demote_consequences
+    from ..checking.verdict.diagnosis import diagnose
+
+    if result.task == "inputs":  # features have no error that could be called too high
+        return result
+    said, found = diagnose(result)
+    verdict = {"sentence": said.sentence, "kind": said.kind, "remedies": list(said.remedies), **said.evidence}
+    return dataclasses.replace(
+        result,
+        findings=demote_consequences((*result.findings, *found)),
+        evidence={**result.evidence, "verdict": verdict},
+    )
+
+
+def publish_run(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
+    """Writes the run's files, all or none."""
+
+    def write(staging: Path) -> None:
+        write_fit(result, staging)
+        # Neither times nor paths: equal runs give equal model files.
+        about = {"metric": result.metric, "version": result.version}
+        save_predictor(result.predictor, staging / MODEL, about=about, used=result.used)
+        if report:
+            from ..reporting.report import write_report
+
+            write_report(staging, result)
+
+    folders.publish_files(folder, work, write)
+
+
+def _work(
+    options: FitOptions,
+    dataset: Dataset,
+    resolved: Resolved,
+    folder: Path,
+    result: Fit | None,
+    progress: AbstractProgress,
+) -> Fit:
+    """Trains and estimates what is not done yet, and writes both."""
+    for fold in _folds(options, resolved.recipe)[:1]:
+        fold(dataset, key=keys.from_seed(options.seed))  # refused now rather than after the training
+    report = not options.no_report
+
+    def write(result: Fit, work: Path, *, last: bool = True) -> None:
+        progress.phase("writing the report" if report and last else "writing")
+        publish_run(result, folder, work, report=report and last)
+
+    with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
+        if result is None:
+            result = diagnosed(_train(options, dataset, resolved, work, progress))
+            estimated = bool(options.folds) and result.outcome.name not in {"interrupted", "diverged"}
+            write(result, work, last=not estimated)
+        else:
+            kept = {"predictor": load_predictor(folder / MODEL)[0], "used": load_used_rows(folder / MODEL)}
+            result = dataclasses.replace(result, **kept)
+            estimated = True
+        if estimated:
+            try:
+                result = _estimate(options, dataset, result, progress)
+            except KeyboardInterrupt:
+                write(result, folder)  # the folds are lost, the network is not
+                raise
+            write(result, folder)
+        return result
+
+
+def plan_fit(options: FitOptions, assignments: list[Assignment], progress: AbstractProgress) -> dict[str, Any]:
+    """What the fit would do, as plain values; nothing is trained or written."""
+    folder = folders.choose_folder(options.out, options.name_of_data)
+    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    if options.resume:
+        _finished(folder, options, assignments)  # refuses the folder of something else
+    progress.phase(f"reading {options.data}")
+    dataset, resolved = read_data(options, assignments)
+    progress.phase("planning")
+    return make_plan(options, dataset, resolved, folder)
+
+
+def run_fit(
+    options: FitOptions, assignments: list[Assignment], progress: AbstractProgress | None = None
+) -> folders.Written[Fit]:
+    """Reads the data, trains, estimates and writes; or returns the finished run that already answers the request."""
+    progress = progress or NoProgress()
+    folder = folders.choose_folder(options.out, options.name_of_data)
+    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    result = _finished(folder, options, assignments) if options.resume else None
+    if result is None or not (_is_estimated(result) or not options.folds):
+        progress.phase(f"reading {options.data}")
+        dataset, resolved = read_data(options, assignments)
+        start_device(options.on)
+        result = _work(options, dataset, resolved, folder, result, progress)
+    return folders.Written(result, folder)

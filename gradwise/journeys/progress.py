@@ -1,0 +1,47 @@
+"""How a journey reports its progress; nobody listens by default."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..runtime.progress import silent
+from ..specs.dataset import Dataset
+from ..specs.search_space import Space
+
+if TYPE_CHECKING:
+    from ..searching.storage.study_definition import Budget
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+class AbstractProgress(Protocol):
+    """Hears of each phase of a journey, and of each interval or trial within it."""
+
+    def phase(self, text: str) -> None:
+        """Starts a phase of unknown length."""
+
+    def tell(self, text: str) -> None:
+        """Adds a line that stays."""
+
+    def training(self, prefix: str, *, length: float, percent: bool) -> None:
+        """Starts a training of at most `length` examples; `percent`: its scores are fractions."""
+
+    def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "", metric: str = "") -> Watch:
+        """Starts a search and returns what hears of its trials."""
+
+    def watch(self, line: dict[str, Any]) -> None:
+        """Hears of an interval of the training."""
+
+
+class NoProgress:
+    """Hears of progress and does nothing."""
+
+    def phase(self, text: str) -> None: ...
+
+    def tell(self, text: str) -> None: ...
+
+    def training(self, prefix: str, *, length: float, percent: bool) -> None: ...
+
+    def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "", metric: str = "") -> Watch:
+        return silent
+
+    def watch(self, line: dict[str, Any]) -> None: ...

@@ -1,0 +1,251 @@
+"""`gradwise search`: read the data, search, diagnose, estimate, write, report. The library does all the work.
+
+Everything is validated before anything is created: options, then the folder, the data, the space and the device.
+`study_folder.py` describes the folder's contents during and after a search.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from ..checking.verdict.diagnosis import diagnose_study
+from ..records.finding import Finding
+from ..records.study import Study
+from ..records.study_files import is_study, read_study
+from ..runtime import keys
+from ..runtime.errors import RequestError, WorkError
+from ..runtime.files import write_whole
+from ..searching.search import StudyOptions, folds_before_finals, search
+from ..searching.selection.committee_members import ANSWERS
+from ..searching.selection.nested_cv import FOLDS, Interrupted, nested_search
+from ..searching.storage.study_definition import Budget, prior_text
+from ..searching.strategies.contract import History
+from ..searching.strategies.population_based_training import PopulationBasedTraining
+from . import run_folder as folders
+from .data_and_recipe import expected_sizes
+from .dry_run import choices, data_section, folder_word
+from .progress import AbstractProgress, NoProgress
+from .requests.search_options import STUDY_FILE, Asked, SearchOptions
+from .search_request import PreparedSearch, prepare_search
+from .study_folder import begin, publish_study, store_note, workplace
+
+NESTED = "nested.json"
+
+
+def _check_strategy(prepared: PreparedSearch) -> None:
+    """Raises if the strategy cannot start in this space, such as a grid of a million cells."""
+    if isinstance(prepared.strategy, PopulationBasedTraining):
+        return  # what it cannot do was refused with its plan
+    key = keys.from_seed(prepared.options.seed)
+    if not prepared.strategy.ask(prepared.space, History(budget=prepared.budget.trials), 1, key=key):
+        raise RequestError(
+            "no trial is possible: the strategy has nothing to try in this space. Choose another with --strategy."
+        )
+
+
+def _check_store(folder: Path, options: SearchOptions) -> None:
+    """Raises if a resumed study's trials are in a store that was not given."""
+    work = folders.working(folder)
+    file = work / STUDY_FILE
+    if not options.resume or options.store or (work / folders.JOURNAL).exists() or not file.is_file():
+        return
+    first = file.read_text(encoding="utf-8").splitlines()[0:1]
+    if first and first[0].startswith("# Its trials are in "):
+        where = first[0].removeprefix("# Its trials are in ")
+        raise RequestError(f"--resume: the trials of {folder} are in {where}. Add --store {where}.")
+
+
+def _study_options(prepared: PreparedSearch, work: Path, progress: AbstractProgress) -> StudyOptions:
+    options = prepared.options
+    watch = progress.searching(prepared.budget, prepared.space, prepared.dataset, metric=prepared.metric)
+    return StudyOptions(
+        folder=work,
+        store=options.store,
+        name=options.name,
+        resume=options.resume,
+        on=options.on,
+        checkpoint_seconds=options.checkpoint,
+        watch=watch,
+        say=lambda plan: progress.tell(f"plan     {plan}"),
+        settings=prepared.settings,
+    )
+
+
+def _search(prepared: PreparedSearch, work: Path, progress: AbstractProgress, begun: float | None) -> Study:
+    """Runs the study; if it cannot start, leaves no files behind."""
+    options = prepared.options
+    file = work / STUDY_FILE
+    before = file.read_bytes() if file.is_file() else None
+    write_whole(file, (store_note(options) + prepared.study_file).encode())
+    progress.phase("starting")
+    try:
+        return search(
+            prepared.space,
+            prepared.dataset,
+            strategy=prepared.strategy,
+            budget=prepared.budget,
+            key=keys.from_seed(options.seed),
+            metric=prepared.metric,
+            class_weight=options.class_weight,
+            plan=prepared.plan,
+            options=dataclasses.replace(_study_options(prepared, work, progress), begun=begun),
+        )
+    except BaseException as problem:
+        if isinstance(problem, RequestError) or not (work / folders.JOURNAL).exists():
+            file.unlink()
+            if before is not None:
+                write_whole(file, before)
+        raise
+
+
+def _known_folds(work: Path, budget: Budget) -> dict[int, float]:
+    """Outer folds already measured by an earlier run with the same budget."""
+    try:
+        plain = json.loads((work / NESTED).read_text())
+        return {int(n): float(v) for n, v in plain["folds"].items()} if plain["budget"] == str(budget) else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _estimate(prepared: PreparedSearch, study: Study, work: Path, progress: AbstractProgress) -> Study:
+    """The study with its nested cross-validation, or with a finding if a fold produced no model."""
+    assert prepared.fold_budget is not None
+    options, budget = prepared.options, prepared.fold_budget
+    known = _known_folds(work, budget)
+
+    def watch(number: int, value: float) -> None:
+        known[number] = value
+        plain = {"budget": str(budget), "folds": known}
+        write_whole(work / NESTED, json.dumps(plain).encode())
+
+    def watch_trials(number: int) -> Any:
+        prefix = f"fold {number + 1} of {FOLDS}: "
+        return progress.searching(budget, prepared.space, prepared.dataset, prefix)
+
+    try:
+        found = nested_search(
+            prepared.space,
+            prepared.dataset,
+            strategy=prepared.strategy,
+            budget=budget,
+            key=keys.from_seed(options.seed),
+            metric=prepared.metric,
+            class_weight=options.class_weight,
+            plan=prepared.plan,
+            on=options.on,
+            known=dict(known),
+            watch=watch,
+            watch_trials=watch_trials,
+        )
+    except Interrupted:
+        return dataclasses.replace(study, outcome="interrupted")
+    except WorkError as problem:
+        return dataclasses.replace(study, findings=(*study.findings, Finding("warning", str(problem), "E2")))
+    return dataclasses.replace(study, estimates={**study.estimates, "nested": found})
+
+
+def search_and_write(
+    prepared: PreparedSearch, folder: Path, progress: AbstractProgress, begun: float | None = None
+) -> Study:
+    """Searches, estimates and writes; returns the study as written."""
+    options = prepared.options
+    begin(options.on)
+    _check_strategy(prepared)
+    _check_store(folder, options)
+    with workplace(folder, options) as work:
+        study = _search(prepared, work, progress, begun)
+        study = dataclasses.replace(study, findings=(*study.findings, *diagnose_study(study)))
+        if prepared.fold_budget is not None and study.outcome != "interrupted" and study.predictor is not None:
+            # Both are long; the first is not to be lost by what happens in the second.
+            half = dataclasses.replace(study, outcome="interrupted")
+            publish_study(half, folder, work, dataclasses.replace(options, no_report=True), progress)
+            study, work = _estimate(prepared, study, folder, progress), folder
+        publish_study(study, folder, work, options, progress)
+        return study
+
+
+def _finished(folder: Path, asked: Asked) -> Study | None:
+    """The study in the folder, if it already answers this request."""
+    work = folders.working(folder)
+    if work != folder or not (folder / folders.RESULT).is_file():
+        return None
+    if not is_study(folder):
+        raise RequestError(f"--resume: {folder} holds no study. Choose another folder, or replace it with --overwrite.")
+    if asked.sets or asked.more_ranges or asked.options.budget.more:
+        return None  # whether that is the same study, the study's own record must tell
+    found = read_study(folder)
+    same = all(found.settings.get(name) == value for name, value in asked.options.settings().items())
+    return found if same and found.outcome == "finished" else None
+
+
+def _plan(prepared: PreparedSearch, folder: Path) -> dict[str, Any]:
+    """What a search would do, as plain values. Starts no device."""
+    options, dataset, recipe = prepared.options, prepared.dataset, prepared.space.recipe
+    train, valid, test = expected_sizes(recipe, dataset)
+    folds = folds_before_finals(prepared.plan, dataset)
+    by_budget = prepared.plan.folds is None and prepared.plan.committee in ANSWERS and dataset.times is None
+    in_folds = "in folds" if by_budget else f"in {folds} folds"
+    outer = prepared.fold_budget
+    tries = prepared.strategy.describe(prepared.space, History(budget=prepared.budget.trials))
+    finals = f"{prepared.plan.finalists} settings, {prepared.plan.seeds} seeds each"
+    return {
+        "data": data_section(dataset),
+        "training": {
+            "split": type(recipe.split).__name__,
+            "rows to learn from, about": train,
+            "rows to choose by, about": f"{train + valid}, {in_folds}" if by_budget or folds > 1 else valid,
+            "rows to judge by, about": test,
+            "metric": prepared.metric,
+            "strategy": options.strategy,
+            **({"tries": tries} if tries else {}),
+            "budget": str(prepared.budget),
+            "finalists": "none" if prepared.plan.committee in ANSWERS else finals,
+            "committee": prepared.plan.committee,
+            "mini-batch size": "chosen at the end" if prepared.plan.batch_size else recipe.batches.size,
+            "double cross-validation": f"{FOLDS} folds, {outer} each" if outer is not None else "no",
+            "on": options.on or "the best available device",
+        },
+        "ranges": [
+            {
+                "path": one.path,
+                "range": prior_text(one.prior),
+                "about": one.declaration.about if one.declaration else "",
+            }
+            for one in prepared.space.dimensions
+        ],
+        "recipe": choices(recipe),
+        "command": prepared.settings["command"],
+        "study_file": prepared.study_file,
+        "out": str(folder),
+        "folder": folder_word(folder, options.resume),
+    }
+
+
+def plan_search(asked: Asked, progress: AbstractProgress) -> dict[str, Any]:
+    """What the search would do, as plain values; nothing is trained or written."""
+    options = asked.options
+    folder = folders.choose_folder(options.out, options.name_of_data)
+    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    progress.phase(f"reading {options.data}")
+    prepared = prepare_search(asked)
+    progress.phase("planning")
+    return _plan(prepared, folder)
+
+
+def run_search(
+    asked: Asked, progress: AbstractProgress | None = None, begun: float | None = None
+) -> folders.Written[Study]:
+    """Searches, estimates and writes; or returns the finished study that already answers the request.
+
+    A budget of time counts from `begun`, by default from here.
+    """
+    progress = progress or NoProgress()
+    options = asked.options
+    folder = folders.choose_folder(options.out, options.name_of_data)
+    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    found = _finished(folder, asked) if options.resume else None
+    if found is None:
+        progress.phase(f"reading {options.data}")
+        found = search_and_write(prepare_search(asked), folder, progress, begun)
+    return folders.Written(found, folder)
