@@ -253,7 +253,7 @@ def check_record(record: Fit, *, select: Names = (), ignore: Names = ()) -> Chec
     findings = demote_consequences(_left((*record.findings, *found), codes))
     ran = Ran("record", "found" if any(one.level != "note" for one in findings) else "passed")
     results: dict[str, Result] = {"record": (ran, findings, {})}
-    name = str(record.data.get("name") or "run")
+    name = record.data.name or "run"
     return _record(name, said, findings, results, time.monotonic() - begun, record.seed)
 
 

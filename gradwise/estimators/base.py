@@ -341,7 +341,7 @@ class NetworkEstimator(Estimator):
             options=options,
             warm=warm,
         )
-        return self._keep(record, math.ceil(record.outcome.age_examples / record.data["rows"]["train"]))
+        return self._keep(record, math.ceil(record.outcome.age_examples / record.data.rows.train))
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, task: Task | None) -> Self:
         """One pass over these rows; the first call fixes scaler, classes and network."""

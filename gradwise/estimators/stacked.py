@@ -139,7 +139,7 @@ class TunedStack(StackedEstimator):
             options=options,
             unlabelled=spare,
         )
-        return self._keep(record, math.ceil(record.outcome.age_examples / record.data["rows"]["train"]))
+        return self._keep(record, math.ceil(record.outcome.age_examples / record.data.rows.train))
 
 
 class StackedClassifier(ClassTargets, TunedStack):

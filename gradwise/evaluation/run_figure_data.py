@@ -283,7 +283,7 @@ def class_errors(record: Fit) -> ClassErrors:
     A class is wrong on its own examples only; a label can be wrong on any example.
     """
     if record.task == "labels":
-        tested = int((record.data.get("rows") or {}).get("test") or 0)
+        tested = record.data.rows.test
         rates = [_rate(str(row.get("label")), row, tested) for row in record.evidence.get("per_label") or ()]
         of = "label"
     else:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..records.data_read import ColumnRead, DataRead, SetSizes
 from ..records.finding import Finding
 from ..records.outcome import Outcome
 from ..specs.contracts import FittedScaler
@@ -81,7 +82,7 @@ def find_in_run(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome,
     return tuple(found)
 
 
-def describe_data(dataset: Dataset, sizes: dict[str, int], scaler: FittedScaler, recipe: Recipe) -> dict[str, Any]:
+def describe_data(dataset: Dataset, sizes: SetSizes, scaler: FittedScaler, recipe: Recipe) -> DataRead:
     """How the data were read, for the report."""
     listed = dataset.columns[:200]
     inputs = dataset.inputs
@@ -90,22 +91,22 @@ def describe_data(dataset: Dataset, sizes: dict[str, int], scaler: FittedScaler,
         values = inputs[:, number]
         known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
         columns.append(
-            {
-                "name": column.name,
-                "kind": column.kind,
-                "missing": int(len(values) - len(known)),
-                "categories": len(column.categories),
-                "constant": bool(len(known) == 0 or known.min() == known.max()),
-            }
+            ColumnRead(
+                name=column.name,
+                kind=column.kind,
+                missing=int(len(values) - len(known)),
+                categories=len(column.categories),
+                constant=bool(len(known) == 0 or known.min() == known.max()),
+            )
         )
-    return {
-        "name": dataset.name,
-        "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "")],
-        "rows": sizes,
-        "split": type(recipe.split).__name__,
-        "shape": list(dataset.shape),
-        "columns": columns,
-        "more": max(0, len(dataset.columns) - len(listed)),
-        "notes": list(dataset.notes),
-        "scaling": list(scaler.describe()),
-    }
+    return DataRead(
+        name=dataset.name,
+        target=(dataset.task.name,) if isinstance(dataset.task, Classes) else dataset.task.names,
+        rows=sizes,
+        split=type(recipe.split).__name__,
+        shape=tuple(dataset.shape),
+        columns=tuple(columns),
+        more=max(0, len(dataset.columns) - len(listed)),
+        notes=tuple(dataset.notes),
+        scaling=tuple(scaler.describe()),
+    )

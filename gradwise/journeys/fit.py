@@ -42,12 +42,12 @@ def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) 
     found = read_fit(folder)
     recipe = found.recipe
     is_table = defaults.is_for_tables(model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping)
-    rows = sum(found.data["rows"].values()) if is_table else None
+    rows = found.data.rows.total if is_table else None
     asked = resolve_for(options, assignments, found.task, table_rows=rows)
-    same = found.data.get("command") == options.command(asked.changes)
+    same = found.data.command == options.command(asked.changes)
     if not same and not (folder / folders.CHECKPOINT).is_file():
         raise RequestError(
-            f"--resume: {folder} holds another run, started with: {found.data.get('command')}. Repeat that command, or "
+            f"--resume: {folder} holds another run, started with: {found.data.command}. Repeat that command, or "
             "replace the run with --overwrite."
         )
     used_up = options.max_time is not None and found.seconds >= options.max_time
@@ -83,7 +83,7 @@ def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path
         progress.training("training", length=length, percent=percent)
         threading.Thread(target=_load_what_reports).start()
         result = fit(recipe, dataset, **given)
-    return dataclasses.replace(result, data={**result.data, "command": options.command(resolved.changes)})
+    return result.with_command(options.command(resolved.changes))
 
 
 def _load_what_reports() -> None:

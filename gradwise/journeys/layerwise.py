@@ -172,8 +172,7 @@ def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progr
             checkpoint_seconds=options.checkpoint,
             watch=_watch(progress, dataset.task.kind == "classes"),
         )
-        result = record_of(found, dataset, key=key)
-        result = dataclasses.replace(result, data={**result.data, "command": options.command(tuple(_words(asked)))})
+        result = record_of(found, dataset, key=key).with_command(options.command(tuple(_words(asked))))
         progress.phase("writing the report" if not options.no_report else "writing")
         publish_run(result, folder, work, report=not options.no_report)
     return result

@@ -14,8 +14,10 @@ from ..runtime.errors import RequestError
 from ..runtime.files import finite, write_whole
 from ..specs.recipe import Recipe
 from ..specs.serialisation import from_plain, to_plain
+from .data_read import DataRead
 from .finding import Finding
 from .outcome import Outcome
+from .plain_values import from_values, to_values
 from .readings import write_readings
 from .used_rows import UsedRows
 
@@ -38,7 +40,7 @@ class Fit:
     test_interval: tuple[float, float]
     history: dict[str, list[Any]]
     evidence: dict[str, Any]
-    data: dict[str, Any]
+    data: DataRead
     findings: tuple[Finding, ...]
     seconds: float
     seed: int
@@ -51,6 +53,10 @@ class Fit:
     @property
     def test(self) -> float:
         return self.metrics["test"][self.metric]
+
+    def with_command(self, command: str) -> "Fit":
+        """The record with the shell line that repeats it."""
+        return dataclasses.replace(self, data=dataclasses.replace(self.data, command=command))
 
     def summary(self) -> dict[str, Any]:
         """The record as JSON values, without history and recipe: the content of `result.json`."""
@@ -68,7 +74,7 @@ class Fit:
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
             "metrics": self.metrics,
             "machine": self.machine,
-            "data": self.data,
+            "data": to_values(self.data),
             "evidence": self.evidence,
         }
         return dict(finite(plain))
@@ -85,7 +91,7 @@ def write_fit(record: Fit, folder: Path) -> None:
     buffer = io.BytesIO()
     pq.write_table(pa.table(record.history), buffer)
     write_whole(folder / "history.parquet", buffer.getvalue())
-    write_readings(record.data.get("test_readings", 0), folder)
+    write_readings(record.data.test_readings, folder)
     write_whole(folder / "result.json", json.dumps(record.summary(), indent=2).encode())
 
 
@@ -113,10 +119,8 @@ def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
                 for part, values in result["metrics"].items()
             },
             history=history,
-            **{
-                name: result[name]
-                for name in ("task", "metric", "evidence", "data", "seconds", "seed", "version", "machine")
-            },
+            data=from_values(DataRead, result["data"]),
+            **{name: result[name] for name in ("task", "metric", "evidence", "seconds", "seed", "version", "machine")},
         )
     except RequestError as problem:
         raise RequestError(f"{folder}: {problem}") from None

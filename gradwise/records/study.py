@@ -8,7 +8,9 @@ from typing import Any
 
 from ..runtime.files import finite
 from ..specs.search_space import Space
+from .data_read import DataRead
 from .finding import Finding
+from .plain_values import to_values
 from .score_scale import ScoreScale
 from .trial import Trial, best_of
 from .used_rows import UsedRows
@@ -32,7 +34,7 @@ class Study:
     independent: bool
     trials: tuple[Trial, ...]
     settings: dict[str, Any]
-    data: dict[str, Any]
+    data: DataRead
     seed: int
     seconds: float
     version: str
@@ -82,7 +84,7 @@ class Study:
             "analysis": self.analysis,
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
             "settings": self.settings,
-            "data": self.data,
+            "data": to_values(self.data),
             "seed": self.seed,
             "seconds": self.seconds,
             "version": self.version,

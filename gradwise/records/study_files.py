@@ -22,7 +22,9 @@ from ..runtime.files import finite, write_whole
 from ..specs.recipe import Recipe
 from ..specs.search_space import space_from_plain, space_to_plain
 from ..specs.serialisation import from_plain, public_path, to_plain
+from .data_read import DataRead
 from .finding import Finding
+from .plain_values import from_values
 from .readings import write_readings
 from .study import Study
 from .trial import Trial
@@ -97,7 +99,7 @@ def write_study(study: Study, folder: Path | str) -> None:
         buffer.getvalue(),
         json.dumps(study.summary(), indent=2).encode(),
     )
-    write_readings(study.data.get("test_readings", 0), folder)
+    write_readings(study.data.test_readings, folder)
     for name, content in zip(FILES, contents, strict=True):
         try:
             write_whole(folder / name, content)
@@ -174,13 +176,14 @@ def read_study(folder: Path | str, classes: tuple[Any, ...] = ()) -> Study:
         told = {
             field.name: result[field.name]
             for field in dataclasses.fields(Study)
-            if field.name not in {"space", "asked", "trials", "findings", "chance", "predictor", "used"}
+            if field.name not in {"space", "asked", "trials", "findings", "data", "chance", "predictor", "used"}
         }
         return Study(
             **told,
             space=space_from_plain(spaces["space"], classes),
             asked=space_from_plain(spaces["asked"], classes),
             trials=_trials(pq.read_table(folder / "trials.parquet"), classes),
+            data=from_values(DataRead, result["data"]),
             findings=tuple(Finding(**finding) for finding in result["findings"]),
             chance=math.nan if result["chance"] is None else float(result["chance"]),
         )

@@ -57,12 +57,11 @@ def _best_or_kept(record: Fit, interval: int) -> str:
 
 def _fit_verdict(record: Fit) -> Verdict:
     part, value = _measured(record)
-    trained_on = part == "train" or (part == "valid" and record.data.get("judged_on") == "train")
+    trained_on = part == "train" or (part == "valid" and record.data.judged_on == "train")
     name = "Training" if trained_on else {"test": "Test", "valid": "Validation"}.get(part, "")
     reached = f"{name} {wording.metric_name(record.metric)} {wording.in_metric(record.metric, value)}"
-    count = record.data.get("rows", {}).get("test")
     ends = _ends(record) if part == "test" else ""
-    on = f" on {wording.whole(count)} test examples{wording.readings(record.data)}" if count and ends else ""
+    on = wording.tested_on(record.data) if ends else ""
     best = best_interval(record)
     age = column(record.history, "age_examples")
     kept = f", {_best_or_kept(record, best)} at {wording.whole(age[best])}" if best is not None else ""
@@ -150,16 +149,16 @@ def _sections(record: Fit) -> Iterator[Section]:
         yield Section("optimiser", "What the optimiser did", optimiser, "Optimiser")
     if flow := tuple(signal_flow_figures.flow_blocks(record.evidence.get("flow") or {})):
         yield Section("flow", "Activations and gradients by layer", flow, "Flow")
-    yield Section("data", "The data as read", tuple(data_blocks(record)) or (Prose("Not recorded."),), "Data")
+    yield Section("data", "The data as read", tuple(data_blocks(record.data)) or (Prose("Not recorded."),), "Data")
     yield Section("recipe", "The recipe", tuple(recipe_blocks(record)), "Recipe")
     yield Section("repeat", "How to repeat it", tuple(repeat_blocks(record)), "Repeat")
 
 
 def _page(record: Fit) -> Page:
     said = verdict(record)
-    name = wording.short(record.data.get("name") or "data", 80)
+    name = wording.short(record.data.name or "data", 80)
     outputs = record.evidence.get("classes") or record.evidence.get("labels") or record.evidence.get("names") or ()
-    total = sum(int(count or 0) for count in (record.data.get("rows") or {}).values())
+    total = record.data.rows.total
     about = [f"{total:,} examples"] if total else []
     counted = "targets" if record.task == "numbers" else record.task
     about += [f"{len(outputs):,} {counted}"] if len(outputs) > 1 else []

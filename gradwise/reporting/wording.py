@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..records.data_read import DataRead
 from ..records.readings import in_words
 from ..records.score_scale import METRICS, NOTHING, in_metric, is_missing, metric_name, number, percent, tick
 
@@ -54,10 +55,10 @@ def duration(seconds: float | None) -> str:
     return f"{hours} h {minutes} min"
 
 
-def readings(data: Mapping[str, Any]) -> str:
-    """How often the test set was read, as the end of a clause."""
-    count = data.get("test_readings") or 0
-    return f", read {in_words(count)}" if count else ""
+def tested_on(data: DataRead) -> str:
+    """The size of the test set and how often it was read, as the end of a clause; nothing without a test set."""
+    read = f", read {in_words(data.test_readings)}" if data.test_readings else ""
+    return f" on {whole(data.rows.test)} test examples{read}" if data.rows.test else ""
 
 
 def optimism(metric: str, metrics: Mapping[str, Mapping[str, Any]], judged_on: str = "valid") -> str:

@@ -332,7 +332,7 @@ def _record(
         independent=strategy.independent and not driver.moved,
         trials=trials,
         settings=options.settings,
-        data=describe_evaluation_data(data, asked.recipe) | {"test_readings": readings},
+        data=describe_evaluation_data(data, asked.recipe, readings),
         seed=keys.seed_of(driver.key),
         seconds=driver.seconds,
         version=__version__,

@@ -68,6 +68,6 @@ def cross_validate(
         watch(number, result)
         results.append(result)
     metric = results[0].metric
-    sizes = [result.data["rows"]["test"] for result in results]
+    sizes = [result.data.rows.test for result in results]
     counts = metric == "error_rate" and dataset.task.kind == "classes" and dataset.weights is None
     return summarise_folds(metric, [result.test for result in results], sizes, counts)

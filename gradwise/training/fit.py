@@ -21,6 +21,7 @@ from jaxtyping import Array, Key
 from .. import __version__
 from ..evaluation.metrics import check_metric
 from ..evaluation.run_findings import describe_data, find_in_run
+from ..records.data_read import DataRead, SetSizes
 from ..records.fit import Fit
 from ..records.readings import find_readings, next_reading
 from ..records.used_rows import UsedRows
@@ -123,15 +124,15 @@ def _prepare(
     return _Prepared(train, valid, test, scaler, units, problem, state)
 
 
-def _described(dataset: Dataset, ready: _Prepared, recipe: Recipe, readings: int) -> dict[str, Any]:
+def _described(dataset: Dataset, ready: _Prepared, recipe: Recipe, readings: int) -> DataRead:
     """How the data were read and split."""
-    sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
-    data = describe_data(dataset, {name: len(part or ()) for name, part in sets.items()}, ready.scaler, recipe)
-    return data | {
-        "notes": list(ready.train.notes),  # what the split noted too
-        "judged_on": "train" if is_trained_on(ready.valid, ready.train) else "valid",
-        "test_readings": readings,
-    }
+    sizes = SetSizes(len(ready.train), len(ready.valid), len(ready.test or ()))
+    return dataclasses.replace(
+        describe_data(dataset, sizes, ready.scaler, recipe),
+        notes=tuple(ready.train.notes),  # what the split noted too
+        judged_on="train" if is_trained_on(ready.valid, ready.train) else "valid",
+        test_readings=readings,
+    )
 
 
 def fit(

@@ -25,6 +25,7 @@ from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.joint_network import Joint
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.records.data_read import SetSizes
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractRecalling, AbstractUnsupervised, Batch
@@ -219,7 +220,7 @@ def test_a_search_deals_the_labelled_rows_and_learns_from_all() -> None:
     space = Space(recipe(stopping=Off(epochs=2)), (Dimension("criterion.weight", LogUniform(0.1, 1.0)),))
     plan = gradwise.SearchPlan(folds=1, finalists=0, refine=False, borders=False)
     study = gradwise.search(space, digits(60, 40, 0), budget=gradwise.Budget(trials=2), plan=plan, key=KEY)
-    assert study.data["rows"] == {"train": 54 + 40, "valid": 6, "test": 500}
+    assert study.data.rows == SetSizes(54 + 40, 6, 500)
     assert all(0.0 < trial.score < 1.0 for trial in study.trials)
     assert 0.0 < study.estimates["test"] < 0.95
     assert study.estimates["metrics"]["train"]["error_rate"] < 0.95  # of the rows that have a class

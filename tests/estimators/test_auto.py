@@ -24,6 +24,7 @@ from gradwise.estimators import AutoClassifier, AutoRegressor
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.portfolio import portfolio_of
+from gradwise.records.data_read import SetSizes
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.search import StudyOptions
 from gradwise.searching.storage.budget import Budget
@@ -62,7 +63,7 @@ def test_a_search_ends_with_a_study_a_recipe_and_a_committee(iris):
     study = found.study_
     assert isinstance(study, gradwise.Study)
     assert [trial.phase for trial in study.trials] == ["search"] * 3 + ["finalist"] * 4
-    assert study.data["folds"] == 5  # too few rows for one validation part
+    assert study.data.folds == 5  # too few rows for one validation part
     assert len(found.predictor_.members) == 2 * 5
     assert found.best_recipe_ == study.trials[study.winner["number"]].recipe
     assert get(found.best_recipe_, "model.widths") == (16,)
@@ -87,9 +88,9 @@ def test_the_mini_batch_size_is_chosen_at_the_end_where_asked(iris):
 def test_no_row_is_set_aside_for_a_test(iris):
     X, y = iris
     study = AutoClassifier(**quick()).fit(X, y).study_
-    rows = study.data["rows"]
-    assert rows["test"] == 0
-    assert rows["train"] + rows["valid"] == 150
+    rows = study.data.rows
+    assert rows.test == 0
+    assert rows.train + rows.valid == 150
     assert "test" not in study.estimates
 
 
@@ -124,16 +125,16 @@ def test_a_search_is_an_estimator_like_any_other(iris):
 def test_the_number_of_rows_says_how_trials_are_judged(iris, rows, train, valid, folds):
     X, _ = iris
     data = AutoRegressor(**quick(seeds=1)).fit(X[:rows, :3], X[:rows, 3]).study_.data
-    assert data["rows"] == {"train": train, "valid": valid, "test": 0}
-    assert data["folds"] == folds
+    assert data.rows == SetSizes(train, valid, 0)
+    assert data.folds == folds
 
 
 def test_validation_data_is_what_settings_are_chosen_by(iris):
     X, y = iris
     found = AutoClassifier(**quick(seeds=1)).fit(X[:100], y[:100], validation_data=(X[100:], y[100:]))
     data = found.study_.data
-    assert data["rows"] == {"train": 100, "valid": 50, "test": 0}
-    assert data["folds"] == 1
+    assert data.rows == SetSizes(100, 50, 0)
+    assert data.folds == 1
     wrong = np.mean(found.predict(X[100:]) != y[100:])
     assert found.study_.estimates["metrics"]["valid"]["error_rate"] == pytest.approx(wrong)
 
@@ -239,7 +240,7 @@ def test_a_space_of_ones_own_brings_its_recipe(iris):
     space = gradwise.Space(recipe, (dimension(recipe, "optimiser.learning_rate", LogUniform(0.03, 0.3)),))
     found = AutoClassifier(**{**quick(seeds=1, strategy=Sobol()), "space": space}).fit(X, y)
     assert found.study_.strategy == "Sobol"
-    assert found.study_.data["rows"]["test"] == 0  # not the split of that recipe
+    assert found.study_.data.rows.test == 0  # not the split of that recipe
     rates = {trial.values["optimiser.learning_rate"] for trial in found.study_.searched}
     assert len(rates) == 2
     assert all(0.03 <= rate <= 0.3 for rate in rates)

@@ -18,6 +18,7 @@ from gradwise.estimators import Classifier, Regressor
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
+from gradwise.records.data_read import SetSizes
 from gradwise.runtime.errors import RequestError
 from gradwise.training.stopping import Off, Patience
 from tests.marks import parametrize_one_quick
@@ -71,7 +72,7 @@ def test_a_prediction_depends_on_its_own_row_alone(iris, small):
 def test_few_rows_are_not_held_out(iris, small, rows, fraction, train, valid):
     X, _ = iris
     regressor = Regressor(**small, validation_fraction=fraction).fit(X[:rows], X[:rows, 0])
-    assert regressor.record_.data["rows"] == {"train": train, "valid": valid, "test": 0}
+    assert regressor.record_.data.rows == SetSizes(train, valid, 0)
 
 
 @pytest.mark.slow
@@ -79,7 +80,7 @@ def test_validation_data_is_what_the_network_is_chosen_by(iris, small):
     X, y = iris
     classifier = Classifier(**small).fit(X[:100], y[:100], validation_data=(X[100:], y[100:]))
     record = classifier.record_
-    assert record.data["rows"] == {"train": 100, "valid": 50, "test": 0}
+    assert record.data.rows == SetSizes(100, 50, 0)
     plain = dataclasses.replace(record.predictor, temperature=1.0)
     expected = log_loss(y[100:], plain.predict(X[100:]), labels=[0, 1, 2])
     assert classifier.history_["valid_loss"][-1] == pytest.approx(expected, rel=1e-4)
@@ -297,7 +298,7 @@ def test_a_table_of_words_and_holes_is_encoded_as_it_was_in_training(small):
     assert classifier.score(frame, y) > 0.93
     assert classifier.feature_names_in_.tolist() == list(frame.columns)
     assert classifier.n_features_in_ == 5
-    kinds = {column["name"]: column["kind"] for column in classifier.record_.data["columns"]}
+    kinds = {column.name: column.kind for column in classifier.record_.data.columns}
     assert kinds == {"size": "number", "colour": "category", "shape": "category", "old": "category", "count": "number"}
     whole = classifier.predict_proba(frame)
     part = frame.iloc[5:6]  # one row shows one colour only: the schema must be the one of training
@@ -316,7 +317,7 @@ def test_a_frame_of_numbers_is_an_array_with_names(iris, small):
     named = Classifier(**small).fit(frame, y)
     assert named.feature_names_in_.tolist() == ["a", "b", "c", "d"]
     assert np.array_equal(named.predict_proba(frame), Classifier(**small).fit(X, y).predict_proba(X))
-    assert [column["name"] for column in named.record_.data["columns"]] == ["a", "b", "c", "d"]
+    assert [column.name for column in named.record_.data.columns] == ["a", "b", "c", "d"]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from gradwise.defaults import table
 from gradwise.estimators import Classifier
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.joint_network import Joint
+from gradwise.records.data_read import SetSizes
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.paths import get
 from gradwise.training.stopping import Off
@@ -158,14 +159,14 @@ def test_a_class_of_minus_one_is_unknown_to_a_semi_supervised_criterion_only(iri
     for labels in (y + 3, (y + 3).astype(float), names):
         classifier = Classifier(**half).fit(X, np.where(known, labels, -1))
         assert classifier.classes_.tolist() == sorted(set(labels))
-        assert classifier.record_.data["rows"] == {"train": 27 + 120, "valid": 3, "test": 0}
+        assert classifier.record_.data.rows == SetSizes(27 + 120, 3)
         assert get(classifier.record_.recipe, "criterion.supervised.loss.score_by") == "loss"
         assert set(classifier.predict(X)) <= set(labels)
     assert classifier.score(X, names) > 0.8
     ordinary = Classifier(**shared).fit(X, y - 1)
     assert ordinary.classes_.tolist() == [-1, 0, 1]
     given = Classifier(**half).fit(X, np.where(known, y, -1), validation_data=(X[:30], y[:30]))
-    assert given.record_.data["rows"] == {"train": 150, "valid": 30, "test": 0}
+    assert given.record_.data.rows == SetSizes(150, 30, 0)
     with pytest.raises(RequestError, match="`validation_data`: row 2 has no target"):
         Classifier(**half).fit(X, np.where(known, y, -1), validation_data=(X[:3], np.array([0, 1, -1])))
     passes = Classifier(**half | {"class_weight": None, "metric": None})

@@ -13,6 +13,7 @@ from gradwise.estimators import Regressor
 from gradwise.models.activations import Tanh
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.models.joint_network import Joint
+from gradwise.records.data_read import SetSizes
 from gradwise.runtime.errors import RequestError
 
 
@@ -73,7 +74,7 @@ def test_a_number_that_is_not_known_is_learned_around(small):
         "scaler": UnitRange(),
     }
     regressor = Regressor(**half).fit(X, y)
-    assert regressor.record_.data["rows"] == {"train": 90 + 200, "valid": 10, "test": 0}
+    assert regressor.record_.data.rows == SetSizes(90 + 200, 10, 0)
     rest = np.var(500.0 + 100.0 * X[:, 0] - regressor.predict(X)) / np.var(100.0 * X[:, 0])
     assert rest < 0.2
     with pytest.raises(ValueError, match="y contains NaN"):

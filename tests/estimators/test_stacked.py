@@ -21,6 +21,7 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.pretraining.layer_recipes import LEARNERS, learner
 from gradwise.pretraining.stack import fit_pretrained
+from gradwise.records.data_read import SetSizes
 from gradwise.runtime.errors import RequestError
 from gradwise.runtime.keys import from_seed
 from gradwise.specs.dataset import Classes, Dataset
@@ -77,7 +78,7 @@ def test_features_and_the_way_back_go_through_every_layer(rows):
     np.testing.assert_allclose(stack.inverse_transform(codes), X.min(0) + np.ptp(X, axis=0) * down, atol=1e-5)
     assert stack.get_feature_names_out().tolist() == [f"stackedautoencoder{number}" for number in range(4)]
     assert np.array_equal(pickle.loads(pickle.dumps(stack)).transform(X[:7]), codes[:7])
-    assert [record.data["rows"]["train"] for record in stack.stack_.records] == [80, 80]
+    assert [record.data.rows.train for record in stack.stack_.records] == [80, 80]
 
 
 @pytest.mark.slow
@@ -109,7 +110,7 @@ def test_the_layers_are_those_of_the_stack_without_labels(rows, classifier):
 def test_rows_to_choose_by_are_not_learned_from(rows, classifier, iris):
     X, y = rows
     judged = StackedClassifier(**TUNED).fit(X, y, validation_data=(iris[0][70:], iris[1][70:]))
-    assert judged.record_.data["rows"] == {"train": 80, "valid": 80, "test": 0}
+    assert judged.record_.data.rows == SetSizes(80, 80, 0)
     assert same_layers(judged.stack_, classifier.stack_)
 
 
@@ -128,8 +129,8 @@ def test_rows_without_a_class_serve_pre_training_alone(rows, classifier):
     by_hand, stack = fit_pretrained(recipe, apart[0], layers, key=from_seed(0), unlabelled=apart[1])
     assert same_layers(some.stack_, stack)
     assert np.array_equal(some.predict_proba(X), by_hand.predictor.predict(X))
-    assert [record.data["rows"]["train"] for record in some.stack_.records] == [80, 80]
-    assert some.record_.data["rows"]["train"] == 40
+    assert [record.data.rows.train for record in some.stack_.records] == [80, 80]
+    assert some.record_.data.rows.train == 40
     shifted = StackedClassifier(**TUNED).fit(X, np.where(y == 0, -1, y))  # not asked for, -1 is a class
     assert shifted.classes_.tolist() == [-1, 1, 2]
     assert np.array_equal(shifted.predict_proba(X), classifier.predict_proba(X))
@@ -145,7 +146,7 @@ def test_rows_without_a_number_serve_pre_training_alone_in_sparse_rows_too(rows)
     X, y = X, np.where(np.arange(80) % 2 == 0, X[:, 3], np.nan)
     dense = StackedRegressor(**TUNED, unlabelled=np.nan).fit(X, y)
     thin = StackedRegressor(**TUNED, unlabelled=-9.0).fit(sparse.csr_array(X), np.nan_to_num(y, nan=-9.0))
-    assert dense.record_.data["rows"]["train"] == 40
+    assert dense.record_.data.rows.train == 40
     assert np.array_equal(thin.predict(sparse.csr_array(X)), dense.predict(X))
     assert dense.score(X, X[:, 3]) > 0.9
     with pytest.raises(ValueError, match="NaN"):

@@ -25,6 +25,7 @@ from gradwise.evaluation.run_figure_data import (
     residuals,
     window,
 )
+from gradwise.records.data_read import DataRead, SetSizes
 from gradwise.records.fit import Fit
 from gradwise.records.outcome import Outcome
 
@@ -48,7 +49,7 @@ def record(task: str = "classes", **changes: Any) -> Fit:
         test_interval=(math.nan, math.nan),
         history=HISTORY,
         evidence={},
-        data={},
+        data=DataRead(),
         findings=(),
         seconds=1.0,
         seed=0,
@@ -173,7 +174,7 @@ def test_class_errors_are_sorted_and_get_wilson_intervals():
 
 def test_a_label_can_be_wrong_on_every_test_example():
     per_label = [{"label": "red", "count": 2, "errors": 5, "error_rate": 0.25}]
-    data = class_errors(record("labels", evidence={"per_label": per_label}, data={"rows": {"test": 20}}))
+    data = class_errors(record("labels", evidence={"per_label": per_label}, data=DataRead(rows=SetSizes(test=20))))
     assert (data.of, data.rates[0].low) == ("label", wilson(5, 20)[0])
 
 

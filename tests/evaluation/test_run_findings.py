@@ -12,7 +12,9 @@ from gradwise.data.splits import GivenParts
 from gradwise.evaluation.run_findings import describe_data, find_in_run
 from gradwise.models.activations import Sigmoid
 from gradwise.models.mlp import Mlp
+from gradwise.records.data_read import DataRead, SetSizes
 from gradwise.records.outcome import Outcome
+from gradwise.records.plain_values import from_values, to_values
 from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
 from gradwise.training.stopping import Off
 
@@ -84,20 +86,20 @@ def test_the_data_is_described_column_by_column() -> None:
     columns = (Column("age"), Column("kind", "category", ("x", "y")), Column("same"))
     dataset = Dataset(inputs, np.zeros((4, 1)), Numbers(("price",)), columns, name="houses", notes=("a note",))
     recipe = defaults.regression(split=GivenParts(2, 1))
-    told = describe_data(dataset, {"train": 2, "valid": 1, "test": 1}, Automatic().fit(inputs, columns), recipe)
-    assert [(one["name"], one["missing"], one["constant"], one["categories"]) for one in told["columns"]] == [
+    told = describe_data(dataset, SetSizes(2, 1, 1), Automatic().fit(inputs, columns), recipe)
+    assert [(one.name, one.missing, one.constant, one.categories) for one in told.columns] == [
         ("age", 1, False, 0),
         ("kind", 0, False, 2),
         ("same", 1, True, 0),
     ]
-    assert (told["name"], told["target"], told["split"], told["shape"]) == ("houses", ["price"], "GivenParts", [3])
-    assert (told["rows"], told["notes"], told["more"]) == ({"train": 2, "valid": 1, "test": 1}, ["a note"], 0)
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert (told.name, told.target, told.split, told.shape) == ("houses", ("price",), "GivenParts", (3,))
+    assert (told.rows, told.notes, told.more) == (SetSizes(2, 1, 1), ("a note",), 0)
+    assert from_values(DataRead, json.loads(json.dumps(to_values(told), allow_nan=False))) == told
 
 
 def test_columns_beyond_two_hundred_are_counted() -> None:
     inputs = np.zeros((2, 250))
     columns = tuple(Column(f"c{number}") for number in range(250))
     dataset = Dataset(inputs, np.zeros(2, int), Classes(np.array(["a"], object), "label"), columns)
-    told = describe_data(dataset, {}, Automatic().fit(inputs, columns), RECIPE)
-    assert (len(told["columns"]), told["more"], told["target"]) == (200, 50, ["label"])
+    told = describe_data(dataset, SetSizes(), Automatic().fit(inputs, columns), RECIPE)
+    assert (len(told.columns), told.more, told.target) == (200, 50, ("label",))

@@ -16,6 +16,7 @@ from gradwise.models.activations import Sigmoid
 from gradwise.models.mlp import Mlp
 from gradwise.pretraining.layer_recipes import learner
 from gradwise.pretraining.stack import Pretrained, check_layer_memory, fit_pretrained, pretrain
+from gradwise.records.data_read import SetSizes
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import UNLABELLED, Classes, Column, Dataset
@@ -113,7 +114,7 @@ def test_rows_without_a_label_and_others_serve_pre_training(stack):
     record, _ = fit_pretrained(
         RECIPE, half, LAYERS, key=KEY, unlabelled=blobs(40), begin=lambda level, rows: begun.append((level, rows))
     )
-    assert record.data["rows"] == {"train": 18, "valid": 6, "test": 6}
+    assert record.data.rows == SetSizes(18, 6, 6)
     assert begun == [(0, 18 + 30 + 40), (1, 18 + 30 + 40), (2, 18)]
 
 

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from gradwise import defaults
+from gradwise.records.data_read import DataRead
 from gradwise.records.finding import Finding
 from gradwise.records.study import Study
 from gradwise.records.trial import Trial
@@ -22,7 +23,7 @@ def study_of(recipe: Recipe, task: str = "classes", metric: str = "error_rate", 
         "independent": True,
         "trials": (),
         "settings": {},
-        "data": {},
+        "data": DataRead(),
         "seed": 0,
         "seconds": 1.0,
         "version": "0",

@@ -10,6 +10,7 @@ import pytest
 from gradwise import defaults
 from gradwise.models.activations import Rectifier, Tanh
 from gradwise.models.mlp import Mlp
+from gradwise.records.data_read import DataRead, SetSizes
 from gradwise.records.finding import Finding
 from gradwise.records.study import Study
 from gradwise.records.study_files import COLUMNS, FILES, TEXTS, is_study, read_study, write_study
@@ -64,7 +65,7 @@ def study():
             dataclasses.replace(make_trial(3, space, 0.4, **bad), outcome="failed", reason='no "memory"\nleft'),
         ),
         settings={"data": "digits", "seed": 3},
-        data={"name": "digits", "rows": {"train": 100}},
+        data=DataRead("digits", rows=SetSizes(100)),
         seed=3,
         seconds=12.5,
         version="0.2.0",

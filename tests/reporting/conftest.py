@@ -22,6 +22,7 @@ from gradwise.evaluation.prediction_figure_data import gather_evidence
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
+from gradwise.records.data_read import ColumnRead, DataRead, SetSizes
 from gradwise.records.finding import Finding
 from gradwise.records.fit import Fit
 from gradwise.records.outcome import Outcome
@@ -98,21 +99,16 @@ def train_classes(passes: int = 30) -> Fit:
         test_interval=metric_interval("error_rate", task, after[2], ys),
         history=_history(len(yt), columns),
         evidence={**gather_evidence(task, before[2], after[2], ys), "temperature": float(temperature)},
-        data={
-            "name": "digits",
-            "target": ["class"],
-            "rows": {"train": 1079, "valid": 359, "test": 359},
-            "split": "HoldOut",
-            "columns": [
-                {"name": f"pixel_{i // 8}_{i % 8}", "kind": "pixel", "missing": 0, "categories": 0, "constant": i == 0}
-                for i in range(64)
-            ],
-            "more": 0,
-            "shape": [64],
-            "notes": [],
-            "scaling": ["Pixels are divided by 16, their largest value in the training part."],
-            "command": "gradwise fit digits --seed 0 --set model.widths=32 --set optimiser.learning_rate=0.003",
-        },
+        data=DataRead(
+            name="digits",
+            target=("class",),
+            rows=SetSizes(1079, 359, 359),
+            split="HoldOut",
+            columns=tuple(ColumnRead(f"pixel_{i // 8}_{i % 8}", "pixel", constant=i == 0) for i in range(64)),
+            shape=(64,),
+            scaling=("Pixels are divided by 16, their largest value in the training part.",),
+            command="gradwise fit digits --seed 0 --set model.widths=32 --set optimiser.learning_rate=0.003",
+        ),
         findings=(
             Finding("note", "1 column is constant in the training part.", "D10", "drop it with `--drop pixel_0_0`."),
             Finding(
@@ -172,30 +168,27 @@ def train_numbers(passes: int = 40) -> Fit:
                 "interval": [rmse * 0.95, rmse * 1.07],
             },
         },
-        data={
-            "name": "diabetes",
-            "target": ["progression"],
-            "rows": {"train": 265, "valid": 88, "test": 89},
-            "split": "HoldOut",
-            "columns": [
-                {
-                    "name": name,
-                    "kind": "category" if name == "sex" else "number",
-                    "missing": 3 * (name == "s6"),
-                    "categories": 2 * (name == "sex"),
-                    "constant": False,
-                }
+        data=DataRead(
+            name="diabetes",
+            target=("progression",),
+            rows=SetSizes(265, 88, 89),
+            split="HoldOut",
+            columns=tuple(
+                ColumnRead(
+                    name=name,
+                    kind="category" if name == "sex" else "number",
+                    missing=3 * (name == "s6"),
+                    categories=2 * (name == "sex"),
+                )
                 for name in source.feature_names
-            ],
-            "more": 0,
-            "shape": [10],
-            "notes": [],
-            "scaling": [
+            ),
+            shape=(10,),
+            scaling=(
                 "Numbers are standardised by the mean and deviation of the training part.",
                 "3 missing values of s6 were replaced by the median, with a column that says so.",
-            ],
-            "command": "gradwise fit diabetes.csv --target progression --folds 5",
-        },
+            ),
+            command="gradwise fit diabetes.csv --target progression --folds 5",
+        ),
         findings=(),
         seconds=1.27,
         seed=0,

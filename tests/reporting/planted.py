@@ -12,6 +12,7 @@ import numpy as np
 
 from gradwise import defaults
 from gradwise.models.activations import Rectifier, Tanh
+from gradwise.records.data_read import ColumnRead, DataRead, SetSizes
 from gradwise.records.finding import Finding
 from gradwise.records.study import Study
 from gradwise.records.trial import Trial, best_of
@@ -88,14 +89,13 @@ def make_study(count: int = 60, *, numbers: bool = False, concluded: bool = True
             "command": f"gradwise search digits --trials {count} --seed 7",
             "study_file": f'data = "digits"\nstrategy = "random"\nbudget = "{count} trials"\nseed = 7\n',
         },
-        data={
-            "name": "digits",
-            "rows": {"train": 1079, "valid": 359, "test": 359},
-            "split": "HoldOut",
-            "columns": [{"name": f"pixel_{k}", "kind": "pixel", "missing": 0} for k in range(64)],
-            "more": 0,
-            "shape": [64],
-        },
+        data=DataRead(
+            name="digits",
+            rows=SetSizes(1079, 359, 359),
+            split="HoldOut",
+            columns=tuple(ColumnRead(f"pixel_{k}", "pixel") for k in range(64)),
+            shape=(64,),
+        ),
         seed=7,
         seconds=187.0,
         version="0.2.0",

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from gradwise.records.data_read import ColumnRead, DataRead
 from gradwise.records.fit import write_fit
 from gradwise.records.outcome import Outcome
 from gradwise.reporting.report import report, verdict, write_report
@@ -40,16 +41,15 @@ def renamed(record, names):
         "per_class": [{**row, "class": name} for row, name in zip(record.evidence["per_class"], names, strict=True)],
         "worst": [{**row, "true": names[0], "predicted": names[1]} for row in record.evidence["worst"]],
     }
-    columns = [{"name": name, "kind": name, "missing": 1, "categories": 3, "constant": True} for name in names]
-    data = {
-        **record.data,
-        "name": names[0],
-        "columns": columns,
-        "notes": names,
-        "scaling": names,
-        "split": names[1],
-        "command": "gradwise fit " + names[1],
-    }
+    data = dataclasses.replace(
+        record.data,
+        name=names[0],
+        columns=tuple(ColumnRead(name, name, missing=1, categories=3, constant=True) for name in names),
+        notes=tuple(names),
+        scaling=tuple(names),
+        split=names[1],
+        command="gradwise fit " + names[1],
+    )
     findings = tuple(dataclasses.replace(record.findings[0], what=name, next=name, row=name) for name in names)
     return dataclasses.replace(record, evidence=evidence, data=data, findings=findings, version=names[0])
 
@@ -141,14 +141,14 @@ def test_no_test_part_is_told(classes_record):
     assert "No test set" in said.interval
     assert "Errors on the test set" not in report(blind)
     # Where the validation rows are the training rows, it is a training error.
-    same = verdict(dataclasses.replace(blind, data={**blind.data, "judged_on": "train"}))
+    same = verdict(dataclasses.replace(blind, data=dataclasses.replace(blind.data, judged_on="train")))
     assert same.headline == said.headline.replace("Validation", "Training")
     assert same.interval == "No test set: this number was measured on training rows, so it is optimistic."
 
 
 def test_how_often_the_test_set_was_read_stands_beside_its_score(classes_record):
     for count, words in ((1, ", read once"), (3, ", read 3 times")):
-        read = dataclasses.replace(classes_record, data={**classes_record.data, "test_readings": count})
+        read = dataclasses.replace(classes_record, data=dataclasses.replace(classes_record.data, test_readings=count))
         assert f"on 359 test examples{words}" in verdict(read).interval
 
 
@@ -183,7 +183,7 @@ def test_findings_are_told_worst_first(classes_record):
         lambda record: dataclasses.replace(record, history={k: v[:1] for k, v in record.history.items()}),
         lambda record: dataclasses.replace(record, history={k: [None] * len(v) for k, v in record.history.items()}),
         lambda record: dataclasses.replace(record, history={}),
-        lambda record: dataclasses.replace(record, evidence={}, data={}, machine={}, findings=(), metrics={}),
+        lambda record: dataclasses.replace(record, evidence={}, data=DataRead(), machine={}, findings=(), metrics={}),
         without_metrics,
         lambda record: without_metrics(diverged(record)),
     ],

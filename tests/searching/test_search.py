@@ -251,7 +251,7 @@ def test_the_whole_journey_on_folds() -> None:
     """A small set: five folds judge a trial; then around the best, finalists with seeds, a committee, one test pass."""
     plan = SearchPlan(finalists=2, seeds=2, committee="seeds")
     study = run(trials=4, plan=plan)
-    assert study.data["folds"] == 5
+    assert study.data.folds == 5
     phases = [trial.phase for trial in study.trials]
     assert phases.count("search") == 4
     assert phases.count("refine") >= 1
@@ -266,7 +266,7 @@ def test_the_whole_journey_on_folds() -> None:
 def test_an_ensemble_is_weighed_by_rows_that_its_networks_did_not_see(tmp_path: Path) -> None:
     """The recommended recipe first; every row judged; the weights and the honest estimate made again by hand."""
     study = run(trials=4, plan=SearchPlan(), strategy=Recommended(), folder=tmp_path)
-    assert study.data["folds"] == 8
+    assert study.data.folds == 8
     assert json.loads((tmp_path / "effort.json").read_text()) == {"folds": 8, "epochs": 1.0, "trials": 4}
     assert [trial.phase for trial in study.trials] == ["search"] * 4
     assert study.trials[0].recipe == space_of().recipe
@@ -314,7 +314,7 @@ def test_the_cheapest_trial_near_the_best_may_answer() -> None:
     plan = dataclasses.replace(BARE, committee="cheapest")
     study = run(space, dataset, trials=5, strategy=Grid(5), plan=plan)
     best = best_of(study.trials)
-    error = math.sqrt(best.score * (1 - best.score) / (study.data["rows"]["valid"] - 1))
+    error = math.sqrt(best.score * (1 - best.score) / (study.data.rows.valid - 1))
     near = [trial for trial in study.trials if trial.score <= best.score + error]
     chosen = min(near, key=lambda trial: trial.parameters)
     assert chosen.parameters < best.parameters
@@ -363,12 +363,12 @@ def test_halving_may_begin_with_random_lower_layers() -> None:
 
 def test_further_readings_of_the_test_part_are_counted_in_the_folder(tmp_path: Path) -> None:
     first = run(trials=2, folder=tmp_path)
-    assert first.data["test_readings"] == 1
+    assert first.data.test_readings == 1
     write_study(first, tmp_path)
     second = run(trials=3, folder=tmp_path, resume=True)
-    assert second.data["test_readings"] == 2
+    assert second.data.test_readings == 2
     assert any("the test set has been read twice" in finding.what for finding in second.findings)
-    assert read_study(tmp_path).data["test_readings"] == 1
+    assert read_study(tmp_path).data.test_readings == 1
 
 
 @pytest.mark.parametrize(("kind", "members"), [("best", 8), ("none", 1)])

@@ -160,7 +160,7 @@ def record() -> Any:
 
 
 def test_a_fit_follows_four_waves_that_end_at_zero(record: Any) -> None:
-    assert record.data["rows"]["train"] == 24
+    assert record.data.rows.train == 24
     rates, updates = (np.asarray(record.history[name]) for name in ("learning_rate", "updates"))
     assert updates.tolist() == list(range(1, UPDATES + 1))  # a validation after each
     np.testing.assert_allclose(rates, 0.05 * waves(updates - 1, UPDATES), atol=1e-6)

@@ -28,7 +28,9 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.records.data_read import SetSizes
 from gradwise.records.fit import Fit, read_fit, write_fit
+from gradwise.records.plain_values import to_values
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch
@@ -102,14 +104,14 @@ def test_real_data_is_learned(quick: Any, name: str, largest: float) -> None:
     assert result.metrics["train"][result.metric] < largest
     assert result.outcome.name in {"patience", "finished"}
     assert result.test_interval[0] < result.test < result.test_interval[1]
-    sizes = result.data["rows"]
-    assert sum(sizes.values()) == len(dataset)
-    assert sizes["test"] == pytest.approx(0.2 * len(dataset), abs=1)
+    sizes = result.data.rows
+    assert sizes.total == len(dataset)
+    assert sizes.test == pytest.approx(0.2 * len(dataset), abs=1)
     if name == "diabetes":
         assert result.metrics["test"]["r2"] > 0.3
     else:
-        assert np.sum(result.evidence["confusion"]) == sizes["test"]
-        assert sum(one["errors"] for one in result.evidence["per_class"]) == round(result.test * sizes["test"])
+        assert np.sum(result.evidence["confusion"]) == sizes.test
+        assert sum(one["errors"] for one in result.evidence["per_class"]) == round(result.test * sizes.test)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(iris: Dataset, recipe: Recipe, fitted: Fit) -> None:
@@ -176,7 +178,7 @@ def test_scaler_and_target_units_come_from_the_training_part_alone() -> None:
 def test_an_official_test_set_is_used_as_it_is(iris: Dataset, recipe: Recipe) -> None:
     official = dataclasses.replace(iris.take(np.arange(0, 150, 5)), name="official")
     result = fit(recipe, dataclasses.replace(iris, test=official), key=KEY)
-    assert result.data["rows"] == {"train": 120, "valid": 30, "test": 30}
+    assert result.data.rows == SetSizes(120, 30, 30)
     expected = measure(iris.task, result.predictor.predict(official.inputs), official.targets, None)
     assert result.metrics["test"] == expected
 
@@ -279,7 +281,7 @@ def test_several_numbers_at_once() -> None:
     assert result.predictor.predict(inputs).shape == (150, 3)
     assert np.shape(result.evidence["predictions"]) == (30, 3)
     assert result.metric == "rmse"
-    assert result.data["target"] == ["a", "b", "c"]
+    assert result.data.target == ("a", "b", "c")
 
 
 @pytest.mark.slow
@@ -344,7 +346,7 @@ def test_a_class_without_training_examples_is_told(iris: Dataset, recipe: Recipe
 
 def test_without_a_test_part_there_is_no_test_error(iris: Dataset, recipe: Recipe) -> None:
     result = fit(dataclasses.replace(recipe, split=HoldOut(valid=0.2, test=0.0)), iris, key=KEY)
-    assert result.data["rows"] == {"train": 120, "valid": 30, "test": 0}
+    assert result.data.rows == SetSizes(120, 30, 0)
     assert math.isnan(result.test)
     assert all(math.isnan(end) for end in result.test_interval)
     assert result.summary()["test"] is None
@@ -352,11 +354,11 @@ def test_without_a_test_part_there_is_no_test_error(iris: Dataset, recipe: Recip
 
 def test_the_data_is_described_as_understood(fitted: Fit, iris: Dataset) -> None:
     told = fitted.data
-    assert told["rows"] == {"train": 90, "valid": 30, "test": 30}
-    assert [column["name"] for column in told["columns"]] == [column.name for column in iris.columns]
-    assert {column["missing"] for column in told["columns"]} == {0}
-    assert (told["shape"], told["split"]) == ([4], "HoldOut")
-    json.dumps(told, allow_nan=False)
+    assert told.rows == SetSizes(90, 30, 30)
+    assert [column.name for column in told.columns] == [column.name for column in iris.columns]
+    assert {column.missing for column in told.columns} == {0}
+    assert (told.shape, told.split) == ((4,), "HoldOut")
+    json.dumps(to_values(told), allow_nan=False)
 
 
 @pytest.mark.slow
@@ -367,8 +369,8 @@ def test_missing_values_constants_and_one_column_are_handled(recipe: Recipe) -> 
     targets = (inputs[:, 0] > 0).astype(int)
     columns = (Column("a"), Column("b"), Column("c"))
     result = fit(recipe, Dataset(inputs, targets, Classes(np.array([0, 1])), columns), key=KEY)
-    assert [column["missing"] for column in result.data["columns"]] == [0, 0, 22]
-    assert [column["constant"] for column in result.data["columns"]] == [False, True, False]
+    assert [column.missing for column in result.data.columns] == [0, 0, 22]
+    assert [column.constant for column in result.data.columns] == [False, True, False]
     assert result.test < 0.3
     one = fit(recipe, Dataset(inputs[:, :1], targets, Classes(np.array([0, 1])), columns[:1]), key=KEY)
     assert one.test < 0.2
@@ -494,7 +496,7 @@ def test_unlabelled_rows_go_through_with_weights_classes_folds_and_a_resumed_run
     found = fit(still, partly, key=KEY, class_weight="balanced")
     train, valid, test = split_labelled(still.split, still.criterion, partly, key=keys.named(KEY, "split"))
     assert test is not None
-    assert found.data["rows"] == {"train": len(train), "valid": len(valid), "test": len(test)}
+    assert found.data.rows == SetSizes(len(train), len(valid), len(test))
     assert len(train) == (targets < 0).sum() + train.labelled.sum()
     known = train.take(np.flatnonzero(train.labelled))
     by_class = weights_of_classes("balanced", train)

@@ -128,8 +128,7 @@ def chance_of(record: Fit) -> float:
         }
         return {**of, "log_loss": entropy, "auc": 0.5}.get(metric, math.nan)
     if record.task == "labels" and metric == "error_rate" and evidence.get("per_label"):
-        rows = record.data.get("rows", {}).get("test", 0)
-        shares = np.asarray([one["count"] for one in evidence["per_label"]]) / max(1, rows)
+        shares = np.asarray([one["count"] for one in evidence["per_label"]]) / max(1, record.data.rows.test)
         return float(np.minimum(shares, 1 - shares).mean())
     if record.task == "numbers":
         told = record.metrics.get("test", {})
@@ -147,12 +146,12 @@ def chance_of(record: Fit) -> float:
 def present_of(record: Fit) -> Present:
     """The command and the knobs that remedies start from."""
     recipe = record.recipe
-    data = str(record.data.get("name") or "DATA")
+    data = record.data.name or "DATA"
     rate_path, rate = learning_rate_of(recipe)
     known = {path: value for path, _, value in knobs(recipe)}
     decay = next((f"{path}.coefficient" for path in _penalties(recipe)), "")
     widths = known.get("model.widths", ())
-    command = str(record.data.get("command") or f"gradwise fit {data}")
+    command = record.data.command or f"gradwise fit {data}"
     return Present(
         command=command,
         data=data,
@@ -208,15 +207,15 @@ def _of_rate(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
 
 def numbers_of(record: Fit, course: Course) -> RunNumbers:
     """The numbers of a record that the verdict needs."""
-    metrics, rows = record.metrics, record.data.get("rows", {})
+    metrics, rows = record.metrics, record.data.rows
     values = {part: metrics.get(part, {}).get(record.metric, math.nan) for part in ("train", "valid", "test")}
     rated = values["test"] if math.isfinite(values["test"]) else values["valid"]
     numbers = RunNumbers(
         train=values["train"],
         valid=values["valid"],
         test=rated,  # without a test set, the validation set is used
-        train_count=int(rows.get("train", 0)),
-        test_count=int(rows.get("test") or rows.get("valid") or 0),
+        train_count=rows.train,
+        test_count=rows.test or rows.valid,
         test_interval=record.test_interval,
         metric=record.metric,
         chance=chance_of(record),
@@ -262,10 +261,10 @@ def _of_patience(record: Fit, course: Course, numbers: RunNumbers) -> list[Findi
 def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
     told: list[Finding] = []
     command = numbers.present.command
-    constant = [one["name"] for one in record.data.get("columns", ()) if one.get("constant")]
+    constant = [one.name for one in record.data.columns if one.constant]
     if constant:
-        what = f"{len(constant)} of {len(record.data['columns'])} columns are constant, first `{constant[0]}`."
-        drop = f"{command} --drop {constant[0]}" if len(record.data.get("shape", ())) < 2 else ""
+        what = f"{len(constant)} of {len(record.data.columns)} columns are constant, first `{constant[0]}`."
+        drop = f"{command} --drop {constant[0]}" if len(record.data.shape) < 2 else ""
         told.append(found("GW205", what, where=constant[0], next=drop, columns=constant[:20]))
     total = sum(one["count"] for one in record.evidence.get("per_class", ()))
     overall = record.metrics.get("test", {}).get("error_rate", math.nan)
@@ -301,7 +300,7 @@ def _of_test(record: Fit, numbers: RunNumbers) -> list[Finding]:
     ends = [value * value if square else value for value in (low, high, numbers.chance)]
     if not all(math.isfinite(value) for value in ends) or abs(ends[1] - ends[0]) <= _WIDE * abs(ends[2]):
         return []
-    count = record.data.get("rows", {}).get("test", 0)
+    count = record.data.rows.test
     what = (
         f"the test set has only {count} examples: the {record.metric} lies between "
         f"{in_metric(record.metric, low)} and {in_metric(record.metric, high)} (95 % confidence interval)."
@@ -326,7 +325,7 @@ def diagnose_study(study: Study) -> tuple[Finding, ...]:
     """Findings from the trials of a search; those on range edges and too few values are already in the study."""
     trials = study.searched
     known = {one.code for one in study.findings if one.code}
-    data = str(study.data.get("name") or "DATA")
+    data = study.data.name or "DATA"
     told = []
     lost = [trial for trial in trials if trial.outcome == "diverged"]
     ok = [trial for trial in trials if trial.ok]

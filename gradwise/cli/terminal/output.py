@@ -236,7 +236,7 @@ def show_result(record: Fit, folder: Path, report: Path | None) -> None:
         out.print(_layers(layers))
         out.print()
     out.print(_metrics(record))
-    if worth := wording.optimism(record.metric, record.metrics, record.data.get("judged_on", "valid")):
+    if worth := wording.optimism(record.metric, record.metrics, record.data.judged_on):
         out.print(Text(worth, "dim"))
     out.print()
     show_findings(out, record.findings)

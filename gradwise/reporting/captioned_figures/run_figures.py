@@ -342,7 +342,7 @@ def metric_table(record: Fit) -> Table:
         )
         for name in names
     )
-    note = wording.optimism(record.metric, record.metrics, record.data.get("judged_on", "valid"))
+    note = wording.optimism(record.metric, record.metrics, record.data.judged_on)
     return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)), note)
 
 

@@ -2,11 +2,13 @@
 
 import dataclasses
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from ...records.data_read import DataRead
 from ...records.finding import Finding
 from ...records.fit import Fit
 from ...specs.chapter_rows import ROWS
@@ -15,7 +17,6 @@ from ...specs.paths import knobs, parts
 from .. import wording
 from ..blocks import Block, Cell, CodeLines, HeadingRow, Items, Notice, Prose, Row, Table
 
-_SHOWN_COLUMNS = 200
 _FLAGS = {"--unsupervised"}  # options of the command that take no value
 _READING = ("task", "group", "time", "weight", "test")  # options that `ReadRequest` knows by the same name
 
@@ -25,40 +26,32 @@ def chapter_row(row: str) -> str:
     return f"{row}, {ROWS[row]}" if row in ROWS else row
 
 
-def _column_table(record: Fit) -> Table | None:
-    columns = (record.data.get("columns") or [])[:_SHOWN_COLUMNS]
-    if not columns:
+def _column_table(data: DataRead) -> Table | None:
+    if not data.columns:
         return None
-    rows: list[Row] = []
-    for item in columns:
-        categories = item.get("categories") or ()
-        count = categories if isinstance(categories, int) else len(categories)
-        some = "" if isinstance(categories, int) else ", ".join(wording.short(name, 20) for name in categories[:6])
-        more = f"{count}: {some}{', …' if count > 6 else ''}" if some else (str(count) if count else "")
-        constant = "constant" if item.get("constant") else ""
-        missing = item.get("missing")
-        rows.append((str(item.get("name")), str(item.get("kind", "")), wording.whole(missing or 0), more, constant))
-    beyond = int(record.data.get("more") or 0)
-    note = f"{beyond:,} more columns are not listed." if beyond else ""
-    title = f"{len(columns) + beyond:,} column" + ("s" if len(columns) + beyond != 1 else "")
+    rows: list[Row] = [
+        (one.name, one.kind, wording.whole(one.missing), str(one.categories or ""), "constant" if one.constant else "")
+        for one in data.columns
+    ]
+    note = f"{data.more:,} more columns are not listed." if data.more else ""
+    total = len(data.columns) + data.more
+    title = f"{total:,} column" + ("s" if total != 1 else "")
     header = ("column", "kind", "missing", "categories", "remark")
     kept = [i for i in range(len(header)) if i < 3 or any(row[i] for row in rows)]
     shown = tuple(tuple(row[i] for i in kept) for row in rows)
     return Table(title, tuple(header[i] for i in kept), shown, (2,), note, folded=len(rows) > 12)
 
 
-def _kinds(record: Fit) -> str:
+def _kinds(data: DataRead) -> str:
     """One sentence on all columns: how many of each kind, how many with gaps."""
-    columns = record.data.get("columns") or []
+    columns = data.columns
     if not columns:
         return ""
-    counts: dict[str, int] = {}
-    for item in columns:
-        counts[str(item.get("kind", "number"))] = counts.get(str(item.get("kind", "number")), 0) + 1
+    counts = Counter(one.kind for one in columns)
     said = ", ".join(f"{wording.clean(kind)} ({count:,})" for kind, count in counts.items())
-    gaps = sum(1 for item in columns if item.get("missing"))
-    fixed = sum(1 for item in columns if item.get("constant"))
-    total = len(columns) + int(record.data.get("more") or 0)
+    gaps = sum(one.missing > 0 for one in columns)
+    fixed = sum(one.constant for one in columns)
+    total = len(columns) + data.more
     listed = "" if total == len(columns) else f" (of the first {len(columns):,})"
     return (
         f"{total:,} column{'s' if total != 1 else ''}{listed}: {said}; "
@@ -73,23 +66,20 @@ def _split(text: str) -> str:
     return f" {text[:1].upper()}{text[1:].rstrip('.')}." if " " in text else f" Split by `{text}`."
 
 
-def data_blocks(record: Fit) -> Iterator[Block]:
+def data_blocks(data: DataRead) -> Iterator[Block]:
     """How the data were read: rows, columns and their kinds, preprocessing."""
-    data = record.data
-    rows = data.get("rows") or {}
-    if rows:
-        titles = {"train": "training", "valid": "validation", "test": "test"}
-        counted = ", ".join(f"{wording.whole(rows.get(part) or 0)} for {title}" for part, title in titles.items())
-        total = sum(int(rows.get(part) or 0) for part in titles)
-        yield Prose(f"{total:,} rows: {counted}.{_split(wording.clean(data.get('split') or ''))}")
-    shape = tuple(data.get("shape") or ())
-    if len(shape) > 1:
-        yield Prose("Each example has the shape " + " × ".join(wording.setting(size) for size in shape) + ".")
-    if kinds := _kinds(record):
+    rows = data.rows
+    if rows.total:
+        titles = ((rows.train, "training"), (rows.valid, "validation"), (rows.test, "test"))
+        counted = ", ".join(f"{wording.whole(count)} for {title}" for count, title in titles)
+        yield Prose(f"{rows.total:,} rows: {counted}.{_split(wording.clean(data.split))}")
+    if len(data.shape) > 1:
+        yield Prose("Each example has the shape " + " × ".join(wording.setting(size) for size in data.shape) + ".")
+    if kinds := _kinds(data):
         yield Prose(kinds)
-    if remarks := (*(data.get("scaling") or ()), *(data.get("notes") or ())):
-        yield Items(tuple(map(str, remarks)))
-    if table := _column_table(record):
+    if remarks := (*data.scaling, *data.notes):
+        yield Items(remarks)
+    if table := _column_table(data):
         yield table
 
 
@@ -211,7 +201,7 @@ def python_lines(command: str, seed: int) -> list[str]:
 
 def repeat_blocks(record: Fit) -> Iterator[Block]:
     """The lines that repeat the run, and on what it ran."""
-    command = str(record.data.get("command") or "")
+    command = record.data.command
     if command:
         yield CodeLines("In the shell", command)
     yield CodeLines("In Python", "\n".join(python_lines(command, record.seed)))

@@ -69,9 +69,8 @@ def study_verdict(study: Study) -> Verdict:
     name, scale = wording.metric_name(metric), study.scale
     if _finite(told.get("test")):
         members = study.committee.get("members") or 0
-        rows = (study.data.get("rows") or {}).get("test")
         ends = _ends(metric, told.get("test_interval"))
-        on = f" on {wording.whole(rows)} test examples{wording.readings(study.data)}" if rows and ends else ""
+        on = wording.tested_on(study.data) if ends else ""
         who = f"a committee of {members} networks" if members > 1 else "one network"
         said = "; ".join(filter(None, (ends + on, who)))
         return Verdict(f"Test {name} {wording.in_metric(metric, told['test'])}", _sentence(said) + ".", story)
@@ -81,7 +80,7 @@ def study_verdict(study: Study) -> Verdict:
         said = "; ".join(filter(None, (ends, "by nested cross-validation, which repeats the search in each fold")))
         return Verdict(f"Test {name} {wording.in_metric(metric, nested['mean'])}", _sentence(said) + ".", story)
     honest = study.committee.get("honest")
-    if study.data.get("judged_on") == "train" and study.best is not None:
+    if study.data.judged_on == "train" and study.best is not None:
         said = "Measured on training rows: optimistic, and nothing was held out to tell by how much."
         return Verdict(f"Training {scale.name.removeprefix('validation ')} {scale.say(study.best.score)}", said, story)
     if _finite(honest):
@@ -149,7 +148,7 @@ def _metric_table(study: Study) -> Table | None:
         )
         for name in names
     )
-    note = wording.optimism(study.metric, metrics, study.data.get("judged_on", "valid"))
+    note = wording.optimism(study.metric, metrics, study.data.judged_on)
     return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)), note)
 
 
@@ -263,7 +262,7 @@ def _sections(study: Study) -> Iterator[Section]:
         yield Section("trials", "Every trial", (table,), "Trials")
     count = f" ({len(study.findings)})" if study.findings else ""
     yield Section("findings", "Findings", finding_blocks(study.findings), f"Findings{count}")
-    if data := tuple(data_blocks(cast(Any, study))):
+    if data := tuple(data_blocks(study.data)):
         yield Section("data", "The data as read", data, "Data")
     if study.best is not None:
         yield Section("recipe", "The winner's recipe", tuple(recipe_blocks(cast(Any, study.best))), "Recipe")
@@ -273,8 +272,8 @@ def _sections(study: Study) -> Iterator[Section]:
 def study_page(study: Study) -> Page:
     """The report of a study."""
     said = study_verdict(study)
-    name = wording.short(study.data.get("name") or study.settings.get("data") or "data", 80)
-    total = sum(int(count or 0) for count in (study.data.get("rows") or {}).values())
+    name = wording.short(study.data.name or study.settings.get("data") or "data", 80)
+    total = study.data.rows.total
     about = [_counted(total, "example")] if total else []
     about.append(f"a search of {_counted(len(study.trials), 'trial')}")
     date = wording.clean(study.machine.get("date") or "")

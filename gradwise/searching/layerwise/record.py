@@ -16,6 +16,7 @@ from ... import __version__
 from ...evaluation.run_findings import describe_data, find_in_run
 from ...evaluation.trials.selection_bias import corrected_for_selection
 from ...pretraining.stack import Pretrained
+from ...records.data_read import SetSizes
 from ...records.finding import Finding
 from ...records.fit import Fit
 from ...records.outcome import Outcome
@@ -134,7 +135,7 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
     recipe = dataclasses.replace(one.fine_tuning, model=Pretrained(one.settings, mlp))
     history = _history(one, len(train))
     outcome = Outcome(one.ended.outcome, one.ended.age_examples)
-    sizes = {name: 0 if part is None else len(part) for name, part in found.parts.items()}
+    sizes = SetSizes(**{name: len(part or ()) for name, part in found.parts.items()})
     return Fit(
         recipe=recipe,
         outcome=outcome,
@@ -144,12 +145,12 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         test_interval=ends,
         history=history,
         evidence=evidence,
-        data=describe_data(dataset, sizes, found.scaler, recipe)
-        | {
-            "notes": list(train.notes),
-            "judged_on": "train" if is_trained_on(valid, train) else "valid",
-            "test_readings": int(sizes["test"] > 0),
-        },
+        data=dataclasses.replace(
+            describe_data(dataset, sizes, found.scaler, recipe),
+            notes=tuple(train.notes),
+            judged_on="train" if is_trained_on(valid, train) else "valid",
+            test_readings=int(sizes.test > 0),
+        ),
         findings=(
             _chosen(found),
             *find_in_run(dataclasses.replace(recipe, model=network), history, outcome, train),

@@ -1,5 +1,6 @@
 """The findings of a study, and how its data were read."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from ...evaluation.run_findings import describe_data
 from ...evaluation.trials.expected_best import Advice, advice
 from ...evaluation.trials.failures import why_all_failed
+from ...records.data_read import DataRead, SetSizes
 from ...records.finding import Finding
 from ...records.score_scale import ScoreScale
 from ...records.trial import Trial
@@ -20,19 +22,16 @@ from ..strategies.contract import AbstractStrategy
 from ..strategies.recommended import Recommended
 
 
-def describe_evaluation_data(data: EvaluationData, recipe: Recipe) -> dict[str, Any]:
+def describe_evaluation_data(data: EvaluationData, recipe: Recipe, test_readings: int = 0) -> DataRead:
     """How the data were read, for the report."""
-    sizes = {
-        "train": len(data.train),
-        "valid": len(data.valid),
-        "test": 0 if data.test is None else len(data.test),
-    }
-    scaler = data.scaler(recipe.scaler)
-    return describe_data(data.pool, sizes, scaler, recipe) | {
-        "notes": list(data.train.notes),
-        "folds": data.folds,
-        "judged_on": data.judged_on,
-    }
+    sizes = SetSizes(len(data.train), len(data.valid), len(data.test or ()))
+    return dataclasses.replace(
+        describe_data(data.pool, sizes, data.scaler(recipe.scaler), recipe),
+        notes=tuple(data.train.notes),
+        folds=data.folds,
+        judged_on=data.judged_on,
+        test_readings=test_readings,
+    )
 
 
 def only_one(trials: Sequence[Trial], budget: Budget, first_ended: float = 0.0) -> list[Finding]:

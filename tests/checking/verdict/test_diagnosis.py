@@ -15,6 +15,7 @@ from gradwise.checking.verdict.diagnosis import chance_of, diagnose, diagnose_st
 from gradwise.data.splits import HoldOut
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
+from gradwise.records.data_read import ColumnRead, DataRead, SetSizes
 from gradwise.records.fit import Fit
 from gradwise.records.outcome import Outcome
 from gradwise.records.study import Study
@@ -60,7 +61,7 @@ def _record(
         test_interval=(math.nan, math.nan),
         history=history,
         evidence={"confusion": [[500, 0], [0, 500]], "per_class": _per_class([500, 500], [1, 1])},
-        data={"name": "mine", "rows": {"train": 5000, "valid": 1000, "test": 1000}, "columns": [], "shape": [3]},
+        data=DataRead("mine", rows=SetSizes(5000, 1000, 1000), shape=(3,)),
         findings=(),
         seconds=1.0,
         seed=0,
@@ -157,14 +158,8 @@ def test_a_rare_class_that_suffers_is_told() -> None:
 
 
 def test_columns_that_never_change_and_a_small_test_are_told() -> None:
-    columns = [{"name": "a", "constant": True}, {"name": "b", "constant": False}]
-    data = {
-        "name": "mine",
-        "columns": columns,
-        "shape": [2],
-        "rows": {"train": 100, "test": 40},
-        "command": "gradwise fit x",
-    }
+    columns = (ColumnRead("a", constant=True), ColumnRead("b"))
+    data = DataRead("mine", columns=columns, shape=(2,), rows=SetSizes(100, test=40), command="gradwise fit x")
     evidence = {"confusion": [[20, 0], [0, 20]], "per_class": _per_class([20, 20], [0, 0])}
     record = _record(0.0, 0.02, FALLING, data=data, evidence=evidence, test_interval=(0.01, 0.2))
     told = {one.code: one for one in diagnose(record)[1]}
@@ -198,7 +193,7 @@ def _study(scores: list[float], outcomes: list[str], curve: list[float], chance:
         Trial(k, RECIPE, {RATE: rate}, outcome, score, curve={"train_loss": curve})
         for k, (rate, score, outcome) in enumerate(zip(rates, scores, outcomes, strict=True))
     )
-    given = {"settings": {}, "data": {"name": "mine"}, "seed": 0, "seconds": 1.0, "version": "0", "machine": {}}
+    given = {"settings": {}, "data": DataRead("mine"), "seed": 0, "seconds": 1.0, "version": "0", "machine": {}}
     return Study("classes", "error_rate", space, space, "random", True, trials, chance=chance, **given)  # type: ignore[arg-type]
 
 

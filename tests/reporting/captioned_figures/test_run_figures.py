@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gradwise.evaluation.metrics import wilson
+from gradwise.records.data_read import DataRead, SetSizes
 from gradwise.reporting.blocks import Cell
 from gradwise.reporting.captioned_figures import run_figures
 
@@ -100,7 +101,7 @@ def test_labels_are_drawn_as_labels(classes_record):
         classes_record,
         task="labels",
         evidence={"labels": ["red", "blue"], "per_label": rates},
-        data={"rows": {"test": 20}},
+        data=DataRead(rows=SetSizes(test=20)),
     )
     (figure,) = run_figures.error_rate_figures(labels)
     assert figure.title == "Error of each label"

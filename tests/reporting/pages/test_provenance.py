@@ -6,6 +6,7 @@ import jax
 import pytest
 
 import gradwise.training.fit
+from gradwise.records.data_read import DataRead
 from gradwise.reporting.blocks import Cell, HeadingRow, Prose, Table
 from gradwise.reporting.pages.provenance import chapter_row, data_blocks, python_lines, recipe_blocks
 from gradwise.specs.paths import knobs
@@ -62,7 +63,7 @@ def test_a_model_of_the_users_own_is_named(classes_record):
 
 
 def test_the_data_as_understood(numbers_record):
-    blocks = list(data_blocks(numbers_record))
+    blocks = list(data_blocks(numbers_record.data))
     said = prose_of(blocks)
     assert "442 rows: 265 for training, 88 for validation, 89 for test." in said
     assert "10 columns: number (9), category (1); 1 with missing values, none constant." in said
@@ -71,16 +72,15 @@ def test_the_data_as_understood(numbers_record):
 
 
 def test_more_columns_than_are_listed_are_counted(classes_record):
-    data = {**classes_record.data, "more": 99_936}
-    blocks = list(data_blocks(dataclasses.replace(classes_record, data=data)))
+    blocks = list(data_blocks(dataclasses.replace(classes_record.data, more=99_936)))
     table = next(block for block in blocks if isinstance(block, Table))
     assert table.caption == "100,000 columns"
     assert table.folded
     assert "99,936 more" in table.note
 
 
-def test_no_data_says_nothing(classes_record):
-    assert list(data_blocks(dataclasses.replace(classes_record, data={}))) == []
+def test_no_data_says_nothing():
+    assert list(data_blocks(DataRead())) == []
 
 
 def test_the_python_lines_repeat_the_run(classes_record, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from gradwise.records.data_read import DataRead
 from gradwise.records.study_files import write_study
 from gradwise.reporting.captioned_figures import knob_figures
 from gradwise.reporting.report import read_record, report, verdict, write_report
@@ -187,7 +188,7 @@ def test_every_hole_is_survived(study):
         estimates=dict.fromkeys(study.estimates),
         analysis=dict.fromkeys(study.analysis),
         settings={},
-        data={},
+        data=DataRead(),
         machine={},
         chance=math.nan,
     )
@@ -203,7 +204,7 @@ def test_hostile_text_stays_text(study, browser):
     hostile = dataclasses.replace(
         study,
         trials=(*(dataclasses.replace(t, values={**t.values, "model.activation": HOSTILE}) for t in study.trials), odd),
-        data={**study.data, "name": HOSTILE},
+        data=dataclasses.replace(study.data, name=HOSTILE),
         settings={"command": HOSTILE, "study_file": HOSTILE, "strategy": HOSTILE, "budget": HOSTILE},
         analysis={**study.analysis, "borders": [HOSTILE], "advice": told, "challenge": told},
         findings=(dataclasses.replace(study.findings[0], what=HOSTILE, next=HOSTILE, row=HOSTILE),),

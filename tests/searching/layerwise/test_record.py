@@ -12,6 +12,7 @@ from gradwise.evaluation.trials.selection_bias import corrected_for_selection
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.pretraining.layer_recipes import learner
+from gradwise.records.data_read import SetSizes
 from gradwise.records.score_scale import percent
 from gradwise.runtime import keys
 from gradwise.searching.layerwise.algorithm import layerwise
@@ -46,7 +47,7 @@ def test_the_chosen_score_is_corrected_for_being_the_best_of_several() -> None:
     (told,) = [finding.what for finding in result.findings if "best of 6 fine-tunings" in finding.what]
     assert percent(choice["score"]) in told
     assert f"expect about {percent(choice['corrected'])}" in told
-    assert (result.data["test_readings"], result.data["judged_on"]) == (1, "valid")
+    assert (result.data.test_readings, result.data.judged_on) == (1, "valid")
 
 
 @pytest.mark.slow
@@ -64,7 +65,7 @@ def test_the_best_network_is_measured_on_every_part_and_unlabelled_rows_serve_it
     found = layerwise([[level]], [tuning], data, keep=1, key=key)
     result = record_of(found, data, key=key)
     assert result.metrics["valid"]["error_rate"] == pytest.approx(found.best.score, abs=1e-6)
-    assert result.data["rows"] == {"train": 120, "valid": 40, "test": 40}
+    assert result.data.rows == SetSizes(120, 40, 40)
     rows = found.parts["test"]
     assert rows is not None
     wrong = result.predictor.predict(rows.inputs).argmax(1) != rows.targets

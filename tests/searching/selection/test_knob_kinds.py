@@ -141,7 +141,7 @@ def test_a_search_by_training_rows_refuses_capacity_and_chooses_the_rate() -> No
     scores = {trial.number: (trial.score, trial.loss) for trial in study.trials}
     assert study.winner["number"] == min(scores, key=lambda number: scores[number])
     # The score is what it is: of rows that were trained on, with nothing to correct it by.
-    assert study.data["judged_on"] == "train"
+    assert study.data.judged_on == "train"
     assert "corrected" not in study.winner
     assert any("scored on their own training rows" in finding.what for finding in study.findings)
     assert verdict(study).headline.startswith("Training error")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from gradwise.evaluation.trials.expected_best import Advice, advice
+from gradwise.records.data_read import SetSizes
 from gradwise.records.score_scale import ScoreScale
 from gradwise.records.trial import Trial
 from gradwise.searching.running.effort import Effort
@@ -41,11 +42,7 @@ def trial(number: int, outcome: str = "finished", score: float = 0.25, reason: s
 def test_the_data_are_told_with_their_parts() -> None:
     data = tiny.data()
     told = describe_evaluation_data(data, tiny.recipe())
-    assert told["folds"] == 1
-    assert told["notes"] == []
-    text = str(told)
-    for size in (90, 30):
-        assert str(size) in text
+    assert (told.folds, told.notes, told.rows) == (1, (), SetSizes(90, 30, 30))
 
 
 @pytest.mark.parametrize(
