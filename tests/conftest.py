@@ -24,7 +24,7 @@ if "GRADWISE_CACHE" not in os.environ:
     # One folder for all runs of the tests: programs compiled once are read by every later run.
     os.environ["GRADWISE_CACHE"] = str(Path(tempfile.gettempdir()) / "gradwise-test-cache")
 
-from gradwise.testing.runtime_types import check_calls  # noqa: E402
+from tests.runtime_types import check_calls  # noqa: E402
 
 # The shapes and types that signatures promise are held while the tests run.
 check_calls("gradwise.models", "gradwise.criteria", "gradwise.optimisers", "gradwise.data.batches", "gradwise.training")

@@ -362,8 +362,6 @@ DOORS = {
     "searching/running/jobs.py": "searching/running/test_run_jobs.py",
     "searching/running/ray_connection.py": "searching/running/test_ray_cluster.py",
     "searching/strategies/contract.py": "searching/strategies/test_random_search.py",
-    "testing/oracles.py": "optimisers/first_order/test_sgd.py",
-    "testing/runtime_types.py": "conftest.py",
     "testing/spec_contracts.py": "testing/test_contracts.py",
     "training/model_files.py": "training/test_predictor.py",
 }

@@ -6,8 +6,7 @@ All of it takes a symmetric matrix as its product with a vector, a function of t
     best, limit = implied_rate(highest.value)                  1 / lambda, and 2 / lambda where descent diverges
 
     largest_eigenvalue(product, like, key=key)                 power method: the largest |lambda|, with its sign
-    extreme_eigenvalues(product, like, key=key)                power method: both ends
-    lanczos(product, like, key=key, steps=20)                  the same and more, with far fewer products
+    lanczos(product, like, key=key, steps=20)                  both ends and more, with far fewer products
     online_eigenvalue(loss, parameters, batches, key=key)      over a stream of batches, a product each
 
 Lanczos is the one to use where its `steps` vectors fit into memory: the power method needs a number of products that
@@ -64,14 +63,17 @@ def _random(like: PyTree, key: Key[Array, ""]) -> PyTree:
 # --- the power method
 
 
-def _power(product: Product, start: PyTree, steps: int, tolerance: Any, shift: Any = 0.0) -> tuple[Eigenpair, Scalar]:
-    """The pair of H + shift whose eigenvalue is largest in size, as a pair of H; and ||(H + shift) v||.
+def largest_eigenvalue(
+    product: Product, like: PyTree, *, key: Key[Array, ""], steps: int = 200, tolerance: float = 1e-3
+) -> Eigenpair:
+    """The eigenvalue that is largest in size, with its sign, by the power method: v <- H v / ||H v||.
 
-    v <- (H + shift) v / ||(H + shift) v|| until the residual is at most `tolerance` times the Rayleigh quotient.
+    It ends when the residual is at most `tolerance` |lambda|, or after `steps` products. Two ends of one size and
+    opposite signs have no largest: then the residual stays large, and `lanczos` tells them apart.
     """
 
     def measured(vector: PyTree) -> tuple[PyTree, Scalar, Scalar]:
-        image = plus(product(vector), shift, vector)
+        image = product(vector)
         value = dot(vector, image)
         return image, value, norm(plus(image, -value, vector))
 
@@ -84,41 +86,10 @@ def _power(product: Product, start: PyTree, steps: int, tolerance: Any, shift: A
         vector = _unit(image)
         return vector, *measured(vector), count + 1
 
+    start = _random(like, key)
     first = (start, *measured(start), jnp.ones((), jnp.int32))
-    vector, image, value, residual, count = jax.lax.while_loop(unfinished, turn, first)
-    return Eigenpair(value - shift, vector, residual, count), norm(image)
-
-
-def largest_eigenvalue(
-    product: Product, like: PyTree, *, key: Key[Array, ""], steps: int = 200, tolerance: float = 1e-3
-) -> Eigenpair:
-    """The eigenvalue that is largest in size, with its sign: the Rayleigh quotient of the power method's direction.
-
-    It ends when the residual is at most `tolerance` |lambda|, or after `steps` products. Two ends of one size and
-    opposite signs have no largest: then the residual stays large, and `extreme_eigenvalues` tells them apart.
-    """
-    return _power(product, _random(like, key), steps, tolerance)[0]
-
-
-def extreme_eigenvalues(
-    product: Product, like: PyTree, *, key: Key[Array, ""], steps: int = 200, tolerance: float = 1e-3
-) -> tuple[Eigenpair, Eigenpair]:
-    """The lowest and the highest eigenvalue, each by at most `steps` products more than the largest |lambda| takes.
-
-    Shifted by s = max |lambda|, H + s has no negative and H - s no positive eigenvalue: the power method then finds one
-    end each. The end that was found first starts where it was found.
-    """
-    first, other = jr.split(key)
-    found, size = _power(product, _random(like, first), steps, tolerance)
-    away = _random(like, other)
-    upper = found.value > 0
-    start_low, start_high = (
-        jax.tree.map(lambda here, there, chosen=chosen: jnp.where(chosen, here, there), found.vector, away)
-        for chosen in (~upper, upper)
-    )
-    lowest, _ = _power(product, start_low, steps, tolerance, -size)
-    highest, _ = _power(product, start_high, steps, tolerance, size)
-    return tuple(pair._replace(products=pair.products + found.products) for pair in (lowest, highest))  # type: ignore[return-value]
+    vector, _, value, residual, count = jax.lax.while_loop(unfinished, turn, first)
+    return Eigenpair(value, vector, residual, count)
 
 
 # --- Lanczos

@@ -147,12 +147,6 @@ class Terms(eqx.Module):
 
         return self._assembled(taps, lambda g: jnp.einsum("bc...,b->...", g**2, share))
 
-    def squared_norm(self) -> Float[Array, " B"]:
-        """The squared length of each example's gradient over all parameters, columns summed in quadrature."""
-        parts = [jnp.sum(self.slopes[n] ** 2, (1, 2)) * jnp.sum(x**2, 1) for n, x in self.inputs.items()]
-        parts += [jnp.sum(g**2, tuple(range(1, g.ndim))) for g in self.whole.values()]
-        return sum(parts, start=jnp.zeros(self.weights.shape[0]))
-
     def written_out(self) -> PyTree:
         """Every example's whole gradient, (B, ...) a parameter, columns summed: for small networks."""
         leaves: list[Any] = [None] * self.structure.num_leaves

@@ -50,22 +50,10 @@ def _step_of(curvature: Any) -> Any:
     return jnp.where(curvature > 0, 1.0 / jnp.where(curvature > 0, curvature, 1.0), 0.0)
 
 
-def ista(
-    gradient: Gradient, start: Float[Array, "*rows units"], curvature: Any, penalty: Any, iterations: int
-) -> Float[Array, "*rows units"]:
-    """z <- soft(z - grad / L, lambda / L), so many times: the excess falls as 1/k (Daubechies et al. 2004)."""
-    step = _step_of(curvature)
-
-    def turn(number: Any, z: Array) -> Array:
-        return soft_threshold(z - step * gradient(z), step * penalty)
-
-    return jax.lax.fori_loop(0, iterations, turn, start)
-
-
 def fista(
     gradient: Gradient, start: Float[Array, "*rows units"], curvature: Any, penalty: Any, iterations: int
 ) -> Float[Array, "*rows units"]:
-    """The same step taken from a point beyond the last code: the excess falls as 1/k^2 (Beck and Teboulle 2009).
+    """A soft-thresholded gradient step from a point beyond the last code (Beck and Teboulle 2009).
 
         z' = soft(y - grad(y) / L, lambda / L)
         t' = (1 + sqrt(1 + 4 t^2)) / 2

@@ -14,7 +14,6 @@ import math
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
@@ -126,8 +125,3 @@ class MlpAutoEncoder(AbstractModel):
                 own = self.initial.draw(fan_out, fan_in, activation.gain(), key=jr.fold_in(key, len(sizes) + number))
             decoder.append(Decoder(own, jnp.zeros(fan_out), activation))
         return AutoEncoderNetwork(tuple(encoder), tuple(decoder))
-
-
-def reconstruct(network: AutoEncoderNetwork, inputs: Float[Array, "n ..."]) -> Float[Array, "n d"]:
-    """Reconstructions of inputs, before the loss's link."""
-    return jax.vmap(lambda x: network.decode(network(x)))(inputs)

@@ -6,7 +6,7 @@
 The energy of a state (v = h_0, h_1, ..., h_L) is the sum of -b_l'h_l and of -h_l'W_l h_(l-1). Given all odd layers the
 even ones are independent, and vice versa, so a Gibbs step draws two halves, and mean field updates two halves.
 The posterior of the hidden layers has no closed form; mean field gives a factorial approximation, and with it a lower
-bound on the log-likelihood. For small machines, `deep_log_likelihood` computes it exactly.
+bound on the log-likelihood.
 
 Called on an example, the network returns the mean-field means of its top layer. As layers of a perceptron it is its own
 bottom-up pass, in which doubled input replaces the missing input from above, as at the start of mean field.
@@ -21,8 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
-from jaxtyping import Array, Float, Key, Scalar
+from jaxtyping import Array, Float, Key
 
 from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractModel
@@ -35,7 +34,6 @@ from .mlp import Layer
 from .visible_units import BinaryVisible, bernoulli
 
 States = tuple[Float[Any, "..."], ...]
-_LISTED_UNITS = 16  # 65 536 states are listed in a moment; each unit more doubles them
 
 
 class DeepBoltzmannNetwork(eqx.Module):
@@ -180,41 +178,3 @@ class DeepBoltzmann(AbstractModel):
     def started(self, network: DeepBoltzmannNetwork, inputs: Float[Array, "n ..."]) -> DeepBoltzmannNetwork:
         mean = jnp.mean(inputs.reshape(inputs.shape[0], -1), axis=0)
         return eqx.tree_at(lambda one: one.biases[0], network, BinaryVisible().bias(mean))
-
-
-def _log_sum(network: DeepBoltzmannNetwork, v: Float[Array, " visible"] | None) -> Scalar:
-    """log of the sum of exp(-E) over all states, or over those with these inputs.
-
-    Every state of half of the layers is listed; given those the other layers' units sum out one by one.
-    """
-    sizes = [bias.shape[0] for bias in network.biases]
-    free = range(0 if v is None else 1, len(sizes))
-    halves = ([layer for layer in free if layer % 2 == side] for side in (0, 1))
-    listed = min(halves, key=lambda half: sum(sizes[layer] for layer in half))
-    units = sum(sizes[layer] for layer in listed)
-    if units > _LISTED_UNITS or max(network.copies) > 1:
-        raise RequestError(
-            f"the exact likelihood lists every state of {units} units; it can list {_LISTED_UNITS} units without "
-            "replicas. Use a smaller machine, or the mean-field bound."
-        )
-    bits = jnp.asarray((np.arange(2**units)[:, None] >> np.arange(units)) & 1, network.biases[0].dtype)
-    parts = iter(jnp.split(bits, np.cumsum([sizes[layer] for layer in listed])[:-1], axis=1))
-    states = tuple(
-        next(parts) if layer in listed else jnp.zeros((len(bits), size), bits.dtype) for layer, size in enumerate(sizes)
-    )
-    if v is not None:
-        states = (jnp.broadcast_to(v, (len(bits), sizes[0])), *states[1:])
-    total = -network.energy(states)
-    for layer in set(free) - set(listed):
-        total += jnp.sum(jax.nn.softplus(network.activation(layer, states)), axis=-1)
-    return jax.nn.logsumexp(total)
-
-
-def deep_log_partition(network: DeepBoltzmannNetwork) -> Scalar:
-    """log Z exactly, for machines with few units in their odd or in their even layers."""
-    return _log_sum(network, None)
-
-
-def deep_log_likelihood(network: DeepBoltzmannNetwork, inputs: Float[Array, "n visible"]) -> Float[Array, " n"]:
-    """log p(v) of each input, exactly, by enumeration; mean-field training only raises a bound on it."""
-    return jax.lax.map(lambda v: _log_sum(network, v), inputs) - deep_log_partition(network)

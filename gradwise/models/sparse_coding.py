@@ -18,7 +18,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Key, Scalar
+from jaxtyping import Array, Float, Key
 
 from ..curvature.proximal_gradient import lasso_codes
 from ..runtime.memory import require_memory
@@ -32,7 +32,6 @@ from .mlp import Layer
 
 _COPIES = 6  # a parameter, its gradient, an optimiser's two means, the best so far, and the atoms made of it
 _TURN = 0.1  # of each initial atom, its random direction
-_EXACT = 500  # iterations after which codes are taken for the lasso's own
 
 
 def in_unit_ball(vectors: Float[Array, "units inputs"]) -> Float[Array, "units inputs"]:
@@ -221,13 +220,3 @@ class PredictiveSparse(AbstractModel):
 
     def started(self, network: PredictiveSparseNetwork, inputs: Float[Array, "n ..."]) -> PredictiveSparseNetwork:
         return eqx.tree_at(lambda one: one.dictionary, network, _from_examples(network.dictionary, inputs))
-
-
-def explained_share(network: PredictiveSparseNetwork, inputs: Float[Array, "n ..."]) -> Scalar:
-    """How much of the variance of the lasso's own codes, unpulled, the prediction explains (R^2); 1 is all of it."""
-    rows = inputs.reshape(inputs.shape[0], -1)
-    penalty = network.penalty.value.astype(rows.dtype)
-    codes = lasso_codes(network.atoms, rows, penalty, _EXACT)
-    missed = jnp.sum((codes - network.predicted(rows)) ** 2)
-    spread = jnp.sum((codes - jnp.mean(codes, axis=0)) ** 2)
-    return 1.0 - missed / jnp.where(spread > 0, spread, 1.0)

@@ -1,4 +1,4 @@
-"""Proofs for parts, ours and yours: `contracts` checks that a part keeps its word, `oracles` says what is right.
+"""Checks for parts, ours and yours: `check_part` tests the contract of a part, `assert_gradients` a gradient.
 
 from gradwise.testing import check_part
 check_part(MyOptimiser(learning_rate=0.1))

@@ -55,7 +55,6 @@ class Site:
     primitive: str
     name: str  # of a function with a derivative of its own, where it has one
     layer: str
-    scope: str
     line: str
     shape: tuple[int, ...]
     dtype: Any
@@ -203,7 +202,6 @@ class _Reading:
                 primitive=equation.primitive.name,
                 name=_name(equation),
                 layer=layer,
-                scope=scope,
                 line=line,
                 shape=tuple(getattr(result, "shape", ())),
                 dtype=getattr(result, "dtype", None),
@@ -283,9 +281,6 @@ class Program:
     def zeros(self, sites: Iterable[int]) -> dict[int, Array]:
         """Nudges that change nothing."""
         return {number: jnp.zeros(self.sites[number].shape, self.sites[number].dtype) for number in sites}
-
-    def activations(self) -> list[Site]:
-        return [site for site in self.sites if site.is_activation]
 
 
 def trace(function: Callable[..., Any], parameters: PyTree, batch: PyTree, key: Any) -> Program:

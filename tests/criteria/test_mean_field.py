@@ -14,7 +14,7 @@ import gradwise
 from gradwise.criteria.mean_field import MeanFieldDivergence, energy_gap
 from gradwise.data.batches import Reshuffled
 from gradwise.data.scaling import NoScaling
-from gradwise.models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork, deep_log_likelihood, deep_log_partition
+from gradwise.models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork
 from gradwise.models.initial_weights import GaussianWeights
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.pretraining.layer_recipes import learner
@@ -22,6 +22,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch
 from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.training.stopping import Off
+from tests.exact_boltzmann import deep_log_likelihood, deep_log_partition
 
 SIZES = (4, 3, 2)
 

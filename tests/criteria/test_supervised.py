@@ -20,7 +20,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Batch
 from gradwise.specs.dataset import Classes, Labels, Numbers
 from gradwise.specs.paths import trainable
-from gradwise.testing import oracles
+from tests import oracles
 
 RNG = np.random.default_rng(0)
 T = 20

@@ -23,7 +23,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.adapters import OutputCriterion
 from gradwise.specs.contracts import AbstractCriterion
 from gradwise.specs.paths import named_leaves, trainable
-from gradwise.testing import oracles
+from tests import oracles
 from tests.marks import parametrize_one_quick
 
 B, D, K = 6, 4, 3

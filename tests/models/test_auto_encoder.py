@@ -18,7 +18,7 @@ from gradwise.data.reading import named_sets
 from gradwise.data.scaling import NoScaling as Unscaled
 from gradwise.data.splits import HoldOut
 from gradwise.models.activations import Identity, Rectifier, Sigmoid, Tanh
-from gradwise.models.auto_encoder import MlpAutoEncoder, reconstruct
+from gradwise.models.auto_encoder import AutoEncoderNetwork, MlpAutoEncoder
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.pretraining.layer_recipes import learner
 from gradwise.runtime.errors import RequestError
@@ -28,6 +28,10 @@ from gradwise.testing.spec_contracts import check_spec
 from gradwise.training.stopping import Off
 
 CODE = 8
+
+
+def reconstruct(network: AutoEncoderNetwork, inputs: Any) -> Any:
+    return jax.vmap(lambda x: network.decode(network(x)))(inputs)
 
 
 def squared_error(recipe: Any, rows: np.ndarray, epochs: int) -> float:

@@ -14,7 +14,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import apply_batch
 from gradwise.specs.knobs import declarations
 from gradwise.specs.paths import Buffer, named_leaves, trainable
-from gradwise.testing import oracles
+from tests import oracles
 
 X = np.random.default_rng(0).normal(size=(16, 6)).astype(np.float32)
 ON_DEVICE = jnp.asarray(X)

@@ -14,7 +14,6 @@ from gradwise.models.sparse_coding import (
     PredictiveSparse,
     PredictiveSparseNetwork,
     SparseDictionary,
-    explained_share,
     in_unit_ball,
 )
 from gradwise.runtime.errors import RequestError
@@ -109,7 +108,6 @@ def test_atoms_begin_as_examples_and_differ_even_where_the_examples_do_not() -> 
             np.testing.assert_allclose(np.linalg.norm(atoms, axis=1), 1.0, atol=1e-5)
             gaps = np.linalg.norm(atoms[:, None] - atoms[None], axis=2) + 2.0 * np.eye(24)
             assert gaps.min() > 0.05
-    assert float(explained_share(_built(PredictiveSparse(units=4), inputs * 0.0), inputs * 0.0)) == 1.0
 
 
 def test_penalties_of_a_population_are_each_their_own() -> None:

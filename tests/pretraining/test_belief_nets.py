@@ -11,7 +11,7 @@ import pytest
 
 from gradwise.criteria.mean_field import MeanFieldDivergence
 from gradwise.data.scaling import NoScaling
-from gradwise.models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork, deep_log_likelihood
+from gradwise.models.deep_boltzmann import DeepBoltzmann, DeepBoltzmannNetwork
 from gradwise.models.initial_weights import GaussianWeights
 from gradwise.models.restricted_boltzmann import RbmNetwork
 from gradwise.models.visible_units import BinaryVisible
@@ -22,6 +22,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.training.fit import fit
 from gradwise.training.stopping import Off
+from tests.exact_boltzmann import deep_log_likelihood
 
 
 def a_stack(*networks):

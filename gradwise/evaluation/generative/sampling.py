@@ -6,7 +6,6 @@
     deep_gibbs(dbm, start, 1000, key=key)                         a deep Boltzmann machine
     walk_back(network, corrupt, link, start, 1000, key=key)       a denoising auto-encoder
     tangent_walk(network, link, start, 100, key=key)              a contractive auto-encoder
-    sheet(found.means[0], (28, 28), columns=10)                   the pixels of a picture of them
 
 Networks come as arguments and are asked by method alone. Every row of `start` begins a chain of its own, in the
 network's own (scaled) units; all run together, on the device. Of each chain `kept` states are told, `steps` steps
@@ -14,7 +13,6 @@ apart, each with its mean given what it was drawn from: the mean is what picture
 samples by itself: `gradwise.pretraining.belief_nets`.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,7 +20,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Float, Key
 
 from ...runtime.errors import RequestError
@@ -296,28 +293,3 @@ def tangent_walk(
     """
     _check(steps, kept)
     return _tangent_walk(network, link, _rows(start), steps, kept, jnp.float32(deviation), key)
-
-
-def sheet(
-    pictures: Any, shape: tuple[int, ...] | None = None, *, columns: int | None = None, gap: int = 1
-) -> np.ndarray:
-    """The pixels of many small pictures side by side, row by row: height by width, or by 3 for colours.
-
-    `pictures` has one row each, `shape` is that of one picture (square if not given). Places without a picture, and
-    the `gap` between two, are not-a-number, for whoever draws to colour.
-    """
-    rows = np.asarray(pictures, np.float64).reshape(len(pictures), -1)
-    side = math.isqrt(rows.shape[1])
-    shape = (side, side) if shape is None else tuple(shape)
-    if len(shape) not in (2, 3) or math.prod(shape) != rows.shape[1]:
-        raise RequestError(
-            f"{rows.shape[1]} inputs do not form a picture of shape {shape}. Give `shape`: height, width."
-        )
-    columns = columns or math.ceil(math.sqrt(len(rows)))
-    lines = -(-len(rows) // columns)
-    height, width, *colours = shape
-    pixels = np.full((lines * (height + gap) - gap, columns * (width + gap) - gap, *colours), np.nan)
-    for number, row in enumerate(rows):
-        top, left = (number // columns) * (height + gap), (number % columns) * (width + gap)
-        pixels[top : top + height, left : left + width] = row.reshape(shape)
-    return pixels

@@ -18,16 +18,16 @@ from gradwise.evaluation.generative.sampling import (
     gibbs_of_class,
     rates_fpcd,
     rates_of,
-    sheet,
     tangent_step,
     tangent_walk,
     walk_back,
 )
-from gradwise.models.deep_boltzmann import DeepBoltzmannNetwork, deep_log_likelihood
+from gradwise.models.deep_boltzmann import DeepBoltzmannNetwork
 from gradwise.models.initial_weights import GaussianWeights as Normal
 from gradwise.models.restricted_boltzmann import LabelRbm, RbmNetwork
 from gradwise.models.visible_units import BinaryVisible
 from gradwise.runtime.errors import RequestError
+from tests.exact_boltzmann import deep_log_likelihood
 
 CHAINS = 20_000
 EVERY = np.array(list(itertools.product((0.0, 1.0), repeat=4)), np.float32)
@@ -195,16 +195,3 @@ def test_a_tangent_step_has_the_derived_covariance():
         spread = back @ (up @ spread @ up.T + 0.25 * np.linalg.matrix_power(up @ up.T, 2)) @ back.T
     assert np.allclose(np.cov(np.asarray(found.samples[0]).T), spread, atol=5 * np.sqrt(2 / CHAINS) * spread.max())
     assert np.array_equal(found.means, found.samples)
-
-
-def test_pictures_stand_in_their_places():
-    pictures = np.arange(5 * 6).reshape(5, 6)
-    pixels = sheet(pictures, (2, 3), columns=2)
-    assert pixels.shape == (3 * 2 + 2, 2 * 3 + 1)
-    assert np.array_equal(pixels[3:5, 4:7], pictures[3].reshape(2, 3))
-    assert np.isnan(pixels[2]).all()
-    assert np.isnan(pixels[6:, 4:]).all()
-    assert sheet(np.zeros((4, 9))).shape == (7, 7)
-    assert sheet(np.zeros((1, 12)), (2, 2, 3)).shape == (2, 2, 3)
-    with pytest.raises(RequestError, match="7 inputs do not form a picture"):
-        sheet(np.zeros((4, 7)))

@@ -17,10 +17,10 @@ from gradwise.optimisers.adaptive.adam import Adagrad, Adam, AdamW, RmsProp
 from gradwise.optimisers.first_order.schedules import FlatCosine, RepeatedCosine
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.schedules import Constant
-from gradwise.testing import oracles
 from gradwise.testing.contracts import check_part
 from gradwise.training.interval import interval
 from gradwise.training.state import init
+from tests import oracles
 
 RNG = np.random.default_rng(0)
 SCALES = np.asarray([1e-3, 1.0, 1e3, 10.0, 0.1])

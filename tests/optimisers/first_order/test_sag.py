@@ -31,12 +31,12 @@ from gradwise.runtime.keys import named
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.specs.paths import trainable
-from gradwise.testing import oracles
 from gradwise.testing.contracts import check_optimiser
 from gradwise.testing.spec_contracts import check_round_trip
 from gradwise.training.interval import interval
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
+from tests import oracles
 from tests.marks import parametrize_one_quick
 
 RNG = np.random.default_rng(0)

@@ -20,9 +20,9 @@ from gradwise.optimisers.first_order.sgd import HeavyBall, Nesterov, Sgd
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.knobs import declarations
 from gradwise.specs.priors import LogUniform
-from gradwise.testing import oracles
 from gradwise.training.interval import advance
 from gradwise.training.state import init
+from tests import oracles
 
 # --- each rule against its recursion, on a noisy quadratic
 

@@ -17,10 +17,10 @@ from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.second_order.natural_gradient import DiagonalNatural, Tonga, by_leaf, incoming, rows_by_unit
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.knobs import declarations
-from gradwise.testing import oracles
 from gradwise.testing.contracts import check_part
 from gradwise.training.interval import advance
 from gradwise.training.state import init
+from tests import oracles
 
 RNG = np.random.default_rng(0)
 T = 20

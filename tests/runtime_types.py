@@ -1,6 +1,6 @@
 """Types checked as the tests run: the shapes and kinds of every annotated call (needs `beartype`).
 
-    from gradwise.testing.runtime_types import check_calls
+    from tests.runtime_types import check_calls
     check_calls("gradwise.models", "gradwise.optimisers")    # before either is imported
 
 A whole number is accepted where a float is asked, as Python's own typing rules have it.
@@ -14,4 +14,4 @@ check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 def check_calls(*packages: str) -> None:
     """From now on, importing these packages or modules makes their functions check what they are called with."""
-    install_import_hook(list(packages), "gradwise.testing.runtime_types.check")
+    install_import_hook(list(packages), "tests.runtime_types.check")
