@@ -31,6 +31,7 @@ from ..records.finding import Finding
 from ..records.fit import Fit
 from ..runtime import keys
 from ..runtime.compilation import compile_quickly
+from ..runtime.files import finite
 from ..specs.dataset import Dataset
 from ..specs.paths import trainable
 from ..tracing.layers import trace_layers
@@ -172,21 +173,22 @@ def _has_no_value(case: Case) -> bool:
     return not math.isfinite(float(value))
 
 
-def _gradient(case: Case) -> Found:
-    measured = measure_gradient(case.subject, key=case.named("gradient"))
-    return find_gradient(measured), measured.plain()
+def _measured(name: str, measure: Callable[..., Any], find: Callable[..., Any], *, rehearsed: bool = False) -> Area:
+    """An area that measures the subject (and the rehearsal, if it looks at one), and finds what is wrong with it."""
 
+    def area(case: Case) -> Found:
+        given = (case.subject, case.rehearsal) if rehearsed else (case.subject,)
+        measured = measure(*given, key=case.named(name))
+        return find(measured), measured.plain()
 
-def _wiring(case: Case) -> Found:
-    measured = measure_wiring(case.subject, case.rehearsal, key=case.named("wiring"))
-    return find_wiring(measured), measured.plain()
+    return area
 
 
 def _padding(case: Case) -> Found:
     measured = measure_poison(case.subject, key=case.named("padding"))
     if not measured.mark and not measured.buffers:
         raise NotApplicable("the batch has no mask or weights")
-    return find_poison(measured), measured.plain()
+    return find_poison(measured), finite(measured)
 
 
 def _start(case: Case) -> Found:
@@ -202,30 +204,16 @@ def _overfit(case: Case) -> Found:
     return find_overfit(measured), measured.plain()
 
 
-def _rates(case: Case) -> Found:
-    measured = measure_rates(case.subject, case.rehearsal, key=case.named("rates"))
-    return find_rates(measured), measured.plain()
-
-
-def _flow(case: Case) -> Found:
-    measured = measure_flow(case.subject, case.rehearsal, key=case.named("flow"))
-    return find_flow(measured), measured.plain()
-
-
 def _choices(case: Case) -> Found:
     measured = measure_choices(case.subject, key=case.named("choices"))
     recipe = () if case.prepared is None else find_recipe_choices(case.prepared.recipe, case.subject.task)
-    return (*recipe, *find_choices(measured)), measured.plain()
-
-
-def _graph(case: Case) -> Found:
-    measured = measure_graph(case.subject, key=case.named("graph"))
-    return find_graph(measured), measured.plain()
+    return (*recipe, *find_choices(measured)), finite(measured)
 
 
 def _growth(case: Case) -> Found:
+    grown: ErrorsBySize | None
     if case.prepared is not None and case.dataset is not None:
-        grown: ErrorsBySize | None = recipe_growth(case.prepared.recipe, case.dataset, key=case.key)
+        grown = recipe_growth(case.prepared.recipe, case.dataset, key=case.key)
     else:
         grown = subject_growth(case.subject, key=case.named("growth"))
     if grown is None:
@@ -268,15 +256,15 @@ def _training(case: Case) -> Found:
 
 OF_SUBJECT: dict[str, Area] = {
     "data": _data,
-    "gradient": _gradient,
-    "wiring": _wiring,
+    "gradient": _measured("gradient", measure_gradient, find_gradient),
+    "wiring": _measured("wiring", measure_wiring, find_wiring, rehearsed=True),
     "padding": _padding,
     "start": _start,
     "overfit": _overfit,
-    "rates": _rates,
-    "flow": _flow,
+    "rates": _measured("rates", measure_rates, find_rates, rehearsed=True),
+    "flow": _measured("flow", measure_flow, find_flow, rehearsed=True),
     "choices": _choices,
-    "graph": _graph,
+    "graph": _measured("graph", measure_graph, find_graph),
     "growth": _growth,
 }
 OF_RECIPE: dict[str, Area] = {**OF_SUBJECT, "training": _training}

@@ -1,5 +1,6 @@
 """Files that are written whole or not at all, and numbers that JSON can hold."""
 
+import dataclasses
 import math
 import os
 from pathlib import Path
@@ -9,7 +10,9 @@ import numpy as np
 
 
 def finite(value: Any) -> Any:
-    """JSON has no NaN: what could not be measured is null."""
+    """The value as JSON holds it: records become dictionaries and arrays lists; what could not be measured is null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = vars(value)
     if isinstance(value, dict):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

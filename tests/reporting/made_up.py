@@ -107,7 +107,6 @@ def graph() -> dict[str, Any]:
     compiled = {
         "instructions": 60,
         "kernels": 9,
-        "fusions": 7,
         "fused": 40,
         "operations": 3600.0,
         "temporary_bytes": 2048.0,

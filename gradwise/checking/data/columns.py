@@ -43,16 +43,8 @@ class ColumnsMeasured:
     broken: tuple[tuple[str, str, int, tuple[int, ...], int], ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        return {
-            "mean": self.mean[:200].tolist(),
-            "spread": self.spread[:200].tolist(),
-            "constant": np.flatnonzero(self.constant).tolist(),
-            "seen": self.seen,
-            "image": self.image,
-            "identifiers": [list(each) for each in self.identifiers],
-            "numbered": list(self.numbered),
-            "broken": [[part, kind, rows, list(first), column] for part, kind, rows, first, column in self.broken],
-        }
+        first = {name: getattr(self, name)[:200] for name in ("mean", "spread", "varies")}
+        return {**vars(self), **first, "constant": np.flatnonzero(self.constant)}
 
 
 def _broken_rows(values: Any, missing_allowed: bool) -> tuple[np.ndarray, int]:
@@ -96,12 +88,8 @@ def _numbered(parts: tuple[Part, ...], dates: Collection[int]) -> tuple[int, ...
     total = sum(len(part) for part in parts)
     for number in range(min(parts[0].inputs.shape[1], 200) if total >= 30 else 0):
         few = np.asarray(parts[0].inputs[:50, number], np.float64)
-        if (
-            number in dates
-            or not np.isfinite(few).all()
-            or (few != np.round(few)).any()
-            or len(np.unique(few)) < len(few)
-        ):
+        whole = np.isfinite(few).all() and (few == np.round(few)).all()
+        if number in dates or not whole or len(np.unique(few)) < len(few):
             continue
         values = np.concatenate([np.asarray(part.inputs[:, number], np.float64) for part in parts])
         if np.isfinite(values).all() and len(np.unique(values)) == total and np.ptp(values) < 1.1 * total:
@@ -204,12 +192,13 @@ def _find_identifiers(columns: ColumnsMeasured, names: tuple[str, ...]) -> tuple
     if number < 0:
         return ()
     name = _named(number, names)
-    what = (
-        f"`{name}` numbers the rows: a network can learn the order of the file, which does not generalise."
-        if columns.numbered
-        else f"`{name}` looks like an identifier of {shared[0][1]:,} groups, and {shared[0][2]:.0%} of its test values "
-        "occur in training: the network can recognise groups instead of generalising."
-    )
+    if columns.numbered:
+        what = f"`{name}` numbers the rows: a network can learn the order of the file, which does not generalise."
+    else:
+        what = (
+            f"`{name}` looks like an identifier of {shared[0][1]:,} groups, and {shared[0][2]:.0%} of its test values "
+        )
+        what += "occur in training: the network can recognise groups instead of generalising."
     step = f"drop it from the inputs; if it identifies groups, split by it: gradwise fit DATA --group '{name}'"
     return (found("GW203", what, where=name, next=step, column=number),)
 
@@ -223,9 +212,8 @@ def find_columns(columns: ColumnsMeasured, names: tuple[str, ...]) -> tuple[Find
         what = f"{len(numbers)} of {len(columns.constant)} inputs are constant in training ({listed}"
         what += ", ...)." if len(numbers) > 3 else ")."
         step = "drop them: their weights learn nothing, and a new value would meet untrained weights."
-        findings.append(
-            found("GW205", what, where=_named(int(numbers[0]), names), next=step, columns=numbers[:50].tolist())
-        )
+        first = _named(int(numbers[0]), names)
+        findings.append(found("GW205", what, where=first, next=step, columns=numbers[:50].tolist()))
     for part, kind, count, first, column in columns.broken:
         name = _named(column, names) if kind == "inputs" else "the target"
         what = f"{count:,} {part} row{'s' if count > 1 else ''} with NaN or infinite {kind}, first in {name}: "

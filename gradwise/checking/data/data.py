@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ...records.finding import Finding, worst_first
+from ...runtime.files import finite
 from ...runtime.keys import generator, named
 from ...specs.dataset import Column, Dataset
 from ..codes import found
@@ -65,21 +66,7 @@ class DataMeasured:
     elsewhere: tuple[PartShift, ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        counts = {part: {str(k): n for k, n in each.items()} for part, each in (self.counts or {}).items()}
-        return {
-            "task": self.task,
-            "rows": self.rows,
-            "names": list(self.names[:200]),
-            "columns": self.columns.plain(),
-            "outputs": self.outputs,
-            "counts": counts,
-            "overlaps": [overlap.plain() for overlap in self.overlaps],
-            "shared": {part: list(pair) for part, pair in (self.shared or {}).items()},
-            "giving": None if self.giving is None else self.giving.plain(),
-            "signal": None if self.signal is None else self.signal.plain(),
-            "order": None if self.order is None else self.order.plain(),
-            "elsewhere": [vars(each) for each in self.elsewhere],
-        }
+        return dict(finite({**vars(self), "names": self.names[:200], "columns": self.columns.plain()}))
 
 
 def from_dataset(dataset: Dataset, parts: Sequence[Dataset | None]) -> dict[str, Any]:
@@ -201,9 +188,8 @@ def measure_data(
     task = "labels" if task == "classes" and first.targets is not None and first.targets.ndim > 1 else task
     names = tuple(column.name if isinstance(column, Column) else str(column) for column in columns)
     dates = {number for number, column in enumerate(columns) if isinstance(column, Column) and column.kind == "date"}
-    randoms = {
-        name: generator(named(key, name)) for name in ("columns", "overlap", "giving", "signal", "order", "else")
-    }
+    draws = ("columns", "overlap", "giving", "signal", "order", "else")
+    randoms = {name: generator(named(key, name)) for name in draws}
     counts, marked = _counts(parts, missing_allowed) if task == "classes" else ({}, 0)
     asked = replace(first, targets=None) if _names_rows(first, task) else first
     signal = measure_signal(asked, task, randoms["signal"])
@@ -239,10 +225,7 @@ def _find_range(counts: Mapping[str, Mapping[int, int]], outputs: int | None, sc
     many = sum(part.get(label, 0) for part in counts.values() for label in outside)
     told: dict[str, Any] = {"outputs": outputs, "labels": labels[:50], "examples": many}
     if outside == [outputs] and labels[0] == 1:
-        what = (
-            f"labels run from 1 to {outputs}, but the {outputs} outputs are numbered from 0: "
-            f"label {outputs} has no output."
-        )
+        what = f"labels run from 1 to {outputs}, but outputs are numbered from 0: label {outputs} has no output."
         return (found("GW211", what, where="targets", next="targets = targets - 1", **told),)
     if outside:
         # One value far outside the range often marks examples to ignore; then the loss must ignore them.

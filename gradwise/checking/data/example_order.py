@@ -9,7 +9,7 @@ diverse. Diversity is the probability that two examples of a batch differ in cla
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,6 @@ class Order:
     rows_trend: float
     runs: float
     classes: bool
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def _diversity(values: np.ndarray, sizes: Sequence[int], count: int) -> float:

@@ -9,7 +9,7 @@ share expected of new test rows: only more than that is leakage.
 """
 
 import itertools
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,9 +60,6 @@ class Overlap:
     near: float = 0.0
     near_expected: float = 0.0
     blocks: float = 0.0
-
-    def plain(self) -> dict[str, Any]:
-        return {**asdict(self), "first": [list(pair) for pair in self.first]}
 
 
 def _is_continuous(part: Part, random: np.random.Generator) -> bool:
@@ -149,44 +146,21 @@ def find_overlap(overlap: Overlap, train_rows: int) -> tuple[Finding, ...]:
     if overlap.exact:
         pairs = ", ".join(f"{row} = training row {twin}" for row, twin in overlap.first[:3])
         also = "" if overlap.copied == overlap.exact else f", {overlap.copied:,} of them with the same target"
-        return (
-            found(
-                "GW201",
-                f"{overlap.exact:,} of {overlap.rows:,} {overlap.part} rows ({share:.1%}) have the same inputs as a "
-                f"training row{also}; within training {overlap.expected:.1%} of rows are duplicated.",
-                where=f"{overlap.part} row {pairs}",
-                next=mend,
-                level=_level(overlap, train_rows),
-                exact=overlap.exact,
-                copied=overlap.copied,
-                rows=overlap.rows,
-                expected=overlap.expected,
-            ),
-        )
+        what = f"{overlap.exact:,} of {overlap.rows:,} {overlap.part} rows ({share:.1%}) have the same inputs as a "
+        what += f"training row{also}; within training {overlap.expected:.1%} of rows are duplicated."
+        numbers = {name: getattr(overlap, name) for name in ("exact", "copied", "rows", "expected")}
+        where, level = f"{overlap.part} row {pairs}", _level(overlap, train_rows)
+        return (found("GW201", what, where=where, next=mend, level=level, **numbers),)
     if overlap.near * overlap.near_rows >= 3 and overlap.near >= max(0.01, 3 * overlap.near_expected):
-        return (
-            found(
-                "GW201",
-                f"{overlap.near:.1%} of {overlap.part} rows are near copies of a training row (within a thousandth of "
-                f"the usual distance); within training {overlap.near_expected:.1%} are.",
-                where=overlap.part,
-                next=mend,
-                level="warning",
-                near=overlap.near,
-                expected=overlap.near_expected,
-            ),
-        )
+        what = f"{overlap.near:.1%} of {overlap.part} rows are near copies of a training row (within a thousandth of "
+        what += f"the usual distance); within training {overlap.near_expected:.1%} are."
+        shares = {"near": overlap.near, "expected": overlap.near_expected}
+        return (found("GW201", what, where=overlap.part, next=mend, level="warning", **shares),)
     if overlap.blocks > 0.2:
-        return (
-            found(
-                "GW203",
-                f"{overlap.blocks:.0%} of {overlap.part} rows are 20 times closer to one training row than to the "
-                "fiftieth nearest: the split divides clusters of rows (one person, one recording).",
-                where=overlap.part,
-                next="split by what the rows of a cluster share: gradwise fit DATA --group COLUMN",
-                blocks=overlap.blocks,
-            ),
-        )
+        what = f"{overlap.blocks:.0%} of {overlap.part} rows are 20 times closer to one training row than to the "
+        what += "fiftieth nearest: the split divides clusters of rows (one person, one recording)."
+        step = "split by what the rows of a cluster share: gradwise fit DATA --group COLUMN"
+        return (found("GW203", what, where=overlap.part, next=step, blocks=overlap.blocks),)
     return ()
 
 
@@ -205,9 +179,6 @@ class ColumnLeak:
     width: int
     table: bool  # columns of a table; in an image or a sequence a single position has no fixed meaning
     ordered: bool = False  # it separates three or more classes into intervals
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def _class_scores(values: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
@@ -310,24 +281,13 @@ def find_column_leaks(giving: ColumnLeak | None, names: tuple[str, ...]) -> tupl
     if not (giving.exact or giving.ordered or (giving.score > 0.99 and giving.others < 0.97)):
         return ()
     name = names[giving.column] if giving.column < len(names) else f"column {giving.column}"
-    told = (
-        f"`{name}` and the target determine each other in all {giving.rows:,} rows examined"
-        if giving.exact
-        else f"`{name}` separates the classes into intervals"
-        if giving.ordered
-        else f"`{name}` alone predicts the target with a score of {giving.score:.2%}"
-    )
-    return (
-        found(
-            "GW202",
-            f"{told}; the other {giving.width - 1} columns together reach {giving.others:.1%}."
-            if giving.others
-            else f"{told}.",
-            where=name,
-            next=f"if `{name}` is not known before the target, drop it from the inputs.",
-            level="error" if giving.exact and giving.table else "warning",
-            column=giving.column,
-            score=giving.score,
-            others=giving.others,
-        ),
-    )
+    told = f"`{name}` alone predicts the target with a score of {giving.score:.2%}"
+    if giving.exact:
+        told = f"`{name}` and the target determine each other in all {giving.rows:,} rows examined"
+    elif giving.ordered:
+        told = f"`{name}` separates the classes into intervals"
+    rest = f"; the other {giving.width - 1} columns together reach {giving.others:.1%}" if giving.others else ""
+    step = f"if `{name}` is not known before the target, drop it from the inputs."
+    level = "error" if giving.exact and giving.table else "warning"
+    numbers = {"column": giving.column, "score": giving.score, "others": giving.others}
+    return (found("GW202", f"{told}{rest}.", where=name, next=step, level=level, **numbers),)

@@ -9,7 +9,7 @@ with the targets. Permuted targets give the chance level, whatever the imbalance
 repeated with the targets shifted by up to three rows: a match there means that inputs and targets are misaligned.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -170,12 +170,6 @@ class Signal:
     neighbours_right: float = 0.0
     denied_rows: tuple[int, ...] = ()
 
-    def plain(self) -> dict[str, Any]:
-        told = asdict(self)
-        told["strengths"] = {str(shift): value for shift, value in self.strengths.items()}
-        told["deviations"] = {str(shift): value for shift, value in self.deviations.items()}
-        return {**told, "copied": list(self.copied), "denied_rows": list(self.denied_rows)}
-
 
 def _denied(features: np.ndarray, classes: np.ndarray, rows: np.ndarray) -> tuple[float, float, tuple[int, ...]]:
     """Labels that nearly all neighbours contradict: their share, how often neighbours are right, and where."""
@@ -252,30 +246,22 @@ def _find_step(signal: Signal) -> Finding | None:
     if series and not silent:
         return None
     if best and surely > _CLEAR and ((silent and there > 0.25) or (there > 0.7 and here < 0.6 * there)):
-        return found(
-            "GW210",
+        what = (
             f"row i's inputs predict the target of row i{best:+d} (correlation {there:.2f}), not its own ({here:.2f}): "
-            f"inputs and targets are misaligned by {abs(best)} row{'s' if abs(best) > 1 else ''}.",
-            where="targets",
-            next=f"find where rows are dropped or shifted; to confirm: targets = np.roll(targets, {-best})",
-            level="warning" if series else "error",
-            shift=best,
-            strength=there,
-            strength_here=here,
-            rows=signal.rows,
+            f"inputs and targets are misaligned by {abs(best)} row{'s' if abs(best) > 1 else ''}."
         )
+        step = f"find where rows are dropped or shifted; to confirm: targets = np.roll(targets, {-best})"
+        level = "warning" if series else "error"
+        numbers = {"shift": best, "strength": there, "strength_here": here, "rows": signal.rows}
+        return found("GW210", what, where="targets", next=step, level=level, **numbers)
     if not silent:
         return None
-    return found(
-        "GW210",
+    what = (
         f"nearest neighbours, ridge regression and trees predict the targets no better than chance (correlation "
-        f"{here:.2f}, {sure:.1f} standard deviations, {signal.rows:,} rows): inputs and targets may not match.",
-        where="targets",
-        next="print ten rows with their targets; look for a shuffle or sort of only one of the two.",
-        strength=here,
-        deviations=sure,
-        rows=signal.rows,
+        f"{here:.2f}, {sure:.1f} standard deviations, {signal.rows:,} rows): inputs and targets may not match."
     )
+    step = "print ten rows with their targets; look for a shuffle or sort of only one of the two."
+    return found("GW210", what, where="targets", next=step, strength=here, deviations=sure, rows=signal.rows)
 
 
 def find_signal(signal: Signal | None) -> tuple[Finding, ...]:
@@ -285,18 +271,11 @@ def find_signal(signal: Signal | None) -> tuple[Finding, ...]:
     findings = []
     if signal.conflicting >= 0.01 or (signal.denied >= 0.03 and signal.neighbours_right >= 0.7):
         rows = ", ".join(str(row) for row in signal.denied_rows[:5])
-        findings.append(
-            found(
-                "GW206",
-                f"at least 8 of the 10 nearest examples contradict {signal.denied:.1%} of labels, and "
-                f"{signal.conflicting:.1%} of rows have inputs that occur more often with another label.",
-                where=f"training rows {rows}" if rows else "training targets",
-                next="inspect these rows first; if labels cannot be corrected, use early stopping and a small network.",
-                denied=signal.denied,
-                conflicting=signal.conflicting,
-                neighbours_right=signal.neighbours_right,
-                rows=list(signal.denied_rows),
-            )
-        )
-    step = _find_step(signal) if 0 in signal.strengths else None
-    return tuple([*findings, step] if step else findings)
+        what = f"at least 8 of the 10 nearest examples contradict {signal.denied:.1%} of labels, and "
+        what += f"{signal.conflicting:.1%} of rows have inputs that occur more often with another label."
+        where = f"training rows {rows}" if rows else "training targets"
+        step = "inspect these rows first; if labels cannot be corrected, use early stopping and a small network."
+        numbers = {name: getattr(signal, name) for name in ("denied", "conflicting", "neighbours_right")}
+        findings.append(found("GW206", what, where=where, next=step, **numbers, rows=list(signal.denied_rows)))
+    other = _find_step(signal) if 0 in signal.strengths else None
+    return tuple([*findings, other] if other else findings)

@@ -9,7 +9,7 @@ as boxes (`boxes`). Products are counted exactly, 2 operations for each multipli
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ...records.finding import Finding
+from ...runtime.files import finite
 from ...specs.paths import named_leaves
 from ...tracing.program import Site, trace
 from ..codes import found
@@ -99,16 +100,8 @@ class GraphMeasured:
         return sum(stage.backward_operations for stage in self.stages)
 
     def plain(self) -> dict[str, Any]:
-        return {
-            **{name: [asdict(one) for one in getattr(self, name)] for name in ("stages", "boxes", "constants")},
-            "edges": [list(edge) for edge in self.edges],
-            "back_edges": [list(edge) for edge in self.back_edges],
-            "counts": asdict(self.counts),
-            "compiled": asdict(self.compiled),
-            "precisions": {name: list(one) for name, one in self.precisions.items()},
-            "operations": self.operations,
-            "backward_operations": self.backward_operations,
-        }
+        totals = {name: getattr(self, name) for name in ("operations", "backward_operations")}
+        return dict(finite({**vars(self), **totals}))
 
 
 def _constants(counting: Counting, sites: Sequence[Site], subject: Subject) -> tuple[CapturedConstant, ...]:
@@ -240,45 +233,27 @@ def find_graph(measured: GraphMeasured) -> tuple[Finding, ...]:
     if large:
         worst = large[0]
         more = f" and {len(large) - 1} more" if len(large) > 1 else ""
-        findings.append(
-            found(
-                "GW901",
-                f"the loss closes over an array of shape {worst.shape} ({_megabytes(worst.bytes)}){more}: it becomes "
-                "part of the compiled program, is copied at each compilation and cannot change.",
-                where=worst.line,
-                next="pass it as an argument: `loss(model, (x, y, table), key)`, or make it a field of the model.",
-                bytes=sum(one.bytes for one in large),
-                constants=len(large),
-            )
-        )
+        what = f"the loss closes over an array of shape {worst.shape} ({_megabytes(worst.bytes)}){more}: it becomes "
+        what += "part of the compiled program, is copied at each compilation and cannot change."
+        step = "pass it as an argument: `loss(model, (x, y, table), key)`, or make it a field of the model."
+        size = sum(one.bytes for one in large)
+        findings.append(found("GW901", what, where=worst.line, next=step, bytes=size, constants=len(large)))
     total = measured.operations
     layers = [stage for stage in measured.stages if stage.kind in ("internal", "output")]
     if len(layers) > 1 and total > 0:
         heavy = max(layers, key=lambda stage: stage.operations)
         share = heavy.operations / total
         if share > LOPSIDED:
-            findings.append(
-                found(
-                    "GW902",
-                    f"`{heavy.name}` takes {100 * share:.0f} % of the operations of the loss.",
-                    where=heavy.name,
-                    next=f"to train faster, make `{heavy.name}` smaller first: the rest can save no more than "
-                    f"{100 * (1 - share):.0f} %.",
-                    share=share,
-                    operations=heavy.operations,
-                )
-            )
+            what = f"`{heavy.name}` takes {100 * share:.0f} % of the operations of the loss."
+            step = f"to train faster, make `{heavy.name}` smaller first: the rest can save no more than "
+            step += f"{100 * (1 - share):.0f} %."
+            numbers = {"share": share, "operations": heavy.operations}
+            findings.append(found("GW902", what, where=heavy.name, next=step, **numbers))
     main, islands = _islands(measured)
     for name in islands:
         count, operations, line = measured.precisions[name]
-        findings.append(
-            found(
-                "GW903",
-                f"{count} operations of the loss are computed in {name}, most of it in {main}.",
-                where=line,
-                next=f"if this is not intended, convert the array where it enters: `x.astype(jnp.{main})`.",
-                steps=count,
-                share=operations / max(sum(one[1] for one in measured.precisions.values()), 1.0),
-            )
-        )
+        what = f"{count} operations of the loss are computed in {name}, most of it in {main}."
+        step = f"if this is not intended, convert the array where it enters: `x.astype(jnp.{main})`."
+        share = operations / max(sum(one[1] for one in measured.precisions.values()), 1.0)
+        findings.append(found("GW903", what, where=line, next=step, steps=count, share=share))
     return tuple(findings)

@@ -2,7 +2,7 @@
 
     counting, results = count(program, parameters, batch, key)
     counting.costs[3]                          the operations at site 3, and those of them in products
-    compiled_program(function, *arguments).fusions
+    compiled_program(function, *arguments).kernels
 
 Products are exact: 2 operations for each multiplied pair. An elementwise equation is one operation per number, and
 moving numbers is free.
@@ -38,11 +38,9 @@ class Compiled:
 
     instructions: int = 0  # in all, those within fusions too
     kernels: int = 0  # what is launched one after another
-    fusions: int = 0
     fused: int = 0  # instructions within fusions
     kinds: dict[str, int] = field(default_factory=dict)
     operations: float = math.nan
-    bytes_accessed: float = math.nan
     argument_bytes: float = math.nan
     output_bytes: float = math.nan
     temporary_bytes: float = math.nan
@@ -191,7 +189,7 @@ def read_compiled(text: str) -> Compiled:
             kinds[match[1]] += 1
             entry += place.startswith("ENTRY")
             fused += "fused_computation" in place
-    return Compiled(sum(kinds.values()), entry, kinds["fusion"], fused, dict(kinds.most_common()))
+    return Compiled(sum(kinds.values()), entry, fused, dict(kinds.most_common()))
 
 
 def _told(ask: Callable[[], Any]) -> Any:
@@ -211,7 +209,6 @@ def compiled_program(function: Callable[..., Any], *arguments: Any) -> Compiled:
     return replace(
         read,
         operations=float(costs.get("flops", math.nan)),
-        bytes_accessed=float(costs.get("bytes accessed", math.nan)),
         argument_bytes=sizes[0],
         output_bytes=sizes[1],
         temporary_bytes=sizes[2],

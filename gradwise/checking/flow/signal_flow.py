@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ...runtime import keys
 from ...runtime.compilation import compile_quickly
+from ...runtime.files import finite
 from ...tracing.layers import TracedLayer, maps, trace_layers
 from ...tracing.program import Program
 from ...tracing.signal_flow import BINS, Summary, Values, summarise_flow, values_by_unit, values_of
@@ -84,29 +85,8 @@ class FlowMeasured:
     rehearsed: bool = True
 
     def plain(self) -> dict[str, Any]:
-        layers = [{name: plain_value(value) for name, value in vars(layer).items()} for layer in self.layers]
-        maps = [
-            {
-                "source": one.source,
-                "target": one.target,
-                "forwards": plain_value(one.forwards),
-                "backwards": plain_value(one.backwards),
-                "singular": plain_value(one.carrying),
-                "lost": plain_value(1.0 - one.carrying.size / one.singular.size) if one.singular.size else None,
-                "median": plain_value(np.median(one.carrying)) if one.carrying.size else None,
-            }
-            for one in self.stretches
-        ]
-        return {"layers": layers, "maps": maps, "groups": list(self.groups), "rehearsed": self.rehearsed}
-
-
-def plain_value(value: Any) -> Any:
-    """JSON values; NaN becomes None."""
-    if isinstance(value, (tuple, list, np.ndarray)):
-        return [plain_value(one) for one in value]
-    if isinstance(value, (float, np.floating)):
-        return float(value) if np.isfinite(value) else None
-    return value.item() if isinstance(value, np.generic) else value
+        maps = [{**vars(one), "singular": one.carrying} for one in self.stretches]
+        return dict(finite({"layers": self.layers, "maps": maps, "groups": self.groups, "rehearsed": self.rehearsed}))
 
 
 # --- measuring
@@ -134,9 +114,9 @@ def _group(name: str, kind: str, summaries: Sequence[Summary], place: int) -> di
     """One group of numbers before and after, in the monitor's form."""
     told: dict[str, Any] = {"layer": name, "kind": kind}
     for word in ("mean", "deviation", "rms", "norm", "histogram"):
-        told[word] = [plain_value(np.asarray(getattr(one, word))[place]) for one in summaries]
+        told[word] = [np.asarray(getattr(one, word))[place] for one in summaries]
     edges = [np.linspace(float(one.low[place]), float(one.high[place]), BINS + 1) for one in summaries]
-    return {**told, "edges": plain_value(edges)}
+    return {**told, "edges": edges}
 
 
 def _batch(subject: Subject, key: Key[Array, ""]) -> Any:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ...records.finding import Finding
+from ...runtime.files import finite
 from ...tracing.loops import turn_of
 from ..codes import found
-from .signal_flow import COLUMNS, FlowMeasured, JacobianSpectrum, LayerMeasured, plain_value
+from .signal_flow import COLUMNS, FlowMeasured, JacobianSpectrum, LayerMeasured
 
 SATURATED, SATURATED_WHOLLY = 0.5, 0.99
 DEAD, DEAD_WHOLLY = 0.4, 0.95
@@ -41,7 +42,7 @@ def _rest(layers: Sequence[LayerMeasured]) -> str:
 
 
 def _evidence(layers: Sequence[LayerMeasured], word: str) -> dict[str, Any]:
-    return {"layers": [layer.name for layer in layers], word: [plain_value(getattr(layer, word)) for layer in layers]}
+    return {"layers": [layer.name for layer in layers], word: finite([getattr(layer, word) for layer in layers])}
 
 
 def _at_every_step(layers: Sequence[LayerMeasured], is_bad: Callable[[LayerMeasured], bool]) -> list[LayerMeasured]:
@@ -59,34 +60,21 @@ def _copied(measured: FlowMeasured) -> list[Finding]:
     alike = _at_every_step(units, lambda layer: min(layer.copies) > 0.0)
     several = _worst(alike, lambda layer: min(layer.copies), 0.0)
     whole = [layer for layer in several if min(layer.copies) == 1.0]
-    if whole:
-        worst = whole[0]
-        return [
-            found(
-                "GW603",
-                f"all {worst.units} units of `{worst.name}` have the same outputs and gradients, before and after "
-                f"a short training run: the layer is equivalent to one unit.{_rest(whole)}",
-                where=worst.name,
-                next=f"draw the initial weights of `{worst.name}` at random: "
-                "`jax.nn.initializers.glorot_uniform()(key, weight.shape)`.",
-                **_evidence(whole, "copies"),
-            )
-        ]
     if not several:
         return []
+    if whole:
+        worst = whole[0]
+        what = f"all {worst.units} units of `{worst.name}` have the same outputs and gradients, before and after "
+        what += f"a short training run: the layer is equivalent to one unit.{_rest(whole)}"
+        step = f"draw the initial weights of `{worst.name}` at random: "
+        step += "`jax.nn.initializers.glorot_uniform()(key, weight.shape)`."
+        return [found("GW603", what, where=worst.name, next=step, **_evidence(whole, "copies"))]
     worst = several[0]
     count = round(min(worst.copies) * min(worst.units, COLUMNS[1]))
-    return [
-        found(
-            "GW603",
-            f"{count} of the {worst.units} units of `{worst.name}` are copies of one another, before and after a "
-            f"short training run.{_rest(several)}",
-            where=worst.name,
-            level="warning",
-            next=f"draw each unit's initial weights in `{worst.name}` from its own key: `jax.random.split(key, n)`.",
-            **_evidence(several, "copies"),
-        )
-    ]
+    what = f"{count} of the {worst.units} units of `{worst.name}` are copies of one another, before and after a "
+    what += f"short training run.{_rest(several)}"
+    step = f"draw each unit's initial weights in `{worst.name}` from its own key: `jax.random.split(key, n)`."
+    return [found("GW603", what, where=worst.name, next=step, level="warning", **_evidence(several, "copies"))]
 
 
 def _saturated(measured: FlowMeasured) -> list[Finding]:
@@ -94,21 +82,14 @@ def _saturated(measured: FlowMeasured) -> list[Finding]:
     if not several:
         return []
     worst = several[0]
-    wholly = min(worst.saturated) > SATURATED_WHOLLY
-    factor = 1.0 / max(worst.rms[0], 1.0)
-    return [
-        found(
-            "GW601",
-            f"{worst.saturated[1]:.0%} of the outputs of the {worst.kind} units of `{worst.name}` are saturated "
-            f"({worst.saturated[0]:.0%} at the start): hardly any gradient gets through.{_rest(several)}",
-            where=worst.name,
-            level="error" if wholly else "",
-            next=f"start with `weight = {factor:.2g} * weight` in `{worst.name}`, or normalise its inputs."
-            if worst.saturated[0] > SATURATED
-            else "divide the learning rate by 10: the updates drove the units into saturation.",
-            **_evidence(several, "saturated"),
-        )
-    ]
+    what = f"{worst.saturated[1]:.0%} of the outputs of the {worst.kind} units of `{worst.name}` are saturated "
+    what += f"({worst.saturated[0]:.0%} at the start): hardly any gradient gets through.{_rest(several)}"
+    step = "divide the learning rate by 10: the updates drove the units into saturation."
+    if worst.saturated[0] > SATURATED:
+        factor = 1.0 / max(worst.rms[0], 1.0)
+        step = f"start with `weight = {factor:.2g} * weight` in `{worst.name}`, or normalise its inputs."
+    level = "error" if min(worst.saturated) > SATURATED_WHOLLY else ""
+    return [found("GW601", what, where=worst.name, next=step, level=level, **_evidence(several, "saturated"))]
 
 
 def _dead(measured: FlowMeasured, skip: set[str]) -> list[Finding]:
@@ -118,20 +99,13 @@ def _dead(measured: FlowMeasured, skip: set[str]) -> list[Finding]:
     if not several:
         return []
     worst = several[0]
-    from_start = worst.dead[0] > DEAD
-    return [
-        found(
-            "GW602",
-            f"{worst.dead[1]:.0%} of the {worst.units} units of `{worst.name}` are off for all {worst.rows} examples "
-            f"({worst.dead[0]:.0%} at the start): they get no gradient and cannot recover.{_rest(several)}",
-            where=worst.name,
-            level="error" if min(worst.dead) > DEAD_WHOLLY else "",
-            next=f"start the biases of `{worst.name}` at 0 and centre its inputs, or use `jax.nn.leaky_relu`."
-            if from_start
-            else "divide the learning rate by 10: large updates pushed the units below 0 for good.",
-            **_evidence(several, "dead"),
-        )
-    ]
+    what = f"{worst.dead[1]:.0%} of the {worst.units} units of `{worst.name}` are off for all {worst.rows} examples "
+    what += f"({worst.dead[0]:.0%} at the start): they get no gradient and cannot recover.{_rest(several)}"
+    step = "divide the learning rate by 10: large updates pushed the units below 0 for good."
+    if worst.dead[0] > DEAD:
+        step = f"start the biases of `{worst.name}` at 0 and centre its inputs, or use `jax.nn.leaky_relu`."
+    level = "error" if min(worst.dead) > DEAD_WHOLLY else ""
+    return [found("GW602", what, where=worst.name, next=step, level=level, **_evidence(several, "dead"))]
 
 
 def _inverse(value: float) -> float:
@@ -170,22 +144,14 @@ def _vanishing(measured: FlowMeasured) -> list[Finding]:
     factor, after, low, high = _falls(layers, lambda layer, when: layer.gradient[when])
     if not (factor > VANISHED and after > NOT_REPAIRED):
         return []
-    steps = max(1, high - low)
-    return [
-        found(
-            "GW604",
-            f"the gradient shrinks by a factor of {factor:.1e} from `{layers[high].name}` down to "
-            f"`{layers[low].name}` ({after:.1e} after a short training run): the lower layers hardly learn.",
-            where=layers[low].name,
-            next=_ORTHOGONAL
-            if layers[low].step_of
-            else f"start each layer with weights {factor ** (1 / steps):.1f} times as large, add `x + layer(x)`, "
-            "or normalise the activations.",
-            factor=plain_value(factor),
-            after=plain_value(after),
-            gradients=[plain_value(layer.gradient[0]) for layer in layers],
-        )
-    ]
+    name = layers[low].name
+    what = f"the gradient shrinks by a factor of {factor:.1e} from `{layers[high].name}` down to `{name}` "
+    what += f"({after:.1e} after a short training run): the lower layers hardly learn."
+    larger = f"{factor ** (1 / max(1, high - low)):.1f}"
+    step = f"start each layer with weights {larger} times as large, add `x + layer(x)`, or normalise the activations."
+    step = _ORTHOGONAL if layers[low].step_of else step
+    numbers = finite({"factor": factor, "after": after, "gradients": [layer.gradient[0] for layer in layers]})
+    return [found("GW604", what, where=name, next=step, **numbers)]
 
 
 def _exploding(measured: FlowMeasured) -> list[Finding]:
@@ -197,22 +163,14 @@ def _exploding(measured: FlowMeasured) -> list[Finding]:
         rise, risen, first, last, word = grow, grown, below, top, "activation"
     if not (rise > VANISHED and risen > NOT_REPAIRED):
         return []
-    way = (last, first) if word == "gradient" else (first, last)
-    return [
-        found(
-            "GW605",
-            f"the {word}s grow by a factor of {rise:.1e} from `{layers[way[0]].name}` to `{layers[way[1]].name}` "
-            f"({risen:.1e} after a short training run): no learning rate suits both.",
-            where=layers[way[1]].name,
-            next=f"{_ORTHOGONAL[:-1]}; clip the gradient: `optax.clip_by_global_norm(1.0)`."
-            if layers[first].step_of
-            else f"start each layer with weights {rise ** (1 / max(1, last - first)):.1f} times smaller, normalise "
-            "the activations, or clip the gradient: `optax.clip_by_global_norm(1.0)`.",
-            factor=plain_value(rise),
-            after=plain_value(risen),
-            of=word,
-        )
-    ]
+    start, end = (layers[place].name for place in ((last, first) if word == "gradient" else (first, last)))
+    what = f"the {word}s grow by a factor of {rise:.1e} from `{start}` to `{end}` "
+    what += f"({risen:.1e} after a short training run): no learning rate suits both."
+    smaller = f"{rise ** (1 / max(1, last - first)):.1f}"
+    step = f"start each layer with weights {smaller} times smaller, normalise the activations, or "
+    step = f"{_ORTHOGONAL[:-1]}; " if layers[first].step_of else step
+    step += "clip the gradient: `optax.clip_by_global_norm(1.0)`."
+    return [found("GW605", what, where=end, next=step, **finite({"factor": rise, "after": risen}), of=word)]
 
 
 def _stretched(measured: FlowMeasured) -> list[Finding]:
@@ -231,18 +189,11 @@ def _stretched(measured: FlowMeasured) -> list[Finding]:
     values, factor = worst.singular, 1.0 / max(np.sqrt(worst.forwards * worst.backwards), 1e-30)
     median = f" (median singular value {np.median(values):.2g}, largest {values[-1]:.2g})" if values.size else ""
     more = f" {len(several) - 1} more do so too." if len(several) > 1 else ""
-    return [
-        found(
-            "GW606",
-            f"the map from `{worst.source}` to `{worst.target}` {word} gradients by a factor of {worst.backwards:.2g}"
-            f"{median}; near 1 is best.{more}",
-            where=worst.target,
-            next=f"start with `weight = {factor:.2g} * weight` in `{worst.target}`.",
-            forwards=plain_value(worst.forwards),
-            backwards=plain_value(worst.backwards),
-            layers=[one.target for one in several],
-        )
-    ]
+    what = f"the map from `{worst.source}` to `{worst.target}` {word} gradients by a factor of {worst.backwards:.2g}"
+    what += f"{median}; near 1 is best.{more}"
+    step = f"start with `weight = {factor:.2g} * weight` in `{worst.target}`."
+    numbers = finite({"forwards": worst.forwards, "backwards": worst.backwards})
+    return [found("GW606", what, where=worst.target, next=step, **numbers, layers=[one.target for one in several])]
 
 
 def find_flow(measured: FlowMeasured) -> tuple[Finding, ...]:

@@ -8,7 +8,6 @@ Differences are taken in 64 bits on a few examples; whether loss and gradient ar
 A parameter's gradient is wrong only if it disagrees at every epsilon, beyond rounding and kinks.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from jaxtyping import Array, Key
 
 from ...records.finding import Finding
 from ...runtime import keys
+from ...runtime.files import finite
 from ..codes import found
 from ..subject import Subject
 from .finite_differences import UNKNOWN, Differences, curve
@@ -61,8 +61,8 @@ class GradientMeasured:
                 "wrong": int(np.sum(leaf.wrong)),
                 "unknown": int(np.sum(leaf.state == UNKNOWN)),
                 "error": leaf.worst,
-                "analytic": leaf.analytic.tolist(),
-                "numeric": leaf.numeric.tolist(),
+                "analytic": leaf.analytic,
+                "numeric": leaf.numeric,
             }
             for leaf in self.leaves
         ]
@@ -71,11 +71,9 @@ class GradientMeasured:
             | {"error": site.slope.error, "ratio": site.slope.ratio}
             for site in self.sites
         ]
-        culprits = [dataclasses.asdict(one) | {"parameters": list(one.parameters)} for one in self.culprits]
-        lines = {name: getattr(self, name).tolist() for name in ("epsilons", "forward", "central")}
-        seen = dataclasses.asdict(self.seen) | {"broken": list(self.seen.broken)}
-        rest = {"epsilon": self.epsilon, "coarse": self.coarse, "coarse_line": self.coarse_line}
-        return {"seen": seen, "curve": lines, "leaves": leaves, "sites": sites, "culprits": culprits, **rest}
+        lines = {name: getattr(self, name) for name in ("epsilons", "forward", "central")}
+        rest = {name: getattr(self, name) for name in ("seen", "culprits", "epsilon", "coarse", "coarse_line")}
+        return dict(finite({"curve": lines, "leaves": leaves, "sites": sites, **rest}))
 
 
 # --- measuring

@@ -79,19 +79,6 @@ class BiasVariance:
     bias_each: np.ndarray
     variance_each: np.ndarray
 
-    def plain(self) -> dict[str, Any]:
-        return {
-            "task": self.task,
-            "rounds": self.rounds,
-            "size": self.size,
-            "rows": self.rows,
-            "replacing": self.replacing,
-            "squared": None if self.squared is None else dataclasses.asdict(self.squared),
-            "zero_one": None if self.zero_one is None else dataclasses.asdict(self.zero_one),
-            "bias_each": self.bias_each.tolist(),
-            "variance_each": self.variance_each.tolist(),
-        }
-
 
 def _squared_each(predictions: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Bias squared and variance of each example, unbiased, from predictions (rounds, n, k)."""

@@ -2,7 +2,6 @@
 
     growth = recipe_growth(recipe, dataset, key=key)           gradwise's own training at 1/32, 1/16, ..., all of it
     growth = subject_growth(subject, key=key)                  the user's loss and optimiser on parts of `train`
-    growth = measure_growth(train_at, (100, 200, 400), 3)      any training: train_at(count, seed) -> both errors
     growth.law, growth.predicted, growth.gain                  validation error at twice the examples, and its change
 
 All sizes are trained side by side as one program: an update draws its examples from the first n rows. Validation error
@@ -24,6 +23,7 @@ from jaxtyping import Array, Key, PyTree
 from ...curvature.objective import Examples, gather
 from ...runtime import keys
 from ...runtime.errors import RequestError
+from ...runtime.files import finite
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
 from ...training.state import Problem, State, uses_objective
@@ -43,9 +43,9 @@ _BIG = 500_000
 
 @dataclasses.dataclass(frozen=True)
 class ErrorsBySize:
-    """Errors by number of examples, one row a count, one column a seed; `noise` is the standard error of each
+    """Errors by number of examples: a row for each count, a column for each seed.
 
-    validation error that comes from the number of its examples, 0 where it is not known. `law` is (a, b, c) of
+    `noise` is the standard error of a validation error due to the size of its set, 0 if unknown. `law` is (a, b, c) of
     a + b n^-c, `predicted` the validation error at twice the largest count, `interval` 90 % of its bootstrap.
     """
 
@@ -75,28 +75,17 @@ class ErrorsBySize:
         return self.predicted - float(power_law(np.asarray(self.law), self.counts[-1:])[0])
 
     def plain(self) -> dict[str, Any]:
-        return {
-            "counts": self.counts.tolist(),
-            "train": self.train.tolist(),
-            "valid": self.valid.tolist(),
-            "noise": self.noise.tolist(),
-            "metric": self.metric,
-            "law": None if self.law is None else list(self.law),
-            "predicted": self.predicted,
-            "gain": self.gain,
-            "interval": list(self.interval),
-        }
+        return dict(finite({**vars(self), "gain": self.gain}))
 
 
-def _of(
-    counts: Any, train: Any, valid: Any, *, metric: str, valid_count: int = 0, deviations: Any = None
+def errors_by_size(
+    counts: Any, train: np.ndarray, valid: np.ndarray, *, metric: str, valid_count: int = 0, deviations: Any = None
 ) -> ErrorsBySize:
-    """The errors with their noise; without deviations, error rates have the binomial one."""
-    train, valid = np.atleast_2d(np.asarray(train, np.float64)), np.atleast_2d(np.asarray(valid, np.float64))
+    """The errors (counts, seeds) with their noise; without deviations, error rates have the binomial one."""
     means = valid.mean(axis=1)
     noise = np.zeros(len(means))
     if deviations is not None and valid_count:
-        noise = np.mean(np.atleast_2d(deviations), axis=1) / math.sqrt(valid_count)
+        noise = np.mean(deviations, axis=1) / math.sqrt(valid_count)
     elif valid_count and metric == "error_rate":
         noise = np.sqrt(np.clip(means * (1 - means), 0, None) / valid_count)
     growth = ErrorsBySize(np.asarray(counts, np.float64), train, valid, noise, metric)
@@ -104,26 +93,6 @@ def _of(
     if seen is None:
         return growth
     return dataclasses.replace(growth, law=seen.law, predicted=seen.predicted, interval=seen.interval)
-
-
-def measure_growth(
-    train_at: Callable[[int, int], tuple[float, float]],
-    counts: Sequence[int],
-    seeds: int | Sequence[int] = 1,
-    *,
-    metric: str = "error",
-    valid_count: int = 0,
-) -> ErrorsBySize:
-    """`train_at(count, seed)` trains on `count` examples and returns training and validation error.
-
-    With `metric="error_rate"` and the number of validation examples the noise of the errors is known without seeds.
-    """
-    chosen = range(seeds) if isinstance(seeds, int) else seeds
-    if sorted(set(counts)) != list(counts) or not counts or not len(list(chosen)):
-        raise RequestError(f"`counts` must increase, and `seeds` must be at least 1; got {list(counts)}.")
-    told = [[train_at(count, seed) for seed in chosen] for count in counts]
-    errors = np.asarray(told, np.float64)
-    return _of(counts, errors[:, :, 0], errors[:, :, 1], metric=metric, valid_count=valid_count)
 
 
 def counts_of(whole: int, fractions: Sequence[float]) -> list[int]:
@@ -163,7 +132,7 @@ def recipe_growth(
     Split and scaler are those of the whole. Optimisers that need examples beyond the batch are rejected.
     """
     if uses_objective(recipe.optimiser):
-        raise RequestError(f"{type(recipe.optimiser).__name__} needs more than a batch: use `measure_growth`.")
+        raise RequestError(f"{type(recipe.optimiser).__name__} needs examples beyond the batch: no learning curve.")
     prepared = prepare_recipe(recipe, dataset, key=key)
     problem, state = prepared.problem, prepared.state
     count = len(problem.train)
@@ -183,7 +152,7 @@ def recipe_growth(
     told = _side_by_side(one, big, sizes, noises)
     errors = _best_looks(told, (len(counts), seeds))
     metric = "error_rate" if dataset.task.kind in ("classes", "labels") else "score"
-    return _of(counts, *errors[:2], metric=metric, valid_count=len(valid), deviations=errors[2])
+    return errors_by_size(counts, *errors[:2], metric=metric, valid_count=len(valid), deviations=errors[2])
 
 
 def _grown(problem: Problem, state: State, size: Array, noise: Any, valid: Array, per_look: int) -> Any:
@@ -287,5 +256,6 @@ def subject_growth(
     sizes = jnp.repeat(jnp.asarray(counts, jnp.int32), seeds)
     told = _side_by_side(one, subject.size > _BIG, sizes, jr.split(keys.named(key, "growing"), len(sizes)))
     errors = _best_looks(told, (len(counts), seeds))
-    one_each = len(judged) if metric != "loss" else 0
-    return _of(counts, *errors[:2], metric=metric, valid_count=one_each, deviations=errors[2] if one_each else None)
+    if metric == "loss":  # one number for all examples: its noise is unknown
+        return errors_by_size(counts, *errors[:2], metric=metric)
+    return errors_by_size(counts, *errors[:2], metric=metric, valid_count=len(judged), deviations=errors[2])

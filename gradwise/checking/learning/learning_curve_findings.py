@@ -1,7 +1,6 @@
 """From the errors by number of examples to findings (row F2).
 
     find_growth(subject_growth(subject, key=key))              findings GW402, GW403
-    expected(growth)                                           "-1.2 points at 2x"
 
 With more examples training error should rise gradually, since they are harder to memorise, and validation error
 should fall, both by more than their noise.
@@ -14,14 +13,6 @@ import numpy as np
 from ...records.finding import Finding
 from ..codes import found
 from .learning_curve import ErrorsBySize
-
-
-def expected(growth: ErrorsBySize) -> str:
-    """The predicted effect of twice the examples, in words: "-1.2 points at 2x"; empty if unknown."""
-    if growth.law is None:
-        return ""
-    factor, unit = (100, " points") if growth.metric == "error_rate" else (1, "")
-    return f"{factor * growth.gain:+.2g}{unit} at 2x"
 
 
 def _find_rise(growth: ErrorsBySize, train: np.ndarray, error: np.ndarray, scale: float, place: str) -> list[Finding]:

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ...runtime import keys
 from ...runtime.compilation import compile_quickly
+from ...runtime.files import finite
 from ..batch_access import count_of, take
 from ..rehearsal import Rehearsal, order_of, trainer
 from ..subject import Subject
@@ -78,11 +79,7 @@ class RatesMeasured:
         return 2.0 / self.eigenvalue if self.eigenvalue > 0 else math.inf
 
     def plain(self) -> dict[str, Any]:
-        arrays = {name: getattr(self, name).tolist() for name in ("factors", "losses", "ratios")}
-        noise = None if self.noise is None else dataclasses.asdict(self.noise)
-        names = ("eigenvalue", "residual", "rate", "limit", "warming", "size", "stand_in")
-        listed = {"names": list(self.names), "rehearsed": list(self.rehearsed), "noise": noise}
-        return {**arrays, **listed, **{name: getattr(self, name) for name in names}}
+        return dict(finite({**vars(self), "limit": self.limit}))
 
 
 # --- the ladder

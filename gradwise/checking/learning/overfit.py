@@ -25,6 +25,7 @@ from jaxtyping import Array, Key, PyTree
 from ...records.finding import Finding
 from ...runtime import keys
 from ...runtime.compilation import compile_quickly
+from ...runtime.files import finite
 from ...specs.paths import named_leaves
 from ..batch_access import count_of, inputs_of, take, targets_of, with_targets
 from ..codes import found
@@ -74,12 +75,7 @@ class OverfitMeasured:
         return bool(np.any(low | (self.wrong == 0) | (self.residual < LEARNED_RESIDUAL)))
 
     def plain(self) -> dict[str, Any]:
-        arrays = {name: getattr(self, name).tolist() for name in _OVERFIT_ARRAYS}
-        names = ("examples", "parameters", "kind", "criterion", "constant", "penalty", "scaled", "second")
-        return {"learned": self.learned, **arrays, **{name: getattr(self, name) for name in names}}
-
-
-_OVERFIT_ARRAYS = ("starts", "ends", "slopes", "curves", "wrong", "residual", "spread")
+        return dict(finite({**vars(self), "learned": self.learned}))
 
 
 def _rows_of(leaves: list[Any], count: int) -> np.ndarray:

@@ -191,9 +191,8 @@ def _of_rate(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
     error, left = in_metric(record.metric, numbers.train), 100 * course.train_left
     if course.rising or course.noisy:
         seen = "rose again after its minimum" if course.rising else "fluctuated until the end"
-        return _turned(
-            present, 1 / 3, f"the training loss {seen}, and the training error stayed at {error}.", "warning"
-        )
+        what = f"the training loss {seen}, and the training error stayed at {error}."
+        return _turned(present, 1 / 3, what, "warning")
     if share > _CHANCE and course.train_left < 1 / 3:
         what = f"the training loss fell to {left:.2g} % of its first value, but the training error is still {error}"
         return _turned(present, 0.1, f"{what}: the first updates were too large.", "warning")
@@ -239,23 +238,14 @@ def _of_patience(record: Fit, course: Course, numbers: RunNumbers) -> list[Findi
     falling = course.valid_falling > _FALLING and course.train_falling > _FALLING
     if not (short or falling):
         return []
-    seen = (
-        f"by {100 * course.valid_falling:.0f} % in the last quarter"
-        if falling
-        else f"after {course.intervals} validations"
-    )
-    wanted = 3 * max(record.outcome.age_examples, 1000)
-    return [
-        found(
-            "GW706",
-            f"patience ended the run after {record.outcome.age_examples:,} examples, but the validation loss was still "
-            f"falling, {seen}.",
-            where="stopping.initial_examples",
-            next=f"{command} --set stopping.initial_examples={wanted} --set stopping.growth.factor=3",
-            valid_falling=course.valid_falling,
-            train_falling=course.train_falling,
-        )
-    ]
+    age = record.outcome.age_examples
+    seen = f"after {course.intervals} validations"
+    seen = f"by {100 * course.valid_falling:.0f} % in the last quarter" if falling else seen
+    what = f"patience ended the run after {age:,} examples, but the validation loss was still falling, {seen}."
+    path, wanted = "stopping.initial_examples", 3 * max(age, 1000)
+    step = f"{command} --set {path}={wanted} --set stopping.growth.factor=3"
+    numbers = {"valid_falling": course.valid_falling, "train_falling": course.train_falling}
+    return [found("GW706", what, where=path, next=step, **numbers)]
 
 
 def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
@@ -266,31 +256,20 @@ def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
         what = f"{len(constant)} of {len(record.data.columns)} columns are constant, first `{constant[0]}`."
         drop = f"{command} --drop {constant[0]}" if len(record.data.shape) < 2 else ""
         told.append(found("GW205", what, where=constant[0], next=drop, columns=constant[:20]))
-    total = sum(one["count"] for one in record.evidence.get("per_class", ()))
+    classes = record.evidence.get("per_class", ())
+    total, largest = sum(one["count"] for one in classes), max((one["count"] for one in classes), default=0)
     overall = record.metrics.get("test", {}).get("error_rate", math.nan)
-    rare = [
-        one
-        for one in record.evidence.get("per_class", ())
-        if 0 < one["count"] < _RARE * total and one["low"] > max(overall, 0.3) and one["errors"] >= 3
-    ]
     # With many classes each is rare: only one much rarer than the others counts.
-    largest = max((one["count"] for one in record.evidence.get("per_class", ())), default=0)
-    rare = [one for one in rare if one["count"] * 5 < largest]
+    rare = [one for one in classes if 0 < one["count"] < min(_RARE * total, largest / 5)]
+    rare = [one for one in rare if one["low"] > max(overall, 0.3) and one["errors"] >= 3]
     if rare:
         worst = max(rare, key=lambda one: one["error_rate"])
         what = (
             f"class {worst['class']} is {100 * worst['count'] / total:.1f} % of the examples, and {worst['errors']} of "
             f"its {worst['count']} are misclassified, compared with {100 * overall:.1f} % overall."
         )
-        told.append(
-            found(
-                "GW207",
-                what,
-                where=str(worst["class"]),
-                next=f"{command} --class-weight balanced --metric balanced_error_rate",
-                classes=[one["class"] for one in rare],
-            )
-        )
+        step, names = f"{command} --class-weight balanced --metric balanced_error_rate", [one["class"] for one in rare]
+        told.append(found("GW207", what, where=str(worst["class"]), next=step, classes=names))
     return told
 
 
@@ -334,12 +313,9 @@ def diagnose_study(study: Study) -> tuple[Finding, ...]:
         safe = max((rate for rate in _rates_of(study, ok)[1] if not least or rate < min(least)), default=math.nan)
         span = f"'{path}=log({safe / 100:.1g}, {safe:.2g})'"
         next_ = f"gradwise search {data} --range {span}" if math.isfinite(safe) else ""
-        what = f"{len(lost)} of {len(trials)} trials diverged" + (
-            f", from a learning rate of {min(least):.2g} upwards." if least else "."
-        )
-        told.append(
-            found("GW501", what, where=path, next=next_, level="warning", diverged=len(lost), trials=len(trials))
-        )
+        above = f", from a learning rate of {min(least):.2g} upwards" if least else ""
+        what, counts = f"{len(lost)} of {len(trials)} trials diverged{above}.", {"diverged": len(lost)}
+        told.append(found("GW501", what, where=path, next=next_, level="warning", trials=len(trials), **counts))
     if len(ok) >= 4 and math.isfinite(study.chance) and min(trial.score for trial in ok) >= study.chance:
         learned = [trial for trial in ok if _learned(trial.curve.get("train_loss", []))]
         code = "GW210" if len(learned) * 2 > len(ok) else "GW801"

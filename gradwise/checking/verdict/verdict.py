@@ -36,7 +36,6 @@ from .remedies import (
     of_overfitting,
 )
 
-KINDS = ("broken", "optimisation", "overfitting", "both", "fine", "unsure")
 FINE = 0.1  # of the chance level
 MOST = 2 / 3  # of the error belongs to one part
 PERFECT = 0.02  # of the chance level, in training
@@ -57,9 +56,6 @@ class Probes:
     errors: tuple[float, ...]
     count: int
     untrained: tuple[float, ...] = ()
-
-    def plain(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)
@@ -284,7 +280,7 @@ def judge_run(numbers: RunNumbers, findings: Sequence[Finding] = ()) -> Judgemen
         "share_in_training": parts.train,
         "share_of_gap": parts.test - parts.train,
         "least_gap": parts.gap_low,
-        **({"probes": numbers.probes.plain()} if numbers.probes else {}),
+        **({"probes": dataclasses.asdict(numbers.probes)} if numbers.probes else {}),
     }
     return Judgement(sentence, kind, evidence, tuple(remedies), _findings(kind, sentence, numbers, parts, remedies))
 

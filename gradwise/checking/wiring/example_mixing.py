@@ -8,7 +8,7 @@ the first site at which they change is reported. For pairs, inputs and targets a
 their interaction shows which output is compared with which target.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -61,9 +61,6 @@ class MixingMeasured:
     contrast: bool = False
     across: Leak | None = None
     place: str = ""
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self) | {"pairs": None if self.pairs is None else self.pairs.tolist()}
 
 
 def exchanged(tree: Any, count: int, row: int, source: int) -> Any:
@@ -274,15 +271,10 @@ def _leaking(m: MixingMeasured) -> tuple[Finding, ...]:
     for leak, level, mode in ((m.evaluation, "error", "evaluation"), (m.training, "note", "training")):
         if leak is None or leak.size <= limit:
             continue
-        at = (
-            f", first at `{leak.primitive}`" + (f" after `{leak.layer}`" if leak.layer else "")
-            if leak.primitive
-            else ""
-        )
-        tell = (
-            f"in {mode}, replacing one of {m.count} examples changes the outputs of the others by {leak.size:.2g} of "
-        )
-        tell += f"their size{at}"
+        after = f" after `{leak.layer}`" if leak.layer else ""
+        at = f", first at `{leak.primitive}`{after}" if leak.primitive else ""
+        tell = f"in {mode}, replacing one of {m.count} examples changes the outputs of the others by {leak.size:.2g} "
+        tell += f"of their size{at}"
         tell += "; batch statistics do this on purpose." if level == "note" else ": predictions depend on the batch."
         step = "x.mean(-1, keepdims=True), jax.nn.softmax(x, axis=-1)   # along the features, not the examples"
         step = f"if it is batch normalisation, nothing; otherwise {step}" if level == "note" else step
@@ -314,14 +306,10 @@ def _pairing(m: MixingMeasured) -> Finding | None:
     if own.max() < _EXACT <= others.max(initial=0.0):
         each = (pairs > _EXACT).sum(0), (pairs > _EXACT).sum(1)
         exchanged_all = m.whole and all(np.all(count == 1) for count in each)
-        return found(
-            "GW311",
-            "every output is compared with the target of another example: the targets are shifted or shuffled.",
-            where=m.place,
-            next="compare outputs[i] with targets[i]: look for roll, shift, sort or permutation on one side only",
-            level="error" if exchanged_all else "warning",
-            **evidence,
-        )
+        tell = "every output is compared with the target of another example: the targets are shifted or shuffled."
+        step = "compare outputs[i] with targets[i]: look for roll, shift, sort or permutation on one side only"
+        level = "error" if exchanged_all else "warning"
+        return found("GW311", tell, where=m.place, next=step, level=level, **evidence)
     return None
 
 

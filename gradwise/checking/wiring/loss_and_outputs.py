@@ -8,7 +8,6 @@ no parameter or factor in between. The loss is identified by its value: that of 
 penalties. Penalties are scalars that depend on parameters alone and are added to the rest.
 """
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -80,9 +79,6 @@ class ChoicesMeasured:
     pull: float = 0.0
     penalty_line: str = ""
     place: str = ""
-
-    def plain(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"outputs": list(self.outputs)}
 
 
 def _weighed(subject: Subject, program: Program, key: Key[Array, ""]) -> tuple[float, float, float, float, str]:

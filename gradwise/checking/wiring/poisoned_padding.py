@@ -7,7 +7,7 @@ A batch marks which of its slots are unused (`padding_masks.py`). They are set t
 loss that changes with the first reads them; one that only turns NaN multiplies by 0.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -54,9 +54,6 @@ class PoisonMeasured:
     mark_read: float | None = None
     buffers: tuple[str, ...] = ()  # statistics of the model that the training loss reads
     place: str = ""
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self) | {"buffers": list(self.buffers)}
 
 
 def _others(leaf: Any, used: np.ndarray, generator: np.random.Generator) -> tuple[Any, Any]:
@@ -241,15 +238,10 @@ def _padding(m: PoisonMeasured) -> Finding | None:
         inputs or targets or m.ours or (m.made and m.kind == "weights")
     ):
         parts = " and ".join(p for p, bad in (("inputs", m.inputs_poisoned), ("targets", m.targets_poisoned)) if bad)
-        return found(
-            "GW301",
-            f"NaN in the {parts} of unused {what} makes the loss or its gradient NaN, but other values change "
-            "nothing: they are multiplied by 0, and 0 times NaN is NaN.",
-            where=m.place or m.mark,
-            next="inputs = jnp.where(mask[..., None], inputs, 0.0)   # before the network",
-            level="note",
-            unused=m.unused,
-        )
+        tell = f"NaN in the {parts} of unused {what} makes the loss or its gradient NaN, but other values change "
+        tell += "nothing: they are multiplied by 0, and 0 times NaN is NaN."
+        step = "inputs = jnp.where(mask[..., None], inputs, 0.0)   # before the network"
+        return found("GW301", tell, where=m.place or m.mark, next=step, level="note", unused=m.unused)
     return None
 
 
@@ -261,29 +253,15 @@ def find_poison(measured: PoisonMeasured) -> tuple[Finding, ...]:
     padding = _padding(m) if m.mark_read is not None else None
     # One cause, one finding: ignored weights count every slot, an ignored mask lets padding in.
     if ignored and (m.kind == "weights" or m.made or padding is None):
-        findings.append(
-            found(
-                "GW310",
-                f"the loss does not depend on `{m.mark}`: every example counts equally, whatever its weight.",
-                where=m.place or m.mark,
-                next="loss = jnp.sum(weights * losses) / jnp.sum(weights)",
-                level="error" if m.named else "warning",
-                change=m.mark_read,
-            )
-        )
+        tell = f"the loss does not depend on `{m.mark}`: every example counts equally, whatever its weight."
+        step, level = "loss = jnp.sum(weights * losses) / jnp.sum(weights)", "error" if m.named else "warning"
+        findings.append(found("GW310", tell, where=m.place or m.mark, next=step, level=level, change=m.mark_read))
     elif padding is not None:
         findings.append(padding)
     if m.buffers:
         rest = f" and {len(m.buffers) - 1} more" if len(m.buffers) > 1 else ""
-        findings.append(
-            found(
-                "GW301",
-                f"the training loss reads the stored statistics `{m.buffers[0]}`{rest}, but in training mode a layer "
-                "normalises by the current batch.",
-                where=m.buffers[0],
-                next="model.train()   # before the loss; model.eval() before evaluation",
-                level="note",
-                buffers=len(m.buffers),
-            )
-        )
+        tell = f"the training loss reads the stored statistics `{m.buffers[0]}`{rest}, but in training mode a layer "
+        tell += "normalises by the current batch."
+        step = "model.train()   # before the loss; model.eval() before evaluation"
+        findings.append(found("GW301", tell, where=m.buffers[0], next=step, level="note", buffers=len(m.buffers)))
     return tuple(findings)

@@ -9,7 +9,7 @@ if that changes the outputs of a stochastic model, the noise was left on, with a
 """
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -68,9 +68,6 @@ class ModesMeasured:
     off: bool = False
     line: str = ""
     place: str = ""
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def _text(program: Program) -> str:
@@ -205,11 +202,11 @@ def _evaluation(subject: Subject, bits: int, key: Key[Array, ""]) -> dict[str, A
     said: dict[str, Any] = {"line": next((site.line for site in reversed(first.sites) if site.line), "")}
     said["draws_line"] = first.sites[draws[0]].line if draws else ""
     if not _equal(first, second):
-        both = [
-            attempt(lambda p, x, f=f: f.run(p, x, jr.key(0))[0], subject.parameters, inputs, bits=32)
-            for f in (first, second)
-        ]
-        said["unequal"] = _between({"a": both[0], "b": both[1]}, "a", "b")
+
+        def both(p: Any, x: Any) -> dict[str, Any]:
+            return {name: one.run(p, x, jr.key(0))[0] for name, one in (("first", first), ("second", second))}
+
+        said["unequal"] = _between(attempt(both, subject.parameters, inputs, bits=32) or {}, "first", "second")
     if not draws and not subject.own_evaluation:
         return said  # the same program as in training: there is nothing to compare
     program = first
@@ -246,25 +243,17 @@ def measure_modes(subject: Subject, *, key: Key[Array, ""], bits: int | None = N
 def _random(m: ModesMeasured) -> Finding | None:
     limit = tolerance(m.bits)
     if (m.unequal or 0.0) > 1e-6:
-        return found(
-            "GW306",
-            f"two evaluations of the same model on the same inputs differ by {m.unequal:.2g} of their size.",
-            where=m.line or m.place,
-            next="remove random numbers from evaluation: no numpy.random, no key stored and split in Python",
-            change=m.unequal,
-        )
+        tell = f"two evaluations of the same model on the same inputs differ by {m.unequal:.2g} of their size."
+        step = "remove random numbers from evaluation: no numpy.random, no key stored and split in Python"
+        return found("GW306", tell, where=m.line or m.place, next=step, change=m.unequal)
     left_on = (m.draws or 0.0) > limit and ((m.noisy or 0.0) > limit or bool(m.dropout))
-    if left_on and (m.switched is None or m.switched > limit):
-        rates = f" (dropout in `{next(iter(m.dropout))}`)" if m.dropout else ""
-        return found(
-            "GW306",
-            f"evaluation draws random numbers: with others its outputs change by {m.draws:.2g} of their size{rates}. A "
-            "fixed key repeats the noise but does not remove it.",
-            where=m.draws_line or m.line or m.place,
-            next="model = eqx.nn.inference_mode(model)   # Flax: model.eval()",
-            change=m.draws,
-        )
-    return None
+    if not left_on or (m.switched is not None and m.switched <= limit):
+        return None
+    rates = f" (dropout in `{next(iter(m.dropout))}`)" if m.dropout else ""
+    tell = f"evaluation draws random numbers: with others its outputs change by {m.draws:.2g} of their size{rates}. A "
+    tell += "fixed key repeats the noise but does not remove it."
+    step = "model = eqx.nn.inference_mode(model)   # Flax: model.eval()"
+    return found("GW306", tell, where=m.draws_line or m.line or m.place, next=step, change=m.draws)
 
 
 def _other(m: ModesMeasured) -> Finding | None:
@@ -276,24 +265,16 @@ def _other(m: ModesMeasured) -> Finding | None:
     level = "error"
     if kept:
         name, rate = next(iter(kept.items()))
-        tell += (
-            f": a constant factor of {m.scale:.4g}, that of dropout `{name}` at {rate:g}, which is already corrected "
-        )
-        tell += "in training"
+        tell += f": a constant factor of {m.scale:.4g}, that of dropout `{name}` at {rate:g}, which training already "
+        tell += "corrects for"
     elif m.scale is not None:
         tell += f": a constant factor of {m.scale:.4g}"
         level = "warning"  # a change of units may be intended
     elif m.link:
         return None
-    return found(
-        "GW307",
-        f"{tell}.",
-        where=m.line or m.place,
-        next="evaluate = lambda model, x: apply(eqx.nn.inference_mode(model), x, None)   # one forward pass for both",
-        level=level,
-        change=m.reference,
-        factor=m.scale,
-    )
+    step = "evaluate = lambda model, x: apply(eqx.nn.inference_mode(model), x, None)   # one forward pass for both"
+    numbers = {"change": m.reference, "factor": m.scale}
+    return found("GW307", f"{tell}.", where=m.line or m.place, next=step, level=level, **numbers)
 
 
 def _is_rescaled(factor: float, rate: float) -> bool:
@@ -307,14 +288,8 @@ def find_modes(measured: ModesMeasured) -> tuple[Finding, ...]:
     if m.dropout and m.noise is not None and m.noise <= tolerance(m.bits):
         name, rate = next(iter(m.dropout.items()))
         why = "the model is in evaluation mode" if m.off else "no key reaches it"
-        findings.append(
-            found(
-                "GW308",
-                f"the model has dropout (`{name}` at {rate:g}, {len(m.dropout)} in all), but the training loss does "
-                f"not depend on the key: {why}.",
-                where=name,
-                next="model(x, key=key) in the loss" if not m.off else "eqx.nn.inference_mode(model, False)",
-                layers=len(m.dropout),
-            )
-        )
+        tell = f"the model has dropout (`{name}` at {rate:g}, {len(m.dropout)} in all), but the training loss does "
+        step = "model(x, key=key) in the loss" if not m.off else "eqx.nn.inference_mode(model, False)"
+        tell += f"not depend on the key: {why}."
+        findings.append(found("GW308", tell, where=name, next=step, layers=len(m.dropout)))
     return tuple(finding for finding in findings if finding is not None)

@@ -8,7 +8,7 @@ tested at several random points, so that dead rectifiers and outputs that start 
 mix: `example_mixing.py`; training against evaluation: `training_mode.py`; padding: `poisoned_padding.py`.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from jaxtyping import Array, Key
 
 from ...records.finding import Finding
 from ...runtime import keys
+from ...runtime.files import finite
 from ..batch_access import inputs_of, take, with_inputs
 from ..codes import found
 from ..padding_masks import used_rows
@@ -69,7 +70,7 @@ class WiringMeasured:
     place: str = ""
 
     def plain(self) -> dict[str, Any]:
-        return asdict(self) | {"mixing": self.mixing.plain(), "modes": self.modes.plain()}
+        return dict(finite(self))
 
 
 def _limited(subject: Subject, most: int) -> Subject:
@@ -124,17 +125,16 @@ def _still(subject: Subject, rehearsal: Rehearsal | None) -> tuple[tuple[Unmoved
     """The parameters that have a gradient but did not change."""
     if rehearsal is None or rehearsal.stand_in:
         return (), 0
-    found_still, trained = [], 0
+    still, trained = [], 0
     for place, name in enumerate(rehearsal.names):
         gradient = float(np.max(rehearsal.gradients[:, place], initial=0.0))
         if name in subject.frozen_names or not gradient > 0:
             continue
         trained += 1
         if rehearsal.moved[place] == 0:
-            found_still.append(
-                UnmovedParameter(name, gradient, float(np.max(rehearsal.updates[:, place], initial=0.0)))
-            )
-    return tuple(found_still), trained
+            update = float(np.max(rehearsal.updates[:, place], initial=0.0))
+            still.append(UnmovedParameter(name, gradient, update))
+    return tuple(still), trained
 
 
 def _forward(subject: Subject, key: Key[Array, ""]) -> Any:
@@ -291,15 +291,9 @@ def _inputs(m: WiringMeasured) -> Finding | None:
     if not every:
         tell = f"{count} of {m.columns_asked} inputs do not affect the outputs: "
         tell += f"{_told(m.column_names, m.columns_untold)}."
-    return found(
-        "GW304",
-        tell,
-        where=m.place if every else m.column_names[0],
-        next="jax.jacobian(model)(x)   # follow a column of zeros back: slices, reshapes, strides, stop_gradient",
-        level="error" if every else "warning",
-        unused=count,
-        asked=m.columns_asked,
-    )
+    step = "jax.jacobian(model)(x)   # follow a column of zeros back: slices, reshapes, strides, stop_gradient"
+    where, level = (m.place, "error") if every else (m.column_names[0], "warning")
+    return found("GW304", tell, where=where, next=step, level=level, unused=count, asked=m.columns_asked)
 
 
 def _arrays(m: WiringMeasured) -> Finding | None:
@@ -307,14 +301,10 @@ def _arrays(m: WiringMeasured) -> Finding | None:
         return None
     names = tuple(one.name for one in m.unread if one.an_input) or tuple(one.name for one in m.unread)
     an_input = any(one.an_input for one in m.unread)
-    return found(
-        "GW304",
-        f"the loss does not read {_told(names)} of the batch: permuting it across examples changes nothing.",
-        where=names[0],
-        next=f"use it, or remove it from the batch: search the loss and the model for {names[0]!r}.",
-        level="warning" if an_input else "note",
-        unread=[one.name for one in m.unread],
-    )
+    tell = f"the loss does not read {_told(names)} of the batch: permuting it across examples changes nothing."
+    step = f"use it, or remove it from the batch: search the loss and the model for {names[0]!r}."
+    unread = [one.name for one in m.unread]
+    return found("GW304", tell, where=names[0], next=step, level="warning" if an_input else "note", unread=unread)
 
 
 def _summed(m: WiringMeasured) -> Finding | None:
@@ -328,16 +318,12 @@ def _summed(m: WiringMeasured) -> Finding | None:
     if power < 0.8:
         return None  # a logarithm of the number of negatives has power 0
     growth = "like a sum" if power < 1.2 else f"with its size to the power {power:.1f}"
-    constant = m.sized[0] - first
-    return found(
-        "GW309",
+    tell = (
         f"the loss grows with the batch {growth}: {m.sized[0]:.4g}, {m.sized[1]:.4g} and {m.sized[2]:.4g} on the same "
-        "examples once, twice and four times. The right learning rate then depends on the batch size.",
-        where=m.place,
-        next="jnp.mean(losses) instead of jnp.sum(losses)",
-        power=power,
-        constant=float(constant),
     )
+    tell += "examples once, twice and four times. The right learning rate then depends on the batch size."
+    step, constant = "jnp.mean(losses) instead of jnp.sum(losses)", float(m.sized[0] - first)
+    return found("GW309", tell, where=m.place, next=step, power=power, constant=constant)
 
 
 def find_wiring(measured: WiringMeasured) -> tuple[Finding, ...]:

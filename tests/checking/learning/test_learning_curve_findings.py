@@ -1,7 +1,9 @@
 """What errors against the number of examples mean: bent curves are noticed, gradual ones raise nothing."""
 
-from gradwise.checking.learning.learning_curve import ErrorsBySize, measure_growth
-from gradwise.checking.learning.learning_curve_findings import expected, find_growth
+import numpy as np
+
+from gradwise.checking.learning.learning_curve import ErrorsBySize, errors_by_size
+from gradwise.checking.learning.learning_curve_findings import find_growth
 
 COUNTS = (100, 200, 400, 800, 1600, 3200)
 
@@ -11,8 +13,8 @@ def _valid(count: int) -> float:
 
 
 def _curves(train: list[float], valid: list[float], metric: str = "error_rate") -> ErrorsBySize:
-    told = dict(zip(COUNTS, zip(train, valid, strict=True), strict=True))
-    return measure_growth(lambda count, seed: told[count], COUNTS, metric=metric, valid_count=1000)
+    columns = (np.array(errors, float)[:, None] for errors in (train, valid))
+    return errors_by_size(COUNTS, *columns, metric=metric, valid_count=1000)
 
 
 def _codes(growth: ErrorsBySize | None) -> list[str]:
@@ -39,12 +41,3 @@ def test_training_error_that_falls_or_jumps_is_noticed() -> None:
 def test_validation_error_that_stays_is_noticed_beyond_its_noise() -> None:
     assert _codes(_curves([0, 0, 0, 0.1, 0.2, 0.3], [0.9, 0.905, 0.89, 0.9, 0.91, 0.9])) == ["GW403"]
     assert _codes(_curves([0, 0, 0, 0.1, 0.2, 0.3], [0.9, 0.89, 0.88, 0.87, 0.86, 0.85])) == []
-
-
-def test_what_twice_the_examples_bring_is_said_in_points() -> None:
-    growth = _curves([0.0] * 6, [_valid(count) for count in COUNTS])
-    assert expected(growth).endswith(" points at 2x")
-    gain = 100 * (_valid(6400) - _valid(3200))
-    assert abs(float(expected(growth).split()[0]) - gain) < 0.1 * abs(gain)
-    few = measure_growth(lambda count, seed: (0.0, _valid(count)), COUNTS[:3])  # too few for a law
-    assert expected(few) == ""

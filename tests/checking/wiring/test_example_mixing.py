@@ -200,4 +200,3 @@ def test_numbers_alone_decide():
     assert [f.level for f in find_mixing(dataclasses.replace(sound, pairs=half))] == ["warning"]
     both = dataclasses.replace(sound, evaluation=Leak(0.1, "dot_general", "mix", ""), training=Leak(0.1))
     assert [(f.level, f.where) for f in find_mixing(both)] == [("error", "mix")]
-    assert both.plain()["pairs"] == np.eye(3).tolist()

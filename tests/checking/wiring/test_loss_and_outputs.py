@@ -130,7 +130,7 @@ def test_a_penalty_is_weighed_exactly() -> None:
     of_rest = jax.grad(lambda p: cross_entropy(subject.model_of(p), (X, CLASSES)))(subject.parameters)
     sizes = [np.sqrt(sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(tree))) for tree in (of_rest,)]
     assert seen.pull == pytest.approx(2 * 0.5 * np.sqrt(penalty / 0.5) / sizes[0], rel=1e-3)
-    assert seen.plain()["outputs"] == [48, 3]
+    assert seen.outputs == (48, 3)
 
 
 def test_outputs_of_nought_are_no_blind_loss() -> None:

@@ -200,4 +200,4 @@ def test_only_what_is_certain_is_an_error():
     assert [f.level for f in find_poison(through)] == ["note"]
     assert find_poison(dataclasses.replace(through, ours=True)) == ()
     assert [f.level for f in find_poison(dataclasses.replace(through, made=False, targets_read=0.1))] == ["error"]
-    assert noted.plain()["inputs_poisoned"] is True
+    assert noted.inputs_poisoned is True

@@ -203,4 +203,3 @@ def test_numbers_alone_decide():
     assert [(f.code, f.level) for f in find_modes(other)] == [("GW307", "error")]
     assert find_modes(dataclasses.replace(other, reference_leak=0.1)) == ()
     assert [f.level for f in find_modes(dataclasses.replace(other, scale=2.0))] == ["warning"]
-    assert other.plain()["reference"] == 0.2
