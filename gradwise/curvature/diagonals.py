@@ -33,21 +33,8 @@ from .products import hessian_vector
 _COLUMNS = 64  # as many columns of a curvature's root are held at once for each example
 # Operations whose coefficients are 0 and 1, equal to their squares.
 _PLACING = (
-    "broadcast_in_dim",
-    "concatenate",
-    "dynamic_slice",
-    "expand_dims",
-    "gather",
-    "pad",
-    "reduce_sum",
-    "reduce_window_sum",
-    "reshape",
-    "rev",
-    "select_and_gather_add",
-    "slice",
-    "split",
-    "squeeze",
-    "transpose",
+    *("broadcast_in_dim", "concatenate", "dynamic_slice", "expand_dims", "gather", "pad", "reduce_sum", "reshape"),
+    *("reduce_window_sum", "rev", "select_and_gather_add", "slice", "split", "squeeze", "transpose"),
 )
 _PRODUCTS = ("dot_general", "conv_general_dilated")
 

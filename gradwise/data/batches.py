@@ -85,8 +85,8 @@ def _slots(updates: Int[Array, " N"], count: int, size: int) -> tuple[Array, Arr
     return epoch, position % count, (position < count).astype(jnp.float32), age
 
 
-class _Order(AbstractBatches):
-    """What the four orders share: the mini-batch size and the division of an epoch."""
+class AbstractOrder(AbstractBatches):
+    """What all orders share: the mini-batch size, and that most of them never end."""
 
     size: int = switch(
         64,
@@ -97,8 +97,11 @@ class _Order(AbstractBatches):
         about="B, the number of examples in one update; at most T, the size of the training set",
     )
 
+    def limit_examples(self, count: int) -> int | None:
+        return None
 
-class Reshuffled(_Order):
+
+class Reshuffled(AbstractOrder):
     """Another random order each epoch."""
 
     def indices(self, updates: Int[Array, " N"], count: int, *, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
@@ -107,36 +110,27 @@ class Reshuffled(_Order):
         words = jax.vmap(lambda e: _words(jr.fold_in(order, e), count))(epoch)
         return permute(position, count, words[:, None, :]), present, age
 
-    def limit_examples(self, count: int) -> int | None:
-        return None
 
-
-class ShuffledOnce(_Order):
+class ShuffledOnce(AbstractOrder):
     """One random order, the same in every epoch."""
 
     def indices(self, updates: Int[Array, " N"], count: int, *, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
         _, position, present, age = _slots(updates, count, self.size)
         return permute(position, count, _words(named(key, "order"), count)), present, age
 
-    def limit_examples(self, count: int) -> int | None:
-        return None
 
-
-class Fixed(_Order):
+class Fixed(AbstractOrder):
     """The order of the file, every epoch."""
 
     def indices(self, updates: Int[Array, " N"], count: int, *, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
         _, position, present, age = _slots(updates, count, self.size)
         return position, present, age
 
-    def limit_examples(self, count: int) -> int | None:
-        return None
-
     def is_whole(self, count: int) -> bool:
         return self.size >= count
 
 
-class Stream(_Order):
+class Stream(AbstractOrder):
     """The order of the file, once: each example is seen when it arrives and never again."""
 
     def indices(self, updates: Int[Array, " N"], count: int, *, key: Key[Array, ""]) -> tuple[Array, Array, Array]:

@@ -54,7 +54,7 @@ def _one_of_several(values: Sequence[np.ndarray], picked: Sequence[int], columns
     return OneOfSeveral(
         np.array([j for j, _ in slots], int),
         np.array([code for _, code in slots], float),
-        _unseen_note(values, picked, columns, "are encoded as all zeros"),
+        notes=_unseen_note(values, picked, columns, "are encoded as all zeros"),
     )
 
 

@@ -19,28 +19,19 @@ from jaxtyping import Array, Float, Int, Key
 
 from ..runtime.errors import RequestError
 from ..runtime.keys import named
-from ..specs.contracts import AbstractBatches
 from ..specs.dataset import Dataset
 from ..specs.knobs import knob, switch
-from ..specs.priors import Choice, LogInteger, LogUniform, Uniform
-from .batches import Reshuffled
+from ..specs.priors import Choice, LogUniform, Uniform
+from .batches import AbstractOrder, Reshuffled
 
 
-class Curriculum(AbstractBatches):
+class Curriculum(AbstractOrder):
     """Examples drawn from the easiest share of the training set; the share grows from `first` to 1 over `epochs`.
 
     With t the examples visited as a part of `epochs` T, the share is first + (1 - first) t ("linear"), its square
     root ("root": harder ones come sooner, Platanios et al. 2019) or first^(1-t) ("geometric": later).
     """
 
-    size: int = switch(
-        64,
-        allowed="[1, inf)",
-        prior=LogInteger(1, 256),
-        row="C5",
-        kind="optimiser",
-        about="B, the number of examples in one update; at most T, the size of the training set",
-    )
     first: float = knob(
         0.2, allowed="(0, 1]", prior=Uniform(0.05, 0.5), row="H1", about="the share of easiest examples at the start"
     )
@@ -76,9 +67,6 @@ class Curriculum(AbstractBatches):
         easy = jnp.minimum(jnp.floor(drawn * reach[:, None]), reach[:, None] - 1).astype(jnp.int32)
         learning = (before < self.epochs * count)[:, None]
         return jnp.where(learning, easy, whole), present, age
-
-    def limit_examples(self, count: int) -> int | None:
-        return None
 
 
 def easiest_first(dataset: Dataset, difficulty: Any) -> Dataset:

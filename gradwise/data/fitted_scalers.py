@@ -16,29 +16,33 @@ from ..specs.contracts import FittedScaler
 from ..specs.dataset import InputLayout
 
 
-class Affine(FittedScaler):
-    """(x - shift) / scale."""
+class _Noted(FittedScaler):
+    """A fitted scaler with notes for the report."""
 
-    shift: np.ndarray
-    scale: np.ndarray
-    middle: np.ndarray
-    notes: tuple[str, ...] = eqx.field(static=True)
-
-    def map(self, examples: Any, library: Any) -> Any:
-        scaled = (examples - self.shift) / self.scale
-        return library.where(library.isnan(scaled), self.middle, scaled)
+    notes: tuple[str, ...] = eqx.field(static=True, kw_only=True, default=())
 
     def describe(self) -> list[str]:
         return list(self.notes)
 
 
-class SmoothlyClipped(FittedScaler):
+class Affine(_Noted):
+    """(x - shift) / scale."""
+
+    shift: np.ndarray
+    scale: np.ndarray
+    middle: np.ndarray
+
+    def map(self, examples: Any, library: Any) -> Any:
+        scaled = (examples - self.shift) / self.scale
+        return library.where(library.isnan(scaled), self.middle, scaled)
+
+
+class SmoothlyClipped(_Noted):
     """z = (x - shift) / scale, then z / sqrt(1 + (z / limit)^2), which never reaches `limit`."""
 
     shift: np.ndarray
     scale: np.ndarray
     limit: float = eqx.field(static=True)
-    notes: tuple[str, ...] = eqx.field(static=True)
 
     def map(self, examples: Any, library: Any) -> Any:
         scaled = (examples - self.shift) / self.scale
@@ -48,27 +52,20 @@ class SmoothlyClipped(FittedScaler):
         # The sine of the arc tangent is t / sqrt(1 + t^2), and no square overflows on the way.
         return self.limit * library.sin(library.arctan(scaled / self.limit))
 
-    def describe(self) -> list[str]:
-        return list(self.notes)
 
-
-class Bounded(FittedScaler):
+class Bounded(_Noted):
     """(x - low) / (high - low), held within [0, 1]."""
 
     low: np.ndarray
     spread: np.ndarray
     middle: np.ndarray
-    notes: tuple[str, ...] = eqx.field(static=True)
 
     def map(self, examples: Any, library: Any) -> Any:
         scaled = library.clip((examples - self.low) / self.spread, 0.0, 1.0)
         return library.where(library.isnan(scaled), self.middle, scaled)
 
-    def describe(self) -> list[str]:
-        return list(self.notes)
 
-
-class Logarithmic(FittedScaler):
+class Logarithmic(_Noted):
     """sign(x) log(1 + |x|)."""
 
     middle: np.ndarray
@@ -77,11 +74,8 @@ class Logarithmic(FittedScaler):
         scaled = library.sign(examples) * library.log1p(library.abs(examples))
         return library.where(library.isnan(scaled), self.middle, scaled)
 
-    def describe(self) -> list[str]:
-        return []
 
-
-class Rooted(FittedScaler):
+class Rooted(_Noted):
     """sign(x) sqrt(|x|)."""
 
     middle: np.ndarray
@@ -90,18 +84,14 @@ class Rooted(FittedScaler):
         scaled = library.sign(examples) * library.sqrt(library.abs(examples))
         return library.where(library.isnan(scaled), self.middle, scaled)
 
-    def describe(self) -> list[str]:
-        return []
 
-
-class Interpolated(FittedScaler):
+class Interpolated(_Noted):
     """Each column through its own piecewise linear map, `knots` (Q, columns) to `scores`, extended with `slope`."""
 
     knots: np.ndarray
     scores: np.ndarray
     slope: np.ndarray
     middle: np.ndarray
-    notes: tuple[str, ...] = eqx.field(static=True)
 
     def map(self, examples: Any, library: Any) -> Any:
         count, width = self.knots.shape
@@ -123,33 +113,25 @@ class Interpolated(FittedScaler):
         scaled = low + part * (high - low) + self.slope * beyond
         return library.where(library.isnan(x), self.middle, scaled).reshape(examples.shape)
 
-    def describe(self) -> list[str]:
-        return list(self.notes)
 
-
-class Projection(FittedScaler):
+class Projection(_Noted):
     """(x - mean) @ axes, of examples laid out as one row of this `shape`."""
 
     mean: np.ndarray
     axes: np.ndarray
     shape: tuple[int, ...] = eqx.field(static=True)
-    notes: tuple[str, ...] = eqx.field(static=True)
 
     def map(self, examples: Any, library: Any) -> Any:
         lead = examples.shape[: examples.ndim - len(self.shape)]
         centred = examples.reshape(*lead, len(self.mean)) - self.mean
         return library.where(library.isnan(centred), 0.0, centred) @ self.axes
 
-    def describe(self) -> list[str]:
-        return list(self.notes)
 
-
-class OneOfSeveral(FittedScaler):
+class OneOfSeveral(_Noted):
     """Slot s is 1 if column `column[s]` equals `code[s]`; the code NaN stands for a missing value."""
 
     column: np.ndarray
     code: np.ndarray
-    notes: tuple[str, ...] = eqx.field(static=True)
 
     def map(self, examples: Any, library: Any) -> Any:
         values = examples[..., self.column]
@@ -158,9 +140,6 @@ class OneOfSeveral(FittedScaler):
 
     def layout(self, shape: tuple[int, ...]) -> InputLayout:
         return InputLayout(numbers=0, flags=len(self.code))
-
-    def describe(self) -> list[str]:
-        return list(self.notes)
 
 
 class FlagsAndCodes(FittedScaler):

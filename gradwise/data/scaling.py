@@ -74,7 +74,7 @@ class NoScaling(AbstractScaler):
 
     def fit(self, inputs: Any, columns: tuple[Column, ...] = ()) -> FittedScaler:
         (mean,) = measure_in_blocks(inputs, columns, lambda block: (middle_of(block),))
-        return Affine(np.zeros(()), np.ones(()), mean.reshape(inputs.shape[1:]), ())
+        return Affine(np.zeros(()), np.ones(()), mean.reshape(inputs.shape[1:]))
 
 
 def _divisor(spread: np.ndarray) -> np.ndarray:
@@ -89,7 +89,7 @@ class Standardise(AbstractScaler):
         mean, deviation = measure_in_blocks(inputs, columns, moments_of)
         shape = inputs.shape[1:]
         note = constant_note(deviation == 0, columns)
-        return Affine(mean.reshape(shape), _divisor(deviation).reshape(shape), np.zeros(()), note)
+        return Affine(mean.reshape(shape), _divisor(deviation).reshape(shape), np.zeros(()), notes=note)
 
 
 class Robust(AbstractScaler):
@@ -114,7 +114,7 @@ class Robust(AbstractScaler):
         spread = np.where(spread > 0, spread, spread_of(least, largest)[1])
         shape = inputs.shape[1:]
         note = constant_note(spread == 0, columns)
-        return SmoothlyClipped(median.reshape(shape), _divisor(spread).reshape(shape), float(self.limit), note)
+        return SmoothlyClipped(median.reshape(shape), _divisor(spread).reshape(shape), float(self.limit), notes=note)
 
 
 class MaxAbs(AbstractScaler):
@@ -127,7 +127,7 @@ class MaxAbs(AbstractScaler):
             refuse_infinite(np.isinf(largest), columns)
         else:
             (largest,) = measure_in_blocks(inputs, columns, lambda block: (np.fmax(*np.abs(range_of(block))),))
-        return Affine(np.zeros(()), _divisor(largest).reshape(inputs.shape[1:]), np.zeros(()), ())
+        return Affine(np.zeros(()), _divisor(largest).reshape(inputs.shape[1:]), np.zeros(()))
 
 
 class UnitRange(AbstractScaler):
@@ -145,7 +145,8 @@ class UnitRange(AbstractScaler):
             low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
         spread = _divisor(high - low)
         shape = inputs.shape[1:]
-        return Bounded(low.reshape(shape), spread.reshape(shape), ((middle - low) / spread).reshape(shape), note)
+        middle = (middle - low) / spread
+        return Bounded(low.reshape(shape), spread.reshape(shape), middle.reshape(shape), notes=note)
 
 
 class Pixels(AbstractScaler):
@@ -163,7 +164,7 @@ class Pixels(AbstractScaler):
         mean = (weights * means).sum()
         deviation = np.sqrt((weights * (deviations**2 + (means - mean) ** 2)).sum())
         note = f"all pixels share one mean ({mean:.4g}) and one deviation ({deviation:.4g})"
-        return Affine(np.asarray(mean), _divisor(deviation), np.zeros(()), (note,))
+        return Affine(np.asarray(mean), _divisor(deviation), np.zeros(()), notes=(note,))
 
 
 class Logarithm(AbstractScaler):
@@ -203,7 +204,7 @@ def _interpolated(
         np.where(constant, 0.0, scores),
         np.where(constant, 0.0, rise / np.where(constant, 1.0, half)),
         np.where(constant, 0.0, middle),
-        constant_note(constant, columns),
+        notes=constant_note(constant, columns),
     )
 
 
@@ -287,7 +288,7 @@ class Pca(AbstractScaler):
             axes = axes / np.sqrt(np.where(useful, values, 1.0) / max(rows - 1, 1))
         axes = np.where(useful, axes, 0.0)[:, :number]
         note = f"{number} principal components keep {100 * share[number - 1]:.4g} % of the variance"
-        return Projection(mean, axes, tuple(inputs.shape[1:]), (note,))
+        return Projection(mean, axes, tuple(inputs.shape[1:]), notes=(note,))
 
 
 class Chain(AbstractScaler):

@@ -32,12 +32,12 @@ from ..specs.knobs import check_whole, is_plain_number, switch
 Parts = tuple[Dataset, Dataset, Dataset | None]
 
 
-def _valid(default: float = 0.2) -> Any:
-    return switch(default, allowed="(0, 1)", row="E2", about="fraction of the examples in the validation set")
+def _valid() -> Any:
+    return switch(0.2, allowed="(0, 1)", row="E2", about="fraction of the examples in the validation set")
 
 
-def _test(default: float = 0.2) -> Any:
-    return switch(default, allowed="[0, 1)", row="E2", about="fraction of the examples in the test set; 0 for none")
+def _test() -> Any:
+    return switch(0.2, allowed="[0, 1)", row="E2", about="fraction of the examples in the test set; 0 for none")
 
 
 def _whole(default: int, *, allowed: str, about: str) -> Any:
@@ -269,7 +269,8 @@ class GivenParts(AbstractSplit):
         return _parts(dataset, rows if used < len(dataset) else rows[:2], dataset.test)
 
 
-def _stack(pieces: Sequence[Any]) -> Any:
+def stack_rows(pieces: Sequence[Any]) -> Any:
+    """Rows under rows, dense or sparse."""
     if all(isinstance(piece, np.ndarray) for piece in pieces):
         return np.concatenate(pieces)
     from scipy.sparse import vstack
@@ -292,7 +293,7 @@ def join_parts(train: Dataset, valid: Dataset, test: Dataset | None = None) -> t
         optional[name] = None if first is None or second is None else np.concatenate([first, second])
     joined = replace(
         train,
-        inputs=_stack([train.inputs, valid.inputs]),
+        inputs=stack_rows([train.inputs, valid.inputs]),
         targets=np.concatenate([train.targets, valid.targets]),
         rows=None,
         test=test,

@@ -32,9 +32,9 @@ class AbstractActivation(Spec):
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
         """The unit's output for the activation a."""
 
-    @abc.abstractmethod
     def gain(self) -> float:
         """The factor on Glorot's initial scale that keeps the variance of activations and gradients."""
+        return 1.0
 
     def units(self, width: int) -> Any:
         """The non-linearity of a layer of this width with its parameters; most have none and return themselves."""
@@ -44,9 +44,6 @@ class AbstractActivation(Spec):
 class Tanh(AbstractActivation):
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.tanh(a)
-
-    def gain(self) -> float:
-        return 1.0
 
 
 class Sigmoid(AbstractActivation):
@@ -69,9 +66,6 @@ class HardTanh(AbstractActivation):
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.clip(a, -1.0, 1.0)
 
-    def gain(self) -> float:
-        return 1.0
-
 
 class Softsign(AbstractActivation):
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -85,18 +79,12 @@ class Identity(AbstractActivation):
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
         return a
 
-    def gain(self) -> float:
-        return 1.0
-
 
 class Selu(AbstractActivation):
     """Scaled exponential linear units."""
 
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
         return jax.nn.selu(a)
-
-    def gain(self) -> float:
-        return 1.0
 
 
 class Mish(AbstractActivation):
@@ -130,9 +118,6 @@ class ParametricUnits(eqx.Module):
 
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
         return a + self.slope * (self.activation(a) - a)
-
-    def gain(self) -> float:
-        return self.activation.gain()
 
 
 class Parametric(AbstractActivation):

@@ -18,13 +18,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractModel
 from ..specs.knobs import Spec, switch
 from ..specs.priors import Choice
 from .activations import AbstractActivation, Identity, Sigmoid
 from .initial_weights import AbstractInitial, Glorot
-from .mlp import Layer
+from .mlp import Layer, as_widths, check_widths
 
 
 class AsHidden(Spec):
@@ -70,18 +69,6 @@ class AutoEncoderNetwork(eqx.Module):
         return self.encoder
 
 
-def as_widths(value: Any) -> Any:
-    return (value,) if isinstance(value, int) else tuple(value) if isinstance(value, (list, tuple)) else value
-
-
-def check_widths(name: str, widths: Any) -> None:
-    """Raise an error for invalid widths."""
-    if not (isinstance(widths, tuple) and widths and all(type(width) is int and width >= 1 for width in widths)):
-        raise RequestError(
-            f"`{name}` must be whole numbers of at least 1, one for each hidden layer; got {widths!r}. Example: (500,)."
-        )
-
-
 class MlpAutoEncoder(AbstractModel):
     """An encoder and its mirror image (row A3).
 
@@ -105,7 +92,7 @@ class MlpAutoEncoder(AbstractModel):
     )
 
     def __check_init__(self) -> None:
-        check_widths("AutoEncoder.widths", self.widths)
+        check_widths("MlpAutoEncoder.widths", self.widths)
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> AutoEncoderNetwork:
         sizes = (math.prod(inputs), *self.widths)

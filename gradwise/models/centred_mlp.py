@@ -34,12 +34,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractModel
 from ..specs.knobs import switch
 from ..specs.priors import Choice
 from .activations import AbstractActivation, Tanh
 from .initial_weights import AbstractInitial, Glorot
+from .mlp import as_widths, check_widths
 
 # Keeps the scale of a unit whose response is all but linear, so that centring leaves next to nothing, below about 30:
 # at 1e-4 rectifier nets diverge at every useful rate, at 1e-2 sigmoid units gain little.
@@ -126,17 +126,13 @@ class CentredMlp(AbstractModel):
         row="D12",
         kind="capacity",
         about="hidden units of each layer",
-        convert=lambda value: (value,) if isinstance(value, int) else tuple(value) if _listed(value) else value,
+        convert=as_widths,
     )
     activation: AbstractActivation = Tanh()
     initial: AbstractInitial = Glorot()
 
     def __check_init__(self) -> None:
-        if not isinstance(self.widths, tuple) or not all(type(width) is int and width >= 1 for width in self.widths):
-            raise RequestError(
-                f"`CentredMlp.widths` must be whole numbers of at least 1, one for each hidden layer; "
-                f"got {self.widths!r}. Example: (256, 256)."
-            )
+        check_widths("CentredMlp.widths", self.widths, least=0)
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> CentredNetwork:
         sizes = [math.prod(inputs), *self.widths, outputs]
@@ -148,7 +144,3 @@ class CentredMlp(AbstractModel):
             bias, slope, shift = (jnp.zeros(width) for _ in range(3))
             layers.append(CentredLayer((*shortcuts, below), bias, slope, shift, jnp.ones(width), self.activation))
         return CentredNetwork(tuple(layers[:-1]), layers[-1])
-
-
-def _listed(value: Any) -> bool:
-    return isinstance(value, (list, tuple))

@@ -28,9 +28,8 @@ from ..specs.contracts import AbstractModel
 from ..specs.knobs import switch
 from ..specs.priors import Choice
 from .activations import Sigmoid
-from .auto_encoder import as_widths, check_widths
 from .initial_weights import AbstractInitial, GaussianWeights
-from .mlp import Layer
+from .mlp import Layer, as_widths, check_widths
 from .visible_units import BinaryVisible, bernoulli
 
 States = tuple[Float[Any, "..."], ...]

@@ -193,8 +193,18 @@ class MlpNetwork(eqx.Module):
         return eqx.tree_at(lambda network: network.layers, self, tuple(layers))
 
 
-def _as_widths(value: Any) -> Any:
+def as_widths(value: Any) -> Any:
     return (value,) if isinstance(value, int) else tuple(value) if isinstance(value, (list, tuple)) else value
+
+
+def check_widths(name: str, widths: Any, *, least: int = 1) -> None:
+    """Raises an error unless these are the widths of at least so many layers."""
+    whole = isinstance(widths, tuple) and all(type(width) is int and width >= 1 for width in widths)
+    if not whole or len(widths) < least:
+        raise RequestError(
+            f"`{name}` must be whole numbers of at least 1, one for each hidden layer; got {widths!r}. "
+            "Example: (256, 256)."
+        )
 
 
 class Mlp(AbstractModel):
@@ -210,7 +220,7 @@ class Mlp(AbstractModel):
         row="D1",
         kind="capacity",
         about="hidden units of each layer",
-        convert=_as_widths,
+        convert=as_widths,
     )
     activation: AbstractActivation = Rectifier()
     initial: AbstractInitial = Glorot()
@@ -243,11 +253,7 @@ class Mlp(AbstractModel):
     )
 
     def __check_init__(self) -> None:
-        if not isinstance(self.widths, tuple) or not all(type(width) is int and width >= 1 for width in self.widths):
-            raise RequestError(
-                f"`Mlp.widths` must be whole numbers of at least 1, one for each hidden layer; got {self.widths!r}. "
-                "Example: (256, 256)."
-            )
+        check_widths("Mlp.widths", self.widths, least=0)
 
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> MlpNetwork:
         return build_network(self, self.widths, inputs, outputs, key)

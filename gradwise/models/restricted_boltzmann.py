@@ -143,16 +143,8 @@ class LabelRbmNetwork(eqx.Module):
         return self.kind.draw_label(self.kind.parted(self.joint.visible_activation(h))[1], key=key)
 
 
-def _made(units: int, size: int, visible: AbstractVisible, initial: AbstractInitial, key: Key[Array, ""]) -> RbmNetwork:
-    return RbmNetwork(initial.draw(units, size, 1.0, key=key), jnp.zeros(units), jnp.zeros(size), visible)
-
-
-def _input_bias(visible: AbstractVisible, inputs: Float[Array, "n ..."]) -> Float[Array, " d"]:
-    return visible.bias(jnp.mean(inputs.reshape(inputs.shape[0], -1), axis=0))
-
-
-class Rbm(AbstractModel):
-    """A restricted Boltzmann machine. Small Gaussian weights, visible biases at the inputs' own means (row D8)."""
+class _Machine(AbstractModel):
+    """What both machines share: hidden units, the kind of visible units, and how weights are drawn."""
 
     units: int = switch(
         256, allowed="[1, inf)", prior=LogInteger(64, 1024), row="A2", kind="capacity", about="hidden units"
@@ -160,37 +152,39 @@ class Rbm(AbstractModel):
     visible: AbstractVisible = BinaryVisible()
     initial: AbstractInitial = GaussianWeights(0.01)
 
-    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> RbmNetwork:
-        return _made(self.units, math.prod(inputs), self.visible, self.initial, key)
+    def made(self, size: int, visible: AbstractVisible, key: Key[Array, ""]) -> RbmNetwork:
+        """A machine of `size` visible units of this kind, its biases 0."""
+        weight = self.initial.draw(self.units, size, 1.0, key=key)
+        return RbmNetwork(weight, jnp.zeros(self.units), jnp.zeros(size), visible)
 
-    def started(self, network: RbmNetwork, inputs: Float[Array, "n ..."]) -> RbmNetwork:
-        return eqx.tree_at(lambda one: one.visible_bias, network, _input_bias(self.visible, inputs))
+    def input_bias(self, inputs: Float[Array, "n ..."]) -> Float[Array, " d"]:
+        return self.visible.bias(jnp.mean(inputs.reshape(inputs.shape[0], -1), axis=0))
 
     def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
-        """Refuses inputs that the visible units cannot mean."""
+        """Rejects inputs outside the range of the visible units."""
         self.visible.check_range(float(jnp.min(inputs)), float(jnp.max(inputs)))
 
 
-class LabelRbm(AbstractModel):
+class Rbm(_Machine):
+    """A restricted Boltzmann machine. Small Gaussian weights, visible biases at the inputs' own means (row D8)."""
+
+    def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> RbmNetwork:
+        return self.made(math.prod(inputs), self.visible, key)
+
+    def started(self, network: RbmNetwork, inputs: Float[Array, "n ..."]) -> RbmNetwork:
+        return eqx.tree_at(lambda one: one.visible_bias, network, self.input_bias(inputs))
+
+
+class LabelRbm(_Machine):
     """A Boltzmann machine over inputs and their class (row A2; Larochelle and Bengio 2008); `visible` is the inputs'.
 
     It learns by `JointDivergence`, classifies by p(y | x), and draws inputs of a class.
     """
 
-    units: int = switch(
-        256, allowed="[1, inf)", prior=LogInteger(64, 1024), row="A2", kind="capacity", about="hidden units"
-    )
-    visible: AbstractVisible = BinaryVisible()
-    initial: AbstractInitial = GaussianWeights(0.01)
-
     def build(self, inputs: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> LabelRbmNetwork:
         kind = LabelledVisible(self.visible, outputs)
-        return LabelRbmNetwork(_made(self.units, math.prod(inputs) + outputs, kind, self.initial, key))
+        return LabelRbmNetwork(self.made(math.prod(inputs) + outputs, kind, key))
 
     def started(self, network: LabelRbmNetwork, inputs: Float[Array, "n ..."]) -> LabelRbmNetwork:
-        bias = jnp.concatenate([_input_bias(self.visible, inputs), jnp.zeros(network.kind.classes)])
+        bias = jnp.concatenate([self.input_bias(inputs), jnp.zeros(network.kind.classes)])
         return eqx.tree_at(lambda one: one.joint.visible_bias, network, bias)
-
-    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
-        """Refuses inputs that the visible units cannot mean."""
-        self.visible.check_range(float(jnp.min(inputs)), float(jnp.max(inputs)))

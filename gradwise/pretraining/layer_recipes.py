@@ -52,25 +52,20 @@ def _recipe(model: Any, criterion: Any, **parts: Any) -> Recipe:
     return Recipe(**{**chosen, **parts})
 
 
-def _loss(unit: bool) -> Any:
-    return CrossEntropy() if unit else SquaredError()
-
-
-def _plain(units: int, unit: bool) -> Recipe:
-    return _recipe(MlpAutoEncoder(widths=(units,)), Reconstruction(_loss(unit)))
+def _auto_encoder(units: int, unit: bool, **parts: Any) -> Recipe:
+    return _recipe(MlpAutoEncoder(widths=(units,)), Reconstruction(CrossEntropy() if unit else SquaredError(), **parts))
 
 
 def _denoising(units: int, unit: bool) -> Recipe:
-    noise = Masking(0.25) if unit else GaussianNoise(0.3)
-    return _recipe(MlpAutoEncoder(widths=(units,)), Reconstruction(_loss(unit), corruption=noise))
+    return _auto_encoder(units, unit, corruption=Masking(0.25) if unit else GaussianNoise(0.3))
 
 
 def _sparse(units: int, unit: bool) -> Recipe:
-    return _recipe(MlpAutoEncoder(widths=(units,)), Reconstruction(_loss(unit), on_codes=(KlToTarget(3.0),)))
+    return _auto_encoder(units, unit, on_codes=(KlToTarget(3.0),))
 
 
 def _contractive(units: int, unit: bool) -> Recipe:
-    return _recipe(MlpAutoEncoder(widths=(units,)), Reconstruction(_loss(unit), on_codes=(Contraction(0.1),)))
+    return _auto_encoder(units, unit, on_codes=(Contraction(0.1),))
 
 
 def _psd(units: int, unit: bool) -> Recipe:
@@ -87,7 +82,7 @@ def _rbm(units: int, unit: bool) -> Recipe:
 
 
 LEARNERS: dict[str, Callable[[int, bool], Recipe]] = {
-    "plain": _plain,
+    "plain": _auto_encoder,
     "denoising": _denoising,
     "sparse": _sparse,
     "contractive": _contractive,

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from ..data.scaling import NoScaling
+from ..data.splits import stack_rows
 from ..models.mlp import Layer, Linear, Mlp, MlpNetwork, dropout_of
 from ..records.fit import Fit
 from ..runtime import keys
@@ -210,15 +211,6 @@ def pretrain(
     return pretrain_layers(layers, dataset, scaler, key=key, options=options)
 
 
-def _joined(pieces: Sequence[Any]) -> Any:
-    """Rows under rows, dense or sparse."""
-    if all(isinstance(piece, np.ndarray) for piece in pieces):
-        return np.concatenate(pieces)
-    from scipy.sparse import vstack
-
-    return vstack(pieces, format="csr")
-
-
 def fit_pretrained(
     recipe: Recipe,
     dataset: Dataset,
@@ -240,15 +232,14 @@ def fit_pretrained(
     if not isinstance(recipe.model, Mlp):
         raise RequestError(f"pre-trained layers make an Mlp; the recipe's model is a {type(recipe.model).__name__}.")
     criterion = as_criterion(recipe.criterion)
-    known = dataset.labelled
-    labelled = dataset if known.all() else dataclasses.replace(dataset.take(np.flatnonzero(known)), test=dataset.test)
+    known, labelled, spare = dataset.labelled, dataset, [] if unlabelled is None else [unlabelled.inputs]
+    if not known.all():
+        labelled = dataclasses.replace(dataset.take(np.flatnonzero(known)), test=dataset.test)
+        spare.insert(0, dataset.take(np.flatnonzero(~known)).inputs)
     train, _, _ = split_labelled(recipe.split, criterion, labelled, key=keys.named(key, "split"))
-    spare = [
-        part.inputs for part in (dataset.take(np.flatnonzero(~known)) if not known.all() else None, unlabelled) if part
-    ]
     pool = train
     if spare:
-        inputs = _joined([train.inputs, *spare])
+        inputs = stack_rows([train.inputs, *spare])
         pool = Dataset(inputs, np.zeros((inputs.shape[0], 0)), train.without_targets().task, train.columns)
     scaler = recipe.scaler.fit(train.inputs, train.columns)
     share = dataclasses.replace(options, max_seconds=options.max_seconds / (len(layers) + 1))

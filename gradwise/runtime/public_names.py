@@ -40,7 +40,7 @@ _NAMES = {
     "curvature.example_gradients": "example_terms",
     "curvature.objective": "Examples Objective gather",
     "curvature.products": "jacobian_vector hessian_vector gauss_newton_vector hessian_map gauss_newton_map",
-    "data.batches": "Reshuffled ShuffledOnce Fixed Stream",
+    "data.batches": "AbstractOrder Reshuffled ShuffledOnce Fixed Stream",
     "data.category_scaling": "OneHot Categories",
     "data.curriculum": "Curriculum easiest_first",
     "data.fitted_scalers": (

@@ -1,15 +1,29 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all; records are written as JSON values."""
 
+import dataclasses
+import math
 import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gradwise.runtime import files
-from gradwise.runtime.files import write_whole
+from gradwise.runtime.files import finite, write_whole
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    values: np.ndarray
+    at: tuple[int, ...]
+
+
+def test_records_and_arrays_become_what_json_holds() -> None:
+    given = {1: Inner(np.array([1.0, math.nan]), (2, 3)), "size": np.float32(0.5), "none": math.inf}
+    assert finite(given) == {"1": {"values": [1.0, None], "at": [2, 3]}, "size": 0.5, "none": None}
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

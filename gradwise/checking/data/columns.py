@@ -212,8 +212,8 @@ def find_columns(columns: ColumnsMeasured, names: tuple[str, ...]) -> tuple[Find
         what = f"{len(numbers)} of {len(columns.constant)} inputs are constant in training ({listed}"
         what += ", ...)." if len(numbers) > 3 else ")."
         step = "drop them: their weights learn nothing, and a new value would meet untrained weights."
-        first = _named(int(numbers[0]), names)
-        findings.append(found("GW205", what, where=first, next=step, columns=numbers[:50].tolist()))
+        where = _named(int(numbers[0]), names)
+        findings.append(found("GW205", what, where=where, next=step, columns=numbers[:50].tolist()))
     for part, kind, count, first, column in columns.broken:
         name = _named(column, names) if kind == "inputs" else "the target"
         what = f"{count:,} {part} row{'s' if count > 1 else ''} with NaN or infinite {kind}, first in {name}: "

@@ -236,8 +236,8 @@ def find_graph(measured: GraphMeasured) -> tuple[Finding, ...]:
         what = f"the loss closes over an array of shape {worst.shape} ({_megabytes(worst.bytes)}){more}: it becomes "
         what += "part of the compiled program, is copied at each compilation and cannot change."
         step = "pass it as an argument: `loss(model, (x, y, table), key)`, or make it a field of the model."
-        size = sum(one.bytes for one in large)
-        findings.append(found("GW901", what, where=worst.line, next=step, bytes=size, constants=len(large)))
+        held = sum(one.bytes for one in large)
+        findings.append(found("GW901", what, where=worst.line, next=step, bytes=held, constants=len(large)))
     total = measured.operations
     layers = [stage for stage in measured.stages if stage.kind in ("internal", "output")]
     if len(layers) > 1 and total > 0:
@@ -247,8 +247,8 @@ def find_graph(measured: GraphMeasured) -> tuple[Finding, ...]:
             what = f"`{heavy.name}` takes {100 * share:.0f} % of the operations of the loss."
             step = f"to train faster, make `{heavy.name}` smaller first: the rest can save no more than "
             step += f"{100 * (1 - share):.0f} %."
-            numbers = {"share": share, "operations": heavy.operations}
-            findings.append(found("GW902", what, where=heavy.name, next=step, **numbers))
+            size = heavy.operations
+            findings.append(found("GW902", what, where=heavy.name, next=step, share=share, operations=size))
     main, islands = _islands(measured)
     for name in islands:
         count, operations, line = measured.precisions[name]

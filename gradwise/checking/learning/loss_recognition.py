@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Key
+from scipy.special import entr, log_softmax
 
 from ...runtime import keys
 
@@ -58,20 +59,15 @@ def orders(targets: Any, count: int, *, key: Key[Array, ""]) -> np.ndarray | Non
     return np.stack([given, *(given[generator.integers(count, size=count)] for _ in range(_ORDERS - 1))])
 
 
-def _log_sum(outputs: np.ndarray) -> np.ndarray:
-    top = outputs.max(-1, keepdims=True)
-    return np.asarray((top + np.log(np.sum(np.exp(outputs - top), -1, keepdims=True)))[..., 0])
-
-
 def _entropy(shares: np.ndarray) -> np.ndarray:
-    return -np.sum(np.where(shares > 0, shares * np.log(np.maximum(shares, 1e-300)), 0.0), -1)
+    return np.asarray(entr(shares).sum(-1))
 
 
 def _softmax(outputs: np.ndarray, targets: np.ndarray) -> float:
+    logs = log_softmax(outputs, axis=-1)
     if targets.shape == outputs.shape:  # one-hot
-        return float(np.mean(_log_sum(outputs) - np.sum(outputs * targets, -1)))
-    chosen = np.take_along_axis(outputs, targets[..., None].astype(int), -1)[..., 0]
-    return float(np.mean(_log_sum(outputs) - chosen))
+        return -float(np.mean(np.sum(logs * targets, -1)))
+    return -float(np.mean(np.take_along_axis(logs, targets[..., None].astype(int), -1)))
 
 
 def _sigmoid(outputs: np.ndarray, targets: np.ndarray) -> float:

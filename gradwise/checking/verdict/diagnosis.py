@@ -244,8 +244,8 @@ def _of_patience(record: Fit, course: Course, numbers: RunNumbers) -> list[Findi
     what = f"patience ended the run after {age:,} examples, but the validation loss was still falling, {seen}."
     path, wanted = "stopping.initial_examples", 3 * max(age, 1000)
     step = f"{command} --set {path}={wanted} --set stopping.growth.factor=3"
-    numbers = {"valid_falling": course.valid_falling, "train_falling": course.train_falling}
-    return [found("GW706", what, where=path, next=step, **numbers)]
+    falls: dict[str, Any] = {name: getattr(course, name) for name in ("valid_falling", "train_falling")}
+    return [found("GW706", what, where=path, next=step, **falls)]
 
 
 def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
+from scipy.special import log_softmax
 
 from ...criteria.code_sparsity import KlToTarget, code_activation, code_range
 from ...pretraining.stack import Pretrained
@@ -123,8 +124,7 @@ def _known_losses(outputs: np.ndarray, targets: np.ndarray) -> dict[str, np.ndar
     width = flat.shape[1]
     given: dict[str, np.ndarray] = {}
     whole = targets.dtype.kind in "iub" and targets.reshape(len(targets), -1).shape[1] == 1
-    top = flat.max(1, keepdims=True)
-    logs = flat - top - np.log(np.exp(flat - top).sum(1, keepdims=True))
+    logs = log_softmax(flat, axis=1)
     if whole and width > 1:
         labels = targets.reshape(-1).astype(int)
         if labels.min() >= 0 and labels.max() < width:

@@ -65,34 +65,15 @@ def _digits() -> Loaded:
     return Loaded("digits", arrays=arrays, targets=("y",), integers_are_classes=True)
 
 
-def _iris() -> Loaded:
-    from sklearn.datasets import load_iris
+def _shipped(name: str) -> Loaded:
+    """A table that comes with scikit-learn."""
+    import sklearn.datasets
 
-    bunch = load_iris()
+    options = {"scaled": False} if name == "diabetes" else {}  # the scaled form has seen every row, test rows too
+    bunch = getattr(sklearn.datasets, f"load_{name.replace('-', '_')}")(**options)
     features = [feature.removesuffix(" (cm)") for feature in bunch.feature_names]
-    return _table("iris", bunch.data, features, "species", bunch.target_names[bunch.target])
-
-
-def _wine() -> Loaded:
-    from sklearn.datasets import load_wine
-
-    bunch = load_wine()
-    return _table("wine", bunch.data, bunch.feature_names, "cultivar", bunch.target_names[bunch.target])
-
-
-def _breast_cancer() -> Loaded:
-    from sklearn.datasets import load_breast_cancer
-
-    bunch = load_breast_cancer()
-    values = bunch.target_names[bunch.target]
-    return _table("breast-cancer", bunch.data, bunch.feature_names, "diagnosis", values)
-
-
-def _diabetes() -> Loaded:
-    from sklearn.datasets import load_diabetes
-
-    bunch = load_diabetes(scaled=False)  # the scaled form has seen every row, test rows too
-    return _table("diabetes", bunch.data, bunch.feature_names, "progression", bunch.target)
+    values = bunch.target_names[bunch.target] if "target_names" in bunch else bunch.target
+    return _table(name, bunch.data, features, _TARGETS[name], values)
 
 
 def _idx(name: str, path: Path) -> Loaded:
@@ -189,13 +170,8 @@ def _fetch_images(name: str, path: str, number: int, shape: tuple[int, ...], tes
     return replace(train, test=test) if test_from else train
 
 
-_SHIPPED: dict[str, Callable[[], Loaded]] = {
-    "digits": _digits,
-    "iris": _iris,
-    "wine": _wine,
-    "breast-cancer": _breast_cancer,
-    "diabetes": _diabetes,
-}
+# The tables that come with scikit-learn, with the names of their targets.
+_TARGETS = {"iris": "species", "wine": "cultivar", "breast-cancer": "diagnosis", "diabetes": "progression"}
 _IMAGES = "train-images-idx3-ubyte.gz"
 # Where each lies under $GRADWISE_DATA, how it is read there, and its number at OpenML.
 _STORED: dict[str, tuple[str, Callable[[str, Path], Loaded], int]] = {
@@ -213,13 +189,15 @@ _STORED: dict[str, tuple[str, Callable[[str, Path], Loaded], int]] = {
     "kin8nm": ("tabular/reg_kin8nm.npz", _matrix("y"), 189),
 }
 _SHAPES = {"mnist": ((28, 28), 60_000), "fashion-mnist": ((28, 28), 60_000), "usps": ((16, 16), 0)}
-NAMES = (*_SHIPPED, *_STORED)
+NAMES = ("digits", *_TARGETS, *_STORED)
 
 
 def load_named(name: str) -> Loaded:
     """The named set: from scikit-learn, from $GRADWISE_DATA, or downloaded."""
-    if name in _SHIPPED:
-        return _SHIPPED[name]()
+    if name == "digits":
+        return _digits()
+    if name in _TARGETS:
+        return _shipped(name)
     path, read, number = _STORED[name]
     folder = os.environ.get("GRADWISE_DATA", "")
     if folder and (Path(folder) / path).is_file():

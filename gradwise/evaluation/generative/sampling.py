@@ -7,9 +7,9 @@
     walk_back(network, corrupt, link, start, 1000, key=key)       a denoising auto-encoder
     tangent_walk(network, link, start, 100, key=key)              a contractive auto-encoder
 
-Networks come as arguments and are asked by method alone. Every row of `start` begins a chain of its own, in the
-network's own (scaled) units; all run together, on the device. Of each chain `kept` states are told, `steps` steps
-apart, each with its mean given what it was drawn from: the mean is what pictures usually show. A deep belief net
+Networks are arguments of which only methods are used. Every row of `start` begins a chain of its own, in the
+network's own (scaled) units; all run together, on the device. Of each chain `kept` states are returned, `steps` steps
+apart, each with the mean it was drawn from: the mean is what pictures usually show. A deep belief net
 samples by itself: `gradwise.pretraining.belief_nets`.
 """
 
@@ -58,6 +58,8 @@ def _walk(
     key: Key[Array, ""],
 ) -> tuple[Any, Samples]:
     """`kept` times `steps` steps; a step gives the new state, and its mean and draw of the inputs."""
+    if steps < 1 or kept < 1:
+        raise RequestError(f"`steps` and `kept` must be at least 1; got {steps} and {kept}.")
 
     def stretch(carry: Any, number: Any) -> tuple[Any, Samples]:
         def one(index: Any, here: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
@@ -69,41 +71,34 @@ def _walk(
     return jax.lax.scan(stretch, state, jnp.arange(kept))
 
 
-def _check(steps: int, kept: int) -> None:
-    if steps < 1 or kept < 1:
-        raise RequestError(f"`steps` and `kept` must be at least 1; got {steps} and {kept}.")
-
-
-@eqx.filter_jit
-def _gibbs(network: Any, start: Array, labels: Any, steps: int, kept: int, key: Key[Array, ""]) -> Samples:
-    held = () if labels is None else (labels,)
-
+def _block_gibbs(network: Any, start: Any, labels: tuple[Array, ...], steps: int, kept: int, key: Any) -> Samples:
     def step(v: Array, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
         up, down = jr.split(key)
-        hidden = network.draw_hidden(v, *held, key=up)
+        hidden = network.draw_hidden(v, *labels, key=up)
         drawn = network.draw_visible(hidden, key=down)
         return drawn, network.visible_mean(hidden), drawn
 
-    return _walk(step, start, start, steps, kept, key)[1]
+    rows = _rows(start)
+    return _walk(step, rows, rows, steps, kept, key)[1]
 
 
+@eqx.filter_jit
 def gibbs(network: Any, start: Any, steps: int, *, key: Key[Array, ""], kept: int = 1) -> Samples:
     """Block Gibbs sampling of a restricted Boltzmann machine: h given v, then v given h.
 
     The network has `draw_hidden(v, key=)`, `draw_visible(h, key=)` and `visible_mean(h)`.
     """
-    _check(steps, kept)
-    return _gibbs(network, _rows(start), None, steps, kept, key)
+    return _block_gibbs(network, start, (), steps, kept, key)
 
 
+@eqx.filter_jit
 def gibbs_of_class(network: Any, labels: Any, start: Any, steps: int, *, key: Key[Array, ""], kept: int = 1) -> Samples:
-    """Class-conditional samples of a joint model of inputs and labels: Gibbs steps with each chain's label held.
+    """Class-conditional samples of a joint model of inputs and labels: Gibbs steps with a fixed label for each chain.
 
-    The network has `draw_hidden(v, y, key=)`, `draw_visible(h, key=)` and `visible_mean(h)`; `labels`, one a chain,
-    are handed to it as they are.
+    The network has `draw_hidden(v, y, key=)`, `draw_visible(h, key=)` and `visible_mean(h)`; `labels` has one label for
+    each chain.
     """
-    _check(steps, kept)
-    return _gibbs(network, _rows(start), jnp.asarray(labels), steps, kept, key)
+    return _block_gibbs(network, start, (jnp.asarray(labels),), steps, kept, key)
 
 
 @eqx.filter_jit
@@ -125,31 +120,6 @@ def rates_of(network: Any, inputs: Any) -> Rates:
 
 
 @eqx.filter_jit
-def _rates_fpcd(
-    network: Any, rates: Rates, start: Array, steps: int, kept: int, knobs: tuple[Any, Any], key: Key[Array, ""]
-) -> tuple[Rates, Samples]:
-    fast_rate, decay = knobs
-
-    def parameters(one: Any) -> tuple[Any, ...]:
-        return one.visible_bias, one.hidden_bias, one.weight
-
-    def step(state: tuple[Array, Rates], key: Key[Array, ""]) -> tuple[Any, Array, Array]:
-        v, fast = state
-        driven = eqx.tree_at(parameters, network, tuple(map(jnp.add, parameters(network), fast)))
-        up, down = jr.split(key)
-        hidden = driven.draw_hidden(v, key=up)
-        mean, drawn = driven.visible_mean(hidden), driven.draw_visible(hidden, key=down)
-        answered = driven.hidden_mean(drawn)
-        chains = drawn.shape[0]
-        seen = Rates(drawn.mean(0), answered.mean(0), answered.T @ drawn / chains)
-        fast = jax.tree.map(lambda old, data, now: decay * old + fast_rate * (data - now), fast, rates, seen)
-        return (drawn, fast), mean, drawn
-
-    state = (start, jax.tree.map(jnp.zeros_like, rates))
-    (_, fast), found = _walk(step, state, start, steps, kept, key)
-    return fast, found
-
-
 def rates_fpcd(
     network: Any,
     rates: Rates,
@@ -161,41 +131,51 @@ def rates_fpcd(
     fast_rate: float = 0.01,
     decay: float = 0.95,
 ) -> tuple[Samples, Rates]:
-    """Samples of a restricted Boltzmann machine whose modes hold an ordinary chain (Breuleux, Bengio, Vincent 2011).
+    """Samples of a restricted Boltzmann machine whose modes trap an ordinary chain (Breuleux, Bengio, Vincent 2011).
 
     Each Gibbs step is taken under W + W_fast, then W_fast <- decay W_fast + fast_rate (rates - what the chains show),
-    biases alike: where chains stay too long the energy rises under them. The network's own W does not change, and the
-    positive phase is the fixed averages `rates` of the training set. All chains share one W_fast. Returns the samples
-    and the fast weights at the end, told as `Rates`.
+    and the same for biases: where chains stay too long the energy rises under them. The network's own W does not
+    change, and the positive phase is the fixed averages `rates` of the training set. All chains share one W_fast.
+    Returns the samples and the final fast weights, as `Rates`.
 
-    The network is one for `gibbs`, with arrays `weight`, `hidden_bias` and `visible_bias`. What is sampled is near the
-    model's distribution, not equal to it; its averages are drawn to those of the training set.
+    The network is one for `gibbs`, with arrays `weight`, `hidden_bias` and `visible_bias`. What is sampled is close to
+    the model's distribution, not equal to it; its averages are drawn to those of the training set.
     """
-    _check(steps, kept)
-    knobs = (jnp.float32(fast_rate), jnp.float32(decay))
-    fast, found = _rates_fpcd(network, rates, _rows(start), steps, kept, knobs, key)
+
+    def parameters(one: Any) -> tuple[Any, ...]:
+        return one.visible_bias, one.hidden_bias, one.weight
+
+    def step(state: tuple[Array, Rates], key: Key[Array, ""]) -> tuple[Any, Array, Array]:
+        v, fast = state
+        driven = eqx.tree_at(parameters, network, tuple(map(jnp.add, parameters(network), fast)))
+        up, down = jr.split(key)
+        hidden = driven.draw_hidden(v, key=up)
+        mean, drawn = driven.visible_mean(hidden), driven.draw_visible(hidden, key=down)
+        answered = driven.hidden_mean(drawn)
+        seen = Rates(drawn.mean(0), answered.mean(0), answered.T @ drawn / drawn.shape[0])
+        fast = jax.tree.map(lambda old, data, now: decay * old + fast_rate * (data - now), fast, rates, seen)
+        return (drawn, fast), mean, drawn
+
+    rows = _rows(start)
+    (_, fast), found = _walk(step, (rows, jax.tree.map(jnp.zeros_like, rates)), rows, steps, kept, key)
     return found, fast
 
 
 @eqx.filter_jit
-def _deep_gibbs(network: Any, start: Array, steps: int, kept: int, key: Key[Array, ""]) -> Samples:
-    up, walk = jr.split(key)
-
-    def step(states: Any, key: Key[Array, ""]) -> tuple[Any, Array, Array]:
-        states = network.gibbs(states, key=key)
-        return states, network.visible_mean(states), states[0]
-
-    return _walk(step, network.begin(start, key=up), start, steps, kept, walk)[1]
-
-
 def deep_gibbs(network: Any, start: Any, steps: int, *, key: Key[Array, ""], kept: int = 1) -> Samples:
     """Gibbs sampling of a deep Boltzmann machine, odd and even layers in turn.
 
     The network has `begin(v, key=)`, a first state, `gibbs(states, key=)`, whose first part is the visible layer, and
     `visible_mean(states)`.
     """
-    _check(steps, kept)
-    return _deep_gibbs(network, _rows(start), steps, kept, key)
+    up, walk = jr.split(key)
+
+    def step(states: Any, key: Key[Array, ""]) -> tuple[Any, Array, Array]:
+        states = network.gibbs(states, key=key)
+        return states, network.visible_mean(states), states[0]
+
+    rows = _rows(start)
+    return _walk(step, network.begin(rows, key=up), rows, steps, kept, walk)[1]
 
 
 def draw_binary(mean: Float[Array, "..."], *, key: Key[Array, ""]) -> Float[Array, "..."]:
@@ -213,21 +193,6 @@ class DrawGaussian(eqx.Module):
 
 
 @eqx.filter_jit
-def _walk_back(
-    network: Any, parts: tuple[Any, Any, Any], start: Array, steps: int, kept: int, key: Key[Array, ""]
-) -> Samples:
-    corrupt, link, draw = parts
-
-    def step(x: Array, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
-        noise, choice = jr.split(key)
-        spoilt, _ = corrupt(x, key=noise)
-        mean = jax.vmap(lambda one: link(network.decode(network(one))))(spoilt)
-        drawn = draw(mean, key=choice)
-        return drawn, mean, drawn
-
-    return _walk(step, start, start, steps, kept, key)[1]
-
-
 def walk_back(
     network: Any,
     corrupt: Callable[..., Any],
@@ -239,15 +204,23 @@ def walk_back(
     kept: int = 1,
     draw: Callable[..., Any] = draw_binary,
 ) -> Samples:
-    """Samples of a denoising auto-encoder: spoil the input, reconstruct it, draw from the reconstruction, and again.
+    """Samples of a denoising auto-encoder: corrupt the input, reconstruct it, draw from the reconstruction, and again.
 
-    If the reconstruction is the true posterior of the clean input given the spoilt one, the chain's stationary
+    If the reconstruction is the true posterior of the clean input given the corrupted one, the chain's stationary
     distribution is that of the data (Bengio, Yao, Alain and Vincent 2013); the draw is part of it. `corrupt(x, key=)`
-    and `link(output)` are those of the criterion that it was trained by: `criterion.corruption`, `criterion.loss.link`.
+    and `link(output)` are those of the training criterion: `criterion.corruption`, `criterion.loss.link`.
     `draw` is `draw_binary` for a cross-entropy, `DrawGaussian(deviation)` for a squared error.
     """
-    _check(steps, kept)
-    return _walk_back(network, (corrupt, link, draw), _rows(start), steps, kept, key)
+
+    def step(x: Array, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+        noise, choice = jr.split(key)
+        spoilt, _ = corrupt(x, key=noise)
+        mean = jax.vmap(lambda one: link(network.decode(network(one))))(spoilt)
+        drawn = draw(mean, key=choice)
+        return drawn, mean, drawn
+
+    rows = _rows(start)
+    return _walk(step, rows, rows, steps, kept, key)[1]
 
 
 def tangent_step(
@@ -264,18 +237,6 @@ def tangent_step(
 
 
 @eqx.filter_jit
-def _tangent_walk(
-    network: Any, link: Any, start: Array, steps: int, kept: int, deviation: Any, key: Key[Array, ""]
-) -> Samples:
-    def step(x: Array, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
-        keys = jr.split(key, x.shape[0])
-        codes = jax.vmap(lambda one, own: tangent_step(network, one, deviation, key=own))(x, keys)
-        new = jax.vmap(lambda code: link(network.decode(code)))(codes)
-        return new, new, new
-
-    return _walk(step, start, start, steps, kept, key)[1]
-
-
 def tangent_walk(
     network: Any,
     link: Callable[..., Any],
@@ -289,7 +250,14 @@ def tangent_walk(
     """Samples of a contractive auto-encoder (Rifai, Bengio, Dauphin and Vincent 2012): h <- f(x) + J J'e, x <- g(h).
 
     The encoder's Jacobian J is large only along the directions in which examples lie, so noise sent through J J' moves
-    along the learned manifold. Inputs are told as they are decoded: means and samples are the same.
+    along the learned manifold. Means and samples are the same: the decoded inputs.
     """
-    _check(steps, kept)
-    return _tangent_walk(network, link, _rows(start), steps, kept, jnp.float32(deviation), key)
+
+    def step(x: Array, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+        keys = jr.split(key, x.shape[0])
+        codes = jax.vmap(lambda one, own: tangent_step(network, one, deviation, key=own))(x, keys)
+        new = jax.vmap(lambda code: link(network.decode(code)))(codes)
+        return new, new, new
+
+    rows = _rows(start)
+    return _walk(step, rows, rows, steps, kept, key)[1]

@@ -10,7 +10,6 @@ score of a constant prediction. One- and two-knob pictures are in `knob_marginal
 `selection_bias.py`.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,14 +88,11 @@ def _sizes(count: int, asked: Sequence[int]) -> np.ndarray:
     return np.unique(np.concatenate([np.arange(1, 65), np.rint(np.geomspace(64, count, 128)).astype(np.int64)]))
 
 
-@functools.lru_cache(maxsize=8)
-def _log_factorials(count: int) -> np.ndarray:
-    return np.array([math.lgamma(k + 1) for k in range(count + 1)])
-
-
 def _chances(count: int, sizes: np.ndarray) -> np.ndarray:
     """P[s, i]: the chance that the trial of rank i (0 the best) wins a random subset of s: C(S−1−i, s−1) / C(S, s)."""
-    table = _log_factorials(count)
+    from scipy.special import gammaln
+
+    table = gammaln(np.arange(count + 1) + 1.0)  # logarithms of factorials
     below = count - 1 - np.arange(count)[None, :]  # how many are worse
     s = sizes[:, None]
     rest = below - (s - 1)

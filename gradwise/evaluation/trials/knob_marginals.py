@@ -219,13 +219,11 @@ def pair(space: Space, trials: Sequence[Trial], first: str, second: str, *, cell
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
-    """From 0 for the best to 1 for the worst, ties at their middle; not-a-number where there is no score."""
-    ranks = np.full(len(scores), np.nan)
-    ok = np.isfinite(scores)
-    _, tie, count = np.unique(scores[ok], return_inverse=True, return_counts=True)
-    middle = np.cumsum(count) - (count + 1) / 2
-    ranks[ok] = middle[tie] / max(1, int(ok.sum()) - 1)
-    return ranks
+    """From 0 for the best to 1 for the worst, ties at their middle; NaN without a score."""
+    from scipy.stats import rankdata
+
+    known = np.where(np.isfinite(scores), scores, np.nan)
+    return (rankdata(known, nan_policy="omit") - 1) / max(1, int(np.isfinite(scores).sum()) - 1)
 
 
 def parallel_coordinates(space: Space, trials: Sequence[Trial]) -> Parallel:

@@ -19,22 +19,15 @@ from ..plots import check_plots
 from ..plots.check_plots import DifferenceCurve, Dot, GrowthCurve
 from .record_values import SHOWN, Plain, array, as_number, left_of, part_of, rows_of, tall_of
 
+_RATIO = "update / weights"
 _SOUND_RATIO = 1e-3  # the chapter's rule of thumb for |update| / |weights|
 
 
 def dots_figure(name: str, title: str, said: str, dots: Sequence[Dot], table: Table, **look: Any) -> Figure:
     """Dots by name, the worst `SHOWN` of them."""
     shown = dots[:SHOWN]
-    return Figure(
-        name,
-        title,
-        said,
-        partial(check_plots.draw_dots, shown, **look),
-        table,
-        width=430,
-        height=tall_of(len(shown)),
-        margins=(left_of(dot.name for dot in shown), 40, 14, 24),
-    )
+    draw, margins = partial(check_plots.draw_dots, shown, **look), (left_of(dot.name for dot in shown), 40, 14, 24)
+    return Figure(name, title, said, draw, table, width=430, height=tall_of(len(shown)), margins=margins)
 
 
 # --- gradient
@@ -60,15 +53,11 @@ def _difference_figures(plain: Plain) -> Iterator[Figure]:
         (wording.number(e), wording.number(f), wording.number(c))
         for e, f, c in zip(epsilons, forward, central, strict=True)
     )
-    yield Figure(
-        "differences",
-        "Gradient against finite differences, by step",
-        "The difference falls with the step until rounding error dominates. Central differences come closest, to "
-        f"{wording.number(central[best])}, at a step of {wording.number(epsilons[best])}.",
-        partial(check_plots.draw_difference_curve, DifferenceCurve(epsilons, forward, central)),
-        Table("Numbers", ("step", "forward", "central"), rows, (0, 1, 2)),
-        height=280,
-    )
+    said = "The difference falls with the step until rounding error dominates. Central differences come closest, to "
+    said += f"{wording.number(central[best])}, at a step of {wording.number(epsilons[best])}."
+    draw = partial(check_plots.draw_difference_curve, DifferenceCurve(epsilons, forward, central))
+    table = Table("Numbers", ("step", "forward", "central"), rows, (0, 1, 2))
+    yield Figure("differences", "Gradient against finite differences, by step", said, draw, table, height=280)
 
 
 def gradient_figures(plain: Plain) -> Iterator[Figure]:
@@ -90,16 +79,13 @@ def gradient_figures(plain: Plain) -> Iterator[Figure]:
         )
         for leaf in leaves
     )
-    said = (
-        f"{wrong} of {len(dots)} parameters have a wrong gradient (diamonds)"
-        + (f", {len(turned)} of them with the wrong sign." if turned else ".")
-        if wrong
-        else f"All {len(dots)} agree; the largest difference is {wording.number(dots[0].value)}."
-    )
-    header = ("parameter", "largest error", "entries checked", "wrong", "")
-    look = {"across": "relative error of the gradient"}
-    table = Table("Numbers", header, rows, (1, 2, 3))
-    yield dots_figure("gradient-errors", "The gradient's error by parameter", said, dots, table, **look)
+    said = f"All {len(dots)} agree; the largest difference is {wording.number(dots[0].value)}."
+    if wrong:
+        signs = f", {len(turned)} of them with the wrong sign" if turned else ""
+        said = f"{wrong} of {len(dots)} parameters have a wrong gradient (diamonds){signs}."
+    table = Table("Numbers", ("parameter", "largest error", "entries checked", "wrong", ""), rows, (1, 2, 3))
+    title, across = "The gradient's error by parameter", "relative error of the gradient"
+    yield dots_figure("gradient-errors", title, said, dots, table, across=across)
 
 
 # --- learning
@@ -119,14 +105,11 @@ def overfit_figures(plain: Plain) -> Iterator[Figure]:
         (str(i + 1), wording.number(start), wording.number(end))
         for i, (start, end) in enumerate(zip(starts, ends, strict=False))
     )
-    yield Figure(
-        "overfit",
-        "Memorising a few examples with L-BFGS",
-        f"{count} examples are {how}: the loss goes from {wording.number(float(np.nanmax(curves[:, 0])))} to "
-        f"{wording.number(lowest)}. Each line is one random start.",
-        partial(check_plots.draw_falling, list(curves), across="steps of L-BFGS"),
-        Table("Numbers", ("start", "loss before", "loss after"), rows, (1, 2)),
-    )
+    said = f"{count} examples are {how}: the loss goes from {wording.number(float(np.nanmax(curves[:, 0])))} to "
+    said += f"{wording.number(lowest)}. Each line is one random start."
+    draw = partial(check_plots.draw_falling, list(curves), across="steps of L-BFGS")
+    table = Table("Numbers", ("start", "loss before", "loss after"), rows, (1, 2))
+    yield Figure("overfit", "Memorising a few examples with L-BFGS", said, draw, table)
 
 
 def start_figures(plain: Plain) -> Iterator[Figure]:
@@ -141,14 +124,10 @@ def start_figures(plain: Plain) -> Iterator[Figure]:
         (str(i), wording.number(float(losses[i])))
         for i in np.unique(np.linspace(0, len(losses) - 1, 11).round().astype(int))
     )
-    yield Figure(
-        "rehearsal",
-        "The first updates of your training",
-        f"The loss goes from {wording.number(float(sound[0]))} to {wording.number(float(sound[-1]))} in {len(losses)} "
-        f"updates.{beside}",
-        partial(check_plots.draw_falling, [losses]),
-        Table("Numbers", ("update", "loss"), rows, (0, 1)),
-    )
+    first, last = wording.number(float(sound[0])), wording.number(float(sound[-1]))
+    said = f"The loss goes from {first} to {last} in {len(losses)} updates.{beside}"
+    draw, table = partial(check_plots.draw_falling, [losses]), Table("Numbers", ("update", "loss"), rows, (0, 1))
+    yield Figure("rehearsal", "The first updates of your training", said, draw, table)
 
 
 def growth_figures(plain: Plain) -> Iterator[Figure]:
@@ -171,29 +150,20 @@ def growth_figures(plain: Plain) -> Iterator[Figure]:
     share = metric in ("error", "error_rate")
     write = wording.percent if share else wording.number
     low, high = ((*array(plain.get("interval")).tolist(), math.nan, math.nan))[:2]
-    within = (
-        f" (90\u202f% confidence interval {write(low)} to {write(high)})"
-        if math.isfinite(low) and math.isfinite(high)
-        else ""
-    )
     said = f"Validation goes from {write(float(means[1][0]))} to {write(float(means[1][-1]))}."
     if fitted and math.isfinite(predicted):
-        said += (
-            f" With twice the examples expect {write(predicted)}{within}, by a power law fitted to the curve (dotted)."
-        )
+        known = math.isfinite(low) and math.isfinite(high)
+        within = f" (90\u202f% confidence interval {write(low)} to {write(high)})" if known else ""
+        said += f" With twice the examples expect {write(predicted)}{within}, by a power law fitted to the curve "
+        said += "(dotted)."
     rows: tuple[Row, ...] = tuple(
         (wording.whole(n), write(float(t)), write(float(v))) for n, t, v in zip(counts, *means, strict=True)
     )
     data = GrowthCurve(counts, means[0], means[1], spreads[0], spreads[1], fitted, predicted)
     name = "error" if share else wording.metric_name(metric)
-    yield Figure(
-        "growth",
-        "Error against the number of examples",
-        said,
-        partial(check_plots.draw_growth, data, share=share, name=name),
-        Table("Numbers", ("examples", "training", "validation"), rows, (0, 1, 2)),
-        height=280,
-    )
+    draw = partial(check_plots.draw_growth, data, share=share, name=name)
+    table = Table("Numbers", ("examples", "training", "validation"), rows, (0, 1, 2))
+    yield Figure("growth", "Error against the number of examples", said, draw, table, height=280)
 
 
 # --- rates
@@ -205,14 +175,9 @@ def _ladder_figures(plain: Plain) -> Iterator[Figure]:
         return
     ends = losses.reshape(len(factors), -1)[:, -1]
     moving = factors > 0
-    still = ends[~moving]
+    still = np.abs(ends[~moving & np.isfinite(ends)])
     # Ending above the loss of no training at all is as bad as ending nowhere.
-    worse = (
-        np.isfinite(ends) & (ends > 2 * np.nanmax(np.abs(still)))
-        if np.isfinite(still).any()
-        else np.zeros(len(ends), bool)
-    )
-    sound = np.isfinite(ends) & ~worse & moving
+    sound = np.isfinite(ends) & (ends <= 2 * still.max(initial=0.0 if len(still) else math.inf)) & moving
     if not sound.any():
         return
     largest, best = float(factors[sound].max()), float(factors[sound][np.argmin(ends[sound])])
@@ -223,18 +188,10 @@ def _ladder_figures(plain: Plain) -> Iterator[Figure]:
         (wording.number(f), wording.number(e) if ok else "failed")
         for f, e, ok in zip(factors[moving], ends[moving], sound[moving], strict=True)
     )
-    yield Figure(
-        "ladder",
-        "The loss against the learning rate",
-        said,
-        partial(
-            check_plots.draw_ladder,
-            (factors[moving], np.where(sound, ends, np.nan)[moving]),
-            largest=largest if bounded else math.nan,
-        ),
-        Table("Numbers", ("times yours", "loss"), rows, (0, 1)),
-        height=280,
-    )
+    drawn = (factors[moving], np.where(sound, ends, np.nan)[moving])
+    draw = partial(check_plots.draw_ladder, drawn, largest=largest if bounded else math.nan)
+    table = Table("Numbers", ("times yours", "loss"), rows, (0, 1))
+    yield Figure("ladder", "The loss against the learning rate", said, draw, table, height=280)
 
 
 def learning_rate_figures(plain: Plain) -> Iterator[Block]:
@@ -247,19 +204,12 @@ def learning_rate_figures(plain: Plain) -> Iterator[Block]:
         dots = [Dot(name, ratio, marked=not 1e-5 < ratio < 0.1) for name, ratio in judged]
         middle = float(np.median([ratio for _, ratio in judged]))
         rows: tuple[Row, ...] = tuple((name, wording.number(ratio)) for name, ratio in judged)
-        yield dots_figure(
-            "ratios",
-            "Size of updates relative to weights",
-            f"About 1 in 1,000 is the rule of thumb; here the median is {wording.number(middle)}. The parameters "
-            "farthest from it come first.",
-            dots,
-            Table("Numbers", ("parameter", "update / weights"), rows, (1,)),
-            across="update / weights",
-            line=_SOUND_RATIO,
-            told="1/1,000",
-        )
-    if table := _rate_table(plain):
-        yield table
+        said = f"About 1 in 1,000 is the rule of thumb; here the median is {wording.number(middle)}. The parameters "
+        said += "farthest from it come first."
+        title, table = "Size of updates relative to weights", Table("Numbers", ("parameter", _RATIO), rows, (1,))
+        yield dots_figure("ratios", title, said, dots, table, across=_RATIO, line=_SOUND_RATIO, told="1/1,000")
+    if limits := _rate_table(plain):
+        yield limits
 
 
 def _rate_table(plain: Plain) -> Table | None:
@@ -279,9 +229,6 @@ def _rate_table(plain: Plain) -> Table | None:
     if math.isfinite(as_number(plain.get("size"))):
         facts.append(("your mini-batch size", wording.whole(as_number(plain["size"]))))
     return Table("Curvature and noise", ("", ""), tuple(facts), (1,)) if facts else None
-
-
-# --- data
 
 
 # --- choices

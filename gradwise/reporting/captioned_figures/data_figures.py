@@ -46,12 +46,8 @@ def _leak_table(plain: Plain) -> Table | None:
         facts.append((what, Cell(told, strong=True) if wrong else told))
 
     for one in rows_of(plain.get("overlaps")):
-        part, rows, copied = (
-            str(one.get("part")),
-            as_number(one.get("rows")),
-            as_number(one.get("copied", one.get("exact"))),
-        )
-        expected = as_number(one.get("expected"))
+        part = str(one.get("part"))
+        rows, copied, expected = (as_number(one.get(name)) for name in ("rows", "copied", "expected"))
         more = f"; {wording.whole(expected)} by chance" if expected >= 1 else ""
         share = copied / rows if rows else 0.0
         title = {"train": "duplicate training rows"}.get(part, f"rows of {part} also in training")
@@ -70,9 +66,6 @@ def _leak_table(plain: Plain) -> Table | None:
         add("labels that disagree with nearly all neighbours", wording.percent(as_number(signal.get("denied"))))
     for one in rows_of(plain.get("elsewhere")):
         area = as_number(one.get("area"))
-        add(
-            f"how well a classifier separates {one.get('part')} from training (AUC; 0.5: not at all)",
-            wording.number(area),
-            area > 0.8,
-        )
+        what = f"how well a classifier separates {one.get('part')} from training (AUC; 0.5: not at all)"
+        add(what, wording.number(area), area > 0.8)
     return Table("Data checks", ("", "found"), tuple(facts), (1,)) if facts else None

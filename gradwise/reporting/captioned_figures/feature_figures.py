@@ -26,6 +26,7 @@ _MAPPED_INPUTS = 48
 _BARS = 24
 _ROW_HEIGHT = 24
 _SHOWN_LAYERS = 6
+_FILTERS = "What the units look for"
 
 
 def unpacked(text: Any, width: int, low: float, high: float) -> np.ndarray:
@@ -73,16 +74,10 @@ def filter_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
         columns = min(len(values), max(1, math.ceil(math.sqrt(len(values) * image[0] / image[1]))))
         rows = math.ceil(len(values) / columns)
         width = min(400, 64 * columns)
-        yield Figure(
-            "filters",
-            "What the units look for",
-            said if len(image) == 2 else f"{many}, each on its own scale, grey where it has no weight.",
-            partial(feature_plots.draw_tiles, values, image=image, columns=columns, signed=True),
-            _filter_table(filters),
-            width=width,
-            height=max(60, round(width * rows * image[0] / (columns * image[1]))),
-            margins=(0, 2, 0, 2),
-        )
+        said = said if len(image) == 2 else f"{many}, each on its own scale, grey where it has no weight."
+        draw = partial(feature_plots.draw_tiles, values, image=image, columns=columns, signed=True)
+        size: Any = {"width": width, "height": max(60, round(width * rows * image[0] / (columns * image[1])))}
+        yield Figure("filters", _FILTERS, said, draw, _filter_table(filters), **size, margins=(0, 2, 0, 2))
         return
     names = _names(features)[:_MAPPED_INPUTS]
     shown = values[:_MAPPED_UNITS, : len(names)]
@@ -93,17 +88,14 @@ def filter_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
     cut = f" The first {len(names)} of {values.shape[1]:,} inputs." if len(names) < values.shape[1] else ""
     strongest = _names(features)[int(np.abs(values[0]).argmax())] if len(_names(features)) == values.shape[1] else ""
     first = f" The first one depends most on {wording.short(strongest, 40)}." if strongest else ""
+    few = many.replace(str(len(values)), str(len(shown)), 1)
+    said = f"{few}, each row on its own scale.{first}{cut} Blue: excites; vermilion: inhibits."
+    units = [str(unit + 1) for unit in filters["units"][: len(shown)]]
     yield Figure(
         "filters",
-        "What the units look for",
-        f"{many.replace(str(len(values)), str(len(shown)), 1)}, each row on its own scale.{first}{cut} Blue: excites; "
-        "vermilion: inhibits.",
-        partial(
-            feature_plots.draw_heat_map,
-            shown,
-            rows=[str(unit + 1) for unit in filters["units"][: len(shown)]],
-            columns=labels,
-        ),
+        _FILTERS,
+        said,
+        partial(feature_plots.draw_heat_map, shown, rows=units, columns=labels),
         _filter_table(filters),
         width=width,
         height=below + 14 * len(shown) + 30,
@@ -117,28 +109,21 @@ def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
     plain = features.get("reconstructions") or {}
     width = int(features.get("width") or 0)
     given, made = (unpacked(plain.get(name, ""), width, 0.0, 1.0) for name in ("given", "made"))
-    kept = [(name, share) for name, share in zip(_names(features), plain.get("kept") or (), strict=False)]
+    kept = list(zip(_names(features), plain.get("kept") or (), strict=False))
     rows: tuple[Row, ...] = tuple((name, wording.percent(share)) for name, share in kept)
     table = Table("Numbers", ("input", "share of its variance explained"), rows, (1,))
     whole = plain.get("kept_of_all")
-    said = ""
-    if whole is not None:
-        share = wording.percent(whole) if whole > 0 else "nothing"
-        said = f" The code explains {share} of the variance of all inputs."
+    explained = wording.percent(whole) if whole is not None and whole > 0 else "nothing"
+    said = "" if whole is None else f" The code explains {explained} of the variance of all inputs."
     image = _image(features)
     if image and len(given) and len(given) == len(made):
         columns = min(6, len(given))
         pairs = math.ceil(len(given) / columns)
-        yield Figure(
-            "reconstructions",
-            "Inputs and their reconstructions",
-            f"{len(given)} held-out inputs, each with its reconstruction below.{said}",
-            partial(feature_plots.draw_pairs_of_tiles, (given, made), image=image, columns=columns),
-            table,
-            width=400,
-            height=round(400 * (2.35 * pairs - 0.2) * image[0] / (columns * image[1] * 1.07)),
-            margins=(0, 2, 0, 2),
-        )
+        said = f"{len(given)} held-out inputs, each with its reconstruction below.{said}"
+        draw = partial(feature_plots.draw_pairs_of_tiles, (given, made), image=image, columns=columns)
+        tall = round(400 * (2.35 * pairs - 0.2) * image[0] / (columns * image[1] * 1.07))
+        title = "Inputs and their reconstructions"
+        yield Figure("reconstructions", title, said, draw, table, height=tall, margins=(0, 2, 0, 2))
         return
     known = sorted(((name, share) for name, share in kept if share is not None), key=lambda one: one[1])
     if image or not known:
@@ -146,15 +131,11 @@ def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
     shown = known if len(known) <= _BARS else [*known[: _BARS // 2], *known[-_BARS // 2 :]]
     names = wording.short_names([name for name, _ in shown], 18)
     some = f" The {_BARS // 2} worst and best explained of {len(known):,} are shown." if len(shown) < len(known) else ""
-    yield Figure(
-        "reconstructions",
-        "Variance of each input explained by the code",
-        f"Least of {wording.short(known[0][0], 40)}: {wording.percent(known[0][1])}.{some}{said}",
-        partial(feature_plots.draw_shares, [share for _, share in shown], names=names),
-        table,
-        height=_ROW_HEIGHT * len(shown) + 52,
-        margins=(16 + round(axes.LETTER * max(map(len, names))), 40, 18, 12),
-    )
+    said = f"Least of {wording.short(known[0][0], 40)}: {wording.percent(known[0][1])}.{some}{said}"
+    draw = partial(feature_plots.draw_shares, [share for _, share in shown], names=names)
+    margins = (16 + round(axes.LETTER * max(map(len, names))), 40, 18, 12)
+    title, tall = "Variance of each input explained by the code", _ROW_HEIGHT * len(shown) + 52
+    yield Figure("reconstructions", title, said, draw, table, height=tall, margins=margins)
 
 
 def _unit_words(units: Mapping[str, Any]) -> str:
@@ -175,14 +156,10 @@ def code_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
             (f"{wording.number(low)} to {wording.number(high)}", wording.whole(count))
             for low, high, count in zip(edges, edges[1:], counts, strict=False)
         )
-        yield Figure(
-            "activity",
-            "Activity of the units",
-            f"{_unit_words(units)} Their mean activity is {wording.number(units.get('mean'))}.",
-            partial(feature_plots.draw_histogram, (counts, edges)),
-            Table("Numbers", ("mean activity", "units"), rows, (0, 1)),
-            height=220,
-        )
+        said = f"{_unit_words(units)} Their mean activity is {wording.number(units.get('mean'))}."
+        draw = partial(feature_plots.draw_histogram, (counts, edges))
+        table = Table("Numbers", ("mean activity", "units"), rows, (0, 1))
+        yield Figure("activity", "Activity of the units", said, draw, table, height=220)
     parts = spread.get("shares") or []
     if len(parts) > 1:
         effective = float(spread.get("effective") or 0.0)
@@ -191,15 +168,11 @@ def code_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
             (str(i + 1), wording.percent(parts[i]), wording.percent(together[i])) for i in range(min(40, len(parts)))
         )
         half = int(np.searchsorted(together, 0.5)) + 1
-        yield Figure(
-            "spectrum",
-            "Effective dimension of the codes",
-            f"The codes vary as if in {wording.number(effective)} directions of equal weight; half of the variance is "
-            f"in the first{f' {half}' if half > 1 else ''}.",
-            partial(feature_plots.draw_spectrum, parts, effective=effective),
-            Table("Numbers", ("direction", "share", "together"), rows, (0, 1, 2)),
-            height=220,
-        )
+        said = f"The codes vary as if in {wording.number(effective)} directions of equal weight; half of the "
+        said += f"variance is in the first{f' {half}' if half > 1 else ''}."
+        draw = partial(feature_plots.draw_spectrum, parts, effective=effective)
+        table = Table("Numbers", ("direction", "share", "together"), rows, (0, 1, 2))
+        yield Figure("spectrum", "Effective dimension of the codes", said, draw, table, height=220)
 
 
 def feature_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
@@ -221,7 +194,7 @@ def pretrained_layer_figures(record: Fit) -> Iterator[Figure]:
         yield from filter_figures(features)
         yield from reconstruction_figures(features)
     for layer in layers[:_SHOWN_LAYERS]:
-        known = [(age, value) for age, value in zip(layer.get("age", ()), layer.get("curve", ()), strict=False)]
+        known = zip(layer.get("age", ()), layer.get("curve", ()), strict=False)
         points = [(age, value) for age, value in known if value is not None]
         if not points:
             continue
@@ -230,15 +203,12 @@ def pretrained_layer_figures(record: Fit) -> Iterator[Figure]:
         best = float(layer.get("best_age") or curve.age[-1])
         step = max(1, math.ceil(len(points) / 40))
         rows: tuple[Row, ...] = tuple((wording.whole(age), wording.number(value)) for age, value in points[::step])
-        yield Figure(
-            f"layer-{layer['layer']}",
-            f"Layer {layer['layer']}: {wording.clean(layer.get('learner', ''))}, {layer.get('units')} units",
-            f"Validation {name} went from {wording.number(curve.value[0])} to {wording.number(layer.get('valid'))}. "
-            f"{_unit_words((layer.get('features') or {}).get('units') or {'count': layer.get('units')})}",
-            partial(feature_plots.draw_layer_curve, curve, name=name, best=best),
-            Table("Numbers", ("age", name), rows, (0, 1)),
-            height=210,
-        )
+        title = f"Layer {layer['layer']}: {wording.clean(layer.get('learner', ''))}, {layer.get('units')} units"
+        said = f"Validation {name} went from {wording.number(curve.value[0])} to {wording.number(layer.get('valid'))}. "
+        said += _unit_words((layer.get("features") or {}).get("units") or {"count": layer.get("units")})
+        draw = partial(feature_plots.draw_layer_curve, curve, name=name, best=best)
+        table = Table("Numbers", ("age", name), rows, (0, 1))
+        yield Figure(f"layer-{layer['layer']}", title, said, draw, table, height=210)
 
 
 def layer_table(record: Fit) -> Table | None:

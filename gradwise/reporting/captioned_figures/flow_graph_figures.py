@@ -47,11 +47,8 @@ def _compile_table(plain: Plain) -> Table | None:
     rows: list[Row] = [(name, wording.whole(as_number(value))) for name, value in told.items() if value is not None]
     if math.isfinite(as_number(compiled.get("operations"))):
         rows.append(("operations, by the compiler's count", wording.age(as_number(compiled["operations"]))))
-    for name, key in (
-        ("arguments", "argument_bytes"),
-        ("results", "output_bytes"),
-        ("working memory", "temporary_bytes"),
-    ):
+    sizes = {"arguments": "argument_bytes", "results": "output_bytes", "working memory": "temporary_bytes"}
+    for name, key in sizes.items():
         if math.isfinite(as_number(compiled.get(key))):
             rows.append((name, _megabytes(compiled[key])))
     return Table("Before and after compilation", ("", ""), tuple(rows), (1,)) if rows else None
@@ -89,17 +86,11 @@ def graph_blocks(plain: Plain) -> Iterator[Block]:
         )
         for box in rows_of(plain.get("boxes"))
     )
-    yield Figure(
-        "graph",
-        "The loss, and the way back of its gradient",
-        f"One evaluation takes {wording.age(forward)} operations, the gradient {wording.age(backward)} more{ratio}. "
-        "Inputs are purple, parameters grey, layers blue, the output vermilion, the loss in the colour of the text; "
-        "dashed boxes are the gradient. A bar is a box's share of all operations.",
-        partial(flow_graph_plots.draw_flow_graph, plan),
-        Table("Boxes", ("part", "computes", "shape", "operations", "line"), rows, (3,)),
-        width=plan.width,
-        height=plan.height,
-        margins=(0, 0, 0, 0),
-        wide=True,
-    )
+    said = f"One evaluation takes {wording.age(forward)} operations, the gradient {wording.age(backward)} more{ratio}. "
+    said += "Inputs are purple, parameters grey, layers blue, the output vermilion, the loss in the colour of the "
+    said += "text; dashed boxes are the gradient. A bar is a box's share of all operations."
+    draw = partial(flow_graph_plots.draw_flow_graph, plan)
+    table = Table("Boxes", ("part", "computes", "shape", "operations", "line"), rows, (3,))
+    look: Any = {"width": plan.width, "height": plan.height, "margins": (0, 0, 0, 0), "wide": True}
+    yield Figure("graph", "The loss and its gradient", said, draw, table, **look)
     yield from filter(None, (_stage_table(plain), _compile_table(plain)))

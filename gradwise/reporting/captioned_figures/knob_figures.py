@@ -29,6 +29,10 @@ def study_relevance(study: Study, refits: int = 10) -> Relevance | None:
     return relevance_of(study.space, trials, worst=study.chance, seed=study.seed, refits=refits)
 
 
+def _wide(height: int, margins: tuple[int, int, int, int], width: int = 700) -> dict[str, Any]:
+    return {"width": width, "height": height, "margins": margins, "wide": True}
+
+
 def relevance_figures(study: Study, found: Relevance | None) -> Iterator[Figure]:
     """Relevance by two methods side by side (row E13)."""
     if found is None or not np.isfinite([*found.fanova, *found.ard]).any():
@@ -38,32 +42,17 @@ def relevance_figures(study: Study, found: Relevance | None) -> Iterator[Figure]
     order = sorted(range(len(names)), key=lambda k: -(found.fanova[k] if math.isfinite(found.fanova[k]) else -1.0))
     first = names[order[0]]
     share = found.fanova[order[0]]
-    said = (
-        f"`{first}` matters most: alone it explains {wording.percent(share)} of the variance of the score. "
-        if math.isfinite(share)
-        else ""
-    )
-    rows = tuple(
-        (
-            Cell(found.paths[k], code=True),
-            wording.percent(found.fanova[k]),
-            wording.number(found.ard[k]),
-            wording.number(found.ard_spread[k]),
-        )
-        for k in order
-    )
-    yield Figure(
-        "relevance",
-        "How much each knob matters",
-        f"{said}Left by variance decomposition (fANOVA), right by a Gaussian process (ARD, with its spread over "
-        f"refits); {found.trials:,} trials.",
-        partial(knob_plots.draw_relevance, found, names=[wording.short(name, 22) for name in names]),
-        Table("Numbers", ("knob", "share of variance", "1/length", "spread"), rows, (1, 2, 3)),
-        width=700,
-        height=ROW_HEIGHT * len(names) + 66,
-        margins=(margin(names), 40, 14, 12),
-        wide=True,
-    )
+    most = f"`{first}` matters most: alone it explains {wording.percent(share)} of the variance of the score. "
+    said = (most if math.isfinite(share) else "") + "Left by variance decomposition (fANOVA), right by a Gaussian "
+    said += f"process (ARD, with its spread over refits); {found.trials:,} trials."
+    rows = []
+    for k in order:
+        lengths = (wording.number(found.ard[k]), wording.number(found.ard_spread[k]))
+        rows.append((Cell(found.paths[k], code=True), wording.percent(found.fanova[k]), *lengths))
+    draw = partial(knob_plots.draw_relevance, found, names=[wording.short(name, 22) for name in names])
+    table = Table("Numbers", ("knob", "share of variance", "1/length", "spread"), tuple(rows), (1, 2, 3))
+    look = _wide(ROW_HEIGHT * len(names) + 66, (margin(names), 40, 14, 12))
+    yield Figure("relevance", "How much each knob matters", said, draw, table, **look)
 
 
 def _asked(study: Study, found: Marginal) -> tuple[float, float]:
@@ -89,7 +78,7 @@ def marginals_of(study: Study, found: Relevance | None) -> list[Marginal]:
     return [marginal(study.space, study.searched, path) for path in varied]
 
 
-def _knob_words(found: Marginal, name: str, asked: tuple[float, float], scale: ScoreScale) -> str:
+def _knob_words(found: Marginal, asked: tuple[float, float], scale: ScoreScale) -> str:
     place = int(np.nanargmin(found.scores))
     said = f"Best at {sortable_setting(found.values[place])}: {scale.say(found.scores[place])}"
     said += ", with mean and minimum over everything else."
@@ -113,13 +102,10 @@ def knob_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
                 one.axis.labels, one.count, one.failed, one.mean, one.minimum, strict=True
             )
         )
-        yield Figure(
-            f"knob-{one.axis.path.replace('.', '-')}",
-            name,
-            _knob_words(one, name, asked, scale),
-            partial(knob_plots.draw_one_knob, one, name=name, asked=asked, best=best, scale=scale),
-            Table("Numbers", (name, "trials", "without a model", "mean", "minimum"), rows, (1, 2, 3, 4)),
-        )
+        draw = partial(knob_plots.draw_one_knob, one, name=name, asked=asked, best=best, scale=scale)
+        table = Table("Numbers", (name, "trials", "without a model", "mean", "minimum"), rows, (1, 2, 3, 4))
+        place, said = f"knob-{one.axis.path.replace('.', '-')}", _knob_words(one, asked, scale)
+        yield Figure(place, name, said, draw, table)
 
 
 def _best_searched(study: Study) -> int | None:
@@ -142,21 +128,13 @@ def pair_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
             (knob_plots.value_name(label), *(scale.say(value) if math.isfinite(value) else "" for value in line))
             for label, line in zip(data.first.labels, values, strict=True)
         )
-        yield Figure(
-            f"pair-{of}",
-            f"{names[0]} and {names[1]}, {title}",
-            f"The darker a cell, the lower the {of} over all other knobs. Dots are trials, the ring is the best"
-            + (", crosses have no model." if int(data.failed.sum()) else "."),
-            partial(knob_plots.draw_two_knobs, data, of=of, names=names, best=_best_searched(study)),
-            Table(
-                "Numbers",
-                (f"{names[0]} \\ {names[1]}", *map(knob_plots.value_name, data.second.labels)),
-                rows,
-                tuple(range(1, len(rows[0]))),
-            ),
-            height=300,
-            margins=(left, 40, 12, 26),
-        )
+        said = f"The darker a cell, the lower the {of} over all other knobs. Dots are trials, the ring is the best"
+        said += ", crosses have no model." if int(data.failed.sum()) else "."
+        draw = partial(knob_plots.draw_two_knobs, data, of=of, names=names, best=_best_searched(study))
+        header = (f"{names[0]} \\ {names[1]}", *map(knob_plots.value_name, data.second.labels))
+        table = Table("Numbers", header, rows, tuple(range(1, len(header))))
+        title = f"{names[0]} and {names[1]}, {title}"
+        yield Figure(f"pair-{of}", title, said, draw, table, height=300, margins=(left, 40, 12, 26))
 
 
 def parallel_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
@@ -170,28 +148,17 @@ def parallel_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure
     names = [short[axis.path] for axis in data.axes]
     shown = len(knob_plots.shown_lines(data))
     order = sorted((trial for trial in trials if trial.ok), key=lambda t: (t.score, t.loss, t.number))[:20]
-    rows = tuple(
-        (
-            str(t.number),
-            scale.say(t.score),
-            *(sortable_setting(t.values[p]) if p in t.values else wording.NOTHING for p in short),
-        )
-        for t in order
-    )
+    rows = []
+    for t in order:
+        values = (sortable_setting(t.values[p]) if p in t.values else wording.NOTHING for p in short)
+        rows.append((str(t.number), scale.say(t.score), *values))
     said = "Each line is a trial; the best tenth is vermilion, the best of all thick, trials without a model dotted."
     said += f" The {len(chosen)} of {len(found)} knobs that matter most." if len(chosen) < len(found) else ""
     said += f" {shown:,} of {len(trials):,} are shown, including the best." if shown < len(trials) else ""
-    yield Figure(
-        "parallel",
-        "All knobs at once",
-        said,
-        partial(knob_plots.draw_parallel, data, names=names),
-        Table("The best 20", ("trial", scale.name, *short.values()), rows, tuple(range(2 + len(short)))),
-        width=max(760, 112 * (len(names) + 1)),
-        height=330,
-        margins=(46, 10, 46, 34),
-        wide=True,
-    )
+    draw = partial(knob_plots.draw_parallel, data, names=names)
+    table = Table("The best 20", ("trial", scale.name, *short.values()), tuple(rows), tuple(range(2 + len(short))))
+    look = _wide(330, (46, 10, 46, 34), max(760, 112 * (len(names) + 1)))
+    yield Figure("parallel", "All knobs at once", said, draw, table, **look)
 
 
 def failure_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
@@ -206,14 +173,8 @@ def failure_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]
         for name, one in zip(names, shown, strict=True)
         for label, n, bad in zip(one.axis.labels, one.count, one.failed, strict=True)
     )
-    yield Figure(
-        "failures",
-        "Where trials went wrong",
-        "The number of trials without a model in each section of a knob's range: the darker, the larger their share.",
-        partial(knob_plots.draw_failures, shown, names=names),
-        Table("Numbers", ("knob", "value", "trials", "without a model"), rows, (2, 3)),
-        width=700,
-        height=50 * len(shown) + 16,
-        margins=(margin(names), 6, 12, 10),
-        wide=True,
-    )
+    said = "The number of trials without a model in each section of a knob's range: the darker, the larger their share."
+    draw = partial(knob_plots.draw_failures, shown, names=names)
+    table = Table("Numbers", ("knob", "value", "trials", "without a model"), rows, (2, 3))
+    look = _wide(50 * len(shown) + 16, (margin(names), 6, 12, 10))
+    yield Figure("failures", "Where trials went wrong", said, draw, table, **look)

@@ -25,9 +25,8 @@ Level = tuple[str, list[float], list[float]]  # its name, the scores of all its 
 def levels(data: list[Level], ax: "Axes", *, percent: bool) -> None:
     """A column of points for each level, the kept ones filled; from left to right the stack grows."""
     for place, (_, tried, kept) in enumerate(data):
-        spread = np.linspace(-0.18, 0.18, max(2, len(tried)))[: len(tried)]
-        ax.scatter(place + spread, sorted(tried), s=22, facecolors="none", edgecolors=QUIET, linewidths=0.9)
-        ordered = sorted(tried)
+        spread, ordered = np.linspace(-0.18, 0.18, max(2, len(tried)))[: len(tried)], sorted(tried)
+        ax.scatter(place + spread, ordered, s=22, facecolors="none", edgecolors=QUIET, linewidths=0.9)
         ax.scatter(place + spread[: len(kept)], ordered[: len(kept)], s=26, color=FIRST)
     best = [min(kept) for _, _, kept in data]
     ax.plot(np.arange(len(data)) - 0.18, best, color=FIRST, linewidth=1.2, alpha=0.6)
@@ -49,9 +48,8 @@ def _levels(plain: Mapping[str, Any]) -> list[Level]:
         sound = [float(score) for score in best if score is not None]
         if not tried or not sound:
             return []
-        found.append(
-            (f"{number} layer{'s' if number > 1 else ''}" if number < len(kept) else "fine-tuned", tried, sound)
-        )
+        name = f"{number} layer{'s' if number > 1 else ''}" if number < len(kept) else "fine-tuned"
+        found.append((name, tried, sound))
     return found
 
 
@@ -77,13 +75,9 @@ def layerwise_figures(plain: Mapping[str, Any], *, percent: bool) -> Iterator[Fi
         for (name, tried, kept), units in zip(data, widths, strict=True)
     )
     total = sum(len(tried) for _, tried, _ in data)
-    yield Figure(
-        "layerwise",
-        "Layer by layer: all trainings, and those kept",
-        f"{total} trainings. All but the last column are scored by a linear probe; filled points were kept, and "
-        f"the next layer was learned on each of them. The best went from {write(min(data[0][2]))} to "
-        f"{write(min(data[-1][2]))}.{_choice(plain, write, percent)}",
-        partial(levels, data, percent=percent),
-        Table("Numbers", ("step", "trainings", "kept", "best", "worst", "units of the best"), rows, (1, 2, 3, 4)),
-        height=260,
-    )
+    said = f"{total} trainings. All but the last column are scored by a linear probe; filled points were kept, and "
+    said += f"the next layer was learned on each of them. The best went from {write(min(data[0][2]))} to "
+    said += f"{write(min(data[-1][2]))}.{_choice(plain, write, percent)}"
+    header = ("step", "trainings", "kept", "best", "worst", "units of the best")
+    draw, table = partial(levels, data, percent=percent), Table("Numbers", header, rows, (1, 2, 3, 4))
+    yield Figure("layerwise", "Layer by layer: all trainings, and those kept", said, draw, table, height=260)

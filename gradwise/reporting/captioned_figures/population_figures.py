@@ -3,7 +3,6 @@
 tuple(population_figures(study))
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,13 +34,9 @@ class MemberLines:
     winner: np.ndarray  # shorter where the best network is older than the last generation
 
 
-def _numbers(rows: Sequence[Sequence[Any]]) -> np.ndarray:
-    return np.array([[math.nan if value is None else float(value) for value in row] for row in rows], float)
-
-
 def member_lines(story: Mapping[str, Any], rows: Sequence[Sequence[Any]]) -> MemberLines:
     """The lines of a population for one knob, or for the score."""
-    values = _numbers(rows)
+    values = np.array(rows, float)
     line = [int(slot) for slot in story.get("lineage") or ()]
     winner = np.array([values[number, slot] for number, slot in enumerate(line)], float)
     return MemberLines(np.array(story["ages"], float), values, winner)
@@ -93,28 +88,17 @@ def _of_population(study: Study, story: Mapping[str, Any], mark: str) -> Iterato
     copied = "copied once" if copies == 1 else f"copied {copies:,} times"
     rows = [[None if score is None else scale.shown(score) for score in line] for line in story["scores"]]
     scores = member_lines(story, rows)
-    yield Figure(
-        f"population-scores{mark}",
-        "The members of the population",
-        f"{members} members ({numbers}) over {story['intervals']} intervals; one of the worst quarter {copied} one of "
-        "the best.",
-        partial(draw_members, scores, name=scale.name, scale=scale),
-        _table(scores, scale.name, scale.write),
-        height=260,
-    )
+    said = f"{members} members ({numbers}) over {story['intervals']} intervals; one of the worst quarter {copied} one "
+    said += "of the best."
+    draw, table = partial(draw_members, scores, name=scale.name, scale=scale), _table(scores, scale.name, scale.write)
+    yield Figure(f"population-scores{mark}", "The members of the population", said, draw, table, height=260)
     for number, path in enumerate(story["changing"]):
         data = member_lines(story, story["knobs"][path])
         name = short.get(path, path)
         first, last = (wording.number(float(data.winner[n])) for n in (0, -1)) if len(data.winner) else ("", "")
         said = f"The winning network was trained with {first} at the start and {last} at the end." if first else ""
-        yield Figure(
-            f"population-knob-{number}{mark}",
-            f"The schedule of {name}",
-            said,
-            partial(draw_members, data, name=name),
-            _table(data, name, wording.number),
-            height=260,
-        )
+        draw, table = partial(draw_members, data, name=name), _table(data, name, wording.number)
+        yield Figure(f"population-knob-{number}{mark}", f"The schedule of {name}", said, draw, table, height=260)
 
 
 def population_figures(study: Study) -> Iterator[Figure]:

@@ -29,6 +29,12 @@ def array(values: Any) -> np.ndarray:
         return np.zeros(0)
 
 
+def some_rows(count: int, always: int | None = None, most: int = 60) -> list[int]:
+    """Some of so many rows, evenly spread, including the first, the last and one that must be shown."""
+    picked = {round(place) for place in np.linspace(0, count - 1, min(count, most))}
+    return sorted(picked | ({always} if always is not None else set()))
+
+
 def rows_of(plain: Any) -> list[Plain]:
     """The dictionaries in a list."""
     return [one for one in plain if isinstance(one, Mapping)] if isinstance(plain, list | tuple) else []

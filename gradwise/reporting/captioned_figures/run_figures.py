@@ -24,22 +24,15 @@ from ...records.fit import Fit
 from .. import wording
 from ..blocks import Cell, Figure, Row, Table
 from ..plots import axes, run_plots
+from .record_values import some_rows
 
-_SHOWN_ROWS = 60  # of a table that would have more; the files beside the report hold all
+_SHOWN_ROWS = 60  # of a table that would have more; the files of the run hold all
 _SHOWN_RATES = 20
 _SHOWN_PAIRS = 15
 _SHOWN_OUTPUTS = 6
 _SHOWN_DOTS = 1000
 _SHOWN_WORST = 8
 _ROW_HEIGHT = 24
-
-
-def _some(count: int, always: int | None = None) -> list[int]:
-    """At most `_SHOWN_ROWS` of so many rows, evenly spread, with the first, the last and the one that must be there."""
-    if count <= _SHOWN_ROWS:
-        return list(range(count))
-    picked = {round(i * (count - 1) / (_SHOWN_ROWS - 1)) for i in range(_SHOWN_ROWS)}
-    return sorted(picked | ({always} if always is not None else set()))
 
 
 def _in(kind: str, value: float) -> str:
@@ -53,7 +46,7 @@ def _history_table(record: Fit, curves: LearningCurves) -> Table:
     if curves.kind == "squared":
         train, valid = np.sqrt(train), np.sqrt(valid)
     best = best_interval(record)
-    picked = _some(len(age), best)
+    picked = some_rows(len(age), best)
     rows = tuple(
         (
             wording.whole(age[i]),
@@ -103,13 +96,10 @@ def run_curve_figures(record: Fit) -> Iterator[Figure]:
     for quantity, title in (("score", "Error during training"), ("loss", "Loss during training")):
         curves = learning_curves(record, quantity)
         if len(curves.train) or len(curves.valid):
-            yield Figure(
-                quantity,
-                title if curves.kind != "loss" or quantity == "loss" else f"{_score_title(record)} during training",
-                _curve_words(curves),
-                partial(run_plots.draw_learning_curves, curves),
-                _history_table(record, curves),
-            )
+            own = curves.kind == "loss" and quantity != "loss"
+            title = f"{_score_title(record)} during training" if own else title
+            draw, table = partial(run_plots.draw_learning_curves, curves), _history_table(record, curves)
+            yield Figure(quantity, title, _curve_words(curves), draw, table)
 
 
 def optimiser_figures(record: Fit) -> Iterator[Figure]:
@@ -118,15 +108,12 @@ def optimiser_figures(record: Fit) -> Iterator[Figure]:
     for name, curve in optimiser_curves(record).items():
         if len(curve) < 2 or curve.value.min() == curve.value.max():
             continue
-        rows = tuple((wording.whole(curve.age[i]), wording.number(curve.value[i])) for i in _some(len(curve)))
-        yield Figure(
-            name.replace("_", "-"),
-            titles[name],
-            f"From {wording.number(curve.value[0])} at the start to {wording.number(curve.value[-1])} at the end.",
-            partial(run_plots.draw_one_curve, curve, name=titles[name].lower()),
-            Table("Numbers", ("age", titles[name].lower()), rows, (0, 1)),
-            height=210,
-        )
+        rows = tuple((wording.whole(curve.age[i]), wording.number(curve.value[i])) for i in some_rows(len(curve)))
+        title, first, last = titles[name], wording.number(curve.value[0]), wording.number(curve.value[-1])
+        draw = partial(run_plots.draw_one_curve, curve, name=title.lower())
+        table = Table("Numbers", ("age", title.lower()), rows, (0, 1))
+        said = f"From {first} at the start to {last} at the end."
+        yield Figure(name.replace("_", "-"), title, said, draw, table, height=210)
 
 
 def _matrix_table(data: Confusion) -> Table:
@@ -152,10 +139,8 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
     said = f"{wording.whole(wrong)} of {wording.whole(data.counts.sum())} test examples were misclassified."
     if common:
         first = common[0]
-        said += (
-            f" Most often {wording.short(first.true, 40)} for {wording.short(first.predicted, 40)}:"
-            f" {first.errors} of {first.count}."
-        )
+        said += f" Most often {wording.short(first.true, 40)} for {wording.short(first.predicted, 40)}: "
+        said += f"{first.errors} of {first.count}."
     if size <= run_plots.MAPPED_CLASSES:
         names = run_plots.class_names(data)
         edge = 30 + round(axes.LETTER * max(map(len, names)))
@@ -173,16 +158,11 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
             wide=size > 12,
         )
     if not run_plots.is_numbered(data) and common:
-        yield Figure(
-            "pairs",
-            "Commonest confusions",
-            f"The {len(common)} commonest confusions, true class → predicted class."
-            + ("" if size <= 100 else " " + said),
-            partial(run_plots.draw_pairs, common),
-            _matrix_table(data),
-            height=_ROW_HEIGHT * len(common) + 52,
-            margins=(14 + round(6.2 * max(map(len, run_plots.pair_names(common)))), 40, 12, 12),
-        )
+        also = "" if size <= 100 else f" {said}"
+        said = f"The {len(common)} commonest confusions, true class → predicted class.{also}"
+        draw, tall = partial(run_plots.draw_pairs, common), _ROW_HEIGHT * len(common) + 52
+        margins = (14 + round(6.2 * max(map(len, run_plots.pair_names(common)))), 40, 12, 12)
+        yield Figure("pairs", "Commonest confusions", said, draw, _matrix_table(data), height=tall, margins=margins)
 
 
 def error_rate_figures(record: Fit) -> Iterator[Figure]:
@@ -194,53 +174,32 @@ def error_rate_figures(record: Fit) -> Iterator[Figure]:
     worst = shown[0]
     of = f" of its {wording.whole(worst.count)} examples" if data.of == "class" else ""
     many = f" The {len(shown)} worst of {len(data.rates):,} are shown." if len(shown) < len(data.rates) else ""
-    rows: tuple[Row, ...] = tuple(
-        (
-            rate.name,
-            wording.whole(rate.count),
-            wording.whole(rate.errors),
-            wording.percent(rate.rate),
-            f"{wording.percent(rate.low)} – {wording.percent(rate.high)}"
-            if math.isfinite(rate.low)
-            else wording.NOTHING,
-        )
-        for rate in data.rates[:300]
-    )
+    rows: list[Row] = []
+    for rate in data.rates[:300]:
+        between = f"{wording.percent(rate.low)} – {wording.percent(rate.high)}"
+        between = between if math.isfinite(rate.low) else wording.NOTHING
+        counts = (wording.whole(rate.count), wording.whole(rate.errors))
+        rows.append((rate.name, *counts, wording.percent(rate.rate), between))
     longest = min(18, max(len(wording.clean(rate.name)) for rate in shown))
     overall = record.metrics.get("test", {}).get("error_rate")
-    yield Figure(
-        "rates",
-        f"Error of each {data.of}",
-        f"Highest for {data.of} {wording.short(worst.name, 40)}: {wording.percent(worst.rate)}{of}.{many}",
-        partial(run_plots.draw_rates, shown, overall=math.nan if overall is None else overall),
-        Table("Numbers", (data.of, "examples", "errors", "error", "95 % confidence interval"), rows, (1, 2, 3, 4)),
-        height=_ROW_HEIGHT * len(shown) + 66,
-        margins=(26 + round(6.6 * longest), 40, 18, 26),
-    )
+    said = f"Highest for {data.of} {wording.short(worst.name, 40)}: {wording.percent(worst.rate)}{of}.{many}"
+    draw = partial(run_plots.draw_rates, shown, overall=math.nan if overall is None else overall)
+    header = (data.of, "examples", "errors", "error", "95 % confidence interval")
+    table, margins = Table("Numbers", header, tuple(rows), (1, 2, 3, 4)), (26 + round(6.6 * longest), 40, 18, 26)
+    tall = _ROW_HEIGHT * len(shown) + 66
+    yield Figure("rates", f"Error of each {data.of}", said, draw, table, height=tall, margins=margins)
     curves = class_curves(record)
     if curves.worst and max(map(len, curves.curves)) > 1:
         score = wording.SCORES.get(curves.kind, curves.kind)
-        last = [(curves.classes[k], curves.curves[k]) for k in range(len(curves.classes)) if len(curves.curves[k])]
-        yield Figure(
-            "class-curves",
-            "Each class during training",
-            f"Validation {score} of every class; the highest at the saved parameters are named.",
-            partial(run_plots.draw_class_curves, curves),
-            Table(
-                "Numbers",
-                ("class", "lowest", "at age", "at the end"),
-                tuple(
-                    (
-                        name,
-                        _in(curves.kind, curve.value.min()),
-                        wording.whole(curve.age[int(curve.value.argmin())]),
-                        _in(curves.kind, curve.value[-1]),
-                    )
-                    for name, curve in last[:300]
-                ),
-                (1, 2, 3),
-            ),
-        )
+        rows = []
+        for name, curve in zip(curves.classes[:300], curves.curves, strict=False):
+            if len(curve):
+                lowest, at = _in(curves.kind, curve.value.min()), wording.whole(curve.age[int(curve.value.argmin())])
+                rows.append((name, lowest, at, _in(curves.kind, curve.value[-1])))
+        said = f"Validation {score} of every class; the highest at the saved parameters are named."
+        table = Table("Numbers", ("class", "lowest", "at age", "at the end"), tuple(rows), (1, 2, 3))
+        draw = partial(run_plots.draw_class_curves, curves)
+        yield Figure("class-curves", "Each class during training", said, draw, table)
 
 
 def reliability_figures(record: Fit) -> Iterator[Figure]:
@@ -255,18 +214,12 @@ def reliability_figures(record: Fit) -> Iterator[Figure]:
     )
     said = "On the dotted line, confidence equals accuracy."
     if math.isfinite(data.error_before) and math.isfinite(data.error_after):
-        said = (
-            f"Confidence and accuracy differ by {wording.percent(data.error_before)} on average as trained, "
-            f"{wording.percent(data.error_after)} after calibration"
-        )
+        said = f"Confidence and accuracy differ by {wording.percent(data.error_before)} on average as trained, "
+        said += f"{wording.percent(data.error_after)} after calibration"
         said += f" (temperature {wording.number(data.temperature)})." if math.isfinite(data.temperature) else "."
-    yield Figure(
-        "reliability",
-        "Are the probabilities calibrated?",
-        said,
-        partial(run_plots.draw_reliability, data),
-        Table("Numbers", ("", "confidence", "accuracy", "examples"), rows, (1, 2, 3)),
-    )
+    table = Table("Numbers", ("", "confidence", "accuracy", "examples"), rows, (1, 2, 3))
+    draw = partial(run_plots.draw_reliability, data)
+    yield Figure("reliability", "Are the probabilities calibrated?", said, draw, table)
 
 
 def residual_figures(record: Fit) -> Iterator[Figure]:
@@ -279,32 +232,21 @@ def residual_figures(record: Fit) -> Iterator[Figure]:
         name = wording.short(output.name, 40)
         rows = tuple(
             (wording.number(output.target[i]), wording.number(output.prediction[i]), wording.number(output.error[i]))
-            for i in _some(len(output.target))
+            for i in some_rows(len(output.target))
         )
         table = Table("Numbers (a sample)", ("true", "predicted", "difference"), rows, (0, 1, 2))
-        rest = (
-            f" The {len(shown)} of {len(data)} outputs with the lowest R² are shown." if len(data) > len(shown) else ""
-        )
-        yield Figure(
-            f"predicted-{index}",
-            f"Predicted against true: {name}",
-            f"On the dotted line a prediction is exact. R² {wording.number(output.r2)} on these "
-            f"{len(few.target):,} test examples.{rest if index == 0 else ''}",
-            partial(run_plots.draw_predicted, few),
-            table,
-            height=330,
-        )
+        said = f"On the dotted line a prediction is exact. R² {wording.number(output.r2)} on these "
+        said += f"{len(few.target):,} test examples."
+        if index == 0 and len(data) > len(shown):
+            said += f" The {len(shown)} of {len(data)} outputs with the lowest R² are shown."
+        title, draw = f"Predicted against true: {name}", partial(run_plots.draw_predicted, few)
+        yield Figure(f"predicted-{index}", title, said, draw, table, height=330)
         if len(data) <= 2:
-            spread = float(np.median(np.abs(output.error)))
-            yield Figure(
-                f"errors-{index}",
-                f"Residuals: {name}",
-                f"Half of the predictions are within {wording.number(spread)} of the target. A slope or a funnel here "
-                "is structure that the network has not learned.",
-                partial(run_plots.draw_errors, few),
-                table,
-                height=330,
-            )
+            spread = wording.number(float(np.median(np.abs(output.error))))
+            said = f"Half of the predictions are within {spread} of the target. A slope or a funnel here is structure "
+            said += "that the network has not learned."
+            draw = partial(run_plots.draw_errors, few)
+            yield Figure(f"errors-{index}", f"Residuals: {name}", said, draw, table, height=330)
 
 
 def fold_figures(record: Fit) -> Iterator[Figure]:
@@ -313,21 +255,14 @@ def fold_figures(record: Fit) -> Iterator[Figure]:
     if not any(math.isfinite(value) for value in data.values):
         return
     metric = record.metric
-    interval = (
-        f" (95 % confidence interval {wording.in_metric(metric, data.low)} – {wording.in_metric(metric, data.high)})"
-        if math.isfinite(data.low)
-        else ""
-    )
+    name = wording.metric_name(metric)
+    mean, low, high = (wording.in_metric(metric, value) for value in (data.mean, data.low, data.high))
+    interval = f" (95 % confidence interval {low} – {high})" if math.isfinite(data.low) else ""
     rows = tuple((str(i + 1), wording.in_metric(metric, value)) for i, value in enumerate(data.values))
-    yield Figure(
-        "folds",
-        f"Estimate by {len(data.values)}-fold cross-validation",
-        f"Mean {wording.metric_name(metric)} {wording.in_metric(metric, data.mean)}{interval}; each dot is one fold.",
-        partial(run_plots.draw_folds, data, metric=metric),
-        Table("Numbers", ("fold", wording.metric_name(metric)), rows, (0, 1)),
-        height=130,
-        margins=(20, 40, 16, 12),
-    )
+    title = f"Estimate by {len(data.values)}-fold cross-validation"
+    said = f"Mean {name} {mean}{interval}; each dot is one fold."
+    draw, table = partial(run_plots.draw_folds, data, metric=metric), Table("Numbers", ("fold", name), rows, (0, 1))
+    yield Figure("folds", title, said, draw, table, height=130, margins=(20, 40, 16, 12))
 
 
 def metric_table(record: Fit) -> Table:

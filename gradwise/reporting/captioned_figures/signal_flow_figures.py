@@ -63,17 +63,12 @@ def _strip_figures(kind: str, groups: Sequence[Plain], updates: np.ndarray, look
         for s in strips
     )
     title = FLOW_KINDS.get(kind, kind)
-    yield Figure(
-        f"flow-{_slug(kind)}",
-        f"Mean and deviation: {title}",
-        "The line is the mean, the band one standard deviation on each side; each layer has its own scale (right)."
-        + _drawn(len(known)),
-        partial(check_plots.draw_strips, strips, updates=updates, looks=looks),
-        Table("Numbers", ("", "mean at first", "deviation", "mean at last", "deviation"), rows, (1, 2, 3, 4)),
-        width=430,
-        height=56 + 34 * len(strips),
-        margins=(left_of(s.name for s in strips), 38, 52, 6),
-    )
+    said = "The line is the mean, the band one standard deviation on each side; each layer has its own scale (right)."
+    draw = partial(check_plots.draw_strips, strips, updates=updates, looks=looks)
+    header = ("", "mean at first", "deviation", "mean at last", "deviation")
+    look: Any = {"width": 430, "height": 56 + 34 * len(strips), "margins": (left_of(s.name for s in strips), 38, 52, 6)}
+    name, said = f"flow-{_slug(kind)}", said + _drawn(len(known))
+    yield Figure(name, f"Mean and deviation: {title}", said, draw, Table("Numbers", header, rows, (1, 2, 3, 4)), **look)
 
 
 def _first_and_last(group: Plain) -> RidgeLine | None:
@@ -100,16 +95,11 @@ def _ridge_figures(kind: str, groups: Sequence[Plain]) -> Iterator[Figure]:
         (r.name, *(wording.number(float(v)) for v in (r.first[0][0], r.first[0][-1], r.last[0][0], r.last[0][-1])))
         for r in ridges
     )
-    yield Figure(
-        f"histograms-{_slug(kind)}",
-        f"Histograms: {title}",
-        f"Dashed: first record; filled: last. Each layer has its own scale.{_drawn(len(known))}",
-        partial(check_plots.draw_ridges, ridges, across=""),
-        Table("Ends of the histograms", ("", "first from", "to", "last from", "to"), rows, (1, 2, 3, 4)),
-        width=430,
-        height=26 + 44 * len(ridges),
-        margins=(left_of(r.name for r in ridges), 14, 14, 6),
-    )
+    said = f"Dashed: first record; filled: last. Each layer has its own scale.{_drawn(len(known))}"
+    table = Table("Ends of the histograms", ("", "first from", "to", "last from", "to"), rows, (1, 2, 3, 4))
+    draw, name = partial(check_plots.draw_ridges, ridges, across=""), f"histograms-{_slug(kind)}"
+    look: Any = {"width": 430, "height": 26 + 44 * len(ridges), "margins": (left_of(r.name for r in ridges), 14, 14, 6)}
+    yield Figure(name, f"Histograms: {title}", said, draw, table, **look)
 
 
 def flow_figures(plain: Plain) -> Iterator[Figure]:
@@ -155,23 +145,13 @@ def layer_flow_figures(plain: Plain) -> Iterator[Figure]:
             (n, wording.percent(s), wording.percent(d)) for n, (s, d) in zip(names, flat, strict=True)
         )
         worst = max(range(len(flat)), key=lambda i: float(np.nansum(flat[i])))
-        yield Figure(
-            "saturation",
-            "Saturated entries and dead units",
-            f"Most in {names[worst]}: {wording.percent(flat[worst][0])} saturated, "
-            f"{wording.percent(flat[worst][1])} dead." + _drawn(len(names)),
-            partial(
-                check_plots.draw_share_pairs,
-                shown,
-                names=drawn,
-                kinds=("saturated", "dead"),
-                across="share of the layer",
-            ),
-            Table("Numbers", ("layer", "saturated", "dead"), rows, (1, 2)),
-            width=430,
-            height=tall_of(len(shown)) + 8,
-            margins=(left_of(drawn), 40, 14, 26),
-        )
+        saturated, dead = map(wording.percent, flat[worst])
+        said = f"Most in {names[worst]}: {saturated} saturated, {dead} dead." + _drawn(len(names))
+        words: Any = {"names": drawn, "kinds": ("saturated", "dead"), "across": "share of the layer"}
+        draw = partial(check_plots.draw_share_pairs, shown, **words)
+        table = Table("Numbers", ("layer", "saturated", "dead"), rows, (1, 2))
+        look: Any = {"width": 430, "height": tall_of(len(shown)) + 8, "margins": (left_of(drawn), 40, 14, 26)}
+        yield Figure("saturation", "Saturated entries and dead units", said, draw, table, **look)
     yield from _gradient_sizes(layers, names)
     yield from _singular_figures(plain)
 
@@ -204,16 +184,10 @@ def _singular_figures(plain: Plain) -> Iterator[Figure]:
     if not dots:
         return
     rows: tuple[Row, ...] = tuple((d.name, *(wording.number(v) for v in (d.low, d.value, d.high))) for d in dots)
-    yield dots_figure(
-        "singular",
-        "Singular values of each layer's Jacobian",
-        f"Dots are medians; bars hold 80\u202f% of the values. Near 1, signals pass unchanged.{_drawn(len(dots))}",
-        _spread(dots),
-        Table("Numbers", ("from, to", "10\u202f%", "median", "90\u202f%"), rows, (1, 2, 3)),
-        across="singular values",
-        line=1.0,
-        told="1",
-    )
+    said = f"Dots are medians; bars hold 80\u202f% of the values. Near 1, signals pass unchanged.{_drawn(len(dots))}"
+    table = Table("Numbers", ("from, to", "10\u202f%", "median", "90\u202f%"), rows, (1, 2, 3))
+    title, look = "Singular values of each layer's Jacobian", {"across": "singular values", "told": "1"}
+    yield dots_figure("singular", title, said, _spread(dots), table, line=1.0, **look)
 
 
 def flow_blocks(plain: Plain) -> Iterator[Block]:

@@ -16,6 +16,7 @@ from .. import wording
 from ..blocks import Cell, Figure, Row, Table
 from ..plots import knob_plots, study_plots
 from ..plots.study_plots import EstimateLine
+from .record_values import as_number, some_rows
 
 _SHOWN_CURVES = 300
 _SHOWN_ROWS = 60
@@ -41,12 +42,6 @@ def short_path_names(study: Study) -> dict[str, str]:
     return dict(zip(paths, knob_plots.short_paths(paths), strict=True))
 
 
-def _some(count: int) -> list[int]:
-    return sorted(
-        {round(i * (count - 1) / (_SHOWN_ROWS - 1)) for i in range(_SHOWN_ROWS)} if count > 1 else range(count)
-    )
-
-
 def margin(names: Sequence[str], longest: int = 22) -> int:
     """Room for names at the left of a picture."""
     return 26 + round(6.6 * min(longest, max([len(name) for name in names] or [1])))
@@ -70,22 +65,15 @@ def trial_curve_figures(study: Study) -> Iterator[Figure]:
     rest = " before borders, refinement and finals" if len(study.searched) < len(study.trials) else ""
     said = f"The validation curve of each of {len(kept):,} trials{rest}"
     said += f" ({len(shown):,} shown)" if len(shown) < len(kept) else ""
-    said += (
-        f"; trial {best.number} was best, {scale.say(best.score)} at age {wording.whole(best.best_age)}."
-        if best
-        else "."
-    )
+    if best is not None:
+        said += f"; trial {best.number} was best, {scale.say(best.score)} at age {wording.whole(best.best_age)}"
     rows = tuple(
         (str(trial.number), wording.whole(trial.age_examples), wording.whole(trial.best_age), scale.say(trial.score))
         for trial, _ in shown[:_SHOWN_ROWS]
     )
-    yield Figure(
-        "trial-curves",
-        "Every trial during training",
-        said,
-        partial(study_plots.draw_trial_curves, [curve for _, curve in shown], best=place, scale=scale),
-        Table("Numbers", ("trial", "age at the end", "best at age", scale.name), rows, (0, 1, 2, 3)),
-    )
+    draw = partial(study_plots.draw_trial_curves, [curve for _, curve in shown], best=place, scale=scale)
+    table = Table("Numbers", ("trial", "age at the end", "best at age", scale.name), rows, (0, 1, 2, 3))
+    yield Figure("trial-curves", "Every trial during training", f"{said}.", draw, table)
 
 
 def progress_figures(study: Study) -> Iterator[Figure]:
@@ -97,27 +85,19 @@ def progress_figures(study: Study) -> Iterator[Figure]:
     so_far = best_so_far(scores)
     curve = expected_best(scores, study.chance) if study.independent else None
     if curve is not None:
-        said = (
-            "The best of N trials: mean and standard deviation over all subsets of N trials. Beside it the best "
-            "so far, in the order they ran."
-        )
-        picked = [(int(size), curve.mean[i], curve.deviation[i]) for i, size in enumerate(curve.sizes)]
-        rows = tuple(
-            (
-                f"{n:,}",
-                scale.say(mean),
-                f"{scale.say(max(mean - deviation, 0))} – {scale.say(mean + deviation)}",
-                scale.say(so_far[n - 1]),
-            )
-            for n, mean, deviation in (picked[i] for i in _some(len(picked)))
-        )
-        table = Table("Numbers", ("trials", "expected best", "± one deviation", "best so far"), rows, (0, 1, 2, 3))
+        said = "The best of N trials: mean and standard deviation over all subsets of N trials. Beside it the best "
+        said += "so far, in the order they ran."
+        rows = []
+        for i in some_rows(len(curve.sizes)):
+            n, mean, deviation = int(curve.sizes[i]), curve.mean[i], curve.deviation[i]
+            between = f"{scale.say(max(mean - deviation, 0))} – {scale.say(mean + deviation)}"
+            rows.append((f"{n:,}", scale.say(mean), between, scale.say(so_far[n - 1])))
+        header = ("trials", "expected best", "± one deviation", "best so far")
+        table = Table("Numbers", header, tuple(rows), (0, 1, 2, 3))
     else:
-        said = (
-            "The best so far, in the order the trials ran. They are not independent draws, so there is no "
-            "expected best of N."
-        )
-        few = tuple((f"{i + 1:,}", scale.say(so_far[i])) for i in _some(len(so_far)))
+        said = "The best so far, in the order the trials ran. They are not independent draws, so there is no "
+        said += "expected best of N."
+        few = tuple((f"{i + 1:,}", scale.say(so_far[i])) for i in some_rows(len(so_far)))
         table = Table("Numbers", ("trials", "best so far"), few, (0, 1))
     draw = partial(study_plots.draw_expected_best, curve, best_so_far=so_far, scale=scale)
     yield Figure("progress", "The best of N trials" if curve is not None else "The best so far", said, draw, table)
@@ -141,13 +121,8 @@ def cost_figures(study: Study) -> Iterator[Figure]:
         said = f"From {scale.say(cheap[2])} ({write(cheap[1])}{of}) to {scale.say(best[2])} ({write(best[1])}{of}): "
         said += f"{len(front)} of {len(usable):,} trials are Pareto-optimal."
         rows = tuple((str(number), write(value), scale.say(score)) for number, value, score in front[:_SHOWN_ROWS])
-        yield Figure(
-            f"cost-{cost}",
-            title,
-            said,
-            partial(study_plots.draw_pareto, data, scale=scale),
-            Table("Numbers", ("trial", unit, scale.name), rows, (0, 1, 2)),
-        )
+        draw = partial(study_plots.draw_pareto, data, scale=scale)
+        yield Figure(f"cost-{cost}", title, said, draw, Table("Numbers", ("trial", unit, scale.name), rows, (0, 1, 2)))
 
 
 def batch_figures(study: Study) -> Iterator[Figure]:
@@ -156,40 +131,26 @@ def batch_figures(study: Study) -> Iterator[Figure]:
     lines = [line for line in found.get("table") or () if line.get("size")]
     if len(lines) < 2:
         return
-    rows = tuple(
-        (
-            str(line["size"]),
-            wording.number(line.get("seconds")),
-            wording.whole(line.get("examples")),
-            "yes" if line.get("reached", True) else "no",
-        )
-        for line in lines
-    )
+    rows = []
+    for line in lines:
+        costs = (wording.number(line.get("seconds")), wording.whole(line.get("examples")))
+        rows.append((str(line["size"]), *costs, "yes" if line.get("reached", True) else "no"))
     recommended = found.get("recommended")
     said = str(found.get("sentence") or "")
     said = said[:1].upper() + said[1:] or (f"{recommended} is recommended." if recommended else "")
-    hollow = (
-        " Hollow: not reached, so the true value is higher."
-        if any(not line.get("reached", True) for line in lines)
-        else ""
-    )
-    yield Figure(
-        "batch-size",
-        "Batch size",
-        f"{said} The cost of reaching the same score with each size.{hollow}".strip(),
-        partial(study_plots.draw_batch_sizes, lines, recommended=recommended),
-        Table("Numbers", ("batch size", "seconds", "examples", "reached"), rows, (0, 1, 2)),
-        width=700,
-        height=240,
-        margins=(46, 40, 12, 26),
-        wide=True,
-    )
+    said = f"{said} The cost of reaching the same score with each size.".strip()
+    if not all(line.get("reached", True) for line in lines):
+        said += " Hollow: not reached, so the true value is higher."
+    draw = partial(study_plots.draw_batch_sizes, lines, recommended=recommended)
+    table = Table("Numbers", ("batch size", "seconds", "examples", "reached"), tuple(rows), (0, 1, 2))
+    look: Any = {"width": 700, "height": 240, "margins": (46, 40, 12, 26), "wide": True}
+    yield Figure("batch-size", "Batch size", said, draw, table, **look)
 
 
 def short_run_figures(study: Study) -> Iterator[Figure]:
     """How far short runs can be trusted (row E15)."""
     found = study.analysis.get("short_runs") or {}
-    columns = [[_number(value) for value in found.get(name) or ()] for name in ("ages", "correlation", "low", "high")]
+    columns = [[as_number(value) for value in found.get(name) or ()] for name in ("ages", "correlation", "low", "high")]
     points = [point for point in zip(*columns, strict=False) if math.isfinite(point[1])]
     if not points:
         return
@@ -198,13 +159,10 @@ def short_run_figures(study: Study) -> Iterator[Figure]:
         for age, value, low, high in points
     )
     said = str(found.get("sentence") or "")
-    yield Figure(
-        "short-runs",
-        "Do short runs rank trials like full runs?",
-        f"{said[:1].upper()}{said[1:]} At 1, they would choose the same trial. Bars: 95\u202f% confidence intervals.",
-        partial(study_plots.draw_short_runs, tuple(zip(*points, strict=True))),
-        Table("Numbers", ("age", "rank correlation", "95 % confidence interval"), rows, (0, 1, 2)),
-    )
+    said = f"{said[:1].upper()}{said[1:]} At 1, they would choose the same trial. Bars: 95\u202f% confidence intervals."
+    draw = partial(study_plots.draw_short_runs, tuple(zip(*points, strict=True)))
+    table = Table("Numbers", ("age", "rank correlation", "95 % confidence interval"), rows, (0, 1, 2))
+    yield Figure("short-runs", "Do short runs rank trials like full runs?", said, draw, table)
 
 
 def seed_figures(study: Study) -> Iterator[Figure]:
@@ -216,28 +174,21 @@ def seed_figures(study: Study) -> Iterator[Figure]:
     ordered = sorted(scores)
     levels = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
     rows = tuple((f"{100 * level:g}\u202f%", scale.say(float(np.quantile(ordered, level)))) for level in levels)
-    yield Figure(
-        "seeds",
-        "The same recipe with other seeds",
-        f"{len(scores):,} seeds: from {scale.say(ordered[0])} to {scale.say(ordered[-1])}. Differences within this "
-        "spread are chance.",
-        partial(study_plots.draw_seeds, ordered, scale=scale),
-        Table("Numbers", ("quantile", scale.name), rows, (1,)),
-    )
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
+    said = f"{len(scores):,} seeds: from {scale.say(ordered[0])} to {scale.say(ordered[-1])}. Differences within this "
+    said += "spread are chance."
+    draw = partial(study_plots.draw_seeds, ordered, scale=scale)
+    table = Table("Numbers", ("quantile", scale.name), rows, (1,))
+    yield Figure("seeds", "The same recipe with other seeds", said, draw, table)
 
 
 def _interval(plain: Any) -> tuple[float, float]:
     ends = list(plain or ())
-    return (_number(ends[0]), _number(ends[1])) if len(ends) == 2 else (math.nan, math.nan)
+    return (as_number(ends[0]), as_number(ends[1])) if len(ends) == 2 else (math.nan, math.nan)
 
 
 def _estimate_lines(study: Study) -> Iterator[EstimateLine]:
     winner, told = study.winner, study.estimates
-    shown = lambda value: study.scale.shown(_number(value))  # noqa: E731
+    shown = lambda value: study.scale.shown(as_number(value))  # noqa: E731
     if comparable(study):
         if winner.get("score") is not None:
             yield EstimateLine("validation, best trial", shown(winner["score"]))
@@ -246,21 +197,16 @@ def _estimate_lines(study: Study) -> Iterator[EstimateLine]:
             yield EstimateLine("corrected for selection", shown(winner["corrected"]), shown(low), shown(high))
         weighted = told.get("weighted") or {}
         if weighted.get("mean") is not None:
-            mean, spread = float(weighted["mean"]), 1.96 * _number(weighted.get("deviation"))
+            mean, spread = float(weighted["mean"]), 1.96 * as_number(weighted.get("deviation"))
             ends = shown(max(mean - spread, 0.0)), shown(mean + spread)
             yield EstimateLine("test, contenders weighted", shown(mean), *ends, part="test")
     if study.committee.get("honest") is not None:
-        yield EstimateLine(
-            "ensemble, held-out folds",
-            _number(study.committee["honest"]),
-            final=told.get("test") is None and not told.get("nested"),
-        )
+        final = told.get("test") is None and not told.get("nested")
+        yield EstimateLine("ensemble, held-out folds", as_number(study.committee["honest"]), final=final)
     nested = told.get("nested") or {}
     if nested.get("mean") is not None:
-        final = told.get("test") is None
-        yield EstimateLine(
-            "nested cross-validation", float(nested["mean"]), *_interval(nested.get("interval")), "test", final
-        )
+        ends, final = _interval(nested.get("interval")), told.get("test") is None
+        yield EstimateLine("nested cross-validation", float(nested["mean"]), *ends, "test", final)
     if told.get("test") is not None:
         name = "test, committee" if (study.committee.get("members") or 0) > 1 else "test"
         yield EstimateLine(name, float(told["test"]), *_interval(told.get("test_interval")), part="test", final=True)
@@ -276,25 +222,14 @@ def estimate_figures(study: Study) -> Iterator[Figure]:
     said = "The winner was chosen by its validation score, which is therefore optimistic"
     said += f", by about {study.scale.say(optimism)}" if optimism is not None and study.scale.is_share else ""
     said += ". Filled: the number to report. Bars: 95\u202f% confidence intervals."
-    rows = tuple(
-        (
-            line.name,
-            wording.in_metric(metric, line.value),
-            f"{wording.in_metric(metric, line.low)} – {wording.in_metric(metric, line.high)}"
-            if math.isfinite(line.low)
-            else wording.NOTHING,
-        )
-        for line in lines
-    )
-    yield Figure(
-        "estimates",
-        "Error estimates",
-        said,
-        partial(study_plots.draw_estimates, lines, metric=metric),
-        Table("Numbers", ("", wording.metric_name(metric), "95 % confidence interval"), rows, (1, 2)),
-        height=30 * len(lines) + 70,
-        margins=(margin([line.name for line in lines], 26), 40, 14, 12),
-    )
+    rows = []
+    for line in lines:
+        value, low, high = (wording.in_metric(metric, one) for one in (line.value, line.low, line.high))
+        rows.append((line.name, value, f"{low} – {high}" if math.isfinite(line.low) else wording.NOTHING))
+    draw = partial(study_plots.draw_estimates, lines, metric=metric)
+    table = Table("Numbers", ("", wording.metric_name(metric), "95 % confidence interval"), tuple(rows), (1, 2))
+    tall, margins = 30 * len(lines) + 70, (margin([line.name for line in lines], 26), 40, 14, 12)
+    yield Figure("estimates", "Error estimates", said, draw, table, height=tall, margins=margins)
 
 
 def _weights(study: Study) -> Iterator[Figure]:
@@ -315,26 +250,22 @@ def _weights(study: Study) -> Iterator[Figure]:
         for number in ordered
     )
     said = f"The ensemble averages {len(weights)} of {study.committee.get('trials')} trials by weight."
-    honest, best = (_number(study.committee.get(name)) for name in ("honest", "best_trial"))
+    honest, best = (as_number(study.committee.get(name)) for name in ("honest", "best_trial"))
     if math.isfinite(honest) and math.isfinite(best):
         said += f" On held-out rows: {wording.in_metric(metric, honest)}; the best trial "
         said += f"alone {wording.in_metric(metric, best)}."
-    yield Figure(
-        "weights",
-        "The ensemble",
-        said,
-        partial(study_plots.draw_weights, {f"trial {number}": weights[number] for number in ordered}),
-        Table("Numbers", ("", "weight", scale.name, "values"), lines, (1, 2)),
-        height=ROW_HEIGHT * len(ordered) + 66,
-        margins=(margin([f"trial {number}" for number in ordered], 26), 40, 14, 12),
-    )
+    named = {f"trial {number}": weights[number] for number in ordered}
+    draw = partial(study_plots.draw_weights, named)
+    table = Table("Numbers", ("", "weight", scale.name, "values"), lines, (1, 2))
+    tall, margins = ROW_HEIGHT * len(ordered) + 66, (margin(list(named), 26), 40, 14, 12)
+    yield Figure("weights", "The ensemble", said, draw, table, height=tall, margins=margins)
 
 
 def committee_figures(study: Study) -> Iterator[Figure]:
     """The committee against its members, and the finalists it was chosen from."""
     found, metric, scale = study.committee, study.metric, study.scale
     tests = [float(value) for value in found.get("member_tests") or () if value is not None and math.isfinite(value)]
-    together, mean = _number(found.get("test")), _number(found.get("mean_member_test"))
+    together, mean = as_number(found.get("test")), as_number(found.get("mean_member_test"))
     if len(tests) > 1 and math.isfinite(together):
         rows: tuple[Row, ...] = (
             *((f"member {i + 1}", wording.in_metric(metric, value)) for i, value in enumerate(tests[:_SHOWN_ROWS])),
@@ -347,42 +278,29 @@ def committee_figures(study: Study) -> Iterator[Figure]:
             "contenders": " of the best trials",
             "ensemble": " of different trials, by weight",
         }
-        yield Figure(
-            "committee",
-            "The committee against its members",
-            f"{len(tests)} networks{how.get(str(found.get('kind')), ' of one setting')}: "
-            f"{wording.in_metric(metric, mean)} on average, {wording.in_metric(metric, together)} together.",
-            partial(study_plots.draw_committee, tests, together=together, mean=mean, metric=metric),
-            Table("Numbers", ("", f"test {wording.metric_name(metric)}"), rows, (1,)),
-            height=150,
-            margins=(86, 40, 16, 12),
-        )
+        said = f"{len(tests)} networks{how.get(str(found.get('kind')), ' of one setting')}: "
+        said += f"{wording.in_metric(metric, mean)} on average, {wording.in_metric(metric, together)} together."
+        draw = partial(study_plots.draw_committee, tests, together=together, mean=mean, metric=metric)
+        table = Table("Numbers", ("", f"test {wording.metric_name(metric)}"), rows, (1,))
+        title, look = "The committee against its members", (86, 40, 16, 12)
+        yield Figure("committee", title, said, draw, table, height=150, margins=look)
     yield from _weights(study)
     settings = [one for one in found.get("finalists") or () if one.get("scores")]
     if settings:
-        lines: tuple[Row, ...] = tuple(
-            (
-                f"trial {one.get('number')}",
-                scale.say(one.get("mean")),
-                str(len(one["scores"])),
-                _values(one.get("values") or {}, study),
-            )
-            for one in settings
-        )
+        lines: list[Row] = []
+        for one in settings:
+            name, seeds = f"trial {one.get('number')}", str(len(one["scores"]))
+            lines.append((name, scale.say(one.get("mean")), seeds, _values(one.get("values") or {}, study)))
         count = len(settings[0]["scores"])
         which = f"{len(settings)} best settings" if len(settings) > 1 else "best setting"
         said = f"The {which} retrained with {count} seeds each: a dot per seed, a bar at the mean."
         made = found.get("setting")
         said += f" The committee is from trial {made}." if made is not None else ""
-        yield Figure(
-            "finalists",
-            "The finalists with other seeds",
-            said,
-            partial(study_plots.draw_finalists, settings, scale=scale),
-            Table("Numbers", ("setting", "mean", "seeds", "values"), lines, (1, 2)),
-            height=ROW_HEIGHT * len(settings) + 66,
-            margins=(margin([str(one.get("number")) for one in settings]) + 40, 40, 14, 12),
-        )
+        draw = partial(study_plots.draw_finalists, settings, scale=scale)
+        table = Table("Numbers", ("setting", "mean", "seeds", "values"), tuple(lines), (1, 2))
+        margins = (margin([str(one.get("number")) for one in settings]) + 40, 40, 14, 12)
+        tall = ROW_HEIGHT * len(settings) + 66
+        yield Figure("finalists", "The finalists with other seeds", said, draw, table, height=tall, margins=margins)
 
 
 def _values(values: dict[str, Any], study: Study) -> str:

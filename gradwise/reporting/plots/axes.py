@@ -29,13 +29,13 @@ COLOURS = {
 INK, QUIET, RULE, FIRST, SECOND, THIRD, PAPER, ON_CELL = COLOURS.values()
 TEXT_SIZE = 11.5
 LETTER = 6.6  # about the width of one letter at that size
+DOTTED, DASHED = (0, (1, 2)), (0, (3.5, 1.6))
+RING: Any = {"marker": "o", "color": PAPER, "markeredgecolor": INK, "markeredgewidth": 1.8, "markersize": 7.5}
 _Given = ParamSpec("_Given")
 _Data = TypeVar("_Data")
 
 
-def takes_axes(
-    function: Callable[Concatenate[_Data, "Axes", _Given], None],
-) -> Callable[..., "Axes"]:
+def takes_axes(function: Callable[Concatenate[_Data, "Axes", _Given], None]) -> Callable[..., "Axes"]:
     """Gives a drawing function the `ax=` custom: drawn into the axes given, or into new ones."""
 
     @functools.wraps(function)
@@ -50,6 +50,19 @@ def takes_axes(
     return draw
 
 
+def draw_note(ax: "Axes", text: str, at: tuple[float, float], away: tuple[float, float], **look: Any) -> None:
+    """Words so many points away from a place."""
+    ax.annotate(text, at, away, **{"textcoords": "offset points", "color": QUIET, "fontsize": TEXT_SIZE, **look})
+
+
+def name_rows(ax: "Axes", names: Sequence[str], room: float = 0.6) -> np.ndarray:
+    """Names the rows of a picture, the first on top; their heights."""
+    places = np.arange(len(names))[::-1]
+    ax.set_yticks(places, names, parse_math=False, color=INK)
+    ax.set_ylim(-room, len(names) - 1 + room)
+    return places
+
+
 def draw_frame(ax: "Axes", across: str, up: str, *, grid: Literal["x", "y", ""] = "y") -> None:
     """The house look: hairlines to read values by, no box, labels that do not shout."""
     for side, spine in ax.spines.items():
@@ -61,16 +74,7 @@ def draw_frame(ax: "Axes", across: str, up: str, *, grid: Literal["x", "y", ""] 
     if grid:
         ax.grid(axis=grid, color=RULE, linewidth=0.8)
     # The name of the vertical axis stands above it, where it is read without turning one's head.
-    ax.annotate(
-        up,
-        (0, 1),
-        (0, 7),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        ha="left",
-        color=QUIET,
-        fontsize=TEXT_SIZE,
-    )
+    draw_note(ax, up, (0, 1), (0, 7), xycoords="axes fraction")
 
 
 def set_ticks(axis: Any, write: Callable[[float], str], most: int = 5) -> None:
@@ -123,17 +127,8 @@ def label_point(ax: "Axes", text: str, at: tuple[float, float], curves: Sequence
         return 100.0 * outside + float(sum(((y > bottom) & (y < bottom + tall)).mean() for y in drawn))
 
     is_right, is_above = min([(True, True), (True, False), (False, True), (False, False)], key=covered)
-    ax.annotate(
-        text,
-        at,
-        (7 if is_right else -7, 8 if is_above else -16),
-        textcoords="offset points",
-        ha="left" if is_right else "right",
-        color=INK,
-        fontsize=TEXT_SIZE,
-        weight="bold",
-        zorder=6,
-    )
+    away = (7 if is_right else -7, 8 if is_above else -16)
+    draw_note(ax, text, at, away, ha="left" if is_right else "right", color=INK, weight="bold", zorder=6)
 
 
 def value_span(values: np.ndarray) -> tuple[float, float]:

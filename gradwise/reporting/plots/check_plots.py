@@ -15,16 +15,29 @@ import numpy as np
 
 from ...records.score_scale import short_percent
 from .. import wording
-from .axes import FIRST, INK, PAPER, QUIET, RULE, SECOND, TEXT_SIZE, draw_frame, draw_legend, takes_axes
-from .axes import set_ticks as set_even_ticks
+from .axes import (
+    DASHED,
+    DOTTED,
+    FIRST,
+    INK,
+    QUIET,
+    RING,
+    RULE,
+    SECOND,
+    TEXT_SIZE,
+    draw_frame,
+    draw_legend,
+    draw_note,
+    name_rows,
+    set_ticks,
+    takes_axes,
+)
 from .study_plots import set_log_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CHAPTER_EPSILON = 1e-4
-_DOTTED = (0, (1, 2))
-_DASHED = (0, (3.5, 1.6))
 
 
 def _ends(values: np.ndarray, room: float = 1.25) -> tuple[float, float]:
@@ -34,15 +47,6 @@ def _ends(values: np.ndarray, room: float = 1.25) -> tuple[float, float]:
         return 0.1, 10.0
     low, high = float(sound.min()), float(sound.max())
     return (low / room, high * room) if high > 3 * low else (low / 3, high * 3)
-
-
-def _logarithmic(ax: "Axes", axis: str, ends: tuple[float, float], most: int = 5) -> None:
-    from matplotlib.ticker import NullLocator
-
-    getattr(ax, f"set_{axis}scale")("log")
-    getattr(ax, f"set_{axis}lim")(*ends)
-    set_log_axis(getattr(ax, f"{axis}axis"), power, ends, most)
-    getattr(ax, f"{axis}axis").set_minor_locator(NullLocator())
 
 
 def power(value: float) -> str:
@@ -76,22 +80,13 @@ def draw_difference_curve(data: DifferenceCurve, ax: "Axes") -> None:
     draw_frame(ax, "step ε", "relative difference")
     floor = 1e-17  # exact agreement has no logarithm
     forward, central = (np.maximum(values, floor) for values in (data.forward, data.central))
-    ax.plot(data.epsilons, forward, color=FIRST, linewidth=1.6, linestyle=_DASHED, marker="o", markersize=3.5)
-    ax.plot(data.epsilons, central, color=SECOND, linewidth=2.1, marker="o", markersize=4)
-    ax.lines[0].set_label("forward")
-    ax.lines[1].set_label("central")
-    _logarithmic(ax, "x", _ends(np.append(data.epsilons, CHAPTER_EPSILON), 1.6), most=6)
-    _logarithmic(ax, "y", _ends(np.concatenate([forward, central]), 3.0))
-    ax.axvline(CHAPTER_EPSILON, color=INK, linewidth=0.9, linestyle=_DOTTED)
-    ax.annotate(
-        "the chapter's",
-        (CHAPTER_EPSILON, 1),
-        (4, -11),
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        color=QUIET,
-        fontsize=TEXT_SIZE,
-    )
+    dots: dict[str, Any] = {"marker": "o", "markersize": 4}
+    ax.plot(data.epsilons, forward, color=FIRST, linewidth=1.6, linestyle=DASHED, label="forward", **dots)
+    ax.plot(data.epsilons, central, color=SECOND, linewidth=2.1, label="central", **dots)
+    set_log_axis(ax.xaxis, power, _ends(np.append(data.epsilons, CHAPTER_EPSILON), 1.6))
+    set_log_axis(ax.yaxis, power, _ends(np.concatenate([forward, central]), 3.0), 5)
+    ax.axvline(CHAPTER_EPSILON, color=INK, linewidth=0.9, linestyle=DOTTED)
+    draw_note(ax, "the chapter's", (CHAPTER_EPSILON, 1), (4, -11), xycoords=("data", "axes fraction"))
     draw_legend(ax)
 
 
@@ -110,34 +105,25 @@ class Dot:
 def draw_dots(data: Sequence[Dot], ax: "Axes", *, across: str, line: float = math.nan, told: str = "") -> None:
     """Values by name, one below the other, on a logarithmic axis; a line where they should lie."""
     draw_frame(ax, across, "", grid="x")
-    places = np.arange(len(data))[::-1]
+    places = name_rows(ax, wording.short_names([dot.name for dot in data], 26), 0.7)
     numbers = np.array([[dot.value, dot.low, dot.high] for dot in data])
     # What is exactly 0 stands at the left end.
     least = _ends(np.append(numbers, line))[0]
     values = np.where(numbers[:, 0] > 0, numbers[:, 0], least)
     ends = _ends(np.concatenate([values, numbers[:, 1], numbers[:, 2], [line]]), 1.6)
-    colours = [SECOND if dot.marked else FIRST for dot in data]
-    for place, dot, colour in zip(places, data, colours, strict=True):
+    for place, dot in zip(places, data, strict=True):
         if dot.high > 0:
+            colour = SECOND if dot.marked else FIRST
             ax.plot([max(dot.low, ends[0]), dot.high], [place] * 2, color=colour, linewidth=3.2, alpha=0.35)
     for marked, shape in ((False, "o"), (True, "D")):
         chosen = [i for i, dot in enumerate(data) if dot.marked == marked]
         colour = SECOND if marked else FIRST
         ax.plot(values[chosen], places[chosen], shape, color=colour, markersize=6, clip_on=False, zorder=4)
     if math.isfinite(line):
-        ax.axvline(line, color=INK, linewidth=0.9, linestyle=_DOTTED)
-        right = math.log(line / ends[0]) > 0.7 * math.log(ends[1] / ends[0])
-        ax.text(
-            *(line, len(data) - 0.35, told),
-            color=QUIET,
-            fontsize=TEXT_SIZE,
-            va="bottom",
-            ha="right" if right else "left",
-        )
-    _logarithmic(ax, "x", ends)
-    ax.set_ylim(-0.7, len(data) - 0.3)
-    names = wording.short_names([dot.name for dot in data], 26)
-    ax.set_yticks(places, names, parse_math=False, color=INK)
+        ax.axvline(line, color=INK, linewidth=0.9, linestyle=DOTTED)
+        side = "right" if math.log(line / ends[0]) > 0.7 * math.log(ends[1] / ends[0]) else "left"
+        ax.text(line, len(data) - 0.35, told, color=QUIET, fontsize=TEXT_SIZE, va="bottom", ha=side)
+    set_log_axis(ax.xaxis, power, ends, 5)
     ax.tick_params(axis="y", pad=9)
 
 
@@ -147,14 +133,12 @@ def draw_share_pairs(
 ) -> None:
     """Two shares by name as bars, one below the other."""
     draw_frame(ax, across, "", grid="x")
-    places = np.arange(len(data))[::-1]
+    places = name_rows(ax, wording.short_names(names, 26))
     both = np.nan_to_num(np.asarray(data, float).reshape(-1, 2))
     for side, (colour, kind) in enumerate(zip((FIRST, SECOND), kinds, strict=True)):
         ax.barh(places + (0.19, -0.19)[side], both[:, side], height=0.34, color=colour, label=kind)
     ax.set_xlim(0, min(1.0, max(0.1, 1.15 * float(both.max(initial=0.0)))))
-    ax.set_ylim(-0.6, len(data) - 0.4)
-    ax.set_yticks(places, wording.short_names(names, 26), parse_math=False, color=INK)
-    set_even_ticks(ax.xaxis, short_percent)
+    set_ticks(ax.xaxis, short_percent)
     draw_legend(ax)
 
 
@@ -171,11 +155,11 @@ def draw_falling(data: Sequence[np.ndarray], ax: "Axes", *, across: str = "updat
     every = np.concatenate(sound)
     every = every[np.isfinite(every)]
     if every.size and every.max() > 30 * max(float(every.min()), 1e-12) and every.min() >= 0:
-        _logarithmic(ax, "y", _ends(np.maximum(every, 1e-12 * float(every.max())), 1.6))
+        set_log_axis(ax.yaxis, power, _ends(np.maximum(every, 1e-12 * float(every.max())), 1.6), 5)
     else:
-        set_even_ticks(ax.yaxis, wording.tick)
+        set_ticks(ax.yaxis, wording.tick)
     ax.set_xlim(0, max(1, max(map(len, sound)) - 1) * 1.02)
-    set_even_ticks(ax.xaxis, wording.tick)
+    set_ticks(ax.xaxis, wording.tick)
 
 
 @dataclass(frozen=True)
@@ -196,7 +180,7 @@ def draw_growth(data: GrowthCurve, ax: "Axes", *, share: bool, name: str) -> Non
     """Training error rises and validation error falls with more examples; dotted what twice as many would give."""
     draw_frame(ax, "training examples", name)
     for values, spread, colour, dashes, label in (
-        (data.train, data.train_spread, FIRST, _DASHED, "training"),
+        (data.train, data.train_spread, FIRST, DASHED, "training"),
         (data.valid, data.valid_spread, SECOND, "-", "validation"),
     ):
         ax.fill_between(data.counts, values - spread, values + spread, color=colour, alpha=0.15, linewidth=0)
@@ -207,25 +191,15 @@ def draw_growth(data: GrowthCurve, ax: "Axes", *, share: bool, name: str) -> Non
         a, b, c = data.law
         right = 2 * largest
         across = np.geomspace(float(data.counts[0]), right, 60)
-        ax.plot(across, a + b * across**-c, color=INK, linewidth=1.1, linestyle=_DOTTED)
-        mark: dict[str, Any] = {"color": PAPER, "markeredgecolor": INK, "markeredgewidth": 1.8, "markersize": 7.5}
-        ax.plot([right], [data.predicted], "o", zorder=5, clip_on=False, **mark)
-        ax.annotate(
-            wording.percent(data.predicted) if share else wording.number(data.predicted),
-            (right, data.predicted),
-            (-9, 8),
-            textcoords="offset points",
-            ha="right",
-            color=INK,
-            fontsize=TEXT_SIZE,
-            weight="bold",
-        )
-    ax.set_xscale("log")
+        ax.plot(across, a + b * across**-c, color=INK, linewidth=1.1, linestyle=DOTTED)
+        ax.plot([right], [data.predicted], zorder=5, clip_on=False, **RING)
+        told = wording.percent(data.predicted) if share else wording.number(data.predicted)
+        draw_note(ax, told, (right, data.predicted), (-9, 8), ha="right", color=INK, weight="bold")
     set_log_axis(ax.xaxis, wording.age, (float(data.counts[0]), right), 6)
     ax.set_xlim(float(data.counts[0]) / 1.1, right * 1.12)
     top = float(np.nanmax([data.train + data.train_spread, data.valid + data.valid_spread]))
     ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
-    set_even_ticks(ax.yaxis, short_percent if share else wording.tick)
+    set_ticks(ax.yaxis, short_percent if share else wording.tick)
     draw_legend(ax)
 
 
@@ -239,25 +213,18 @@ def draw_ladder(data: tuple[np.ndarray, np.ndarray], ax: "Axes", *, largest: flo
     highest = float(losses[sound].max()) if sound.any() else 1.0
     lowest = float(losses[sound].min()) if sound.any() else 0.0
     if sound.any() and lowest > 0 and highest > 30 * lowest:
-        _logarithmic(ax, "y", _ends(losses[sound], 1.6))
+        set_log_axis(ax.yaxis, power, _ends(losses[sound], 1.6), 5)
     else:
         margin = 0.12 * (highest - lowest) or 0.2 * abs(highest) or 1.0
         ax.set_ylim(lowest - margin, highest + margin)
-        set_even_ticks(ax.yaxis, wording.tick)
+        set_ticks(ax.yaxis, wording.tick)
     top = ax.get_ylim()[1]
     ax.plot(rates[~sound], np.full((~sound).sum(), top), "x", color=SECOND, markersize=7, clip_on=False)
     for rate, colour, told in ((1.0, INK, "yours"), (largest, SECOND, "largest")):
         if math.isfinite(rate) and rate > 0:
-            ax.axvline(rate, color=colour, linewidth=1.0, linestyle=_DOTTED)
-            ax.annotate(
-                *(told, (rate, 0), (4, 5)),
-                xycoords=("data", "axes fraction"),
-                textcoords="offset points",
-                color=INK,
-                fontsize=TEXT_SIZE,
-                weight="bold",
-            )
-    _logarithmic(ax, "x", _ends(np.append(rates, 1.0), 1.3), most=7)
+            ax.axvline(rate, color=colour, linewidth=1.0, linestyle=DOTTED)
+            draw_note(ax, told, (rate, 0), (4, 5), xycoords=("data", "axes fraction"), color=INK, weight="bold")
+    set_log_axis(ax.xaxis, power, _ends(np.append(rates, 1.0), 1.3), 7)
 
 
 @dataclass(frozen=True)
@@ -284,15 +251,7 @@ def draw_strips(data: Sequence[Strip], ax: "Axes", *, updates: np.ndarray, looks
         low, high = strip.mean - strip.deviation, strip.mean + strip.deviation
         ax.fill_between(updates, middle + half * low, middle + half * high, color=FIRST, alpha=0.22, linewidth=0)
         ax.plot(updates, middle + half * strip.mean, color=FIRST, linewidth=1.8)
-        ax.annotate(
-            f"±{brief(size)}",
-            (1, middle),
-            (6, -4),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            color=QUIET,
-            fontsize=10,
-        )
+        draw_note(ax, f"±{brief(size)}", (1, middle), (6, -4), xycoords=("axes fraction", "data"), fontsize=10)
     ax.set_ylim(-0.6, len(data) - 0.4)
     ax.set_xlim(float(updates[0]), max(float(updates[-1]), float(updates[0]) + 1e-9))
     names = wording.short_names([strip.name for strip in data], 24)[::-1]
@@ -302,7 +261,7 @@ def draw_strips(data: Sequence[Strip], ax: "Axes", *, updates: np.ndarray, looks
         ticks[0].label1.set_horizontalalignment("left")
         ticks[-1].label1.set_horizontalalignment("right")
     else:
-        set_even_ticks(ax.xaxis, wording.age)
+        set_ticks(ax.xaxis, wording.age)
 
 
 @dataclass(frozen=True)
@@ -342,11 +301,10 @@ def draw_ridges(data: Sequence[RidgeLine], ax: "Axes", *, across: str) -> None:
         after_y, before_y = (place + np.minimum(scale * y, 0.92) for y in (after[1], before[1]))
         ax.fill_between(after[0], place, after_y, color=FIRST, alpha=0.3, linewidth=0)
         ax.plot(after[0], after_y, color=FIRST, linewidth=1.2)
-        ax.plot(before[0], before_y, color=SECOND, linewidth=1.1, linestyle=_DASHED)
+        ax.plot(before[0], before_y, color=SECOND, linewidth=1.1, linestyle=DASHED)
         ax.axhline(place, color=RULE, linewidth=0.8)
         for end, value, side in ((0, low, "left"), (1, high, "right")):
-            text = brief(value)
-            ax.annotate(*(text, (end, place), (0, -9)), textcoords="offset points", ha=side, color=QUIET, fontsize=8.5)
+            draw_note(ax, brief(value), (end, place), (0, -9), ha=side, fontsize=8.5)
     ax.set_xlim(-0.01, 1.01)
     ax.set_ylim(-0.3, len(data))
     ax.set_xticks([])
@@ -358,8 +316,5 @@ def draw_ridges(data: Sequence[RidgeLine], ax: "Axes", *, across: str) -> None:
 def draw_counts(data: Sequence[int], ax: "Axes", *, names: Sequence[str]) -> None:
     """Numbers of examples as bars, one below the other."""
     draw_frame(ax, "training examples", "", grid="x")
-    places = np.arange(len(data))[::-1]
-    ax.barh(places, data, height=0.62, color=FIRST)
-    ax.set_ylim(-0.6, len(data) - 0.4)
-    ax.set_yticks(places, wording.short_names(names, 18), parse_math=False, color=INK)
-    set_even_ticks(ax.xaxis, wording.age, most=4)
+    ax.barh(name_rows(ax, wording.short_names(names, 18)), data, height=0.62, color=FIRST)
+    set_ticks(ax.xaxis, wording.age, most=4)

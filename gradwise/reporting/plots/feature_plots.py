@@ -16,14 +16,17 @@ from ...evaluation.run_figure_data import Curve
 from ...records.score_scale import short_percent
 from .. import wording
 from .axes import (
+    DOTTED,
     FIRST,
     INK,
     PAPER,
+    RING,
     SECOND,
     TEXT_SIZE,
     draw_frame,
     draw_line,
     label_point,
+    name_rows,
     set_ticks,
     takes_axes,
 )
@@ -53,37 +56,38 @@ def _tile(values: np.ndarray, image: tuple[int, ...], signed: bool) -> np.ndarra
     return np.concatenate([grey, grey, grey, np.ones_like(grey)], axis=2)
 
 
+def _wall(ax: "Axes", tiles: list[np.ndarray], columns: int, gap: int, between: int) -> None:
+    """Tiles in rows, so many pixels apart across and from row to row."""
+    height, width = tiles[0].shape[:2]
+    rows = math.ceil(len(tiles) / columns)
+    wall = np.zeros((rows * (height + between) - between, columns * (width + gap) - gap, 4))
+    for number, tile in enumerate(tiles):
+        top, left = (number // columns) * (height + between), (number % columns) * (width + gap)
+        wall[top : top + height, left : left + width] = tile
+    ax.imshow(wall, interpolation="none", aspect="equal")
+    ax.set_axis_off()
+
+
+def _gap(image: tuple[int, ...]) -> int:
+    return max(1, round(max(image[:2]) / 14))
+
+
 @takes_axes
 def draw_tiles(data: np.ndarray, ax: "Axes", *, image: tuple[int, ...], columns: int, signed: bool = False) -> None:
     """Small pictures in rows, a gap between them."""
-    height, width = image[:2]
-    gap = max(1, round(max(height, width) / 14))
-    rows = math.ceil(len(data) / columns)
-    wall = np.zeros((rows * (height + gap) - gap, columns * (width + gap) - gap, 4))
-    for number, values in enumerate(data):
-        top, left = (number // columns) * (height + gap), (number % columns) * (width + gap)
-        wall[top : top + height, left : left + width] = _tile(values, image, signed)
-    ax.imshow(wall, interpolation="none", aspect="equal")
-    ax.set_axis_off()
+    _wall(ax, [_tile(values, image, signed) for values in data], columns, _gap(image), _gap(image))
 
 
 @takes_axes
 def draw_pairs_of_tiles(
     data: tuple[np.ndarray, np.ndarray], ax: "Axes", *, image: tuple[int, ...], columns: int
 ) -> None:
-    """Pictures in rows, each row followed by what was made of it; pairs stand close, rows of pairs apart."""
-    given, made = data
-    height, width = image[:2]
-    gap = max(1, round(max(height, width) / 14))
-    rows = math.ceil(len(given) / columns)
-    pair = 2 * height + gap
-    wall = np.zeros((rows * (pair + 3 * gap) - 3 * gap, columns * (width + gap) - gap, 4))
-    for number in range(len(given)):
-        top, left = (number // columns) * (pair + 3 * gap), (number % columns) * (width + gap)
-        for values, start in ((given[number], top), (made[number], top + height + gap)):
-            wall[start : start + height, left : left + width] = _tile(values, image, signed=False)
-    ax.imshow(wall, interpolation="none", aspect="equal")
-    ax.set_axis_off()
+    """Pictures in rows, each above its reconstruction; the pairs of a row stand close, rows of pairs apart."""
+    gap = _gap(image)
+    above, below = ([_tile(values, image, signed=False) for values in part] for part in data)
+    space = np.zeros((gap, *above[0].shape[1:]))
+    pairs = [np.concatenate([one, space, two]) for one, two in zip(above, below, strict=True)]
+    _wall(ax, pairs, columns, gap, 3 * gap)
 
 
 @takes_axes
@@ -100,12 +104,8 @@ def draw_heat_map(data: np.ndarray, ax: "Axes", *, rows: Sequence[str], columns:
 def draw_shares(data: Sequence[float], ax: "Axes", *, names: Sequence[str]) -> None:
     """Shares as bars, one below the other."""
     draw_frame(ax, "share of its variance explained by the code", "", grid="x")
-    places = np.arange(len(data))[::-1]
-    values = np.clip(np.asarray(data, float), 0.0, 1.0)
-    ax.barh(places, values, height=0.62, color=FIRST)
+    ax.barh(name_rows(ax, names), np.clip(np.asarray(data, float), 0.0, 1.0), height=0.62, color=FIRST)
     ax.set_xlim(0, 1)
-    ax.set_ylim(-0.6, len(data) - 0.4)
-    ax.set_yticks(places, names, parse_math=False, color=INK)
     set_ticks(ax.xaxis, short_percent)
 
 
@@ -133,8 +133,8 @@ def draw_spectrum(data: Sequence[float], ax: "Axes", *, effective: float) -> Non
     set_ticks(ax.yaxis, short_percent)
     set_ticks(ax.xaxis, wording.tick)
     place = (effective, float(np.interp(effective, curve.age, curve.value)))
-    ax.plot([place[0]] * 2, [0, place[1]], color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
-    ax.plot(*place, "o", color=PAPER, markeredgecolor=INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
+    ax.plot([place[0]] * 2, [0, place[1]], color=INK, linewidth=0.9, linestyle=DOTTED)
+    ax.plot(*place, zorder=5, **RING)
     label_point(ax, f"effectively {wording.number(effective)}", place, (curve,))
 
 
@@ -150,6 +150,6 @@ def draw_layer_curve(data: Curve, ax: "Axes", *, name: str, best: float) -> None
     set_ticks(ax.xaxis, wording.age)
     set_ticks(ax.yaxis, wording.tick)
     value = float(np.interp(best, data.age, data.value))
-    ax.plot([best], [value], "o", color=PAPER, markeredgecolor=INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
+    ax.plot([best], [value], zorder=5, **RING)
     ax.tick_params(labelsize=TEXT_SIZE)
     label_point(ax, f"best {wording.number(value)}", (best, value), (data,))

@@ -17,13 +17,31 @@ from ...evaluation.trials.knob_marginals import Axis, Marginal, PairMarginal, Pa
 from ...evaluation.trials.knob_relevance import Relevance
 from ...records.score_scale import ScoreScale
 from .. import wording
-from .axes import FIRST, INK, LETTER, PAPER, QUIET, RULE, SECOND, TEXT_SIZE, THIRD, draw_frame, draw_legend, takes_axes
+from .axes import (
+    DASHED,
+    DOTTED,
+    FIRST,
+    INK,
+    LETTER,
+    PAPER,
+    QUIET,
+    RING,
+    RULE,
+    SECOND,
+    TEXT_SIZE,
+    THIRD,
+    draw_frame,
+    draw_legend,
+    draw_note,
+    name_rows,
+    set_ticks,
+    takes_axes,
+)
 from .study_plots import score_axis, some_dots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_DASHED = (0, (3.5, 1.6))
 _SMALL = 10.0
 SHOWN_LINES = 300  # of parallel coordinates: more of them make a carpet
 SHOWN_BEST = 30  # of them that are there in any case
@@ -96,7 +114,7 @@ def draw_one_knob(
         if high - low > 1e-6:
             ax.axvspan(low, high, color=THIRD, alpha=0.12, linewidth=0)
     for edge in (*((0.0, 1.0) if data.axis.numeric else ()), *(place for place in asked if 1e-6 < place < 1 - 1e-6)):
-        ax.axvline(edge, color=QUIET, linewidth=0.9, linestyle=(0, (1, 2)))
+        ax.axvline(edge, color=QUIET, linewidth=0.9, linestyle=DOTTED)
     scores, mean, minimum = (scale.on(column) for column in (data.scores, data.mean, data.minimum))
     few = len(scores) <= 150
     dots = some_dots(len(scores))
@@ -108,7 +126,7 @@ def draw_one_knob(
     apart = np.full(len(middles), not data.axis.numeric)
     apart[0] |= data.axis.zero
     for level, colour, width, dashes, label in (
-        (mean, FIRST, 1.5, _DASHED, "mean"),
+        (mean, FIRST, 1.5, DASHED, "mean"),
         (minimum, SECOND, 2.1, "-", "minimum"),
     ):
         joined, alone = there & ~apart, there & apart
@@ -127,7 +145,7 @@ def draw_one_knob(
         heights = np.full(len(bad), 0.985)
         ax.plot(bad, heights, "x", color=INK, markersize=4.5, alpha=0.6, transform=ax.get_xaxis_transform())
     for place, score in zip(data.places[data.numbers == best], scores[data.numbers == best], strict=True):
-        ax.plot([place], [score], "o", color=PAPER, markeredgecolor=INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
+        ax.plot([place], [score], zorder=5, **RING)
     _lay_out(ax, data.axis)
     if there.any():
         draw_legend(ax)
@@ -168,7 +186,7 @@ def draw_two_knobs(
         dots = these[some_dots(len(these))]
         ax.plot(across[dots], up[dots], linestyle="none", **look)
     winner = data.numbers == best
-    ax.plot(across[winner], up[winner], "o", color=PAPER, markeredgecolor=INK, markeredgewidth=1.8, markersize=7.5)
+    ax.plot(across[winner], up[winner], linestyle="none", **RING)
     _lay_out(ax, data.first)
     ax.set_yticks(
         data.second.ticks, [wording.short(value_name(text), 10) for text in data.second.tick_labels], parse_math=False
@@ -183,24 +201,20 @@ def draw_relevance(data: Relevance, ax: "Axes", *, names: Sequence[str] = ()) ->
     ax.set_axis_off()
     weight = np.where(np.isfinite(data.fanova), data.fanova, -1.0)
     order = np.argsort(-weight, kind="stable")
-    places = np.arange(len(order))[::-1]
     titles = [(names or short_paths(data.paths))[k] for k in order]
     panels = (
         (0.0, data.fanova, None, SECOND, "share of the variance", lambda value: f"{100 * value:.3g}\u202f%"),
         (0.55, data.ard, data.ard_spread, FIRST, "relevance 1/length", wording.tick),
     )
-    from .axes import set_ticks
-
     for place, values, spread, colour, title, write in panels:
         panel = ax.inset_axes((place, 0.0, 0.45, 1.0))
         draw_frame(panel, title, "", grid="x")
         drawn = np.where(np.isfinite(values[order]), values[order], 0.0)
+        places = name_rows(panel, titles if place == 0.0 else [""] * len(titles), 0.7)
         panel.barh(places, drawn, height=0.6, color=colour)
         if spread is not None:
             ends = np.where(np.isfinite(spread[order]), spread[order], 0.0)
             panel.hlines(places, np.maximum(drawn - ends, 0), drawn + ends, color=INK, linewidth=1.3)
-        panel.set_yticks(places, titles if place == 0.0 else [""] * len(titles), parse_math=False, color=INK)
-        panel.set_ylim(-0.7, len(order) - 0.3)
         panel.set_xlim(left=0)
         panel.spines["left"].set_visible(True)
         set_ticks(panel.xaxis, write, most=4)
@@ -236,7 +250,7 @@ _ABSENT = -0.1  # the height at which a trial passes an axis that it has no valu
 def _line_look(rank: float, best: float, thin: float) -> dict[str, Any]:
     """How a trial of this rank is drawn; many lines must be thin enough to let one another through."""
     if not math.isfinite(rank):
-        return {"edgecolor": QUIET, "linewidth": 0.9, "alpha": 0.5 * thin, "linestyle": (0, (1, 2))}
+        return {"edgecolor": QUIET, "linewidth": 0.9, "alpha": 0.5 * thin, "linestyle": DOTTED}
     if rank == best:
         return {"edgecolor": SECOND, "linewidth": 2.4}
     if rank <= 0.1:
@@ -249,19 +263,9 @@ def _upright(ax: "Axes", place: int, title: str, ticks: Sequence[tuple[float, st
     ax.plot([place, place], [0, 1], color=INK, linewidth=1.1)
     ax.text(place, 1.06, wording.short(title, 18), ha="center", color=INK, fontsize=TEXT_SIZE, parse_math=False)
     for height, text in ticks:
-        ax.annotate(
-            wording.short(value_name(text), 12),
-            (place, height),
-            (-5 if last else 5, 0),
-            textcoords="offset points",
-            ha="right" if last else "left",
-            va="center",
-            color=QUIET,
-            fontsize=_SMALL,
-            weight="bold",
-            zorder=5,
-            parse_math=False,
-        )
+        look = {"ha": "right" if last else "left", "va": "center", "fontsize": _SMALL, "weight": "bold", "zorder": 5}
+        away = (-5 if last else 5, 0)
+        draw_note(ax, wording.short(value_name(text), 12), (place, height), away, parse_math=False, **look)
 
 
 @takes_axes
@@ -297,7 +301,8 @@ def draw_failures(data: Sequence[Marginal], ax: "Axes", *, names: Sequence[str] 
     draw_frame(ax, "", "", grid="")
     ax.spines["bottom"].set_visible(False)
     titles = names or short_paths([one.axis.path for one in data])
-    places = np.arange(len(data))[::-1]
+    places = name_rows(ax, [wording.short(title, 22) for title in titles])
+    middle: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": _SMALL, "parse_math": False}
     for place, one in zip(places, data, strict=True):
         for cell, (left, right) in enumerate(zip(one.axis.edges, one.axis.edges[1:], strict=False)):
             bad = int(one.failed[cell])
@@ -306,14 +311,9 @@ def draw_failures(data: Sequence[Marginal], ax: "Axes", *, names: Sequence[str] 
             face = {"facecolor": SECOND, "alpha": 0.12 + 0.8 * share} if bad else {"facecolor": RULE}
             ax.add_patch(Rectangle((left, place - 0.22), right - left, 0.44, edgecolor=PAPER, linewidth=1.4, **face))
             if total:
-                text = f"{bad}/{total}"
-                ax.text(
-                    0.5 * (left + right), place, text, ha="center", va="center_baseline", fontsize=_SMALL, color=INK
-                )
+                ax.text(0.5 * (left + right), place, f"{bad}/{total}", color=INK, **middle)
         for tick, text in _ticks_of(one.axis, _room(ax)):
-            ax.text(tick, place - 0.42, text, ha="center", va="center_baseline", fontsize=_SMALL, color=QUIET)
-            ax.texts[-1].set_parse_math(False)
-    ax.set_yticks(places, [wording.short(title, 22) for title in titles], parse_math=False, color=INK)
+            ax.text(tick, place - 0.42, text, color=QUIET, **middle)
     ax.set_xticks([])
     ax.set_xlim(-0.002, 1.002)
     ax.set_ylim(-0.62, len(data) - 0.6)

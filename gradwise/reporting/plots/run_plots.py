@@ -6,7 +6,7 @@ run_plots.draw_confusion(confusion(record)).figure.savefig("confusion.pdf")
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,12 +25,15 @@ from ...evaluation.run_figure_data import (
 from ...records.score_scale import short_percent
 from .. import wording
 from .axes import (
+    DASHED,
+    DOTTED,
     FIRST,
     INK,
     LETTER,
     ON_CELL,
     PAPER,
     QUIET,
+    RING,
     SECOND,
     TEXT_SIZE,
     THIRD,
@@ -38,6 +41,7 @@ from .axes import (
     draw_legend,
     draw_line,
     label_point,
+    name_rows,
     set_ticks,
     takes_axes,
     value_span,
@@ -56,7 +60,7 @@ def draw_learning_curves(data: LearningCurves, ax: "Axes") -> None:
     """Training and validation score or loss against age; the kept parameters are marked, and where the run diverged."""
     share = data.kind == "error"
     draw_frame(ax, "age, in examples seen", wording.SCORES.get(data.kind, data.kind))
-    draw_line(ax, data.train, color=FIRST, linewidth=1.5, linestyle=(0, (3.5, 1.6)), label="training")
+    draw_line(ax, data.train, color=FIRST, linewidth=1.5, linestyle=DASHED, label="training")
     draw_line(ax, data.valid, color=SECOND, linewidth=2.1, label="validation")
     low, high = window((data.train, data.valid))
     if share:
@@ -68,8 +72,8 @@ def draw_learning_curves(data: LearningCurves, ax: "Axes") -> None:
     set_ticks(ax.xaxis, wording.age)
     if data.best is not None:
         age, value = data.best
-        ax.plot([age, age], [low, value], color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
-        ax.plot([age], [value], "o", color=PAPER, markeredgecolor=INK, markeredgewidth=1.8, markersize=7.5, zorder=5)
+        ax.plot([age, age], [low, value], color=INK, linewidth=0.9, linestyle=DOTTED)
+        ax.plot([age], [value], zorder=5, **RING)
         text = f"saved {wording.percent(value) if share else wording.number(value)}"
         label_point(ax, text, data.best, (data.train, data.valid))
     if data.diverged:
@@ -172,17 +176,10 @@ def draw_confusion(data: Confusion, ax: "Axes") -> None:
         for i, j in zip(*np.nonzero(data.counts), strict=True):
             count = data.counts[i, j]
             digits = f"{count:.0f}" if count == round(count) else f"{count:.1f}"
-            ax.text(
-                j,
-                i,
-                digits,
-                ha="center",
-                va="center_baseline",
-                fontsize=min(small, 46 / max(len(digits), 3)) if size > 10 else TEXT_SIZE,
-                color=ON_CELL if alpha[i, j] > 0.7 else INK,
-            )
-    # A grid of paper between the cells gives each its edge without a line of its own.
-    if numbered:
+            colour = ON_CELL if alpha[i, j] > 0.7 else INK
+            letter = min(small, 46 / max(len(digits), 3)) if size > 10 else TEXT_SIZE
+            ax.text(j, i, digits, ha="center", va="center_baseline", fontsize=letter, color=colour)
+        # A grid of paper between the cells gives each its edge without a line of its own.
         for edge in np.arange(0.5, size - 1):
             ax.axhline(edge, color=PAPER, linewidth=1.2)
             ax.axvline(edge, color=PAPER, linewidth=1.2)
@@ -198,10 +195,7 @@ def pair_names(data: Sequence[Pair]) -> list[str]:
 def draw_pairs(data: Sequence[Pair], ax: "Axes") -> None:
     """The commonest confusions as bars, commonest on top."""
     draw_frame(ax, "test examples", "", grid="x")
-    places = np.arange(len(data))[::-1]
-    ax.barh(places, [pair.errors for pair in data], height=0.62, color=SECOND)
-    ax.set_yticks(places, pair_names(data), parse_math=False, color=INK)
-    ax.set_ylim(-0.7, len(data) - 0.3)
+    ax.barh(name_rows(ax, pair_names(data), 0.7), [pair.errors for pair in data], height=0.62, color=SECOND)
     set_ticks(ax.xaxis, wording.whole, most=min(4, max(1, max(pair.errors for pair in data))))
 
 
@@ -209,27 +203,17 @@ def draw_pairs(data: Sequence[Pair], ax: "Axes") -> None:
 def draw_rates(data: Sequence[Rate], ax: "Axes", *, overall: float = math.nan) -> None:
     """Error rates with their intervals, worst on top; a line at the error of the whole part."""
     draw_frame(ax, "error, with 95\u202f% confidence interval", "", grid="x")
-    places = np.arange(len(data))[::-1]
-    values = np.array([rate.rate for rate in data])
-    bounded = [(place, rate) for place, rate in zip(places, data, strict=True) if math.isfinite(rate.low)]
-    ax.hlines(
-        [place for place, _ in bounded],
-        [rate.low for _, rate in bounded],
-        [rate.high for _, rate in bounded],
-        color=SECOND,
-        linewidth=3.2,
-        alpha=0.35,
-    )
+    places = name_rows(ax, wording.short_names([rate.name for rate in data], 18), 0.7)
+    values, low, high = (np.array([getattr(rate, name) for rate in data]) for name in ("rate", "low", "high"))
+    bounded = np.isfinite(low)
+    ax.hlines(places[bounded], low[bounded], high[bounded], color=SECOND, linewidth=3.2, alpha=0.35)
     ax.plot(values, places, "o", color=SECOND, markersize=6.5, clip_on=False)
     if math.isfinite(overall):
-        ax.axvline(overall, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
+        ax.axvline(overall, color=INK, linewidth=0.9, linestyle=DOTTED)
         text = f"all together {wording.percent(overall)}"
         ax.text(overall, len(data) - 0.2, text, color=QUIET, fontsize=TEXT_SIZE, va="bottom", ha="left")
-    ax.set_yticks(places, wording.short_names([rate.name for rate in data], 18), parse_math=False, color=INK)
     ax.tick_params(axis="y", pad=9)
-    ax.set_ylim(-0.7, len(data) - 0.3)
-    highest = max([*values, *(rate.high for _, rate in bounded), 0.01])
-    ax.set_xlim(0, min(1.0, highest * 1.05))
+    ax.set_xlim(0, min(1.0, max([*values, *high[bounded], 0.01]) * 1.05))
     ax.spines["left"].set_visible(True)
     set_ticks(ax.xaxis, short_percent, most=4)
 
@@ -238,27 +222,17 @@ def draw_rates(data: Sequence[Rate], ax: "Axes", *, overall: float = math.nan) -
 def draw_reliability(data: Reliability, ax: "Axes") -> None:
     """How often the network was right against how sure it was; on the diagonal its probabilities can be believed."""
     draw_frame(ax, "confidence", "accuracy")
-    ax.plot([0, 1], [0, 1], color=QUIET, linewidth=0.9, linestyle=(0, (1, 2)))
-    ax.plot(
-        data.before.confidence,
-        data.before.accuracy,
-        marker="o",
-        markersize=5,
-        markerfacecolor=PAPER,
-        color=FIRST,
-        linewidth=1.3,
-        linestyle=(0, (3.5, 1.6)),
-        label="as trained",
-    )
-    ax.plot(
-        data.after.confidence,
-        data.after.accuracy,
-        marker="o",
-        markersize=5.5,
-        color=SECOND,
-        linewidth=2,
-        label="calibrated",
-    )
+    ax.plot([0, 1], [0, 1], color=QUIET, linewidth=0.9, linestyle=DOTTED)
+    hollow: Any = {
+        "color": FIRST,
+        "linewidth": 1.3,
+        "linestyle": DASHED,
+        "markerfacecolor": PAPER,
+        "label": "as trained",
+    }
+    filled: Any = {"color": SECOND, "linewidth": 2, "label": "calibrated"}
+    for bins, look in ((data.before, hollow), (data.after, filled)):
+        ax.plot(bins.confidence, bins.accuracy, marker="o", markersize=5, **look)
     both = np.concatenate([data.before.confidence, data.after.confidence, data.before.accuracy, data.after.accuracy])
     low = max(0.0, math.floor(10 * float(both.min()) - 0.5) / 10)
     ax.set_xlim(low, 1.02)
@@ -269,16 +243,8 @@ def draw_reliability(data: Reliability, ax: "Axes") -> None:
 
 
 def _dots(ax: "Axes", across: np.ndarray, up: np.ndarray) -> None:
-    few = len(across) <= 150
-    ax.plot(
-        across,
-        up,
-        "o",
-        color=FIRST,
-        markersize=5 if few else 3.6,
-        alpha=0.55 if few else 0.35,
-        markeredgewidth=0,
-    )
+    size, alpha = (5, 0.55) if len(across) <= 150 else (3.6, 0.35)
+    ax.plot(across, up, "o", color=FIRST, markersize=size, alpha=alpha, markeredgewidth=0)
 
 
 @takes_axes
@@ -286,7 +252,7 @@ def draw_predicted(data: Residuals, ax: "Axes") -> None:
     """Predictions against targets; a perfect network has every dot on the diagonal."""
     draw_frame(ax, "true", "predicted")
     ends = value_span(np.concatenate([data.target, data.prediction]))
-    ax.plot(ends, ends, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
+    ax.plot(ends, ends, color=INK, linewidth=0.9, linestyle=DOTTED)
     _dots(ax, data.target, data.prediction)
     ax.set_xlim(*ends)
     ax.set_ylim(*ends)
@@ -298,7 +264,7 @@ def draw_predicted(data: Residuals, ax: "Axes") -> None:
 def draw_errors(data: Residuals, ax: "Axes") -> None:
     """Errors against predictions: a slope or a funnel here is something the network has not learned."""
     draw_frame(ax, "predicted", "predicted − true")
-    ax.axhline(0, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
+    ax.axhline(0, color=INK, linewidth=0.9, linestyle=DOTTED)
     _dots(ax, data.prediction, data.error)
     ax.set_xlim(*value_span(data.prediction))
     ax.set_ylim(*value_span(np.append(data.error, 0.0)))

@@ -20,6 +20,8 @@ from ...evaluation.trials.expected_best import ExpectedBest
 from ...records.score_scale import ScoreScale
 from .. import wording
 from .axes import (
+    DASHED,
+    DOTTED,
     FIRST,
     INK,
     PAPER,
@@ -28,6 +30,7 @@ from .axes import (
     draw_frame,
     draw_legend,
     label_point,
+    name_rows,
     set_ticks,
     takes_axes,
     value_span,
@@ -36,8 +39,6 @@ from .axes import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_DOTTED = (0, (1, 2))
-_DASHED = (0, (3.5, 1.6))
 SHOWN_DOTS = 800
 _ROUND = (1.0, 2.0, 5.0)  # a logarithmic axis has its ticks at these, times a power of ten
 
@@ -64,11 +65,11 @@ def set_log_axis(axis: Any, write: Callable[[float], str], ends: tuple[float, fl
     ax, name = axis.axes, axis.axis_name
     getattr(ax, f"set_{name}scale")("log")
     getattr(ax, f"set_{name}lim")(*ends)
+    axis.set_minor_locator(NullLocator())
     ticks = _round_ticks(*ends, most)
     if len(ticks) < 2:  # the axis covers too little for round numbers alone
         return set_ticks(axis, write, most=4)
     axis.set_major_locator(FixedLocator(ticks))
-    axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
     return None
 
@@ -117,7 +118,7 @@ def draw_expected_best(
         ax.plot(data.sizes, mean, color=SECOND, linewidth=2.1, label="expected best", solid_capstyle="round")
         drawn += [mean, low, high]
     so_far = np.arange(1, len(best_so_far) + 1)
-    style = {"linewidth": 1.5, "linestyle": _DASHED} if data is not None else {"linewidth": 2.1}
+    style = {"linewidth": 1.5, "linestyle": DASHED} if data is not None else {"linewidth": 2.1}
     ax.step(so_far, drawn[0], where="post", color=FIRST, label="best so far", **style)
     _counts(ax, len(best_so_far))
     score_axis(ax.yaxis, np.concatenate(drawn), scale)
@@ -196,7 +197,7 @@ def draw_committee(data: Sequence[float], ax: "Axes", *, together: float, mean: 
     ax.plot(data, np.ones(len(data)), "o", color=FIRST, markersize=8, alpha=0.6, markeredgewidth=0)
     ax.plot([mean], [1], "|", color=INK, markersize=24, markeredgewidth=1.8)
     ax.plot([together], [0], "D", color=SECOND, markersize=8.5)
-    ax.plot([together, together], [0, 1.4], color=SECOND, linewidth=0.9, linestyle=_DOTTED)
+    ax.plot([together, together], [0, 1.4], color=SECOND, linewidth=0.9, linestyle=DOTTED)
     ax.set_yticks([1, 0], ["members", "committee"], color=INK)
     ax.set_ylim(-0.6, 1.6)
     ends = [value for value in (*data, mean, together) if math.isfinite(value)]
@@ -209,10 +210,7 @@ def draw_committee(data: Sequence[float], ax: "Axes", *, together: float, mean: 
 def draw_weights(data: Mapping[str, float], ax: "Axes") -> None:
     """The weight of each trial in the ensemble, the largest on top."""
     draw_frame(ax, "weight", "", grid="x")
-    places = np.arange(len(data))[::-1]
-    ax.barh(places, [100.0 * weight for weight in data.values()], height=0.55, color=FIRST)
-    ax.set_yticks(places, list(data), color=INK)
-    ax.set_ylim(-0.6, len(data) - 0.4)
+    ax.barh(name_rows(ax, list(data)), [100.0 * weight for weight in data.values()], height=0.55, color=FIRST)
     ax.set_xlim(0.0, 105.0 * max(data.values()))
     set_ticks(ax.xaxis, lambda value: f"{value:.0f}\u202f%", most=5)
 
@@ -233,16 +231,13 @@ class EstimateLine:
 def draw_estimates(data: Sequence[EstimateLine], ax: "Axes", *, metric: str) -> None:
     """From the score that won to the error to quote: dots with their intervals, one line for each."""
     draw_frame(ax, wording.metric_name(metric), "", grid="x")
-    places = np.arange(len(data))[::-1]
-    for place, line in zip(places, data, strict=True):
+    for place, line in zip(name_rows(ax, [line.name for line in data]), data, strict=True):
         colour = SECOND if line.part == "test" else FIRST
         if math.isfinite(line.low) and math.isfinite(line.high):
             ax.hlines([place], [line.low], [line.high], color=colour, linewidth=3.4, alpha=0.35)
-        ax.plot([line.value], [place], "o", color=colour if line.final else PAPER, markeredgecolor=colour)
-        ax.lines[-1].set(markersize=8, markeredgewidth=1.9)
+        face = colour if line.final else PAPER
+        ax.plot([line.value], [place], "o", color=face, markeredgecolor=colour, markersize=8, markeredgewidth=1.9)
     ends = np.array([x for line in data for x in (line.value, line.low, line.high) if math.isfinite(x)])
-    ax.set_yticks(places, [line.name for line in data], color=INK, parse_math=False)
-    ax.set_ylim(-0.6, len(data) - 0.4)
     low, high = value_span(ends)
     ax.set_xlim(max(0.0, low) if ends.min() >= 0 else low, high)
     set_ticks(ax.xaxis, lambda value: wording.in_metric(metric, value), most=5)
@@ -252,7 +247,7 @@ def draw_estimates(data: Sequence[EstimateLine], ax: "Axes", *, metric: str) -> 
 def draw_finalists(data: Sequence[Mapping[str, Any]], ax: "Axes", *, scale: ScoreScale = ScoreScale()) -> None:
     """The best settings again with other seeds: each dot a seed, the bar their mean; the best setting on top."""
     draw_frame(ax, scale.name, "", grid="x")
-    places = np.arange(len(data))[::-1]
+    places = name_rows(ax, [f"trial {setting.get('number')}" for setting in data])
     everything = [np.array([])]
     for place, setting in zip(places, data, strict=True):
         scores = scale.on([score for score in setting.get("scores") or () if score is not None])
@@ -262,8 +257,6 @@ def draw_finalists(data: Sequence[Mapping[str, Any]], ax: "Axes", *, scale: Scor
         if mean is not None:
             ax.plot([scale.shown(float(mean))], [place], "|", color=INK, markersize=17, markeredgewidth=1.8)
         everything.append(scores)
-    ax.set_yticks(places, [f"trial {setting.get('number')}" for setting in data], color=INK)
-    ax.set_ylim(-0.6, len(data) - 0.4)
     found = np.concatenate(everything)
     ax.set_xlim(*value_span(found if len(found) else np.array([0.0, 1.0])))
     set_ticks(ax.xaxis, scale.tick, most=5)
@@ -290,8 +283,8 @@ def draw_batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommend
         values = np.array([math.nan if line.get(name) is None else float(line[name]) for line in data])
         panel.plot(sizes, values, color=colour, linewidth=1.8)
         for state, face in ((reached, colour), (~reached, PAPER)):
-            panel.plot(sizes[state], values[state], "o", color=face, markeredgecolor=colour, markersize=6)
-            panel.lines[-1].set_markeredgewidth(1.5)
+            look: dict[str, Any] = {"color": face, "markeredgecolor": colour, "markersize": 6, "markeredgewidth": 1.5}
+            panel.plot(sizes[state], values[state], "o", **look)
         panel.set_xscale("log", base=2)
         panel.set_xlim(sizes.min() / 1.4, sizes.max() * 1.4)
         shown = sizes[:: math.ceil(len(sizes) / 5)]
@@ -301,7 +294,7 @@ def draw_batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommend
         panel.set_ylim(0, np.nanmax([*values, 1e-9]) * 1.12)
         set_ticks(panel.yaxis, write, most=4)
         if recommended is not None:
-            panel.axvline(recommended, color=INK, linewidth=0.9, linestyle=_DOTTED)
+            panel.axvline(recommended, color=INK, linewidth=0.9, linestyle=DOTTED)
 
 
 @takes_axes
@@ -312,7 +305,7 @@ def draw_short_runs(data: tuple[Sequence[float], ...], ax: "Axes") -> None:
     """
     ages, correlation, low, high = (np.array(column, dtype=float) for column in data)
     draw_frame(ax, "age of the short run, in examples seen", "rank correlation with full runs")
-    ax.axhline(1, color=INK, linewidth=0.9, linestyle=_DOTTED)
+    ax.axhline(1, color=INK, linewidth=0.9, linestyle=DOTTED)
     ax.vlines(ages, low, high, color=THIRD, linewidth=1.2, alpha=0.5)
     ax.plot(ages, correlation, "o-", color=THIRD, linewidth=1.8, markersize=5)
     ax.set_xlim(0, max(float(ages.max()), 1.0) * 1.04)
