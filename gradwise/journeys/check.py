@@ -242,10 +242,7 @@ def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Abstra
         return _check_own(options, keeping)
     assignments = [parse_assignment(text) for text in sets]
     progress.phase(f"reading {options.data}")
-    try:
-        dataset, resolved = read_data(options, assignments)
-    except RequestError as problem:  # it may suggest an option that only `fit` has
-        raise RequestError(str(problem).replace("--unsupervised", "gradwise fit --unsupervised")) from None
+    dataset, resolved = read_data(options, assignments)
     start_device(options.on)
     return check_recipe(
         resolved.recipe,

@@ -25,14 +25,14 @@ from ..searching.running.evaluation_data import EvaluationData
 from ..searching.running.executor_choice import choose_executor
 from ..searching.search import folds_before_finals
 from ..searching.selection.study_findings import describe_evaluation_data
-from ..searching.storage.study_definition import parse_prior
 from ..specs.adapters import as_criterion
 from ..specs.priors import Choice
 from ..specs.search_space import Dimension, Space
 from ..training.loop import listening
 from . import run_folder as folders
 from .progress import AbstractProgress, NoProgress
-from .requests.assignments import locate, value_of_word
+from .requests.assignments import locate
+from .requests.ranges import read_prior
 from .requests.search_options import DEFAULT_BUDGET, Asked
 from .search_request import PreparedSearch, prepare_search
 from .study_folder import begin, publish_study, workplace
@@ -49,11 +49,7 @@ def _values(prepared: PreparedSearch) -> tuple[str, tuple[Any, ...]]:
     if not equals or not path.strip() or not listed.strip():
         raise RequestError(f"{source} {words}: expected path=value,value, such as optimiser.learning_rate=0.01,0.1.")
     recipe = prepared.space.recipe
-    full, _ = locate(recipe, path.strip(), source)
-    try:
-        choice = parse_prior(f"choice({listed})", lambda word: value_of_word(recipe, full, word, source))
-    except RequestError as problem:
-        raise RequestError(str(problem) if str(problem).startswith(source) else f"{source} {full}: {problem}") from None
+    full, choice = read_prior(recipe, path.strip(), f"choice({listed})", source)
     assert isinstance(choice, Choice)
     return full, choice.values
 

@@ -26,9 +26,9 @@ from . import run_folder as folders
 from .data_and_recipe import expected_sizes
 from .dry_run import choices, data_section, folder_word
 from .progress import AbstractProgress, NoProgress
-from .requests.search_options import STUDY_FILE, Asked, SearchOptions
+from .requests.search_options import STUDY_FILE, Asked
 from .search_request import PreparedSearch, prepare_search
-from .study_folder import begin, publish_study, store_note, workplace
+from .study_folder import begin, publish_study, study_file, with_store, workplace
 
 NESTED = "nested.json"
 
@@ -42,18 +42,6 @@ def _check_strategy(prepared: PreparedSearch) -> None:
         raise RequestError(
             "no trial is possible: the strategy has nothing to try in this space. Choose another with --strategy."
         )
-
-
-def _check_store(folder: Path, options: SearchOptions) -> None:
-    """Raises if a resumed study's trials are in a store that was not given."""
-    work = folders.working(folder)
-    file = work / STUDY_FILE
-    if not options.resume or options.store or (work / folders.JOURNAL).exists() or not file.is_file():
-        return
-    first = file.read_text(encoding="utf-8").splitlines()[0:1]
-    if first and first[0].startswith("# Its trials are in "):
-        where = first[0].removeprefix("# Its trials are in ")
-        raise RequestError(f"--resume: the trials of {folder} are in {where}. Add --store {where}.")
 
 
 def _study_options(prepared: PreparedSearch, work: Path, progress: AbstractProgress) -> StudyOptions:
@@ -77,7 +65,7 @@ def _search(prepared: PreparedSearch, work: Path, progress: AbstractProgress, be
     options = prepared.options
     file = work / STUDY_FILE
     before = file.read_bytes() if file.is_file() else None
-    write_whole(file, (store_note(options) + prepared.study_file).encode())
+    write_whole(file, study_file(prepared.settings, options))
     progress.phase("starting")
     try:
         return search(
@@ -152,7 +140,6 @@ def search_and_write(
     options = prepared.options
     begin(options.on)
     _check_strategy(prepared)
-    _check_store(folder, options)
     with workplace(folder, options) as work:
         study = _search(prepared, work, progress, begun)
         study = dataclasses.replace(study, findings=(*study.findings, *diagnose_study(study)))
@@ -227,6 +214,7 @@ def plan_search(asked: Asked, progress: AbstractProgress) -> dict[str, Any]:
     options = asked.options
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    asked = dataclasses.replace(asked, options=with_store(options, folder))
     progress.phase(f"reading {options.data}")
     prepared = prepare_search(asked)
     progress.phase("planning")
@@ -244,6 +232,7 @@ def run_search(
     options = asked.options
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    asked = dataclasses.replace(asked, options=with_store(options, folder))
     found = _finished(folder, asked) if options.resume else None
     if found is None:
         progress.phase(f"reading {options.data}")

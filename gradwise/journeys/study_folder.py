@@ -5,13 +5,17 @@ best networks); the rest is written when it ends, all or nothing.
 """
 
 import contextlib
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ..records.study import Study
 from ..records.study_files import write_study
+from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
-from ..searching.storage.backend import FileOwner, without_password
+from ..searching.storage.backend import HIDDEN, FileOwner, without_password
+from ..searching.storage.study_definition import read_store, write_study_file
 from ..specs.serialisation import to_json
 from ..training.model_files import MODEL, save_predictor
 from . import run_folder as folders
@@ -48,11 +52,25 @@ def begin(on: str | None) -> None:
     start_device(on if on in {"cpu", "gpu"} else None)
 
 
-def store_note(options: SearchOptions) -> str:
-    return f"# Its trials are in {without_password(options.store)}\n" if options.store else ""
+def study_file(settings: Mapping[str, Any], options: SearchOptions) -> bytes:
+    """The study file of a folder: the settings of the study, and where its trials are, without a password."""
+    plain = {name: value for name, value in settings.items() if name not in {"command", "study_file"}}
+    trials = {"store": without_password(options.store), "name": options.name} if options.store else {}
+    return write_study_file({**plain, "trials": trials}).encode()
 
 
-def write_files(study: Study, staging: Path, *, note: str = "", report: bool) -> None:
+def with_store(options: SearchOptions, folder: Path) -> SearchOptions:
+    """The options of a resumed study, with the database that its study file names unless another was given."""
+    file = folders.working(folder) / STUDY_FILE
+    if not options.resume or options.store or not file.is_file():
+        return options
+    store, name = read_store(file)
+    if store is not None and HIDDEN in store:
+        raise RequestError(f"--resume: the trials of {folder} are in {store}. Add --store, with the password.")
+    return dataclasses.replace(options, store=store, name=options.name or name)
+
+
+def write_files(study: Study, staging: Path, options: SearchOptions) -> None:
     """Writes all files of a finished study, including `result.json`."""
     write_study(study, staging)
     by_number = {trial.number: trial for trial in study.trials}
@@ -64,8 +82,8 @@ def write_files(study: Study, staging: Path, *, note: str = "", report: bool) ->
         about = {"metric": study.metric, "version": study.version}
         save_predictor(study.predictor, staging / MODEL, about=about, used=study.used)
     if study.settings.get("study_file"):
-        write_whole(staging / STUDY_FILE, (note + study.settings["study_file"]).encode())
-    if report:
+        write_whole(staging / STUDY_FILE, study_file(study.settings, options))
+    if not options.no_report:
         from ..reporting.report import write_report
 
         write_report(staging, study)
@@ -73,8 +91,4 @@ def write_files(study: Study, staging: Path, *, note: str = "", report: bool) ->
 
 def publish_study(study: Study, folder: Path, work: Path, options: SearchOptions, progress: AbstractProgress) -> None:
     progress.phase("writing" if options.no_report else "writing the report")
-    folders.publish_files(
-        folder,
-        work,
-        lambda staging: write_files(study, staging, note=store_note(options), report=not options.no_report),
-    )
+    folders.publish_files(folder, work, lambda staging: write_files(study, staging, options))

@@ -30,13 +30,15 @@ def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> 
     if dataset.task.kind == "inputs":
         raise RequestError(
             f"the data have no target, but {name} needs one for each row. Name the "
-            "target with --target, or learn features without one: --unsupervised."
+            "target with --target, or learn features without one: gradwise fit --unsupervised."
         )
     known = dataset.labelled
     if known.all():
         return
     if not known.any():
-        raise RequestError("the target is missing in every row. Name another, or learn features with --unsupervised.")
+        raise RequestError(
+            "the target is missing in every row. Name another, or learn features with gradwise fit --unsupervised."
+        )
     if not isinstance(criterion, AbstractSemiSupervised):
         raise RequestError(
             f"the target is missing in {(~known).sum()} of {len(known)} rows, first in data row "

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -123,12 +124,18 @@ def test_trials_may_be_kept_in_a_database(search_words, table, gradwise):
     assert gradwise(*words, *address, "--name", "first", "--out", "one").code == 0
     assert gradwise(*words, *address, "--name", "other", "--seed", "1", "--out", "two").code == 0
     assert not Path("one/study.journal").exists()
-    lost = gradwise("search", "--out", "one", "--resume", "--trials", "+1", "--on", "here")
-    assert lost.code == 2
-    assert "Add --store" in lost.err or "study.journal" in lost.err
-    more = gradwise("search", "--out", "one", "--resume", "--trials", "3", *address, "--name", "first", "--on", "here")
+    assert tomllib.loads(Path("one/study.toml").read_text())["trials"] == {"store": address[1], "name": "first"}
+    more = gradwise("search", "--out", "one", "--resume", "--trials", "+1", "--on", "here")  # its file says where
     assert more.code == 0, more.err
     assert sum(trial.phase == "search" for trial in read_study("one").trials) == 3
+    again = gradwise("search", "--study", "one/study.toml", "--no-report", "--out", "again", "--on", "here")
+    assert again.code == 0, again.err
+    assert Path("again/study.journal").exists()  # the same study elsewhere has trials of its own
+    hidden = Path("one/study.toml").read_text().replace(address[1], "postgresql://me:***@localhost/x")
+    Path("one/study.toml").write_text(hidden)
+    lost = gradwise("search", "--out", "one", "--resume", "--trials", "+1", "--on", "here")
+    assert lost.code == 2
+    assert "the trials of one are in postgresql://me:***@localhost/x. Add --store, with the password." in lost.err
     wrong = gradwise("search", "--out", "one", "--resume", "--trials", "4", *address, "--name", "other", "--on", "here")
     assert wrong.code == 2
     assert "differs: its seed is 1" in wrong.err

@@ -113,8 +113,7 @@ def show_study(study: Study, folder: Path, report: Path | None) -> None:
     if short.get("useful") and study.winner:
         out.print(Text(short["sentence"][:1].upper() + short["sentence"][1:]))
     # The advice and the correction are said above; as findings they would be said twice.
-    above = {advice, *(f.what for f in study.findings if f.row == "E2" and f.what.startswith("the winner's"))}
-    show_findings(out, [finding for finding in study.findings if finding.what not in above])
+    show_findings(out, [one for one in study.findings if one.what != advice and "corrected" not in one.evidence])
     if report is not None:
         out.print(Text(f"report   {report}"), soft_wrap=True)
     if study.predictor is not None or (folder / "model.safetensors").is_file():

@@ -259,7 +259,8 @@ def _idx_pair(path: Path, labelled: bool) -> Loaded:
     labels = _either(beside)
     if labels is None:
         raise RequestError(
-            f"{path} has no labels: no file {beside.name} beside it. To learn features, add --unsupervised."
+            f"{path} has no labels: no file {beside.name} beside it. To learn features, use gradwise fit "
+            "--unsupervised."
         )
     arrays = {"X": images, "y": read_idx(labels)}
     return Loaded(name, arrays=arrays, targets=("y",), integers_are_classes=True)

@@ -170,8 +170,8 @@ def _of_table(loaded: Loaded, request: ReadRequest) -> Dataset:
     blind = request.unsupervised or (not targets and loaded.targetless)
     if not targets and not blind:
         raise RequestError(
-            "no target column. Name it with --target, or learn features of all columns with --unsupervised. "
-            f"The columns are {listed(names, 30)}."
+            "no target column. Name it with --target, or learn features of all columns with gradwise fit "
+            f"--unsupervised. The columns are {listed(names, 30)}."
         )
     check_names(targets, names, "--target")
     check_names(request.drop, names, "--drop")
@@ -262,7 +262,11 @@ def _array(loaded: Loaded, name: str, option: str, count: int) -> np.ndarray:
     """One array by name, with one entry per row."""
     if name not in loaded.arrays:
         present = [*loaded.arrays, *loaded.others]
-        hint = " Name the one to predict with --target, or use --unsupervised." if option == "--target" else ""
+        hint = (
+            " Name the one to predict with --target, or use gradwise fit --unsupervised."
+            if option == "--target"
+            else ""
+        )
         raise RequestError(f"{loaded.label} has no array `{name}`; it contains {', '.join(present)}.{hint}")
     array = np.asarray(loaded.arrays[name])
     if array.ndim not in (1, 2) or len(array) != count:

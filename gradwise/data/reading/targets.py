@@ -59,7 +59,7 @@ def _complete(name: str, values: np.ndarray, codes: np.ndarray) -> Target:
     if len(values) == 0:
         raise RequestError(
             f"target `{name}` is missing in every row (empty, NA and ? count as missing): name another, or learn "
-            "features without one (--unsupervised)."
+            "features without one (gradwise fit --unsupervised)."
         )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         infinite = np.append(~np.isfinite(values), False)[codes]

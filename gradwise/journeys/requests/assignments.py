@@ -28,6 +28,10 @@ from ...specs.recipe import Recipe
 from ...specs.schedules import AbstractSchedule
 
 
+class AssignmentError(RequestError):
+    """An assignment that is refused; the message names it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Assignment:
     """A path and its new value: text from the command line, or a value from the TOML file `source`."""
@@ -36,8 +40,8 @@ class Assignment:
     value: Any
     source: str = "--set"
 
-    def refuse(self, why: str) -> RequestError:
-        return RequestError(f"{self.source} {self.path}: {why}")
+    def refuse(self, why: str) -> AssignmentError:
+        return AssignmentError(f"{self.source} {self.path}: {why}")
 
 
 @dataclasses.dataclass(frozen=True)

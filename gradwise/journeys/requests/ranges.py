@@ -20,7 +20,7 @@ from ...specs.paths import knobs, parts
 from ...specs.priors import AbstractPrior, Choice, LogUniform, Uniform
 from ...specs.recipe import Recipe
 from ...specs.search_space import Dimension, Space, dimension, read_at, write_at
-from .assignments import locate, value_of_word
+from .assignments import AssignmentError, locate, value_of_word
 
 
 def _values(prior: AbstractPrior) -> tuple[Any, ...]:
@@ -59,6 +59,17 @@ def _variants(recipe: Recipe, dimensions: Iterable[Dimension]) -> list[Recipe]:
     return found
 
 
+def read_prior(recipe: Recipe, path: str, words: str, source: str) -> tuple[str, AbstractPrior]:
+    """The full path and the range given for it; its words may name parts, or values of a switch."""
+    full, _ = locate(recipe, path, source)
+    try:
+        return full, parse_prior(words, lambda word: value_of_word(recipe, full, word, source))
+    except AssignmentError:
+        raise  # says itself where
+    except RequestError as problem:
+        raise RequestError(f"{source} {path}: {problem}") from None
+
+
 def _dimension(recipes: list[Recipe], path: str, words: str, source: str) -> Dimension:
     """The dimension of a range, from the first recipe that has its path."""
     problem: RequestError | None = None
@@ -68,12 +79,11 @@ def _dimension(recipes: list[Recipe], path: str, words: str, source: str) -> Dim
         except RequestError as refused:
             problem = problem or refused
             continue
+        full, prior = read_prior(recipe, path, words, source)
         try:
-            prior = parse_prior(words, lambda word: value_of_word(recipe, full, word, source))  # noqa: B023
             found = dimension(recipe, full, prior)
         except RequestError as refused:
-            said = str(refused)
-            raise RequestError(said if said.startswith(source) else f"{source} {path}: {said}") from None
+            raise RequestError(f"{source} {path}: {refused}") from None
         _check_values(recipe, found, source)
         return found
     assert problem is not None

@@ -241,7 +241,8 @@ def findings_of_choice(
     if "corrected" in winner:
         seen, fresh = (scale.say(winner[name]) for name in ("score", "corrected"))
         what = f"the winner's {scale.name}, {seen}, is {how} {tried}"
-        found.append(Finding("note", f"{what}; expect about {fresh} on new data.", "E2"))
+        evidence = {"corrected": winner["corrected"]}
+        found.append(Finding("note", f"{what}; expect about {fresh} on new data.", "E2", evidence=evidence))
     return found
 
 

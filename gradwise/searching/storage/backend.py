@@ -35,10 +35,13 @@ def is_url(where: str | Path) -> bool:
     return re.match(r"^[a-zA-Z][\w+]*://", str(where)) is not None
 
 
+HIDDEN = "***"  # instead of a password
+
+
 def without_password(where: str | Path) -> str:
     """The place as people may read it: without a password."""
-    text = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", str(where))
-    return re.sub(r"(password=)[^&]*", r"\1***", text)
+    text = re.sub(r"(://[^:/@]*):.*@", rf"\1:{HIDDEN}@", str(where))
+    return re.sub(r"(password=)[^&]*", rf"\1{HIDDEN}", text)
 
 
 def address(where: str | Path) -> str:

@@ -176,13 +176,14 @@ def prior_text(prior: AbstractPrior) -> str:
     return f"{names[type(prior)]}({ends.low!r}, {ends.high!r})"
 
 
-_TABLES = ("search", "ranges", "recipe")
+_TABLES = ("search", "ranges", "recipe", "trials")
 
 
 def write_study_file(settings: Mapping[str, Any]) -> str:
     """The study file that `read_study_file` reads as these settings; what is None is left out.
 
     Settings are plain values by name, and two tables by path: `ranges` (texts or priors) and `recipe` (values).
+    `trials` says where the trials are, if they are in a database: {"store": ..., "name": ...}.
     """
     ranges = {
         path: prior_text(prior) if isinstance(prior, AbstractPrior) else prior
@@ -192,6 +193,7 @@ def write_study_file(settings: Mapping[str, Any]) -> str:
         "search": {key: value for key, value in settings.items() if key not in _TABLES},
         "ranges": ranges,
         "recipe": settings.get("recipe") or {},
+        "trials": settings.get("trials") or {},
     }
     given = {name: {key: value for key, value in table.items() if value is not None} for name, table in tables.items()}
     try:
@@ -233,17 +235,28 @@ def _check(source: str, search: Mapping[str, Any], ranges: Mapping[str, Any]) ->
             raise RequestError(f"{source}: [ranges] {path}: {problem}") from None
 
 
-def read_study_file(path: str | Path, known: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The settings in a study file. `known` names what [search] may hold; without it, anything.
-
-    Ranges are checked as language and stay texts: which parts their words mean depends on the recipe.
-    """
+def _load(path: str | Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as problem:
         raise RequestError(f"the study file {path} cannot be read: {problem.strerror}.") from None
     except (ValueError, RecursionError) as problem:
         raise RequestError(f"the study file {path} is not TOML: {' '.join(str(problem).split())}.") from None
+
+
+def read_store(path: str | Path) -> tuple[str | None, str | None]:
+    """The database that holds the trials of the study and the study's name in it, if the file names them."""
+    where = _load(path).get("trials", {})
+    return where.get("store"), where.get("name")
+
+
+def read_study_file(path: str | Path, known: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The settings in a study file. `known` names what [search] may hold; without it, anything.
+
+    Ranges are checked as language and stay texts: which parts their words mean depends on the recipe. Where the trials
+    of the study are is left out: the same study elsewhere has its own.
+    """
+    content = _load(path)
     for name, table in content.items():
         if name not in _TABLES:
             raise RequestError(f"{path}: unknown table [{name}].{nearest(name, _TABLES)}")

@@ -13,6 +13,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.searching.storage.study_definition import (
     parse_prior,
     prior_text,
+    read_store,
     read_study_file,
     write_study_file,
 )
@@ -180,3 +181,13 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, words: s
 def test_what_no_file_can_hold_is_refused() -> None:
     with pytest.raises(RequestError, match="cannot be written to a study file: Object of type 'object'"):
         write_study_file({"data": object()})
+
+
+def test_a_study_file_may_say_where_its_trials_are(tmp_path):
+    """For the folder that it is in: the same study elsewhere has its own."""
+    file, trials = tmp_path / "study.toml", {"store": "sqlite:///trials.db", "name": "first"}
+    file.write_text(write_study_file({"data": "iris", "trials": trials}))
+    assert read_store(file) == ("sqlite:///trials.db", "first")
+    assert "trials" not in read_study_file(file, ("data",))
+    file.write_text(write_study_file({"data": "iris", "trials": {}}))
+    assert read_store(file) == (None, None)
