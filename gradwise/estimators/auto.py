@@ -19,28 +19,28 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .. import defaults
 from ..evaluation.metrics import check_metric
-from ..portfolio import portfolio_of
+from ..journeys.requests.assignments import locate
+from ..journeys.requests.ranges import build_space
 from ..records.study import Study
 from ..records.used_rows import UsedRows
 from ..runtime import keys
-from ..runtime.errors import RequestError, nearest
+from ..runtime.errors import RequestError
 from ..runtime.progress import silent
 from ..searching.running.population_size import BySize
 from ..searching.search import SearchPlan, StudyOptions, search
 from ..searching.selection.committee_members import check_kind
 from ..searching.selection.knob_kinds import without_capacity
 from ..searching.storage.budget import Budget, parse_budget
-from ..searching.storage.study_definition import parse_prior
 from ..searching.strategies.contract import AbstractStrategy
 from ..searching.strategies.recommended import Recommended
 from ..specs.contracts import AbstractSplit
 from ..specs.dataset import Dataset
+from ..specs.paths import knobs
 from ..specs.priors import AbstractPrior
 from ..specs.recipe import Recipe
-from ..specs.search_space import Dimension, Space, dimension, exists, write_at
+from ..specs.search_space import Space, write_at
 from ..training.predictor import AbstractPredictor
-from . import nested_parameters
-from .base import SLOTS, Estimator, TrainingRows
+from .base import Estimator, TrainingRows
 from .classifier import ClassTargets
 from .regressor import NumberTargets
 
@@ -61,52 +61,23 @@ class _Lines:
         print(f"{line['phase']} {line['done']}{of}: best validation score {line['best']:.4g}{failed}")
 
 
-# The space, as a mapping says it.
-
-
-def _path(recipe: Recipe, name: str) -> str:
-    """The path that a name stands for; wrappers may be left out of it, as in the parameters of `Classifier`."""
-    path = str(name).replace("__", ".")
-    if exists(recipe, path):
-        return path
-    slot, _, inner = path.partition(".")
-    if slot not in SLOTS or not inner:
-        raise RequestError(f"`space`: a recipe has no `{name}`.{nearest(slot, SLOTS)}")
-    part, (head, _, word) = getattr(recipe, slot), inner.rpartition(".")
-    if head and (word in {"count", "each"} or word.isdigit()):
-        return f"{slot}.{nested_parameters.find_parameter(slot, part, head)}.{word}"
-    return f"{slot}.{nested_parameters.find_parameter(slot, part, inner)}"
-
-
-def _prior(name: str, value: Any) -> AbstractPrior | None:
-    """The prior that a value of the mapping stands for, or None if the value is fixed."""
-    if not isinstance(value, str):
-        return value if isinstance(value, AbstractPrior) else None
-    try:
-        return parse_prior(value)
-    except RequestError as problem:
-        raise RequestError(f"`space`, {name}: {problem}") from None
-
-
-def _as_said(recipe: Recipe, said: Mapping[str, Any], dataset: Dataset) -> Space:
+def _space_of(said: Mapping[str, Any], dataset: Dataset, split: AbstractSplit) -> Space:
     """The space of a mapping: its ranges, with all other values fixed; the recommended ranges if it has none."""
-    fixed = {name: value for name, value in said.items() if _prior(name, value) is None}
-    still = []
-    for name, value in fixed.items():
-        path = _path(recipe, name)
-        recipe = write_at(recipe, path, value)
-        still.append(path)
-    ranges: list[Dimension] = []
-    for name, value in said.items():
-        if name not in fixed:
-            ranges.append(dimension(recipe, _path(recipe, name), _prior(name, value)))
-    if ranges:
-        return Space(recipe, tuple(ranges))
-    recommended, portfolio = defaults.search_space(recipe, dataset), portfolio_of(recipe, still)
-    if isinstance(recipe.split, TrainingRows):
-        recommended, portfolio = without_capacity(recommended), ()  # training error cannot choose it
-    found = (one for one in recommended.dimensions if not f"{one.path}.".startswith(tuple(f"{p}." for p in still)))
-    return Space(recipe, tuple(found), portfolio)
+    said = {str(name).replace("__", "."): value for name, value in said.items()}
+    ranges = {path: value for path, value in said.items() if isinstance(value, (str, AbstractPrior))}
+    fixed = {path: value for path, value in said.items() if path not in ranges}
+    whole = {name: fixed[name] for name in ("model", "optimiser", "stopping") if name in fixed}
+    recipe, still = defaults.for_search(dataset, split=split, **whole), []
+    for path, value in fixed.items():
+        full, _ = locate(recipe, path, "`space`")
+        recipe = write_at(recipe, full, value)
+        still.append(full)
+    # A part given as an object is fixed with all its knobs.
+    still += [path for path, _, _ in knobs(recipe) if path.startswith(tuple(f"{one}." for one in still))]
+    space = build_space(recipe, ranges=ranges, source="`space`", fixed=still, dataset=dataset)
+    if ranges or not isinstance(split, TrainingRows):
+        return space
+    return dataclasses.replace(without_capacity(space), portfolio=())  # training error cannot choose it
 
 
 class AutoEstimator(Estimator):
@@ -171,10 +142,7 @@ class AutoEstimator(Estimator):
         if isinstance(self.space, Space):
             found = self.space.with_recipes(lambda recipe: dataclasses.replace(recipe, split=split))
         elif self.space is None or isinstance(self.space, Mapping):
-            said = self.space or {}
-            parts = {name: value for name, value in said.items() if name in ("model", "optimiser", "stopping")}
-            whole = {name: value for name, value in parts.items() if _prior(name, value) is None}
-            found = _as_said(defaults.for_search(dataset, split=split, **whole), said, dataset)
+            found = _space_of(self.space or {}, dataset, split)
         else:
             raise RequestError(
                 f"`space` must be None, a mapping from paths to ranges or a `Space`; got {self.space!r}."

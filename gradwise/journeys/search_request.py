@@ -195,11 +195,11 @@ def prepare_search(asked: Asked) -> PreparedSearch:
         ranges = {**_schedule_ranges(resolved, [*turned, *ranges]), **ranges}
     space = build_space(
         resolved.recipe,
-        written=asked.ranges,
-        asked=ranges,
+        ranges=asked.ranges,
+        source=f"{asked.source}: [ranges]",
+        more_ranges=ranges,
         fixed=[change.partition("=")[0] for change in resolved.changes],
         turned=turned,
-        source=asked.source,
         dataset=dataset,
     )
     plan = _plan(options, features)

@@ -211,7 +211,8 @@ def test_a_space_in_words_and_values():
         "batches.size": Choice((16, 32)),
     }
     space = AutoClassifier(space=said)._space(task, split)
-    assert space.paths == ("optimiser.learning_rate", "model.widths.each", "batches.size")
+    assert space.paths == ("model.widths.each", "optimiser.learning_rate", "batches.size")
+    assert AutoClassifier(space=dict(reversed(said.items())))._space(task, split) == space
     assert space["optimiser.learning_rate"].prior == LogUniform(1e-3, 1e-1)
     assert get(space.recipe, "model.dropout") == 0.25
     assert isinstance(space.recipe.optimiser, Sgd)
@@ -340,12 +341,16 @@ def test_time_is_a_budget_too_and_one_trial_runs_however_little_there_is(iris, c
         ({"validation_fraction": 1.0}, {}, r"must lie in \[0, 1\)"),
         ({"class_weight": {7: 1.0}}, {}, "which is not a class of the target"),
         ({"space": 3}, {}, "`space` must be None, a mapping"),
-        ({"space": {"optimizer.learning_rate": "log(1e-3, 1)"}}, {}, "no `optimizer.learning_rate`.*'optimiser'"),
-        ({"space": {"optimiser.learning_rat": "log(1e-3, 1)"}}, {}, "Did you mean 'optimiser__learning_rate'"),
+        (
+            {"space": {"optimizer.learning_rate": "log(1e-3, 1)"}},
+            {},
+            "unknown knob `optimizer.learning_rate`.*'optimiser.learning_rate'",
+        ),
+        ({"space": {"optimiser.learning_rat": "log(1e-3, 1)"}}, {}, "Did you mean 'optimiser.learning_rate'"),
         (
             {"space": {"optimiser.learning_rate": "often"}},
             {},
-            "`space`, optimiser.learning_rate: invalid range 'often'",
+            "`space` optimiser.learning_rate: invalid range 'often'",
         ),
         ({"space": {"optimiser.learning_rate": "log(-1, 1)"}}, {}, "positive low end"),
         ({"space": {"model.dropout": "uniform(0, 2)"}}, {}, r"`model.dropout` must lie in \[0, 1\]"),

@@ -8,8 +8,8 @@ Order does not matter: parts are replaced first, from the outside in; then the k
 that knobs which constrain each other are validated together. If a path is set twice, the later value wins.
 
 A path follows the nesting of the recipe. Where an optimiser wraps another (`optimiser.optimiser.learning_rate`) the
-repeated name may be left out if the path stays unambiguous; a penalty may be named by its class instead of its
-index (`criterion.penalties.l2.coefficient`).
+repeated name may be left out if the path stays unambiguous, and so may any other wrapper (`model.widths` of
+`SharedWeights`); a penalty may be named by its class instead of its index (`criterion.penalties.l2.coefficient`).
 """
 
 import dataclasses
@@ -213,6 +213,10 @@ def _find(recipe: Recipe, assignment: Assignment) -> tuple[str, Declaration | No
     if asked in known:
         return asked, known[asked]
     meant = [path for path in known if asked.lower() in {text.lower() for text in _spellings(recipe, path)}]
+    slot, _, rest = asked.partition(".")
+    if not meant and rest:  # within a wrapper: the outermost ones of this name
+        ends = [path for path in known if path.startswith(f"{slot}.") and path.endswith(f".{rest}")]
+        meant = [path for path in ends if path.count(".") == min(end.count(".") for end in ends)]
     if len(meant) > 1:
         raise assignment.refuse(f"is ambiguous: write the full path, {' or '.join(meant)}.")
     return (meant[0], known[meant[0]]) if meant else None

@@ -1,4 +1,4 @@
-"""The search space: the recommended one, or that of a study file, changed by `--range` and `--set`.
+"""The search space: the recommended one, or that of a study file or a mapping, changed by `--range` and `--set`.
 
     --range "optimiser.learning_rate=log(1e-4, 1e-1)"
     --range "optimiser=choice(Sgd, Adam)" --range "optimiser.momentum=uniform(0, 0.99)"      searched only with Sgd
@@ -21,6 +21,8 @@ from ...specs.priors import AbstractPrior, Choice, LogUniform, Uniform
 from ...specs.recipe import Recipe
 from ...specs.search_space import Dimension, Space, dimension, read_at, write_at
 from .assignments import AssignmentError, locate, value_of_word
+
+Range = str | AbstractPrior  # "log(1e-4, 1e-1)" or LogUniform(1e-4, 1e-1)
 
 
 def _values(prior: AbstractPrior) -> tuple[Any, ...]:
@@ -59,35 +61,40 @@ def _variants(recipe: Recipe, dimensions: Iterable[Dimension]) -> list[Recipe]:
     return found
 
 
-def read_prior(recipe: Recipe, path: str, words: str, source: str) -> tuple[str, AbstractPrior]:
+def read_prior(recipe: Recipe, path: str, given: Range, source: str) -> tuple[str, AbstractPrior]:
     """The full path and the range given for it; its words may name parts, or values of a switch."""
     full, _ = locate(recipe, path, source)
+    if isinstance(given, AbstractPrior):
+        return full, given
     try:
-        return full, parse_prior(words, lambda word: value_of_word(recipe, full, word, source))
+        return full, parse_prior(given, lambda word: value_of_word(recipe, full, word, source))
     except AssignmentError:
         raise  # says itself where
     except RequestError as problem:
         raise RequestError(f"{source} {path}: {problem}") from None
 
 
-def _dimension(recipes: list[Recipe], path: str, words: str, source: str) -> Dimension:
-    """The dimension of a range, from the first recipe that has its path."""
-    problem: RequestError | None = None
+def _owner(recipes: list[Recipe], path: str, source: str) -> Recipe:
+    """The first recipe that has the path."""
+    problems = []
     for recipe in recipes:
         try:
-            full, _ = locate(recipe, path, source)
-        except RequestError as refused:
-            problem = problem or refused
-            continue
-        full, prior = read_prior(recipe, path, words, source)
-        try:
-            found = dimension(recipe, full, prior)
-        except RequestError as refused:
-            raise RequestError(f"{source} {path}: {refused}") from None
-        _check_values(recipe, found, source)
-        return found
-    assert problem is not None
-    raise problem
+            locate(recipe, path, source)
+        except RequestError as problem:
+            problems.append(problem)
+        else:
+            return recipe
+    raise problems[0]
+
+
+def _dimension(recipe: Recipe, path: str, given: Range, source: str) -> Dimension:
+    full, prior = read_prior(recipe, path, given, source)
+    try:
+        found = dimension(recipe, full, prior)
+    except RequestError as problem:
+        raise RequestError(f"{source} {path}: {problem}") from None
+    _check_values(recipe, found, source)
+    return found
 
 
 def _ordered(recipe: Recipe, dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
@@ -105,13 +112,13 @@ def _ordered(recipe: Recipe, dimensions: Iterable[Dimension]) -> tuple[Dimension
 
 
 def _with_ranges(
-    recipe: Recipe, dimensions: Iterable[Dimension], ranges: Mapping[str, str], source: str
+    recipe: Recipe, dimensions: Iterable[Dimension], ranges: Mapping[str, Range], source: str
 ) -> tuple[Dimension, ...]:
     """The dimensions, changed and extended by these ranges. Choices of parts come first, as others may need them."""
     found = {one.path: one for one in dimensions}
     whole = {path for path, _ in parts(recipe)}
-    for path, words in sorted(ranges.items(), key=lambda item: item[0] not in whole):
-        one = _dimension(_variants(recipe, found.values()), path, words, source)
+    for path, given in sorted(ranges.items(), key=lambda item: item[0] not in whole):
+        one = _dimension(_owner(_variants(recipe, found.values()), path, source), path, given, source)
         found[one.path] = one
     return _ordered(recipe, found.values())
 
@@ -125,25 +132,25 @@ def _without(recipe: Recipe, dimensions: Iterable[Dimension], paths: Iterable[st
 def build_space(
     recipe: Recipe,
     *,
-    written: Mapping[str, str],
-    asked: Mapping[str, str],
-    fixed: Iterable[str],
-    turned: Iterable[str],
+    ranges: Mapping[str, Range] | None = None,
     source: str = "",
+    more_ranges: Mapping[str, Range] | None = None,
+    fixed: Iterable[str] = (),
+    turned: Iterable[str] = (),
     dataset: Dataset | None = None,
 ) -> Space:
     """The space of a request.
 
-    `written` are the ranges of a study file, which replace the recommended space; `asked` those of the command line.
-    `fixed` are all paths that were set, `turned` those set on the command line. The recommended widths depend on the
-    `dataset`.
+    `ranges`, of a study file or from Python, replace the recommended space, which depends on the `dataset`; messages
+    name their `source`. `more_ranges`, of the command line, change either. `fixed` are all paths that were set,
+    `turned` those set on the command line.
     """
     space = recommended = _without(recipe, defaults.search_space(recipe, dataset).dimensions, fixed)
-    if written:
-        space = _without(recipe, _with_ranges(recipe, (), written, f"{source}: [ranges]"), turned)
-    found = _with_ranges(recipe, space, asked, "--range")
+    if ranges:
+        space = _without(recipe, _with_ranges(recipe, (), ranges, source), turned)
+    found = _with_ranges(recipe, space, more_ranges or {}, "--range")
     if not found:
-        raise RequestError("nothing to search: every knob is set. Give a --range, or use gradwise fit.")
+        raise RequestError("nothing to search: every knob is set. Give a range, or fit one network instead.")
     # In other ranges a recipe of the portfolio might lie outside. A study file always names its ranges.
     usual = written_ranges(Space(recipe, found)) == written_ranges(Space(recipe, tuple(recommended)))
     return Space(recipe, found, portfolio_of(recipe, fixed) if usual else ())

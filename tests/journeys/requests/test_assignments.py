@@ -3,6 +3,7 @@ import pytest
 from gradwise import defaults
 from gradwise.journeys.requests.assignments import Assignment, flatten, parse_assignment, resolve
 from gradwise.models.activations import Tanh
+from gradwise.models.shared_weights import SharedWeights
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
 from gradwise.optimisers.first_order.schedules import FlatCosine, InverseTime, RepeatedCosine
@@ -232,3 +233,10 @@ def test_values_of_a_file_are_checked_too(path, value, words):
     with pytest.raises(RequestError, match=words) as caught:
         resolve(RECIPES["classes"], [Assignment(path, value, "run.toml")])
     assert str(caught.value).startswith(f"run.toml {path}")
+
+
+def test_a_wrapper_may_be_left_out_of_a_path():
+    recipe = defaults.classification(model=SharedWeights())
+    changed = resolve(recipe, [parse_assignment("model.widths=8,8")])
+    assert changed.recipe.model.mlp.widths == (8, 8)
+    assert changed.changes == ("model.mlp.widths=8,8",)

@@ -14,7 +14,7 @@ RATE = "optimiser.optimiser.learning_rate"
 
 
 def build(recipe=RECIPE, **how):
-    return build_space(recipe, **{"written": {}, "asked": {}, "fixed": (), "turned": (), **how})
+    return build_space(recipe, **how)
 
 
 def test_without_a_word_the_space_is_the_recommended_one():
@@ -27,10 +27,10 @@ def test_the_ranges_of_a_study_file_are_the_space_that_it_was_written_from():
     for fixed in ([], ["model.dropout"]):
         space = build(table, fixed=fixed)
         assert space.portfolio
-        assert build(table, fixed=fixed, written=written_ranges(space)) == space
+        assert build(table, fixed=fixed, ranges=written_ranges(space)) == space
     narrowed = {**written_ranges(space), "optimiser.optimiser.learning_rate": "log(1e-3, 2e-3)"}
-    assert build(table, fixed=fixed, written=narrowed).portfolio == ()
-    assert build(table, asked={"optimiser.learning_rate": "log(1e-3, 2e-3)"}).portfolio == ()
+    assert build(table, fixed=fixed, ranges=narrowed).portfolio == ()
+    assert build(table, more_ranges={"optimiser.learning_rate": "log(1e-3, 2e-3)"}).portfolio == ()
 
 
 def test_what_is_set_is_not_searched():
@@ -40,7 +40,9 @@ def test_what_is_set_is_not_searched():
 
 
 def test_a_range_changes_a_dimension_in_its_place_or_adds_one():
-    space = build(asked={"optimiser.learning_rate": "log(1e-3, 1e-2)", "model.activation": "choice(tanh, Rectifier)"})
+    space = build(
+        more_ranges={"optimiser.learning_rate": "log(1e-3, 1e-2)", "model.activation": "choice(tanh, Rectifier)"}
+    )
     assert space[RATE].prior == LogUniform(1e-3, 1e-2)
     assert space["model.activation"].prior == Choice((Tanh(), Rectifier()))
     assert space.paths == ("model.activation", *defaults.search_space(RECIPE).paths)  # parts come first
@@ -49,7 +51,7 @@ def test_a_range_changes_a_dimension_in_its_place_or_adds_one():
 def test_a_knob_may_belong_to_one_of_several_parts():
     asked = {"optimiser.momentum": "uniform(0, 0.99)", "optimiser": "choice(HeavyBall, Adam)"}
     recipe = replace(RECIPE, "optimiser", Adam())
-    space = build(recipe, asked=asked)
+    space = build(recipe, more_ranges=asked)
     assert space.paths[0] == "optimiser"
     assert space["optimiser.momentum"].prior == Uniform(0, 0.99)
     assert "optimiser.momentum" in space.values(space.recipe_at(dict.fromkeys(space.paths, 0.1)))
@@ -58,15 +60,15 @@ def test_a_knob_may_belong_to_one_of_several_parts():
 
 def test_a_study_file_s_ranges_are_the_whole_space_and_come_back():
     written = {"model.widths.count": "choice(1, 2)", "model.widths.each": "integers(4, 8)", RATE: "log(0.001, 0.1)"}
-    space = build(written=written, source="study.toml")
+    space = build(ranges=written, source="study.toml")
     assert written_ranges(space) == written
-    assert build(written=written, turned=["model.widths"]).paths == (RATE,)
+    assert build(ranges=written, turned=["model.widths"]).paths == (RATE,)
 
 
 def test_equal_requests_in_another_order_are_equal_spaces():
     asked = {"model.activation": "choice(Tanh, Rectifier)", "batches.size": "choice(16, 32)"}
-    assert build(asked=asked) == build(asked=dict(reversed(asked.items())))
-    assert build(asked=asked) == build(written=written_ranges(build(asked=asked)))
+    assert build(more_ranges=asked) == build(more_ranges=dict(reversed(asked.items())))
+    assert build(more_ranges=asked) == build(ranges=written_ranges(build(more_ranges=asked)))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_equal_requests_in_another_order_are_equal_spaces():
 )
 def test_ranges_that_cannot_be_are_refused(asked, says):
     with pytest.raises(RequestError) as caught:
-        build(asked=asked)
+        build(more_ranges=asked)
     assert says in str(caught.value)
 
 
