@@ -14,6 +14,7 @@ import numpy as np
 
 from ...records.trial import Trial
 from ...runtime.errors import RequestError, nearest
+from ..metrics import bootstrap_interval
 
 # What a trial costs: time and examples to train it, numbers in the network to use it.
 COSTS = ("seconds", "age_examples", "parameters")
@@ -66,13 +67,13 @@ def cheapest_within(trials: Sequence[Trial], slack: float) -> Trial | None:
     return min(near, key=lambda t: (t.parameters, t.age_examples, t.score, t.loss, t.number))
 
 
-def _spearman(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Spearman's correlation of each row, ties at their middle rank; not-a-number where a row is all alike."""
+def _spearman(first: np.ndarray, second: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Spearman's correlation along an axis, ties at their middle rank; not-a-number where all are alike."""
     from scipy.stats import rankdata
 
-    a, b = (rankdata(rows, axis=1) - (rows.shape[1] + 1) / 2 for rows in (first, second))
-    size = np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
-    return np.divide((a * b).sum(axis=1), size, out=np.full(len(size), np.nan), where=size > 0)
+    a, b = (rankdata(values, axis=axis) - (values.shape[axis] + 1) / 2 for values in (first, second))
+    size = np.sqrt((a**2).sum(axis) * (b**2).sum(axis))
+    return np.divide((a * b).sum(axis), size, out=np.full(size.shape, np.nan), where=size > 0)
 
 
 def rank_correlation(cheap: np.ndarray, full: np.ndarray, *, resamples: int = 1000, seed: int = 0) -> RankCorrelation:
@@ -85,18 +86,10 @@ def rank_correlation(cheap: np.ndarray, full: np.ndarray, *, resamples: int = 10
     count = len(cheap)
     if count < 3:
         return RankCorrelation(np.nan, np.nan, np.nan, count)
-    value = float(_spearman(cheap[None], full[None])[0])
-    draw = np.random.default_rng(seed)
-    found = []
+    value = float(_spearman(cheap, full))
     resamples = min(resamples, max(100, 1_000_000 // count))  # with many trials the interval is narrow anyway
-    at_once = max(1, 1_000_000 // count)
-    for start in range(0, resamples, at_once):
-        rows = draw.integers(0, count, (min(at_once, resamples - start), count))
-        found.append(_spearman(cheap[rows], full[rows]))
-    values = np.concatenate(found) if found else np.zeros(0)
-    values = values[np.isfinite(values)]  # a resample may hold one trial only
-    low, high = np.quantile(values, [0.025, 0.975]) if len(values) else (np.nan, np.nan)
-    return RankCorrelation(value, float(low), float(high), count)
+    low, high = bootstrap_interval(_spearman, cheap, full, resamples=resamples, vectorized=True, seed=seed)
+    return RankCorrelation(value, low, high, count)
 
 
 def _score_at(trial: Trial, age: int) -> float:

@@ -228,7 +228,7 @@ def _all_diverged(space: Space, trials: Sequence[Trial]) -> AllFailed:
     smallest = float(np.nanmin(tried))
     if smallest <= TINY_RATE:
         return AllFailed(f"{many}, even with `{path}` = {smallest:.2g}: the rate is not the cause; {look}.")
-    relation = rank_correlation(tried, ages, resamples=0)
+    relation = rank_correlation(tried, ages)
     longer = ", and smaller rates survived longer" if relation.value < -0.3 else ""
     low, high = float(f"{smallest / 1000:.2g}"), float(f"{smallest:.2g}")
     sentence = (
