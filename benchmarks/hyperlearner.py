@@ -99,7 +99,7 @@ def run_gradwise(train: Any, test: Any, seconds: float, seed: int) -> dict[str, 
     spent = time.perf_counter() - began
     predicted = study.predictor.predict(test.inputs)
     found = error(test, predicted.argmax(1) if test.task.kind == "classes" else predicted)
-    return {"error": found, "seconds": spent, "trials": len(study.trials), "values": study.winner["values"]}
+    return {"error": found, "seconds": spent, "trials": len(study.trials), "values": study.winner.values}
 
 
 def network_of(train: Any, seed: int) -> Any:

@@ -14,6 +14,6 @@ auto = gw.AutoClassifier("4 trials", space=space, random_state=0)
 auto.fit(x_train, y_train)
 
 study = auto.study_
-print("best:", study.trials[study.winner["number"]].values)
-print("more trials?", study.analysis["advice"]["sentence"])
-print(f"ensemble of {study.committee['members']} networks: test accuracy {auto.score(x_test, y_test):.3f}")
+print("best:", study.winner.values)
+print("more trials?", study.analysis.advice.sentence)
+print(f"ensemble of {study.committee.members} networks: test accuracy {auto.score(x_test, y_test):.3f}")

@@ -18,11 +18,11 @@ space = gw.Space(recipe, (rate,))
 plan = gw.SearchPlan(folds=3)  # each trial trains three networks; its score covers all rows
 study = gw.search(space, dataset, budget=gw.Budget(trials=6), key=jax.random.key(0), plan=plan)
 
-low, high = study.estimates["test_interval"]
-print("best:", study.winner["values"])
-print(f"validation {study.winner['score']:.1%}; expected on new data {study.winner['corrected']:.1%}")
-print(f"ensemble of {study.committee['members']}: test error {study.estimates['test']:.1%} ({low:.1%} to {high:.1%})")
-print("more trials?", study.analysis["advice"]["sentence"])
+low, high = study.estimates.test_interval
+print("best:", study.winner.values)
+print(f"validation {study.winner.score:.1%}; expected on new data {study.winner.corrected.score:.1%}")
+print(f"ensemble of {study.committee.members}: test error {study.estimates.test:.1%} ({low:.1%} to {high:.1%})")
+print("more trials?", study.analysis.advice.sentence)
 
 page = Path(tempfile.mkdtemp()) / "report.html"
 page.write_text(gw.report(study))

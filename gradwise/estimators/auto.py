@@ -194,8 +194,8 @@ class AutoEstimator(Estimator):
                 raise RequestError(f"no trial could be trained: {study.trials[0].reason}")
         self.study_ = study
         self.predictor_: AbstractPredictor | None = study.predictor
-        chosen = {trial.number: trial.recipe for trial in study.trials}
-        self.best_recipe_: Recipe | None = chosen.get(study.winner.get("number", -1))
+        winner = study.winning_trial
+        self.best_recipe_: Recipe | None = None if winner is None else winner.recipe
         if study.predictor is None:
             warnings.warn(self._verdict(), ConvergenceWarning, stacklevel=3)
         elif study.outcome == "interrupted":

@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import __version__
 from ..records.study import Study
+from ..records.study_analysis import Analysis
 from ..records.trial import Trial
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError
@@ -39,7 +40,7 @@ from .study_folder import begin, publish_study, workplace
 
 _TRIALS_EACH = 16
 _SEEDS = {"challenge": 10, "compare": 5, "seeds": 30}
-_Answer = tuple[tuple[Trial, ...], dict[str, Any]]
+_Answer = tuple[tuple[Trial, ...], Analysis]
 
 
 def _values(prepared: PreparedSearch) -> tuple[str, tuple[Any, ...]]:
@@ -65,31 +66,21 @@ class _Place:
 
 
 def _ask(place: _Place) -> _Answer:
-    """The trials and the answer, as plain values by name."""
+    """The trials and the answer."""
     prepared, options = place.prepared, place.prepared.options
     recipe = prepared.space.recipe
     seeds = options.seeds or _SEEDS[options.question]
     if options.question == "seeds":
-        found: Any = seed_distribution(recipe, place.data, place.executor, seeds, stop=place.stop)
-    elif options.question == "challenge":
-        path, values = _values(prepared)
+        spread = seed_distribution(recipe, place.data, place.executor, seeds, stop=place.stop)
+        return spread.trials, Analysis(seeds=spread)
+    path, values = _values(prepared)
+    if options.question == "challenge":
         found = challenge(recipe, path, values, place.data, place.executor, seeds, stop=place.stop)
-    else:
-        path, values = _values(prepared)
-        trials = options.budget.trials
-        each = _TRIALS_EACH if trials is None else max(1, trials // len(values))
-        found = compare(
-            prepared.space,
-            path,
-            values,
-            place.data,
-            place.executor,
-            each,
-            prepared.strategy,
-            seeds,
-            stop=place.stop,
-        )
-    return found.trials, found.plain()
+        return found.trials, Analysis(challenge=found)
+    trials, (space, strategy) = options.budget.trials, (prepared.space, prepared.strategy)
+    each = _TRIALS_EACH if trials is None else max(1, trials // len(values))
+    found = compare(space, path, values, place.data, place.executor, each, strategy, seeds, stop=place.stop)
+    return found.trials, Analysis(comparison=found)
 
 
 def _space(prepared: PreparedSearch) -> Space:

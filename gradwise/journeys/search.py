@@ -130,7 +130,7 @@ def _estimate(prepared: PreparedSearch, study: Study, work: Path, progress: Abst
         return dataclasses.replace(study, outcome="interrupted")
     except WorkError as problem:
         return dataclasses.replace(study, findings=(*study.findings, Finding("warning", str(problem), "E2")))
-    return dataclasses.replace(study, estimates={**study.estimates, "nested": found})
+    return dataclasses.replace(study, estimates=dataclasses.replace(study.estimates, nested=found))
 
 
 def search_and_write(

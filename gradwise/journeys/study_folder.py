@@ -73,10 +73,8 @@ def with_store(options: SearchOptions, folder: Path) -> SearchOptions:
 def write_files(study: Study, staging: Path, options: SearchOptions) -> None:
     """Writes all files of a finished study, including `result.json`."""
     write_study(study, staging)
-    by_number = {trial.number: trial for trial in study.trials}
-    winner = by_number.get(study.winner.get("number", -1)) or study.best
-    if winner is not None:
-        write_whole(staging / "recipe.json", to_json(winner.recipe).encode())
+    if study.winning_trial is not None:
+        write_whole(staging / "recipe.json", to_json(study.winning_trial.recipe).encode())
     if study.predictor is not None:
         # Neither times nor paths: equal studies give equal model files.
         about = {"metric": study.metric, "version": study.version}

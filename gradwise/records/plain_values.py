@@ -4,7 +4,8 @@
     assert from_values(Fit, plain) == record  by the annotations of the fields
 
 NaN is written as null, an infinite number as "inf" or "-inf". A field that is empty by default (None, (), {}, "")
-and is still empty is omitted. A recipe or another part is written as `specs.serialisation` writes it.
+and is still empty is omitted, and so is a field that does not count for equality (`compare=False`). A recipe or another
+part is written as `specs.serialisation` writes it.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ def to_values(value: Any) -> Any:
     if isinstance(value, eqx.Module):
         return to_plain(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+        fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare)
         return {field.name: to_values(x) for field, x in fields if not _is_omitted(field, x)}
     if isinstance(value, Mapping):
         return {str(key): to_values(item) for key, item in value.items()}
@@ -58,7 +59,7 @@ def to_values(value: Any) -> Any:
 def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
     """Of each field its annotation, and whether a file must have it."""
     hints = typing.get_type_hints(kind)
-    return {field.name: (hints[field.name], _is_required(field)) for field in dataclasses.fields(kind)}
+    return {field.name: (hints[field.name], _is_required(field)) for field in dataclasses.fields(kind) if field.compare}
 
 
 def _number(kind: Any, value: Any) -> Any:

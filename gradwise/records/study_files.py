@@ -13,6 +13,7 @@ import functools
 import io
 import json
 import math
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,9 @@ from ..runtime.files import finite, write_whole
 from ..specs.recipe import Recipe
 from ..specs.search_space import space_from_plain, space_to_plain
 from ..specs.serialisation import from_plain, public_path, to_plain
-from .data_read import DataRead
-from .finding import Finding
 from .plain_values import from_values
 from .readings import write_readings
-from .study import Study
+from .study import SUMMARY, Study
 from .trial import Trial
 
 FILES = ("study.json", "trials.parquet", "result.json")
@@ -173,19 +172,12 @@ def read_study(folder: Path | str, classes: tuple[Any, ...] = ()) -> Study:
         if result["kind"] != "study":
             raise RequestError(f"{folder} contains a {result['kind']}, not a study.")
         spaces = json.loads((folder / "study.json").read_text())
-        told = {
-            field.name: result[field.name]
-            for field in dataclasses.fields(Study)
-            if field.name not in {"space", "asked", "trials", "findings", "data", "chance", "predictor", "used"}
-        }
+        kinds = typing.get_type_hints(Study)
         return Study(
-            **told,
+            **{name: from_values(kinds[name], result[name]) for name in SUMMARY},
             space=space_from_plain(spaces["space"], classes),
             asked=space_from_plain(spaces["asked"], classes),
             trials=_trials(pq.read_table(folder / "trials.parquet"), classes),
-            data=from_values(DataRead, result["data"]),
-            findings=tuple(Finding(**finding) for finding in result["findings"]),
-            chance=math.nan if result["chance"] is None else float(result["chance"]),
         )
     except RequestError as problem:
         raise RequestError(f"{folder}: {problem}") from None

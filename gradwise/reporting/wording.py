@@ -14,12 +14,23 @@ import numpy as np
 
 from ..records.data_read import DataRead
 from ..records.readings import in_words
-from ..records.score_scale import METRICS, NOTHING, in_metric, is_missing, metric_name, number, percent, tick
+from ..records.score_scale import (
+    METRICS,
+    NOTHING,
+    in_metric,
+    is_missing,
+    metric_name,
+    number,
+    percent,
+    short_percent,
+    tick,
+)
 
 _CONTROL = {"Cc", "Cs", "Co"}
 _DIRECTION = set(range(0x202A, 0x202F)) | set(range(0x2066, 0x206A))
 
-__all__ = ["METRICS", "NOTHING", "in_metric", "metric_name", "number", "percent", "tick"]  # from the score's scale
+# From the score's scale.
+__all__ = ["METRICS", "NOTHING", "in_metric", "metric_name", "number", "percent", "short_percent", "tick"]
 
 SCORES = {
     "error": "error",
@@ -74,6 +85,12 @@ def optimism(metric: str, metrics: Mapping[str, Mapping[str, Any]], judged_on: s
     if quote:
         return f"{told}. Validation was used to choose it; {quote}"
     return f"{told}. Validation {known.get('valid', NOTHING)} was used to choose it, so it is a little optimistic too."
+
+
+def sentence(text: str) -> str:
+    """The text with a capital at its beginning."""
+    said = text.strip()
+    return said[:1].upper() + said[1:]
 
 
 def clean(text: Any) -> str:

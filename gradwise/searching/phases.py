@@ -11,8 +11,8 @@ study makes the same decisions.
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from ..records.study_analysis import BatchSizes
 from ..records.trial import Proposal, Trial, best_of
 from .running.driver import Driver
 from .running.evaluation_data import Variant
@@ -84,10 +84,10 @@ def explore(strategy: AbstractStrategy, clock: StudyClock, folder: Path | None) 
     return "interrupted" if driver.asked.is_set() else "finished"
 
 
-def choose_size(strategy: AbstractStrategy, clock: StudyClock, folder: Path | None) -> dict[str, Any]:
+def choose_size(strategy: AbstractStrategy, clock: StudyClock, folder: Path | None) -> BatchSizes | None:
     """The mini-batch size, where it is to be chosen; more trials, where that took less than its share of the time."""
     if not clock.plan.batch_size or clock.driver.asked.is_set():
-        return {}
+        return None
     found = choose_batch_size(clock.driver, clock, folder)
     if isinstance(strategy, Recommended) and clock.budget.trials is None:
         clock.driver.explore(strategy, until=clock.tune_until, race=clock.plan.race)

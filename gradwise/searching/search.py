@@ -2,7 +2,7 @@
 
     space = gradwise.defaults.search_space(recipe)
     study = gradwise.search(space, dataset, budget=Budget(seconds=600), key=jax.random.key(0))
-    study.best, study.winner, study.estimates["test"], study.predictor.predict(rows)
+    study.best, study.winner, study.estimates.test, study.predictor.predict(rows)
 
 It splits the data once; trains the recommended recipe on every fold, then others near it, saving each trial when it
 ends; combines their networks into an ensemble, weighted by their predictions of held-out rows; corrects the best
@@ -28,6 +28,7 @@ from ..evaluation.trials.cost import compare_short_runs
 from ..records.finding import Finding
 from ..records.readings import find_readings, next_reading
 from ..records.study import Study
+from ..records.study_analysis import Analysis
 from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError, WorkError
@@ -301,7 +302,8 @@ def _driven(space: Space, strategy: AbstractStrategy, clock: StudyClock, options
         driver.checkpoints.clear()
     tried = strategy.describe(space, History(study.trials, budget=wanted))
     told = [Finding("note", f"tried {tried}.", "E7")] if tried else []
-    return dataclasses.replace(study, analysis={**study.analysis, **sizes}, findings=(*told, *study.findings))
+    analysis = dataclasses.replace(study.analysis, batch_size=sizes)
+    return dataclasses.replace(study, analysis=analysis, findings=(*told, *study.findings))
 
 
 def _record(
@@ -343,7 +345,6 @@ def _record(
         winner=concluded.winner,
         committee=concluded.committee,
         estimates=concluded.estimates,
-        findings=(),
         predictor=concluded.predictor,
         used=UsedRows.of(data.train.inputs, data.valid.inputs),
     )
@@ -353,14 +354,9 @@ def _record(
     values = [] if without else too_few_values(driver.space, trials)
     findings: list[Finding] = [*driver.findings, *values, *concluded.findings, *find_readings(readings)]
     findings += find_in_study(driver.space, trials, said, driver.contenders.notes)
-    borders = [finding.what for finding in findings if finding.row == "E4"]
-    analysis: dict[str, Any] = {
-        "advice": {"go_on": said.go_on, "sentence": said.sentence},
-        "borders": borders,
-        **driver.analysis,
-    }
-    if (short := compare_short_runs(trials, noise=driver.noise)) is not None:
-        analysis["short_runs"] = short.plain()
+    borders = tuple(finding.what for finding in findings if finding.row == "E4")
+    short = compare_short_runs(trials, noise=driver.noise)
+    analysis = Analysis(said, borders, short, populations=driver.populations)
     return dataclasses.replace(study, findings=tuple(findings), analysis=analysis)
 
 

@@ -222,8 +222,8 @@ def test_a_search_deals_the_labelled_rows_and_learns_from_all() -> None:
     study = gradwise.search(space, digits(60, 40, 0), budget=gradwise.Budget(trials=2), plan=plan, key=KEY)
     assert study.data.rows == SetSizes(54 + 40, 6, 500)
     assert all(0.0 < trial.score < 1.0 for trial in study.trials)
-    assert 0.0 < study.estimates["test"] < 0.95
-    assert study.estimates["metrics"]["train"]["error_rate"] < 0.95  # of the rows that have a class
+    assert 0.0 < study.estimates.test < 0.95
+    assert study.estimates.metrics["train"]["error_rate"] < 0.95  # of the rows that have a class
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,10 @@ def test_a_search_ends_with_a_study_a_recipe_and_a_committee(iris):
     assert [trial.phase for trial in study.trials] == ["search"] * 3 + ["finalist"] * 4
     assert study.data.folds == 5  # too few rows for one validation part
     assert len(found.predictor_.members) == 2 * 5
-    assert found.best_recipe_ == study.trials[study.winner["number"]].recipe
+    assert found.best_recipe_ == study.trials[study.winner.number].recipe
     assert get(found.best_recipe_, "model.widths") == (16,)
     assert get(found.best_recipe_, RATE) in (0.01, 0.03)
-    assert "too few" in study.analysis["advice"]["sentence"]
+    assert "too few" in study.analysis.advice.sentence
     np.testing.assert_array_equal(found.predict_proba(X), found.predictor_.predict(X))
 
 
@@ -77,12 +77,12 @@ def test_the_mini_batch_size_is_chosen_at_the_end_where_asked(iris):
     X, y = iris
     said = quick(committee="ensemble", strategy=None, batch_size="auto", space={"batches.size": 16})
     study = AutoClassifier(**said).fit(X, y).study_
-    found = study.analysis["batch_size"]
-    assert [line["size"] for line in found["table"]] == [4, 8, 16, 32, 64]
+    found = study.analysis.batch_size
+    assert [line.size for line in found.table] == [4, 8, 16, 32, 64]
     phases = [trial.phase for trial in study.trials]
     assert phases.count("size") == 5 * 3 * 2
-    assert phases.count("batch") == (0 if found["recommended"] == 16 else 9)
-    assert study.committee["trials"] == 2 + phases.count("batch")
+    assert phases.count("batch") == (0 if found.recommended == 16 else 9)
+    assert study.committee.trials == 2 + phases.count("batch")
 
 
 def test_no_row_is_set_aside_for_a_test(iris):
@@ -91,7 +91,7 @@ def test_no_row_is_set_aside_for_a_test(iris):
     rows = study.data.rows
     assert rows.test == 0
     assert rows.train + rows.valid == 150
-    assert "test" not in study.estimates
+    assert study.estimates.test is None
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_validation_data_is_what_settings_are_chosen_by(iris):
     assert data.rows == SetSizes(100, 50, 0)
     assert data.folds == 1
     wrong = np.mean(found.predict(X[100:]) != y[100:])
-    assert found.study_.estimates["metrics"]["valid"]["error_rate"] == pytest.approx(wrong)
+    assert found.study_.estimates.metrics["valid"]["error_rate"] == pytest.approx(wrong)
 
 
 # Data as it comes.
@@ -263,7 +263,7 @@ def test_bagged_networks_answer_together_and_better_than_they_do_alone(iris):
     X, _ = iris
     inputs, target = X[:, :3], X[:, 3]
     found = AutoRegressor(**quick(committee="bagging", seeds=4)).fit(inputs[:100], target[:100])
-    assert found.study_.committee["kind"] == "bagging"
+    assert found.study_.committee.kind == "bagging"
     members = found.predictor_.members
     assert len(members) == 4
     each = np.stack([member.predict(inputs[100:]).ravel() for member in members])
@@ -282,7 +282,7 @@ def test_bagged_networks_answer_together_and_better_than_they_do_alone(iris):
 def test_other_committees_by_name(iris, committee, members):
     X, y = iris
     found = AutoClassifier(**quick(committee=committee)).fit(X, y)
-    assert found.study_.committee["kind"] == committee
+    assert found.study_.committee.kind == committee
     assert len(found.predictor_.members) >= members
     assert found.score(X, y) > 0.8
 
@@ -291,7 +291,7 @@ def test_without_finalists_the_best_trials_answer(iris):
     X, y = iris
     found = AutoClassifier(**quick(finalists=0, committee="contenders")).fit(X, y)
     assert [trial.phase for trial in found.study_.trials] == ["search", "search"]
-    assert found.study_.committee["kind"] == "contenders"
+    assert found.study_.committee.kind == "contenders"
     assert found.score(X, y) > 0.8
 
 
@@ -302,11 +302,11 @@ def test_as_it_comes_the_recommended_recipe_is_first_and_an_ensemble_answers(iri
     assert study.strategy == "Recommended"
     assert first.recipe.model == gradwise.defaults.table("classes", len(X)).model
     assert [trial.phase for trial in study.trials] == ["search"] * 3
-    assert study.committee["kind"] == "ensemble"
-    assert sum(study.committee["weights"].values()) == pytest.approx(1.0)
-    assert len(found.predictor_.members) == 8 * len(study.committee["weights"])  # eight folds of each
+    assert study.committee.kind == "ensemble"
+    assert sum(study.committee.weights.values()) == pytest.approx(1.0)
+    assert len(found.predictor_.members) == 8 * len(study.committee.weights)  # eight folds of each
     assert found.score(X, y) > 0.95
-    assert study.committee["honest"] < 0.1
+    assert study.committee.honest < 0.1
 
 
 # Budgets and options.
@@ -468,7 +468,7 @@ def test_a_network_and_a_loss_of_ones_own_are_searched_as_they_are():
     assert np.array_equal(network.pitch, before)
     assert isinstance(study.predictor.members[0].network, Waves)
     assert np.mean((study.predictor.predict(X) - y) ** 2) < 0.2 * y.var()
-    assert study.estimates["metrics"]["test"]["r2"] > 0.5
+    assert study.estimates.metrics["test"]["r2"] > 0.5
 
     said = {"model": network, "criterion": absolute_error, "optimiser": Sgd(), "stopping": Off(epochs=100)}
     ranges = {"optimiser.learning_rate": Choice((0.03, 0.1))}

@@ -24,7 +24,7 @@ def test_a_challenge_is_answered_in_a_sentence_with_an_interval(table, ask, grad
     assert said.code == 0, said.err
     found = json.loads(said.out)["analysis"]["challenge"]
     assert (found["path"], found["reference"]) == ("optimiser.optimiser.learning_rate", 0.0015)
-    assert [len(one["scores"]) for one in found["scores"]] == [3, 3]
+    assert [len(one["scores"]) for one in found["values"]] == [3, 3]
     assert "0.0015" in found["sentence"]
     assert "95 % confidence interval" in found["sentence"]
     study = read_study("mine")
@@ -41,8 +41,8 @@ def test_a_comparison_searches_for_each_value(table, ask):
     assert said.code == 0, said.err
     assert said.out.startswith("`optimiser.optimiser.learning_rate`, validation error: ")
     assert "each is the best of 2 trials, retrained." in said.out
-    found = read_study("mine").analysis["comparison"]
-    assert [one["value"] for one in found["scores"]] == [0.001, 0.01]
+    found = read_study("mine").analysis.comparison
+    assert [one.value for one in found.values] == [0.001, 0.01]
     searched = [trial for trial in read_study("mine").trials if "optimiser.decay" in trial.values]
     assert len(searched) == 2 * 2
     assert len(read_study("mine").trials) == 2 * (2 + 2)
@@ -54,10 +54,10 @@ def test_a_distribution_over_seeds(table, ask, gradwise):
     assert said.code == 0, said.err
     assert said.out.startswith("Over 5 seeds the validation error is ")
     study = read_study("mine")
-    assert len(study.analysis["seeds"]["scores"]) == 5
+    assert len(study.analysis.seeds.scores) == 5
     again = gradwise(*shlex.split(study.settings["command"])[1:], "--on", "here", "--no-report", "--out", "again")
     assert again.code == 0, again.err
-    assert read_study("again").analysis["seeds"] == study.analysis["seeds"]
+    assert read_study("again").analysis.seeds == study.analysis.seeds
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_two_studies_join_into_one(searched, search_words, gradwise):
         assert moved[trial.number + offset].score == trial.score
     assert sum(trial.phase == "search" for trial in both.trials) == 7
     # Whoever stood in another study's final learned from other rows; here its setting is run again.
-    members = both.committee["numbers"]
+    members = both.committee.numbers
     assert all(moved[number].phase == "finalist" for number in members)
     on = gradwise("search", "--out", "both", "--resume", "--trials", "+1", "--on", "here", "--no-report", "--quiet")
     assert on.code == 0, on.err

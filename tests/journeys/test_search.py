@@ -147,11 +147,11 @@ def test_double_cross_validation_judges_the_whole_procedure(search_words, table,
     said = gradwise(*words, "--nested", "--trials", "2", "--finalists", "0", "--no-report", "--out", "mine", "--json")
     assert said.code == 0, said.err
     found = json.loads(said.out)["estimates"]["nested"]
-    assert [fold["rows"] for fold in found["folds"]] == [12] * 5
+    assert found["rows"] == [12] * 5
     assert 0 <= found["interval"][0] <= found["mean"] <= found["interval"][1] <= 1
-    assert found["mean"] == pytest.approx(sum(fold["value"] for fold in found["folds"]) / 5)
+    assert found["mean"] == pytest.approx(sum(found["values"]) / 5)
     kept = json.loads(Path("mine/nested.json").read_text())
-    assert kept["folds"] == {str(fold["fold"]): fold["value"] for fold in found["folds"]}
+    assert kept["folds"] == {str(number): value for number, value in enumerate(found["values"])}
     assert "nested cross-validation" in gradwise("search", "--out", "mine", "--resume", "--quiet").out
 
 
@@ -161,19 +161,19 @@ def test_the_mini_batch_size_is_chosen_at_the_end(search_words, table, gradwise)
     said = gradwise(*search_words, *words, "--no-report", "--out", "mine")
     assert said.code == 0, said.err
     study = read_study("mine")
-    found = study.analysis["batch_size"]
-    assert {line["size"] for line in found["table"]} >= {8, 16, 32}
-    assert found["recommended"] in {line["size"] for line in found["table"]}
+    found = study.analysis.batch_size
+    assert {line.size for line in found.table} >= {8, 16, 32}
+    assert found.recommended in {line.size for line in found.table}
     told = " ".join(said.out.split()).replace("The batch", "the batch").replace("A batch", "a batch")
-    assert " ".join(found["sentence"].split()) in told
+    assert " ".join(found.sentence.split()) in told
     sizes = [trial for trial in study.trials if trial.phase == "size"]
     assert len(sizes) >= 18
     counted = f"{len(study.trials) - len(sizes)} trials by random search, {len(sizes)} runs to compare mini-batch sizes"
     assert counted in " ".join(said.out.split())
-    assert study.winner["number"] not in {trial.number for trial in sizes}  # they were compared by time alone
+    assert study.winner.number not in {trial.number for trial in sizes}  # they were compared by time alone
     again = gradwise("search", "--out", "mine", "--resume", "--trials", "+1", "--on", "here", "--no-report", "-q")
     assert again.code == 0, again.err
-    assert read_study("mine").analysis["batch_size"] == found
+    assert read_study("mine").analysis.batch_size == found
 
 
 def test_as_it_comes_a_table_is_searched_from_the_recipe_of_fit_and_an_ensemble_answers(gradwise, table):
@@ -184,7 +184,7 @@ def test_as_it_comes_a_table_is_searched_from_the_recipe_of_fit_and_an_ensemble_
     found = read_study(Path("mine"))
     assert {path.name for path in Path("mine").iterdir()} == FILES
     assert found.trials[0].recipe.model == defaults.table("classes", 150).model
-    assert (found.committee["kind"], found.committee["trials"]) == ("ensemble", 4)
+    assert (found.committee.kind, found.committee.trials) == ("ensemble", 4)
     assert json.loads(Path("mine/effort.json").read_text()) == {"folds": 8, "epochs": 1.0, "trials": 4}
     assert "The ensemble" in Path("mine/report.html").read_text()
     assert gradwise("search", "--out", "mine", "--resume", "--quiet").code == 0
@@ -199,7 +199,7 @@ def test_a_centred_network_is_searched_like_any_other(gradwise, here):
     found = read_study("mine")
     assert [trial.outcome for trial in found.trials] == ["finished"] * 3
     assert any(trial.values["criterion.penalties.0.coefficient"] > 0 for trial in found.trials)
-    assert found.estimates["test"] < 0.5
+    assert found.estimates.test < 0.5
     assert json.loads(Path("mine/recipe.json").read_text())["model"]["class"] == "gradwise:CentredMlp"
     assert gradwise("predict", "mine", "digits", "--out", "said.csv").code == 0
 

@@ -33,6 +33,7 @@ class _Whole:
     label: str | int | float = ""
     about: Any = None
     words: tuple[str, ...] = ("some",)
+    network: Any = field(default=None, compare=False)  # not written
 
 
 WHOLE = _Whole(
@@ -44,6 +45,7 @@ WHOLE = _Whole(
     label=3,
     about={"free": [1, "x"]},
     words=(),  # although not empty by default
+    network=object(),
 )
 
 

@@ -13,6 +13,8 @@ from gradwise.models.mlp import Mlp
 from gradwise.records.data_read import DataRead, SetSizes
 from gradwise.records.finding import Finding
 from gradwise.records.study import Study
+from gradwise.records.study_analysis import Advice, Analysis
+from gradwise.records.study_conclusions import CommitteeSummary, CorrectedScore, Estimates, WeightedEstimate, Winner
 from gradwise.records.study_files import COLUMNS, FILES, TEXTS, is_study, read_study, write_study
 from gradwise.records.trial import Trial, trial_to_plain
 from gradwise.runtime.errors import RequestError, WorkError
@@ -72,10 +74,10 @@ def study():
         machine={"device": "cpu: cpu"},
         outcome="interrupted",
         unit=2.0,
-        winner={"number": 0, "score": 0.2},
-        committee={"members": 3},
-        estimates={"test": 0.21, "test_interval": [0.1, 0.3]},
-        analysis={"borders": ["at the end"]},
+        winner=Winner(0, 0.2, {RATE: 0.1}, CorrectedScore(0.22, 0.02, (0.1, 0.3))),
+        committee=CommitteeSummary("ensemble", 0, (0, 1), 3, 4, weights={0: 0.25, 1: 0.75}, last_gain=(0.1, 0.2)),
+        estimates=Estimates({"test": {"error_rate": 0.21}}, 0.21, (0.1, 0.3), WeightedEstimate(0.2, 0.1, (1.0,))),
+        analysis=Analysis(Advice(True, "go on.", 0.1, math.nan, 4), borders=("at the end",)),
         findings=(Finding("warning", "what", "E4", "next"),),
     )
 

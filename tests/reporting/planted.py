@@ -15,6 +15,23 @@ from gradwise.models.activations import Rectifier, Tanh
 from gradwise.records.data_read import ColumnRead, DataRead, SetSizes
 from gradwise.records.finding import Finding
 from gradwise.records.study import Study
+from gradwise.records.study_analysis import (
+    Advice,
+    Analysis,
+    BatchSizeCost,
+    BatchSizes,
+    RankCorrelation,
+    SeedDistribution,
+    ShortRuns,
+)
+from gradwise.records.study_conclusions import (
+    CommitteeSummary,
+    CorrectedScore,
+    Estimates,
+    Finalist,
+    WeightedEstimate,
+    Winner,
+)
 from gradwise.records.trial import Trial, best_of
 from gradwise.specs.priors import Choice, LogInteger, LogUniform, Uniform, ZeroOr
 from gradwise.specs.search_space import Space, dimension, label
@@ -112,72 +129,50 @@ def conclude(study: Study, best: Trial) -> Study:
     draw, score = np.random.default_rng(1), best.score
     shown = study.scale.shown(score)
     order = sorted((t for t in study.trials if t.ok), key=lambda t: t.score)[:4]
-    finalists = [
-        {
-            "number": trial.number,
-            "values": trial.values,
-            "scores": (trial.score * (1.08 + 0.06 * draw.normal(size=8))).tolist(),
-            "mean": trial.score * 1.08,
-            "deviation": trial.score * 0.06,
-        }
+    finalists = tuple(
+        Finalist(
+            trial.number,
+            trial.values,
+            tuple((trial.score * (1.08 + 0.06 * draw.normal(size=8))).tolist()),
+            trial.score * 1.08,
+            trial.score * 0.06,
+        )
         for trial in order
-    ]
+    )
     members = (shown * (1.22 + 0.09 * draw.normal(size=5))).tolist()
     test = min(members) * 0.93
     named = {"train": shown * 0.3, "valid": shown * 1.02, "test": test}
     kinds = ("rmse", "r2") if study.task == "numbers" else ("error_rate", "log_loss")
-    sizes = [16, 32, 64, 128, 256, 512]
+    sizes = (16, 32, 64, 128, 256, 512)
+    costs = (BatchSizeCost(s, 2.0 + 60 / s + s / 90, 20_000 + 90 * s, s < 512, 0.1) for s in sizes)
+    values, low, high = (0.31, 0.55, 0.74, 0.88, 0.97), (0.1, 0.35, 0.6, 0.8, 0.95), (0.5, 0.7, 0.83, 0.93, 0.99)
+    seeds = tuple((score * (1.1 + 0.08 * draw.normal(size=200))).tolist())
+    corrected = CorrectedScore(score * 1.18, score * 0.18, (score * 0.85, score * 1.6))
     return dataclasses.replace(
         study,
-        winner={
-            "number": best.number,
-            "score": score,
-            "corrected": score * 1.18,
-            "optimism": score * 0.18,
-            "corrected_interval": [score * 0.85, score * 1.6],
-            "values": best.values,
-        },
-        committee={
-            "members": 5,
-            "kind": "seeds",
-            "setting": best.number,
-            "member_tests": members,
-            "mean_member_test": float(np.mean(members)),
-            "test": test,
-            "finalists": finalists,
-        },
-        estimates={
-            "metrics": {part: {kinds[0]: value, kinds[1]: 0.08} for part, value in named.items()},
-            "test": test,
-            "test_interval": [test * 0.6, test * 1.6],
-            "weighted": {"mean": score * 1.3, "deviation": score * 0.2, "contenders": 9},
-        },
-        analysis={
-            "advice": {"go_on": False, "sentence": "more trials are hardly worth it: doubling may gain 0.1 %."},
-            "batch_size": {
-                "table": [
-                    {
-                        "size": size,
-                        "seconds": 2.0 + 60 / size + size / 90,
-                        "examples": 20_000 + 90 * size,
-                        "reached": size < 512,
-                    }
-                    for size in sizes
-                ],
-                "recommended": 64,
-                "sentence": "a batch of 64 reached 3 % soonest, in 3.6 s.",
-            },
-            "short_runs": {
-                "ages": [1079, 2158, 4316, 8632, 17264],
-                "correlation": [0.31, 0.55, 0.74, 0.88, 0.97],
-                "low": [0.1, 0.35, 0.6, 0.8, 0.95],
-                "high": [0.5, 0.7, 0.83, 0.93, 0.99],
-                "sentence": "runs of a third of the length rank 60 trials like full runs, with a correlation of 0.74.",
-                "useful": False,
-            },
-            "borders": [f"the best `{RATE}` lay at the upper end of its interval, so it was extended to 10."],
-            "seeds": {"scores": (score * (1.1 + 0.08 * draw.normal(size=200))).tolist()},
-        },
+        winner=Winner(best.number, score, best.values, corrected),
+        committee=CommitteeSummary(
+            "seeds", best.number, (), 5, len(study.trials), finalists, member_tests=tuple(members)
+        ),
+        estimates=Estimates(
+            {part: {kinds[0]: value, kinds[1]: 0.08} for part, value in named.items()},
+            test,
+            (test * 0.6, test * 1.6),
+            WeightedEstimate(score * 1.3, score * 0.2, (1 / 9,) * 9),
+        ),
+        analysis=Analysis(
+            Advice(False, "more trials are hardly worth it: doubling may gain 0.1 %.", 0.001, 0.01, 60),
+            (f"the best `{RATE}` lay at the upper end of its interval, so it was extended to 10.",),
+            ShortRuns(
+                (1079, 2158, 4316, 8632, 17264),
+                tuple(RankCorrelation(*ends, 60) for ends in zip(values, low, high, strict=True)),
+                20_000,
+                "runs of a third of the length rank 60 trials like full runs, with a correlation of 0.74.",
+                False,
+            ),
+            BatchSizes(tuple(costs), 64, 0.1, 0.03, "a batch of 64 reached 3 % soonest, in 3.6 s."),
+            seeds=SeedDistribution(seeds, float(np.mean(seeds)), float(np.std(seeds)), {}, {}, "over 200 seeds."),
+        ),
         findings=(
             Finding("note", "3 of 60 trials failed.", "E4", "see their reasons in the report."),
             Finding("warning", f"the best `{RATE}` lies near the end of its interval.", "E4", "extend it."),

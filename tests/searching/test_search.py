@@ -230,7 +230,7 @@ def test_the_border_is_followed_unattended() -> None:
     assert min(trial.score for trial in beyond) < min(trial.score for trial in inside) - 0.05
     said = [finding for finding in study.findings if finding.row == "E4"]
     assert any("is at the high end" in finding.what for finding in said)
-    assert study.analysis["borders"]
+    assert study.analysis.borders
 
 
 def test_every_trial_diverging_gives_a_verdict() -> None:
@@ -257,8 +257,8 @@ def test_the_whole_journey_on_folds() -> None:
     assert phases.count("refine") >= 1
     assert phases.count("finalist") == 2  # a seed is a network for each fold: one of them gives five
     assert [trial.number for trial in study.trials] == list(range(len(phases)))
-    assert study.winner["values"][RATE] > 0
-    assert 0 <= study.estimates["test"] < 0.6 * study.chance
+    assert study.winner.values[RATE] > 0
+    assert 0 <= study.estimates.test < 0.6 * study.chance
     error = np.mean(study.predictor.predict(BLOBS.inputs).argmax(1) != BLOBS.targets)
     assert error < 0.6 * study.chance
 
@@ -275,15 +275,15 @@ def test_an_ensemble_is_weighed_by_rows_that_its_networks_did_not_see(tmp_path: 
     pool = len(kept[0].scores)
     assert all(one.outputs.shape == (pool, 3) and len(one.networks) == 8 for one in kept)
     assert np.all([(one.outputs.argmax(1) != 0).any() for one in kept])
-    weights = {int(number): weight for number, weight in study.committee["weights"].items()}
+    weights = study.committee.weights
     assert sum(weights.values()) == pytest.approx(1.0)
     predictor = study.predictor
     assert len(predictor.members) == 8 * len(weights)
     assert np.isclose(sum(predictor.weights), 1.0)
-    assert study.committee["honest"] < 0.6 * study.chance
+    assert study.committee.honest < 0.6 * study.chance
     assert study.independent is False
     resumed = run(trials=4, plan=SearchPlan(), strategy=Recommended(), folder=tmp_path, resume=True)
-    assert resumed.committee["weights"] == study.committee["weights"]
+    assert resumed.committee.weights == study.committee.weights
     (tmp_path / "effort.json").write_text("{")
     with pytest.raises(WorkError, match=r"effort.json is damaged"):
         run(trials=4, plan=SearchPlan(), strategy=Recommended(), folder=tmp_path, resume=True)
@@ -318,7 +318,7 @@ def test_the_cheapest_trial_near_the_best_may_answer() -> None:
     near = [trial for trial in study.trials if trial.score <= best.score + error]
     chosen = min(near, key=lambda trial: trial.parameters)
     assert chosen.parameters < best.parameters
-    assert study.winner["number"] == study.committee["setting"] == chosen.number
+    assert study.winner.number == study.committee.setting == chosen.number
     (note,) = [finding.what for finding in study.findings if "was chosen over" in finding.what]
     assert note.startswith(f"trial {chosen.number} was chosen over trial {best.number}, the best")
     assert f"{chosen.parameters:,} parameters instead of {best.parameters:,}" in note
@@ -329,19 +329,19 @@ def test_short_runs_are_compared_with_full_ones_in_every_search_that_keeps_its_c
     space = space_of(dataset=dataset, epochs=12.0)
     often = write_at(write_at(space.recipe, "stopping.least_examples", 100), "stopping.every_epochs", 1.0)
     study = run(dataclasses.replace(space, recipe=often), dataset, trials=8)
-    found = study.analysis["short_runs"]
+    found = study.analysis.short_runs
     longest = max(trial.age_examples for trial in study.trials)
-    assert (found["full_age"], found["ages"][2]) == (longest, round(longest / 3))
+    assert (found.full_age, found.ages[2]) == (longest, round(longest / 3))
     # By hand: the best score of each curve up to a third, against the score in the end.
     early = [
         min(s for age, s in zip(t.curve["age_examples"], t.curve["valid_score"], strict=True) if age <= longest / 3)
         for t in study.trials
     ]
     ends = [trial.score for trial in study.trials]
-    assert found["correlation"][2] == pytest.approx(spearmanr(early, ends).statistic)
-    assert found["sentence"].startswith("runs of a third of the length rank 8 trials like full runs")
+    assert found.correlations[2].value == pytest.approx(spearmanr(early, ends).statistic)
+    assert found.sentence.startswith("runs of a third of the length rank 8 trials like full runs")
     (figure,) = short_run_figures(study)
-    assert f"{found['correlation'][2]:.2f}" in figure.description
+    assert f"{found.correlations[2].value:.2f}" in figure.description
 
 
 def test_halving_may_begin_with_random_lower_layers() -> None:
@@ -358,7 +358,18 @@ def test_halving_may_begin_with_random_lower_layers() -> None:
         assert trial.recipe == train_all_layers(by_number[trial.continues].recipe)
         assert trial.values == by_number[trial.continues].values
     assert all(set(trial.values) == {RATE} for trial in study.trials)
-    assert study.analysis["short_runs"]["ages"][0] == 300
+    assert study.analysis.short_runs.ages[0] == 300
+
+
+@pytest.mark.parametrize("committee", ["ensemble", "seeds"])
+def test_what_was_written_is_read_as_an_equal_record(tmp_path: Path, committee: str) -> None:
+    study = run(trials=4, plan=dataclasses.replace(BARE, committee=committee, finalists=1, seeds=2))
+    write_study(study, tmp_path)
+    again = read_study(tmp_path)
+    assert again == study
+    assert again.summary() == study.summary()
+    assert (again.estimates.test, again.committee.kind) == (study.estimates.test, committee)  # type: ignore[union-attr]
+    assert again.predictor is None
 
 
 def test_further_readings_of_the_test_part_are_counted_in_the_folder(tmp_path: Path) -> None:
@@ -374,8 +385,8 @@ def test_further_readings_of_the_test_part_are_counted_in_the_folder(tmp_path: P
 @pytest.mark.parametrize(("kind", "members"), [("best", 8), ("none", 1)])
 def test_the_best_trial_or_one_of_its_networks_may_answer(kind: str, members: int) -> None:
     study = run(trials=2, plan=SearchPlan(committee=kind), strategy=Recommended())
-    assert (study.committee["kind"], study.committee["members"]) == (kind, members)
-    assert study.estimates["test"] < 0.6 * study.chance
+    assert (study.committee.kind, study.committee.members) == (kind, members)
+    assert study.estimates.test < 0.6 * study.chance
 
 
 def test_scores_of_uneven_folds_are_those_of_their_examples(tmp_path: Path) -> None:

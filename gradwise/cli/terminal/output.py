@@ -155,15 +155,18 @@ def grid(rows: Iterable[tuple[Any, ...]], header: tuple[str, ...] = (), right: b
 
 def estimate(record: Fit | Study) -> str:
     """The cross-validated estimate, if there is one."""
-    study = isinstance(record, Study)
-    plain = record.estimates.get("nested") if isinstance(record, Study) else record.evidence.get("estimate")
-    if not plain:
-        return ""
-    low, high = (wording.in_metric(record.metric, end) for end in plain["interval"])
-    mean = wording.in_metric(record.metric, plain["mean"])
-    count = len(plain["folds"])
-    how = f"{count}-fold nested cross-validation: " if study else f"{count}-fold "
-    return f"{how}{wording.metric_name(record.metric)} {mean}, 95 % confidence interval {low} – {high}."
+    if isinstance(record, Study):
+        nested = record.estimates.nested
+        if nested is None:
+            return ""
+        count, value, ends, how = len(nested.values), nested.mean, nested.interval, "nested cross-validation: "
+    else:
+        plain = record.evidence.get("estimate")
+        if not plain:
+            return ""
+        count, value, ends, how = len(plain["folds"]), plain["mean"], plain["interval"], ""
+    mean, low, high = (wording.in_metric(record.metric, one) for one in (value, *ends))
+    return f"{count}-fold {how}{wording.metric_name(record.metric)} {mean}, 95 % confidence interval {low} – {high}."
 
 
 def one_line(record: Fit | Study) -> str:

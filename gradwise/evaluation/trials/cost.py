@@ -8,10 +8,10 @@ compare_short_runs(trials).sentence                the same of a third of the le
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from ...records.study_analysis import RankCorrelation, ShortRuns
 from ...records.trial import Trial
 from ...runtime.errors import RequestError, nearest
 from ..metrics import bootstrap_interval
@@ -29,16 +29,6 @@ class ParetoFront:
     costs: np.ndarray
     scores: np.ndarray
     front: np.ndarray
-
-
-@dataclass(frozen=True)
-class RankCorrelation:
-    """Spearman's rank correlation with a 95 % bootstrap interval; not-a-number where it is not defined."""
-
-    value: float
-    low: float
-    high: float
-    count: int
 
 
 def pareto_front(trials: Sequence[Trial], cost: str) -> ParetoFront:
@@ -112,25 +102,6 @@ def short_run_correlation(
     short = np.array([_score_at(trial, age) for trial in ok], dtype=np.float64)
     final = np.array([trial.score for trial in ok], dtype=np.float64)
     return rank_correlation(short, final, resamples=resamples, seed=seed)
-
-
-@dataclass(frozen=True)
-class ShortRuns:
-    """How short runs rank the trials, age by age, beside full ones; `sentence` is of the age that was asked about.
-
-    `useful` says that the interval decides: short runs can be trusted, or they cannot.
-    """
-
-    ages: tuple[int, ...]
-    correlations: tuple[RankCorrelation, ...]
-    full_age: int
-    sentence: str
-    useful: bool
-
-    def plain(self) -> dict[str, Any]:
-        told = {"ages": list(self.ages), "full_age": self.full_age, "sentence": self.sentence, "useful": self.useful}
-        columns = {"correlation": "value", "low": "low", "high": "high", "trials": "count"}
-        return told | {name: [getattr(one, field) for one in self.correlations] for name, field in columns.items()}
 
 
 _SHARES = (0.1, 0.2, 1 / 3, 0.5, 2 / 3)  # of the longest run, where there are no rungs

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...records.score_scale import ScoreScale
+from ...records.study_analysis import Advice
 from ...records.trial import Trial
 from ...runtime.errors import RequestError
 
@@ -37,17 +38,6 @@ class ExpectedBest:
     sizes: np.ndarray
     mean: np.ndarray
     deviation: np.ndarray
-
-
-@dataclass(frozen=True)
-class Advice:
-    """Whether to go on, why, and the two numbers that were compared (both in the units of the score)."""
-
-    go_on: bool
-    sentence: str
-    expected_gain: float  # of doubling the number of trials
-    noise: float  # the standard error of one validation score
-    trials: int
 
 
 def scores_of(trials: Sequence[Trial], worst: float) -> np.ndarray:

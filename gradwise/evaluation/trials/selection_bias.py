@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...records.study_analysis import Difference
+from ...records.study_conclusions import WeightedEstimate
 from ...runtime.errors import RequestError
 
 
@@ -26,25 +28,6 @@ class Corrected:
     corrected: float
     optimism: float  # corrected - naive
     interval: tuple[float, float]
-
-
-@dataclass(frozen=True, eq=False)
-class Weighted:
-    """The test score of "the best trial", whichever it is: mean, standard deviation, each trial's weight."""
-
-    mean: float
-    deviation: float
-    weights: np.ndarray
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The mean of paired differences, first minus second, with a 95 % t interval."""
-
-    mean: float
-    low: float
-    high: float
-    count: int
 
 
 @dataclass(frozen=True)
@@ -136,7 +119,7 @@ def weighted_estimate(
     test_variance: np.ndarray,
     draws: int = 20_000,
     seed: int = 0,
-) -> Weighted:
+) -> WeightedEstimate:
     """Bergstra and Bengio's estimate of the best trial's test score: each counts by its chance of being the best.
 
     mean μ = Σ w_s μ_s; variance Σ w_s (μ_s² + σ_s²) − μ², so that doubt about which is best widens it. It takes one
@@ -149,7 +132,7 @@ def weighted_estimate(
     used = weights > 0
     mean = float(weights[used] @ means[used])
     spread = float(weights[used] @ ((means[used] - mean) ** 2 + variances[used]))
-    return Weighted(mean, math.sqrt(spread), weights)
+    return WeightedEstimate(mean, math.sqrt(spread), tuple(weights.tolist()))
 
 
 def _t(probability: float, degrees: int) -> float:

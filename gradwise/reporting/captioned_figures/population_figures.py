@@ -3,7 +3,7 @@
 tuple(population_figures(study))
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from ...records.score_scale import ScoreScale
 from ...records.study import Study
+from ...records.study_analysis import PopulationHistory
 from .. import wording
 from ..blocks import Figure, Row, Table
 from ..plots.axes import FIRST, QUIET, draw_frame, draw_legend, set_ticks, takes_axes
@@ -34,12 +35,11 @@ class MemberLines:
     winner: np.ndarray  # shorter where the best network is older than the last generation
 
 
-def member_lines(story: Mapping[str, Any], rows: Sequence[Sequence[Any]]) -> MemberLines:
+def member_lines(story: PopulationHistory, rows: Sequence[Any]) -> MemberLines:
     """The lines of a population for one knob, or for the score."""
     values = np.array(rows, float)
-    line = [int(slot) for slot in story.get("lineage") or ()]
-    winner = np.array([values[number, slot] for number, slot in enumerate(line)], float)
-    return MemberLines(np.array(story["ages"], float), values, winner)
+    winner = np.array([values[number, slot] for number, slot in enumerate(story.lineage)], float)
+    return MemberLines(np.array(story.ages, float), values, winner)
 
 
 def _value_axis(ax: "Axes", values: np.ndarray) -> None:
@@ -81,19 +81,17 @@ def _table(data: MemberLines, name: str, say: Any) -> Table:
     return Table("Numbers", ("age", f"{name}, the winner's line", "all members"), tuple(rows), (0, 1, 2))
 
 
-def _of_population(study: Study, story: Mapping[str, Any], mark: str) -> Iterator[Figure]:
+def _of_population(study: Study, story: PopulationHistory, mark: str) -> Iterator[Figure]:
     scale, short = study.scale, short_path_names(study)
-    members, copies = int(story["members"]), int(story["copies"])
-    numbers = f"trials {story['first']} to {story['first'] + members - 1}"
-    copied = "copied once" if copies == 1 else f"copied {copies:,} times"
-    rows = [[None if score is None else scale.shown(score) for score in line] for line in story["scores"]]
-    scores = member_lines(story, rows)
-    said = f"{members} members ({numbers}) over {story['intervals']} intervals; one of the worst quarter {copied} one "
-    said += "of the best."
+    numbers = f"trials {story.first} to {story.first + story.members - 1}"
+    copied = "copied once" if story.copies == 1 else f"copied {story.copies:,} times"
+    scores = member_lines(story, [scale.on(line) for line in story.scores])
+    said = f"{story.members} members ({numbers}) over {story.intervals} intervals; one of the worst quarter {copied} "
+    said += "one of the best."
     draw, table = partial(draw_members, scores, name=scale.name, scale=scale), _table(scores, scale.name, scale.write)
     yield Figure(f"population-scores{mark}", "The members of the population", said, draw, table, height=260)
-    for number, path in enumerate(story["changing"]):
-        data = member_lines(story, story["knobs"][path])
+    for number, path in enumerate(story.changing):
+        data = member_lines(story, story.knobs[path])
         name = short.get(path, path)
         first, last = (wording.number(float(data.winner[n])) for n in (0, -1)) if len(data.winner) else ("", "")
         said = f"The winning network was trained with {first} at the start and {last} at the end." if first else ""
@@ -103,6 +101,6 @@ def _of_population(study: Study, story: Mapping[str, Any], mark: str) -> Iterato
 
 def population_figures(study: Study) -> Iterator[Figure]:
     """Scores and knobs of every member over its age, for the last few populations of the study."""
-    stories = [story for story in study.analysis.get("populations") or () if len(story.get("ages") or ()) > 1]
+    stories = [story for story in study.analysis.populations if len(story.ages) > 1]
     for place, story in enumerate(stories[-_SHOWN_POPULATIONS:]):
         yield from _of_population(study, story, f"-{place}" if place else "")

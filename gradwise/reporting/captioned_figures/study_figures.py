@@ -11,12 +11,13 @@ from ...evaluation.run_figure_data import Curve
 from ...evaluation.trials.cost import pareto_front
 from ...evaluation.trials.expected_best import best_so_far, expected_best, scores_of
 from ...records.study import Study
+from ...records.study_conclusions import CommitteeSummary
 from ...records.trial import Trial
 from .. import wording
 from ..blocks import Cell, Figure, Row, Table
 from ..plots import knob_plots, study_plots
 from ..plots.study_plots import EstimateLine
-from .record_values import as_number, some_rows
+from .record_values import some_rows
 
 _SHOWN_CURVES = 300
 _SHOWN_ROWS = 60
@@ -127,21 +128,17 @@ def cost_figures(study: Study) -> Iterator[Figure]:
 
 def batch_figures(study: Study) -> Iterator[Figure]:
     """The U-curve of the batch size (row B4)."""
-    found = study.analysis.get("batch_size") or {}
-    lines = [line for line in found.get("table") or () if line.get("size")]
-    if len(lines) < 2:
+    found = study.analysis.batch_size
+    if found is None or len(found.table) < 2:
         return
     rows = []
-    for line in lines:
-        costs = (wording.number(line.get("seconds")), wording.whole(line.get("examples")))
-        rows.append((str(line["size"]), *costs, "yes" if line.get("reached", True) else "no"))
-    recommended = found.get("recommended")
-    said = str(found.get("sentence") or "")
-    said = said[:1].upper() + said[1:] or (f"{recommended} is recommended." if recommended else "")
-    said = f"{said} The cost of reaching the same score with each size.".strip()
-    if not all(line.get("reached", True) for line in lines):
+    for one in found.table:
+        costs = (wording.number(one.seconds), wording.whole(one.examples))
+        rows.append((str(one.size), *costs, "yes" if one.reached else "no"))
+    said = f"{wording.sentence(found.sentence)} The cost of reaching the same score with each size."
+    if not all(one.reached for one in found.table):
         said += " Hollow: not reached, so the true value is higher."
-    draw = partial(study_plots.draw_batch_sizes, lines, recommended=recommended)
+    draw = partial(study_plots.draw_batch_sizes, found.table, recommended=found.recommended)
     table = Table("Numbers", ("batch size", "seconds", "examples", "reached"), tuple(rows), (0, 1, 2))
     look: Any = {"width": 700, "height": 240, "margins": (46, 40, 12, 26), "wide": True}
     yield Figure("batch-size", "Batch size", said, draw, table, **look)
@@ -149,67 +146,58 @@ def batch_figures(study: Study) -> Iterator[Figure]:
 
 def short_run_figures(study: Study) -> Iterator[Figure]:
     """How far short runs can be trusted (row E15)."""
-    found = study.analysis.get("short_runs") or {}
-    columns = [[as_number(value) for value in found.get(name) or ()] for name in ("ages", "correlation", "low", "high")]
-    points = [point for point in zip(*columns, strict=False) if math.isfinite(point[1])]
-    if not points:
+    found = study.analysis.short_runs
+    pairs = () if found is None else zip(found.ages, found.correlations, strict=True)
+    points = [(age, one) for age, one in pairs if math.isfinite(one.value)]
+    if found is None or not points:
         return
     rows = tuple(
-        (wording.whole(age), wording.number(value), f"{wording.number(low)} – {wording.number(high)}")
-        for age, value, low, high in points
+        (wording.whole(age), wording.number(one.value), f"{wording.number(one.low)} – {wording.number(one.high)}")
+        for age, one in points
     )
-    said = str(found.get("sentence") or "")
-    said = f"{said[:1].upper()}{said[1:]} At 1, they would choose the same trial. Bars: 95\u202f% confidence intervals."
-    draw = partial(study_plots.draw_short_runs, tuple(zip(*points, strict=True)))
+    said = f"{wording.sentence(found.sentence)} At 1, they would choose the same trial. Bars: 95\u202f% confidence "
+    said += "intervals."
+    draw = partial(study_plots.draw_short_runs, points)
     table = Table("Numbers", ("age", "rank correlation", "95 % confidence interval"), rows, (0, 1, 2))
     yield Figure("short-runs", "Do short runs rank trials like full runs?", said, draw, table)
 
 
 def seed_figures(study: Study) -> Iterator[Figure]:
     """The distribution over random seeds at one recipe (row D13)."""
-    scores = [s for s in (study.analysis.get("seeds") or {}).get("scores") or () if s is not None and math.isfinite(s)]
-    if len(scores) < 2:
+    found, scale = study.analysis.seeds, study.scale
+    ordered = [] if found is None else sorted(score for score in found.scores if math.isfinite(score))
+    if len(ordered) < 2:
         return
-    scale = study.scale
-    ordered = sorted(scores)
     levels = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-    rows = tuple((f"{100 * level:g}\u202f%", scale.say(float(np.quantile(ordered, level)))) for level in levels)
-    said = f"{len(scores):,} seeds: from {scale.say(ordered[0])} to {scale.say(ordered[-1])}. Differences within this "
+    rows = tuple((wording.short_percent(level), scale.say(float(np.quantile(ordered, level)))) for level in levels)
+    said = f"{len(ordered):,} seeds: from {scale.say(ordered[0])} to {scale.say(ordered[-1])}. Differences within this "
     said += "spread are chance."
     draw = partial(study_plots.draw_seeds, ordered, scale=scale)
     table = Table("Numbers", ("quantile", scale.name), rows, (1,))
     yield Figure("seeds", "The same recipe with other seeds", said, draw, table)
 
 
-def _interval(plain: Any) -> tuple[float, float]:
-    ends = list(plain or ())
-    return (as_number(ends[0]), as_number(ends[1])) if len(ends) == 2 else (math.nan, math.nan)
-
-
 def _estimate_lines(study: Study) -> Iterator[EstimateLine]:
-    winner, told = study.winner, study.estimates
-    shown = lambda value: study.scale.shown(as_number(value))  # noqa: E731
-    if comparable(study):
-        if winner.get("score") is not None:
-            yield EstimateLine("validation, best trial", shown(winner["score"]))
-        if winner.get("corrected") is not None:
-            low, high = _interval(winner.get("corrected_interval"))
-            yield EstimateLine("corrected for selection", shown(winner["corrected"]), shown(low), shown(high))
-        weighted = told.get("weighted") or {}
-        if weighted.get("mean") is not None:
-            mean, spread = float(weighted["mean"]), 1.96 * as_number(weighted.get("deviation"))
+    winner, found, shown = study.winner, study.estimates, study.scale.shown
+    if comparable(study) and winner is not None:
+        yield EstimateLine("validation, best trial", shown(winner.score))
+        if winner.corrected is not None:
+            low, high = winner.corrected.interval
+            yield EstimateLine("corrected for selection", shown(winner.corrected.score), shown(low), shown(high))
+        if found.weighted is not None:
+            mean, spread = found.weighted.mean, 1.96 * found.weighted.deviation
             ends = shown(max(mean - spread, 0.0)), shown(mean + spread)
             yield EstimateLine("test, contenders weighted", shown(mean), *ends, part="test")
-    if study.committee.get("honest") is not None:
-        final = told.get("test") is None and not told.get("nested")
-        yield EstimateLine("ensemble, held-out folds", as_number(study.committee["honest"]), final=final)
-    nested = told.get("nested") or {}
-    if nested.get("mean") is not None:
-        ends, final = _interval(nested.get("interval")), told.get("test") is None
-        yield EstimateLine("nested cross-validation", float(nested["mean"]), *ends, "test", final)
-    if told.get("test") is not None:
-        name = "test, committee" if (study.committee.get("members") or 0) > 1 else "test"
-        yield EstimateLine(name, float(told["test"]), *_interval(told.get("test_interval")), part="test", final=True)
+    if study.committee is not None and study.committee.honest is not None:
+        final = found.test is None and found.nested is None
+        yield EstimateLine("ensemble, held-out folds", study.committee.honest, final=final)
+    if found.nested is not None:
+        final = found.test is None
+        yield EstimateLine("nested cross-validation", found.nested.mean, *found.nested.interval, "test", final)
+    if found.test is not None:
+        several = study.committee is not None and study.committee.members > 1
+        name = "test, committee" if several else "test"
+        yield EstimateLine(name, found.test, *found.test_interval, part="test", final=True)
 
 
 def estimate_figures(study: Study) -> Iterator[Figure]:
@@ -217,10 +205,9 @@ def estimate_figures(study: Study) -> Iterator[Figure]:
     lines = [line for line in _estimate_lines(study) if math.isfinite(line.value)]
     if not lines:
         return
-    metric = study.metric
-    optimism = study.winner.get("optimism")
+    metric, corrected = study.metric, study.winner.corrected if study.winner is not None else None
     said = "The winner was chosen by its validation score, which is therefore optimistic"
-    said += f", by about {study.scale.say(optimism)}" if optimism is not None and study.scale.is_share else ""
+    said += f", by about {study.scale.say(corrected.optimism)}" if corrected and study.scale.is_share else ""
     said += ". Filled: the number to report. Bars: 95\u202f% confidence intervals."
     rows = []
     for line in lines:
@@ -232,9 +219,9 @@ def estimate_figures(study: Study) -> Iterator[Figure]:
     yield Figure("estimates", "Error estimates", said, draw, table, height=tall, margins=margins)
 
 
-def _weights(study: Study) -> Iterator[Figure]:
+def _weights(study: Study, found: CommitteeSummary) -> Iterator[Figure]:
     """Which trials answer, and how much each counts."""
-    weights = {int(number): float(weight) for number, weight in (study.committee.get("weights") or {}).items()}
+    weights = found.weights
     if not weights:
         return
     trials = {trial.number: trial for trial in study.trials}
@@ -243,17 +230,16 @@ def _weights(study: Study) -> Iterator[Figure]:
     lines: tuple[Row, ...] = tuple(
         (
             f"trial {number}",
-            f"{100 * weights[number]:.0f}\u202f%",
+            wording.percent(weights[number]),
             scale.say(trials[number].score) if number in trials else wording.NOTHING,
             _values(trials[number].values, study) if number in trials else "",
         )
         for number in ordered
     )
-    said = f"The ensemble averages {len(weights)} of {study.committee.get('trials')} trials by weight."
-    honest, best = (as_number(study.committee.get(name)) for name in ("honest", "best_trial"))
-    if math.isfinite(honest) and math.isfinite(best):
-        said += f" On held-out rows: {wording.in_metric(metric, honest)}; the best trial "
-        said += f"alone {wording.in_metric(metric, best)}."
+    said = f"The ensemble averages {len(weights)} of {found.trials} trials by weight."
+    if found.honest is not None:
+        said += f" On held-out rows: {wording.in_metric(metric, found.honest)}; the best trial "
+        said += f"alone {wording.in_metric(metric, found.best_trial)}."
     named = {f"trial {number}": weights[number] for number in ordered}
     draw = partial(study_plots.draw_weights, named)
     table = Table("Numbers", ("", "weight", scale.name, "values"), lines, (1, 2))
@@ -264,9 +250,11 @@ def _weights(study: Study) -> Iterator[Figure]:
 def committee_figures(study: Study) -> Iterator[Figure]:
     """The committee against its members, and the finalists it was chosen from."""
     found, metric, scale = study.committee, study.metric, study.scale
-    tests = [float(value) for value in found.get("member_tests") or () if value is not None and math.isfinite(value)]
-    together, mean = as_number(found.get("test")), as_number(found.get("mean_member_test"))
-    if len(tests) > 1 and math.isfinite(together):
+    if found is None:
+        return
+    tests = [value for value in found.member_tests if math.isfinite(value)]
+    together, mean = study.estimates.test, found.mean_member_test
+    if len(tests) > 1 and together is not None:
         rows: tuple[Row, ...] = (
             *((f"member {i + 1}", wording.in_metric(metric, value)) for i, value in enumerate(tests[:_SHOWN_ROWS])),
             ("their mean", wording.in_metric(metric, mean)),
@@ -278,27 +266,25 @@ def committee_figures(study: Study) -> Iterator[Figure]:
             "contenders": " of the best trials",
             "ensemble": " of different trials, by weight",
         }
-        said = f"{len(tests)} networks{how.get(str(found.get('kind')), ' of one setting')}: "
+        said = f"{len(tests)} networks{how.get(found.kind, ' of one setting')}: "
         said += f"{wording.in_metric(metric, mean)} on average, {wording.in_metric(metric, together)} together."
         draw = partial(study_plots.draw_committee, tests, together=together, mean=mean, metric=metric)
         table = Table("Numbers", ("", f"test {wording.metric_name(metric)}"), rows, (1,))
         title, look = "The committee against its members", (86, 40, 16, 12)
         yield Figure("committee", title, said, draw, table, height=150, margins=look)
-    yield from _weights(study)
-    settings = [one for one in found.get("finalists") or () if one.get("scores")]
+    yield from _weights(study, found)
+    settings = found.finalists
     if settings:
         lines: list[Row] = []
         for one in settings:
-            name, seeds = f"trial {one.get('number')}", str(len(one["scores"]))
-            lines.append((name, scale.say(one.get("mean")), seeds, _values(one.get("values") or {}, study)))
-        count = len(settings[0]["scores"])
+            lines.append((f"trial {one.number}", scale.say(one.mean), str(len(one.scores)), _values(one.values, study)))
+        count = len(settings[0].scores)
         which = f"{len(settings)} best settings" if len(settings) > 1 else "best setting"
         said = f"The {which} retrained with {count} seeds each: a dot per seed, a bar at the mean."
-        made = found.get("setting")
-        said += f" The committee is from trial {made}." if made is not None else ""
+        said += f" The committee is from trial {found.setting}."
         draw = partial(study_plots.draw_finalists, settings, scale=scale)
         table = Table("Numbers", ("setting", "mean", "seeds", "values"), tuple(lines), (1, 2))
-        margins = (margin([str(one.get("number")) for one in settings]) + 40, 40, 14, 12)
+        margins = (margin([str(one.number) for one in settings]) + 40, 40, 14, 12)
         tall = ROW_HEIGHT * len(settings) + 66
         yield Figure("finalists", "The finalists with other seeds", said, draw, table, height=tall, margins=margins)
 

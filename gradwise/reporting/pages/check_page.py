@@ -24,11 +24,6 @@ from .provenance import finding_notice
 _OUTCOMES = {"found": "found something"}
 
 
-def _sentence(text: str) -> str:
-    said = text.strip()
-    return said[:1].upper() + said[1:]
-
-
 def check_verdict(record: Checked) -> Verdict:
     """The verdict in a sentence, and how many findings of each level there are."""
     counted = [
@@ -44,7 +39,9 @@ def check_verdict(record: Checked) -> Verdict:
     if len(verdict) <= 90 or not mark or len(first) > 90:
         first, rest = verdict, ""
     told = ", ".join(counted) if counted else "nothing found"
-    return Verdict(_sentence(first), " ".join(filter(None, (_sentence(rest), f"{_sentence(told)}."))), story)
+    return Verdict(
+        wording.sentence(first), " ".join(filter(None, (wording.sentence(rest), f"{wording.sentence(told)}."))), story
+    )
 
 
 def _found(record: Checked) -> Iterator[Block]:
@@ -118,7 +115,7 @@ def _flow(evidence: Mapping[str, Any]) -> Iterator[Block]:
 def _verdict_blocks(record: Checked) -> Iterator[Block]:
     """What to do, in order, and the errors on which the verdict rests."""
     if record.remedies:
-        yield Items(tuple(_sentence(remedy) for remedy in record.remedies))
+        yield Items(tuple(wording.sentence(remedy) for remedy in record.remedies))
     told = part_of(record.evidence, "verdict")
     metric = str(told.get("metric") or "error_rate")
     titles = {

@@ -13,6 +13,7 @@ from ...evaluation.trials.failures import group_failures, why_all_failed
 from ...evaluation.trials.knob_marginals import Marginal
 from ...evaluation.trials.knob_relevance import Relevance
 from ...records.finding import Finding
+from ...records.score_scale import is_missing
 from ...records.study import Study
 from .. import wording
 from ..blocks import Block, CodeLines, Items, Notice, Page, Prose, Row, Section, Table, Verdict
@@ -36,11 +37,6 @@ def _counted(count: int, word: str) -> str:
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
-def _sentence(text: Any) -> str:
-    said = str(text or "").strip()
-    return said[:1].upper() + said[1:]
-
-
 def _story(study: Study) -> str:
     sizes = sum(trial.phase == "size" for trial in study.trials)
     count = len(study.trials) - sizes
@@ -51,52 +47,43 @@ def _story(study: Study) -> str:
     return f"{_counted(count, 'trial')}{how}{beside}{bad}, {wording.duration(study.seconds)}."
 
 
-def _ends(metric: str, plain: Any) -> str:
-    low, high = (None, None) if not plain or len(plain) != 2 else plain
-    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+def _ends(metric: str, interval: tuple[float, float]) -> str:
+    low, high = interval
+    if not (math.isfinite(low) and math.isfinite(high)):
         return ""
     first = wording.in_metric(metric, low).removesuffix("\u202f%")
     return f"95\u202f% confidence interval {first} – {wording.in_metric(metric, high)}"
 
 
-def _finite(value: Any) -> bool:
-    return value is not None and math.isfinite(value)
-
-
 def study_verdict(study: Study) -> Verdict:
     """What was reached, how sure that is, and what it took."""
-    metric, told, story = study.metric, study.estimates, _story(study)
+    metric, found, story = study.metric, study.estimates, _story(study)
     name, scale = wording.metric_name(metric), study.scale
-    if _finite(told.get("test")):
-        members = study.committee.get("members") or 0
-        ends = _ends(metric, told.get("test_interval"))
+    if not is_missing(found.test):
+        members = 1 if study.committee is None else study.committee.members
+        ends = _ends(metric, found.test_interval)
         on = wording.tested_on(study.data) if ends else ""
         who = f"a committee of {members} networks" if members > 1 else "one network"
         said = "; ".join(filter(None, (ends + on, who)))
-        return Verdict(f"Test {name} {wording.in_metric(metric, told['test'])}", _sentence(said) + ".", story)
-    nested = told.get("nested") or {}
-    if _finite(nested.get("mean")):
-        ends = _ends(metric, nested.get("interval"))
+        return Verdict(f"Test {name} {wording.in_metric(metric, found.test)}", wording.sentence(said) + ".", story)
+    if found.nested is not None:
+        ends = _ends(metric, found.nested.interval)
         said = "; ".join(filter(None, (ends, "by nested cross-validation, which repeats the search in each fold")))
-        return Verdict(f"Test {name} {wording.in_metric(metric, nested['mean'])}", _sentence(said) + ".", story)
-    honest = study.committee.get("honest")
+        return Verdict(
+            f"Test {name} {wording.in_metric(metric, found.nested.mean)}", wording.sentence(said) + ".", story
+        )
     if study.data.judged_on == "train" and study.best is not None:
         said = "Measured on training rows: optimistic, and nothing was held out to tell by how much."
         return Verdict(f"Training {scale.name.removeprefix('validation ')} {scale.say(study.best.score)}", said, story)
-    if _finite(honest):
+    if study.committee is not None and study.committee.honest is not None:
         said = "Of the ensemble, on held-out rows; not yet measured on a test set."
-        return Verdict(f"{_sentence(name)} {wording.in_metric(metric, honest)}", said, story)
+        return Verdict(f"{wording.sentence(name)} {wording.in_metric(metric, study.committee.honest)}", said, story)
     if study.best is not None:
-        corrected = study.winner.get("corrected")
-        value = corrected if _finite(corrected) else study.best.score
-        why = (
-            "corrected for selection bias"
-            if _finite(corrected)
-            else "it was used to choose the winner, so it is optimistic"
-        )
-        return Verdict(
-            f"{_sentence(scale.name)} {scale.say(value)}", f"Not yet measured on the test set; {why}.", story
-        )
+        value, why = study.best.score, "it was used to choose the winner, so it is optimistic"
+        if study.winner is not None and study.winner.corrected is not None:
+            value, why = study.winner.corrected.score, "corrected for selection bias"
+        headline = f"{wording.sentence(scale.name)} {scale.say(value)}"
+        return Verdict(headline, f"Not yet measured on the test set; {why}.", story)
     outcomes = {trial.outcome for trial in study.trials}
     if not outcomes:
         return Verdict("No trial has ended", "", story)
@@ -135,7 +122,7 @@ def _searched(study: Study, marginals: Sequence[Marginal]) -> Iterator[Block]:
 
 
 def _metric_table(study: Study) -> Table | None:
-    metrics = study.estimates.get("metrics") or {}
+    metrics = study.estimates.metrics
     titles = {"train": "training", "valid": "validation", "test": "test"}
     parts = [part for part in titles if metrics.get(part)]
     names = list(dict.fromkeys(name for part in parts for name in metrics[part]))
@@ -157,26 +144,23 @@ def _winner(study: Study) -> Iterator[Block]:
     yield from study_figures.committee_figures(study)
     if table := _metric_table(study):
         yield table
-    values = study.winner.get("values") or (study.best.values if study.best else {})
-    number = study.winner.get("number")
-    if number is None and study.best is not None:
-        number = study.best.number
-    if values:
-        short = study_figures.short_path_names(study)
-        rows = tuple((short.get(path, path), study_figures.sortable_setting(value)) for path, value in values.items())
-        yield Table(f"The winner, trial {number}", ("knob", "value"), rows)
-    elif number is None:
+    winner = study.winner or study.best
+    if winner is None:
         yield Prose("There is no winner: no trial produced a model.")
+    elif winner.values:
+        short, values = study_figures.short_path_names(study), winner.values.items()
+        rows = tuple((short.get(path, path), study_figures.sortable_setting(value)) for path, value in values)
+        yield Table(f"The winner, trial {winner.number}", ("knob", "value"), rows)
 
 
 def _features(study: Study) -> Iterator[Block]:
-    yield from feature_figures.feature_figures((study.estimates.get("evidence") or {}).get("features") or {})
+    yield from feature_figures.feature_figures(study.estimates.evidence.get("features") or {})
 
 
 def _going_on(study: Study) -> Iterator[Block]:
-    found = study.analysis.get("advice") or {}
-    if found.get("sentence"):
-        yield Prose(f"{'Yes' if found.get('go_on') else 'No'}. {_sentence(found['sentence'])}")
+    advice = study.analysis.advice
+    if advice is not None:
+        yield Prose(f"{'Yes' if advice.go_on else 'No'}. {wording.sentence(advice.sentence)}")
     yield from study_figures.progress_figures(study)
     yield from study_figures.seed_figures(study)
 
@@ -188,9 +172,8 @@ def _matters(study: Study, found: Relevance | None, marginals: Sequence[Marginal
 
 
 def _borders(study: Study) -> Iterator[Block]:
-    said = tuple(_sentence(text) for text in study.analysis.get("borders") or ())
-    if said:
-        yield Items(said)
+    if study.analysis.borders:
+        yield Items(tuple(map(wording.sentence, study.analysis.borders)))
 
 
 def _failures(study: Study, marginals: Sequence[Marginal]) -> Iterator[Block]:
@@ -198,7 +181,7 @@ def _failures(study: Study, marginals: Sequence[Marginal]) -> Iterator[Block]:
     if all(trial.ok for trial in study.trials):
         return
     yield from knob_figures.failure_figures(study, marginals)
-    yield Prose(_sentence(found.sentence))
+    yield Prose(wording.sentence(found.sentence))
     if len(found.reasons) > 1:  # the sentence names the commonest
         rows = tuple((wording.short(text, 200), f"{count:,}") for text, count in found.reasons[:_SHOWN_REASONS])
         yield Table("Why trials failed", ("reason", "trials"), rows, (1,))
@@ -219,10 +202,9 @@ def _cost(study: Study) -> Iterator[Block]:
 
 def _said(study: Study) -> Iterator[Block]:
     """Conclusions that are a sentence each."""
-    for name in ("challenge", "comparison"):
-        found = study.analysis.get(name)
-        if isinstance(found, dict) and found.get("sentence"):
-            yield Prose(_sentence(found["sentence"]))
+    for found in (study.analysis.challenge, study.analysis.comparison):
+        if found is not None:
+            yield Prose(wording.sentence(found.sentence))
 
 
 def _repeat(study: Study) -> Iterator[Block]:

@@ -42,7 +42,8 @@ def space_table(study: Study) -> Table | None:
     """What was searched: each knob's prior as asked and as it became, how many values it took, and the winner's."""
     if not study.space.dimensions:
         return None
-    best: dict[str, Any] = study.winner.get("values") or (study.best.values if study.best else {})
+    winner = study.winner or study.best
+    best: dict[str, Any] = winner.values if winner is not None else {}
     changed = any(_range(study.asked, path) != _range(study.space, path) for path in study.space.paths)
     rows: list[Row] = []
     for dimension in study.space.dimensions:

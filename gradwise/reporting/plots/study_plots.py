@@ -18,6 +18,8 @@ from ...evaluation.run_figure_data import Curve
 from ...evaluation.trials.cost import ParetoFront
 from ...evaluation.trials.expected_best import ExpectedBest
 from ...records.score_scale import ScoreScale
+from ...records.study_analysis import BatchSizeCost, RankCorrelation
+from ...records.study_conclusions import Finalist
 from .. import wording
 from .axes import (
     DASHED,
@@ -210,9 +212,9 @@ def draw_committee(data: Sequence[float], ax: "Axes", *, together: float, mean: 
 def draw_weights(data: Mapping[str, float], ax: "Axes") -> None:
     """The weight of each trial in the ensemble, the largest on top."""
     draw_frame(ax, "weight", "", grid="x")
-    ax.barh(name_rows(ax, list(data)), [100.0 * weight for weight in data.values()], height=0.55, color=FIRST)
-    ax.set_xlim(0.0, 105.0 * max(data.values()))
-    set_ticks(ax.xaxis, lambda value: f"{value:.0f}\u202f%", most=5)
+    ax.barh(name_rows(ax, list(data)), list(data.values()), height=0.55, color=FIRST)
+    ax.set_xlim(0.0, 1.05 * max(data.values()))
+    set_ticks(ax.xaxis, wording.short_percent, most=5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,18 +246,16 @@ def draw_estimates(data: Sequence[EstimateLine], ax: "Axes", *, metric: str) -> 
 
 
 @takes_axes
-def draw_finalists(data: Sequence[Mapping[str, Any]], ax: "Axes", *, scale: ScoreScale = ScoreScale()) -> None:
+def draw_finalists(data: Sequence[Finalist], ax: "Axes", *, scale: ScoreScale = ScoreScale()) -> None:
     """The best settings again with other seeds: each dot a seed, the bar their mean; the best setting on top."""
     draw_frame(ax, scale.name, "", grid="x")
-    places = name_rows(ax, [f"trial {setting.get('number')}" for setting in data])
+    places = name_rows(ax, [f"trial {setting.number}" for setting in data])
     everything = [np.array([])]
     for place, setting in zip(places, data, strict=True):
-        scores = scale.on([score for score in setting.get("scores") or () if score is not None])
+        scores = scale.on(setting.scores)
         colour = SECOND if place == places[0] else FIRST
         ax.plot(scores, np.full(len(scores), place), "o", color=colour, markersize=6, alpha=0.5, markeredgewidth=0)
-        mean = setting.get("mean")
-        if mean is not None:
-            ax.plot([scale.shown(float(mean))], [place], "|", color=INK, markersize=17, markeredgewidth=1.8)
+        ax.plot([scale.shown(setting.mean)], [place], "|", color=INK, markersize=17, markeredgewidth=1.8)
         everything.append(scores)
     found = np.concatenate(everything)
     ax.set_xlim(*value_span(found if len(found) else np.array([0.0, 1.0])))
@@ -263,7 +263,7 @@ def draw_finalists(data: Sequence[Mapping[str, Any]], ax: "Axes", *, scale: Scor
 
 
 @takes_axes
-def draw_batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommended: int | None = None) -> None:
+def draw_batch_sizes(data: Sequence[BatchSizeCost], ax: "Axes", *, recommended: int | None = None) -> None:
     """The U-curve of the batch size: seconds (left) and examples (right) it took to reach the same score.
 
     Where the score was not reached the dot is hollow: the truth lies above it.
@@ -271,8 +271,8 @@ def draw_batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommend
     from matplotlib.ticker import FixedLocator, NullLocator
 
     ax.set_axis_off()
-    sizes = np.array([float(line["size"]) for line in data])
-    reached = np.array([bool(line.get("reached", True)) for line in data])
+    sizes = np.array([float(line.size) for line in data])
+    reached = np.array([line.reached for line in data])
     panels = (
         ("seconds", "seconds needed", SECOND, wording.tick),
         ("examples", "examples needed", FIRST, wording.age),
@@ -280,7 +280,7 @@ def draw_batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommend
     for place, (name, title, colour, write) in zip((0.0, 0.58), panels, strict=True):
         panel = ax.inset_axes((place, 0.0, 0.42, 1.0))
         draw_frame(panel, "batch size", title)
-        values = np.array([math.nan if line.get(name) is None else float(line[name]) for line in data])
+        values = np.array([float(getattr(line, name)) for line in data])
         panel.plot(sizes, values, color=colour, linewidth=1.8)
         for state, face in ((reached, colour), (~reached, PAPER)):
             look: dict[str, Any] = {"color": face, "markeredgecolor": colour, "markersize": 6, "markeredgewidth": 1.5}
@@ -298,12 +298,10 @@ def draw_batch_sizes(data: Sequence[Mapping[str, Any]], ax: "Axes", *, recommend
 
 
 @takes_axes
-def draw_short_runs(data: tuple[Sequence[float], ...], ax: "Axes") -> None:
-    """How well short runs rank the settings: rank correlation with the full runs against the age of the short ones.
-
-    `data` holds ages, correlations and the ends of their intervals.
-    """
-    ages, correlation, low, high = (np.array(column, dtype=float) for column in data)
+def draw_short_runs(data: Sequence[tuple[int, RankCorrelation]], ax: "Axes") -> None:
+    """How well short runs rank the settings: rank correlation with the full runs against the age of the short ones."""
+    points = [(age, found.value, found.low, found.high) for age, found in data]
+    ages, correlation, low, high = np.array(points, dtype=float).T
     draw_frame(ax, "age of the short run, in examples seen", "rank correlation with full runs")
     ax.axhline(1, color=INK, linewidth=0.9, linestyle=DOTTED)
     ax.vlines(ages, low, high, color=THIRD, linewidth=1.2, alpha=0.5)

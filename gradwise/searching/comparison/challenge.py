@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from ...evaluation.trials.selection_bias import Difference, paired_difference
+from ...evaluation.trials.selection_bias import paired_difference
 from ...records.score_scale import ScoreScale
+from ...records.study_analysis import Challenge, ComparedValue, Difference, PairedResult
 from ...records.trial import Trial, best_of
 from ...runtime.errors import RequestError
 from ...specs.recipe import Recipe
@@ -30,60 +31,6 @@ from ..selection.knob_kinds import kind_at, refuse_capacity, space_recipes
 from ..strategies.contract import AbstractStrategy, History
 from ..strategies.random_search import Random, chosen_values
 from .seeds import SeedRequest, Stop, run_requests
-
-
-@dataclass(frozen=True)
-class PairedResult:
-    """One alternative against the reference, on the scale that people read: above 0, the alternative is worse."""
-
-    value: Any
-    difference: Difference
-    verdict: str
-
-    def plain(self) -> dict[str, Any]:
-        found = self.difference
-        interval = [found.low, found.high]
-        told = {"value": self.value, "difference": found.mean, "interval": interval, "pairs": found.count}
-        return {**told, "verdict": self.verdict}
-
-
-@dataclass(frozen=True)
-class Challenge:
-    """Scores of each value, seed by seed (not-a-number where a run left no model), and each alternative's verdict."""
-
-    path: str
-    reference: Any
-    scores: dict[Any, tuple[float, ...]]
-    against: tuple[PairedResult, ...]
-    sentence: str
-    trials: tuple[Trial, ...] = field(default=(), repr=False)
-
-    def values(self) -> dict[str, Any]:
-        """The record as plain values, without its trials."""
-        return {
-            "path": self.path,
-            "reference": self.reference,
-            "scores": [{"value": value, "scores": list(scores)} for value, scores in self.scores.items()],
-            "against": [one.plain() for one in self.against],
-            "sentence": self.sentence,
-        }
-
-    def plain(self) -> dict[str, Any]:
-        return {"challenge": self.values()}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What the best recipe of each value did with new seeds. `best` holds those recipes' trials of the search."""
-
-    result: Challenge
-    best: dict[Any, Trial]
-    trials_each: int
-    trials: tuple[Trial, ...] = field(default=(), repr=False)
-
-    def plain(self) -> dict[str, Any]:
-        best = [{"value": value, "values": dict(trial.values)} for value, trial in self.best.items()]
-        return {"comparison": {**self.result.values(), "trials_each": self.trials_each, "best": best}}
 
 
 def _word(value: Any) -> str:
@@ -130,8 +77,8 @@ def _judged(
     against = tuple(_against(value, reference, scores, scale) for value in runs if value != reference)
     sentence = f"`{path}`, {scale.name}: {'; '.join(one.verdict for one in against)}{more}."
     trials = tuple(trial for line in runs.values() for trial in line if trial is not None)
-    kept = {value: tuple(line.tolist()) for value, line in scores.items()}
-    return Challenge(path, reference, kept, against, sentence, trials)
+    values = tuple(ComparedValue(value, tuple(line.tolist())) for value, line in scores.items())
+    return Challenge(path, reference, values, against, sentence, trials=trials)
 
 
 def _variants(recipe: Recipe, path: str, values: Sequence[Any]) -> dict[Any, Recipe]:
@@ -278,7 +225,7 @@ def compare(
     *,
     first: int = 0,
     stop: Stop = lambda: False,
-) -> Comparison:
+) -> Challenge:
     """For each value of one knob all others of the space re-optimised by the same search, then paired over new seeds.
 
     The reference is the value that the space's recipe has, or else the first. It takes (`trials_each` + `seeds`) trials
@@ -311,4 +258,7 @@ def compare(
     more = f"; each is the best of {trials_each} trials, retrained"
     result = _judged(path, reference, runs, data.scale(space.recipe), more)
     searched = [trial for search in searches for trial in search.told()]
-    return Comparison(result, best, trials_each, (*searched, *result.trials))
+    values = tuple(
+        replace(one, best=dict(best[one.value].values)) if one.value in best else one for one in result.values
+    )
+    return replace(result, values=values, trials_each=trials_each, trials=(*searched, *result.trials))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...records.score_scale import ScoreScale
+from ...records.study_analysis import SeedDistribution
 from ...records.trial import Trial
 from ...runtime.errors import RequestError
 from ...specs.recipe import Recipe
@@ -69,31 +70,6 @@ def run_requests(
     return trials
 
 
-@dataclass(frozen=True)
-class Seeds:
-    """Scores of one recipe over seeds, in the order of the seeds; those that left no model are counted apart."""
-
-    scores: tuple[float, ...]
-    mean: float
-    deviation: float
-    quantiles: dict[str, float]
-    failures: dict[str, int]
-    sentence: str
-    trials: tuple[Trial, ...] = field(default=(), repr=False)
-
-    def plain(self) -> dict[str, Any]:
-        return {
-            "seeds": {
-                "scores": list(self.scores),
-                "mean": self.mean,
-                "deviation": self.deviation,
-                "quantiles": dict(self.quantiles),
-                "failures": dict(self.failures),
-                "sentence": self.sentence,
-            }
-        }
-
-
 def _sentence(scores: np.ndarray, count: int, scale: ScoreScale) -> str:
     if len(scores) < 2:
         return f"only {len(scores)} of {count} seeds produced a model: too few to measure the spread."
@@ -114,7 +90,7 @@ def seed_distribution(
     *,
     first: int = 0,
     stop: Stop = lambda: False,
-) -> Seeds:
+) -> SeedDistribution:
     """One recipe with `count` seeds: those of the trials with numbers from `first` on.
 
     When `stop` says so, the seeds that have ended by themselves are the answer.
@@ -129,7 +105,7 @@ def seed_distribution(
     for trial in trials:
         if not trial.ok:
             failures[trial.outcome] = failures.get(trial.outcome, 0) + 1
-    return Seeds(
+    return SeedDistribution(
         tuple(scores.tolist()),
         float(scores.mean()) if len(scores) else math.nan,
         float(scores.std(ddof=1)) if len(scores) > 1 else math.nan,

@@ -17,6 +17,7 @@ from jaxtyping import Array, Key
 from ...evaluation.trials.expected_best import noise_of, worth_going_on
 from ...records.finding import Finding
 from ...records.score_scale import ScoreScale
+from ...records.study_analysis import PopulationHistory
 from ...records.trial import Proposal, Trial, best_of
 from ...runtime.progress import silent
 from ...specs.adapters import as_criterion
@@ -88,7 +89,7 @@ class Driver:
         self.contenders.forget_all_but(self.trials)
         self.next = max(self.trials, default=-1) + 1
         self.findings: list[Finding] = []
-        self.analysis: dict[str, Any] = {}  # what a strategy leaves for the record
+        self.populations: tuple[PopulationHistory, ...] = ()  # what population-based training leaves for the record
         self.moved = False  # whether a border moved among the trials of one phase: they are no draws of one prior then
         self.first_ended = 0.0  # when, by the study's own clock
         self.waits: list[float] = []  # seconds between the start and the end of each whole trial of this run

@@ -3,7 +3,7 @@
     with LocalExecutor(data) as executor:
         found = compare_batch_sizes(recipe, data, executor)
     found.recommended, found.rate, found.sentence
-    retune(found.recipe, found.recommended, most=rows)  a small grid over B and the rate together
+    retune(recipe, found.recommended, most=rows)  a small grid over B and the rate together
 
 B changes how long training takes more than where it ends, so it is chosen by the time to a common validation score.
 At another B the recipe keeps what it meant: memories (momentum, moments, averages) and ages written in updates last as
@@ -18,8 +18,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -30,6 +29,7 @@ from ...optimisers.adaptive.adam import Adam, AdamW, RmsProp
 from ...optimisers.averaging.parameter_average import MovingAverage
 from ...optimisers.first_order.sgd import HeavyBall, Nesterov, Sgd
 from ...records.score_scale import ScoreScale
+from ...records.study_analysis import BatchSizeCost, BatchSizes
 from ...records.trial import Proposal, Trial
 from ...runtime import keys
 from ...runtime.errors import RequestError
@@ -150,35 +150,6 @@ def seconds_per_update(recipe: Recipe, data: EvaluationData) -> float:
 
 
 @dataclass(frozen=True)
-class BatchSizes:
-    """What each size took to reach the same score, and which one to take.
-
-    `table` has a line for each size: its seconds and examples (means of the logarithms over seeds), whether at least
-    half of its seeds reached the score, and its best rate. `recipe` is the recipe at the recommended size; `factor` is
-    what its rate was multiplied by beside the root of the ratio of the sizes.
-    """
-
-    table: tuple[dict[str, Any], ...]
-    recommended: int
-    rate: float
-    target: float
-    sentence: str
-    recipe: Recipe = field(repr=False)
-    trials: tuple[Trial, ...] = field(default=(), repr=False)
-    factor: float = 1.0
-
-    def plain(self) -> dict[str, Any]:
-        return {
-            "table": [dict(line) for line in self.table],
-            "recommended": self.recommended,
-            "rate": self.rate,
-            "factor": self.factor,
-            "target": self.target,
-            "sentence": self.sentence,
-        }
-
-
-@dataclass(frozen=True)
 class _Line:
     """One size at its best rate: seed by seed the logarithms of the seconds and examples to the target."""
 
@@ -257,16 +228,10 @@ def _trial(run: _Run, done: Done) -> Trial:
     return as_trial(dataclasses.replace(done, number=job.number), job, values, phase="size")
 
 
-def _told(line: _Line, recipe: Recipe) -> dict[str, Any]:
-    """A line of the table, in plain values."""
+def _cost(line: _Line, recipe: Recipe) -> BatchSizeCost:
     there = at_size(recipe, line.size, line.factor)
-    return {
-        "size": line.size,
-        "seconds": math.exp(float(line.seconds.mean())),
-        "examples": round(math.exp(float(line.examples.mean()))),
-        "reached": line.reached,
-        "rate": float(get(there, rate_path(there))),
-    }
+    seconds, examples = (math.exp(float(column.mean())) for column in (line.seconds, line.examples))
+    return BatchSizeCost(line.size, seconds, round(examples), line.reached, float(get(there, rate_path(there))))
 
 
 def compare_batch_sizes(
@@ -308,15 +273,15 @@ def compare_batch_sizes(
     if cut or not any(curve for several in curves.values() for curve in several):
         why = "the time ran out before its own runs ended" if cut else "no run produced a curve to compare"
         said = f"the batch size stays {present}: {why}."
-        return BatchSizes((), present, float(get(recipe, rate_path(recipe))), math.nan, said, recipe, trials)
+        return BatchSizes((), present, float(get(recipe, rate_path(recipe))), math.nan, said, trials=trials)
     lines, target = _lines(curves)
     chosen, sentence = _verdict(lines, present, target, data.scale(recipe))
     # Where the size stays, so does the rate: it was chosen by the score, which a faster one might not keep.
     factor = 1.0 if chosen.size == present else chosen.factor
     found = at_size(recipe, chosen.size, factor)
     rate = float(get(found, rate_path(found)))
-    table = tuple(_told(line, recipe) for line in lines)
-    return BatchSizes(table, chosen.size, rate, target, sentence, found, trials, factor)
+    table = tuple(_cost(line, recipe) for line in lines)
+    return BatchSizes(table, chosen.size, rate, target, sentence, factor, trials=trials)
 
 
 def retune(recipe: Recipe, size: int, rates: Sequence[float] = RATES, *, most: int) -> list[Proposal]:

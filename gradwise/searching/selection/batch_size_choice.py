@@ -1,7 +1,7 @@
 """The end of a search with `--batch-size auto`: the mini-batch size is chosen last, then tuned with the rate (row C5).
 
     check_batch_size(space)                     refuses where it is searched already, or where no rate can follow it
-    choose_batch_size(driver, clock, folder)    compares, tunes, and tells it as plain values
+    choose_batch_size(driver, clock, folder)    compares, tunes, and tells what was found
 
 The best trial's recipe trains at sizes around its own, each with a few rates and seeds, and the size that reaches a
 common validation score in the least time is taken (`batch_size.py`). These runs have no folds and are compared by time,
@@ -16,17 +16,18 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
+from ...records.plain_values import from_values, to_values
+from ...records.study_analysis import BatchSizes
 from ...records.trial import Trial, best_of
 from ...runtime.errors import RequestError
-from ...runtime.files import finite, write_whole
+from ...runtime.files import write_whole
 from ...specs.paths import get
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
 from ..running.driver import Driver
 from ..running.study_clock import StudyClock
-from .batch_size import RATES, BatchSizes, at_size, compare_batch_sizes, cut_to, rate_path, retune
+from .batch_size import RATES, at_size, compare_batch_sizes, cut_to, rate_path, retune
 
 Timed = Callable[[Recipe], float]
 NOTE = "batch_size.json"
@@ -69,7 +70,7 @@ def fitting_design(each: float, seconds: float, hands: int) -> Design | None:
 
 def _stays(best: Trial, why: str) -> BatchSizes:
     size = best.recipe.batches.size
-    return BatchSizes((), size, math.nan, math.nan, f"the batch size stays {size}: {why}.", best.recipe)
+    return BatchSizes((), size, math.nan, math.nan, f"the batch size stays {size}: {why}.")
 
 
 def _compare(driver: Driver, clock: StudyClock, best: Trial, timed: Timed | None) -> BatchSizes:
@@ -101,18 +102,18 @@ def _compare(driver: Driver, clock: StudyClock, best: Trial, timed: Timed | None
     )
 
 
-def _tune(driver: Driver, clock: StudyClock, plain: dict[str, Any]) -> None:
+def _tune(driver: Driver, clock: StudyClock, found: BatchSizes) -> None:
     """Size and rate together, around what was chosen. A study that goes on runs those of the grid that it lacks."""
     rows = len(driver.data.train)
-    start = cut_to(driver.trials[plain["trial"]].recipe, rows)
-    grid = retune(at_size(start, plain["recommended"], plain["factor"]), plain["recommended"], most=rows)
+    start = cut_to(driver.trials[found.trial].recipe, rows)
+    grid = retune(at_size(start, found.recommended, found.factor), found.recommended, most=rows)
     first = 1 + max(trial.number for trial in driver.of_phase("size"))
     driver.run([(proposal, driver.data.variants) for proposal in grid], first=first, until=clock.tune_until)
 
 
-def _tuned(driver: Driver, plain: dict[str, Any]) -> str:
+def _tuned(driver: Driver, found: BatchSizes) -> str:
     """What tuning both together came to."""
-    best, before = best_of(driver.of_phase("batch")), driver.trials[plain["trial"]]
+    best, before = best_of(driver.of_phase("batch")), driver.trials[found.trial]
     if best is None:
         return "no time was left to tune it together with the learning rate."
     scale = driver.scale
@@ -122,33 +123,34 @@ def _tuned(driver: Driver, plain: dict[str, Any]) -> str:
     return f"{what}: {scale.name} {after}, was {earlier}."
 
 
-def _known(note: Path | None, trials: Sequence[Trial]) -> dict[str, Any] | None:
+def _known(note: Path | None, trials: Sequence[Trial]) -> BatchSizes | None:
     """What an earlier run of this study had chosen."""
-    return dict(json.loads(note.read_text())) if note is not None and note.is_file() and trials else None
+    if note is None or not note.is_file() or not trials:
+        return None
+    return from_values(BatchSizes, json.loads(note.read_text()))
 
 
 def choose_batch_size(
     driver: Driver, clock: StudyClock, folder: Path | None, timed: Timed | None = None
-) -> dict[str, Any]:
-    """Compares sizes, then tunes size and rate together; what was found, under `batch_size`.
+) -> BatchSizes | None:
+    """Compares sizes, then tunes size and rate together; None where there is nothing to choose from.
 
     `timed` gives the seconds of one update of a recipe; by default they are measured.
     """
     best = best_of(driver.of_phase("search", "border", "refine"))
     if best is None:
         cut = driver.best  # nothing ended in time
-        return {} if cut is None else {"batch_size": finite(_stays(cut, _SHORT).plain())}
+        return None if cut is None else _stays(cut, _SHORT)
     note = None if folder is None else folder / NOTE
-    plain = _known(note, driver.of_phase("size"))
-    if plain is None:
-        found = _compare(driver, clock, best, timed)
+    found = _known(note, driver.of_phase("size"))
+    if found is None:
+        found = dataclasses.replace(_compare(driver, clock, best, timed), trial=best.number)
         if driver.asked.is_set():
-            return {}
+            return None
         driver.adopt(found.trials)
-        plain = {**dict(finite(found.plain())), "trial": best.number}
         if note is not None:
-            write_whole(note, json.dumps(plain).encode())
-    if plain["recommended"] != cut_to(driver.trials[plain["trial"]].recipe, len(driver.data.train)).batches.size:
-        _tune(driver, clock, plain)
-        plain = {**plain, "sentence": f"{plain['sentence']} {_tuned(driver, plain)}"}
-    return {"batch_size": plain}
+            write_whole(note, json.dumps(to_values(found)).encode())
+    if found.recommended != cut_to(driver.trials[found.trial].recipe, len(driver.data.train)).batches.size:
+        _tune(driver, clock, found)
+        found = dataclasses.replace(found, sentence=f"{found.sentence} {_tuned(driver, found)}")
+    return found

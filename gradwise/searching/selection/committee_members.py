@@ -207,11 +207,6 @@ class Ensemble:
     best: float
     last_gain: tuple[float, float]
 
-    def plain(self) -> dict[str, Any]:
-        weights = {str(number): weight for number, weight in self.weights.items()}
-        told = {"honest": self.honest, "best_trial": self.best, "last_gain": list(self.last_gain)}
-        return {"weights": weights, **told}
-
 
 def make_ensemble(kept: Sequence[TrainedTrial], data: EvaluationData, metric: str, best: int) -> Ensemble:
     """The networks of all trials that help, by weight; those of one trial share its weight.

@@ -19,6 +19,7 @@ from ...criteria.corruption import Clean
 from ...criteria.linear_probe import Probed, Ridge, probe_scores
 from ...evaluation.metrics import check_metric, interval_of_mean, wilson
 from ...records.finding import Finding
+from ...records.study_conclusions import CommitteeSummary, Estimates
 from ...records.trial import Trial
 from ...runtime.errors import RequestError, nearest
 from ...specs.adapters import as_criterion
@@ -160,9 +161,7 @@ def _network(kept: TrainedTrial, data: EvaluationData) -> Predictor:
     return Predictor(scaler, on_device(kept.networks[0]), *about)
 
 
-def _measured(
-    predictor: Predictor, kept: TrainedTrial, data: EvaluationData
-) -> tuple[dict[str, Any], tuple[Finding, ...]]:
+def _measured(predictor: Predictor, kept: TrainedTrial, data: EvaluationData) -> tuple[Estimates, tuple[Finding, ...]]:
     """Evaluates the network on each set, the test set for the first and only time."""
     train, valid = data.parts(kept.variants[0])
     parts: dict[str, Dataset | None] = {"train": train, "valid": valid, "test": data.test}
@@ -173,10 +172,11 @@ def _measured(
         told = {name: _in_units(scores, data) for name, scores in _probe(predictor, data, parts).items()}
         metrics = {name: {data.metric: told[name][0], **metrics[name]} for name in told}
         ends = told["test"][1] if "test" in told else ends
-    estimates: dict[str, Any] = {"metrics": {name: metrics[name] for name, part in parts.items() if part is not None}}
+    estimates = Estimates({name: metrics[name] for name, part in parts.items() if part is not None})
     if data.test is not None:
         test = metrics["test"][data.metric]
-        estimates |= {"test": test, "test_interval": [float(end) for end in ends], "evidence": evidence}
+        ends = float(ends[0]), float(ends[1])
+        estimates = dataclasses.replace(estimates, test=test, test_interval=ends, evidence=evidence)
     return estimates, find_features(evidence)
 
 
@@ -186,15 +186,15 @@ def conclude_features(data: EvaluationData, trials: Iterable[Trial], kept: Seque
     able, rows = chosen_from(by_number.values()), comparable_contenders(by_number, kept)
     if not able or not rows:
         missing = "left a model: there is no winner" if not able else "kept a network: there is nothing to predict with"
-        return Conclusion({}, {}, {}, None, (Finding("warning", f"no trial {missing}.", "E2"),))
+        return Conclusion(None, (Finding("warning", f"no trial {missing}.", "E2"),))
     best = next(trial for trial in able if trial.number in {one.number for one in rows})
     own = next(one for one in rows if one.number == best.number)
     winner = corrected_winner(best, rows)
     findings = findings_of_choice(winner, best, len(able), data)
     predictor = _network(own, data)
     estimates, told = _measured(predictor, own, data)
-    about = {"kind": "none", "setting": best.number, "trials": len(rows), "members": 1, "numbers": [own.number]}
     if data.test is None:
         what = "there is no test set: the corrected validation score is the best available estimate."
         findings.append(Finding("note", what, "E2", "hold out a test set."))
-    return Conclusion(winner, {**about, "finalists": []}, estimates, predictor, (*findings, *told))
+    about = CommitteeSummary("none", best.number, (own.number,), 1, len(rows))
+    return Conclusion(winner, (*findings, *told), about, estimates, predictor)

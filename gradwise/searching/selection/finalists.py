@@ -11,7 +11,6 @@ on the test set once, and decides nothing.
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from ...evaluation.prediction_figure_data import gather_evidence
 from ...evaluation.trials.selection_bias import contenders as likely_best
 from ...evaluation.trials.selection_bias import corrected_for_selection, mean_and_variance, weighted_estimate
 from ...records.finding import Finding
+from ...records.study_conclusions import CommitteeSummary, CorrectedScore, Estimates, Finalist, WeightedEstimate, Winner
 from ...records.trial import Proposal, Trial
 from ...runtime.errors import RequestError
 from ...specs.adapters import as_criterion
@@ -126,18 +126,13 @@ class ChosenSetting:
 
     setting: Trial
     members: tuple[Trial, ...]
-    finalists: list[dict[str, Any]]
+    finalists: tuple[Finalist, ...]
 
 
-def _compared(setting: Trial, runs: Sequence[Trial]) -> dict[str, Any]:
-    scores = [trial.score for trial in runs]
-    return {
-        "number": setting.number,
-        "values": dict(setting.values),
-        "scores": scores,
-        "mean": float(np.mean(scores)),
-        "deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else math.nan,
-    }
+def _finalist(setting: Trial, runs: Sequence[Trial]) -> Finalist:
+    scores = tuple(trial.score for trial in runs)
+    deviation = float(np.std(scores, ddof=1)) if len(scores) > 1 else math.nan
+    return Finalist(setting.number, dict(setting.values), scores, float(np.mean(scores)), deviation)
 
 
 def choose_setting(trials: Iterable[Trial]) -> ChosenSetting | None:
@@ -167,9 +162,8 @@ def choose_setting(trials: Iterable[Trial]) -> ChosenSetting | None:
         return float(np.mean([t.score for t in own])), float(np.mean([t.loss for t in own])), settings[mark].number
 
     fair.sort(key=order)
-    return ChosenSetting(
-        settings[fair[0]], tuple(runs[fair[0]]), [_compared(settings[mark], runs[mark]) for mark in fair]
-    )
+    finalists = tuple(_finalist(settings[mark], runs[mark]) for mark in fair)
+    return ChosenSetting(settings[fair[0]], tuple(runs[fair[0]]), finalists)
 
 
 # What is decided, on validation examples alone.
@@ -179,33 +173,29 @@ def choose_setting(trials: Iterable[Trial]) -> ChosenSetting | None:
 class Decided:
     """All decisions of a study, made without the test set."""
 
-    winner: dict[str, Any]
-    committee: Committee | None
-    about: dict[str, Any]  # of the committee: kind, members, setting, finalists
-    valid: dict[str, float]
-    rows: tuple[TrainedTrial, ...]  # the contenders that the test pass weighs
+    winner: Winner | None
     findings: tuple[Finding, ...]
+    committee: Committee | None = None
+    about: CommitteeSummary | None = None
+    valid: dict[str, float] = dataclasses.field(default_factory=dict)
+    rows: tuple[TrainedTrial, ...] = ()  # the contenders that the test pass weighs
 
 
-def corrected_winner(setting: Trial, rows: Sequence[TrainedTrial], judged_on: str = "valid") -> dict[str, Any]:
+def corrected_winner(setting: Trial, rows: Sequence[TrainedTrial], judged_on: str = "valid") -> Winner:
     """The winner's score, and what it is worth: the bootstrap of the choice among all contenders.
 
     Where finalists preferred another setting than the search did, the same optimism is added to its score. That is on
     the safe side: it was not chosen for being the luckiest.
     """
-    winner: dict[str, Any] = {"number": setting.number, "score": setting.score, "values": dict(setting.values)}
+    winner = Winner(setting.number, setting.score, dict(setting.values))
     if not rows or len(rows[0].scores) < 2 or judged_on == "train":
         return winner  # other rows that were trained on do not tell how lucky the choice was
     found = corrected_for_selection(np.stack([kept.scores for kept in rows]))
     moved = setting.score - found.naive
     least = 0.0 if found.naive >= 0 else -math.inf  # an error is not below 0; other scores may be
-    ends = [max(least, found.interval[0] + moved), found.interval[1] + moved]
-    return {
-        **winner,
-        "corrected": setting.score + found.optimism,
-        "optimism": found.optimism,
-        "corrected_interval": ends,
-    }
+    ends = max(least, found.interval[0] + moved), found.interval[1] + moved
+    corrected = CorrectedScore(setting.score + found.optimism, found.optimism, ends)
+    return dataclasses.replace(winner, corrected=corrected)
 
 
 def comparable_contenders(trials: dict[int, Trial], kept: Sequence[TrainedTrial]) -> tuple[TrainedTrial, ...]:
@@ -227,7 +217,7 @@ def _members(
 
 
 def findings_of_choice(
-    winner: dict[str, Any], best: Trial, tried: int, data: EvaluationData, how: str = "the best of"
+    winner: Winner, best: Trial, tried: int, data: EvaluationData, how: str = "the best of"
 ) -> list[Finding]:
     """What a reader should know of the choice."""
     found = []
@@ -235,14 +225,15 @@ def findings_of_choice(
     if data.judged_on == "train":
         what = "trials were scored on their own training rows, so their scores are optimistic"
         found.append(Finding("warning", f"{what}.", "E2", "hold out validation rows; 20 rows are enough."))
-    if winner["number"] != best.number:
-        what = f"averaged over seeds, trial {winner['number']} is better than trial {best.number}, which was best with"
+    if winner.number != best.number:
+        what = f"averaged over seeds, trial {winner.number} is better than trial {best.number}, which was best with"
         found.append(Finding("note", f"{what} one seed.", "D9"))
-    if "corrected" in winner:
-        seen, fresh = (scale.say(winner[name]) for name in ("score", "corrected"))
-        what = f"the winner's {scale.name}, {seen}, is {how} {tried}"
-        evidence = {"corrected": winner["corrected"]}
-        found.append(Finding("note", f"{what}; expect about {fresh} on new data.", "E2", evidence=evidence))
+    if winner.corrected is not None:
+        fresh = winner.corrected.score
+        what = (
+            f"the winner's {scale.name}, {scale.say(winner.score)}, is {how} {tried}; expect about {scale.say(fresh)}"
+        )
+        found.append(Finding("note", f"{what} on new data.", "E2", evidence={"corrected": fresh}))
     return found
 
 
@@ -253,21 +244,22 @@ def _answer(data: EvaluationData, able: Sequence[Trial], rows: tuple[TrainedTria
     how = "the cheapest near the best of" if saved else "the best of"
     own = next(one for one in rows if one.number == best.number)
     winner = corrected_winner(best, rows, data.judged_on)
-    about: dict[str, Any] = {"kind": kind, "setting": best.number, "trials": len(rows), "finalists": []}
+    about = CommitteeSummary(kind, best.number, (own.number,), 1, len(rows))
     if kind == "ensemble":
         found = make_ensemble(rows, data, data.metric, best=best.number)
         committee, judged, part = found.committee, found.judged, found.part
-        about |= {"numbers": sorted(found.weights), **found.plain()}
-        if data.judged_on == "train":
-            about |= {"honest": None, "best_trial": None}  # no row is left that neither trained nor weighed it
+        about = dataclasses.replace(
+            about, numbers=tuple(sorted(found.weights)), weights=found.weights, last_gain=found.last_gain
+        )
+        if data.judged_on != "train":  # else no row is left that neither trained nor weighed it
+            about = dataclasses.replace(about, honest=found.honest, best_trial=found.best)
     else:
         committee, judged, part = together([own], data, Scalers(data))
         committee = dataclasses.replace(committee, members=committee.members[:1]) if kind == "none" else committee
-        about["numbers"] = [own.number]
-    about["members"] = len(committee.members)
+    about = dataclasses.replace(about, members=len(committee.members))
     valid = measure(part.task, judged, part.targets, part.weights)
     said = findings_of_choice(winner, best, len(able), data, how)
-    return Decided(winner, committee, about, valid, rows, (*saved, *said))
+    return Decided(winner, (*saved, *said), committee, about, valid, rows)
 
 
 def decide(
@@ -279,9 +271,7 @@ def decide(
     able = chosen_from(by_number.values())
     choice = None if kind in ("contenders", *ANSWERS) else choose_setting(by_number.values())
     if not able:
-        return Decided(
-            {}, None, {}, {}, (), (Finding("warning", "no trial produced a model, so there is no winner.", "E2"),)
-        )
+        return Decided(None, (Finding("warning", "no trial produced a model, so there is no winner.", "E2"),))
     best, rows = able[0], comparable_contenders(by_number, kept)
     if check_kind(kind) in ANSWERS and rows:
         return _answer(data, able, rows, kind)
@@ -291,20 +281,21 @@ def decide(
     findings = findings_of_choice(winner, best, len(able), data)
     if not members:
         findings.append(Finding("warning", "no trial's network was saved, so the study cannot predict.", "D9"))
-        return Decided(winner, None, {}, {}, rows, tuple(findings))
+        return Decided(winner, tuple(findings), rows=rows)
     if made != kind:
         what = "no setting was retrained with other seeds"
         findings.append(Finding("note", f"{what}: the committee consists of the best trials.", "D9"))
     committee, judged, part = together(members, data, Scalers(data))
-    about = {
-        "members": len(committee.members),
-        "kind": made,
-        "setting": setting.number if made != "contenders" else members[0].number,
-        "numbers": [one.number for one in members],
-        "finalists": choice.finalists if choice is not None else [],
-    }
+    about = CommitteeSummary(
+        made,
+        setting.number if made != "contenders" else members[0].number,
+        tuple(one.number for one in members),
+        len(committee.members),
+        len(rows),
+        choice.finalists if choice is not None else (),
+    )
     valid = measure(part.task, judged, part.targets, part.weights)
-    return Decided(winner, committee, about, valid, rows, tuple(findings))
+    return Decided(winner, tuple(findings), committee, about, valid, rows)
 
 
 # What is measured: one pass over the test set, after which nothing is decided.
@@ -312,16 +303,16 @@ def decide(
 
 @dataclasses.dataclass(frozen=True)
 class Conclusion:
-    """The conclusions of a study, as plain values, and the predictor to use."""
+    """The conclusions of a study, and the predictor to use."""
 
-    winner: dict[str, Any]
-    committee: dict[str, Any]
-    estimates: dict[str, Any]
-    predictor: AbstractPredictor | None
+    winner: Winner | None
     findings: tuple[Finding, ...]
+    committee: CommitteeSummary | None = None
+    estimates: Estimates = Estimates()
+    predictor: AbstractPredictor | None = None
 
 
-def _weighted(rows: Sequence[TrainedTrial], data: EvaluationData, scalers: Scalers) -> dict[str, Any] | None:
+def _weighted(rows: Sequence[TrainedTrial], data: EvaluationData, scalers: Scalers) -> WeightedEstimate | None:
     """Bergstra and Bengio's estimate over the contenders. A trial with folds scores as its networks do on average."""
     assert data.test is not None
     if not rows or len(rows[0].scores) < 2 or len(data.test) < 2:
@@ -334,14 +325,11 @@ def _weighted(rows: Sequence[TrainedTrial], data: EvaluationData, scalers: Scale
         pairs = zip(kept.networks, kept.variants, strict=True)
         several = [member_scores(criterion, on_device(n), scalers.test(kept.recipe, v)) for n, v in pairs]
         tests.append(np.mean(several, axis=0))
-    found = weighted_estimate(means[chosen], variances[chosen], *mean_and_variance(np.stack(tests)))
-    return {"mean": found.mean, "deviation": found.deviation, "contenders": len(chosen)}
+    return weighted_estimate(means[chosen], variances[chosen], *mean_and_variance(np.stack(tests)))
 
 
-def _tested(
-    committee: Committee, test: Dataset, metric: str
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
-    """Of the test set: what is said of the committee, the estimates, and every metric."""
+def _tested(committee: Committee, test: Dataset, metric: str) -> tuple[tuple[float, ...], Estimates]:
+    """On the test set: the metric of each member, and the estimates of the committee."""
 
     def value(predictions: np.ndarray) -> dict[str, float]:
         return measure(test.task, predictions, test.targets, test.weights)
@@ -349,7 +337,7 @@ def _tested(
     each = [member.predict(test.inputs) for member in committee.members]
     together = committee.tempered(mean_prediction(each, committee.weights))
     metrics = value(together)
-    alone = [value(predictions)[metric] for predictions in each]
+    alone = tuple(value(predictions)[metric] for predictions in each)
     raw = mean_prediction(
         [dataclasses.replace(member, temperature=1.0).predict(test.inputs) for member in committee.members],
         committee.weights,
@@ -359,33 +347,30 @@ def _tested(
         only = committee.members[0].temperature if len(committee.members) == 1 else committee.temperature
         evidence["temperature"] = only
     ends = metric_interval(metric, test.task, together, test.targets, test.weights)
-    about = {"member_tests": alone, "mean_member_test": float(np.mean(alone)), "test": metrics[metric]}
-    return about, {"test": metrics[metric], "test_interval": list(ends), "evidence": evidence}, metrics
+    return alone, Estimates({"test": metrics}, metrics[metric], ends, evidence=evidence)
 
 
 def measured(decided: Decided, data: EvaluationData, *, metric: str) -> Conclusion:
     """The decisions with their test error: the only pass over the test set."""
-    if decided.committee is None:
-        return Conclusion(decided.winner, {}, {}, None, decided.findings)
-    committee, findings = decided.committee, list(decided.findings)
+    committee, about, findings = decided.committee, decided.about, list(decided.findings)
+    if committee is None or about is None:
+        return Conclusion(decided.winner, decided.findings)
     learned = data.pool if data.folds > 1 else data.told
     train = measure(learned.task, committee.predict(learned.inputs), learned.targets, learned.weights)
-    estimates: dict[str, Any] = {"metrics": {"train": train, "valid": decided.valid}}
-    about = dict(decided.about)
+    metrics, estimates = {"train": train, "valid": decided.valid}, Estimates()
     if data.test is None:
         best = "the corrected validation score is the best available estimate"
         what = f"there is no test set: {best if data.judged_on == 'valid' else 'the error on new data is unknown'}."
         findings.append(Finding("note", what, "E2", "hold out a test set, or cross-validate."))
     else:
-        of_committee, of_test, metrics = _tested(committee, data.test, metric)
-        about |= of_committee
-        estimates |= of_test
-        estimates["metrics"]["test"] = metrics
+        alone, estimates = _tested(committee, data.test, metric)
+        about = dataclasses.replace(about, member_tests=alone)
         # An ensemble is no choice of one trial, so how likely each is to be the best says nothing of it.
-        weighted = None if about["kind"] == "ensemble" else _weighted(decided.rows, data, Scalers(data))
-        estimates |= {"weighted": weighted} if weighted else {}
+        weighted = None if about.kind == "ensemble" else _weighted(decided.rows, data, Scalers(data))
+        estimates = dataclasses.replace(estimates, weighted=weighted)
+    estimates = dataclasses.replace(estimates, metrics=metrics | estimates.metrics)
     predictor: AbstractPredictor = committee if len(committee.members) > 1 else committee.members[0]
-    return Conclusion(decided.winner, about, estimates, predictor, tuple(findings))
+    return Conclusion(decided.winner, tuple(findings), about, estimates, predictor)
 
 
 def conclude(

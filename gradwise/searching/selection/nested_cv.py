@@ -1,7 +1,7 @@
 """Nested cross-validation (row E2): an unbiased estimate of the whole procedure, on a small set.
 
     share(Budget(seconds=600))                                what the study itself gets, and each outer fold
-    nested_search(space, dataset, budget=share(...)[1], key=key)      {"mean": 0.031, "interval": [...], "folds": [...]}
+    nested_search(space, dataset, budget=share(...)[1], key=key)      its mean, interval and folds
 
 On small data, one test set is too noisy. Here the whole search is repeated for each outer fold on the examples of the
 other folds, and the result is evaluated once on the fold: every example is tested once, by a network that was chosen
@@ -21,6 +21,7 @@ from jaxtyping import Array, Key
 from ...data.splits import deal_folds as dealt
 from ...evaluation.metrics import check_metric, measure
 from ...evaluation.trials.selection_bias import nested_estimate
+from ...records.study_conclusions import NestedEstimate
 from ...runtime import keys
 from ...runtime.errors import WorkError
 from ...runtime.progress import silent
@@ -88,15 +89,16 @@ def cross_validate_procedure(
     metric: str | None = None,
     known: Mapping[int, float] | None = None,
     watch: Callable[[int, float], None] = lambda number, value: None,
-) -> dict[str, Any]:
-    """The estimate as plain values. `known` holds folds that an earlier run measured: they are not learned again.
+) -> NestedEstimate:
+    """The estimate of a procedure. `known` holds folds that an earlier run measured: they are not learned again.
 
     An official test set is left alone: it is no part of what is learned from or judged by. Rows without a target judge
     nothing, and every fold may learn from them.
     """
     kind = dataset.task.kind
     metric = check_metric(metric or {"numbers": "rmse"}.get(kind, "error_rate"), kind)
-    found: list[dict[str, Any]] = []
+    values: list[float] = []
+    rows: list[int] = []
     labelled, rest = np.flatnonzero(dataset.labelled), np.flatnonzero(~dataset.labelled)
     told = dataset if len(rest) == 0 else dataset.take(labelled)
     for number, (others, own) in enumerate(dealt(told, folds, key=keys.named(key, "outer folds"))):
@@ -107,11 +109,12 @@ def cross_validate_procedure(
             part = told.take(own)
             value = measure(part.task, predictor.predict(part.inputs), part.targets, part.weights)[metric]
         watch(number, value)
-        found.append({"fold": number, "value": value, "rows": len(own)})
-    estimate = nested_estimate([one["value"] for one in found], [one["rows"] for one in found])
+        values.append(value)
+        rows.append(len(own))
+    estimate = nested_estimate(values, rows)
     low, high = _BOUNDS.get(metric, (0.0, 1.0))
-    ends = [max(low, estimate.low), min(high, estimate.high)]
-    return {"metric": metric, "mean": estimate.mean, "interval": ends, "folds": found}
+    ends = max(low, estimate.low), min(high, estimate.high)
+    return NestedEstimate(metric, tuple(values), tuple(rows), estimate.mean, ends)
 
 
 def _without_test(space: Space) -> Space:
@@ -150,8 +153,8 @@ def nested_search(
     known: Mapping[int, float] | None = None,
     watch: Callable[[int, float], None] = lambda number, value: None,
     watch_trials: Callable[[int], Watch] = lambda number: silent,
-) -> dict[str, Any]:
-    """The estimate of the procedure as plain values: mean, confidence interval, folds.
+) -> NestedEstimate:
+    """The estimate of the whole search.
 
     `budget` is that of each outer fold. `known` holds folds measured before; `watch` is called for each fold, and
     `watch_trials` watches the search within one.

@@ -2,15 +2,16 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ...evaluation.run_findings import describe_data
-from ...evaluation.trials.expected_best import Advice, advice
+from ...evaluation.trials.expected_best import advice
 from ...evaluation.trials.failures import why_all_failed
 from ...records.data_read import DataRead, SetSizes
 from ...records.finding import Finding
 from ...records.score_scale import ScoreScale
+from ...records.study_analysis import Advice, PopulationHistory
+from ...records.study_conclusions import CommitteeSummary
 from ...records.trial import Trial
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
@@ -58,11 +59,11 @@ def only_one(trials: Sequence[Trial], budget: Budget, first_ended: float = 0.0) 
 _LEAST_TRIALS = 4  # of which the halves can be compared
 
 
-def ensemble_advice(committee: Mapping[str, Any], trials: int) -> Advice | None:
+def ensemble_advice(committee: CommitteeSummary | None) -> Advice | None:
     """Whether more trials are worth it: what the second half of them took off the ensemble's loss, against chance."""
-    if "last_gain" not in committee or trials < _LEAST_TRIALS:
+    if committee is None or committee.last_gain is None or committee.trials < _LEAST_TRIALS:
         return None
-    gain, error = committee["last_gain"]
+    (gain, error), trials = committee.last_gain, committee.trials
     go_on = gain > error
     said = (
         "lowered the ensemble's loss: more may help"
@@ -72,30 +73,34 @@ def ensemble_advice(committee: Mapping[str, Any], trials: int) -> Advice | None:
     return Advice(go_on, f"the second half of the {trials} trials {said}.", gain, error, trials)
 
 
-def population_advice(story: dict[str, Any], scale: ScoreScale) -> Advice:
+def population_advice(story: PopulationHistory, scale: ScoreScale) -> Advice:
     """Whether members should train for longer: what the last quarter of the generations took off the best score."""
-    seen = [min((s for s in line if s is not None), default=math.inf) for line in story["scores"]]
+    seen = [min((s for s in line if math.isfinite(s)), default=math.inf) for line in story.scores]
     before = min(seen[: max(1, len(seen) - max(1, len(seen) // 4))])
-    best, members = float(min(seen)), int(story["members"])
+    best = float(min(seen))
     go_on = math.isfinite(best) and best < before
     levels = f"{scale.say(before)} to {scale.say(best)}" if go_on else ""
     said = (
         f"the last quarter of the generations lowered the best score from {levels}: more may help, such as "
-        f"--strategy 'pbt(intervals={2 * int(story['intervals'])})'."
+        f"--strategy 'pbt(intervals={2 * story.intervals})'."
         if go_on
         else "the last quarter of the generations did not lower the best score: more are unlikely to help."
     )
-    return Advice(go_on, said, before - best if go_on else 0.0, math.nan, members)
+    return Advice(go_on, said, before - best if go_on else 0.0, math.nan, story.members)
 
 
 def advise_study(
-    driver: Driver, strategy: AbstractStrategy, trials: tuple[Trial, ...], chance: float, committee: dict[str, Any]
+    driver: Driver,
+    strategy: AbstractStrategy,
+    trials: tuple[Trial, ...],
+    chance: float,
+    committee: CommitteeSummary | None,
 ) -> Advice:
     """Whether more trials, or longer ones, are worth it."""
     scale = driver.scale
-    if stories := driver.analysis.get("populations"):
-        return population_advice(max(stories, key=lambda story: int(story["intervals"])), scale)
-    found = ensemble_advice(committee, committee.get("trials", 0)) if isinstance(strategy, Recommended) else None
+    if driver.populations:
+        return population_advice(max(driver.populations, key=lambda story: story.intervals), scale)
+    found = ensemble_advice(committee) if isinstance(strategy, Recommended) else None
     return found or advice(
         trials,
         worst=chance,

@@ -21,9 +21,11 @@ from typing import Any
 
 import jax
 
+from ...records.plain_values import from_values, to_values
+from ...records.study_analysis import PopulationHistory
 from ...records.trial import Trial
 from ...runtime.errors import RequestError, WorkError
-from ...runtime.files import finite, write_whole
+from ...runtime.files import write_whole
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
 from ...training.checkpoint import load_checkpoint, save_checkpoint
@@ -195,7 +197,7 @@ class _PopulationRun:
         driver.adopt([trial for trial in trials if trial.number not in driver.trials], write=ended)
         return trials
 
-    def story(self) -> dict[str, Any]:
+    def story(self) -> PopulationHistory:
         """What the report draws: at every generation each member's knobs, score and parent, and the winner's line."""
         evolution = self.evolution
         history = evolution.history
@@ -203,31 +205,34 @@ class _PopulationRun:
         best = min(evolution.held, key=lambda held: held.rank)
         line = evolution.lineage(best.interval, best.slot) if best.interval >= 0 else ()
         paths = evolution.space.paths
-        return {
-            "first": evolution.first,
-            "members": evolution.size,
-            "intervals": len(history),
-            "every": self.every,
-            "changing": list(evolution.changing),
-            "ages": [history[n].age_examples for n in shown],
-            "scores": [list(history[n].scores) for n in shown],
-            "parents": [list(history[n].parents) for n in shown],
-            "knobs": {path: [[float(f"{k[path]:.6g}") for k in history[n].knobs] for n in shown] for path in paths},
-            "best": {"score": best.score, "interval": best.interval, "slot": best.slot},
-            "lineage": [line[n] for n in shown if n < len(line)],
-            "copies": sum(place != own for one in history for own, place in enumerate(one.parents)),
+        rounded = {
+            path: tuple(tuple(float(f"{k[path]:.6g}") for k in history[n].knobs) for n in shown) for path in paths
         }
+        return PopulationHistory(
+            first=evolution.first,
+            members=evolution.size,
+            intervals=len(history),
+            every=self.every,
+            changing=tuple(evolution.changing),
+            ages=tuple(history[n].age_examples for n in shown),
+            scores=tuple(tuple(s if math.isfinite(s) else math.nan for s in history[n].scores) for n in shown),
+            parents=tuple(tuple(history[n].parents) for n in shown),
+            knobs=rounded,
+            lineage=tuple(line[n] for n in shown if n < len(line)),
+            best_score=best.score,
+            copies=sum(place != own for one in history for own, place in enumerate(one.parents)),
+        )
 
 
-def _stories(folder: Path | None) -> list[dict[str, Any]]:
+def _stories(folder: Path | None) -> list[PopulationHistory]:
     """Those of populations that have ended."""
     found = []
     for path in [] if folder is None else sorted(folder.glob("*.json")):
         try:
-            found.append(dict(json.loads(path.read_text())))
-        except (ValueError, TypeError):
+            found.append(from_values(PopulationHistory, json.loads(path.read_text())))
+        except ValueError:
             raise WorkError(f"{path} is damaged. Delete it: the study can be resumed without that history.") from None
-    return sorted(found, key=lambda story: int(story["first"]))
+    return sorted(found, key=lambda story: story.first)
 
 
 def _left(folder: Path | None) -> tuple[int, int] | None:
@@ -241,7 +246,7 @@ def _left(folder: Path | None) -> tuple[int, int] | None:
 def train_populations(
     driver: Driver, strategy: PopulationBasedTraining, *, trials: int | None, until: float, folder: Path | None
 ) -> None:
-    """Populations until there are so many members, or the study is so old; the driver's analysis has their stories."""
+    """Populations until there are so many members, or the study is so old; the driver keeps their histories."""
 
     def late() -> bool:
         return driver.asked.is_set() or driver.seconds >= until
@@ -264,8 +269,8 @@ def train_populations(
             own.mkdir(exist_ok=True)
         whole = run.run(until)
         run.conclude(whole)
-        stories = [*(story for story in stories if story["first"] != first), dict(finite(run.story()))]
+        stories = [*(story for story in stories if story.first != first), run.story()]
         if place is not None and own is not None and whole:
-            write_whole(place / f"{first}.json", json.dumps(stories[-1]).encode())
+            write_whole(place / f"{first}.json", json.dumps(to_values(stories[-1])).encode())
             shutil.rmtree(own)
-    driver.analysis["populations"] = stories
+    driver.populations = tuple(stories)

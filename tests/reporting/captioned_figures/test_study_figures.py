@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pytest
 
+from gradwise.records.study_analysis import Analysis, BatchSizes, RankCorrelation, SeedDistribution, ShortRuns
+from gradwise.records.study_conclusions import CommitteeSummary, Estimates, NestedEstimate, WeightedEstimate
 from gradwise.records.trial import best_of
 from gradwise.reporting.captioned_figures import study_figures as gallery
 from gradwise.reporting.svg import picture
@@ -78,7 +80,7 @@ def test_progress_names_the_expected_best_only_of_independent_trials(study):
 
 def test_the_honest_error_says_how_much_the_choice_flatters(study):
     figure = only(gallery.estimate_figures(study))
-    optimism = study.winner["optimism"]
+    optimism = study.winner.corrected.optimism
     assert f"by about {100 * optimism:.1f}" in figure.description
     assert [row[0] for row in figure.table.rows] == [
         "validation, best trial",
@@ -86,37 +88,36 @@ def test_the_honest_error_says_how_much_the_choice_flatters(study):
         "test, contenders weighted",
         "test, committee",
     ]
-    assert figure.table.rows[-1][1] == f"{100 * study.estimates['test']:.1f}\u202f%"
+    assert figure.table.rows[-1][1] == f"{100 * study.estimates.test:.1f}\u202f%"
 
 
 def test_a_nested_estimate_is_the_number_to_quote_where_there_is_no_test(study):
-    small = dataclasses.replace(
-        study, estimates={"nested": {"mean": 0.07, "interval": [0.05, 0.09], "folds": [0.06, 0.08]}}
-    )
+    nested = NestedEstimate("error_rate", (0.06, 0.08), (50, 50), 0.07, (0.05, 0.09))
+    small = dataclasses.replace(study, estimates=Estimates(nested=nested))
     lines = only(gallery.estimate_figures(small)).draw.args[0]
     assert (lines[-1].name, lines[-1].final, lines[-1].low) == ("nested cross-validation", True, 0.05)
 
 
 def test_the_weights_of_an_ensemble_are_drawn_and_told(study):
     numbers = [trial.number for trial in study.trials[:2]]
-    weights = {str(numbers[0]): 0.25, str(numbers[1]): 0.75}
-    found = {"kind": "ensemble", "weights": weights, "trials": 5, "honest": 0.081, "best_trial": 0.1}
+    weights = {numbers[0]: 0.25, numbers[1]: 0.75}
+    found = CommitteeSummary("ensemble", 0, tuple(numbers), 2, 5, weights=weights, honest=0.081, best_trial=0.1)
     (figure,) = gallery.committee_figures(dataclasses.replace(study, committee=found))
     assert figure.description.startswith("The ensemble averages 2 of 5 trials")
     assert "8.1\u202f%; the best trial alone 10.0\u202f%" in figure.description
     assert [row[:2] for row in figure.table.rows] == [
-        (f"trial {numbers[1]}", "75\u202f%"),
-        (f"trial {numbers[0]}", "25\u202f%"),
+        (f"trial {numbers[1]}", "75.0\u202f%"),
+        (f"trial {numbers[0]}", "25.0\u202f%"),
     ]
 
 
 def test_the_committee_stands_against_its_mean_member(study):
     committee, finalists = gallery.committee_figures(study)
-    told = study.committee
-    assert f"{100 * told['mean_member_test']:.1f}\u202f% on average" in committee.description
-    assert f"{100 * told['test']:.1f}\u202f% together" in committee.description
+    found = study.committee
+    assert f"{100 * found.mean_member_test:.1f}\u202f% on average" in committee.description
+    assert f"{100 * study.estimates.test:.1f}\u202f% together" in committee.description
     assert len(finalists.table.rows) == 4
-    assert f"The committee is from trial {told['setting']}." in finalists.description
+    assert f"The committee is from trial {found.setting}." in finalists.description
     assert "learning_rate" in finalists.table.rows[0][-1]
 
 
@@ -138,7 +139,7 @@ def test_batch_sizes_short_runs_and_seeds_come_from_the_analysis(study):
     assert "a third of the length rank 60 trials" in runs.description
     assert runs.table.rows[0] == ("1,079", "0.31", "0.1 – 0.5")
     seeds = only(gallery.seed_figures(study))
-    scores = study.analysis["seeds"]["scores"]
+    scores = study.analysis.seeds.scores
     assert seeds.table.rows[3][1] == f"{100 * np.median(scores):.1f}\u202f%"
 
 
@@ -153,18 +154,24 @@ def test_what_was_not_concluded_is_left_out(bare):
         assert list(figures(bare)) == []
 
 
-@pytest.mark.parametrize(
-    "hole", [None, [], {}, {"table": []}, {"scores": [None, math.nan]}, {"ages": [1], "correlation": [None]}]
-)
-def test_empty_analyses_are_no_analyses(study, hole):
-    odd = dataclasses.replace(study, analysis=dict.fromkeys(study.analysis, hole) if not isinstance(hole, list) else {})
-    for figures in (gallery.batch_figures, gallery.short_run_figures, gallery.seed_figures):
-        assert list(figures(odd)) == []
+def test_empty_analyses_are_no_analyses(study):
+    """What there is nothing to draw of is left out: no sizes compared, no correlation defined, one seed."""
+    nothing = RankCorrelation(math.nan, math.nan, math.nan, 2)
+    odd = Analysis(
+        batch_size=BatchSizes((), 8, 0.1, math.nan, "the batch size stays 8."),
+        short_runs=ShortRuns((100,), (nothing,), 300, "too few.", False),
+        seeds=SeedDistribution((0.1, math.nan), 0.1, math.nan, {}, {}, "too few."),
+    )
+    for analysis in (odd, Analysis()):
+        for figures in (gallery.batch_figures, gallery.short_run_figures, gallery.seed_figures):
+            assert list(figures(dataclasses.replace(study, analysis=analysis))) == []
 
 
-def test_values_that_were_lost_on_disk_are_dashes(study):
-    winner = {**study.winner, "corrected": None, "corrected_interval": [None, None], "optimism": None}
-    estimates = {**study.estimates, "test_interval": [None, None], "weighted": {"mean": 0.03, "deviation": None}}
+def test_intervals_that_are_not_known_are_dashes(study):
+    winner = dataclasses.replace(study.winner, corrected=None)
+    unknown = (math.nan, math.nan)
+    weighted = WeightedEstimate(0.03, math.nan, (1.0,))
+    estimates = dataclasses.replace(study.estimates, test_interval=unknown, weighted=weighted)
     figure = only(gallery.estimate_figures(dataclasses.replace(study, winner=winner, estimates=estimates)))
     assert [row[2] for row in figure.table.rows] == ["–", "–", "–"]
     assert "is therefore optimistic." in figure.description

@@ -10,6 +10,8 @@ import sys
 import pytest
 
 from gradwise.records.data_read import DataRead
+from gradwise.records.study_analysis import Advice, Analysis, Challenge
+from gradwise.records.study_conclusions import CommitteeSummary, CorrectedScore, Estimates, NestedEstimate, Winner
 from gradwise.records.study_files import write_study
 from gradwise.reporting.captioned_figures import knob_figures
 from gradwise.reporting.report import read_record, report, verdict, write_report
@@ -17,6 +19,8 @@ from gradwise.runtime.errors import WorkError
 from tests.reporting.planted import RATE, all_diverged, make_study
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\u202e$\\frac{`"
+
+NESTED = NestedEstimate("error_rate", (0.06, 0.08), (50, 50), 0.07, (0.05, 0.09))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,7 +57,7 @@ def sections(page):
 
 def test_the_verdict_is_the_honest_error(study):
     said = verdict(study)
-    test, (low, high) = study.estimates["test"], study.estimates["test_interval"]
+    test, (low, high) = study.estimates.test, study.estimates.test_interval
     assert said.headline == f"Test error {100 * test:.1f}\u202f%"
     assert said.interval.startswith(
         f"95\u202f% confidence interval {100 * low:.1f} – {100 * high:.1f}\u202f% on 359 test examples"
@@ -65,17 +69,17 @@ def test_the_verdict_is_the_honest_error(study):
 
 def test_the_verdict_of_numbers_is_in_the_unit_of_the_target():
     study = make_study(20, numbers=True)
-    assert verdict(study).headline == f"Test RMSE {study.estimates['test']:.3g}"
+    assert verdict(study).headline == f"Test RMSE {study.estimates.test:.3g}"
 
 
 def test_without_a_test_part_the_verdict_says_what_kind_of_number_it_is(study):
-    nested = dataclasses.replace(study, estimates={"nested": {"mean": 0.07, "interval": [0.05, 0.09]}})
+    nested = dataclasses.replace(study, estimates=Estimates(nested=NESTED))
     assert verdict(nested).headline == "Test error 7.0\u202f%"
     assert "nested cross-validation" in verdict(nested).interval
-    corrected = dataclasses.replace(study, estimates={})
-    assert verdict(corrected).headline == f"Validation error {100 * study.winner['corrected']:.1f}\u202f%"
+    corrected = dataclasses.replace(study, estimates=Estimates())
+    assert verdict(corrected).headline == f"Validation error {100 * study.winner.corrected.score:.1f}\u202f%"
     assert "corrected for selection bias" in verdict(corrected).interval
-    raw = dataclasses.replace(study, estimates={"test": None}, winner={})
+    raw = dataclasses.replace(study, estimates=Estimates(), winner=None, committee=None)
     assert verdict(raw).headline == f"Validation error {100 * study.best.score:.1f}\u202f%"
     assert "so it is optimistic" in verdict(raw).interval
 
@@ -179,14 +183,14 @@ def test_a_study_that_was_cut_short_says_how_to_go_on(study):
 
 
 def test_every_hole_is_survived(study):
-    """What is written as JSON loses what is not a number, and a search may conclude any part of it alone."""
+    """A search may conclude any part of it alone, and numbers may be NaN."""
     small = dataclasses.replace(study, trials=study.trials[:9])
     lost = dataclasses.replace(
         small,
-        winner=dict.fromkeys(study.winner),
-        committee=dict.fromkeys(study.committee),
-        estimates=dict.fromkeys(study.estimates),
-        analysis=dict.fromkeys(study.analysis),
+        winner=Winner(study.best.number, math.nan, corrected=CorrectedScore(math.nan, math.nan, (math.nan, math.nan))),
+        committee=CommitteeSummary("seeds", study.best.number, (), 2, 0, honest=math.nan, member_tests=(math.nan,) * 2),
+        estimates=Estimates({"test": {"error_rate": math.nan}}, math.nan),
+        analysis=Analysis(),
         settings={},
         data=DataRead(),
         machine={},
@@ -200,13 +204,14 @@ def test_every_hole_is_survived(study):
 @pytest.mark.slow
 def test_hostile_text_stays_text(study, browser):
     odd = dataclasses.replace(study.trials[1], reason=HOSTILE, outcome="failed", phase=HOSTILE)
-    told = {"sentence": HOSTILE, "go_on": True}
+    advice = Advice(True, HOSTILE, 0.1, 0.1, 60)
+    challenge = Challenge(HOSTILE, 1, (), (), HOSTILE)
     hostile = dataclasses.replace(
         study,
         trials=(*(dataclasses.replace(t, values={**t.values, "model.activation": HOSTILE}) for t in study.trials), odd),
         data=dataclasses.replace(study.data, name=HOSTILE),
         settings={"command": HOSTILE, "study_file": HOSTILE, "strategy": HOSTILE, "budget": HOSTILE},
-        analysis={**study.analysis, "borders": [HOSTILE], "advice": told, "challenge": told},
+        analysis=dataclasses.replace(study.analysis, borders=(HOSTILE,), advice=advice, challenge=challenge),
         findings=(dataclasses.replace(study.findings[0], what=HOSTILE, next=HOSTILE, row=HOSTILE),),
         version=HOSTILE,
     )

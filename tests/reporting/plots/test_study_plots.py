@@ -10,6 +10,8 @@ from gradwise.evaluation.run_figure_data import Curve
 from gradwise.evaluation.trials.cost import ParetoFront
 from gradwise.evaluation.trials.expected_best import best_so_far, expected_best
 from gradwise.records.score_scale import ScoreScale
+from gradwise.records.study_analysis import BatchSizeCost, RankCorrelation
+from gradwise.records.study_conclusions import Finalist
 from gradwise.reporting.plots import study_plots
 from gradwise.reporting.plots.study_plots import EstimateLine
 
@@ -103,7 +105,7 @@ def test_the_histogram_of_seeds_counts_all_and_marks_the_mean():
 
 def test_the_largest_weight_is_on_top():
     ax = study_plots.draw_weights({"trial 3": 0.7, "trial 1": 0.3})
-    assert [bar.get_width() for bar in ax.patches] == pytest.approx([70.0, 30.0])
+    assert [bar.get_width() for bar in ax.patches] == pytest.approx([0.7, 0.3])
     assert ax.patches[0].get_y() > ax.patches[1].get_y()
     assert [text.get_text() for text in ax.get_yticklabels()] == ["trial 3", "trial 1"]
 
@@ -127,10 +129,7 @@ def test_estimates_have_intervals_and_the_one_to_quote_is_filled():
 
 
 def test_finalists_show_each_seed_and_the_mean():
-    settings = [
-        {"number": 8, "scores": [0.02, 0.03, None], "mean": 0.025},
-        {"number": 4, "scores": [0.04], "mean": None},
-    ]
+    settings = [Finalist(8, {}, (0.02, 0.03), 0.025, 0.007), Finalist(4, {}, (0.04,), 0.04, math.nan)]
     ax = study_plots.draw_finalists(settings)
     np.testing.assert_allclose(ax.get_lines()[0].get_xdata(), [0.02, 0.03])
     assert ax.get_lines()[1].get_xdata()[0] == 0.025
@@ -139,9 +138,9 @@ def test_finalists_show_each_seed_and_the_mean():
 
 def test_batch_sizes_that_did_not_reach_the_score_are_hollow():
     table = [
-        {"size": 16, "seconds": 4.0, "examples": 1000, "reached": True},
-        {"size": 64, "seconds": 2.0, "examples": 1500, "reached": True},
-        {"size": 256, "seconds": 5.0, "examples": None, "reached": False},
+        BatchSizeCost(16, 4.0, 1000, True, 0.1),
+        BatchSizeCost(64, 2.0, 1500, True, 0.1),
+        BatchSizeCost(256, 5.0, 4000, False, 0.1),
     ]
     ax = study_plots.draw_batch_sizes(table, recommended=64)
     seconds, examples = ax.child_axes
@@ -149,11 +148,12 @@ def test_batch_sizes_that_did_not_reach_the_score_are_hollow():
     reached, not_reached = seconds.get_lines()[1:3]
     assert list(not_reached.get_xdata()) == [256]
     assert not_reached.get_markerfacecolor() != reached.get_markerfacecolor()
-    assert math.isnan(examples.get_lines()[0].get_ydata()[2])
+    assert examples.get_lines()[0].get_ydata().tolist() == [1000, 1500, 4000]
     assert seconds.get_lines()[3].get_xdata()[0] == 64
 
 
 def test_short_runs_draw_the_correlation_and_the_line_at_one():
-    ax = study_plots.draw_short_runs(((100, 200), (-0.2, 0.9), (-0.4, 0.8), (0.1, 0.95)))
+    found = [(100, RankCorrelation(-0.2, -0.4, 0.1, 9)), (200, RankCorrelation(0.9, 0.8, 0.95, 9))]
+    ax = study_plots.draw_short_runs(found)
     np.testing.assert_allclose(ax.get_lines()[1].get_ydata(), [-0.2, 0.9])
     assert ax.get_ylim()[0] < -0.4

@@ -15,9 +15,10 @@ from gradwise.evaluation.trials.selection_bias import paired_difference
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.records.plain_values import from_values, to_values
+from gradwise.records.study_analysis import Challenge
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.runtime.files import finite
 from gradwise.searching.comparison.challenge import challenge, compare
 from gradwise.searching.running.device_runner import train_alone
 from gradwise.searching.running.evaluation_data import EvaluationData
@@ -68,9 +69,9 @@ def test_a_rate_that_is_far_too_small_is_found_worse(data: EvaluationData, recip
     for value in (0.3, 0.001):
         apart = train_alone(data, [Job(0, replace(recipe, RATE, value), 12)], slots=Given(1))[0]
         assert found.scores[value][2] == pytest.approx(apart.score, abs=1e-6)
-    plain = json.loads(json.dumps(finite(found.plain())))["challenge"]
-    assert plain["sentence"] == found.sentence
-    assert plain["against"][0]["pairs"] == 6
+    plain = to_values(found)
+    assert plain["against"][0]["difference"]["count"] == 6
+    assert from_values(Challenge, json.loads(json.dumps(plain))) == found
     assert {trial.phase for trial in found.trials} == {"challenge"}
     assert sorted(trial.number for trial in found.trials) == list(range(10, 22))
 
@@ -131,23 +132,23 @@ def test_a_comparison_re_optimises_and_pairs_the_draws(data: EvaluationData, spa
     }
     assert len(rates["8"]) == 4
     assert rates["8"] == rates["1"]  # the same draws for each value
-    for value, best in found.best.items():
-        searched = [t for t in found.trials[:8] if t.values["model.widths"] == value]
-        assert best.score == min(trial.score for trial in searched)
-    assert found.result.reference == "8"
-    assert "1 is worse than 8" in found.result.sentence
-    assert "each is the best of 4 trials, retrained" in found.result.sentence
+    best = {}
+    for one in found.values:
+        searched = [t for t in found.trials[:8] if t.values["model.widths"] == one.value]
+        best[one.value] = min(searched, key=lambda trial: trial.score)
+        assert one.best == best[one.value].values
+    assert (found.reference, found.trials_each) == ("8", 4)
+    assert "1 is worse than 8" in found.sentence
+    assert "each is the best of 4 trials, retrained" in found.sentence
     assert len({trial.number for trial in found.trials}) == 16
     assert min(trial.number for trial in found.trials) == 100
     assert max(trial.number for trial in found.trials) == 115
-    plain = json.loads(json.dumps(finite(found.plain())))["comparison"]
-    assert plain["best"][0]["values"][RATE] == found.best["8"].values[RATE]
     # The best runs again with seeds that no trial of the searches had.
-    apart = train_alone(data, [Job(0, found.best["8"].recipe, 104)], slots=Given(1))[0]
-    assert found.result.scores["8"][0] == pytest.approx(apart.score, abs=1e-6)
+    apart = train_alone(data, [Job(0, best["8"].recipe, 104)], slots=Given(1))[0]
+    assert found.scores["8"][0] == pytest.approx(apart.score, abs=1e-6)
 
 
 def test_a_strategy_that_looks_back_is_fed_its_own_trials(data: EvaluationData, space: Space, executor: Any) -> None:
     found = compare(space, "model.widths", ((8,), (4,)), data, executor, 3, CoarseToFine(), seeds=2)
     assert len(found.trials) == 2 * 3 + 2 * 2
-    assert set(found.best) == {"8", "4"}
+    assert [set(one.best) for one in found.values] == [{RATE, "model.widths"}] * 2

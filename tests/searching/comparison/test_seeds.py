@@ -13,9 +13,10 @@ from gradwise.data.splits import HoldOut
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.records.plain_values import from_values, to_values
+from gradwise.records.study_analysis import SeedDistribution
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.runtime.files import finite
 from gradwise.searching.comparison.seeds import seed_distribution
 from gradwise.searching.running.device_runner import train_alone
 from gradwise.searching.running.evaluation_data import EvaluationData
@@ -55,9 +56,7 @@ def test_a_population_of_seeds_equals_the_seeds_alone(data: EvaluationData, reci
     assert found.deviation == pytest.approx(np.std(found.scores, ddof=1))
     assert found.quantiles["0.5"] == pytest.approx(np.median(found.scores))
     assert [trial.number for trial in found.trials] == list(range(7, 47))
-    plain = json.loads(json.dumps(finite(found.plain())))
-    assert plain["seeds"]["scores"] == list(found.scores)
-    assert plain["seeds"]["mean"] == found.mean
+    assert from_values(SeedDistribution, json.loads(json.dumps(to_values(found)))) == found
     assert "over 40 seeds the validation error is" in found.sentence
 
 

@@ -17,8 +17,9 @@ from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.schedules import InverseTime
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
+from gradwise.records.plain_values import from_values, to_values
+from gradwise.records.study_analysis import BatchSizes
 from gradwise.runtime import keys
-from gradwise.runtime.files import finite
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import AbstractExecutor, LocalExecutor
 from gradwise.searching.running.jobs import Done, Job
@@ -132,19 +133,17 @@ def test_the_least_time_wins_at_its_best_rate(recipe: Recipe, data: EvaluationDa
     found = compare_batch_sizes(recipe, data, planted, sizes=(4, 32), timed=lambda r: 1.0)
     assert found.recommended == 32
     assert found.rate == pytest.approx(2.0 * 0.1 * 2.0)  # the root of 32/8, and the ladder's upper step
-    by_size = {line["size"]: line for line in found.table}
+    by_size = {line.size: line for line in found.table}
     count = len(data.train)
     for size, examples in ((4, 900), (8, 1000), (32, 2000)):
-        assert by_size[size]["examples"] == examples
-        assert by_size[size]["seconds"] == pytest.approx(examples / count * math.ceil(count / size), rel=1e-3)
-        assert by_size[size]["reached"]
+        assert by_size[size].examples == examples
+        assert by_size[size].seconds == pytest.approx(examples / count * math.ceil(count / size), rel=1e-3)
+        assert by_size[size].reached
     assert "32 reaches a validation error of 10.0\u202f%" in found.sentence
     assert "times as fast as the current 8" in found.sentence
-    assert found.recipe.batches.size == 32
-    plain = json.loads(json.dumps(finite(found.plain())))
-    assert (plain["recommended"], plain["factor"]) == (32, 2.0)
-    assert at_size(recipe, 32, plain["factor"]) == found.recipe
-    assert {"size", "seconds", "examples", "reached"} <= set(plain["table"][0])
+    assert found.factor == 2.0
+    assert get(at_size(recipe, 32, found.factor), "optimiser.learning_rate") == pytest.approx(found.rate)
+    assert from_values(BatchSizes, json.loads(json.dumps(to_values(found)))) == found
     assert {trial.phase for trial in found.trials} == {"size"}
     # Where time goes with the examples, the smallest wins.
     found = compare_batch_sizes(recipe, data, planted, sizes=(4, 32), timed=lambda r: float(r.batches.size))
@@ -155,7 +154,7 @@ def test_a_gain_within_noise_changes_nothing(recipe: Recipe, data: EvaluationDat
     noisy = Planted(_age({4: 900.0, 8: 1000.0}, noise=0.3))
     found = compare_batch_sizes(recipe, data, noisy, sizes=(4,), timed=lambda r: float(r.batches.size))
     assert found.recommended == 8
-    assert found.recipe == recipe
+    assert (found.factor, found.rate) == (1.0, get(recipe, "optimiser.learning_rate"))
     assert "but within the noise" in found.sentence
     # The same gain is taken where seeds agree, and with one seed only where it is large.
     for noise, seeds, chosen in ((0.001, 2, 4), (0.0, 1, 8)):
@@ -167,7 +166,7 @@ def test_a_gain_within_noise_changes_nothing(recipe: Recipe, data: EvaluationDat
 def test_runs_that_diverge_do_not_count(recipe: Recipe, data: EvaluationData) -> None:
     planted = Planted(_age({4: 900.0, 8: 1000.0, 32: math.inf}))
     found = compare_batch_sizes(recipe, data, planted, sizes=(4, 32), timed=lambda r: 1.0)
-    assert [line["size"] for line in found.table] == [4, 8]
+    assert [line.size for line in found.table] == [4, 8]
     nothing = compare_batch_sizes(recipe, data, Planted(lambda job: math.inf), sizes=(4,), timed=lambda r: 1.0)
     assert nothing.recommended == 8
     assert nothing.table == ()
@@ -183,14 +182,13 @@ def test_real_curves_against_measured_time(recipe: Recipe, data: EvaluationData)
 
     with LocalExecutor(data) as executor:
         found = compare_batch_sizes(recipe, data, executor, sizes=(32,), rates=(1.0, 3.0), seeds=2, timed=timed)
-    assert [line["size"] for line in found.table] == [8, 32]
+    assert [line.size for line in found.table] == [8, 32]
     count = len(data.train)
     for line in found.table:
-        updates = line["examples"] / count * math.ceil(count / line["size"])
-        assert line["seconds"] == pytest.approx(updates * measured[line["size"]], rel=1e-2)
-        assert 1e-7 < measured[line["size"]] < 1e-1
+        updates = line.examples / count * math.ceil(count / line.size)
+        assert line.seconds == pytest.approx(updates * measured[line.size], rel=1e-2)
+        assert 1e-7 < measured[line.size] < 1e-1
     assert found.recommended in {8, 32}
-    assert get(found.recipe, "batches.size") == found.recommended
 
 
 def test_the_size_stays_where_time_was_up_before_its_own_runs_ended(recipe: Recipe, data: EvaluationData) -> None:
@@ -207,7 +205,7 @@ def test_a_batch_is_cut_to_the_training_part(recipe: Recipe, data: EvaluationDat
     large = replace(recipe, "batches.size", 1000)
     planted = Planted(lambda job: 1000.0)
     found = compare_batch_sizes(large, data, planted, sizes=(32, 256), timed=lambda r: 1.0)
-    assert [line["size"] for line in found.table] == [32, count]
+    assert [line.size for line in found.table] == [32, count]
 
 
 def test_retuning_is_a_small_grid_over_both(recipe: Recipe) -> None:

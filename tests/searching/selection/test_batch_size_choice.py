@@ -2,7 +2,6 @@
 cannot be chosen."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from gradwise.data.batches import Reshuffled
 from gradwise.defaults import following
 from gradwise.optimisers.adaptive.vsgd import Vsgd
+from gradwise.records.study_analysis import BatchSizes
 from gradwise.records.trial import Trial, best_of
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
@@ -74,7 +74,7 @@ class Ran:
     """A study after its mini-batch size was chosen."""
 
     trials: list[Trial]
-    found: dict[str, Any]
+    found: BatchSizes
     kept: list[TrainedTrial]
 
 
@@ -92,7 +92,8 @@ def drive(folder: Path, watch: Any = silent, *, create: bool = True) -> Ran:
         driver = Driver(space, data, executor, key=keys.from_seed(1), store=store, contenders=kept, watch=watch)
         driver.explore(Recommended(), trials=2)
         found = choose_batch_size(driver, StudyClock(budget, driver, plan), folder, timed=lambda recipe: 1.0)
-        return Ran([driver.trials[number] for number in sorted(driver.trials)], found["batch_size"], kept.all())
+        assert found is not None
+        return Ran([driver.trials[number] for number in sorted(driver.trials)], found, kept.all())
 
 
 @pytest.mark.slow
@@ -101,26 +102,26 @@ def test_a_size_that_is_too_small_is_moved_and_tuned_with_the_rate_and_a_killed_
     (tmp_path / "whole").mkdir()
     whole = drive(tmp_path / "whole")
     found = whole.found
-    assert [line["size"] for line in found["table"]] == [1, 2, 4, 8]
-    size = found["recommended"]
+    assert [line.size for line in found.table] == [1, 2, 4, 8]
+    size = found.recommended
     assert size in {4, 8}
-    assert "times as fast as the current 2." in found["sentence"]
+    assert "times as fast as the current 2." in found.sentence
     assert [trial.phase for trial in whole.trials] == ["search"] * 2 + ["size"] * 4 * 3 * 2 + ["batch"] * 9
     tuned = [trial for trial in whole.trials if trial.phase == "batch"]
     assert {trial.recipe.batches.size for trial in tuned} == {size // 2, size, 2 * size}
     assert len({(trial.recipe.batches.size, float(trial.recipe.optimiser.learning_rate)) for trial in tuned}) == 9
-    assert (tuned[0].recipe.batches.size, float(tuned[0].recipe.optimiser.learning_rate)) == (size, found["rate"])
+    assert (tuned[0].recipe.batches.size, float(tuned[0].recipe.optimiser.learning_rate)) == (size, found.rate)
     # The runs that were compared have no folds, and nothing is chosen from them; the tuned ones are trials like others.
     assert {one.number for one in whole.kept} == {t.number for t in whole.trials if t.phase != "size"}
     assert all(len(one.networks) == 2 for one in whole.kept)
     best = min(tuned, key=lambda trial: (trial.score, trial.loss, trial.number))
     assert best_of(trial for trial in whole.trials if trial.phase in {"size", "batch"}) == best
-    assert f"a size of {best.recipe.batches.size} and a learning rate of" in found["sentence"]
+    assert f"a size of {best.recipe.batches.size} and a learning rate of" in found.sentence
     (tmp_path / "killed").mkdir()
     with pytest.raises(Killed):
         drive(tmp_path / "killed", kill_while_tuning)
     resumed = drive(tmp_path / "killed", create=False)
-    assert resumed.found == json.loads(json.dumps(found))
+    assert resumed.found == found
     assert [(t.number, t.phase, t.values) for t in resumed.trials] == [
         (t.number, t.phase, t.values) for t in whole.trials
     ]
@@ -131,7 +132,7 @@ def test_a_budget_too_short_for_a_comparison_is_told(tmp_path: Path) -> None:
     options = StudyOptions(folder=tmp_path, on="here", slots=Given(2))
     plan = SearchPlan(folds=2, batch_size="auto")
     study = search(space_of(), BLOBS, budget=Budget(seconds=0.001), key=keys.from_seed(1), plan=plan, options=options)
-    assert study.analysis["batch_size"]["sentence"] == (
+    assert study.analysis.batch_size.sentence == (
         "the batch size stays 2: the budget was too short to compare other sizes."
     )
     assert study.best is not None

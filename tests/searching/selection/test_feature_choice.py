@@ -51,7 +51,7 @@ def test_what_repairs_best_wins_and_not_what_copies_best(noisy):
     by_level = {trial.values["criterion.corruption.level"]: trial for trial in noisy.trials}
     assert by_level[0.02].loss < by_level[0.4].loss  # the reconstruction error would choose the other
     assert by_level[0.4].score < by_level[0.02].score
-    assert noisy.winner["number"] == by_level[0.4].number
+    assert noisy.winner.number == by_level[0.4].number
     assert (noisy.task, noisy.metric) == ("inputs", "denoising_error")
 
 
@@ -59,13 +59,13 @@ def test_the_numbers_are_those_of_the_network_that_answers(noisy):
     predictor = noisy.predictor
     _, _, test = HoldOut(0.3, 0.3)(digits().without_targets(), key=_split_key())
     own = measures_of(predictor.criterion, predictor.network, predictor.scaler.apply(test.inputs))
-    assert noisy.estimates["test"] == pytest.approx(own["denoising_error"].mean(), rel=1e-5)
-    low, high = noisy.estimates["test_interval"]
-    assert low < noisy.estimates["test"] < high
-    metrics = noisy.estimates["metrics"]
-    assert metrics["valid"]["denoising_error"] == pytest.approx(noisy.winner["score"], rel=1e-4)
+    assert noisy.estimates.test == pytest.approx(own["denoising_error"].mean(), rel=1e-5)
+    low, high = noisy.estimates.test_interval
+    assert low < noisy.estimates.test < high
+    metrics = noisy.estimates.metrics
+    assert metrics["valid"]["denoising_error"] == pytest.approx(noisy.winner.score, rel=1e-4)
     assert predictor.predict(test.inputs[:4]).shape == (4, 128)
-    assert noisy.estimates["evidence"]["features"]["units"]["count"] == 128
+    assert noisy.estimates.evidence["features"]["units"]["count"] == 128
 
 
 def _split_key():
@@ -91,21 +91,21 @@ def test_the_first_trial_is_the_recommended_recipe_and_sizes_are_compared():
     assert [finding.what for finding in study.findings if finding.row == "D9"] == [
         "features of several networks cannot be averaged: the network of the best trial is used instead of `ensemble`."
     ]
-    assert study.committee["members"] == 1
+    assert study.committee.members == 1
 
 
 def test_a_linear_probe_chooses_where_there_are_labels():
     recipe = features("rbm", epochs=3.0)
     study = searched(space_of(recipe, model__units=(2, 24)), digits(), 2, metric="probe_error_rate")
-    assert study.winner["values"] == {"model.units": 24}
+    assert study.winner.values == {"model.units": 24}
     assert study.metric == "probe_error_rate"
     train, _, test = HoldOut(0.3, 0.3)(digits(), key=_split_key())
     codes = [study.predictor.predict(part.inputs) for part in (train, test)]
     alpha = 1e-3 * len(train) * float(codes[0].var(axis=0).mean())
     wrong = 1.0 - RidgeClassifier(alpha=alpha).fit(codes[0], train.targets).score(codes[1], test.targets)
-    assert study.estimates["test"] == pytest.approx(wrong, abs=1e-6)
-    assert study.scale.shown(study.winner["score"]) < 0.35 < study.chance  # ten classes, guessed
-    assert set(study.estimates["metrics"]["test"]) == {"probe_error_rate", "pseudo_likelihood", "reconstruction_error"}
+    assert study.estimates.test == pytest.approx(wrong, abs=1e-6)
+    assert study.scale.shown(study.winner.score) < 0.35 < study.chance  # ten classes, guessed
+    assert set(study.estimates.metrics["test"]) == {"probe_error_rate", "pseudo_likelihood", "reconstruction_error"}
 
 
 @pytest.mark.slow
@@ -118,9 +118,9 @@ def test_a_probe_of_numbers_is_in_their_unit_and_folds_are_judged_together():
         plan=SearchPlan(folds=2, borders=False, refine=False, committee="none"),
     )
     deviation = float(diabetes().targets.std())
-    assert 0.5 * deviation < study.estimates["test"] < 1.3 * deviation
-    assert 0.5 * deviation < study.scale.shown(study.winner["score"]) < 1.3 * deviation
-    assert study.predictor.predict(diabetes().inputs[:2]).shape == (2, study.winner["values"]["model.widths.each"])
+    assert 0.5 * deviation < study.estimates.test < 1.3 * deviation
+    assert 0.5 * deviation < study.scale.shown(study.winner.score) < 1.3 * deviation
+    assert study.predictor.predict(diabetes().inputs[:2]).shape == (2, study.winner.values["model.widths.each"])
 
 
 RECIPE = features()

@@ -1,7 +1,6 @@
 """The end of a study: finalists, the choice among them, the corrected score, and one look at the test part."""
 
 import dataclasses
-import json
 import math
 from typing import Any
 
@@ -12,9 +11,9 @@ from gradwise.evaluation.metrics import measure, wilson
 from gradwise.evaluation.trials.selection_bias import contenders as likely_best
 from gradwise.evaluation.trials.selection_bias import corrected_for_selection, mean_and_variance, weighted_estimate
 from gradwise.records.score_scale import percent
+from gradwise.records.study_conclusions import Estimates
 from gradwise.records.trial import Trial
 from gradwise.runtime.errors import RequestError
-from gradwise.runtime.files import finite
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.selection.committee_members import make_committee
 from gradwise.searching.selection.finalists import (
@@ -106,14 +105,10 @@ def test_the_setting_with_the_best_mean_over_its_seeds_is_chosen() -> None:
     assert choice.setting.number == 1
     assert [trial.number for trial in choice.members] == [9, 10, 11]
     first, second = choice.finalists
-    assert first == {
-        "number": 1,
-        "values": {"optimiser.learning_rate": 0.2},
-        "scores": [0.11, 0.10, 0.12],
-        "mean": pytest.approx(0.11),
-        "deviation": pytest.approx(0.01),
-    }
-    assert (second["number"], second["mean"]) == (4, pytest.approx(0.12))
+    assert (first.number, first.values) == (1, {"optimiser.learning_rate": 0.2})
+    assert first.scores == (0.11, 0.10, 0.12)
+    assert (first.mean, first.deviation) == pytest.approx((0.11, 0.01))
+    assert (second.number, second.mean) == (4, pytest.approx(0.12))
 
 
 def test_a_tie_of_means_goes_to_the_lower_loss() -> None:
@@ -153,14 +148,16 @@ def test_the_winner_is_the_setting_that_was_chosen(
     choice = choose_setting(trials)
     assert choice is not None
     winner = concluded.winner
-    chosen = trials[winner["number"]]
+    assert winner is not None
+    chosen = trials[winner.number]
     assert chosen is choice.setting
-    assert (winner["score"], winner["values"]) == (chosen.score, chosen.values)
+    assert (winner.score, winner.values) == (chosen.score, chosen.values)
     found = corrected_for_selection(np.stack([one.scores for one in kept[: len(RATES)]]))
-    assert winner["optimism"] == pytest.approx(found.optimism)
-    assert winner["corrected"] == pytest.approx(winner["score"] + found.optimism)
-    low, high = winner["corrected_interval"]
-    assert low < winner["corrected"] < high
+    assert winner.corrected is not None
+    assert winner.corrected.optimism == pytest.approx(found.optimism)
+    assert winner.corrected.score == pytest.approx(winner.score + found.optimism)
+    low, high = winner.corrected.interval
+    assert low < winner.corrected.score < high
 
 
 @pytest.mark.slow
@@ -168,16 +165,17 @@ def test_the_committee_is_shown_against_its_mean_member(data: EvaluationData, co
     found, told = concluded.committee, concluded.estimates
     assert data.test is not None
     assert isinstance(concluded.predictor, Committee)
-    assert (found["members"], found["kind"]) == (5, "seeds")
-    assert found["setting"] == concluded.winner["number"]
-    assert len(found["finalists"]) == 2
+    assert found is not None
+    assert (found.members, found.kind) == (5, "seeds")
+    assert found.setting == concluded.winner.number
+    assert len(found.finalists) == 2
     members = [
         measure(data.test.task, m.predict(data.test.inputs), data.test.targets, None)["error_rate"]
         for m in concluded.predictor.members
     ]
-    assert found["member_tests"] == members
-    assert found["mean_member_test"] == pytest.approx(np.mean(members))
-    assert found["test"] == told["test"] < found["mean_member_test"]
+    assert found.member_tests == tuple(members)
+    assert found.mean_member_test == pytest.approx(np.mean(members))
+    assert told.test < found.mean_member_test
 
 
 def test_the_estimates_are_those_of_the_committee(data: EvaluationData, concluded: Conclusion) -> None:
@@ -190,14 +188,13 @@ def test_the_estimates_are_those_of_the_committee(data: EvaluationData, conclude
     ):
         assert part is not None
         expected = measure(part.task, concluded.predictor.predict(part.inputs), part.targets, None)
-        assert told["metrics"][name] == pytest.approx(expected)
+        assert told.metrics[name] == pytest.approx(expected)
     count = len(data.test)  # type: ignore[arg-type]
-    assert told["test_interval"] == pytest.approx(wilson(told["test"] * count, count))
-    evidence = told["evidence"]
+    assert told.test_interval == pytest.approx(wilson(told.test * count, count))
+    evidence = told.evidence
     assert np.sum(evidence["confusion"]) == count
-    assert np.trace(evidence["confusion"]) == round((1 - told["test"]) * count)
+    assert np.trace(evidence["confusion"]) == round((1 - told.test) * count)
     assert evidence["temperature"] == concluded.predictor.temperature
-    json.dumps(finite([told, concluded.winner, concluded.committee]), allow_nan=False)
 
 
 def test_the_weighted_estimate_is_that_of_the_contenders(
@@ -213,10 +210,10 @@ def test_the_weighted_estimate_is_that_of_the_contenders(
         predictions = make_committee([kept[place]], data).predict(data.test.inputs)
         wrong.append(predictions.argmax(1) != data.test.targets)
     expected = weighted_estimate(valid[0][chosen], valid[1][chosen], *mean_and_variance(np.stack(wrong)))
-    found = concluded.estimates["weighted"]
-    assert found["contenders"] == len(chosen)
-    assert found["mean"] == pytest.approx(expected.mean)
-    assert found["deviation"] == pytest.approx(expected.deviation)
+    found = concluded.estimates.weighted
+    assert len(found.weights) == len(chosen)
+    assert found.mean == pytest.approx(expected.mean)
+    assert found.deviation == pytest.approx(expected.deviation)
 
 
 def test_no_decision_depends_on_the_test_part(
@@ -227,18 +224,15 @@ def test_no_decision_depends_on_the_test_part(
     other = dataclasses.replace(data.test, targets=np.random.default_rng(0).permutation(data.test.targets))
     again = conclude(dataclasses.replace(data, test=other), *study, metric="error_rate")
     assert again.winner == concluded.winner
-    tests = {"member_tests", "mean_member_test", "test"}
-    for name in set(concluded.committee) - tests:
-        assert again.committee[name] == concluded.committee[name], name
-    assert again.estimates["metrics"]["valid"] == concluded.estimates["metrics"]["valid"]
-    assert again.estimates["metrics"]["train"] == concluded.estimates["metrics"]["train"]
+    assert dataclasses.replace(again.committee, member_tests=concluded.committee.member_tests) == concluded.committee
+    assert again.estimates.metrics["valid"] == concluded.estimates.metrics["valid"]
+    assert again.estimates.metrics["train"] == concluded.estimates.metrics["train"]
     assert again.findings == concluded.findings
     rows = data.valid.inputs
     np.testing.assert_array_equal(again.predictor.predict(rows), concluded.predictor.predict(rows))  # type: ignore[union-attr]
-    for name in tests:
-        assert again.committee[name] != concluded.committee[name], name
-    assert again.estimates["weighted"]["mean"] > 0.8 > concluded.estimates["weighted"]["mean"]
-    assert set(again.estimates) - {"metrics"} == {"test", "test_interval", "weighted", "evidence"}
+    assert again.committee.member_tests != concluded.committee.member_tests
+    assert again.estimates.test != concluded.estimates.test
+    assert again.estimates.weighted.mean > 0.8 > concluded.estimates.weighted.mean
 
 
 def test_without_a_test_part_there_are_no_test_fields(
@@ -246,9 +240,9 @@ def test_without_a_test_part_there_are_no_test_fields(
 ) -> None:
     blind = conclude(dataclasses.replace(data, test=None), *study, metric="error_rate")
     assert blind.winner == concluded.winner
-    assert set(blind.estimates) == {"metrics"}
-    assert set(blind.estimates["metrics"]) == {"train", "valid"}
-    assert set(blind.committee) == {"members", "kind", "setting", "numbers", "finalists"}
+    assert blind.estimates == Estimates(blind.estimates.metrics)
+    assert set(blind.estimates.metrics) == {"train", "valid"}
+    assert blind.committee == dataclasses.replace(concluded.committee, member_tests=())
     assert any("no test set" in finding.what for finding in blind.findings)
 
 
@@ -258,9 +252,9 @@ def test_without_finalists_the_committee_is_of_contenders(
     trials, kept = study[0][: len(RATES)], study[1][: len(RATES)]
     found = decide(data, trials, kept)
     best = min(trials, key=lambda trial: (trial.score, trial.loss))
-    assert found.about["kind"] == "contenders"
-    assert found.about["setting"] == found.winner["number"] == best.number
-    assert found.about["finalists"] == []
+    assert found.about.kind == "contenders"
+    assert found.about.setting == found.winner.number == best.number
+    assert found.about.finalists == ()
     assert any("retrained with other seeds" in finding.what for finding in found.findings)
     # Asked for, it is nothing to remark upon, and finalists are left aside.
     asked = decide(data, *study, kind="contenders")
@@ -273,8 +267,8 @@ def test_one_network_is_a_predictor_of_its_own(
 ) -> None:
     found = conclude(data, study[0][:1], study[1][:1], metric="error_rate")
     assert isinstance(found.predictor, Predictor)
-    assert found.committee["members"] == 1
-    assert found.committee["member_tests"] == [found.estimates["test"]]
+    assert found.committee.members == 1
+    assert found.committee.member_tests == (found.estimates.test,)
 
 
 def test_networks_that_are_gone_cost_what_they_must(
@@ -283,14 +277,14 @@ def test_networks_that_are_gone_cost_what_they_must(
     trials, kept = study
     nothing = conclude(data, trials, [], metric="error_rate")
     assert nothing.predictor is None
-    assert (nothing.committee, nothing.estimates) == ({}, {})
-    assert set(nothing.winner) == {"number", "score", "values"}
+    assert (nothing.committee, nothing.estimates) == (None, Estimates())
+    assert nothing.winner.corrected is None
     assert any("no trial's network was saved" in finding.what for finding in nothing.findings)
     stranger = dataclasses.replace(kept[0], number=999, scores=np.zeros_like(kept[0].scores))
     assert conclude(data, trials, [stranger, *kept], metric="error_rate").winner == decide(data, trials, kept).winner
     failed = [dataclasses.replace(trial, outcome="diverged", score=math.nan) for trial in trials]
     none = conclude(data, failed, [], metric="error_rate")
-    assert none.winner == {}
+    assert none.winner is None
     assert "no winner" in none.findings[0].what
 
 
@@ -302,14 +296,14 @@ def test_the_optimism_of_a_choice_among_equals_is_said() -> None:
     trials, kept = run(data, [recipe_at(rate) for rate in np.geomspace(0.01, 0.3, 24)])
     found = conclude(data, trials, kept, metric="error_rate")
     winner = found.winner
-    assert winner["score"] < 0.87  # looks better than the 0.9 of guessing
-    assert winner["optimism"] > 0.02
-    assert abs(winner["corrected"] - 0.9) < abs(winner["score"] - 0.9)
-    assert winner["corrected_interval"][0] < 0.9 < winner["corrected_interval"][1]
-    assert found.estimates["weighted"]["mean"] == pytest.approx(0.9, abs=0.05)
+    assert winner.score < 0.87  # looks better than the 0.9 of guessing
+    assert winner.corrected.optimism > 0.02
+    assert abs(winner.corrected.score - 0.9) < abs(winner.score - 0.9)
+    assert winner.corrected.interval[0] < 0.9 < winner.corrected.interval[1]
+    assert found.estimates.weighted.mean == pytest.approx(0.9, abs=0.05)
     told = next(finding for finding in found.findings if finding.row == "E2")
     assert "best of 24" in told.what
-    assert percent(winner["corrected"]) in told.what
+    assert percent(winner.corrected.score) in told.what
 
 
 @pytest.mark.slow
@@ -329,19 +323,17 @@ def test_numbers_are_weighed_by_their_squared_errors() -> None:
     expected = weighted_estimate(
         valid[0][chosen], valid[1][chosen], *mean_and_variance(np.stack([squares[place] for place in chosen]))
     )
-    assert found.estimates["weighted"] == {
-        "mean": pytest.approx(expected.mean, rel=1e-5),
-        "deviation": pytest.approx(expected.deviation, rel=1e-5),
-        "contenders": 2,
-    }
+    weighted = found.estimates.weighted
+    assert (weighted.mean, weighted.deviation) == pytest.approx((expected.mean, expected.deviation), rel=1e-5)
+    assert len(weighted.weights) == 2
     test = measure(
         data.test.task,
         found.predictor.predict(data.test.inputs),
         data.test.targets,
         None,
     )  # type: ignore[union-attr]
-    assert found.estimates["test"] == pytest.approx(test["rmse"])
-    assert len(found.estimates["evidence"]["predictions"]) == len(data.test)
+    assert found.estimates.test == pytest.approx(test["rmse"])
+    assert len(found.estimates.evidence["predictions"]) == len(data.test)
 
 
 @pytest.mark.slow
@@ -349,10 +341,10 @@ def test_with_folds_all_examples_judge() -> None:
     data = data_of(digits(200), folds=2)
     pairs = [run_folds(data, recipe_at(rate), number) for number, rate in enumerate((0.1, 0.05))]
     found = conclude(data, [trial for trial, _ in pairs], [kept for _, kept in pairs], metric="error_rate")
-    assert found.winner["score"] == min(trial.score for trial, _ in pairs)
-    assert found.committee["members"] in {2, 4}
-    assert len(found.committee["member_tests"]) == found.committee["members"]
+    assert found.winner.score == min(trial.score for trial, _ in pairs)
+    assert found.committee.members in {2, 4}
+    assert len(found.committee.member_tests) == found.committee.members
     # Out of fold: what a network learned from never counts as validation.
-    metrics = found.estimates["metrics"]
+    metrics = found.estimates.metrics
     assert metrics["train"]["error_rate"] < metrics["valid"]["error_rate"]
-    assert abs(found.estimates["weighted"]["mean"] - found.committee["mean_member_test"]) < 0.1
+    assert abs(found.estimates.weighted.mean - found.committee.mean_member_test) < 0.1

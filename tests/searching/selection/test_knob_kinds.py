@@ -139,10 +139,10 @@ def test_a_search_by_training_rows_refuses_capacity_and_chooses_the_rate() -> No
         search(space(RATES, WIDTHS), iris(), strategy=Random(), budget=Budget(trials=2), key=KEY, plan=plan)
     study = search(space(RATES), iris(), strategy=Random(), budget=Budget(trials=3), key=KEY, plan=plan)
     scores = {trial.number: (trial.score, trial.loss) for trial in study.trials}
-    assert study.winner["number"] == min(scores, key=lambda number: scores[number])
+    assert study.winner.number == min(scores, key=lambda number: scores[number])
     # The score is what it is: of rows that were trained on, with nothing to correct it by.
     assert study.data.judged_on == "train"
-    assert "corrected" not in study.winner
+    assert study.winner.corrected is None
     assert any("scored on their own training rows" in finding.what for finding in study.findings)
     assert verdict(study).headline.startswith("Training error")
     assert "optimistic" in verdict(study).interval

@@ -53,11 +53,11 @@ def test_it_is_a_naive_loop_over_outer_folds() -> None:
         values.append(float(np.mean(model.predict(dataset.inputs[own]) != dataset.targets[own])))
         sizes.append(len(own))
     expected = nested_estimate(values, sizes)
-    assert [one["value"] for one in found["folds"]] == values
-    assert [one["rows"] for one in found["folds"]] == sizes
-    assert found["metric"] == "error_rate"
-    assert found["mean"] == pytest.approx(expected.mean)
-    assert found["interval"] == pytest.approx([max(0.0, expected.low), expected.high])
+    assert list(found.values) == values
+    assert list(found.rows) == sizes
+    assert found.metric == "error_rate"
+    assert found.mean == pytest.approx(expected.mean)
+    assert found.interval == pytest.approx((max(0.0, expected.low), expected.high))
     assert [number for number, _ in seen] == [0, 1, 2, 3, 4]
 
 
@@ -80,7 +80,7 @@ def test_no_procedure_sees_the_examples_that_judge_it() -> None:
     given = dataclasses.replace(dataset, test=dataset.take(np.arange(9)))
     found = cross_validate_procedure(given, 4, lambda train, number: Spy(train), key=KEY)
     np.testing.assert_array_equal(np.sort(np.concatenate(judged)), np.arange(len(dataset)))
-    assert found["mean"] == pytest.approx(2 / 3)
+    assert found.mean == pytest.approx(2 / 3)
 
 
 def test_groups_stay_together() -> None:
@@ -94,13 +94,13 @@ def test_groups_stay_together() -> None:
         def predict(self, rows: np.ndarray) -> np.ndarray:
             return np.eye(3)[np.zeros(len(rows), int)]
 
-    assert len(cross_validate_procedure(dataset, 3, lambda train, number: Spy(train), key=KEY)["folds"]) == 3
+    assert len(cross_validate_procedure(dataset, 3, lambda train, number: Spy(train), key=KEY).values) == 3
 
 
 def test_folds_that_were_measured_are_not_learned_again() -> None:
     dataset = _iris()
     whole = cross_validate_procedure(dataset, 3, lambda train, number: _Neighbours(train), key=KEY)
-    known = {one["fold"]: one["value"] for one in whole["folds"][:2]}
+    known = dict(enumerate(whole.values[:2]))
     learned: list[int] = []
     told: list[tuple[int, float]] = []
 
@@ -113,7 +113,7 @@ def test_folds_that_were_measured_are_not_learned_again() -> None:
     )
     assert learned == [2]
     assert again == whole
-    assert told == [(one["fold"], one["value"]) for one in whole["folds"]]
+    assert told == list(enumerate(whole.values))
 
 
 def test_numbers_are_measured_by_their_own_metric() -> None:
@@ -126,10 +126,10 @@ def test_numbers_are_measured_by_their_own_metric() -> None:
 
     found = cross_validate_procedure(dataset, 3, lambda train, number: Twice(), key=KEY)
     expected = [np.sqrt(np.mean(x[own] ** 2)) for _, own in deal_folds(dataset, 3, key=keys.named(KEY, "outer folds"))]
-    assert found["metric"] == "rmse"
-    assert [one["value"] for one in found["folds"]] == pytest.approx(expected)
+    assert found.metric == "rmse"
+    assert found.values == pytest.approx(expected)
     r2 = cross_validate_procedure(dataset, 3, lambda train, number: Twice(), key=KEY, metric="r2")
-    assert r2["interval"][1] <= 1.0
+    assert r2.interval[1] <= 1.0
     with pytest.raises(RequestError, match="unknown metric `error_rate` for numbers"):
         cross_validate_procedure(dataset, 3, lambda train, number: Twice(), key=KEY, metric="error_rate")
 
@@ -160,8 +160,8 @@ def test_rows_without_a_target_teach_every_fold_and_judge_none() -> None:
 
     found = cross_validate_procedure(partly, 5, learn, key=KEY)
     expected = cross_validate_procedure(told, 5, lambda train, number: _Neighbours(train), key=KEY)
-    assert found["folds"] == expected["folds"]
-    assert sum(one["rows"] for one in found["folds"]) == 100
+    assert found == expected
+    assert sum(found.rows) == 100
     many = Dataset(np.zeros((2000, 1)), np.where(np.arange(2000) < 500, 0, -1), Classes(np.arange(2)))
     assert is_small(many)
     assert not is_small(dataclasses.replace(many, targets=np.zeros(2000, int)))

@@ -78,10 +78,10 @@ def test_each_outer_fold_is_searched_anew_on_the_others_alone(monkeypatch):
     assert len({keys.seed_of(key) for _, _, _, key in seen}) == 2
     rows = [{tuple(row) for row in train.inputs} for train, _, _, _ in seen]
     assert rows[0] != rows[1]
-    assert told == {fold["fold"]: fold["value"] for fold in found["folds"]}
+    assert told == dict(enumerate(found.values))
     assert told[1] == 0.25  # measured before, and believed
     assert told[0] < 0.3  # the classes lie four deviations apart
-    assert found["mean"] == pytest.approx(np.mean(list(told.values())))
+    assert found.mean == pytest.approx(np.mean(list(told.values())))
 
 
 def test_a_fold_that_was_stopped_or_left_no_model_ends_it(monkeypatch):

@@ -1,13 +1,16 @@
 """What a study tells besides its numbers."""
 
+import dataclasses
 import math
 from types import SimpleNamespace
 
 import pytest
 
-from gradwise.evaluation.trials.expected_best import Advice, advice
+from gradwise.evaluation.trials.expected_best import advice
 from gradwise.records.data_read import SetSizes
 from gradwise.records.score_scale import ScoreScale
+from gradwise.records.study_analysis import Advice, PopulationHistory
+from gradwise.records.study_conclusions import CommitteeSummary
 from gradwise.records.trial import Trial
 from gradwise.searching.running.effort import Effort
 from gradwise.searching.selection.study_findings import (
@@ -56,11 +59,13 @@ def test_the_data_are_told_with_their_parts() -> None:
 def test_the_second_half_of_the_trials_says_whether_more_are_worth_it(
     gain: float, error: float, goes_on: bool, says: str
 ) -> None:
-    found = ensemble_advice({"last_gain": [gain, error]}, 8)
+    ensemble = CommitteeSummary("ensemble", 0, (0,), 1, 8, last_gain=(gain, error))
+    found = ensemble_advice(ensemble)
     assert found is not None
     assert (found.go_on, says in found.sentence) == (goes_on, True)
-    assert ensemble_advice({"last_gain": [gain, error]}, 3) is None  # too few to be halved
-    assert ensemble_advice({}, 8) is None  # no ensemble
+    assert ensemble_advice(dataclasses.replace(ensemble, trials=3)) is None  # too few to be halved
+    assert ensemble_advice(dataclasses.replace(ensemble, last_gain=None)) is None  # no ensemble
+    assert ensemble_advice(None) is None
 
 
 def test_trials_that_were_behind_are_counted() -> None:
@@ -120,10 +125,11 @@ def test_that_more_is_not_worth_it_is_told_and_what_could_not_be_kept(space: Spa
 
 
 def test_advice_on_populations_looks_at_the_last_quarter() -> None:
-    story = {"members": 4, "intervals": 16, "scores": [[0.4, None], [0.3, 0.5], [0.2, 0.3], [0.1, 0.2]]}
+    scores = ((0.4, math.nan), (0.3, 0.5), (0.2, 0.3), (0.1, 0.2))
+    story = PopulationHistory(0, 4, 16, 4, (), (), scores, (), {}, (), 0.1, 0)
     better = population_advice(story, ScoreScale("error"))
     assert better.go_on
     assert "from 20.0\u202f% to 10.0\u202f%" in better.sentence
     assert "pbt(intervals=32)" in better.sentence
-    level = population_advice({**story, "scores": [[0.4], [0.1], [0.1], [0.1]]}, ScoreScale("error"))
+    level = population_advice(dataclasses.replace(story, scores=((0.4,), (0.1,), (0.1,), (0.1,))), ScoreScale("error"))
     assert not level.go_on

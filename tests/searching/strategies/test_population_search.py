@@ -64,19 +64,19 @@ def test_every_member_is_a_trial_and_the_test_part_is_read_at_the_end(whole):
     study, folder = whole
     assert [trial.number for trial in study.trials] == list(range(8))
     assert all(trial.phase == "search" and trial.outcome == "finished" for trial in study.trials)
-    assert study.winner["number"] == best_of(study.trials).number
-    (story,) = study.analysis["populations"]
-    assert len(story["ages"]) == 4  # a point for every generation of eight intervals
-    assert story["copies"] == 2 * 3  # a quarter of eight after each generation but the last
-    assert min(trial.score for trial in study.trials) == pytest.approx(story["best"]["score"])
-    slot = study.winner["number"]
-    assert study.winner["values"][RATE] > 0
+    assert study.winner.number == best_of(study.trials).number
+    (story,) = study.analysis.populations
+    assert len(story.ages) == 4  # a point for every generation of eight intervals
+    assert story.copies == 2 * 3  # a quarter of eight after each generation but the last
+    assert min(trial.score for trial in study.trials) == pytest.approx(story.best_score)
+    slot = study.winner.number
+    assert study.winner.values[RATE] > 0
     assert len(study.trials[slot].curve["valid_score"]) == 8
     # What answers is what was measured, on examples that nothing was chosen by.
     _, _, test = HoldOut(0.3, 0.3)(digits(), key=_split_key())
     wrong = study.predictor.predict(test.inputs).argmax(1) != test.targets
-    assert study.estimates["test"] == pytest.approx(wrong.mean())
-    assert study.estimates["test"] < 0.5 < study.chance
+    assert study.estimates.test == pytest.approx(wrong.mean())
+    assert study.estimates.test < 0.5 < study.chance
     assert [path.name for path in (folder / "population").iterdir()] == ["0.json"]
     # Siblings that hold one and the same ancestor keep it once.
     assert len(list((folder / "contenders").iterdir())) == len({(trial.score, trial.loss) for trial in study.trials})
@@ -89,12 +89,12 @@ def _split_key():
 
 
 def test_a_knob_that_is_read_at_the_start_alone_is_inherited(whole):
-    (story,) = whole[0].analysis["populations"]
-    assert story["changing"] == [RATE]
-    drawn = set(story["knobs"][SCALE][0])
+    (story,) = whole[0].analysis.populations
+    assert story.changing == (RATE,)
+    drawn = set(story.knobs[SCALE][0])
     assert len(drawn) == 8
-    assert all(set(line) <= drawn for line in story["knobs"][SCALE])
-    assert not set(story["knobs"][RATE][-1]) <= set(story["knobs"][RATE][0])
+    assert all(set(line) <= drawn for line in story.knobs[SCALE])
+    assert not set(story.knobs[RATE][-1]) <= set(story.knobs[RATE][0])
     with pytest.raises(RequestError, match="only read at initialisation"):
         searched(space_of(SCALE))
 
@@ -118,8 +118,8 @@ def test_a_population_that_was_killed_ends_as_it_would_have(whole, tmp_path, aft
     again = searched(folder=tmp_path, resume=True, watch=lambda line: seen.append(line["done"]))
     assert seen == list(range(1 + 2 * (after // 2), 9))  # from the last generation on
     assert [trial.score for trial in again.trials] == [trial.score for trial in study.trials]
-    assert again.analysis["populations"] == study.analysis["populations"]
-    assert again.estimates["test"] == study.estimates["test"]
+    assert again.analysis.populations == study.analysis.populations
+    assert again.estimates.test == study.estimates.test
     assert np.array_equal(again.predictor.predict(digits().inputs), study.predictor.predict(digits().inputs))
 
 
@@ -129,10 +129,10 @@ def test_more_members_are_another_population(whole, tmp_path):
         searched(trials=6, folder=tmp_path, resume=True)
     both = searched(trials=8, folder=tmp_path, resume=True)
     assert [trial.score for trial in both.trials[:4]] == [trial.score for trial in first.trials]
-    assert [story["first"] for story in both.analysis["populations"]] == [0, 4]
+    assert [story.first for story in both.analysis.populations] == [0, 4]
     # A member's start depends on its number alone, whoever it trains beside.
-    second, alone = both.analysis["populations"][1], whole[0].analysis["populations"][0]
-    assert second["knobs"][SCALE][0] == alone["knobs"][SCALE][0][4:]
+    second, alone = both.analysis.populations[1], whole[0].analysis.populations[0]
+    assert second.knobs[SCALE][0] == alone.knobs[SCALE][0][4:]
 
 
 def test_a_time_that_is_over_cuts_and_more_time_goes_on(whole, tmp_path):
@@ -140,7 +140,7 @@ def test_a_time_that_is_over_cuts_and_more_time_goes_on(whole, tmp_path):
     cut = searched(strategy=strategy, budget=Budget(seconds=1e-3), folder=tmp_path)
     assert {trial.phase for trial in cut.trials} == {"cut"}
     assert cut.predictor is not None
-    assert cut.analysis["populations"][0]["intervals"] == 1
+    assert cut.analysis.populations[0].intervals == 1
     on = searched(strategy=strategy, budget=Budget(trials=8), folder=tmp_path, resume=True)
     assert [trial.score for trial in on.trials] == [trial.score for trial in whole[0].trials]
 
@@ -151,7 +151,7 @@ def test_a_recipe_of_fixed_length_keeps_it():
         trials=4,
         strategy=PopulationBasedTraining(every=1),
     )
-    assert study.analysis["populations"][0]["intervals"] == 3
+    assert study.analysis.populations[0].intervals == 3
     assert study.trials[0].age_examples == pytest.approx(3 * 200, abs=3)
 
 
@@ -163,9 +163,9 @@ def test_features_are_searched_by_populations_too(metric):
         recipe, (dimension(recipe, RATE, LogUniform(1e-4, 1e-1)), dimension(recipe, level, Uniform(0.1, 0.5)))
     )
     study = searched(space, trials=4, strategy=PopulationBasedTraining(intervals=2, every=1), metric=metric)
-    assert (study.metric, study.committee["members"]) == (metric, 1)
-    assert study.analysis["populations"][0]["changing"] == [RATE, level]
-    assert study.winner["score"] == min(trial.score for trial in study.trials)
+    assert (study.metric, study.committee.members) == (metric, 1)
+    assert study.analysis.populations[0].changing == (RATE, level)
+    assert study.winner.score == min(trial.score for trial in study.trials)
 
 
 @pytest.mark.parametrize(
