@@ -34,6 +34,7 @@ SETTINGS: dict[str, tuple[int, str]] = {
     "unroll1, no triton": (1, "--xla_gpu_enable_triton_gemm=false"),
     "unroll4, no triton": (4, "--xla_gpu_enable_triton_gemm=false"),
     "unroll1, parallel": (1, "--xla_gpu_enable_llvm_module_compilation_parallelism=true"),
+    "now, loops as graphs": (0, "--xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL"),
     "unroll1, no command buffers": (1, "--xla_gpu_enable_command_buffer="),
     "unroll1, no triton, opt 1": (1, "--xla_gpu_enable_triton_gemm=false --xla_backend_optimization_level=1"),
 }
@@ -60,7 +61,7 @@ def make_population(widths: tuple[int, ...], slots: int, rows: int, batch: int) 
         return Examples(jnp.asarray(inputs), jnp.asarray(random.integers(0, 10, count).astype(np.int32)))
 
     train, valid = examples(rows), examples(rows // 2)
-    recipe = defaults.classification(stopping=defaults.SEARCH_STOPPING)
+    recipe = defaults.classification(stopping=defaults.search_stopping(60_000))
     padded = PaddedMlp(dataclasses.replace(recipe.model, widths=widths), np.asarray(widths, np.int32))
     recipe = dataclasses.replace(recipe, model=padded, batches=dataclasses.replace(recipe.batches, size=batch))
     recipe = written_out(recipe, ("model.mlp.dropout", "criterion.penalties.0.coefficient"))

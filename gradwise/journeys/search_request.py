@@ -124,7 +124,7 @@ def _resolved(asked: Asked, options: SearchOptions, dataset: Dataset) -> Resolve
     if kind == "inputs":
         return resolve_for(options, changes, kind, dataset)
     rows = rows_of_table(dataset)
-    return resolve_for(options, changes, kind, table_rows=rows, stopping=defaults.SEARCH_STOPPING)
+    return resolve_for(options, changes, kind, table_rows=rows, stopping=defaults.search_stopping(len(dataset)))
 
 
 def _changeable(space: Space, asked: Iterable[str]) -> Space:

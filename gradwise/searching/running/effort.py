@@ -1,11 +1,11 @@
 """The share of a budget that one trial takes: its folds and its epochs.
 
-    plan_effort(recipe, data, seconds=120.0, hands=2)      Effort(folds=5, epochs=0.5)
+    plan_effort(recipe, data, seconds=120.0, hands=2)      Effort(folds=3, epochs=1.0)
 
-Folds and epochs are worth more than further trials: five averaged networks make a tenth fewer errors than one, and
-on targets with little noise half the epochs cost up to 8 %. So there are five folds of full runs, and
-more folds on small sets, if one trial and half of another are expected to end in time; then half the epochs;
-then three folds; and one validation set if not even that is possible.
+Whole runs are worth more than folds, and folds more than further trials: with half the epochs five folds make 4 %
+(numbers) to 20 % (classes) more errors, three folds of whole runs 2 % to 8 % (`benchmarks/effort.py`). So there are
+five folds, and more on small sets, if one trial and half of another are expected to end in time; else three; else
+one validation set. Only if a single run is too long is it shortened.
 
 The seconds of a training are counted from its work, at the pace of a usual core or at that of this machine, measured in
 a moment. A study that is resumed keeps the effort that it began with.
@@ -33,7 +33,7 @@ _SMALL_ROWS = 1000
 _MANY_ROWS = (20_000, 50_000)  # from which on a budget of trials has three folds, and one part
 _FOLD_ROWS = 10  # that a fold needs
 _OF_BUDGET = 0.6
-_CHOICES = ((8, 1.0), (5, 1.0), (5, 0.5), (3, 0.5), (5, 0.25), (3, 0.25), (3, 0.125), (1, 0.25), (1, 0.125), (1, 0.06))
+_CHOICES = ((8, 1.0), (5, 1.0), (3, 1.0), (1, 1.0), (1, 0.5), (1, 0.25), (1, 0.125), (1, 0.06))
 
 
 @dataclasses.dataclass(frozen=True)

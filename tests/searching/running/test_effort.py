@@ -24,7 +24,7 @@ def test_trials_are_counted_in_more_folds_where_rows_are_few() -> None:
     assert plan_effort(*data_of(1700), seconds=None, hands=2) == Effort(5)
 
 
-def test_less_time_means_fewer_epochs_then_fewer_folds_and_one_part_at_the_end() -> None:
+def test_less_time_means_fewer_folds_and_shorter_runs_only_where_one_is_too_long() -> None:
     recipe, data = data_of(1700)
     each = training_seconds(recipe, data)
     found = [plan_effort(recipe, data, seconds=8.0 + each * times, hands=2) for times in (100, 7, 3, 2, 1, 0.1)]
@@ -34,6 +34,8 @@ def test_less_time_means_fewer_epochs_then_fewer_folds_and_one_part_at_the_end()
     work = [effort.folds * effort.epochs for effort in found]
     assert work == sorted(work, reverse=True)
     assert found[-1].folds == 1
+    assert all(effort.epochs == 1.0 for effort in found if effort.folds > 1)
+    assert [effort.folds for effort in found[:4]] == [5, 5, 3, 1]
     for effort, times in zip(found[:-1], (100, 7, 3, 2, 1), strict=True):
         assert max(1.0, effort.folds / 2) * effort.epochs <= 0.6 * max(times, 1 / each) + 1e-9
 
