@@ -73,7 +73,9 @@ def show(results: list[dict[str, Any]]) -> str:
     for folds, epochs in CHOICES:
         errors = [mean("error", (folds, epochs), (kind,)) for kind in ("classes", "numbers")]
         seconds = mean("seconds", (folds, epochs), ("classes", "numbers"))
-        lines.append(f"| {folds if folds > 1 else 'one validation set'} | {epochs:g} | {' | '.join(errors)} | {seconds} |")
+        lines.append(
+            f"| {folds if folds > 1 else 'one validation set'} | {epochs:g} | {' | '.join(errors)} | {seconds} |"
+        )
     sets = sorted({name for name, _ in whole})
     about = f"Multiples of the first line, geometric means over {', '.join(sets)}; {len(whole)} splits in all."
     return "\n".join([*lines, "", about])

@@ -137,6 +137,20 @@ def tables_search(result: dict[str, Any]) -> str:
     return show_search(with_peers(result)) + "\n" + _source(result) + _sources_of_peers(result)
 
 
+def tables_search_seeds(result: dict[str, Any]) -> str:
+    """The search beside one fit, on several splits."""
+    from table_summary import SEARCH_TARGETS, show_search
+
+    own = [one for one in SEARCH_TARGETS if "gradwise" in one]
+    return show_search(result["results"], own) + "\n" + _source(result)
+
+
+def effort(result: dict[str, Any]) -> str:
+    from effort import show
+
+    return show(result["results"]) + "\n" + _source(result)
+
+
 def tables_search_gpu(result: dict[str, Any]) -> str:
     from table_summary import GPU_SEARCH_TARGETS, show_search
 
@@ -522,6 +536,8 @@ TABLES = {
     "tables_ablation": tables_ablation,
     "tables_gpu": tables_gpu,
     "tables_search": tables_search,
+    "tables_search_seeds": tables_search_seeds,
+    "effort": effort,
     "anytime": anytime,
     "tables_search_gpu": tables_search_gpu,
     "tables_tabm": tables_tabm,

@@ -292,3 +292,11 @@ def test_a_level_draws_its_width_where_it_has_a_range(kind: str) -> None:
     assert set(draws) == {128, 181, 256, 362, 512}
     assert path not in defaults.level_space(learner(kind, 256)).paths
     assert set(defaults.level_space(learner(kind, 9), (9, 10))[path].prior.values) == {9, 10}
+
+
+def test_a_trial_of_a_search_has_a_longest_run_where_rows_are_many() -> None:
+    assert defaults.search_stopping(48_000).limit_examples(48_000) == 64 * 48_000
+    assert defaults.search_stopping(10_000).limit_examples(10_000) == 3_000_000
+    assert defaults.search_stopping(1_000).epochs == Patience().epochs
+    dataset = Dataset(np.zeros((60_000, 2, 2), np.float32), np.zeros(60_000, int), Classes(np.arange(2)))
+    assert defaults.for_search(dataset).stopping == defaults.search_stopping(60_000)

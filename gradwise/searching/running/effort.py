@@ -3,7 +3,7 @@
     plan_effort(recipe, data, seconds=120.0, hands=2)      Effort(folds=3, epochs=1.0)
 
 Whole runs are worth more than folds, and folds more than further trials: with half the epochs five folds make 4 %
-(numbers) to 20 % (classes) more errors, three folds of whole runs 2 % to 8 % (`benchmarks/effort.py`). So there are
+(numbers) to 20 % (classes) more errors, three folds of whole runs 2 % to 8 %, as measured. So there are
 five folds, and more on small sets, if one trial and half of another are expected to end in time; else three; else
 one validation set. Only if a single run is too long is it shortened.
 
