@@ -11,9 +11,10 @@ from sklearn.model_selection import train_test_split
 import gradwise as gw
 
 
-class SteepestDescent(gw.AbstractAsking):
+class SteepestDescent(gw.AbstractOptimiser):
     """theta <- theta - eta g with eta = caution g'g / g'Gg, G the batch's Gauss-Newton matrix: no learning rate."""
 
+    needs_objective = True
     caution: float = gw.knob(
         0.5, allowed="(0, 1]", prior=gw.LogUniform(0.05, 1.0), row="H2", about="the share of the step taken"
     )
@@ -33,9 +34,6 @@ class SteepestDescent(gw.AbstractAsking):
             return jax.tree.map(lambda g: -eta * g, gradient), jnp.maximum(eta, 1e-12)
 
         return optax.GradientTransformationExtraArgs(init, update)
-
-    def judged(self, parameters: Any, state: jax.Array) -> Any:
-        return parameters
 
     def rate(self, state: jax.Array) -> jax.Array:
         return state

@@ -29,7 +29,8 @@ from .optimisers.averaging.parameter_average import MovingAverage
 from .optimisers.first_order.schedules import FlatCosine, InverseTime, OneCycle, RepeatedCosine
 from .optimisers.wrappers.rates_by_kind import RatesByKind
 from .pretraining.layer_recipes import LEARNERS, SCALER
-from .specs.contracts import AbstractModel, AbstractUnsupervised
+from .specs.adapters import as_criterion
+from .specs.contracts import AbstractModel
 from .specs.dataset import Dataset, Task
 from .specs.paths import knobs, matching, named_leaves, replace, trainable
 from .specs.paths import parts as parts_of
@@ -183,7 +184,7 @@ def search_stopping(rows: int) -> Patience:
 def for_search(dataset: Dataset, **parts: Any) -> Recipe:
     """The recipe that a search begins with and varies: for a table that of `fit`."""
     recipe = for_data(dataset, **parts)
-    if isinstance(recipe.criterion, AbstractUnsupervised):
+    if as_criterion(recipe.criterion).learns_from == "inputs":
         return recipe  # its score falls for long, and a run that is cut short chooses large rates
     stopped = "stopping" in parts or not isinstance(recipe.stopping, Patience)
     return recipe if stopped else dataclasses.replace(recipe, stopping=search_stopping(len(dataset)))
@@ -219,7 +220,7 @@ def search_space(recipe: Recipe, dataset: Dataset | None = None) -> Space:
     that of each. The mini-batch size is not among them: it is chosen last, apart (row C5).
     """
     known = {path for path, _, _ in knobs(recipe)}
-    if isinstance(recipe.criterion, AbstractUnsupervised) and "optimiser.learning_rate" in known:
+    if as_criterion(recipe.criterion).learns_from == "inputs" and "optimiser.learning_rate" in known:
         return _features_space(recipe)
     if _is_table(recipe):
         near = (dimension(recipe, path, prior) for path, prior in _near_table(recipe) if path in known)

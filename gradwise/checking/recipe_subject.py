@@ -14,8 +14,10 @@ from jaxtyping import Array, Key, PyTree
 from ..curvature.objective import Examples, gather
 from ..runtime import keys
 from ..specs.adapters import as_criterion
-from ..specs.contracts import AbstractUnsupervised, Batch, FittedScaler, apply_batch
+from ..specs.contracts import Batch
 from ..specs.dataset import Dataset
+from ..specs.fitted_scaler import FittedScaler
+from ..specs.networks import apply_batch
 from ..specs.recipe import Recipe
 from ..training.interval import calibrated
 from ..training.prepare import place_examples, refuse_unlabelled, split_labelled, target_units
@@ -50,7 +52,7 @@ def _named_columns(train: Dataset, width: int) -> tuple[str, ...]:
 def prepare_recipe(recipe: Recipe, dataset: Dataset, *, key: Key[Array, ""]) -> PreparedRecipe:
     """Splits, scales and builds as `fit` does with the same key, but trains nothing."""
     criterion = as_criterion(recipe.criterion)
-    dataset = dataset.without_targets() if isinstance(criterion, AbstractUnsupervised) else dataset
+    dataset = dataset.without_targets() if criterion.learns_from == "inputs" else dataset
     refuse_unlabelled(criterion, dataset)
     criterion.check_task(dataset.task)
     train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))

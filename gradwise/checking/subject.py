@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import apply_batch, deterministic
+from ..specs.networks import apply_batch, deterministic
 from ..specs.paths import matching, named_leaves, trainable
 from ..tracing.program import is_library
 from .batch_access import count_of, inputs_of, take, targets_of

@@ -19,8 +19,8 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..records.finding import Finding
-from ..specs.contracts import apply
 from ..specs.knobs import knob, switch
+from ..specs.networks import apply
 from ..specs.priors import LogUniform
 from .reconstruction import AbstractCodePenalty
 

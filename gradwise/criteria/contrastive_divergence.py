@@ -12,7 +12,7 @@ optimiser such as `HeavyBall`.
 """
 
 import abc
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,9 +22,10 @@ from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
 from ..runtime.keys import coins
-from ..specs.contracts import AbstractRecalling, AbstractUnsupervised, Batch
+from ..specs.contracts import AbstractCriterion, Batch
 from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob, switch
+from ..specs.networks import require_methods
 from ..specs.priors import Choice, LogUniform, ZeroOr
 from .losses import AbstractLoss, SoftmaxLoss
 from .penalties import L2, AbstractPenalty
@@ -150,12 +151,10 @@ def _enhanced(plain: Parameters, v: Array, weights: Array, phases: Phases) -> Pa
     return enhanced_gradient(plain, mean(v, phases.own), hidden)
 
 
-class AbstractDivergence(AbstractUnsupervised, AbstractRecalling):
+class AbstractDivergence(AbstractCriterion):
     """Divergences differ in where the machine's samples come from, and in what they remember."""
 
-    needs: ClassVar[tuple[str, ...]] = ("free_energy", "draw_visible")
-    suits: ClassVar[str] = "Rbm"
-
+    learns_from = "inputs"
     enhanced: bool
     penalties: tuple[AbstractPenalty, ...]
 
@@ -165,13 +164,13 @@ class AbstractDivergence(AbstractUnsupervised, AbstractRecalling):
     ) -> tuple[Phases, PyTree]:
         """Both phases for these examples, whose weights sum to their share of the batch, and the memory after them."""
 
-    @abc.abstractmethod
     def remembered(self, memory: PyTree, gradient: Parameters) -> PyTree:
         """The memory, once the plain gradient of this update is known."""
+        return memory
 
-    @abc.abstractmethod
     def begun(self, network: PyTree, v: Float[Array, "n visible"], *, key: Key[Array, ""]) -> PyTree:
         """The memory before the first update, for a machine and examples of its visible units."""
+        return None
 
     def estimate(
         self, network: PyTree, v: Float[Array, "B visible"], batch: Batch, *, key: Key[Array, ""]
@@ -225,14 +224,11 @@ class AbstractDivergence(AbstractUnsupervised, AbstractRecalling):
         errors = jnp.sum((model.visible_mean(model.hidden_mean(v)) - v) ** 2, axis=1)
         return dict(zip(self.measured(), (model.pseudo_loss(v), errors), strict=True))
 
-    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
-        pass  # the model's visible units say which inputs they can mean
+    def decode(self, model: PyTree, code: Float[Array, " k"]) -> Float[Array, " d"]:
+        return model.visible_mean(code)
 
-    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
-        return output
-
-    def check_task(self, task: Task) -> None:
-        pass  # whatever the targets are, they are not looked at
+    def check_network(self, network: PyTree) -> None:
+        require_methods(type(self).__name__, network, ("free_energy", "draw_visible"), "Rbm")
 
 
 class ContrastiveDivergence(AbstractDivergence):
@@ -252,12 +248,6 @@ class ContrastiveDivergence(AbstractDivergence):
         activation = network.hidden_activation(v)
         own = gibbs_steps(network, draw_hidden(activation, up), self.steps, rest)
         return Phases(activation, own, network.hidden_activation(own), weights), None
-
-    def remembered(self, memory: PyTree, gradient: Parameters) -> PyTree:
-        return None
-
-    def begun(self, network: PyTree, v: Float[Array, "n visible"], *, key: Key[Array, ""]) -> PyTree:
-        return None
 
 
 def _begun(network: PyTree, v: Float[Array, "n visible"], chains: int, key: Key[Array, ""]) -> Array:
@@ -291,9 +281,6 @@ class PersistentDivergence(AbstractDivergence):
         activation, own_activation = both[: v.shape[0]], both[v.shape[0] :]
         phases = Phases(activation, own, own_activation, _evenly(weights, self.chains))
         return phases, draw_hidden(own_activation, up)
-
-    def remembered(self, memory: PyTree, gradient: Parameters) -> PyTree:
-        return memory
 
     def begun(self, network: PyTree, v: Float[Array, "n visible"], *, key: Key[Array, ""]) -> PyTree:
         return _begun(network, v, self.chains, key)
@@ -343,15 +330,12 @@ class FastPersistentDivergence(AbstractDivergence):
         return _begun(network, v, self.chains, key), jax.tree.map(jnp.zeros_like, boltzmann_parameters(network))
 
 
-class JointDivergence(AbstractRecalling):
+class JointDivergence(AbstractCriterion):
     """Learns p(x, y), inputs and class together, by any divergence; with `discriminative`, also p(y | x).
 
     The criterion is the divergence plus `discriminative` times -log p(y | x), which for a `LabelRbm` has a closed form
     (the hybrid of Larochelle and Bengio 2008). Its score is the classification error.
     """
-
-    needs: ClassVar[tuple[str, ...]] = ("joined",)
-    suits: ClassVar[str] = "LabelRbm"
 
     divergence: AbstractDivergence = ContrastiveDivergence()
     discriminative: float = knob(
@@ -377,6 +361,9 @@ class JointDivergence(AbstractRecalling):
         scores = jax.vmap(self.loss.score)(outputs, batch.targets)
         terms = {"loss": losses, "score": scores, "memory": memory}
         return total + self.divergence.penalty(model, batch), terms
+
+    def check_network(self, network: PyTree) -> None:
+        require_methods("JointDivergence", network, ("joined",), "LabelRbm")
 
     def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
         unknown = model.joined(inputs, jnp.full(inputs.shape[0], -1))

@@ -17,9 +17,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree, Scalar
 
-from ..specs.contracts import AbstractJudging, AbstractRecalling, AbstractUnsupervised, Batch, Scores, apply_batch
+from ..specs.contracts import AbstractCriterion, Batch, Scores
 from ..specs.dataset import UNLABELLED, Task
 from ..specs.knobs import Spec, knob, switch
+from ..specs.networks import apply_batch
 from ..specs.priors import LogUniform
 
 
@@ -129,21 +130,14 @@ def probe_scores(
     return wrong, jnp.sum((told - goals) ** 2, axis=1) if loss is None else loss
 
 
-class Probed(AbstractUnsupervised, AbstractRecalling, AbstractJudging):
+class Probed(AbstractCriterion):
     """Trains as `criterion` does, scored by a linear probe fitted on `rows` training examples."""
 
-    criterion: AbstractUnsupervised
+    learns_from = "inputs"
+    criterion: AbstractCriterion
     probe: AbstractProbe = Ridge()
     classes: int = switch(0, allowed="[0, inf)", row="E8", about="the number of classes; 0 for regression")
     rows: int = switch(10_000, allowed="[1, inf)", row="E8", about="training examples that the probe is fitted on")
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return getattr(self.criterion, "needs", ())
-
-    @property
-    def suits(self) -> str:
-        return getattr(self.criterion, "suits", "")
 
     def __call__(
         self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
@@ -151,8 +145,6 @@ class Probed(AbstractUnsupervised, AbstractRecalling, AbstractJudging):
         return self.criterion(model, batch, key=key)
 
     def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
-        if not isinstance(self.criterion, AbstractRecalling):
-            return None
         return self.criterion.begin(model, inputs, key=key)
 
     def judge(self, model: PyTree, train: PyTree, valid: PyTree) -> Scores:
@@ -174,8 +166,11 @@ class Probed(AbstractUnsupervised, AbstractRecalling, AbstractJudging):
     def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
         self.criterion.check_inputs(inputs)
 
-    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
-        return output
-
     def check_task(self, task: Task) -> None:
         self.criterion.check_task(task)
+
+    def check_network(self, network: PyTree) -> None:
+        self.criterion.check_network(network)
+
+    def decode(self, model: PyTree, code: Float[Array, " k"]) -> Float[Array, " d"] | None:
+        return self.criterion.decode(model, code)

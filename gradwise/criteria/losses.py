@@ -9,7 +9,7 @@
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,8 @@ _SMOOTHING: dict[str, Any] = {
 
 
 class AbstractLoss(Spec):
+    has_root: ClassVar[bool] = False  # whether it knows the `root` of its curvature, for Gauss-Newton methods
+
     @abc.abstractmethod
     def loss(self, output: Float[Array, " k"], target: Array) -> Scalar:
         """The negative log-likelihood of one example."""
@@ -56,6 +58,19 @@ class AbstractLoss(Spec):
             return self.loss(outputs, target)
         return jnp.mean(jax.vmap(lambda output: self.loss(output, target))(outputs))
 
+    def root(self, output: Float[Array, " k"], target: Array, noise: Float[Array, " k"]) -> Float[Array, " k"]:
+        """S noise, where S S' is the second derivative of the loss in the output: no k x k matrix is needed."""
+        raise NotImplementedError(f"{type(self).__name__} has no `root`.")
+
+    def root_of_members(
+        self, outputs: Float[Array, "..."], target: Array, noise: Float[Array, "..."]
+    ) -> Float[Array, "..."]:
+        """The same for `of_members`: a mean of m losses has an m-th of each one's curvature."""
+        if outputs.ndim == 1:
+            return self.root(outputs, target, noise)
+        roots = jax.vmap(lambda output, one: self.root(output, target, one))(outputs, noise)
+        return roots / jnp.sqrt(float(outputs.shape[0]))
+
 
 class _AbstractSmoothed(AbstractLoss):
     """A loss whose smoothing may change over a run."""
@@ -70,26 +85,10 @@ class _AbstractSmoothed(AbstractLoss):
         return dataclasses.replace(self, label_smoothing=smoothing)
 
 
-class AbstractRooted(AbstractLoss):
-    """A loss that knows a root of its curvature, so that Gauss-Newton methods need no k x k matrix."""
-
-    @abc.abstractmethod
-    def root(self, output: Float[Array, " k"], target: Array, noise: Float[Array, " k"]) -> Float[Array, " k"]:
-        """S noise, where S S' is the second derivative of the loss in the output."""
-
-    def root_of_members(
-        self, outputs: Float[Array, "..."], target: Array, noise: Float[Array, "..."]
-    ) -> Float[Array, "..."]:
-        """The same for `of_members`: a mean of m losses has an m-th of each one's curvature."""
-        if outputs.ndim == 1:
-            return self.root(outputs, target, noise)
-        roots = jax.vmap(lambda output, one: self.root(output, target, one))(outputs, noise)
-        return roots / jnp.sqrt(float(outputs.shape[0]))
-
-
-class SoftmaxLoss(_AbstractSmoothed, AbstractRooted):
+class SoftmaxLoss(_AbstractSmoothed):
     """-log P(class), P = softmax(output)."""
 
+    has_root = True
     label_smoothing: float = knob(0.0, **_SMOOTHING)
     score_by: str = switch(
         "error",
@@ -125,9 +124,10 @@ class SoftmaxLoss(_AbstractSmoothed, AbstractRooted):
         return "classes"
 
 
-class SigmoidLoss(_AbstractSmoothed, AbstractRooted):
+class SigmoidLoss(_AbstractSmoothed):
     """-sum over the labels of log P(label), P = sigmoid(output)."""
 
+    has_root = True
     label_smoothing: float = knob(0.0, **_SMOOTHING)
     score_by: str = switch(
         "error",
@@ -161,9 +161,10 @@ class SigmoidLoss(_AbstractSmoothed, AbstractRooted):
         return "labels"
 
 
-class GaussianLoss(AbstractRooted):
+class GaussianLoss(AbstractLoss):
     """Half the squared error, summed over the outputs: Gaussian densities of unit variance, without the constant."""
 
+    has_root = True
     score_by: str = switch(
         "squared",
         allowed=("squared", "absolute"),

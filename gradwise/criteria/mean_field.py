@@ -8,16 +8,14 @@ The network has `mean_field(v, sweeps)`, `energy(states)`, `bound(states)`, `beg
 tuples of layers.
 """
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key, PyTree, Scalar
 
-from ..specs.contracts import AbstractRecalling, AbstractUnsupervised, Batch
-from ..specs.dataset import Task
+from ..specs.contracts import AbstractCriterion, Batch
 from ..specs.knobs import is_off, switch
+from ..specs.networks import require_methods
 from ..specs.priors import Choice
 from .penalties import L2, AbstractPenalty
 from .reconstruction import refuse_outside_unit
@@ -41,7 +39,7 @@ def energy_gap(
     return data_shares @ model.energy(data) - model_shares @ model.energy(model_states)
 
 
-class MeanFieldDivergence(AbstractUnsupervised, AbstractRecalling):
+class MeanFieldDivergence(AbstractCriterion):
     """Variational learning with persistent chains (Salakhutdinov and Hinton 2009).
 
     The gradient is that of mean E(v, mu(v)) - mean E(state), with mu the mean-field means of the hidden layers, and
@@ -54,9 +52,7 @@ class MeanFieldDivergence(AbstractUnsupervised, AbstractRecalling):
     many missing inputs at once would not work: if two agree it settles on one mode, and better models look worse.)
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("mean_field",)
-    suits: ClassVar[str] = "DeepBoltzmann"
-
+    learns_from = "inputs"
     steps: int = switch(5, allowed="[1, inf)", prior=Choice((1, 5, 10)), row="A11", about="Gibbs steps per update")
     chains: int = switch(100, allowed="[1, inf)", prior=Choice((100,)), row="A11", about="persistent Markov chains")
     sweeps: int = switch(
@@ -129,8 +125,5 @@ class MeanFieldDivergence(AbstractUnsupervised, AbstractRecalling):
     def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
         refuse_outside_unit("a deep Boltzmann machine", float(jnp.min(inputs)), float(jnp.max(inputs)))
 
-    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
-        return output
-
-    def check_task(self, task: Task) -> None:
-        pass  # whatever the targets are, they are not looked at
+    def check_network(self, network: PyTree) -> None:
+        require_methods("MeanFieldDivergence", network, ("mean_field",), "DeepBoltzmann")

@@ -12,7 +12,7 @@ auto-encoder is how well it denoises inputs corrupted in one fixed way, `judged_
 """
 
 import abc
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,9 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractUnsupervised, Batch, apply_batch
-from ..specs.dataset import Task
+from ..specs.contracts import AbstractCriterion, Batch
 from ..specs.knobs import Spec, is_off, knob
+from ..specs.networks import apply_batch, require_methods
 from ..specs.priors import Choice
 from .corruption import AbstractCorruption, Clean, Masking
 from .penalties import L2, AbstractPenalty
@@ -125,16 +125,14 @@ class AbstractCodePenalty(Spec):
         """
 
 
-class Reconstruction(AbstractUnsupervised):
+class Reconstruction(AbstractCriterion):
     """The reconstruction loss, penalties on codes, and penalties on parameters.
 
     With a corruption, `on_touched` and `on_clean` weight the inputs that it changed and those it did not: (1, 0.5) is
     the double and (1, 0) the full emphasis of Vincent et al. 2010.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("decode",)
-    suits: ClassVar[str] = "AutoEncoder"
-
+    learns_from = "inputs"
     loss: AbstractReconstructionLoss = CrossEntropy()
     corruption: AbstractCorruption = Clean()
     on_codes: tuple[AbstractCodePenalty, ...] = ()
@@ -206,15 +204,11 @@ class Reconstruction(AbstractUnsupervised):
     def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
         self.loss.check_range(float(jnp.min(inputs)), float(jnp.max(inputs)))
 
-    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
-        return output
+    def check_network(self, network: PyTree) -> None:
+        require_methods("Reconstruction", network, ("decode",), "AutoEncoder")
 
-    def check_task(self, task: Task) -> None:
-        pass  # whatever the targets are, they are not looked at
-
-    def reconstruct(self, model: PyTree, inputs: Float[Array, "n ..."]) -> Float[Array, "n d"]:
-        """The reconstructions of clean inputs."""
-        return jax.vmap(lambda x: self.loss.link(model.decode(model(x))))(inputs)
+    def decode(self, model: PyTree, code: Float[Array, " k"]) -> Float[Array, " d"]:
+        return self.loss.link(model.decode(code))
 
 
 def unit_range(inputs: Any) -> bool:

@@ -19,7 +19,6 @@ so that batch by batch, over one epoch, it adds up to T/B times J exactly.
 """
 
 import dataclasses
-from typing import ClassVar
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -27,9 +26,10 @@ from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..curvature.objective import labelled
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractRecalling, AbstractSemiSupervised, AbstractUnsupervised, Batch
+from ..specs.contracts import AbstractCriterion, Batch
 from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob
+from ..specs.networks import require_methods
 from ..specs.priors import LogUniform
 from .corruption import Masking
 from .losses import SoftmaxLoss
@@ -37,18 +37,16 @@ from .reconstruction import Reconstruction
 from .supervised import Supervised
 
 
-class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
+class SemiSupervised(AbstractCriterion):
     """J = supervised loss on labelled examples + `weight` * unsupervised criterion on all.
 
     The network has outputs and, as `features`, the learner that the unsupervised criterion trains (`models.Joint`).
     Larochelle and Bengio (2008) train a Boltzmann machine so, Ranzato and Szummer (2008) an auto-encoder.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("features",)
-    suits: ClassVar[str] = "Joint"
-
+    learns_from = "both"
     supervised: Supervised = Supervised(SoftmaxLoss())
-    unsupervised: AbstractUnsupervised = Reconstruction(corruption=Masking(0.25))
+    unsupervised: AbstractCriterion = Reconstruction(corruption=Masking(0.25))
     weight: float = knob(
         1.0,
         allowed="[0, inf)",
@@ -72,7 +70,7 @@ class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
         known = labelled(batch.targets)
         total, terms = self.supervised(model, self._of_labelled(batch, known), key=ours)
         terms = {name: known * terms[name] for name in ("loss", "score")}
-        if isinstance(self.unsupervised, AbstractRecalling):
+        if batch.memory is not None:
             terms["memory"] = batch.memory
         if not is_off(self.weight):
             blind = dataclasses.replace(batch, targets=jnp.zeros((batch.weights.shape[0], 0)))
@@ -95,8 +93,6 @@ class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
         return dataclasses.replace(batch, targets=targets, weights=weights, total=batch.total * share)
 
     def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
-        if not isinstance(self.unsupervised, AbstractRecalling):
-            return None
         return self.unsupervised.begin(model.features, inputs, key=key)
 
     def examples(
@@ -112,3 +108,7 @@ class SemiSupervised(AbstractSemiSupervised, AbstractRecalling):
 
     def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
         self.unsupervised.check_inputs(inputs)
+
+    def check_network(self, network: PyTree) -> None:
+        require_methods("SemiSupervised", network, ("features",), "Joint")
+        self.unsupervised.check_network(network.features)

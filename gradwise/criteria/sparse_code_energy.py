@@ -17,10 +17,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
-from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractUnsupervised, Batch, apply_batch
-from ..specs.dataset import Task
+from ..specs.contracts import AbstractCriterion, Batch
 from ..specs.knobs import is_off
+from ..specs.networks import apply_batch, require_methods
 from .corruption import AbstractCorruption, Masking
 from .penalties import AbstractPenalty
 
@@ -35,20 +34,20 @@ def _flat(inputs: Float[Array, "n ..."]) -> Float[Array, "n d"]:
     return inputs.reshape(inputs.shape[0], -1)
 
 
-class SparseCode(AbstractUnsupervised):
+class SparseCode(AbstractCriterion):
     """The mean of min over z of energy(x, z), and penalties on parameters.
 
     `denoising_error` is the squared error, summed over inputs, of an input denoised by the network's own features;
     `energy` is what is minimised; `active_share` is the non-zero share of the code.
     """
 
+    learns_from = "inputs"
     penalties: tuple[AbstractPenalty, ...] = ()
     judged_by: AbstractCorruption = Masking(0.25)
 
     def __call__(
         self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
     ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
-        _check_model(model)
         inputs = _flat(batch.inputs)
         losses = model.energy(inputs, _held(model).codes(inputs))
         slots = batch.weights.shape[0]
@@ -63,7 +62,6 @@ class SparseCode(AbstractUnsupervised):
         return ("denoising_error", "energy", "active_share")
 
     def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
-        _check_model(model)
         clean = _flat(inputs)
         spoilt, _ = self.judged_by(inputs, key=jr.key(0))  # one noise for all: scores differ by the model alone
         repaired = model.decode(apply_batch(model, spoilt, None))
@@ -81,19 +79,8 @@ class SparseCode(AbstractUnsupervised):
         found = self.measures(model, inputs)
         return found["denoising_error"], found["energy"]
 
-    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
-        pass  # any numbers will do
+    def decode(self, model: PyTree, code: Float[Array, " k"]) -> Float[Array, " d"]:
+        return model.decode(code)
 
-    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
-        return output
-
-    def check_task(self, task: Task) -> None:
-        pass  # whatever the targets are, they are not looked at
-
-
-def _check_model(model: PyTree) -> None:
-    if not (hasattr(model, "codes") and hasattr(model, "energy")):
-        raise RequestError(
-            f"`SparseCode` trains `SparseDictionary` or `PredictiveSparse`; the model is {type(model).__name__}. "
-            "For an auto-encoder use `Reconstruction`."
-        )
+    def check_network(self, network: PyTree) -> None:
+        require_methods("SparseCode", network, ("codes", "energy"), "SparseDictionary or PredictiveSparse")

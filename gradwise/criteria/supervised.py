@@ -19,15 +19,16 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractSummed, Batch, apply_batch
+from ..specs.contracts import AbstractCriterion, Batch
 from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob
+from ..specs.networks import apply_batch
 from ..specs.priors import Uniform, ZeroOr
-from .losses import AbstractLoss, AbstractRooted
+from .losses import AbstractLoss
 from .penalties import L1, L2, AbstractPenalty
 
 
-class Supervised(AbstractSummed):
+class Supervised(AbstractCriterion):
     """Loss on targets plus penalties. With `mixup`, alpha of Beta(alpha, alpha), pairs of examples are blended."""
 
     loss: AbstractLoss
@@ -71,8 +72,7 @@ class Supervised(AbstractSummed):
         return "" if is_off(self.mixup) else "mixup blends examples in pairs. Set `criterion.mixup` to 0."
 
     def curvature_root(self) -> Callable[..., Float[Array, "..."]] | None:
-        loss = self.loss
-        return loss.root_of_members if isinstance(loss, AbstractRooted) else None
+        return self.loss.root_of_members if self.loss.has_root else None
 
     def _blended(self, loss: AbstractLoss, model: PyTree, batch: Batch, key: Key[Array, ""]) -> tuple[Array, Array]:
         """Outputs and losses with each example blended with the one before it in the batch."""

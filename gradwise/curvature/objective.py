@@ -27,8 +27,9 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractBatches, AbstractCriterion, AbstractSummed, Batch, apply, apply_batch
+from ..specs.contracts import AbstractBatches, AbstractCriterion, Batch
 from ..specs.dataset import UNLABELLED, InputLayout
+from ..specs.networks import apply, apply_batch
 from ..specs.schedules import with_noise_of
 
 
@@ -143,18 +144,12 @@ class Objective(eqx.Module):
 
     # --- taken apart
 
-    def summed(self, asker: str) -> AbstractSummed:
+    def summed(self, asker: str) -> AbstractCriterion:
         """The criterion as a sum over examples; refuses, in the asker's name, one that is none."""
-        criterion = self.criterion
-        if not isinstance(criterion, AbstractSummed):
-            raise RequestError(
-                f"{asker} needs a loss of each example's own output, but the criterion {type(criterion).__name__} "
-                "gives one number for a batch. Give it as `loss(output, target)`, or use another optimiser."
-            )
-        reason = criterion.not_summed()
+        reason = self.criterion.not_summed()
         if reason:
             raise RequestError(f"{asker} needs a loss of each example's own output: {reason}")
-        return criterion
+        return self.criterion
 
     def output(self, parameters: PyTree, example: Array, key: Key[Array, ""]) -> Float[Array, " k"]:
         """The network's output for one example of the batch."""

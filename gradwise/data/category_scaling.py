@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractScaler, FittedScaler
+from ..specs.contracts import AbstractScaler
 from ..specs.dataset import Column
+from ..specs.fitted_scaler import FittedScaler
 from ..specs.knobs import switch
 from ..specs.priors import Choice
 from .column_statistics import column_names, is_sparse

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..specs.contracts import FittedScaler
 from ..specs.dataset import InputLayout
+from ..specs.fitted_scaler import FittedScaler
 
 
 class _Noted(FittedScaler):

@@ -35,8 +35,9 @@ import equinox as eqx
 import numpy as np
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractScaler, FittedScaler
+from ..specs.contracts import AbstractScaler
 from ..specs.dataset import Column
+from ..specs.fitted_scaler import FittedScaler
 from ..specs.knobs import check_whole, switch
 from ..specs.priors import Choice, Uniform
 from .category_scaling import OneHot, check_table

@@ -32,7 +32,7 @@ from ..records.used_rows import UsedRows
 from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
 from ..runtime.progress import silent
-from ..specs.contracts import AbstractSemiSupervised, AbstractSplit
+from ..specs.contracts import AbstractCriterion, AbstractSplit
 from ..specs.dataset import Column, Dataset, Task
 from ..specs.recipe import Recipe
 from ..training.fit import fit as train_network
@@ -99,6 +99,7 @@ class Estimator(BaseEstimator, abc.ABC):
     validation_fraction: float
     metric: str | None
     class_weight: Any = None
+    criterion: Any = None
     verbose: bool | int
     random_state: Any
 
@@ -130,7 +131,7 @@ class Estimator(BaseEstimator, abc.ABC):
 
     def _takes_unlabelled(self) -> bool:
         """Whether rows without a target are learned from: y is -1 for a class, NaN for a number."""
-        return isinstance(getattr(self, "criterion", None), AbstractSemiSupervised)
+        return isinstance(self.criterion, AbstractCriterion) and self.criterion.learns_from == "both"
 
     def _read_inputs(self, X: Any, *, first: bool) -> tuple[Any, tuple[Column, ...]]:
         """Inputs as `Dataset` expects them, with their columns if they have names. `first` learns the schema."""
@@ -229,7 +230,6 @@ class NetworkEstimator(Estimator):
     model: Any
     optimiser: Any
     batches: Any
-    criterion: Any
     scaler: Any
     stopping: Any
     warm_start: bool

@@ -19,15 +19,16 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, check_array, check_is_fitted
 
-from ..criteria.reconstruction import Reconstruction, unit_range
+from ..criteria.reconstruction import unit_range
 from ..data.scaling import Automatic
-from ..models.restricted_boltzmann import RbmNetwork
 from ..pretraining.layer_recipes import LEARNERS, SCALER
 from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion
-from ..specs.contracts import AbstractSplit, AbstractUnsupervised, FittedScaler
+from ..specs.contracts import AbstractSplit
 from ..specs.dataset import Dataset, Inputs, Task
+from ..specs.fitted_scaler import FittedScaler
+from ..specs.networks import as_network
 from ..specs.recipe import Recipe
 from ..training.final_measurement import measures_of
 from ..training.predictor import Predictor, outputs_of
@@ -38,16 +39,13 @@ UNITS = 256  # features of a learner whose model was not given
 
 
 class Decoding(eqx.Module):
-    """Maps a code back to an input: the network's decoder, then the criterion's link."""
+    """Maps a code back to an input, as its criterion does."""
 
     network: Any
     criterion: Any
 
     def __call__(self, code: Float[Array, " code"], *, key: Any = None) -> Float[Array, " inputs"]:
-        if isinstance(self.network, RbmNetwork):
-            return self.network.visible_mean(code)
-        output: Array = self.network.decode(code)
-        return self.criterion.loss.link(output) if isinstance(self.criterion, Reconstruction) else output
+        return self.criterion.decode(self.network, code)
 
 
 def decoded(learned: list[Predictor], scaler: FittedScaler, codes: Any) -> np.ndarray:
@@ -65,7 +63,7 @@ def decoded(learned: list[Predictor], scaler: FittedScaler, codes: Any) -> np.nd
 def refuse_one_way(networks: list[Any], scaler: FittedScaler) -> None:
     """Raise an error if features cannot be turned back into raw rows."""
     for network in networks:
-        if not hasattr(network, "decode"):
+        if "decode" not in as_network(network).offers:
             raise AttributeError(f"a {type(network).__name__} has no decoder: its features cannot be turned back.")
     if not can_unscale(scaler):
         raise AttributeError("what the scaler did to these columns cannot be undone: they hold categories.")
@@ -166,7 +164,7 @@ class FeatureLearner(WithoutTargets, NetworkEstimator):
         if self._in_unit_range is None:
             self._in_unit_range = scaled_to_unit(self._part("scaler"), dataset, split, key)
         recipe = dataclasses.replace(self._learner(self._in_unit_range), split=split, **self._given())
-        if not isinstance(as_criterion(recipe.criterion), AbstractUnsupervised):
+        if as_criterion(recipe.criterion).learns_from != "inputs":
             raise RequestError(
                 f"`criterion` must learn from inputs alone, as Reconstruction() does; got {recipe.criterion!r}."
             )

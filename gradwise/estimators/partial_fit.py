@@ -24,7 +24,7 @@ from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion
-from ..specs.contracts import AbstractRemembering, AbstractUnsupervised
+from ..specs.contracts import AbstractOptimiser
 from ..specs.dataset import Dataset
 from ..specs.paths import parts, trainable
 from ..specs.recipe import Recipe
@@ -59,7 +59,7 @@ def _record(
 ) -> Fit:
     """The pass as a record, its line added to those of the passes before it."""
     kind, criterion = dataset.task.kind, as_criterion(recipe.criterion)
-    names = criterion.measured() if isinstance(criterion, AbstractUnsupervised) else METRICS[kind]
+    names = criterion.measured() or METRICS[kind]
     age = len(dataset) + (earlier.outcome.age_examples if earlier else 0)
     line = (age, float(seen["train_loss"]), float(seen["train_score"]))
     before = earlier.history if earlier and tuple(earlier.history) == _COLUMNS else {name: [] for name in _COLUMNS}
@@ -88,7 +88,7 @@ def _record(
 
 def _refuse_memory(recipe: Recipe) -> None:
     for _, part in parts(recipe):
-        if isinstance(part, AbstractRemembering):
+        if isinstance(part, AbstractOptimiser) and part.sized(1) is not part:
             raise RequestError(
                 f"{type(part).__name__} remembers every training example, and each pass brings others. "
                 "Use `fit`, or another optimiser."

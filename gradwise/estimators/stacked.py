@@ -25,8 +25,9 @@ from ..pretraining.layer_recipes import LEARNERS, parse_layers
 from ..pretraining.stack import Encoder, fit_pretrained, pretrain_layers
 from ..runtime import keys
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractSplit, FittedScaler
+from ..specs.contracts import AbstractSplit
 from ..specs.dataset import UNLABELLED, Dataset, Task
+from ..specs.fitted_scaler import FittedScaler
 from ..specs.recipe import Recipe
 from ..training.predictor import outputs_of
 from .base import FEW_ROWS, NetworkEstimator, TrainingRows

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..data.fitted_scalers import Affine, Bounded, Chained, Interpolated, Logarithmic, Projection, Rooted, SideBySide
-from ..specs.contracts import FittedScaler
+from ..specs.fitted_scaler import FittedScaler
 
 
 def can_unscale(scaler: FittedScaler) -> bool:

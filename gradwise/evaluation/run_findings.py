@@ -8,8 +8,8 @@ import numpy as np
 from ..records.data_read import ColumnRead, DataRead, SetSizes
 from ..records.finding import Finding
 from ..records.outcome import Outcome
-from ..specs.contracts import FittedScaler
 from ..specs.dataset import Classes, Dataset
+from ..specs.fitted_scaler import FittedScaler
 from ..specs.knobs import Spec
 from ..specs.paths import knobs, parts
 from ..specs.recipe import Recipe

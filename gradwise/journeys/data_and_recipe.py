@@ -18,7 +18,6 @@ from ..pretraining.stack import Pretrained
 from ..runtime import memory
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion, as_model
-from ..specs.contracts import AbstractUnsupervised
 from ..specs.dataset import Dataset
 from ..specs.paths import knobs, trainable
 from ..specs.recipe import Recipe
@@ -168,9 +167,9 @@ def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Datas
     dataset = read(options.data, data_request(options))
     resolved = resolve_for(options, assignments, dataset.task.kind, dataset, table_rows=rows_of_table(dataset))
     criterion = as_criterion(resolved.recipe.criterion)
-    if isinstance(criterion, AbstractUnsupervised) or options.pretrain is not None:
+    if criterion.learns_from == "inputs" or options.pretrain is not None:
         check_varied(dataset)
-    if isinstance(criterion, AbstractUnsupervised):
+    if criterion.learns_from == "inputs":
         dataset = dataset.without_targets()
         check_metric(options.metric, dataset.task.kind, criterion.measured())
     elif dataset.task.kind == "inputs":

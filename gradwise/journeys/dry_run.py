@@ -6,7 +6,6 @@ from typing import Any
 
 from ..evaluation.metrics import METRICS
 from ..specs.adapters import as_criterion
-from ..specs.contracts import AbstractUnsupervised
 from ..specs.dataset import Dataset
 from ..specs.paths import knobs, parts
 from .data_and_recipe import count_state, expected_sizes
@@ -19,7 +18,7 @@ _SHOWN_COLUMNS = 30
 def _metric(recipe: Any, kind: str) -> str:
     """The default metric."""
     criterion = as_criterion(recipe.criterion)
-    return criterion.measured()[0] if isinstance(criterion, AbstractUnsupervised) else METRICS[kind][0]
+    return (criterion.measured() or METRICS[kind])[0]
 
 
 def _columns(dataset: Dataset) -> list[dict[str, Any]]:

@@ -26,7 +26,6 @@ from ..searching.strategies.grid import GridSequence, refuse_finished
 from ..searching.strategies.population_based_training import PopulationBasedTraining, can_change
 from ..searching.strategies.population_search import plan_populations
 from ..specs.adapters import as_criterion
-from ..specs.contracts import AbstractUnsupervised
 from ..specs.dataset import Dataset
 from ..specs.paths import get
 from ..specs.search_space import Space
@@ -179,7 +178,7 @@ def prepare_search(asked: Asked) -> PreparedSearch:
     options = add_trials(asked.options)
     dataset = read(options.data, data_request(options))
     resolved = _resolved(asked, options, dataset)
-    features = isinstance(as_criterion(resolved.recipe.criterion), AbstractUnsupervised)
+    features = as_criterion(resolved.recipe.criterion).learns_from == "inputs"
     if features:
         _check_features(options, dataset)
         dataset = dataset if options.is_probed else dataset.without_targets()

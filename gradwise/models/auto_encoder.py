@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Key
 
 from ..specs.contracts import AbstractModel
 from ..specs.knobs import Spec, switch
+from ..specs.networks import Network
 from ..specs.priors import Choice
 from .activations import AbstractActivation, Identity, Sigmoid
 from .initial_weights import AbstractInitial, Glorot
@@ -45,9 +46,10 @@ class Decoder(eqx.Module):
         return self.activation((h @ tied if self.weight is None else self.weight @ h) + self.bias)
 
 
-class AutoEncoderNetwork(eqx.Module):
+class AutoEncoderNetwork(Network):
     """Encoder layers up to the code, and as many decoder layers."""
 
+    offers = ("decode",)
     encoder: tuple[Layer, ...]
     decoder: tuple[Decoder, ...]
 

@@ -36,6 +36,7 @@ from jaxtyping import Array, Float, Key
 
 from ..specs.contracts import AbstractModel
 from ..specs.knobs import switch
+from ..specs.networks import Network
 from ..specs.priors import Choice
 from .activations import AbstractActivation, Tanh
 from .initial_weights import AbstractInitial, Glorot
@@ -65,9 +66,10 @@ class CentredLayer(eqx.Module):
         return scale * (self.activation(a) + slope * a + shift)
 
 
-class CentredNetwork(eqx.Module):
+class CentredNetwork(Network):
     """Hidden layers and a linear output, each reading all earlier layers."""
 
+    offers = ("recentred",)
     layers: tuple[CentredLayer, ...]
     output: CentredLayer
 

@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, Key
 from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractModel
 from ..specs.knobs import switch
+from ..specs.networks import Network
 from ..specs.priors import Choice
 from .activations import Sigmoid
 from .initial_weights import AbstractInitial, GaussianWeights
@@ -35,7 +36,7 @@ from .visible_units import BinaryVisible, bernoulli
 States = tuple[Float[Any, "..."], ...]
 
 
-class DeepBoltzmannNetwork(eqx.Module):
+class DeepBoltzmannNetwork(Network):
     """Weights (above by below) between neighbouring layers, and biases of all layers, the visible one first.
 
     Methods take one state or many.
@@ -44,6 +45,7 @@ class DeepBoltzmannNetwork(eqx.Module):
     the average of its replicas. All are 1 except while a stack is pre-trained.
     """
 
+    offers = ("mean_field",)
     weights: tuple[Float[Any, "_ _"], ...]
     biases: tuple[Float[Any, " _"], ...]
     copies: tuple[int, ...] = eqx.field(static=True)

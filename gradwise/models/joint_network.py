@@ -16,16 +16,18 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from ..specs.contracts import AbstractModel, apply
+from ..specs.contracts import AbstractModel
+from ..specs.networks import Network, apply
 from .activations import Identity
 from .auto_encoder import MlpAutoEncoder
 from .initial_weights import AbstractInitial, Glorot
 from .mlp import Layer, Linear
 
 
-class JointNetwork(eqx.Module):
+class JointNetwork(Network):
     """A feature learner, and outputs computed from its code."""
 
+    offers = ("features", "decode")
     features: Any
     output: Linear
 

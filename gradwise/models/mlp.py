@@ -32,6 +32,7 @@ from ..runtime.keys import coins
 from ..specs.contracts import AbstractModel
 from ..specs.dataset import InputLayout
 from ..specs.knobs import Spec, is_off, knob, switch
+from ..specs.networks import Network
 from ..specs.paths import Buffer
 from ..specs.priors import Choice, Uniform, ZeroOr
 from ..specs.schedules import AbstractSchedule, Constant, Noise
@@ -157,7 +158,7 @@ class Linear(eqx.Module):
         return self.activation(scaled(self.weight @ x, self.scale) + self.bias)
 
 
-class MlpNetwork(eqx.Module):
+class MlpNetwork(Network):
     """Hidden layers, then a linear output. Called without a key it is deterministic."""
 
     layers: tuple[Layer, ...]

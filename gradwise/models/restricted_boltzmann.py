@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int, Key, Scalar, UInt32
 
 from ..specs.contracts import AbstractModel
 from ..specs.knobs import switch
+from ..specs.networks import Network
 from ..specs.priors import LogInteger
 from .activations import Sigmoid
 from .initial_weights import AbstractInitial, GaussianWeights
@@ -31,9 +32,10 @@ _SOME = 2**12  # beyond, as many units as fit into this share of them, another c
 _GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio: its multiples are spread evenly, however many are taken
 
 
-class RbmNetwork(eqx.Module):
+class RbmNetwork(Network):
     """Weights between hidden and visible units, and a bias for each unit. Methods take one state or many."""
 
+    offers = ("free_energy", "draw_visible", "decode")
     weight: Float[Any, "hidden visible"]
     hidden_bias: Float[Any, " hidden"]
     visible_bias: Float[Any, " visible"]
@@ -99,12 +101,13 @@ class RbmNetwork(eqx.Module):
         return (Layer(self.weight, self.hidden_bias, None, Sigmoid(), None, residual=False),)
 
 
-class LabelRbmNetwork(eqx.Module):
+class LabelRbmNetwork(Network):
     """A machine over inputs and their class together. Called on an input, it returns -F(x, y) for every class y.
 
     The softmax of these is p(y | x); their log-sum-exp is -F(x), which scores inputs without a class.
     """
 
+    offers = ("joined",)
     joint: RbmNetwork
 
     def __call__(self, x: Float[Array, "..."], *, key: Key[Array, ""] | None = None) -> Float[Array, " k"]:

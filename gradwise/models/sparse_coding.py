@@ -24,6 +24,7 @@ from ..curvature.proximal_gradient import lasso_codes
 from ..runtime.memory import require_memory
 from ..specs.contracts import AbstractModel
 from ..specs.knobs import knob, switch
+from ..specs.networks import Network
 from ..specs.paths import Buffer
 from ..specs.priors import LogInteger, LogUniform
 from .activations import AbstractActivation, Tanh
@@ -41,9 +42,10 @@ def in_unit_ball(vectors: Float[Array, "units inputs"]) -> Float[Array, "units i
     return jnp.where(outside, vectors / jnp.sqrt(jnp.where(outside, squares, 1.0)), vectors)
 
 
-class SparseCodingNetwork(eqx.Module):
+class SparseCodingNetwork(Network):
     """A dictionary, and the penalty of the codes: z(x) = argmin 1/2 |x - Dz|^2 + lambda |z|_1."""
 
+    offers = ("codes", "energy", "decode")
     dictionary: Float[Any, "units inputs"]
     penalty: Buffer
     iterations: int = eqx.field(static=True)
@@ -55,6 +57,10 @@ class SparseCodingNetwork(eqx.Module):
     def atoms(self) -> Float[Array, "units inputs"]:
         """The atoms, none longer than 1, a row each."""
         return in_unit_ball(self.dictionary)
+
+    @property
+    def filters(self) -> Float[Array, "units inputs"]:
+        return self.atoms
 
     def codes(self, inputs: Float[Array, "*rows inputs"]) -> Float[Array, "*rows units"]:
         """The sparse codes of one input, or of many at once."""
@@ -73,7 +79,7 @@ def _lasso(residual: Array, codes: Array, penalty: Any) -> Array:
     return 0.5 * jnp.sum(residual**2, axis=-1) + penalty * jnp.sum(jnp.abs(codes), axis=-1)
 
 
-class PredictiveSparseNetwork(eqx.Module):
+class PredictiveSparseNetwork(Network):
     """A dictionary and a layer h(x) = tanh(Wx + b) that predicts the codes as f(x) = g h(x), g a gain for each unit:
 
         z(x) = argmin 1/2 |x - Dz|^2 + lambda |z|_1 + alpha/2 |z - f(x)|^2
@@ -82,6 +88,7 @@ class PredictiveSparseNetwork(eqx.Module):
     sits on the way back: `decode(h)` is D(g h). So a stack is made of plain layers, and the next one has its own scale.
     """
 
+    offers = ("codes", "energy", "decode")
     encoder: Layer
     gain: Float[Any, " units"]
     dictionary: Float[Any, "units inputs"]

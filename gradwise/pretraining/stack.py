@@ -31,8 +31,10 @@ from ..runtime.errors import RequestError
 from ..runtime.memory import require_memory
 from ..runtime.progress import silent
 from ..specs.adapters import as_criterion
-from ..specs.contracts import AbstractModel, AbstractUnsupervised, FittedScaler
+from ..specs.contracts import AbstractModel
 from ..specs.dataset import Column, Dataset
+from ..specs.fitted_scaler import FittedScaler
+from ..specs.networks import Network, as_network
 from ..specs.recipe import Recipe
 from ..training.fit import fit
 from ..training.loop import RunOptions
@@ -41,7 +43,7 @@ from ..training.prepare import split_labelled
 _CHUNK = 4096
 
 
-class Encoder(eqx.Module):
+class Encoder(Network):
     """Hidden layers without an output: an input's features."""
 
     layers: tuple[Layer, ...]
@@ -75,7 +77,7 @@ def encode_inputs(layers: tuple[Layer, ...], inputs: Any) -> Array:
 
 def hidden_layers(network: Any, level: int) -> tuple[Layer, ...]:
     """The hidden layers of a learned network; refuses one that has none to give."""
-    if not hasattr(network, "hidden_layers"):
+    if not as_network(network).hidden_layers:
         raise RequestError(
             f"layer {level + 1} is a {type(network).__name__}, whose codes are no layer of a network: it cannot be "
             "stacked. Use an auto-encoder, a Boltzmann machine or a predictive sparse decomposition."
@@ -138,7 +140,7 @@ def _dataset(below: Any, train: Dataset, recipe: Recipe, level: int) -> Dataset:
     """The codes of a level as data for the next: with targets only where the layer's criterion looks at them."""
     columns = _columns(train, below.shape[1], level)
     codes = dataclasses.replace(train, inputs=np.asarray(below), columns=columns, test=None)
-    return codes.without_targets() if isinstance(as_criterion(recipe.criterion), AbstractUnsupervised) else codes
+    return codes.without_targets() if as_criterion(recipe.criterion).learns_from == "inputs" else codes
 
 
 def check_layer_memory(recipe: Recipe, inputs: int, rows: int) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 _NAMES = {
     "specs.adapters": "BuiltModel FunctionCriterion OutputCriterion",
     "specs.contracts": (
-        "Batch Scores AbstractSplit FittedScaler AbstractScaler AbstractBatches AbstractModel "
-        "AbstractCriterion AbstractSummed AbstractUnsupervised AbstractSemiSupervised "
-        "AbstractRecalling AbstractJudging AbstractOptimiser AbstractAsking AbstractRemembering "
+        "Batch Scores AbstractSplit AbstractScaler AbstractBatches AbstractModel AbstractCriterion AbstractOptimiser "
         "AbstractWatching AbstractStopping"
     ),
     "specs.dataset": "Dataset Column InputLayout Classes Labels Numbers Inputs",
+    "specs.fitted_scaler": "FittedScaler",
     "specs.knobs": "Spec knob switch",
+    "specs.networks": "Network",
     "specs.paths": "Buffer replace",
     "specs.priors": "AbstractPrior Uniform LogUniform LogInteger Choice ZeroOr",
     "specs.recipe": "Recipe",
@@ -82,7 +82,7 @@ _NAMES = {
     ),
     "criteria.corruption": "AbstractCorruption Clean Masking GaussianNoise SaltAndPepper",
     "criteria.linear_probe": "AbstractProbe Ridge Logistic Probed",
-    "criteria.losses": "AbstractLoss AbstractRooted SoftmaxLoss SigmoidLoss GaussianLoss",
+    "criteria.losses": "AbstractLoss SoftmaxLoss SigmoidLoss GaussianLoss",
     "criteria.mean_field": "MeanFieldDivergence",
     "criteria.penalties": "AbstractPenalty L2 L1",
     "criteria.reconstruction": (

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from .contracts import AbstractCriterion, AbstractModel, AbstractSummed, Batch, apply, apply_batch, deterministic
+from .contracts import AbstractCriterion, AbstractModel, Batch
 from .dataset import Task
+from .networks import apply, apply_batch, deterministic
 
 
 class BuiltModel(AbstractModel):
@@ -68,14 +69,11 @@ class FunctionCriterion(AbstractCriterion):
         losses = jax.vmap(alone)(inputs, targets)
         return losses, losses
 
-    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
-        return output
-
     def check_task(self, task: Task) -> None:
         _refuse_all_but_numbers(task)
 
 
-class OutputCriterion(AbstractSummed):
+class OutputCriterion(AbstractCriterion):
     """A plain function `loss(output, target)` of one example's output; its mean over the batch is minimised."""
 
     function: Callable[..., Scalar] = eqx.field(static=True)
@@ -92,23 +90,14 @@ class OutputCriterion(AbstractSummed):
             raise RequestError(f"`loss(output, target)` must return one number; it returned shape {jnp.shape(value)}.")
         return value
 
-    def of_parameters(self, model: PyTree) -> Scalar:
-        return jnp.zeros(())
-
     def not_summed(self) -> str:
         return ""
-
-    def curvature_root(self) -> Callable[..., Float[Array, " k"]] | None:
-        return None
 
     def examples(
         self, model: PyTree, inputs: Float[Array, "n ..."], targets: Array
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         losses = jax.vmap(self.of_output)(apply_batch(model, inputs, None), targets)
         return losses, losses
-
-    def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
-        return output
 
     def check_task(self, task: Task) -> None:
         _refuse_all_but_numbers(task)

@@ -4,21 +4,19 @@ Each is an abstract spec; each contract is written here once and holds for every
 """
 
 import abc
-import inspect
-import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Literal, Self
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Scalar
 
-from ..runtime.memory import require_memory
 from .dataset import Column, Dataset, InputLayout, Task
+from .fitted_scaler import FittedScaler
 from .knobs import Spec
+from .networks import score_in_chunks
 
 
 class Batch(eqx.Module):
@@ -62,53 +60,9 @@ class AbstractSplit(Spec):
         return self
 
 
-class FittedScaler(eqx.Module):
-    """A scaler fitted on the training set; it is saved with the network, so that predictions take raw rows.
-
-    `map` is written once, for NumPy and for JAX: `apply` runs it in NumPy, in 64 bits and without compiling; calling
-    the module on one example runs it in JAX, differentiable, in the precision that JAX has at the time.
-    """
-
-    @abc.abstractmethod
-    def map(self, examples: Any, library: Any) -> Any:
-        """Raw examples (..., *shape), missing values NaN, to inputs without NaN; `library` is numpy or jax.numpy."""
-
-    @abc.abstractmethod
-    def describe(self) -> list[str]:
-        """Notes for the report, a sentence each: imputed, constant or unused columns."""
-
-    def layout(self, shape: tuple[int, ...]) -> InputLayout | None:
-        """What the inputs of a scaled example of this shape are: numbers if it is one row; None if it is an image."""
-        return InputLayout(numbers=shape[0]) if len(shape) == 1 else None
-
-    def __call__(self, example: Array) -> Float[Array, "..."]:
-        return self.map(jnp.asarray(example, float), jnp).astype(jnp.float32)
-
-    def apply(self, inputs: Any, dtype: Any = np.float32) -> np.ndarray:
-        """All rows of an array or a SciPy sparse matrix; each result depends on its own row alone."""
-        rows = max(16, 2**19 // max(1, math.prod(inputs.shape[1:])))  # a few megabytes at a time stay in cache
-        done = np.empty(0, dtype)
-        for start in range(0, max(1, inputs.shape[0]), rows):
-            part = inputs[start : start + rows]
-            part = self.map(np.asarray(part.toarray() if hasattr(part, "toarray") else part, np.float64), np)
-            if start == 0:
-                done = self._room((inputs.shape[0], *part.shape[1:]), dtype)
-            with np.errstate(over="ignore"):  # beyond 32 bits is infinity: the network's business, not a warning
-                done[start : start + rows] = part
-        return done
-
-    @staticmethod
-    def _room(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Raises if the dense inputs would not fit into memory."""
-        needed = math.prod(shape) * np.dtype(dtype).itemsize
-        what = f"{shape[0]} rows of {math.prod(shape[1:])} network inputs need"
-        require_memory(needed, what, "Use fewer rows or columns, or `Pca`.", share=0.8)
-        return np.empty(shape, dtype)
-
-
 class AbstractScaler(Spec):
     @abc.abstractmethod
-    def fit(self, inputs: Any, columns: tuple[Column, ...]) -> "FittedScaler":
+    def fit(self, inputs: Any, columns: tuple[Column, ...]) -> FittedScaler:
         """A module that maps one raw example to the network's input, its statistics taken from these inputs alone."""
 
 
@@ -146,7 +100,10 @@ class AbstractModel(Spec):
 
 
 class AbstractCriterion(Spec):
-    """What is minimised, and how an example is scored and an output read."""
+    """What is minimised, and how an example is scored. The methods after `examples` are optional abilities."""
+
+    # "inputs": ignores targets, and the network's output is a code; "both": a target may be missing (-1, or NaN).
+    learns_from: ClassVar[Literal["targets", "inputs", "both"]] = "targets"
 
     @abc.abstractmethod
     def __call__(
@@ -154,7 +111,8 @@ class AbstractCriterion(Spec):
     ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
         """(1/B)[sum of the losses + (B'/T) lambda penalty], and its terms by name.
 
-        The terms "loss" and "score", where given, hold one value an example, for the training curves.
+        The terms "loss" and "score", where given, hold one value an example, for the training curves; "memory" is
+        what the next update finds in `batch.memory`.
         """
 
     @abc.abstractmethod
@@ -163,85 +121,70 @@ class AbstractCriterion(Spec):
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The stopping score and the loss of each example, the model deterministic."""
 
-    @abc.abstractmethod
     def link(self, output: Float[Array, " k"]) -> Float[Array, " k"]:
         """The prediction that an output stands for: probabilities for classes and labels, numbers as they are."""
+        return output
 
-    @abc.abstractmethod
     def check_task(self, task: Task) -> None:
         """Raises if this criterion cannot learn the task."""
 
+    def check_network(self, network: PyTree) -> None:
+        """Raises if it cannot train this network, and names a model that it can (`require_methods`)."""
 
-class AbstractSummed(AbstractCriterion):
-    """A criterion that is a sum over examples of a loss of each one's own output, and a penalty on the parameters.
+    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
+        """Raises if the inputs are unsuitable, and names the scaler to use."""
 
-    Curvature and per-example methods take it apart; its `__call__` is the same thing put together.
-    """
+    def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
+        """The memory before the first update, such as persistent Markov chains; None where nothing is remembered."""
+        return None
 
-    @abc.abstractmethod
-    def of_output(self, output: Float[Array, " k"], target: Array) -> Scalar:
-        """The loss of one example."""
+    def judge(self, model: PyTree, train: PyTree, valid: PyTree) -> Scores:
+        """Score and loss of every validation example, unweighted; both sets are `Examples`."""
+        return Scores(*score_in_chunks(lambda *rows: self.examples(model, *rows), valid.inputs, valid.targets))
 
-    @abc.abstractmethod
-    def of_parameters(self, model: PyTree) -> Scalar:
-        """The penalty beside the *summed* loss, its coefficient included."""
-
-    @abc.abstractmethod
-    def not_summed(self) -> str:
-        """Why, as it is set now, it is no such sum, in a sentence with a remedy; empty where it is one."""
-
-    @abc.abstractmethod
-    def curvature_root(self) -> Callable[..., Float[Array, " k"]] | None:
-        """`root(output, target, noise)` = S noise with S S' the loss's Hessian in the output; None where unknown."""
-
-
-class AbstractUnsupervised(AbstractCriterion):
-    """Learns from the inputs alone and ignores targets. The model's output is the code, its features."""
-
-    @abc.abstractmethod
     def measured(self) -> tuple[str, ...]:
-        """The names of what it tells of an example, lower is better. The first is the score that chooses (row E20):
+        """The names of what it tells of an example without targets, lower is better. The first chooses (row E20):
 
-        one that means the same whatever the number of features, so never the plain reconstruction error.
+        a score that means the same whatever the number of features, so never the plain reconstruction error.
         """
+        return ()
 
-    @abc.abstractmethod
     def measures(self, model: PyTree, inputs: Float[Array, "n ..."]) -> dict[str, Float[Array, " n"]]:
         """Those values for each example, the same at every call."""
+        return {}
 
-    @abc.abstractmethod
-    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
-        """Raises if the inputs are unsuitable, and names the scaler to use."""
+    def decode(self, model: PyTree, code: Float[Array, " k"]) -> Float[Array, " d"] | None:
+        """The input that a code stands for; None where there is no way back."""
+        return None
 
+    # Curvature and per-example methods take a criterion apart: a sum over examples of a loss of each one's own
+    # output, and a penalty on the parameters. `__call__` is then the same thing put together.
 
-class AbstractSemiSupervised(AbstractCriterion):
-    """Takes examples with and without a target in one batch (row A8); those without have the class -1, or NaN."""
+    def not_summed(self) -> str:
+        """Why it is no such sum, in a sentence with a remedy; empty where it is one."""
+        return (
+            f"the criterion {type(self).__name__} gives one number for a batch. Give it as `loss(output, target)`, "
+            "or use another optimiser."
+        )
 
-    @abc.abstractmethod
-    def check_inputs(self, inputs: Float[Array, "n ..."]) -> None:
-        """Raises if the inputs are unsuitable, and names the scaler to use."""
+    def of_output(self, output: Float[Array, " k"], target: Array) -> Scalar:
+        """The loss of one example."""
+        raise NotImplementedError(self.not_summed())
 
+    def of_parameters(self, model: PyTree) -> Scalar:
+        """The penalty beside the *summed* loss, its coefficient included."""
+        return jnp.zeros(())
 
-class AbstractRecalling(AbstractCriterion):
-    """A criterion with state between updates, such as persistent Markov chains.
-
-    It reads the state from `batch.memory` and returns the new one among its terms under "memory".
-    """
-
-    @abc.abstractmethod
-    def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:
-        """The memory before the first update."""
-
-
-class AbstractJudging(AbstractCriterion):
-    """A criterion whose score needs several validation examples at once, such as a probe fitted on codes."""
-
-    @abc.abstractmethod
-    def judge(self, model: PyTree, train: PyTree, valid: PyTree) -> Scores:
-        """Score and loss of every validation example; both arguments are `Examples`."""
+    def curvature_root(self) -> Callable[..., Float[Array, " k"]] | None:
+        """`root(output, target, noise)` = S noise with S S' the loss's Hessian in the output; None where unknown."""
+        return None
 
 
 class AbstractOptimiser(Spec):
+    # True: `update` asks `objective` for more than the gradient, and moves all parameters at once. It is traced once
+    # before training, so that an unsuitable model or loss raises early.
+    needs_objective: ClassVar[bool] = False
+
     @abc.abstractmethod
     def build(self) -> optax.GradientTransformationExtraArgs:
         """The Optax transformation, created inside the traced function.
@@ -250,31 +193,20 @@ class AbstractOptimiser(Spec):
         """
 
     @abc.abstractmethod
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        """The parameters to validate and keep: the trained ones, or an average of them."""
-
-    @abc.abstractmethod
     def rate(self, state: PyTree) -> Scalar:
         """The learning rate of the last update, for the record; before the first, the initial one."""
+
+    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
+        """The parameters to validate and keep: the trained ones, or an average; a wrapper asks what it wraps."""
+        return parameters
+
+    def sized(self, examples: int) -> Self:
+        """The same optimiser with room for this many training examples; itself if it stores nothing of each."""
+        return self
 
     def evidence(self, state: PyTree) -> dict[str, Any]:
         """What it wrote down during the run, for the record."""
         return {}
-
-
-class AbstractAsking(AbstractOptimiser):
-    """An optimiser that needs more than the gradient from the objective; it updates all parameters at once.
-
-    Before training its update is traced once, so that an unsuitable model or loss raises early.
-    """
-
-
-class AbstractRemembering(AbstractAsking):
-    """An optimiser of this kind that stores something for each training example."""
-
-    @abc.abstractmethod
-    def sized(self, examples: int) -> "AbstractRemembering":
-        """The same optimiser with room for this many training examples."""
 
 
 class AbstractWatching(AbstractOptimiser):
@@ -317,25 +249,3 @@ class AbstractStopping(Spec):
     @abc.abstractmethod
     def patience_examples(self, state: PyTree) -> Int[Array, ""]:
         """The age at which the run ends if the score does not improve."""
-
-
-def deterministic(model: Any) -> Any:
-    """The network with the layers of Equinox that act otherwise in training (dropout) switched to their other mode."""
-    nodes = jax.tree.leaves(model, is_leaf=lambda node: hasattr(node, "inference"))
-    return eqx.nn.inference_mode(model) if any(hasattr(node, "inference") for node in nodes) else model
-
-
-def apply(model: Callable[..., Array], example: Array, key: Key[Array, ""] | None) -> Array:
-    """Calls a network on one example, with the key where the network takes one; without a key it is deterministic."""
-    model = deterministic(model) if key is None else model
-    if "key" in inspect.signature(model).parameters:
-        return model(example, key=key)
-    return model(example)
-
-
-def apply_batch(model: Callable[..., Array], inputs: Array, key: Key[Array, ""] | None) -> Array:
-    """Calls a network on many examples, each with a key of its own; `axis_name` lets it see the batch."""
-    if key is None:
-        return jax.vmap(lambda x: apply(model, x, None), axis_name="batch")(inputs)
-    keys = jax.random.split(key, inputs.shape[0])
-    return jax.vmap(lambda x, k: apply(model, x, k), axis_name="batch")(inputs, keys)

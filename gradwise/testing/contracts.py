@@ -31,8 +31,9 @@ from ..curvature.objective import Examples, Objective, gather
 from ..data.batches import Fixed
 from ..models.activations import AbstractActivation, Tanh
 from ..models.mlp import Mlp
-from ..specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser, apply_batch
+from ..specs.contracts import AbstractBatches, AbstractModel, AbstractOptimiser
 from ..specs.knobs import Spec, declarations
+from ..specs.networks import apply_batch
 from ..specs.paths import named_leaves, trainable
 from ..specs.schedules import AbstractSchedule
 from ..training.state import uses_objective, with_room

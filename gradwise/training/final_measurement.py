@@ -22,8 +22,9 @@ from jaxtyping import Array, Float, PyTree
 from ..evaluation.metrics import interval_of_mean, measure, metric_interval
 from ..evaluation.prediction_figure_data import gather_evidence
 from ..records.finding import Finding
-from ..specs.contracts import AbstractUnsupervised
+from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Column, Dataset
+from ..specs.networks import as_network
 from .predictor import Predictor, in_chunks, outputs_of
 
 Measured = tuple[dict[str, dict[str, float]], dict[str, Any], tuple[float, float]]
@@ -70,19 +71,17 @@ def measure_parts(
 
 
 @eqx.filter_jit
-def _measures(criterion: AbstractUnsupervised, network: PyTree, rows: Float[Array, "chunk ..."]) -> dict[str, Array]:
+def _measures(criterion: AbstractCriterion, network: PyTree, rows: Float[Array, "chunk ..."]) -> dict[str, Array]:
     return criterion.measures(network, rows)
 
 
 @eqx.filter_jit
-def _reconstruct(criterion: Any, network: Any, rows: Float[Array, "n ..."]) -> Float[Array, "n d"]:
-    if hasattr(criterion, "reconstruct"):
-        return jnp.asarray(criterion.reconstruct(network, rows))
-    made = jax.vmap(lambda row: network.decode(network(row)))(rows)
-    return jnp.asarray(network.visible.mean(made) if hasattr(network, "visible") else made)
+def _reconstruct(criterion: AbstractCriterion, network: Any, rows: Float[Array, "n ..."]) -> Array | None:
+    found: Array | None = jax.vmap(lambda row: criterion.decode(network, network(row)))(rows)
+    return found
 
 
-def measures_of(criterion: AbstractUnsupervised, network: PyTree, inputs: Any) -> dict[str, np.ndarray]:
+def measures_of(criterion: AbstractCriterion, network: PyTree, inputs: Any) -> dict[str, np.ndarray]:
     """What the criterion tells of each example, by name, for scaled inputs; in chunks of one shape."""
     found: dict[str, np.ndarray] = in_chunks(lambda rows: _measures(criterion, network, rows), inputs)
     return found
@@ -107,16 +106,10 @@ def packed(values: Any, low: float, high: float) -> str:
     return base64.b64encode(scaled.astype(np.uint8).tobytes()).decode()
 
 
-def _first_weights(network: Any) -> np.ndarray | None:
-    """What each unit of the first layer weighs its inputs with, (units, inputs)."""
-    layers = getattr(network, "hidden_layers", ())
-    weights = layers[0].weight if layers else getattr(network, "atoms", None)  # a dictionary's own filters
-    return None if weights is None else np.asarray(weights, np.float64)
-
-
 def _filters(network: Any, width: int) -> dict[str, Any]:
     """The filters with the largest norms, largest first, each on its own scale from -1 to 1."""
-    weights = _first_weights(network)
+    found = as_network(network).filters
+    weights = None if found is None else np.asarray(found, np.float64)
     if weights is None or weights.ndim != 2 or weights.shape[1] != width or not np.isfinite(weights).all():
         return {}
     norms = np.linalg.norm(weights, axis=1)
@@ -133,9 +126,10 @@ def _filters(network: Any, width: int) -> dict[str, Any]:
 
 def _reconstructions(criterion: Any, network: Any, inputs: np.ndarray) -> dict[str, Any]:
     """Some inputs beside what the code keeps of them, and of each input the share of its variance that it keeps."""
-    if not (hasattr(criterion, "reconstruct") or hasattr(network, "decode")):
+    found = _reconstruct(criterion, network, jnp.asarray(inputs))
+    if found is None:
         return {}
-    made = np.asarray(_reconstruct(criterion, network, jnp.asarray(inputs)), np.float64)
+    made = np.asarray(found, np.float64)
     given = inputs.reshape(len(inputs), -1).astype(np.float64)
     if made.shape != given.shape or not np.isfinite(made).all():
         return {}
@@ -159,9 +153,10 @@ def _reconstructions(criterion: Any, network: Any, inputs: np.ndarray) -> dict[s
 
 def _full_answer(network: Any, codes: np.ndarray) -> float:
     """What a unit gives at most: 1 where it saturates there, else what nearly all units stay below."""
-    layers = getattr(network, "hidden_layers", ())
-    activation = type(layers[-1].activation).__name__ if layers else ""
-    return 1.0 if activation in {"Sigmoid", "Tanh"} else float(np.quantile(np.abs(codes).max(axis=0), 0.95))
+    layers = as_network(network).hidden_layers
+    if layers and bool(jnp.all(layers[-1].activation(jnp.asarray(1e4)) == 1.0)):
+        return 1.0
+    return float(np.quantile(np.abs(codes).max(axis=0), 0.95))
 
 
 def _units(network: Any, codes: np.ndarray) -> dict[str, Any]:

@@ -27,8 +27,9 @@ from ..records.readings import find_readings, next_reading
 from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..specs.adapters import as_criterion
-from ..specs.contracts import AbstractOptimiser, AbstractUnsupervised, FittedScaler
+from ..specs.contracts import AbstractOptimiser
 from ..specs.dataset import Dataset
+from ..specs.fitted_scaler import FittedScaler
 from ..specs.paths import parts
 from ..specs.recipe import Recipe
 from . import checkpoint
@@ -152,12 +153,11 @@ def fit(
     """
     compilation.use_compilation_cache()
     criterion = as_criterion(recipe.criterion)
-    unsupervised = isinstance(criterion, AbstractUnsupervised)
-    names = criterion.measured() if isinstance(criterion, AbstractUnsupervised) else ()
+    unsupervised = criterion.learns_from == "inputs"
     dataset = dataset.without_targets() if unsupervised else dataset
     refuse_unlabelled(criterion, dataset)
     criterion.check_task(dataset.task)
-    metric = check_metric(metric, dataset.task.kind, names)
+    metric = check_metric(metric, dataset.task.kind, criterion.measured())
 
     ready = _prepare(recipe, dataset, key, metric, class_weight, warm)
     fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if options.folder else ""

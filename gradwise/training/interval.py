@@ -18,12 +18,12 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..curvature.objective import Examples, labelled
 from ..runtime.compilation import known_options
 from ..runtime.line_search_state import stalled
-from ..specs.contracts import AbstractJudging, AbstractWatching, Scores
+from ..specs.contracts import AbstractWatching, Scores
+from ..specs.networks import as_network
 from ..specs.paths import parts
 from .state import Problem, State, uses_objective
 from .update import gather_batch, step
 
-_CHUNK = 4096  # rows judged at once: large enough to be fast, small enough for any validation set
 _UNROLL = 16  # updates in one turn of the loop on an accelerator, where a turn costs more than a kernel
 _UNROLL_FEW = 4  # the same where kernels are larger, in big networks: compiles faster, runs as fast
 _UNROLL_POPULATION = 1  # the same in a population: less to compile
@@ -146,7 +146,7 @@ def _training_curve(problem: Problem, rows: Array, present: Array, seen: Array) 
 
 def calibrated(problem: Problem, model: Any) -> Any:
     """The network with its batch statistics measured, where it has some."""
-    if not getattr(model, "needs_calibration", False):
+    if not as_network(model).needs_calibration:
         return model
     return model.calibrate(problem.train.inputs[:_CALIBRATION_ROWS])
 
@@ -164,25 +164,9 @@ def _counted(examples: Examples) -> Float[Array, " n"]:
 
 
 def evaluate(problem: Problem, model: PyTree) -> Scores:
-    """Score and loss of every validation example, in chunks of one shape; the last chunk overlaps the one before."""
-    valid = problem.valid
-    if isinstance(problem.recipe.criterion, AbstractJudging):
-        return problem.recipe.criterion.judge(model, problem.train, valid)
-    count = len(valid)
-    chunk = min(count, _CHUNK)
-
-    def body(number: Array, scores: tuple[Array, Array]) -> tuple[Array, Array]:
-        start = jnp.minimum(number * chunk, count - chunk)
-        inputs = jax.lax.dynamic_slice_in_dim(valid.inputs, start, chunk)
-        targets = jax.lax.dynamic_slice_in_dim(valid.targets, start, chunk)
-        part = problem.recipe.criterion.examples(model, inputs, targets)
-        write = jax.lax.dynamic_update_slice_in_dim
-        return write(scores[0], part[0], start, 0), write(scores[1], part[1], start, 0)
-
-    zeros = jnp.zeros(count)
-    score, loss = jax.lax.fori_loop(0, -(-count // chunk), body, (zeros, zeros))
-    weights = _counted(valid)
-    return Scores(score * weights, loss * weights)
+    """Score and loss of every validation example, each by its weight."""
+    scores, weights = problem.recipe.criterion.judge(model, problem.train, problem.valid), _counted(problem.valid)
+    return Scores(scores.score * weights, scores.loss * weights)
 
 
 def _either(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:

@@ -20,8 +20,10 @@ import numpy as np
 from ..records.used_rows import UsedRows
 from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
-from ..specs.contracts import AbstractCriterion, FittedScaler, apply_batch
+from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Classes, Column, Inputs, Labels, Numbers, Task
+from ..specs.fitted_scaler import FittedScaler
+from ..specs.networks import apply_batch
 from ..specs.serialisation import from_plain, to_plain
 from .committee import Committee
 from .predictor import AbstractPredictor, Predictor

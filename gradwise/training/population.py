@@ -27,7 +27,7 @@ from jaxtyping import Array, Int, Key, PyTree
 from ..curvature.objective import Examples
 from ..runtime import keys
 from ..runtime.compilation import SMALL, options_for
-from ..specs.contracts import apply_batch
+from ..specs.networks import apply_batch
 from ..specs.paths import trainable
 from ..specs.recipe import Recipe
 from .interval import AT_ONCE, Row, advance, evaluate, judge, program_of_run, repeat, several

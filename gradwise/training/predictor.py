@@ -17,8 +17,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractCriterion, FittedScaler, apply_batch
+from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Column, Task
+from ..specs.fitted_scaler import FittedScaler
+from ..specs.networks import apply_batch
 
 _CHUNK = 512  # every forward pass has this many rows, so a row's prediction cannot depend on its neighbours
 

@@ -10,21 +10,17 @@ from jaxtyping import Array, Key
 from ..curvature.objective import Examples
 from ..runtime import memory
 from ..runtime.errors import RequestError
-from ..specs.contracts import (
-    AbstractCriterion,
-    AbstractSemiSupervised,
-    AbstractSplit,
-    AbstractUnsupervised,
-    FittedScaler,
-)
+from ..specs.contracts import AbstractCriterion, AbstractSplit
 from ..specs.dataset import Classes, Dataset
+from ..specs.fitted_scaler import FittedScaler
 
 CLASS_WEIGHTS = str | dict[Any, float] | None
 
 
 def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> None:
     """Refuses data without targets, or with too few, for a criterion that needs them; without a word it does."""
-    if isinstance(criterion, AbstractUnsupervised):
+    learns_from = "targets" if criterion is None else criterion.learns_from
+    if learns_from == "inputs":
         return
     name = "the criterion" if criterion is None else type(criterion).__name__
     if dataset.task.kind == "inputs":
@@ -39,7 +35,7 @@ def refuse_unlabelled(criterion: AbstractCriterion | None, dataset: Dataset) -> 
         raise RequestError(
             "the target is missing in every row. Name another, or learn features with gradwise fit --unsupervised."
         )
-    if not isinstance(criterion, AbstractSemiSupervised):
+    if learns_from != "both":
         raise RequestError(
             f"the target is missing in {(~known).sum()} of {len(known)} rows, first in data row "
             f"{np.argmin(known) + 1}: "

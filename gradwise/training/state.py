@@ -14,18 +14,8 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from ..curvature.objective import Examples, Objective, gather
 from ..runtime import keys
 from ..runtime.compilation import options_for
-from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion, as_model
-from ..specs.contracts import (
-    AbstractAsking,
-    AbstractModel,
-    AbstractOptimiser,
-    AbstractRecalling,
-    AbstractRemembering,
-    AbstractSemiSupervised,
-    AbstractUnsupervised,
-    Batch,
-)
+from ..specs.contracts import AbstractOptimiser, Batch
 from ..specs.paths import parts, replace, trainable
 from ..specs.recipe import Recipe
 from ..specs.schedules import AbstractSchedule
@@ -106,16 +96,6 @@ class State(eqx.Module):
     memory: PyTree = None
 
 
-def refuse_misfit(criterion: Any, network: Any) -> None:
-    """Refuses a network that lacks what the criterion `needs`, which says by `suits` which model has it."""
-    lacking = [name for name in getattr(criterion, "needs", ()) if not hasattr(network, name)]
-    if lacking:
-        raise RequestError(
-            f"{type(criterion).__name__} needs a network with `{lacking[0]}`, which {type(network).__name__} lacks. "
-            f"Use the model {criterion.suits}, or another criterion."
-        )
-
-
 def start(
     recipe: Recipe, inputs: Float[Array, "n ..."], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
 ) -> tuple[State, Any]:
@@ -136,11 +116,8 @@ def _start(
     recipe: Recipe, inputs: Float[Array, "n ..."], outputs: int, sizes: tuple[int, int], key: Key[Array, ""]
 ) -> tuple[State, Any]:
     network = recipe.model.build(inputs.shape[1:], outputs, key=keys.named(key, "model"))
-    refuse_misfit(recipe.criterion, network)
+    recipe.criterion.check_network(network)
     network = recipe.model.started(network, inputs)
-    memory = None
-    if isinstance(recipe.criterion, AbstractRecalling):
-        memory = recipe.criterion.begin(network, inputs, key=keys.named(key, "memory"))
     parameters, _ = trainable(network)
     arrays = eqx.filter(network, eqx.is_array)
     state = State(
@@ -149,7 +126,7 @@ def _start(
         stopping=recipe.stopping.init(*sizes),
         best=jax.tree.map(jnp.array, arrays),
         update=jnp.zeros((), jnp.int32),
-        memory=memory,
+        memory=recipe.criterion.begin(network, inputs, key=keys.named(key, "memory")),
     )
     # Weakly typed scalars would come back strongly typed, and the second interval would be compiled anew.
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state), network
@@ -168,12 +145,10 @@ def _exchanged(recipe: Recipe, **parts: Any) -> Recipe:
 
 def with_room(optimiser: AbstractOptimiser, count: int) -> AbstractOptimiser:
     """The optimiser with room for so many examples, where it remembers them, however deep it stands."""
-    if isinstance(optimiser, AbstractRemembering):
-        return optimiser.sized(count)
     for path, part in parts(optimiser):
-        if isinstance(part, AbstractRemembering):
+        if isinstance(part, AbstractOptimiser) and part.sized(count) is not part:
             optimiser = replace(optimiser, path, part.sized(count))
-    return optimiser
+    return optimiser.sized(count)
 
 
 def _over_run(part: Any, updates: int) -> Any:
@@ -203,7 +178,8 @@ def for_building(recipe: Recipe, train: Examples) -> Recipe:
 
 def uses_objective(optimiser: AbstractOptimiser) -> bool:
     """Whether the optimiser, or one within it, asks for more than the gradient."""
-    return any(isinstance(part, AbstractAsking) for part in (optimiser, *(part for _, part in parts(optimiser))))
+    inside = (part for _, part in parts(optimiser) if isinstance(part, AbstractOptimiser))
+    return any(part.needs_objective for part in (optimiser, *inside))
 
 
 def refuse_unfit(problem: Problem, state: State) -> None:
@@ -225,13 +201,10 @@ def refuse_unfit(problem: Problem, state: State) -> None:
 
 def refuse_inputs(recipe: Recipe, *parts: Examples) -> None:
     """Lets a criterion that learns the inputs themselves, or a model of them, refuse those it cannot mean."""
-    learns = isinstance(recipe.criterion, AbstractUnsupervised | AbstractSemiSupervised)
-    judges = [recipe.criterion] if learns else []
-    judges += [recipe.model] if isinstance(recipe.model, AbstractModel) else []
     for part in parts:
         if not isinstance(part.inputs, jax.core.Tracer | jax.ShapeDtypeStruct):  # shapes alone tell nothing
-            for judge in judges:
-                judge.check_inputs(part.inputs)
+            recipe.criterion.check_inputs(part.inputs)
+            recipe.model.check_inputs(part.inputs)
 
 
 def for_training(recipe: Recipe) -> Recipe:

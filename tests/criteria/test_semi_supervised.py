@@ -28,7 +28,7 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.data_read import SetSizes
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.contracts import AbstractRecalling, AbstractUnsupervised, Batch
+from gradwise.specs.contracts import AbstractCriterion, Batch
 from gradwise.specs.dataset import Classes, Dataset, Numbers
 from gradwise.specs.priors import LogUniform
 from gradwise.specs.search_space import Dimension, Space
@@ -132,7 +132,7 @@ def test_terms_tell_of_the_labelled_and_a_lonely_batch_counts_its_own() -> None:
     np.testing.assert_allclose(CRITERION.link(jnp.arange(3.0)), jax.nn.softmax(jnp.arange(3.0)))
 
 
-class _Counting(AbstractUnsupervised, AbstractRecalling):
+class _Counting(AbstractCriterion):
     """Keeps how often it was asked; its criterion is that number times the squared features."""
 
     def __call__(self, model: Any, batch: Batch, *, key: Any) -> Any:
@@ -148,15 +148,8 @@ class _Counting(AbstractUnsupervised, AbstractRecalling):
     def measures(self, model: Any, inputs: Any) -> Any:
         return {"asked": jnp.zeros(len(inputs))}
 
-    def check_inputs(self, inputs: Any) -> None: ...
-
-    def check_task(self, task: Any) -> None: ...
-
     def examples(self, model: Any, inputs: Any, targets: Any) -> Any:
         return jnp.zeros(len(inputs)), jnp.zeros(len(inputs))
-
-    def link(self, output: Any) -> Any:
-        return output
 
 
 def test_what_the_unsupervised_part_remembers_is_kept_for_it() -> None:

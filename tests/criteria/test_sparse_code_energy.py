@@ -203,7 +203,5 @@ def test_the_learner_by_name_and_constant_data() -> None:
 
 
 def test_another_network_is_refused_in_a_line() -> None:
-    with pytest.raises(
-        RequestError, match="trains `SparseDictionary` or `PredictiveSparse`; the model is AutoEncoderNetwork"
-    ):
+    with pytest.raises(RequestError, match=r"which AutoEncoderNetwork lacks\. Use the model SparseDictionary or P"):
         gradwise.fit(_recipe(MlpAutoEncoder(widths=(3,))), _dataset(_digits()[0][:60]), key=jr.key(0))

@@ -33,8 +33,9 @@ from gradwise.data.scaling import (
 )
 from gradwise.data.splits import HoldOut, TimeHoldOut
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.contracts import AbstractScaler, FittedScaler
+from gradwise.specs.contracts import AbstractScaler
 from gradwise.specs.dataset import Column, Dataset, InputLayout, Numbers
+from gradwise.specs.fitted_scaler import FittedScaler
 from gradwise.specs.serialisation import from_json, from_plain, to_json, to_plain
 
 RANDOM = np.random.default_rng(0)

@@ -11,8 +11,8 @@ from gradwise.models.activations import HardTanh, Identity, Parametric, Rectifie
 from gradwise.models.initial_weights import FanIn, ZeroWeights
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp, MlpNetwork
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.contracts import apply_batch
 from gradwise.specs.knobs import declarations
+from gradwise.specs.networks import apply_batch
 from gradwise.specs.paths import Buffer, named_leaves, trainable
 from tests import oracles
 

@@ -26,7 +26,7 @@ from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.optimisers.wrappers.rates_by_kind import RatesByKind
 from gradwise.runtime import keys
-from gradwise.specs.contracts import apply_batch
+from gradwise.specs.networks import apply_batch
 from gradwise.specs.paths import Buffer
 from gradwise.specs.recipe import Recipe
 from gradwise.training.interval import interval, judged_model

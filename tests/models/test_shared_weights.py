@@ -25,8 +25,9 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.second_order.hessian_free import HessianFree
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.contracts import Batch, apply_batch
+from gradwise.specs.contracts import Batch
 from gradwise.specs.dataset import InputLayout
+from gradwise.specs.networks import apply_batch
 from gradwise.specs.paths import trainable
 from gradwise.testing.contracts import check_part
 from gradwise.training.interval import interval

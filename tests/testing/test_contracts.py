@@ -173,9 +173,6 @@ class _Rule(AbstractOptimiser):
     def build(self) -> optax.GradientTransformationExtraArgs:
         return optax.with_extra_args_support(optax.sgd(self.learning_rate))
 
-    def judged(self, parameters, state):
-        return parameters
-
     def rate(self, state):
         return jnp.asarray(self.learning_rate)
 

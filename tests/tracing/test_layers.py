@@ -11,7 +11,7 @@ import pytest
 
 from gradwise.models.activations import HardTanh, Sigmoid, Tanh
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp
-from gradwise.specs.contracts import apply_batch
+from gradwise.specs.networks import apply_batch
 from gradwise.specs.paths import trainable
 from gradwise.tracing.layers import TracedLayer, maps, trace_layers
 

@@ -17,8 +17,8 @@ from gradwise.models.mlp import BatchNorm, Mlp
 from gradwise.optimisers.averaging.parameter_average import PolyakAverage
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime import keys
-from gradwise.specs.contracts import apply_batch
 from gradwise.specs.dataset import Dataset
+from gradwise.specs.networks import apply_batch
 from gradwise.specs.recipe import Recipe
 from gradwise.training import interval as module
 from gradwise.training.interval import advance, evaluate, interval, judge, judged_model

@@ -333,9 +333,6 @@ class Stubborn(AbstractOptimiser):
 
         return optax.GradientTransformationExtraArgs(init, update)
 
-    def judged(self, parameters: Any, state: Any) -> Any:
-        return parameters
-
     def rate(self, state: Any) -> Any:
         return jnp.asarray(0.1)
 

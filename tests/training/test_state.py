@@ -29,7 +29,7 @@ from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.contracts import AbstractRemembering
+from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.knobs import switch
 from gradwise.specs.recipe import Recipe
 from gradwise.training import interval as module
@@ -151,9 +151,10 @@ def test_examples_know_their_number() -> None:
 # --- optimisers that ask
 
 
-class Table(AbstractRemembering):
+class Table(AbstractOptimiser):
     """Keeps the loss of each training example; needs examples that stand alone."""
 
+    needs_objective = True
     examples: int = switch(0, allowed="[0, inf)", row="H3", kind="optimiser", about="training examples")
     optimiser: Any = Sgd()
 
@@ -173,9 +174,6 @@ class Table(AbstractRemembering):
             return moved, (state[0].at[objective.rows].set(losses), kept)
 
         return optax.GradientTransformationExtraArgs(init, update)
-
-    def judged(self, parameters: Any, state: Any) -> Any:
-        return parameters
 
     def rate(self, state: Any) -> Any:
         return self.optimiser.rate(state[1])

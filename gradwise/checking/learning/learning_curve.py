@@ -25,6 +25,7 @@ from ...runtime import keys
 from ...runtime.errors import RequestError
 from ...runtime.files import finite
 from ...specs.dataset import Dataset
+from ...specs.networks import as_network
 from ...specs.recipe import Recipe
 from ...training.state import Problem, State, uses_objective
 from ...training.update import step
@@ -174,7 +175,7 @@ def _grown(problem: Problem, state: State, size: Array, noise: Any, valid: Array
     def look(carry: Any, number: Array) -> Any:
         carry, _ = jax.lax.scan(update, carry, number * per_look + jnp.arange(per_look, dtype=jnp.int32))
         model = problem.model(problem.recipe.optimiser.judged(carry[0], carry[1]))
-        if getattr(model, "needs_calibration", False):
+        if as_network(model).needs_calibration:
             model = model.calibrate(train.inputs[every])
         judged = errors_on(model, problem.valid, valid)
         return carry, (jnp.mean(errors_on(model, train, every)), jnp.mean(judged), jnp.std(judged))

@@ -1,7 +1,7 @@
 """What a denoising auto-encoder knows of the density it was trained on (row A13).
 
     criterion, network = record.predictor.criterion, record.predictor.network
-    one = lambda x: criterion.reconstruct(network, x[None])[0]
+    one = lambda x: criterion.decode(network, network(x))
     denoising_score(one, points, deviation)           (n, d): the slope of the log-density at points
     tangents(one, points[0], 2)                       the two directions in which the data go on from there
     reconstruction_gap(one, points, elsewhere)        errors on the data and off them

@@ -71,9 +71,6 @@ class Adagrad(AbstractOptimiser):
             scale_by_rate(self.learning_rate, self.schedule),
         )
 
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
-
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
 
@@ -95,9 +92,6 @@ class RmsProp(AbstractOptimiser):
             scale_by_rate(self.learning_rate, self.schedule),
         )
 
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
-
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
 
@@ -116,9 +110,6 @@ class Adam(AbstractOptimiser):
             optax.scale_by_adam(self.first_moment, self.second_moment, self.epsilon),
             scale_by_rate(self.learning_rate, self.schedule),
         )
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
@@ -155,9 +146,6 @@ class AdamW(AbstractOptimiser):
         if not isinstance(self.decay_schedule, Constant):
             decay = lambda update: self.decay * self.decay_schedule.factor(update)  # noqa: E731
         return optax.add_decayed_weights(decay, mask=lambda parameters: matching(parameters, self.where))
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PyTree, Scalar
 from ...curvature.eigenvalues import implied_rate, online_step
 from ...curvature.products import hessian_vector, norm
 from ...runtime.errors import RequestError
-from ...specs.contracts import AbstractAsking, AbstractOptimiser
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import declarations, knob
 from ...specs.paths import get, replace
 from ...specs.priors import LogUniform, Uniform
@@ -42,7 +42,7 @@ class _EigenRateState(NamedTuple):
     waited: Float[Array, ""]  # updates since the last estimate
 
 
-class EigenRate(AbstractAsking):
+class EigenRate(AbstractOptimiser):
     """Sets an optimiser's learning rate to `safety` / lambda, lambda the largest eigenvalue of the batches' Hessians.
 
     With heavy-ball or Nesterov momentum mu it is (1 - mu) times that, so that all the steps that one gradient ever
@@ -51,6 +51,7 @@ class EigenRate(AbstractAsking):
     curvature is known. The first estimate takes 20 steps, starting from the gradient.
     """
 
+    needs_objective = True
     optimiser: AbstractOptimiser = Sgd()
     every_updates: float = knob(
         10.0,
@@ -81,7 +82,7 @@ class EigenRate(AbstractAsking):
             )
 
     def _implied(self, eigenvalue: Scalar) -> Scalar:
-        kept = getattr(self.optimiser, "momentum", 0.0)
+        kept = get(self.optimiser, "momentum") if "momentum" in dict(declarations(self.optimiser)) else 0.0
         rate = self.safety * (1.0 - kept) * implied_rate(eigenvalue)[0]
         return jnp.where(eigenvalue > _FLAT, jnp.minimum(rate, _HIGHEST_RATE), get(self.optimiser, "learning_rate"))
 

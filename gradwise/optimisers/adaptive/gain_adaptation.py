@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PyTree, Scalar
 
 from ...curvature.objective import Objective
 from ...runtime.errors import RequestError
-from ...specs.contracts import AbstractAsking, AbstractOptimiser
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import knob, switch
 from ...specs.paths import map_named, named_leaves
 from ...specs.priors import Choice, LogUniform, Uniform
@@ -30,7 +30,7 @@ class _GlobalState(NamedTuple):
     rate: Float[Array, ""]
 
 
-class GlobalRate(AbstractAsking):
+class GlobalRate(AbstractOptimiser):
     """One rate for all parameters, which each update may change by one per cent (Cho et al. 2011).
 
     theta <- theta - r' g, r' among (1 - d) r, r, (1 + d) r the one whose new point has the least criterion on the
@@ -41,6 +41,7 @@ class GlobalRate(AbstractAsking):
     is compared. The rate changes by at most a factor e in 1/d updates, so it adapts slowly.
     """
 
+    needs_objective = True
     learning_rate: float = knob(0.01, **LEARNING_RATE)
     change: float = knob(
         0.01,
@@ -78,9 +79,6 @@ class GlobalRate(AbstractAsking):
             return jax.tree.map(lambda g: -rate * g, updates), _GlobalState(rate)
 
         return optax.GradientTransformationExtraArgs(init, update)
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         return state.rate
@@ -203,9 +201,6 @@ class LocalRates(AbstractOptimiser):
     def build(self) -> optax.GradientTransformationExtraArgs:
         return optax.chain(_scale_by_gains(self), scale_by_rate(self.learning_rate, self.schedule))
 
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
-
     def rate(self, state: PyTree) -> Scalar:
         """The learning rate that the gains multiply."""
         return present_rate(state)
@@ -303,9 +298,6 @@ class HeldRatio(AbstractOptimiser):
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         return optax.chain(_hold(self), scale_by_rate(self.ratio, self.schedule))
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         """The ratio, scheduled: the inner optimiser's rate has no say."""

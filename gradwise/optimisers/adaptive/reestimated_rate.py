@@ -26,8 +26,9 @@ from ...curvature.objective import Objective
 from ...runtime.control_flow import run_when
 from ...runtime.errors import RequestError
 from ...runtime.keys import named
-from ...specs.contracts import AbstractAsking, AbstractOptimiser, Batch
+from ...specs.contracts import AbstractOptimiser, Batch
 from ...specs.knobs import declarations, knob, switch
+from ...specs.paths import get
 from ...specs.priors import LogInteger, LogUniform
 from ..first_order.sgd import Sgd
 
@@ -136,7 +137,7 @@ class _ReestimatedState(NamedTuple):
     changes: Int[Array, ""]  # how many of them changed the rate
 
 
-class Reestimated(AbstractAsking):
+class Reestimated(AbstractOptimiser):
     """Re-estimates the learning rate of any optimiser at regular intervals.
 
     ladder_k = rate * factor ** (k - floor(N / 2)), k = 0 ... N-1; the first time with factor ** 3. The optimiser's own
@@ -144,6 +145,7 @@ class Reestimated(AbstractAsking):
     about as much as N subset_examples / B updates: with the defaults and B = 32, 128 (the chapter; Bottou 2012).
     """
 
+    needs_objective = True
     optimiser: AbstractOptimiser = Sgd()
     rates: int = switch(
         8,
@@ -193,7 +195,7 @@ class Reestimated(AbstractAsking):
     def build(self) -> optax.GradientTransformationExtraArgs:
         def init(parameters: PyTree) -> _ReestimatedState:
             none = jnp.zeros((), jnp.int32)
-            rate = jnp.asarray(getattr(self.optimiser, "learning_rate"), jnp.float32)  # noqa: B009  (checked above)
+            rate = jnp.asarray(get(self.optimiser, "learning_rate"), jnp.float32)
             return _ReestimatedState(self.optimiser.build().init(parameters), rate, none, none, none)
 
         def update(

@@ -18,7 +18,7 @@ from jaxtyping import Array, Int, PyTree, Scalar
 
 from ...curvature.objective import Objective
 from ...runtime.control_flow import run_when
-from ...specs.contracts import AbstractAsking
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import knob
 from ...specs.priors import LogUniform
 
@@ -44,7 +44,7 @@ def measured_curvature(moves: PyTree, changes: PyTree, least: Any, greatest: Any
     return jax.tree.map(one, moves, changes)
 
 
-class SgdQn(AbstractAsking):
+class SgdQn(AbstractOptimiser):
     """Diagonal quasi-Newton descent, whose rates fall as 1/t, each according to its own curvature.
 
     theta_{t+1} = theta_t - B g_t(theta_t),    B = 1 / (lambda t0) at first, and before every `skip`-th update
@@ -65,6 +65,7 @@ class SgdQn(AbstractAsking):
     and a penalty that is part of the gradient at every update, where theirs waits for the skip to spare sparse rows.
     """
 
+    needs_objective = True
     decay: float = knob(
         0.001,
         allowed="(0, inf)",
@@ -116,9 +117,6 @@ class SgdQn(AbstractAsking):
             return moves, _QuasiNewtonState(inverse, since + 1, parameters)
 
         return optax.GradientTransformationExtraArgs(init, update)
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         """The mean rate of all parameters."""

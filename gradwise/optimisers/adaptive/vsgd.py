@@ -40,7 +40,7 @@ from ...curvature.example_gradients import Terms, example_terms
 from ...curvature.objective import Objective
 from ...curvature.products import dot, norm, plus, times
 from ...runtime.control_flow import run_when
-from ...specs.contracts import AbstractAsking
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import knob, switch
 from ...specs.paths import named_leaves
 from ...specs.priors import LogUniform
@@ -186,12 +186,13 @@ class _VsgdState(NamedTuple):
     rate: Scalar
 
 
-class Vsgd(AbstractAsking):
+class Vsgd(AbstractOptimiser):
     """vSGD: the optimal rate of each parameter or layer, or of all, estimated from gradients and curvature.
 
     The curvature is back-propagated (LeCun's rule). Of a pool of parameters, G^2 and v are sums, and h is the largest.
     """
 
+    needs_objective = True
     by: str = switch(
         "layer",
         allowed=("parameter", "layer", "all"),
@@ -258,9 +259,6 @@ class Vsgd(AbstractAsking):
 
         return optax.GradientTransformationExtraArgs(init, update)
 
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
-
     def rate(self, state: PyTree) -> Scalar:
         """The length of the last step over that of its gradient; 1 before the first."""
         return state.rate
@@ -290,7 +288,7 @@ class _FdState(NamedTuple):
     rate: Scalar
 
 
-class VsgdFd(AbstractAsking):
+class VsgdFd(AbstractOptimiser):
     """vSGD-fd (Schaul and LeCun 2013): curvature from the change of the gradient over a step of the mean gradient.
 
     h = |(g(theta + g_bar) - g(theta)) / g_bar| on the same batch, and v_h the running mean of h^2:
@@ -301,6 +299,7 @@ class VsgdFd(AbstractAsking):
     1 before it is averaged in. No second derivatives: the criterion may have kinks.
     """
 
+    needs_objective = True
     slowness: float = knob(2.0, **_SLOWNESS)
     initial_memory: float = knob(2.0, **_MEMORY)
     initial_examples: int = switch(10, **_EXAMPLES)
@@ -359,9 +358,6 @@ class VsgdFd(AbstractAsking):
             return moves, _FdState(mean, square, bend, bend_square, memory, state.update + 1, rate)
 
         return optax.GradientTransformationExtraArgs(init, update)
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         """The length of the last step over that of its gradient; 1 before the first."""

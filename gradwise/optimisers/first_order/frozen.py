@@ -25,8 +25,5 @@ class Frozen(AbstractOptimiser):
     def build(self) -> optax.GradientTransformationExtraArgs:
         return optax.GradientTransformationExtraArgs(lambda parameters: optax.EmptyState(), _update)
 
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
-
     def rate(self, state: PyTree) -> Scalar:
         return jnp.zeros(())

@@ -42,7 +42,7 @@ from ...curvature.objective import Objective
 from ...runtime.errors import RequestError
 from ...runtime.keys import named, scramble
 from ...runtime.memory import require_memory
-from ...specs.contracts import AbstractRemembering
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import is_off, knob, switch
 from ...specs.paths import named_leaves
 from ...specs.priors import LogUniform, ZeroOr
@@ -224,7 +224,7 @@ def _searched(
     return jax.lax.while_loop(lambda carry: carry[1] & (carry[2] < _DOUBLINGS), body, start)[0]
 
 
-class Sag(AbstractRemembering):
+class Sag(AbstractOptimiser):
     """Stochastic average gradient of Le Roux, Schmidt and Bach (2012).
 
     theta <- theta - (safety / L) [d / m + Omega'(theta) / T], d the sum of the m gradients kept. The penalty's gradient
@@ -233,6 +233,7 @@ class Sag(AbstractRemembering):
     by 2^(-B/T). Where noise (dropout) enters the network, the gradient kept is that of the noise of its visit.
     """
 
+    needs_objective = True
     safety: float = knob(
         1.0,
         allowed="(0, inf)",
@@ -349,9 +350,6 @@ class Sag(AbstractRemembering):
                     f"{_NAME} keeps only the slopes of a network with one weight matrix, but this one's outputs are "
                     f'not linear in its parameters, or noisy. Use {_NAME}(memory="whole") or another optimiser.'
                 )
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         return state.rate

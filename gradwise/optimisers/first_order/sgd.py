@@ -68,9 +68,6 @@ class Sgd(AbstractOptimiser):
         direction = optax.identity() if is_off(self.smoothing) else smooth(self.smoothing)
         return optax.chain(direction, scale_by_rate(self.learning_rate, self.schedule))
 
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
-
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
 
@@ -85,9 +82,6 @@ class HeavyBall(AbstractOptimiser):
     def build(self) -> optax.GradientTransformationExtraArgs:
         return optax.chain(optax.trace(self.momentum), scale_by_rate(self.learning_rate, self.schedule))
 
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
-
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
 
@@ -101,9 +95,6 @@ class Nesterov(AbstractOptimiser):
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         return optax.chain(optax.trace(self.momentum, nesterov=True), scale_by_rate(self.learning_rate, self.schedule))
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree, Scalar
 
-from ...specs.contracts import AbstractAsking
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import knob, switch
 from ...specs.priors import Choice, LogInteger, LogUniform
 from .line_search import LINE_STEPS, TOLERANCE, Method, Move, all_products, cautious_step, descent
@@ -78,7 +78,7 @@ def _learn(formula: str, orthogonality: Any) -> Any:
     return learn
 
 
-class ConjugateGradient(AbstractAsking):
+class ConjugateGradient(AbstractOptimiser):
     """Non-linear conjugate gradient with a strong-Wolfe line search: d <- -g' + beta d, theta <- theta + t d.
 
     With g and g' the gradients of one batch before and after the last step, y = g' - g:
@@ -97,6 +97,7 @@ class ConjugateGradient(AbstractAsking):
     evaluates the criterion; those evaluations only cost time.
     """
 
+    needs_objective = True
     formula: str = switch(
         "polak-ribiere",
         allowed=_FORMULAS,
@@ -127,9 +128,6 @@ class ConjugateGradient(AbstractAsking):
         method = Method(_begin, _aim, _learn(self.formula, self.orthogonality), _forget)
         given = {"steps": self.line_steps, "tolerance": self.tolerance}
         return descent(method, iterations=self.iterations, often=True, **given)
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         """The last step t that a line search found; 1 before the first."""

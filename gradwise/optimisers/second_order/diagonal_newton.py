@@ -17,7 +17,7 @@ from ...curvature.diagonals import back_propagated_diagonal, gauss_newton_diagon
 from ...curvature.objective import Objective
 from ...runtime.control_flow import run_when
 from ...runtime.keys import named
-from ...specs.contracts import AbstractAsking
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import knob, switch
 from ...specs.priors import LogUniform, Uniform
 from ...specs.schedules import AbstractSchedule, Constant
@@ -38,7 +38,7 @@ class _CurvatureState(NamedTuple):
     update: Int[Array, ""]
 
 
-class DiagonalNewton(AbstractAsking):
+class DiagonalNewton(AbstractOptimiser):
     """Stochastic diagonal Levenberg-Marquardt (LeCun et al. 1998).
 
         theta_k <- theta_k - rate g_k / (h_k + damping),    h <- (1 - memory) h + memory (second derivatives now)
@@ -48,6 +48,7 @@ class DiagonalNewton(AbstractAsking):
     epoch, and global rates 5e-4 (2 epochs), 2e-4 (3), 1e-4 (3), 5e-5 (4), then 1e-5, one example an update.
     """
 
+    needs_objective = True
     learning_rate: float = knob(0.01, **LEARNING_RATE)
     damping: float = knob(
         0.02,
@@ -107,9 +108,6 @@ class DiagonalNewton(AbstractAsking):
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         return optax.chain(self._scale_by_curvature(), scale_by_rate(self.learning_rate, self.schedule))
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         """The global rate, before the division by the curvature."""

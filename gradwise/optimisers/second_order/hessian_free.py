@@ -30,7 +30,7 @@ from ...curvature.example_gradients import example_terms
 from ...curvature.objective import Objective
 from ...runtime import line_search_state
 from ...runtime.errors import RequestError
-from ...specs.contracts import AbstractAsking
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import is_off, knob, switch
 from ...specs.priors import Choice, LogUniform, Uniform
 
@@ -203,7 +203,7 @@ class _State(NamedTuple):
     search: line_search_state.LineSearch
 
 
-class HessianFree(AbstractAsking):
+class HessianFree(AbstractOptimiser):
     """Newton steps (G + lambda I) p = -g without the matrix, after Martens (2010), with his constants.
 
     G is the Gauss-Newton matrix J'HJ, J the outputs' Jacobian and H the loss's Hessian in the outputs, plus the
@@ -223,6 +223,7 @@ class HessianFree(AbstractAsking):
     then recomputed in 32 bits.
     """
 
+    needs_objective = True
     damping: float = knob(
         45.0,
         allowed="(0, inf)",
@@ -287,9 +288,6 @@ class HessianFree(AbstractAsking):
                 return self._update(gradient, state, parameters, value, objective)
 
         return optax.GradientTransformationExtraArgs(init, update)
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         """1 / lambda: the learning rate along directions without curvature, and the most along any."""

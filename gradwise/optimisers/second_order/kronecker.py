@@ -21,7 +21,7 @@ from ...curvature.example_gradients import Terms, example_terms, root_columns
 from ...curvature.objective import Objective
 from ...curvature.products import dot
 from ...runtime import control_flow
-from ...specs.contracts import AbstractAsking
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import is_off, knob, switch
 from ...specs.priors import LogUniform, Uniform
 from ...specs.schedules import AbstractSchedule, Constant
@@ -171,7 +171,7 @@ def _blended_square(layers: list[Incoming | None], terms: Terms, before: PyTree,
 # --- the rule
 
 
-class Kronecker(AbstractAsking):
+class Kronecker(AbstractOptimiser):
     """The natural gradient with a Kronecker-factored Gauss-Newton matrix (after Martens and Grosse 2015).
 
         A <- memory A + (1 - memory) mean of x x',    G <- memory G + (1 - memory) mean of d d'
@@ -187,6 +187,7 @@ class Kronecker(AbstractAsking):
     The factors are of the loss alone; a penalty is in the gradient.
     """
 
+    needs_objective = True
     learning_rate: float = knob(0.3, **LEARNING_RATE)
     momentum: float = knob(
         0.9,
@@ -278,9 +279,6 @@ class Kronecker(AbstractAsking):
             velocity = direction = jax.tree.map(lambda v, d: self.momentum * v + d, velocity, direction)
         moves = jax.tree.map(lambda d: minus.astype(d.dtype) * d, direction)
         return moves, _KroneckerState(factors, inverses, square, velocity, rate)
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)

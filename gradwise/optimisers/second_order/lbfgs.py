@@ -18,7 +18,7 @@ import optax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
-from ...specs.contracts import AbstractAsking
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import knob, switch
 from ...specs.priors import LogInteger
 from .line_search import LINE_STEPS, TOLERANCE, Method, Move, all_products, cautious_step, descent
@@ -112,7 +112,7 @@ def _learn(pairs: _Pairs, move: Move) -> _Pairs:
     )
 
 
-class Lbfgs(AbstractAsking):
+class Lbfgs(AbstractOptimiser):
     """Limited-memory BFGS (Nocedal 1980, Liu and Nocedal 1989) with a strong-Wolfe line search.
 
     theta <- theta - t H g, where H is built from remembered steps s and the changes y = g(theta + s) - g(theta) that
@@ -129,6 +129,7 @@ class Lbfgs(AbstractAsking):
     If a line search fails, the pairs are dropped; if the gradient's own direction then fails too, the run is stalled.
     """
 
+    needs_objective = True
     memory: int = switch(
         10,
         allowed="[1, inf)",
@@ -151,9 +152,6 @@ class Lbfgs(AbstractAsking):
     def build(self) -> optax.GradientTransformationExtraArgs:
         method = Method(_empty(self.memory), _aim, _learn, _forget)
         return descent(method, iterations=self.iterations, steps=self.line_steps, tolerance=self.tolerance)
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         """The last step t that a line search found; 1 before the first."""

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from ...curvature.example_gradients import example_terms
 from ...runtime import control_flow
-from ...specs.contracts import AbstractAsking, AbstractOptimiser
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import is_off, knob, switch
 from ...specs.paths import named_leaves
 from ...specs.priors import Choice, LogUniform, Uniform
@@ -55,7 +55,7 @@ def _by_squares(memory: Any, damping: Any, asker: str) -> optax.GradientTransfor
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-class DiagonalNatural(AbstractAsking):
+class DiagonalNatural(AbstractOptimiser):
     """The natural gradient with a diagonal covariance (Le Roux et al. 2008).
 
         v <- memory v + (1 - memory) mean over the examples of (dL_i / dtheta)^2
@@ -67,6 +67,7 @@ class DiagonalNatural(AbstractAsking):
     the examples disagree. A penalty is part of g but not of v.
     """
 
+    needs_objective = True
     learning_rate: float = knob(0.01, **LEARNING_RATE)
     memory: float = knob(
         0.99, allowed="[0, 1)", prior=Uniform(0.9, 0.999), row="H6", about="memory of the squared gradients"
@@ -82,9 +83,6 @@ class DiagonalNatural(AbstractAsking):
     def build(self) -> optax.GradientTransformationExtraArgs:
         direction = _by_squares(self.memory, self.damping, "DiagonalNatural")
         return optax.chain(direction, scale_by_rate(self.learning_rate, self.schedule))
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)
@@ -315,9 +313,6 @@ class Tonga(AbstractOptimiser):
     def build(self) -> optax.GradientTransformationExtraArgs:
         direction = _tonga(self.rank, self.block, self.discount, self.damping, self.smoothing)
         return optax.chain(direction, scale_by_rate(self.learning_rate, self.schedule))
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return parameters
 
     def rate(self, state: PyTree) -> Scalar:
         return present_rate(state)

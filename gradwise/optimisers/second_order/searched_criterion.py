@@ -24,7 +24,6 @@ from jaxtyping import Array, Float, PyTree, Scalar
 from ...curvature.example_gradients import is_linear
 from ...curvature.objective import Objective
 from ...runtime.errors import RequestError
-from ...specs.contracts import AbstractSummed
 
 _NAME = "a line search"
 _FEW = 16  # outputs up to which the examples go last; with 100 of them it was measured to cost
@@ -37,15 +36,9 @@ class Line(NamedTuple):
     gradient: Callable[[Array, Scalar], Float[Array, " n"]]
 
 
-def _is_sum(objective: Objective) -> bool:
-    """Whether the criterion is a loss of each example's own output, summed, and a penalty."""
-    criterion = objective.criterion
-    return isinstance(criterion, AbstractSummed) and not criterion.not_summed()
-
-
 def _is_straight(objective: Objective, parameters: PyTree) -> bool:
     """Whether each example's outputs are linear in the parameters, without noise, and none looks at the others."""
-    if not _is_sum(objective):
+    if objective.criterion.not_summed():
         return False
     try:
         objective.check_alone(parameters, _NAME)
@@ -60,7 +53,7 @@ def _examples_last(array: Array) -> Array:
 
 def criterion_of(objective: Objective) -> Callable[[PyTree], Scalar]:
     """The objective as a function of the parameters, its losses computed along the examples."""
-    if not _is_sum(objective):
+    if objective.criterion.not_summed():
         return objective
     of_output, batch = objective.summed(_NAME).of_output, objective.batch
 

@@ -23,8 +23,8 @@ import optax
 from jaxtyping import Array, Int, PyTree, Scalar
 
 from ...runtime.errors import RequestError
-from ...specs.contracts import AbstractAsking, AbstractOptimiser
-from ...specs.knobs import is_off, knob, switch
+from ...specs.contracts import AbstractOptimiser
+from ...specs.knobs import declarations, is_off, knob, switch
 from ...specs.paths import WEIGHTS, matching, parts
 from ...specs.priors import Choice, LogUniform, ZeroOr
 from .proximal import Proximal, marked, prior_share
@@ -37,7 +37,7 @@ class _EffectiveState(NamedTuple):
     update: Int[Array, ""]
 
 
-class EffectiveDecay(AbstractAsking):
+class EffectiveDecay(AbstractOptimiser):
     """Adds 2 lambda w theta to an optimiser's gradient, with a weight w for each parameter (Bengio 2012).
 
     With the share s = (1/B)(B'/T) of one update, as in the criterion, and a parameter active where |g| > negligible:
@@ -53,6 +53,7 @@ class EffectiveDecay(AbstractAsking):
     It is never larger than what would bring the parameter to 0 in one plain step at the current rate.
     """
 
+    needs_objective = True
     optimiser: AbstractOptimiser
     coefficient: float = knob(
         0.1,
@@ -84,7 +85,8 @@ class EffectiveDecay(AbstractAsking):
 
     def __check_init__(self) -> None:
         for _, part in parts(self):
-            if isinstance(part, AbstractAsking) and not isinstance(part, (Proximal, EffectiveDecay)):
+            asks = isinstance(part, AbstractOptimiser) and part.needs_objective
+            if asks and not isinstance(part, (Proximal, EffectiveDecay)):
                 kind = type(part).__name__
                 raise RequestError(
                     f"`EffectiveDecay` around `{kind}`, which may take gradients of its own, would be passed over. "
@@ -95,7 +97,7 @@ class EffectiveDecay(AbstractAsking):
         """Another penalty on the same parameters would make all of them active always."""
         others = [part for _, part in (*parts(criterion), *parts(self.optimiser))] + [self.optimiser]
         for part in others:
-            if isinstance(part, Proximal) or not (hasattr(part, "coefficient") and hasattr(part, "where")):
+            if isinstance(part, Proximal) or not {"coefficient", "where"} <= dict(declarations(part)).keys():
                 continue  # a proximal step never enters the gradient
             shared = jax.tree.map(lambda mine, other: mine and other, marks, matching(parameters, part.where))
             if not is_off(part.coefficient) and any(jax.tree.leaves(shared)):

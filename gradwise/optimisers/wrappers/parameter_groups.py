@@ -12,7 +12,7 @@ import optax
 from jaxtyping import PyTree, Scalar
 
 from ...runtime.errors import RequestError
-from ...specs.contracts import AbstractAsking, AbstractOptimiser
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import Spec, switch
 from ...specs.paths import map_named, matching, named_leaves, parts
 
@@ -38,7 +38,7 @@ class Grouped(AbstractOptimiser):
 
     def __check_init__(self) -> None:
         for path, part in parts(self):
-            if isinstance(part, AbstractAsking):
+            if isinstance(part, AbstractOptimiser) and part.needs_objective:
                 raise RequestError(
                     f"`Grouped.{path}` is {type(part).__name__}, which works on all parameters at once: "
                     "it cannot have a group of its own. Use it alone."

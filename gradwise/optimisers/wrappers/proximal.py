@@ -17,7 +17,7 @@ from jaxtyping import PyTree, Scalar
 from ...curvature.proximal_gradient import soft_threshold
 from ...records.finding import Finding
 from ...runtime.errors import RequestError, nearest
-from ...specs.contracts import AbstractAsking, AbstractOptimiser, Batch
+from ...specs.contracts import AbstractOptimiser, Batch
 from ...specs.knobs import is_off, knob, switch
 from ...specs.paths import WEIGHTS, matching, named_leaves, parts
 from ...specs.priors import LogUniform, ZeroOr
@@ -43,7 +43,7 @@ def prior_share(batch: Batch) -> Scalar:
     return jnp.sum(batch.present) / (batch.present.shape[0] * batch.total)
 
 
-class Proximal(AbstractAsking):
+class Proximal(AbstractOptimiser):
     """Proximal gradient descent for L1. With the inner update u, B' of B slots in use and T training examples,
 
         theta <- soft(theta + u, rate (B'/B) coefficient / T),     soft(w, a) = sign(w) max(|w| - a, 0)
@@ -57,6 +57,7 @@ class Proximal(AbstractAsking):
     whatever the gradient's size, and the coefficient is no longer the chapter's lambda. The zeros are exact there too.
     """
 
+    needs_objective = True
     optimiser: AbstractOptimiser
     coefficient: float = knob(
         0.1,

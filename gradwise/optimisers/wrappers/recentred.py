@@ -16,9 +16,9 @@ from jaxtyping import Array, Int, PyTree, Scalar
 
 from ...curvature.objective import Objective
 from ...runtime.control_flow import run_when
-from ...runtime.errors import RequestError
-from ...specs.contracts import AbstractAsking, AbstractOptimiser
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import knob
+from ...specs.networks import require_methods
 from ...specs.paths import trainable
 from ...specs.priors import LogUniform
 
@@ -28,13 +28,14 @@ class RecentredState(NamedTuple):
     update: Int[Array, ""]
 
 
-class Recentred(AbstractAsking):
+class Recentred(AbstractOptimiser):
     """Applies an optimiser, and centres the network at the first update and every `every_updates` after it.
 
     The moments of the inner optimiser are not transformed with the parameters, so do not combine frequent centring
     with long memory.
     """
 
+    needs_objective = True
     optimiser: AbstractOptimiser
     every_updates: float = knob(
         100.0, allowed="[1, inf)", prior=LogUniform(10.0, 1000.0), row="D12", about="updates between two centrings"
@@ -49,11 +50,7 @@ class Recentred(AbstractAsking):
         def update(
             updates: PyTree, state: RecentredState, parameters: PyTree = None, *, objective: Objective, **extra: Any
         ) -> Any:
-            if not hasattr(objective.model(parameters), "recentred"):
-                raise RequestError(
-                    "Recentred needs a network that can be centred, with a method `recentred(inputs, weights)`; "
-                    f"{type(objective.model(parameters)).__name__} has none. Use the model CentredMlp."
-                )
+            require_methods("Recentred", objective.model(parameters), ("recentred",), "CentredMlp")
 
             def centre(moves: PyTree) -> PyTree:
                 moved = objective.model(optax.apply_updates(parameters, moves))

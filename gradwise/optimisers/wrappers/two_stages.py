@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Int, PyTree, Scalar
 from ...curvature.objective import Objective
 from ...runtime.control_flow import run_when
 from ...runtime.line_search_state import LineSearch, line_search
-from ...specs.contracts import AbstractAsking, AbstractOptimiser
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import declarations, knob, switch
 from ...specs.paths import replace
 from ...specs.priors import LogInteger, Uniform
@@ -57,7 +57,7 @@ def _small(objective: Objective, number: Any, rows: Array, present: Array, per_u
     return small
 
 
-class TwoStages(AbstractAsking):
+class TwoStages(AbstractOptimiser):
     """`first` for some epochs, then `then`, starting from the point that the first one reached.
 
     A large batch of B examples is split into ceil(B / size) small ones, whose updates are summed.
@@ -65,6 +65,7 @@ class TwoStages(AbstractAsking):
     only whole epochs count.
     """
 
+    needs_objective = True
     first: AbstractOptimiser = Sgd()
     then: AbstractOptimiser = Lbfgs()
     epochs: float = knob(

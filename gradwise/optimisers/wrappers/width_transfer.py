@@ -29,7 +29,7 @@ import optax
 from jaxtyping import Array, PyTree, Scalar
 
 from ...runtime.errors import RequestError
-from ...specs.contracts import AbstractAsking, AbstractOptimiser
+from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import switch
 from ...specs.paths import knobs, map_named, named_leaves, parts
 from ..adaptive.adam import Adagrad
@@ -94,7 +94,8 @@ class WidthTransfer(AbstractOptimiser):
     def __check_init__(self) -> None:
         refuse_averages(self)
         for _, part in parts(self):
-            if isinstance(part, (AbstractAsking, Adagrad, DualAveraging)):
+            asks = isinstance(part, AbstractOptimiser) and part.needs_objective
+            if asks or isinstance(part, (Adagrad, DualAveraging)):
                 raise RequestError(
                     f"`WidthTransfer` does not know how the steps of `{type(part).__name__}` grow with the width. "
                     "Use Sgd and its momenta, Adam, AdamW or RmsProp."

@@ -42,8 +42,8 @@ from ...runtime import compilation, keys
 from ...runtime.errors import RequestError
 from ...runtime.progress import silent
 from ...specs.adapters import as_criterion
-from ...specs.contracts import AbstractUnsupervised, FittedScaler
 from ...specs.dataset import Dataset
+from ...specs.fitted_scaler import FittedScaler
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space
 from ...training.checkpoint import digest
@@ -193,7 +193,7 @@ class _Run:
 def _level_recipe(recipe: Recipe, probe: AbstractProbe, classes: int, rows: int) -> Recipe:
     """The level's recipe, judged at every validation by the probe; scaled once, below."""
     criterion = as_criterion(recipe.criterion)
-    if not isinstance(criterion, AbstractUnsupervised):
+    if criterion.learns_from != "inputs":
         raise RequestError(
             f"levels are learned without the target, but the criterion {type(criterion).__name__} needs one."
         )

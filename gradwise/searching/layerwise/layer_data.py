@@ -23,8 +23,9 @@ from ...models.mlp import Layer
 from ...pretraining.stack import encode_inputs
 from ...runtime import keys
 from ...specs.adapters import as_criterion
-from ...specs.contracts import AbstractScaler, FittedScaler
+from ...specs.contracts import AbstractScaler
 from ...specs.dataset import Dataset, Task
+from ...specs.fitted_scaler import FittedScaler
 from ...specs.recipe import Recipe
 from ...training.prepare import place_examples, split_labelled, target_units
 from ..running.evaluation_data import WHOLE, Variant

@@ -21,7 +21,6 @@ from ...records.study_analysis import PopulationHistory
 from ...records.trial import Proposal, Trial, best_of
 from ...runtime.progress import silent
 from ...specs.adapters import as_criterion
-from ...specs.contracts import AbstractUnsupervised
 from ...specs.recipe import Recipe
 from ...specs.search_space import Space, label
 from ..comparison.cheap_recipes import train_all_layers
@@ -99,7 +98,7 @@ class Driver:
         self.checkpoints, self._ended_jobs = checkpoints, EndedJobs(checkpoints)
         self._found: list[Done] = []  # jobs that had ended when the study was killed
         self._each = len(data.variants)
-        self.features = isinstance(as_criterion(space.recipe.criterion), AbstractUnsupervised)
+        self.features = as_criterion(space.recipe.criterion).learns_from == "inputs"
         # Codes of several networks mean different things: only predictions are put together.
         self._width = 0 if self.features else data.train.task.outputs
         self._budget: int | None = None  # trials of the phase that is explored

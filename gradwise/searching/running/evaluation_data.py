@@ -24,8 +24,9 @@ from ...data.splits import GroupHoldOut, HoldOut, deal_folds, join_parts
 from ...records.score_scale import ScoreScale
 from ...runtime import keys
 from ...specs.adapters import as_criterion
-from ...specs.contracts import AbstractCriterion, AbstractScaler, AbstractSplit, FittedScaler
+from ...specs.contracts import AbstractCriterion, AbstractScaler, AbstractSplit
 from ...specs.dataset import Dataset, InputLayout, Task
+from ...specs.fitted_scaler import FittedScaler
 from ...specs.recipe import Recipe
 from ...training.prepare import (
     CLASS_WEIGHTS,

@@ -28,8 +28,9 @@ from ...records.finding import Finding
 from ...records.trial import Trial
 from ...runtime.errors import RequestError, nearest
 from ...specs.adapters import as_criterion
-from ...specs.contracts import AbstractCriterion, FittedScaler
+from ...specs.contracts import AbstractCriterion
 from ...specs.dataset import Dataset
+from ...specs.fitted_scaler import FittedScaler
 from ...specs.recipe import Recipe
 from ...specs.serialisation import to_plain
 from ...training.committee import Committee, committee_of, mean_prediction

@@ -23,7 +23,6 @@ from ...records.study_conclusions import CommitteeSummary, Estimates
 from ...records.trial import Trial
 from ...runtime.errors import RequestError, nearest
 from ...specs.adapters import as_criterion
-from ...specs.contracts import AbstractUnsupervised
 from ...specs.dataset import Dataset, Inputs
 from ...specs.paths import knobs
 from ...specs.search_space import Space
@@ -43,7 +42,7 @@ _RECONSTRUCTION = "reconstruction_error"
 
 def learns_features(space: Space) -> bool:
     """Whether the space is one of learners that look at no target."""
-    return isinstance(as_criterion(space.recipe.criterion), AbstractUnsupervised)
+    return as_criterion(space.recipe.criterion).learns_from == "inputs"
 
 
 def _feature_metric(criterion: Any, dataset: Dataset, asked: str | None) -> str:

@@ -19,7 +19,7 @@ from gradwise.optimisers.adaptive.vsgd import Vsgd, VsgdFd
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.adapters import OutputCriterion
-from gradwise.specs.contracts import AbstractAsking, AbstractOptimiser
+from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.paths import trainable
 from gradwise.testing.contracts import check_part
 from gradwise.training.interval import interval
@@ -43,7 +43,7 @@ def _loss(output: Array, target: Array) -> Array:
     return 0.5 * CURVATURE * jnp.sum((output - target) ** 2)
 
 
-def _rates(optimiser: AbstractAsking, batch: int, updates: int) -> tuple[np.ndarray, float]:
+def _rates(optimiser: AbstractOptimiser, batch: int, updates: int) -> tuple[np.ndarray, float]:
     """The rates of updates that are computed and not made: theta stays, so that the means settle."""
     draws = NOISE * np.random.default_rng(0).normal(size=(updates * batch, 1))
     train = Examples(jnp.zeros((updates * batch, 1)), jnp.asarray(draws, jnp.float32))

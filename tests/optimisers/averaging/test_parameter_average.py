@@ -203,9 +203,6 @@ class _Around(AbstractOptimiser):
     def build(self) -> optax.GradientTransformationExtraArgs:
         return self.optimiser.build()
 
-    def judged(self, parameters, state):
-        return parameters
-
     def rate(self, state):
         return self.optimiser.rate(state)
 

@@ -24,7 +24,7 @@ from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.optimisers.wrappers.effective_decay import EffectiveDecay
 from gradwise.optimisers.wrappers.proximal import Proximal
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.contracts import AbstractAsking, AbstractOptimiser, AbstractSummed
+from gradwise.specs.contracts import AbstractCriterion, AbstractOptimiser
 from gradwise.testing.contracts import check_part
 from gradwise.training.interval import advance
 from gradwise.training.state import init
@@ -44,7 +44,7 @@ Y = X @ np.asarray([1.0, -2.0, 3.0, 0.0]) + 0.2 * RNG.normal(size=T)
 NO_PENALTY = Supervised(GaussianLoss(), penalties=())
 
 
-def begin(optimiser: AbstractOptimiser, batches: Any, criterion: AbstractSummed = NO_PENALTY, **parts: Any):
+def begin(optimiser: AbstractOptimiser, batches: Any, criterion: AbstractCriterion = NO_PENALTY, **parts: Any):
     recipe = gradwise.defaults.regression(
         **{"model": Mlp(widths=()), "criterion": criterion, "batches": batches, "optimiser": optimiser, **parts}
     )
@@ -183,14 +183,13 @@ def test_penalties_elsewhere_proximal_steps_and_other_layers_are_not_refused() -
         begin(EffectiveDecay(Sgd(), 1.0, "layers.9.weight"), Fixed(5))
 
 
-class _OwnGradient(AbstractAsking):
+class _OwnGradient(AbstractOptimiser):
     """Stands for an optimiser that takes its gradients from the objective."""
+
+    needs_objective = True
 
     def build(self):
         return Sgd().build()
-
-    def judged(self, parameters, state):
-        return parameters
 
     def rate(self, state):
         return Sgd().rate(state)

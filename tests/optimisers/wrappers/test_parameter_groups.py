@@ -13,7 +13,7 @@ from gradwise.optimisers.first_order.schedules import SelfTimed
 from gradwise.optimisers.first_order.sgd import HeavyBall, Sgd
 from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from gradwise.runtime.errors import RequestError
-from gradwise.specs.contracts import AbstractAsking, AbstractOptimiser
+from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.paths import named_leaves
 
 LAYER = {"weight": jnp.asarray([[1.0, 2.0]]), "bias": jnp.asarray([3.0])}
@@ -114,14 +114,13 @@ def test_groups_may_take_everything() -> None:
         np.testing.assert_array_equal(leaves(judged)[name], found)
 
 
-class Asking(AbstractAsking):
+class Asking(AbstractOptimiser):
     """An optimiser that reads the objective."""
+
+    needs_objective = True
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         return optax.with_extra_args_support(optax.sgd(0.1))
-
-    def judged(self, parameters, state):
-        return parameters
 
     def rate(self, state):
         return jnp.asarray(0.1)

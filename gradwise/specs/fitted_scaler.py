@@ -1,0 +1,57 @@
+"""A fitted scaler: one map from raw examples to inputs, which NumPy and JAX both run."""
+
+import abc
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..runtime.memory import require_memory
+from .dataset import InputLayout
+
+
+class FittedScaler(eqx.Module):
+    """A scaler fitted on the training set; it is saved with the network, so that predictions take raw rows.
+
+    `map` is written once, for NumPy and for JAX: `apply` runs it in NumPy, in 64 bits and without compiling; calling
+    the module on one example runs it in JAX, differentiable, in the precision that JAX has at the time.
+    """
+
+    @abc.abstractmethod
+    def map(self, examples: Any, library: Any) -> Any:
+        """Raw examples (..., *shape), missing values NaN, to inputs without NaN; `library` is numpy or jax.numpy."""
+
+    @abc.abstractmethod
+    def describe(self) -> list[str]:
+        """Notes for the report, a sentence each: imputed, constant or unused columns."""
+
+    def layout(self, shape: tuple[int, ...]) -> InputLayout | None:
+        """What the inputs of a scaled example of this shape are: numbers if it is one row; None if it is an image."""
+        return InputLayout(numbers=shape[0]) if len(shape) == 1 else None
+
+    def __call__(self, example: Array) -> Float[Array, "..."]:
+        return self.map(jnp.asarray(example, float), jnp).astype(jnp.float32)
+
+    def apply(self, inputs: Any, dtype: Any = np.float32) -> np.ndarray:
+        """All rows of an array or a SciPy sparse matrix; each result depends on its own row alone."""
+        rows = max(16, 2**19 // max(1, math.prod(inputs.shape[1:])))  # a few megabytes at a time stay in cache
+        done = np.empty(0, dtype)
+        for start in range(0, max(1, inputs.shape[0]), rows):
+            part = inputs[start : start + rows]
+            part = self.map(np.asarray(part.toarray() if hasattr(part, "toarray") else part, np.float64), np)
+            if start == 0:
+                done = self._room((inputs.shape[0], *part.shape[1:]), dtype)
+            with np.errstate(over="ignore"):  # beyond 32 bits is infinity: the network's business, not a warning
+                done[start : start + rows] = part
+        return done
+
+    @staticmethod
+    def _room(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Raises if the dense inputs would not fit into memory."""
+        needed = math.prod(shape) * np.dtype(dtype).itemsize
+        what = f"{shape[0]} rows of {math.prod(shape[1:])} network inputs need"
+        require_memory(needed, what, "Use fewer rows or columns, or `Pca`.", share=0.8)
+        return np.empty(shape, dtype)
