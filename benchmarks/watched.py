@@ -1,4 +1,4 @@
-"""What it costs to watch: training with and without `Watched`, a look every 100 updates, as a ratio of times.
+"""What it costs to watch: training with and without `FlowMonitor`, a look every 100 updates, as a ratio of times.
 
     python benchmarks/watched.py [--name cpu]
 
@@ -27,7 +27,7 @@ from gradwise.curvature.objective import Examples  # noqa: E402
 from gradwise.data.batches import Reshuffled  # noqa: E402
 from gradwise.models.mlp import Mlp  # noqa: E402
 from gradwise.optimisers.adaptive.adam import Adam  # noqa: E402
-from gradwise.optimisers.wrappers.watched import Watched  # noqa: E402
+from gradwise.tracing.flow_monitor import FlowMonitor  # noqa: E402
 from gradwise.training.state import init  # noqa: E402
 
 EVERY = 100
@@ -37,7 +37,7 @@ CELLS = {
 }
 
 
-def _run(optimiser: Any, inputs: int, widths: tuple[int, ...], batch: int) -> Any:
+def _run(monitor: FlowMonitor | None, inputs: int, widths: tuple[int, ...], batch: int) -> Any:
     """A training that goes on by intervals: each call advances it and waits."""
     random = np.random.default_rng(0)
     targets = random.integers(0, 10, 6000).astype(np.int32)
@@ -47,9 +47,9 @@ def _run(optimiser: Any, inputs: int, widths: tuple[int, ...], batch: int) -> An
         for part in (slice(0, 5800), slice(5800, None))
     )
     recipe = gradwise.defaults.classification(
-        model=Mlp(widths=widths), optimiser=optimiser, batches=Reshuffled(size=batch)
+        model=Mlp(widths=widths), optimiser=Adam(), batches=Reshuffled(size=batch)
     )
-    problem, state = init(recipe, train, valid, outputs=10, classes=10, key=jr.key(0))
+    problem, state = init(recipe, train, valid, outputs=10, classes=10, monitor=monitor, key=jr.key(0))
     held = {"state": state}
 
     def advance(updates: int) -> float:
@@ -70,9 +70,7 @@ def main() -> None:
     device = jax.devices()[0]
     rows = []
     for name, (inputs, widths, batch, updates) in CELLS.items():
-        plain, watched = (
-            _run(optimiser, inputs, widths, batch) for optimiser in (Adam(), Watched(optimiser=Adam(), every=EVERY))
-        )
+        plain, watched = (_run(monitor, inputs, widths, batch) for monitor in (None, FlowMonitor(every=EVERY)))
         for run in (plain, watched):
             run(updates)  # compiles
         ratios, seconds = [], []

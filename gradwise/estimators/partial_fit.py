@@ -41,7 +41,7 @@ def _pass(problem: Problem, state: State) -> tuple[State, dict[str, Array]]:
     state, seen = advance(problem, state, problem.updates_per_epoch)
     arrays = eqx.filter(judged_model(problem, state), eqx.is_array)
     best = jax.tree.map(jnp.copy, arrays)
-    return State(state.parameters, state.optimiser, state.stopping, best, state.update, state.memory), seen
+    return dataclasses.replace(state, best=best), seen
 
 
 def _resumed(problem: Problem, state: State) -> State:

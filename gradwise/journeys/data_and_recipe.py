@@ -13,7 +13,6 @@ from ..data.reading.read import ReadRequest, read
 from ..data.scaling import kind_of_inputs
 from ..data.splits import GroupHoldOut, TimeHoldOut
 from ..evaluation.metrics import check_metric
-from ..optimisers.wrappers.watched import Watched
 from ..pretraining.stack import Pretrained
 from ..runtime import memory
 from ..runtime.errors import RequestError
@@ -149,12 +148,7 @@ def resolve_for(
         recipe = dataclasses.replace(recipe, split=GroupHoldOut())
     if options.time:
         recipe = dataclasses.replace(recipe, split=TimeHoldOut())
-    resolved = resolve(recipe, assignments)
-    every = getattr(options, "watch", 0)
-    if every:
-        watched = Watched(optimiser=resolved.recipe.optimiser, every=every)
-        resolved = dataclasses.replace(resolved, recipe=dataclasses.replace(resolved.recipe, optimiser=watched))
-    return resolved
+    return resolve(recipe, assignments)
 
 
 def rows_of_table(dataset: Dataset) -> int | None:

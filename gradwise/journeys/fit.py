@@ -18,6 +18,7 @@ from ..records.study_files import is_study
 from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..specs.dataset import Dataset
+from ..tracing.flow_monitor import FlowMonitor
 from ..training.cross_validation import cross_validate
 from ..training.fit import fit
 from ..training.loop import RunOptions
@@ -69,6 +70,7 @@ def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path
         checkpoint_seconds=options.checkpoint,
         max_seconds=_share_of_time(options),
         watch=progress.watch,
+        monitor=FlowMonitor(every=options.watch) if options.watch else None,
     )
     given: dict[str, Any] = {
         "key": keys.from_seed(options.seed),

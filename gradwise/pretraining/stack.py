@@ -244,7 +244,7 @@ def fit_pretrained(
         inputs = stack_rows([train.inputs, *spare])
         pool = Dataset(inputs, np.zeros((inputs.shape[0], 0)), train.without_targets().task, train.columns)
     scaler = recipe.scaler.fit(train.inputs, train.columns)
-    share = dataclasses.replace(options, max_seconds=options.max_seconds / (len(layers) + 1))
+    share = dataclasses.replace(options, max_seconds=options.max_seconds / (len(layers) + 1), monitor=None)
     stack = pretrain_layers(layers, pool, scaler, key=key, options=share, begin=begin)
     spent = sum(one.seconds for one in stack.records)
     begin(len(layers), len(train))

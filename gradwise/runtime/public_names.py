@@ -14,7 +14,7 @@ _NAMES = {
     "specs.adapters": "BuiltModel FunctionCriterion OutputCriterion",
     "specs.contracts": (
         "Batch Scores AbstractSplit AbstractScaler AbstractBatches AbstractModel AbstractCriterion AbstractOptimiser "
-        "AbstractWatching AbstractStopping"
+        "AbstractStopping"
     ),
     "specs.dataset": "Dataset Column InputLayout Classes Labels Numbers Inputs",
     "specs.fitted_scaler": "FittedScaler",
@@ -117,8 +117,8 @@ _NAMES = {
     "optimisers.wrappers.rates_by_kind": "RatesByKind",
     "optimisers.wrappers.recentred": "Recentred",
     "optimisers.wrappers.two_stages": "TwoStages",
-    "optimisers.wrappers.watched": "Looks Watched",
     "optimisers.wrappers.width_transfer": "WidthTransfer",
+    "tracing.flow_monitor": "Looks FlowMonitor flow_of",
     "training.committee": "Committee",
     "training.cross_validation": "cross_validate CrossValidationEstimate",
     "training.fit": "fit",

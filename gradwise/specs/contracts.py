@@ -204,24 +204,6 @@ class AbstractOptimiser(Spec):
         """The same optimiser with room for this many training examples; itself if it stores nothing of each."""
         return self
 
-    def evidence(self, state: PyTree) -> dict[str, Any]:
-        """What it wrote down during the run, for the record."""
-        return {}
-
-
-class AbstractWatching(AbstractOptimiser):
-    """An optimiser that looks at the network now and then, between updates: training changes nothing by it.
-
-    A condition at every update would cost more than the update on an accelerator, so the loop asks at most every
-    `every` updates.
-    """
-
-    every: eqx.AbstractVar[int]
-
-    @abc.abstractmethod
-    def look(self, state: PyTree, parameters: PyTree, objective: Any) -> PyTree:
-        """The optimiser's whole state after a look, if one is due; `objective` is that of the coming update."""
-
 
 class AbstractStopping(Spec):
     @abc.abstractmethod

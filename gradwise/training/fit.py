@@ -27,11 +27,10 @@ from ..records.readings import find_readings, next_reading
 from ..records.used_rows import UsedRows
 from ..runtime import compilation, keys, machine_description
 from ..specs.adapters import as_criterion
-from ..specs.contracts import AbstractOptimiser
 from ..specs.dataset import Dataset
 from ..specs.fitted_scaler import FittedScaler
-from ..specs.paths import parts
 from ..specs.recipe import Recipe
+from ..tracing.flow_monitor import FlowMonitor, flow_of
 from . import checkpoint
 from .final_measurement import find_features, measure_features, measure_parts
 from .loop import RunOptions, run_intervals
@@ -74,14 +73,6 @@ def _predictor(ready: "_Prepared", state: State, dataset: Dataset) -> Predictor:
     )
 
 
-def _evidence_of_optimiser(optimiser: AbstractOptimiser, state: Any) -> dict[str, Any]:
-    """What an optimiser, or one within it, wrote down for the record."""
-    told: dict[str, Any] = {}
-    for part in (optimiser, *(part for _, part in parts(optimiser))):
-        told |= part.evidence(state) if isinstance(part, AbstractOptimiser) else {}
-    return told
-
-
 @dataclasses.dataclass(frozen=True)
 class _Prepared:
     """The training, validation and test sets, what was learned of their units, and the run before its first update."""
@@ -96,7 +87,13 @@ class _Prepared:
 
 
 def _prepare(
-    recipe: Recipe, dataset: Dataset, key: Key[Array, ""], metric: str, class_weight: CLASS_WEIGHTS, warm: Fit | None
+    recipe: Recipe,
+    dataset: Dataset,
+    key: Key[Array, ""],
+    metric: str,
+    class_weight: CLASS_WEIGHTS,
+    warm: Fit | None,
+    monitor: FlowMonitor | None,
 ) -> _Prepared:
     """Splits, scales, weighs and builds; `warm` gives its scaler, parameters and optimiser state."""
     criterion = as_criterion(recipe.criterion)
@@ -114,6 +111,7 @@ def _prepare(
         chosen_by,
         outputs=dataset.task.outputs,
         classes=dataset.task.outputs if dataset.task.kind == "classes" else 0,
+        monitor=monitor,
         key=key,
     )
     if warm:
@@ -121,7 +119,8 @@ def _prepare(
         earlier = jax.tree.map(jnp.array, warm.state)
         # A schedule over the whole run is at its end there: the optimiser begins anew, from the earlier parameters.
         optimiser = state.optimiser if lasts_a_run(recipe.optimiser) else earlier.optimiser
-        state = State(earlier.parameters, optimiser, state.stopping, earlier.best, state.update, earlier.memory)
+        given = {"best": earlier.best, "memory": earlier.memory}
+        state = dataclasses.replace(state, parameters=earlier.parameters, optimiser=optimiser, **given)
     return _Prepared(train, valid, test, scaler, units, problem, state)
 
 
@@ -159,7 +158,7 @@ def fit(
     criterion.check_task(dataset.task)
     metric = check_metric(metric, dataset.task.kind, criterion.measured())
 
-    ready = _prepare(recipe, dataset, key, metric, class_weight, warm)
+    ready = _prepare(recipe, dataset, key, metric, class_weight, warm, options.monitor)
     fingerprint = _fingerprint(recipe, dataset, key, class_weight, metric) if options.folder else ""
     state, history, outcome, seconds = run_intervals(ready.problem, ready.state, options, fingerprint)
 
@@ -168,7 +167,8 @@ def fit(
     scaled = {"train": ready.problem.train.inputs, "valid": np.asarray(ready.problem.valid.inputs)[: len(ready.valid)]}
     sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
     metrics, evidence, ends = measured(predictor, scaled, sets, metric)
-    evidence |= _evidence_of_optimiser(recipe.optimiser, state.optimiser)
+    if state.looks is not None:
+        evidence["flow"] = flow_of(state.looks)
     readings = 0 if ready.test is None else next_reading(options.folder)
     return Fit(
         recipe=recipe,

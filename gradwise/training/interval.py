@@ -18,9 +18,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..curvature.objective import Examples, labelled
 from ..runtime.compilation import known_options
 from ..runtime.line_search_state import stalled
-from ..specs.contracts import AbstractWatching, Scores
+from ..specs.contracts import Scores
 from ..specs.networks import as_network
-from ..specs.paths import parts
+from ..tracing.flow_monitor import Looks
 from .state import Problem, State, uses_objective
 from .update import gather_batch, step
 
@@ -58,34 +58,38 @@ def _by_class(weighted: Array, targets: Array, weights: Array, classes: int) -> 
     return jax.ops.segment_sum(weighted, targets, classes) / jax.ops.segment_sum(weights, targets, classes)
 
 
-def _watching(problem: Problem) -> AbstractWatching | None:
-    """The optimiser, or one within it, that looks at the network between updates."""
-    optimiser = problem.recipe.optimiser
-    several = (optimiser, *(part for _, part in parts(optimiser)))
-    return next((part for part in several if isinstance(part, AbstractWatching)), None)
+def _monitored(
+    problem: Problem, looks: Looks, body: Any, carry: Any, inputs: tuple[Array, Array], unroll: int
+) -> tuple[Any, Array, Looks]:
+    """The scan over updates in pieces, with a look before each: the same updates, and hardly any conditions.
 
-
-def _with_looks(
-    problem: Problem, watching: AbstractWatching, body: Any, carry: Any, inputs: tuple[Array, Array], unroll: int
-) -> tuple[Any, Array]:
-    """The scan over updates in pieces, with a look before each: the same updates, and hardly any conditions."""
-    updates = inputs[0].shape[0]
-    piece = min(watching.every, updates)
+    A condition at every update would cost more than the update on an accelerator.
+    """
+    assert problem.monitor is not None
+    monitor, updates = problem.monitor, inputs[0].shape[0]
+    piece = min(monitor.every, updates)
     whole = updates // piece
 
-    def turn(carry: Any, inputs: tuple[Array, Array]) -> Any:
-        parameters, optimiser, update, memory = carry
+    def turn(both: tuple[Any, Looks], inputs: tuple[Array, Array]) -> Any:
+        (parameters, optimiser, update, memory), looks = both
         batch = dataclasses.replace(gather_batch(problem, inputs[0][0], inputs[1][0]), memory=memory)
-        optimiser = watching.look(optimiser, parameters, problem.objective(batch, update))
-        return jax.lax.scan(body, (parameters, optimiser, update, memory), inputs, unroll=min(unroll, len(inputs[0])))
+        coming = problem.objective(batch, update)
+
+        def loss(there: PyTree, batch: PyTree, key: Array) -> Array:
+            return coming.criterion(coming.model(there), batch, key=key)[0]
+
+        looks = monitor.look(looks, update, loss, parameters, coming.batch, coming.noise)
+        carry = (parameters, optimiser, update, memory)
+        carry, seen = jax.lax.scan(body, carry, inputs, unroll=min(unroll, len(inputs[0])))
+        return (carry, looks), seen
 
     pieces = jax.tree.map(lambda leaf: leaf[: whole * piece].reshape(whole, piece, *leaf.shape[1:]), inputs)
-    carry, seen = jax.lax.scan(turn, carry, pieces)
+    both, seen = jax.lax.scan(turn, (carry, looks), pieces)
     seen = seen.reshape(whole * piece, *seen.shape[2:])
     if whole * piece < updates:
-        carry, rest = turn(carry, jax.tree.map(lambda leaf: leaf[whole * piece :], inputs))
+        both, rest = turn(both, jax.tree.map(lambda leaf: leaf[whole * piece :], inputs))
         seen = jnp.concatenate([seen, rest])
-    return carry, seen
+    return both[0], seen, both[1]
 
 
 def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[str, Array]]:
@@ -116,13 +120,13 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
     heavy = jax.default_backend() == "cpu" or uses_objective(problem.recipe.optimiser) or len(leaves) > _MANY
     alone = _UNROLL_FEW if big else _UNROLL
     unroll = 1 if heavy else alone if problem.last is None else _UNROLL_POPULATION
-    watching = _watching(problem)
-    if watching is None:
+    looks = state.looks
+    if looks is None:
         carry, seen = jax.lax.scan(body, carry, (rows, present), unroll=unroll)
     else:
-        carry, seen = _with_looks(problem, watching, body, carry, (rows, present), unroll)
+        carry, seen, looks = _monitored(problem, looks, body, carry, (rows, present), unroll)
     parameters, optimiser, update, memory = carry
-    state = State(parameters, optimiser, state.stopping, state.best, update, memory)
+    state = State(parameters, optimiser, state.stopping, state.best, update, memory, looks)
     bad = ~jnp.all(jnp.isfinite(seen[:, 0]) | (present == 0), axis=1)
     return state, {
         "age_examples": end,
@@ -205,7 +209,7 @@ def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State
         stalled=stalled(state.optimiser),
         diverged_examples=diverged,
     )
-    return State(state.parameters, state.optimiser, stopped, best, state.update, state.memory), row
+    return dataclasses.replace(state, stopping=stopped, best=best), row
 
 
 AT_ONCE = 32  # intervals in one call of the compiled program, at the most

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..records.outcome import Outcome
 from ..runtime.progress import silent
+from ..tracing.flow_monitor import FlowMonitor
 from . import checkpoint
 from .history import Monitor
 from .interval import AT_ONCE, intervals
@@ -26,6 +27,7 @@ class RunOptions:
 
     Checkpoints go into `folder` every `checkpoint_seconds` between intervals and at the end; `watch` is called with
     each row of the history. A run that is `settled` when its time is out is not resumed, because others depend on it.
+    `monitor` records the flow of signals between updates, for the record of the run.
     """
 
     folder: Path | None = None
@@ -34,6 +36,7 @@ class RunOptions:
     max_seconds: float = math.inf
     watch: Watch = silent
     settled: bool = False
+    monitor: FlowMonitor | None = None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 problem, state = init(recipe, train, valid, outputs=10, key=key)
 """
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..specs.contracts import AbstractOptimiser, Batch
 from ..specs.paths import parts, replace, trainable
 from ..specs.recipe import Recipe
 from ..specs.schedules import AbstractSchedule
+from ..tracing.flow_monitor import FlowMonitor, Looks
 
 
 def _updates_for(examples: int, count: int, batch: int) -> int:
@@ -39,6 +41,7 @@ class Problem(eqx.Module):
     """What one run is about. `rest` is the model without its parameters; `classes` is 0 where there are none.
 
     With `last`, updates from that number on change nothing: in a population each member ends at an age of its own.
+    `monitor` looks at the network between updates, and changes nothing.
     """
 
     recipe: Recipe
@@ -48,6 +51,7 @@ class Problem(eqx.Module):
     key: Key[Array, ""]
     classes: int = eqx.field(static=True)
     last: Int[Array, ""] | None = None
+    monitor: FlowMonitor | None = None
 
     @property
     def batch_size(self) -> int:
@@ -85,7 +89,7 @@ class Problem(eqx.Module):
 class State(eqx.Module):
     """All that changes. `best` is the best model so far: its parameters and measured buffers.
 
-    `memory` is what the criterion keeps from one update to the next; most keep nothing.
+    `memory` is what the criterion keeps from one update to the next; most keep nothing. `looks` are the monitor's.
     """
 
     parameters: PyTree
@@ -94,6 +98,7 @@ class State(eqx.Module):
     best: PyTree
     update: Int[Array, ""]
     memory: PyTree = None
+    looks: Looks | None = None
 
 
 def start(
@@ -218,13 +223,21 @@ def without_length(recipe: Recipe) -> Recipe:
 
 
 def init(
-    recipe: Recipe, train: Examples, valid: Examples, *, outputs: int, classes: int = 0, key: Key[Array, ""]
+    recipe: Recipe,
+    train: Examples,
+    valid: Examples,
+    *,
+    outputs: int,
+    classes: int = 0,
+    monitor: FlowMonitor | None = None,
+    key: Key[Array, ""],
 ) -> tuple[Problem, State]:
     """Builds the network and the state before the first update."""
     recipe = for_building(recipe, train)
     refuse_inputs(recipe, train, valid)
     state, network = start(recipe, train.inputs, outputs, (len(train), len(valid)), key)
     _, rest = trainable(network)
-    problem = Problem(for_training(recipe), rest, train, valid, keys.named(key, "training"), classes)
+    problem = Problem(for_training(recipe), rest, train, valid, keys.named(key, "training"), classes, monitor=monitor)
     refuse_unfit(problem, state)
-    return problem, state
+    looks = None if monitor is None else monitor.begin(state.parameters)
+    return problem, dataclasses.replace(state, looks=looks)

@@ -27,5 +27,5 @@ def step(problem: Problem, state: State, batch: Batch) -> tuple[State, dict[str,
     )
     parameters = optax.apply_updates(state.parameters, moves)
     memory = terms.pop("memory", state.memory)
-    state = State(parameters, optimiser, state.stopping, state.best, state.update + 1, memory)
+    state = State(parameters, optimiser, state.stopping, state.best, state.update + 1, memory, state.looks)
     return state, {"total": total, **terms}

@@ -1,30 +1,25 @@
-"""A monitor of training (row F16): wraps any optimiser and regularly records activations, gradients and parameters.
+"""A monitor of training (row F16): it regularly records activations, gradients and parameters, and changes nothing.
 
-    Watched(Adam(), every=100)                 trains as Adam does, bit for bit
-    flow_of(state.optimiser)                   means, deviations, histograms by layer and kind, ready for JSON
+    RunOptions(monitor=FlowMonitor(every=100))  trains as without it, bit for bit
+    flow_of(state.looks)                        means, deviations, histograms by layer and kind, ready for JSON
 
 The record holds up to `rows` looks. When it is full, every second one is dropped and the interval doubled, so that
 a run of any length leaves between half of `rows` and `rows` looks, evenly spread.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
-from ...curvature.objective import Objective
-from ...runtime.control_flow import run_when
-from ...runtime.errors import RequestError
-from ...specs.contracts import AbstractOptimiser, AbstractWatching
-from ...specs.knobs import switch
-from ...specs.paths import named_leaves
-from ...tracing.layers import trace_layers
-from ...tracing.signal_flow import BINS, Flow, Summary, statistics
-from ..adaptive.adam import Adam
+from ..runtime.control_flow import run_when
+from ..specs.knobs import Spec, switch
+from ..specs.paths import named_leaves
+from .layers import trace_layers
+from .signal_flow import BINS, Flow, Summary, statistics
 
 _MOMENTS = ("mean", "deviation", "rms", "norm", "low", "high")
 _WIDE = len(_MOMENTS) + BINS + 2  # a group's statistics, its histogram, the shares of saturated and dead
@@ -47,26 +42,6 @@ class Looks(eqx.Module):
     order: Int[Array, "*n layers"]
     layers: tuple[str, ...] = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
-
-
-class _WatchedState(eqx.Module):
-    inner: PyTree
-    looks: Looks
-
-
-def _no_looks(parameters: PyTree, rows: int, every: int) -> Looks:
-    names = tuple(name for name, _ in named_leaves(parameters))
-    layers = tuple(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
-    groups = len(_LAYER_KINDS) * len(layers) + len(_PARAMETER_KINDS) * len(names)
-    return Looks(
-        table=jnp.full((rows, groups, _WIDE), jnp.nan, jnp.float32),
-        updates=jnp.full(rows, -1, jnp.int32),
-        count=jnp.zeros((), jnp.int32),
-        interval=jnp.asarray(every, jnp.int32),
-        order=jnp.full(len(layers), -1, jnp.int32),
-        layers=layers,
-        names=names,
-    )
 
 
 def _numbers(summary: Summary, flat: Array) -> Float[Array, "groups wide"]:
@@ -100,61 +75,43 @@ def _written(looks: Looks, row: Array, order: Array, update: Int[Array, ""]) -> 
     return Looks(table, updates, count, interval, order, looks.layers, looks.names)
 
 
-class Watched(AbstractWatching):
-    """Records the flow of an optimiser's training, on the batch of the next update, without changing it.
+class FlowMonitor(Spec):
+    """Records the flow of a training, on the batch of the next update, without changing it.
 
     Looks are at least `every` updates apart; an interval that ends earlier postpones the next one.
     """
 
-    optimiser: AbstractOptimiser = Adam()
-    every: int = switch(100, allowed="[1, inf)", row="F16", kind="optimiser", about="updates between two looks")
-    rows: int = switch(64, allowed="[2, inf)", row="F16", kind="optimiser", about="the maximal number of looks stored")
+    every: int = switch(100, allowed="[1, inf)", row="F16", about="updates between two looks")
+    rows: int = switch(64, allowed="[2, inf)", row="F16", about="the maximal number of looks stored")
 
-    def build(self) -> optax.GradientTransformationExtraArgs:
-        inner = self.optimiser.build()
+    def begin(self, parameters: PyTree) -> Looks:
+        """The record before the first look."""
+        names = tuple(name for name, _ in named_leaves(parameters))
+        layers = tuple(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
+        groups = len(_LAYER_KINDS) * len(layers) + len(_PARAMETER_KINDS) * len(names)
+        return Looks(
+            table=jnp.full((self.rows, groups, _WIDE), jnp.nan, jnp.float32),
+            updates=jnp.full(self.rows, -1, jnp.int32),
+            count=jnp.zeros((), jnp.int32),
+            interval=jnp.asarray(self.every, jnp.int32),
+            order=jnp.full(len(layers), -1, jnp.int32),
+            layers=layers,
+            names=names,
+        )
 
-        def init(parameters: PyTree) -> _WatchedState:
-            leaves = jax.tree.leaves(parameters, is_leaf=lambda node: isinstance(node, optax.MaskedNode))
-            if any(isinstance(leaf, optax.MaskedNode) for leaf in leaves):
-                raise RequestError(
-                    "`Watched` looks at the whole network: write Watched(Grouped(...)), not within a group."
-                )
-            return _WatchedState(inner.init(parameters), _no_looks(parameters, self.rows, self.every))
+    def look(self, looks: Looks, update: Int[Array, ""], loss: Callable[..., Scalar], *given: PyTree) -> Looks:
+        """The record after a look at `loss(*given)`, if one is due at this update; the parameters come first.
 
-        def update(updates: PyTree, state: _WatchedState, parameters: PyTree = None, **extra: Any) -> Any:
-            moves, inner_state = inner.update(updates, state.inner, parameters, **extra)
-            return moves, _WatchedState(inner_state, state.looks)
-
-        return optax.GradientTransformationExtraArgs(init, update)
-
-    def look(self, state: PyTree, parameters: PyTree, objective: Objective) -> PyTree:
-        def loss(there: PyTree, batch: PyTree, key: Array) -> Scalar:
-            return objective.criterion(objective.model(there), batch, key=key)[0]
+        The gradient is computed anew, so that the update's own program stays as it is without the look.
+        """
 
         def watch(looks: Looks) -> Looks:
-            # Its gradient is computed anew, so that the update's own program stays as it is without the look.
-            given = (parameters, objective.batch, objective.noise)
             program, layers = trace_layers(loss, *given)
             row, order = _row(statistics(program, layers, *given), looks.layers)
-            return _written(looks, row, order, objective.update)
+            return _written(looks, row, order, update)
 
-        def renewed(node: Any) -> Any:
-            if not isinstance(node, Looks):
-                return node
-            last = node.updates[jnp.maximum(node.count - 1, 0)]
-            return run_when((node.count == 0) | (objective.update - last >= node.interval), watch, node)
-
-        return jax.tree.map(renewed, state, is_leaf=lambda node: isinstance(node, Looks))
-
-    def judged(self, parameters: PyTree, state: PyTree) -> PyTree:
-        return self.optimiser.judged(parameters, state.inner)
-
-    def rate(self, state: PyTree) -> Scalar:
-        return self.optimiser.rate(state.inner)
-
-    def evidence(self, state: PyTree) -> dict[str, Any]:
-        """What goes into the record of a run."""
-        return {"flow": flow_of(state)}
+        last = looks.updates[jnp.maximum(looks.count - 1, 0)]
+        return run_when((looks.count == 0) | (update - last >= looks.interval), watch, looks)
 
 
 def _finite(values: Float[np.ndarray, "..."]) -> Any:
@@ -173,14 +130,12 @@ def _group(kind: str, where: str, values: Float[np.ndarray, "n wide"]) -> dict[s
     return found
 
 
-def flow_of(state: PyTree) -> dict[str, Any]:
-    """The record of `Watched`, found anywhere in an optimiser's state, as plain JSON values; empty without one.
+def flow_of(looks: Looks | None) -> dict[str, Any]:
+    """The record as plain JSON values; empty without one.
 
     `updates` are the numbers of the looks' updates. `groups` are layers by kind in the order of the flow, and then
     parameters: for each look mean, deviation, root mean square, norm, a histogram (shares) and its edges.
     """
-    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, Looks))
-    looks = next((node for node in nodes if isinstance(node, Looks)), None)
     if looks is None:
         return {}
     count, order = int(looks.count), np.asarray(looks.order)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
 from gradwise import defaults
 from gradwise.curvature.objective import Examples
@@ -15,25 +16,27 @@ from gradwise.data.batches import Fixed
 from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
-from gradwise.optimisers.averaging.parameter_average import PolyakAverage
 from gradwise.optimisers.first_order.sgd import Sgd
-from gradwise.optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
-from gradwise.optimisers.wrappers.watched import Watched, flow_of
-from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractOptimiser
+from gradwise.specs.dataset import Classes, Dataset
+from gradwise.specs.serialisation import to_json
 from gradwise.testing.contracts import check_part
+from gradwise.tracing.flow_monitor import FlowMonitor, flow_of
 from gradwise.tracing.signal_flow import BINS
+from gradwise.training.fit import fit
 from gradwise.training.interval import advance
-from gradwise.training.state import init, uses_objective
+from gradwise.training.loop import RunOptions
+from gradwise.training.state import init
+from gradwise.training.stopping import Off
 
 RANDOM = np.random.default_rng(0)
 TRAIN = Examples(jnp.asarray(RANDOM.normal(size=(60, 4)), jnp.float32), jnp.asarray(RANDOM.integers(0, 3, 60)))
 
 
-def begin(optimiser: AbstractOptimiser):
+def begin(monitor: FlowMonitor | None, optimiser: AbstractOptimiser = Adam(0.01)):
     model = Mlp(widths=(6, 5), activation=Tanh(), dropout=0.0)
     recipe = defaults.classification(model=model, batches=Fixed(size=20), optimiser=optimiser)
-    return init(recipe, TRAIN, TRAIN, outputs=3, classes=3, key=jr.key(1))
+    return init(recipe, TRAIN, TRAIN, outputs=3, classes=3, monitor=monitor, key=jr.key(1))
 
 
 run = eqx.filter_jit(lambda problem, state, updates: advance(problem, state, updates)[0])
@@ -42,37 +45,36 @@ run = eqx.filter_jit(lambda problem, state, updates: advance(problem, state, upd
 @pytest.fixture(scope="module")
 def watched():
     """Forty updates, looked at every third, with room for eight looks."""
-    problem, state = begin(Watched(Adam(0.01), every=3, rows=8))
+    problem, state = begin(FlowMonitor(every=3, rows=8))
     return problem, state, run(problem, state, 40)
 
 
 def test_it_is_a_part() -> None:
-    check_part(Watched(Sgd(0.1), every=7))
-    assert not uses_objective(Watched())  # updates keep the loop of an optimiser that asks for nothing
+    check_part(FlowMonitor(every=7))
 
 
 @pytest.mark.slow
 def test_training_is_the_same_bit_for_bit(watched) -> None:
-    problem, state = begin(Adam(0.01))
-    alone = run(problem, state, 40)
-    for one, two in zip(jax.tree.leaves(alone.parameters), jax.tree.leaves(watched[2].parameters), strict=True):
-        np.testing.assert_array_equal(one, two)
-    assert watched[0].recipe.optimiser.rate(watched[2].optimiser) == pytest.approx(0.01)
+    alone = run(*begin(None), 40)
+    assert alone.looks is None
+    for name in ("parameters", "optimiser", "update"):
+        for one, two in zip(*(jax.tree.leaves(getattr(end, name)) for end in (alone, watched[2])), strict=True):
+            np.testing.assert_array_equal(one, two)
 
 
 def test_a_full_record_keeps_every_second_look(watched) -> None:
     # Full at update 21 (0, 3, ..., 21): every sixth is left, and 24 is the next; no eight of them are there by 40.
-    assert flow_of(watched[2].optimiser)["updates"] == [0, 6, 12, 18, 24, 30, 36]
+    assert flow_of(watched[2].looks)["updates"] == [0, 6, 12, 18, 24, 30, 36]
 
 
 def test_what_is_written_is_what_the_network_was(watched) -> None:
     problem, _, end = watched
-    flow = flow_of(end.optimiser)
+    flow = flow_of(end.looks)
     assert json.loads(json.dumps(flow, allow_nan=False)) == flow
     kinds = {(group["layer"], group["kind"]): group for group in flow["groups"]}
     names = [group["layer"] for group in flow["groups"] if group["kind"] == "activation"]
     assert names == ["layers.0", "layers.1", "output"]  # in the order of the flow
-    at_six = run(problem, begin(Watched(Adam(0.01), every=3, rows=8))[1], 6).parameters
+    at_six = run(problem, begin(FlowMonitor(every=3, rows=8))[1], 6).parameters
     rows, _, _ = problem.recipe.batches.indices(jnp.asarray([6]), 60, key=problem.key)
     inputs = np.asarray(TRAIN.inputs)[np.asarray(rows[0])]
     sums = inputs @ np.asarray(at_six.layers[0].weight).T + np.asarray(at_six.layers[0].bias)
@@ -88,35 +90,38 @@ def test_what_is_written_is_what_the_network_was(watched) -> None:
     assert kinds["output.bias", "parameter gradient"]["norm"][1] > 0
 
 
-@pytest.mark.slow
-def test_it_is_found_within_others_and_lets_an_average_be_judged() -> None:
-    optimiser = PolyakAverage(Watched(Sgd(0.1), every=2, rows=4))
-    problem, state = begin(optimiser)
-    end = run(problem, state, 5)
-    assert flow_of(end.optimiser)["updates"] == [0, 2, 4]
-    assert flow_of(begin(Sgd(0.1))[1].optimiser) == {}
-    outside = Watched(PolyakAverage(Sgd(0.1)))
-    average = state.parameters.output.weight + 1.0
-    inner = outside.build().init(state.parameters)
-    inner = eqx.tree_at(lambda one: one.inner.average.output.weight, inner, average)
-    np.testing.assert_array_equal(outside.judged(state.parameters, inner).output.weight, average)
+def test_without_a_monitor_there_is_nothing_to_tell() -> None:
+    assert flow_of(begin(None)[1].looks) == {}
 
 
-def test_within_a_group_it_is_refused() -> None:
-    with pytest.raises(RequestError, match="Watched\\(Grouped"):
-        begin(Grouped(Sgd(0.1), groups=(ParameterGroup("*.bias", Watched(Sgd(0.1))),)))
+def test_it_reaches_the_record_survives_a_checkpoint_and_leaves_the_recipe_alone(tmp_path) -> None:
+    inputs, targets = load_iris(return_X_y=True)
+    dataset = Dataset(inputs, targets, Classes(np.arange(3)))
+    recipe = defaults.classification(model=Mlp(widths=(5,)), stopping=Off(epochs=6))
+    monitor = FlowMonitor(every=2, rows=4)
+    seen, plain = (
+        fit(recipe, dataset, key=jr.key(0), options=RunOptions(folder=folder, monitor=watcher))
+        for folder, watcher in ((tmp_path, monitor), (None, None))
+    )
+    assert to_json(seen.recipe) == to_json(plain.recipe)
+    assert seen.metrics == plain.metrics
+    assert "flow" not in plain.evidence
+    flow = seen.evidence["flow"]
+    assert flow["updates"][:2] == [0, flow["updates"][1]]
+    again = fit(recipe, dataset, key=jr.key(0), options=RunOptions(folder=tmp_path, resume=True, monitor=monitor))
+    assert again.evidence["flow"] == flow
 
 
 @pytest.mark.slow
 def test_in_a_population_each_member_keeps_its_own() -> None:
-    problem, state = begin(Watched(Sgd(0.1), every=4, rows=4))
+    problem, state = begin(FlowMonitor(every=4, rows=4), Sgd(0.1))
     several = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), eqx.filter(state, eqx.is_array))
     doubled = jax.tree.map(
         lambda leaf: leaf * jnp.asarray([1.0, 2.0]).reshape(-1, *[1] * (leaf.ndim - 1)), several.parameters
     )
     several = eqx.tree_at(lambda one: one.parameters, several, doubled)
     ends = eqx.filter_jit(jax.vmap(lambda one: advance(problem, one, 6)[0]))(several)
-    flows = [flow_of(jax.tree.map(lambda leaf, n=n: leaf[n], ends.optimiser)) for n in range(2)]
+    flows = [flow_of(jax.tree.map(lambda leaf, n=n: leaf[n], ends.looks)) for n in range(2)]
     one, two = (next(g for g in flow["groups"] if g["kind"] == "parameter")["norm"] for flow in flows)
     assert flows[0]["updates"] == flows[1]["updates"] == [0, 4]
     assert two[0] == pytest.approx(2 * one[0], rel=1e-5)
