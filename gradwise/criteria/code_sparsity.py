@@ -24,6 +24,8 @@ from jaxtyping import Array, Float, Key, PyTree, Scalar
 from ..records.finding import Finding
 from ..runtime.errors import RequestError
 from ..specs.knobs import knob
+from ..specs.networks import as_network
+from ..specs.paths import parts
 from ..specs.priors import LogUniform, Uniform
 from .reconstruction import AbstractCodePenalty
 
@@ -68,10 +70,11 @@ def _by_batch(codes: Float[Array, "B h"], weights: Float[Array, " B"]) -> tuple[
 
 def code_activation(model: PyTree) -> Any:
     """The non-linearity of the code: of a network its last hidden layer's, of a spec the one it declares."""
-    layers = getattr(model, "hidden_layers", ())
+    layers = as_network(model).hidden_layers
     if layers:
-        return getattr(layers[-1], "activation", None)
-    return getattr(model, "code_activation", None) or getattr(model, "activation", None)
+        return layers[-1].activation
+    declared = dict(parts(model))
+    return declared.get("code_activation") or declared.get("activation")
 
 
 def code_range(activation: Any) -> tuple[float, float]:
@@ -216,7 +219,7 @@ class BiasPenalty(AbstractCodePenalty):
         *,
         key: Key[Array, ""],
     ) -> Scalar:
-        layers = getattr(model, "hidden_layers", ())
+        layers = as_network(model).hidden_layers
         if not layers:
             raise RequestError("BiasPenalty needs a network with `hidden_layers`; this one has none. Use L1Codes.")
         return jnp.sum(weights) / weights.shape[0] * jnp.sum(jax.nn.softplus(layers[-1].bias))

@@ -10,7 +10,6 @@ For a layer h = f(a), a = Wx + b, the Jacobian dh/dx is diag(f'(a)) W, so its sq
 which costs less than the encoding itself. For deeper encoders, autodiff takes one backward pass per unit.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,17 +19,11 @@ from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..records.finding import Finding
 from ..specs.knobs import knob, switch
-from ..specs.networks import apply
+from ..specs.networks import apply, as_network
+from ..specs.paths import knobs, parts
 from ..specs.priors import LogUniform
-from .reconstruction import AbstractCodePenalty
-
-# f'(a) from f(a), for the non-linearities that tell it: no second product with the weights is needed.
-_SLOPES: dict[str, Callable[[Array], Array]] = {
-    "Sigmoid": lambda h: h * (1.0 - h),
-    "Tanh": lambda h: 1.0 - h**2,
-    "Rectifier": lambda h: jnp.where(h > 0, 1.0, 0.0).astype(h.dtype),
-    "Identity": jnp.ones_like,
-}
+from .code_sparsity import code_range
+from .reconstruction import AbstractCodePenalty, SquaredError
 
 
 def _coefficient(default: float, what: str) -> Any:
@@ -41,16 +34,12 @@ def _coefficient(default: float, what: str) -> Any:
 
 def _only_layer(model: PyTree) -> Any:
     """The encoder's layer, where it is one, plain, and of a known slope; else None."""
-    layers: tuple[Any, ...] = getattr(model, "hidden_layers", ())
+    layers = as_network(model).hidden_layers
     if len(layers) != 1:
         return None
     (layer,) = layers
     plain = layer.norm is None and layer.mask is None and layer.dropout is None and not layer.residual
-    return layer if plain and type(layer.activation).__name__ in _SLOPES else None
-
-
-def _slopes(layer: Any, codes: Float[Array, "n h"]) -> Float[Array, "n h"]:
-    return _SLOPES[type(layer.activation).__name__](codes)
+    return layer if plain and layer.activation.slope_at(jnp.zeros(1)) is not None else None
 
 
 def jacobian(model: PyTree, x: Float[Array, "..."]) -> Float[Array, "h d"]:
@@ -66,15 +55,14 @@ def jacobian(model: PyTree, x: Float[Array, "..."]) -> Float[Array, "h d"]:
 
 def _departures(recipe: Any) -> tuple[str, ...]:
     """How a recipe differs from the published auto-encoder: tied weights, sigmoid units, sigmoid outputs."""
-    model, found = recipe.model, []
-    if not getattr(model, "tied", True):
+    inside, found = dict(parts(recipe)), []
+    if ("model.tied", False) in ((path, value) for path, _, value in knobs(recipe)):
         found.append("untied weights (the encoder can shrink and the decoder grow, which contracts nothing)")
-    named = (getattr(model, "activation", None), getattr(model, "code_activation", None))
-    kinds = {type(each).__name__ for each in named if each} - {"Sigmoid"}
+    units = (inside.get(f"model.{name}") for name in ("activation", "code_activation"))
+    kinds = {type(each).__name__ for each in units if each and code_range(each) != (0.0, 1.0)}
     if kinds:
         found.append(f"{' and '.join(sorted(kinds))} units")
-    loss = type(getattr(recipe.criterion, "loss", None)).__name__
-    if loss == "SquaredError":
+    if isinstance(inside.get("criterion.loss"), SquaredError):
         found.append("linear outputs")
     return tuple(found)
 
@@ -116,7 +104,7 @@ class Contraction(AbstractCodePenalty):
         if layer is None:
             norms = jax.vmap(lambda x: jnp.sum(jacobian(model, x) ** 2))(inputs)
         else:
-            norms = _slopes(layer, codes) ** 2 @ jnp.sum(layer.weight**2, axis=1)
+            norms = layer.activation.slope_at(codes) ** 2 @ jnp.sum(layer.weight**2, axis=1)
         return jnp.sum(weights * norms) / weights.shape[0]
 
     def findings_in(self, recipe: Any) -> tuple[Finding, ...]:
@@ -158,7 +146,8 @@ class HigherContraction(AbstractCodePenalty):
                 there = jax.vmap(lambda x: jacobian(model, x))(near)
                 return jnp.sum((here - there) ** 2, axis=(1, 2))
             moved = jax.vmap(lambda x: apply(model, x, None))(near)
-            return (_slopes(layer, codes) - _slopes(layer, moved)) ** 2 @ jnp.sum(layer.weight**2, axis=1)
+            slope = layer.activation.slope_at
+            return (slope(codes) - slope(moved)) ** 2 @ jnp.sum(layer.weight**2, axis=1)
 
         draws = jr.split(key, self.samples)
         # Closed forms make one product; whole Jacobians come one draw after another, or they might not fit.

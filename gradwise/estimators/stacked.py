@@ -20,9 +20,8 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from .. import defaults
 from ..evaluation.metrics import check_metric
-from ..models.activations import Sigmoid
-from ..pretraining.layer_recipes import LEARNERS, parse_layers
-from ..pretraining.stack import Encoder, fit_pretrained, pretrain_layers
+from ..pretraining.layer_recipes import LEARNERS, parse_layers, recipes_of_layers
+from ..pretraining.stack import Encoder, fit_pretrained, pretrain_layers, widths_of
 from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractSplit
@@ -38,21 +37,6 @@ from .regressor import NumberTargets
 LAYERS = "denoising:100x2"
 
 
-def _codes_in_unit_range(model: Any) -> bool:
-    """Whether a layer's codes are those of sigmoid units; a Boltzmann machine's always are."""
-    activation = getattr(model, "code_activation", None) or getattr(model, "activation", None)
-    return activation is None or isinstance(activation, Sigmoid)
-
-
-def _recommended_layers(text: str, unit: bool) -> list[Recipe]:
-    """The recipes of a string, each for the codes of the one below; `unit` says whether inputs lie in [0, 1]."""
-    found = []
-    for kind, units in parse_layers(text):
-        found.append(LEARNERS[kind](units, unit))
-        unit = _codes_in_unit_range(found[-1].model)
-    return found
-
-
 def _checked_layers(layers: Any) -> list[Recipe]:
     if not isinstance(layers, (list, tuple)) or not layers or not all(isinstance(one, Recipe) for one in layers):
         raise RequestError(
@@ -65,8 +49,7 @@ def _widths(layers: Any) -> tuple[int, ...]:
     """How many units each hidden layer will have."""
     if isinstance(layers, str):
         return tuple(units for _, units in parse_layers(layers))
-    models = [recipe.model for recipe in _checked_layers(layers)]
-    return tuple(width for model in models for width in getattr(model, "widths", (getattr(model, "units", 1),)))
+    return tuple(width for recipe in _checked_layers(layers) for width in widths_of(recipe))
 
 
 class StackedEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkEstimator):
@@ -78,7 +61,7 @@ class StackedEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Networ
     def _layer_recipes(self, scaler: Any, train: Dataset, split: AbstractSplit, key: Key[Array, ""]) -> list[Recipe]:
         """A recipe for each layer. Too few rows to hold some out are not split again."""
         if isinstance(self.layers, str):
-            found = _recommended_layers(self.layers, scaled_to_unit(scaler, train, split, key))
+            found = recipes_of_layers(self.layers, scaled_to_unit(scaler, train, split, key))
         else:
             found = _checked_layers(self.layers)
         if len(train) < FEW_ROWS or self.validation_fraction == 0:

@@ -101,7 +101,7 @@ def describe_data(dataset: Dataset, sizes: SetSizes, scaler: FittedScaler, recip
         )
     return DataRead(
         name=dataset.name,
-        target=(dataset.task.name,) if isinstance(dataset.task, Classes) else dataset.task.names,
+        target=dataset.task.names,
         rows=sizes,
         split=type(recipe.split).__name__,
         shape=tuple(dataset.shape),

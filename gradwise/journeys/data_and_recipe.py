@@ -33,10 +33,11 @@ def expected_sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
     def size(share: float) -> int:
         return round(count * share) if share < 1 else int(share)
 
-    valid = size(getattr(recipe.split, "valid", 0.0))
+    known = {path: value for path, _, value in knobs(recipe)}
+    valid = size(known.get("split.valid", 0.0))
     if dataset.test is not None:
         return max(1, count - valid), valid, len(dataset.test)
-    test = size(getattr(recipe.split, "test", 0.0))
+    test = size(known.get("split.test", 0.0))
     return max(1, count - valid - test), valid, test
 
 

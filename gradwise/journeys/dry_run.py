@@ -6,7 +6,7 @@ from typing import Any
 
 from ..evaluation.metrics import METRICS
 from ..specs.adapters import as_criterion
-from ..specs.dataset import Dataset
+from ..specs.dataset import Classes, Dataset
 from ..specs.paths import knobs, parts
 from .data_and_recipe import count_state, expected_sizes
 from .requests.assignments import Resolved
@@ -51,12 +51,12 @@ def choices(recipe: Any) -> list[dict[str, Any]]:
 
 def data_section(dataset: Dataset) -> dict[str, Any]:
     """How the data were read."""
-    labels = [str(label) for label in getattr(dataset.task, "labels", [])[:20]]
+    labels = [str(label) for label in (dataset.task.labels if isinstance(dataset.task, Classes) else ())[:20]]
     more = max(0, len(dataset.columns) - _SHOWN_COLUMNS)
     return {
         "data": dataset.name,
         "task": dataset.task.kind,
-        "target": list(getattr(dataset.task, "names", ())) or [getattr(dataset.task, "name", "none")],
+        "target": list(dataset.task.names) or ["none"],
         **({"classes": labels} if labels else {}),
         "rows": len(dataset),
         "inputs": " x ".join(map(str, dataset.shape)),

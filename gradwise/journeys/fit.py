@@ -14,10 +14,12 @@ from typing import Any
 from .. import defaults
 from ..data.splits import Fold
 from ..records.fit import Fit, read_fit, write_fit
+from ..records.score_scale import score_kind
 from ..records.study_files import is_study
 from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..specs.dataset import Dataset
+from ..specs.paths import knobs
 from ..tracing.flow_monitor import FlowMonitor
 from ..training.cross_validation import cross_validate
 from ..training.fit import fit
@@ -63,7 +65,7 @@ def _is_estimated(result: Fit) -> bool:
 def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path, progress: AbstractProgress) -> Fit:
     """The network of the hold-out split, trained in the folder for checkpoints."""
     recipe = resolved.recipe
-    percent = getattr(getattr(recipe.criterion, "loss", None), "score_by", "") == "error"
+    percent = score_kind(recipe, dataset.task.kind) == "error"
     run_options = RunOptions(
         folder=work,
         resume=options.resume,
@@ -100,7 +102,8 @@ def _share_of_time(options: FitOptions) -> float:
 
 
 def _folds(options: FitOptions, recipe: Any) -> list[Fold]:
-    return [Fold(number, options.folds, getattr(recipe.split, "valid", 0.2)) for number in range(options.folds)]
+    valid = {path: value for path, _, value in knobs(recipe)}.get("split.valid", 0.2)
+    return [Fold(number, options.folds, valid) for number in range(options.folds)]
 
 
 def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: AbstractProgress) -> Fit:

@@ -168,7 +168,7 @@ def _optimism(used: UsedRows | None, rows: Rows, judge: Callable[[np.ndarray], s
 def _judge(predictor: Predictor, predictions: np.ndarray, rows: Rows, used: UsedRows | None) -> str:
     """The error of the predictions, if the data hold the target, and whether it is optimistic."""
     task = predictor.task
-    names = [task.name] if isinstance(task, Classes) else list(task.names)
+    names = list(task.names)
     if not names or rows.table is None or not set(names) <= set(rows.table.column_names):
         return ""
     fields = fields_of(rows.table)

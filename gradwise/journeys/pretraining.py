@@ -16,9 +16,8 @@ import jax
 import numpy as np
 
 from .. import defaults
-from ..models.activations import Sigmoid
 from ..models.mlp import Mlp
-from ..pretraining.layer_recipes import LEARNERS, SCALER, parse_layers
+from ..pretraining.layer_recipes import SCALER, parse_layers, recipes_of_layers
 from ..pretraining.stack import Pretrained, Stack, check_layer_memory, fit_pretrained
 from ..records.finding import Finding
 from ..records.fit import Fit
@@ -59,21 +58,6 @@ def features_recipe(text: str | None, unit: bool, **parts: Any) -> Recipe:
     return defaults.features(kind, units, unit_range=unit, **parts)
 
 
-def _codes_within_unit(model: Any) -> bool:
-    """Whether a layer's codes lie in [0, 1]: those of sigmoid units and of Boltzmann machines do."""
-    activation = getattr(model, "code_activation", None) or getattr(model, "activation", None)
-    return activation is None or isinstance(activation, Sigmoid)
-
-
-def layer_recipes(text: str, unit: bool) -> tuple[Recipe, ...]:
-    """The recipes of the layers, bottom up; each takes the unscaled codes of the one below."""
-    recipes: list[Recipe] = []
-    for kind, units in parse_layers(text):
-        within = _codes_within_unit(recipes[-1].model) if recipes else unit
-        recipes.append(LEARNERS[kind](units, within))
-    return tuple(recipes)
-
-
 def pretrained_recipe(kind: str, text: str, unit: bool, **parts: Any) -> Recipe:
     """The recipe of a network whose layers are pre-trained."""
     if kind == "inputs":
@@ -81,7 +65,7 @@ def pretrained_recipe(kind: str, text: str, unit: bool, **parts: Any) -> Recipe:
             f"--pretrain {text}: fine-tuning needs a target, and the data have none. Name it with --target, or learn "
             "features alone with --unsupervised."
         )
-    layers = layer_recipes(text, unit)
+    layers = tuple(recipes_of_layers(text, unit))
     recipe = defaults.fine_tuning(kind, tuple(units for _, units in parse_layers(text)), **parts)
     return dataclasses.replace(recipe, model=Pretrained(layers, recipe.model))
 

@@ -40,10 +40,17 @@ class AbstractActivation(Spec):
         """The non-linearity of a layer of this width with its parameters; most have none and return themselves."""
         return self
 
+    def slope_at(self, h: Float[Array, "..."]) -> Float[Array, "..."] | None:
+        """f'(a) from h = f(a), where the output tells it: no second product with the weights is needed."""
+        return None
+
 
 class Tanh(AbstractActivation):
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.tanh(a)
+
+    def slope_at(self, h: Float[Array, "..."]) -> Float[Array, "..."]:
+        return 1.0 - h**2
 
 
 class Sigmoid(AbstractActivation):
@@ -53,6 +60,9 @@ class Sigmoid(AbstractActivation):
     def gain(self) -> float:
         return 4.0
 
+    def slope_at(self, h: Float[Array, "..."]) -> Float[Array, "..."]:
+        return h * (1.0 - h)
+
 
 class Rectifier(AbstractActivation):
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -60,6 +70,9 @@ class Rectifier(AbstractActivation):
 
     def gain(self) -> float:
         return 2.0**0.5
+
+    def slope_at(self, h: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.where(h > 0, 1.0, 0.0).astype(h.dtype)
 
 
 class HardTanh(AbstractActivation):
@@ -78,6 +91,9 @@ class Softsign(AbstractActivation):
 class Identity(AbstractActivation):
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
         return a
+
+    def slope_at(self, h: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.ones_like(h)
 
 
 class Selu(AbstractActivation):
@@ -118,6 +134,9 @@ class ParametricUnits(eqx.Module):
 
     def __call__(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
         return a + self.slope * (self.activation(a) - a)
+
+    def slope_at(self, h: Float[Array, "..."]) -> None:
+        return None
 
 
 class Parametric(AbstractActivation):

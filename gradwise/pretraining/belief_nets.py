@@ -147,7 +147,7 @@ def deep_boltzmann_from(stack: Stack, sweeps: int = DeepBoltzmann().sweeps) -> D
     networks, depth = stack.networks, len(stack.networks)
     for level, network in enumerate(networks):
         asked = _copies(level, depth)
-        found = getattr(network, "copies", None)
+        found = network.copies if isinstance(network, DeepBoltzmannNetwork) else None
         if found != asked:
             raise RequestError(
                 f"layer {level + 1} of {depth} must be a Boltzmann machine with {asked[0]} visible and {asked[1]} "

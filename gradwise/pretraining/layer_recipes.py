@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..criteria.code_sparsity import KlToTarget
+from ..criteria.code_sparsity import KlToTarget, code_activation
 from ..criteria.contraction import Contraction
 from ..criteria.contrastive_divergence import ContrastiveDivergence
 from ..criteria.corruption import GaussianNoise, Masking
@@ -22,6 +22,7 @@ from ..criteria.sparse_code_energy import SparseCode
 from ..data.batches import Reshuffled
 from ..data.scaling import Automatic, Chain, Uniformise, UnitRange
 from ..data.splits import HoldOut
+from ..models.activations import Sigmoid
 from ..models.auto_encoder import MlpAutoEncoder
 from ..models.restricted_boltzmann import Rbm
 from ..models.sparse_coding import PredictiveSparse
@@ -112,3 +113,13 @@ def parse_layers(text: str) -> list[tuple[str, int]]:
             )
         found += [(kind, int(numbers[1]))] * int(numbers[2] or 1)
     return found
+
+
+def recipes_of_layers(text: str, unit: bool) -> list[Recipe]:
+    """The recipes of the layers, bottom up, each for the codes of the one below; `unit`: inputs lie in [0, 1]."""
+    recipes: list[Recipe] = []
+    for kind, units in parse_layers(text):
+        recipes.append(LEARNERS[kind](units, unit))
+        activation = code_activation(recipes[-1].model)
+        unit = activation is None or isinstance(activation, Sigmoid)  # those of Boltzmann machines are
+    return recipes

@@ -35,6 +35,7 @@ from ..specs.contracts import AbstractModel
 from ..specs.dataset import Column, Dataset
 from ..specs.fitted_scaler import FittedScaler
 from ..specs.networks import Network, as_network
+from ..specs.paths import knobs
 from ..specs.recipe import Recipe
 from ..training.fit import fit
 from ..training.loop import RunOptions
@@ -143,10 +144,16 @@ def _dataset(below: Any, train: Dataset, recipe: Recipe, level: int) -> Dataset:
     return codes.without_targets() if as_criterion(recipe.criterion).learns_from == "inputs" else codes
 
 
+def widths_of(recipe: Recipe) -> tuple[int, ...]:
+    """The units of each hidden layer of a learner."""
+    known = {path: value for path, _, value in knobs(recipe.model)}
+    return tuple(known.get("widths", (known.get("units", 1),)))
+
+
 def check_layer_memory(recipe: Recipe, inputs: int, rows: int) -> None:
     """Refuses a layer whose weights or codes this machine cannot hold, before hours are spent below it."""
-    units = getattr(recipe.model, "units", None) or (getattr(recipe.model, "widths", None) or (0,))[-1]
-    needed = 4 * (8 * inputs * int(units) + rows * int(units))  # weights, gradients and an optimiser's means; codes
+    units = int(widths_of(recipe)[-1])
+    needed = 4 * (8 * inputs * units + rows * units)  # weights, gradients and an optimiser's means; codes
     what = f"{units} code units over {inputs} inputs and {rows} rows need about"
     require_memory(needed, what, "Use fewer units or fewer rows.")
 

@@ -102,8 +102,7 @@ def score_kind(recipe: Recipe, task: str, metric: str = "") -> str:
     for path, _, value in knobs(recipe):
         if path.startswith("criterion.") and path.endswith("score_by"):
             return str(value)
-    criterion = getattr(recipe, "criterion", None)
-    if callable(criterion) and not isinstance(criterion, Spec):
+    if callable(recipe.criterion) and not isinstance(recipe.criterion, Spec):
         return "loss"  # a plain loss function is its own score
     return "squared" if task == "numbers" else "error"
 

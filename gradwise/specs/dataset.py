@@ -54,6 +54,10 @@ class Classes:
     kind = "classes"
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
     def outputs(self) -> int:
         return max(2, len(self.labels))
 

@@ -10,7 +10,6 @@ them, then evaluates the best network on every set, the test set for the first a
 
 import dataclasses
 import json
-from typing import Any
 
 import equinox as eqx
 import jax

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Key
 
 from ...curvature.objective import Examples
 from ...runtime.errors import RequestError
+from ...specs.paths import named_leaves
 from ...specs.recipe import Recipe
 from ...training.interval import advance
 from ...training.state import init
@@ -99,7 +100,7 @@ def coordinate_check(
     parameters = eqx.filter_eval_shape(
         lambda one: init(recipes[0], train, valid, outputs=outputs, classes=classes, key=one)[1].parameters, key
     )
-    if not (hasattr(parameters, "layers") and hasattr(parameters, "output")):
+    if not {"layers", "output"} <= {name.partition(".")[0] for name, _ in named_leaves(parameters)}:
         raise RequestError(
             f"a coordinate check needs a network with `layers` and `output`; got {type(parameters).__name__}."
         )

@@ -22,7 +22,7 @@ from ...records.finding import Finding
 from ...records.fit import Fit
 from ...records.score_scale import in_metric
 from ...records.study import Study
-from ...specs.paths import knobs
+from ...specs.paths import knobs, parts
 from ...training.stopping import Off
 from ..codes import found
 from .remedies import Present
@@ -170,8 +170,7 @@ def present_of(record: Fit) -> Present:
 
 def _penalties(recipe: Any) -> list[str]:
     """The paths of the L2 penalties of a recipe."""
-    listed = getattr(recipe.criterion, "penalties", ())
-    return [f"criterion.penalties.{k}" for k, one in enumerate(listed) if isinstance(one, L2)]
+    return [path for path, one in parts(recipe) if path.startswith("criterion.penalties.") and isinstance(one, L2)]
 
 
 def _turned(present: Present, factor: float, what: str, level: str = "") -> list[Finding]:

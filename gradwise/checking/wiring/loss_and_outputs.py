@@ -21,6 +21,7 @@ from jaxtyping import Array, Key
 from scipy.special import log_softmax
 
 from ...criteria.code_sparsity import KlToTarget, code_activation, code_range
+from ...criteria.losses import AbstractLoss
 from ...pretraining.stack import Pretrained
 from ...records.finding import Finding
 from ...runtime import keys
@@ -358,10 +359,9 @@ def find_recipe_choices(recipe: Recipe, task_kind: str = "") -> tuple[Finding, .
             what = f"`{path}` is {float(value):.3g}, above the largest value of its search range, {most:.3g}."
             fix = f"--set {path}={most / 100:.2g}"
             told.append(found("GW705", what, where=path, next=fix, coefficient=float(value), largest=most))
-    loss: Any = getattr(recipe.criterion, "loss", None)
-    learns = loss.task() if hasattr(loss, "task") else ""
-    if task_kind and learns and learns != task_kind:
-        what = f"the loss {type(loss).__name__} is for {learns}, but the targets are {task_kind}."
+    loss = dict(parts(recipe)).get("criterion.loss")
+    if task_kind and isinstance(loss, AbstractLoss) and loss.task() != task_kind:
+        what = f"the loss {type(loss).__name__} is for {loss.task()}, but the targets are {task_kind}."
         fix = f"use the default recipe for {task_kind}: leave `criterion.loss` out."
         told.append(found("GW709", what, where="criterion.loss", next=fix, level="error"))
     return tuple(told)

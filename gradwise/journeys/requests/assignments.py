@@ -106,10 +106,11 @@ def _make(kind: type, present: Any, assignment: Assignment) -> Any:
     current part, and another wrapper in its place wraps the same one.
     """
     given: dict[str, Any] = {}
+    copied = {field.name for field in dataclasses.fields(present)} if isinstance(present, Spec) else set()
     for field in dataclasses.fields(kind):
         if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING:
             continue
-        if hasattr(present, field.name):
+        if field.name in copied:
             given[field.name] = getattr(present, field.name)
         elif isinstance(field.type, type) and isinstance(present, field.type):
             given[field.name] = present

@@ -21,7 +21,7 @@ from ...optimisers.wrappers.parameter_groups import Grouped, ParameterGroup
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import is_off
-from ...specs.paths import knobs, replace
+from ...specs.paths import knobs, parts, replace
 from ...specs.recipe import Recipe
 
 _HIDDEN = "layers.*"  # the paths of hidden layers
@@ -52,7 +52,7 @@ def _holding(optimiser: Any, still: ParameterGroup) -> AbstractOptimiser:
     """The optimiser with one more group, before its own and inside of averages."""
     if isinstance(optimiser, Grouped):
         return dataclasses.replace(optimiser, groups=(still, *optimiser.groups))
-    inner = getattr(optimiser, "optimiser", None)
+    inner = dict(parts(optimiser)).get("optimiser")
     if isinstance(inner, AbstractOptimiser):
         return dataclasses.replace(optimiser, optimiser=_holding(inner, still))
     return Grouped(optimiser, groups=(still,))
@@ -70,7 +70,7 @@ def _released(optimiser: Any) -> Any:
         if first != (ParameterGroup(_HIDDEN, Frozen()),):
             return optimiser
         return dataclasses.replace(optimiser, groups=rest) if rest else optimiser.base
-    inner = getattr(optimiser, "optimiser", None)
+    inner = dict(parts(optimiser)).get("optimiser")
     return dataclasses.replace(optimiser, optimiser=_released(inner)) if inner is not None else optimiser
 
 

@@ -297,8 +297,8 @@ def _numbers(cohort: Cohort) -> list[int]:
 
 def program_group(recipe: Recipe) -> int:
     """A number that recipes which share a program mostly share: such jobs had better go to one runner."""
-    widths = getattr(recipe.model, "widths", ())
-    padded = tuple(bucket(width) for width in widths) if isinstance(widths, tuple) else ()
+    widths = {path: value for path, _, value in knobs(recipe)}.get("model.widths", ())
+    padded = tuple(bucket(width) for width in widths)
     if padded:
         recipe = replace(recipe, "model.widths", padded)
     structure, marks = program_signature(recipe)

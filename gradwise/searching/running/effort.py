@@ -72,7 +72,7 @@ def training_seconds(recipe: Recipe, data: EvaluationData) -> float:
     )
     parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
     epochs = float(recipe.stopping.epochs) if isinstance(recipe.stopping, Off) else _PATIENT_EPOCHS
-    rows, batch = len(data.pool), int(getattr(recipe.batches, "size", 64))
+    rows, batch = len(data.pool), recipe.batches.size
     return epochs * (6.0 * parameters * rows / _PACE + math.ceil(rows / batch) * _UPDATE_SECONDS)
 
 

@@ -24,7 +24,7 @@ from ...records.trial import Trial
 from ...runtime.errors import RequestError, nearest
 from ...specs.adapters import as_criterion
 from ...specs.dataset import Dataset, Inputs
-from ...specs.paths import knobs
+from ...specs.paths import knobs, parts
 from ...specs.search_space import Space
 from ...training.final_measurement import find_features, measure_features
 from ...training.predictor import Predictor, outputs_of
@@ -90,7 +90,7 @@ def _refuse_other_scales(space: Space, metric: str) -> None:
                 f"`{path}` changes the scale of `{metric}`, so trials could not be compared. Remove it from the space, "
                 "or choose by a linear probe of a target: metric `probe_error_rate`."
             )
-    judged_by = getattr(as_criterion(space.recipe.criterion), "judged_by", None)
+    judged_by = dict(parts(space.recipe)).get("criterion.judged_by")
     amounts = [float(value) for path, _, value in knobs(space.recipe) if path.startswith("criterion.judged_by.")]
     if isinstance(judged_by, Clean) or (amounts and not any(amounts)):
         raise RequestError(

@@ -26,6 +26,7 @@ from ...runtime import keys
 from ...runtime.errors import WorkError
 from ...runtime.progress import silent
 from ...specs.dataset import Dataset
+from ...specs.paths import knobs
 from ...specs.search_space import Space
 from ...training.prepare import CLASS_WEIGHTS
 from ..running.driver import Watch
@@ -119,10 +120,9 @@ def cross_validate_procedure(
 
 def _without_test(space: Space) -> Space:
     """The space with nothing held out to test within a fold: the fold's own examples do that."""
-    split = space.recipe.split
-    if not hasattr(split, "test"):
+    if "split.test" not in {path for path, _, _ in knobs(space.recipe)}:
         return space
-    without = dataclasses.replace(split, test=0.0)
+    without = dataclasses.replace(space.recipe.split, test=0.0)
     return space.with_recipes(lambda recipe: dataclasses.replace(recipe, split=without))
 
 
