@@ -62,7 +62,7 @@ def test_a_move_is_the_inner_rules_then_a_centring_every_so_many_updates() -> No
 def test_a_network_that_cannot_be_centred_is_refused_before_training() -> None:
     digits = Examples(jnp.zeros((10, 4)), jnp.zeros(10, jnp.int32))
     recipe = defaults.classification(model=Mlp(widths=(4,)), optimiser=Recentred(Sgd(0.1)))
-    with pytest.raises(RequestError, match=r"MlpNetwork has none\. Use the model CentredMlp"):
+    with pytest.raises(RequestError, match=r"MlpNetwork lacks\. Use the model CentredMlp"):
         init(recipe, digits, digits, outputs=3, classes=3, key=jr.key(0))
 
 
