@@ -242,6 +242,8 @@ def check_activation(activation: AbstractActivation) -> None:
     alone, slopes = jax.vmap(jax.value_and_grad(lambda one: activation(one)))(a.ravel())
     demand(np.allclose(alone, h.ravel(), atol=1e-6), f"{name}: does not work element by element")
     demand(all_finite(slopes), f"{name}: a slope is not finite")
+    told = activation.slope_at(alone)
+    demand(told is None or np.allclose(told, slopes, atol=1e-6), f"{name}: `slope_at` is not the slope")
     demand(activation.gain() > 0, f"{name}: the gain must be positive")
 
 

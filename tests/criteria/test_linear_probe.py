@@ -6,13 +6,16 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from gradwise import defaults
 from gradwise.criteria.corruption import Masking
 from gradwise.criteria.linear_probe import Logistic, Probed, Ridge, as_goals, known_rows, probe_scores
-from gradwise.criteria.reconstruction import Reconstruction
+from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.curvature.objective import Examples
 from gradwise.models.auto_encoder import MlpAutoEncoder
 from gradwise.specs.contracts import Batch
 from gradwise.testing.contracts import check_part
+from gradwise.training.interval import evaluate
+from gradwise.training.state import init
 
 
 @pytest.fixture(scope="module")
@@ -109,4 +112,17 @@ def test_probed_trains_as_its_criterion_does_and_is_judged_by_the_probe(digits) 
     expected, _ = probe_scores(Ridge(), (codes[:1000], codes[1000:]), (y[:1000], y[1000:]), 10)
     np.testing.assert_allclose(scores.score, expected)
     assert probed.measured() == inner.measured()
+    np.testing.assert_array_equal(probed.decode(model, codes[0]), inner.decode(model, codes[0]))
     check_part(probed)
+
+
+def test_weights_of_validation_weigh_the_probes_scores_too(digits) -> None:
+    x, y = jnp.asarray(digits[0], jnp.float32), jnp.asarray(digits[1], jnp.int32)
+    weights = jnp.asarray([0.0, 1.0, 2.0] * 10)
+    criterion = Probed(Reconstruction(SquaredError()), Ridge(), classes=10)
+    recipe = defaults.classification(model=MlpAutoEncoder(widths=(5,)), criterion=criterion)
+    train, valid = Examples(x[:200], y[:200]), Examples(x[200:230], y[200:230], weights)
+    problem, state = init(recipe, train, valid, outputs=10, classes=10, key=jr.key(0))
+    model = problem.model(state.parameters)
+    plain = criterion.judge(model, train, valid)
+    np.testing.assert_allclose(evaluate(problem, model).loss, plain.loss * weights, rtol=1e-5)

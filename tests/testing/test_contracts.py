@@ -297,7 +297,20 @@ class Normalising(AbstractActivation):
         return 1.0
 
 
+class WrongSlopeAt(AbstractActivation):
+    def __call__(self, a):
+        return jnp.tanh(a)
+
+    def gain(self):
+        return 1.0
+
+    def slope_at(self, h):
+        return 1.0 - h
+
+
 def test_a_broken_schedule_and_activation_are_found() -> None:
+    with pytest.raises(AssertionError, match="`slope_at` is not the slope"):
+        check_activation(WrongSlopeAt())
     with pytest.raises(AssertionError, match="negative"):
         check_schedule(Growing())
     with pytest.raises(AssertionError, match="element by element"):
