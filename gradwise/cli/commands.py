@@ -1,13 +1,22 @@
-"""What each command does: read the request, call its journey, print the result, return the exit code.
+"""What each command does: call the journey of its request, print the result, return the exit code.
 
 Journeys are imported when their command runs, so that a prediction does not wait for the imports of a search.
 """
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
+from ..journeys.requests.options import Request
+from ..journeys.requests.study_requests import MergeRequest, QuestionRequest, SearchRequest
+from ..journeys.requests.training_requests import (
+    CheckRequest,
+    ExplainRequest,
+    FitRequest,
+    PredictRequest,
+    ReportRequest,
+)
 from ..journeys.run_folder import Written
 from ..records.fit import Fit
 from ..records.study import Study
@@ -66,102 +75,81 @@ def _announce_plan(plan: dict[str, Any], as_json: bool) -> int:
     return 0
 
 
-def fit_command(given: dict[str, Any], config: str | None, sets: list[str]) -> int:
-    """`gradwise fit`."""
+def _fit(request: FitRequest, begun: float) -> int:
     from ..journeys.fit import plan_fit, run_fit
-    from ..journeys.requests.assignments import flatten, parse_assignment
-    from ..journeys.requests.fit_options import merge_options, read_config
 
-    table, tables = read_config(config) if config else ({}, {})
-    # Those of the command line come last, so they override the file's.
-    assignments = [*flatten(tables, str(config)), *(parse_assignment(text) for text in sets)]
-    options = merge_options(given, table, str(config))
-    with Progress(not options.quiet) as progress:
-        if not options.dry_run:
-            run = run_fit(options, assignments, progress)
+    with Progress(not request.quiet) as progress:
+        if not request.dry_run:
+            run = run_fit(request, progress)
         else:
-            plan = plan_fit(options, assignments, progress)
-    return _announce_plan(plan, options.json) if options.dry_run else _announce_run(run, options.json, options.quiet)
+            plan = plan_fit(request, progress)
+    return _announce_plan(plan, request.json) if request.dry_run else _announce_run(run, request.json, request.quiet)
 
 
-def search_command(
-    given: dict[str, Any], study: str | None, sets: list[str], ranges: list[str], begun: float | None = None
-) -> int:
-    """`gradwise search`, started at this time."""
-    from ..journeys.requests.search_options import is_layerwise, read_request
+def _search(request: SearchRequest, begun: float) -> int:
+    from ..journeys.requests.strategies import is_layerwise
     from ..journeys.search import plan_search, run_search
 
-    asked = read_request(given, study, sets, ranges)
-    options = asked.options
-    if is_layerwise(options.strategy):
-        return _layerwise_command(asked)
-    with Progress(not options.quiet) as progress:
-        if not options.dry_run:
-            run = run_search(asked, progress, begun)
+    if is_layerwise(request.strategy):
+        return _layerwise(request)
+    with Progress(not request.quiet) as progress:
+        if not request.dry_run:
+            run = run_search(request, progress, begun)
         else:
-            plan = plan_search(asked, progress)
-    return _announce_plan(plan, options.json) if options.dry_run else _announce_study(run, options.json, options.quiet)
+            plan = plan_search(request, progress)
+    return _announce_plan(plan, request.json) if request.dry_run else _announce_study(run, request.json, request.quiet)
 
 
-def _layerwise_command(asked: Any) -> int:
+def _layerwise(request: SearchRequest) -> int:
     from ..journeys.layerwise import plan_layerwise, run_layerwise
 
-    options = asked.options
-    with Progress(not options.quiet) as progress:
-        if not options.dry_run:
-            run = run_layerwise(asked, progress)
+    with Progress(not request.quiet) as progress:
+        if not request.dry_run:
+            run = run_layerwise(request, progress)
         else:
-            plan = plan_layerwise(asked, progress)
-    if not options.dry_run:
-        return _announce_run(run, options.json, options.quiet)
+            plan = plan_layerwise(request, progress)
+    if not request.dry_run:
+        return _announce_run(run, request.json, request.quiet)
     kept = f"{plan['settings']} settings each, the {plan['keep']} best kept: {plan['trainings']} trainings."
-    print(json.dumps(plan) if options.json else f"{plan['levels']} levels, {plan['layers']}, {kept}")
+    print(json.dumps(plan) if request.json else f"{plan['levels']} levels, {plan['layers']}, {kept}")
     return 0
 
 
-def question_command(given: dict[str, Any]) -> int:
-    """`gradwise challenge`, `compare` and `seeds`."""
+def _question(request: QuestionRequest, begun: float) -> int:
     from ..journeys.comparison import run_comparison
-    from ..journeys.requests.search_options import read_request
 
-    asked = read_request(given, None, given.pop("sets", None) or [], given.pop("ranges", None) or [])
-    with Progress(not asked.options.quiet) as progress:
-        run = run_comparison(asked, progress)
-    return _announce_study(run, asked.options.json, asked.options.quiet, resumable=False)
+    with Progress(not request.quiet) as progress:
+        run = run_comparison(request, progress)
+    return _announce_study(run, request.json, request.quiet, resumable=False)
 
 
-def merge_command(studies: tuple[str, ...], given: dict[str, Any]) -> int:
-    """`gradwise merge`."""
+def _merge(request: MergeRequest, begun: float) -> int:
     from ..journeys.merge import run_merge
 
-    with Progress(not given["quiet"]) as progress:
-        run = run_merge(studies, given, progress)
-    return _announce_study(run, given["json"], given["quiet"])
+    with Progress(not request.quiet) as progress:
+        run = run_merge(request, progress)
+    return _announce_study(run, request.json, request.quiet)
 
 
-def check_command(given: dict[str, Any], sets: list[str]) -> int:
-    """`gradwise check`; its exit code is 1 if an error was found."""
-    from ..journeys.check import CheckOptions, run_check
-    from ..journeys.requests.fit_options import chosen_of
+def _check(request: CheckRequest, begun: float) -> int:
+    from ..journeys.check import run_check
     from .terminal.check import show_checked
 
-    options = CheckOptions(**chosen_of(CheckOptions, given))
-    with Progress(not options.quiet) as progress:
-        run = run_check(options, sets, progress)
-    if options.json:
+    with Progress(not request.quiet) as progress:
+        run = run_check(request, progress)
+    if request.json:
         _print_json(run)
-    elif options.quiet:
+    elif request.quiet:
         print(run.record.verdict)
     else:
         show_checked(run.record, run.report)
     return 0 if run.record.passed else 1
 
 
-def explain_command(code: str) -> int:
-    """`gradwise explain`: the page of a code."""
+def _explain(request: ExplainRequest, begun: float) -> int:
     from ..checking.codes import page
 
-    text = page(code)
+    text = page(request.code)
     if sys.stdout.isatty():
         from rich.markdown import Markdown
 
@@ -179,32 +167,47 @@ def _print_bytes(content: bytes) -> None:
         sys.stdout.write(content.decode())
 
 
-def predict_command(
-    run: str, data: str, out: str, form: str | None, probabilities: bool, keep: Sequence[str], quiet: bool
-) -> int:
-    """`gradwise predict`."""
+def _predict(request: PredictRequest, begun: float) -> int:
     from ..journeys.predict import run_predict
 
-    if form == "parquet" and out == "-" and sys.stdout.isatty():
+    if request.format == "parquet" and request.out == "-" and sys.stdout.isatty():
         raise RequestError("--format parquet is binary and cannot go to a terminal. Give a file with --out.")
-    with Progress(not quiet) as progress:
-        found = run_predict(run, data, out=out, form=form, probabilities=probabilities, keep=keep, progress=progress)
-    if out == "-":
+    with Progress(not request.quiet) as progress:
+        found = run_predict(request, progress)
+    if request.out == "-":
         _print_bytes(found.content)
-    for remark in () if quiet else found.remarks:
+    for remark in () if request.quiet else found.remarks:
         say(remark)
     return 0
 
 
-def report_command(run: str, out: str | None, as_json: bool) -> int:
-    """`gradwise report`."""
+def _report(request: ReportRequest, begun: float) -> int:
     from ..journeys.predict import run_report
 
-    record, page, path = run_report(run, out)
+    record, page, path = run_report(request)
     if path is None:
         _print_bytes(page.encode())
-    if as_json:
-        print(json.dumps({**record.summary(), "out": run, "report": str(path or out)}))
+    if request.json:
+        print(json.dumps({**record.summary(), "out": request.run, "report": str(path or request.out)}))
     elif path is not None:
         print(path)
     return 0
+
+
+_COMMANDS: dict[str, Callable[[Any, float], int]] = {
+    "fit": _fit,
+    "search": _search,
+    "challenge": _question,
+    "compare": _question,
+    "seeds": _question,
+    "merge": _merge,
+    "check": _check,
+    "explain": _explain,
+    "predict": _predict,
+    "report": _report,
+}
+
+
+def run_command(request: Request, begun: float) -> int:
+    """Does what is requested, by a program that started at this time; returns the exit code."""
+    return _COMMANDS[request.verb](request, begun)

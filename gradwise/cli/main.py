@@ -6,8 +6,9 @@
     gradwise predict runs/houses-20250101-120000 new.csv --out predicted.csv
     gradwise report runs/houses-20250101-120000
 
-Only typer is imported here, so that `--help` is fast. A command returns the work to do; it runs after typer has
-finished, so that every error, including typer's own, is handled in the same place:
+Commands and their options are derived from the requests in `journeys/requests`. Only typer is imported here, so that
+`--help` is fast. A command returns the work to do; it runs after typer has finished, so that every error, including
+typer's own, is handled in the same place:
 
 | what happened                              | exit | on standard error               |
 |--------------------------------------------|------|---------------------------------|
@@ -22,17 +23,31 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Annotated, Any
 
 import typer
 
 from .. import __version__
+from ..journeys.requests import study_requests, training_requests
+from ..journeys.requests.options import ARGUMENT, Option, Request, flag_of
+from ..journeys.requests.values import read_flag
 from ..runtime.errors import RequestError, WorkError, nearest
-from .options import arguments
 
 Work = Callable[[], int]
+REQUESTS: tuple[type[Request], ...] = (
+    training_requests.FitRequest,
+    study_requests.SearchRequest,
+    study_requests.ChallengeRequest,
+    study_requests.CompareRequest,
+    study_requests.SeedsRequest,
+    study_requests.MergeRequest,
+    training_requests.CheckRequest,
+    training_requests.ExplainRequest,
+    training_requests.PredictRequest,
+    training_requests.ReportRequest,
+)
 
 app = typer.Typer(
     name="gradwise",
@@ -58,142 +73,54 @@ def _gradwise(
 ) -> None: ...
 
 
-def _command(name: str, *options: Mapping[str, Any]) -> Callable[[Callable[[dict[str, Any]], Work]], None]:
-    """A command with these options, by name; what it decorates gets their values. Its docstring is the help."""
-
-    def register(function: Callable[[dict[str, Any]], Work]) -> None:
-        def run(**given: Any) -> Work:
-            return function(given)
-
-        declared = {one: annotation for several in options for one, annotation in several.items()}
-        parameters = [
-            inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY, default=_default(annotation), annotation=annotation)
-            for one, annotation in declared.items()
-        ]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = declared
-        run.__doc__ = function.__doc__
-        app.command(name=name)(run)
-
-    return register
-
-
-def _default(annotation: Any) -> Any:
-    """False for a flag, None where nothing need be given; what must be given has none."""
-    kind = annotation.__origin__
-    return False if kind is bool else inspect.Parameter.empty if kind in {str, list[str]} else None
+def _parameter(name: str, declared: Option, default: Any) -> inspect.Parameter:
+    """An option as typer wants it: a flag, a text or texts. Its request reads the text; a default is only shown."""
+    is_flag = declared.read is read_flag
+    kind: Any = bool if is_flag else list[str] if declared.many else str
+    says_nothing = default is None or default is False or default in ((), {}, "")
+    shown = declared.shown or ("" if says_nothing else str(default))
+    about: dict[str, Any] = {
+        "metavar": declared.metavar,
+        "help": declared.help.replace("[", r"\["),
+    }  # not rich's markup
+    if declared.panel == ARGUMENT:
+        made: Any = typer.Argument(**about, show_default=False)
+        start: Any = inspect.Parameter.empty if declared.required else None
+    else:
+        flags = f"{flag_of(name)}/{flag_of('no_' + name)}" if is_flag and default is None else flag_of(name)
+        shows: Any = shown if is_flag and shown else bool(shown)
+        made = typer.Option(flags, *declared.also, **about, rich_help_panel=declared.panel, show_default=shows)
+        start = default if is_flag else shown or None
+    kind = kind if declared.required else kind | None
+    annotation: Any = Annotated[kind, made]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=start, annotation=annotation)
 
 
-@_command("fit", arguments.FIT)
-def _fit(given: dict[str, Any]) -> Work:
-    """Train one network, estimate its error on held-out data, and write a report."""
+def _add(request: type[Request]) -> None:
+    """The command of a request, which returns the work to do with the options that were given."""
 
-    def work() -> int:
-        from .commands import fit_command
-
-        return fit_command(given, given.pop("config"), given.pop("sets") or [])
-
-    return work
-
-
-@_command("search", arguments.SEARCH)
-def _search(given: dict[str, Any]) -> Work:
-    """Search for the best network within a budget, and estimate its error on held-out data."""
-
-    def work() -> int:
+    def run(context: typer.Context, **values: Any) -> Work:
         begun = monotonic()  # a budget of time pays for the imports too
-        from .commands import search_command
+        named = ((name, value, context.get_parameter_source(name)) for name, value in values.items())
+        given = {name: value for name, value, source in named if source is not None and source.name == "COMMANDLINE"}
 
-        return search_command(given, given.pop("study"), given.pop("sets") or [], given.pop("ranges") or [], begun)
+        def work() -> int:
+            from .commands import run_command
 
-    return work
+            return run_command(request.of(given), begun)
 
+        return work
 
-def _question(name: str, given: dict[str, Any]) -> Work:
-    def work() -> int:
-        from .commands import question_command
-
-        return question_command({**given, "question": name})
-
-    return work
-
-
-@_command("challenge", arguments.KNOB, arguments.QUESTION)
-def _challenge(given: dict[str, Any]) -> Work:
-    """Compare values of one knob over the same seeds, everything else unchanged."""
-    return _question("challenge", given)
+    parameters = [_parameter(name, one, request.default(name)) for name, one in request.options().items() if one.panel]
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    run.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in (context, *parameters)}
+    run.__doc__ = (request.__doc__ or "").splitlines()[0]
+    app.command(name=request.verb)(run)
 
 
-@_command("compare", arguments.KNOB, arguments.QUESTION, arguments.SEARCHED)
-def _compare(given: dict[str, Any]) -> Work:
-    """Compare values of one knob, with all other knobs searched for each value."""
-    return _question("compare", given)
-
-
-@_command("seeds", arguments.DATASET, arguments.QUESTION)
-def _seeds(given: dict[str, Any]) -> Work:
-    """Train one recipe with many seeds, to see the effect of chance."""
-    return _question("seeds", given)
-
-
-@_command("merge", arguments.MERGE)
-def _merge(given: dict[str, Any]) -> Work:
-    """Merge studies of the same data into one, and conclude it."""
-
-    def work() -> int:
-        from .commands import merge_command
-
-        return merge_command(tuple(given.pop("studies")), given)
-
-    return work
-
-
-@_command("check", arguments.CHECK)
-def _check(given: dict[str, Any]) -> Work:
-    """Check data, code and training for problems. Exits with code 1 if an error is found."""
-
-    def work() -> int:
-        from .commands import check_command
-
-        return check_command(given, given.pop("sets") or [])
-
-    return work
-
-
-@_command("explain", arguments.EXPLAIN)
-def _explain(given: dict[str, Any]) -> Work:
-    """Explain a finding: what it means, how it is measured, how to fix it, and when it is a false alarm."""
-
-    def work() -> int:
-        from .commands import explain_command
-
-        return explain_command(given["code"])
-
-    return work
-
-
-@_command("predict", arguments.PREDICT)
-def _predict(given: dict[str, Any]) -> Work:
-    """Predict new rows with a trained model."""
-
-    def work() -> int:
-        from .commands import predict_command
-
-        return predict_command(**{**given, "out": given["out"] or "-", "keep": given["keep"] or []})
-
-    return work
-
-
-@_command("report", arguments.REPORT)
-def _report(given: dict[str, Any]) -> Work:
-    """Rewrite a run's report: one self-contained page."""
-
-    def work() -> int:
-        from .commands import report_command
-
-        return report_command(given["run"], given["out"], given["json"])
-
-    return work
+for _request in REQUESTS:
+    _add(_request)
 
 
 def _usage(problem: Any) -> str:

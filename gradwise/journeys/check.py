@@ -18,7 +18,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ..records.check import FILE as CHECK
 from ..records.check import Checked, write_checked
@@ -31,31 +31,13 @@ from ..specs.recipe import Recipe
 from . import run_folder as folders
 from .data_and_recipe import read_data, start_device
 from .progress import AbstractProgress, NoProgress
-from .requests.assignments import parse_assignment
-from .requests.fit_options import DataOptions, FitOptions, dashed, declare, texts
+from .requests.options import DATA, flag_of
+from .requests.training_requests import CheckRequest
 
 _OWN = re.compile(r"(?P<module>[^:]+):(?P<name>\w+)")
 _FILE = re.compile(r"(?P<file>.+\.py)(:.*)?")  # a Python file, whatever follows it
 _LISTED = 12  # names in a line
 _MAKES = "returns (loss, model, batch), a dictionary of the arguments of gradwise.check, or (recipe, dataset)"
-
-
-def _names(value: Any, name: str) -> tuple[str, ...]:
-    """Names of checks, one per option or separated by commas."""
-    return tuple(part.strip() for item in texts(value, name) for part in item.split(",") if part.strip())
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckOptions(FitOptions):
-    """The options of `gradwise check`: the data and the recipe as for `fit`, and which checks to run."""
-
-    verb: ClassVar[str] = "check"
-    asks: ClassVar[str] = (
-        "nothing to check: give DATA (a file, a named set such as iris, or -), your own problem as "
-        "file.py:function or package.module:function, or the folder of a finished run."
-    )
-
-    only: tuple[str, ...] = declare((), _names)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -157,15 +139,14 @@ def _made(text: str) -> dict[str, Any]:
     raise RequestError(f"{text} returned a {type(made).__name__}. It must return {_MAKES.removeprefix('returns ')}.")
 
 
-def _check_own(options: CheckOptions, keeping: Any) -> Checked:
+def _check_own(options: CheckRequest, keeping: Any) -> Checked:
     from ..checking.check import check
 
     made = _made(options.data)
     if "loss" not in made:
         raise RequestError(f"{options.data}: the dictionary has no `loss`.")
     arguments = {"key": keys.from_seed(options.seed), **made, "keeping": keeping}
-    if options.only:
-        arguments["only"] = options.only
+    arguments |= {name: getattr(options, name) for name in ("only", "select", "ignore") if getattr(options, name)}
     try:
         return check(**arguments)
     except RequestError as problem:
@@ -180,22 +161,21 @@ def _is_own(text: str) -> bool:
     return _OWN.fullmatch(text) is not None and not Path(text).exists()
 
 
-def _name(options: CheckOptions) -> str:
+def _name(options: CheckRequest) -> str:
     if _is_own(options.data):
         return re.sub(r"\W+", "-", options.data.rpartition(":")[2]) + "-check"
     return f"{options.name_of_data}-check"
 
 
-def _training_command(options: CheckOptions, changes: tuple[str, ...]) -> str:
+def _training_command(options: CheckRequest, changes: tuple[str, ...]) -> str:
     """The `gradwise fit` that trains what was checked."""
-    told = dataclasses.replace(options, only=()).command(changes)
-    return told.replace("gradwise check", "gradwise fit", 1).replace(" --seed 0", "")
+    told = dataclasses.replace(options, only=(), select=(), ignore=()).command(changes)
+    return told.replace("gradwise check", "gradwise fit", 1)
 
 
-def _about_data(options: CheckOptions) -> list[str]:
+def _about_data(options: CheckRequest) -> list[str]:
     """The given options for reading data."""
-    fields = (field for field in dataclasses.fields(DataOptions) if field.name != "data")
-    return [dashed(field.name) for field in fields if getattr(options, field.name)]
+    return [flag_of(name) for name, one in options.options().items() if one.panel == DATA and getattr(options, name)]
 
 
 def _check_folder(text: str) -> None:
@@ -219,12 +199,12 @@ def _report_command(text: str) -> str:
     return shlex.join(["gradwise", "report", text])
 
 
-def _work(options: CheckOptions, sets: list[str], folder: Path, progress: AbstractProgress) -> Checked:
+def _work(options: CheckRequest, folder: Path, progress: AbstractProgress) -> Checked:
     from ..checking.check import CheckRunOptions, check_recipe, check_record
 
     _check_named(options.data)
     _check_folder(options.data)
-    given = ["--set"] * bool(sets) + _about_data(options)
+    given = ["--set"] * bool(options.set) + _about_data(options)
     if _is_run(options.data):
         unused = given + ["--only"] * bool(options.only)
         if unused:
@@ -232,42 +212,41 @@ def _work(options: CheckOptions, sets: list[str], folder: Path, progress: Abstra
                 f"{unused[0]} has no effect on {options.data}, a finished run, which is checked from its record: "
                 "omit it, or check the data."
             )
-        return check_record(read_run(Path(options.data)))
+        return check_record(read_run(Path(options.data)), select=options.select, ignore=options.ignore)
     keeping = CheckRunOptions(folder, options.resume, lambda name: progress.phase(f"checking: {name}"))
     if _is_own(options.data):
         if given:
-            does = "sets knobs of a recipe" if sets else "controls how a data file is read"
+            does = "sets knobs of a recipe" if options.set else "controls how a data file is read"
             raise RequestError(f"{given[0]} {does}, which your own problem does not have: omit it.")
         start_device(options.on)
         return _check_own(options, keeping)
-    assignments = [parse_assignment(text) for text in sets]
     progress.phase(f"reading {options.data}")
-    dataset, resolved = read_data(options, assignments)
+    dataset, resolved = read_data(options)
     start_device(options.on)
     return check_recipe(
         resolved.recipe,
         dataset,
         key=keys.from_seed(options.seed),
         only=options.only,
+        select=options.select,
+        ignore=options.ignore,
         keeping=keeping,
         command=_training_command(options, resolved.changes),
     )
 
 
-def _interrupted(options: CheckOptions, sets: list[str], folder: Path) -> str:
+def _interrupted(options: CheckRequest, folder: Path) -> str:
     """What Ctrl-C left behind, and how to resume."""
     from ..checking.check import PARTIAL
 
     if not (folder / PARTIAL).is_file():
         return "interrupted before any check finished: nothing was saved; start again without --resume."
-    told = options.command(tuple(sets)).replace(" --seed 0", "")
+    told = options.command(tuple(f"{path}={value}" for path, value in options.set.items()))
     more = ["--out", str(folder), "--resume", *(["--on", options.on] if options.on else [])]
     return f"interrupted; finished checks are saved. Resume with: {told} {shlex.join(more)}"
 
 
-def run_check(
-    options: CheckOptions, sets: list[str], progress: AbstractProgress | None = None
-) -> folders.Written[Checked]:
+def run_check(options: CheckRequest, progress: AbstractProgress | None = None) -> folders.Written[Checked]:
     """Checks, and writes the findings to a folder, with their report unless it is turned off."""
     progress = progress or NoProgress()
     folder = folders.choose_folder(options.out, _name(options))
@@ -276,10 +255,10 @@ def run_check(
         raise RequestError(f"--out {folder} contains a run, which a check would overwrite: choose another folder.")
     new = folders.make(folder)
     try:
-        record = _work(options, sets, folder, progress)
+        record = _work(options, folder, progress)
         write_checked(record, folder)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_interrupted(options, sets, folder)) from None
+        raise KeyboardInterrupt(_interrupted(options, folder)) from None
     finally:
         folders.remove_empty(new)
     if options.no_report:

@@ -9,6 +9,7 @@ Each leaves a study folder with its trials and a report.
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,12 +35,11 @@ from . import run_folder as folders
 from .progress import AbstractProgress, NoProgress
 from .requests.assignments import locate
 from .requests.ranges import read_prior
-from .requests.search_options import DEFAULT_BUDGET, Asked
+from .requests.study_requests import QuestionRequest
 from .search_request import PreparedSearch, prepare_search
 from .study_folder import begin, publish_study, workplace
 
 _TRIALS_EACH = 16
-_SEEDS = {"challenge": 10, "compare": 5, "seeds": 30}
 _Answer = tuple[tuple[Trial, ...], Analysis]
 
 
@@ -69,7 +69,7 @@ def _ask(place: _Place) -> _Answer:
     """The trials and the answer."""
     prepared, options = place.prepared, place.prepared.options
     recipe = prepared.space.recipe
-    seeds = options.seeds or _SEEDS[options.question]
+    seeds = options.seeds
     if options.question == "seeds":
         spread = seed_distribution(recipe, place.data, place.executor, seeds, stop=place.stop)
         return spread.trials, Analysis(seeds=spread)
@@ -133,20 +133,17 @@ def _place(prepared: PreparedSearch) -> Iterator[tuple[_Place, Any]]:
         criterion=as_criterion(prepared.space.recipe.criterion),
         key=keys.from_seed(options.seed),
     )
-    # Without a word about time there is no limit: the question itself says how many trials it takes.
-    limited = options.budget.seconds is not None and options.budget != DEFAULT_BUDGET
     with choose_executor(options.on, data, prepared.space) as executor, listening() as asked:
-        end = time.monotonic() + (options.budget.seconds or 0.0)
+        end = math.inf if options.budget.seconds is None else time.monotonic() + options.budget.seconds
         yield (
-            _Place(prepared, data, executor, lambda: asked.is_set() or (limited and time.monotonic() >= end)),
+            _Place(prepared, data, executor, lambda: asked.is_set() or time.monotonic() >= end),
             asked,
         )
 
 
-def _question(asked: Asked, folder: Path, progress: AbstractProgress) -> Study:
-    options = asked.options
+def _question(options: QuestionRequest, folder: Path, progress: AbstractProgress) -> Study:
     progress.phase(f"reading {options.data}")
-    prepared = prepare_search(asked)
+    prepared = prepare_search(options)
     _space(prepared)  # refuses a path or value that is none
     begin(options.on)
     with workplace(folder, options) as work:
@@ -160,9 +157,8 @@ def _question(asked: Asked, folder: Path, progress: AbstractProgress) -> Study:
     return study
 
 
-def run_comparison(asked: Asked, progress: AbstractProgress | None = None) -> folders.Written[Study]:
+def run_comparison(options: QuestionRequest, progress: AbstractProgress | None = None) -> folders.Written[Study]:
     """Trains what the question needs, and writes the answer as a study."""
-    options = asked.options
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=False, overwrite=options.overwrite)
-    return folders.Written(_question(asked, folder, progress or NoProgress()), folder)
+    return folders.Written(_question(options, folder, progress or NoProgress()), folder)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -22,8 +21,8 @@ from ..specs.paths import knobs, trainable
 from ..specs.recipe import Recipe
 from ..training.state import with_room
 from .pretraining import check_layers, check_varied, expanded, features_recipe, pretrained_recipe, takes_probabilities
-from .requests.assignments import Assignment, Resolved, resolve
-from .requests.fit_options import DataOptions, FitOptions
+from .requests.assignments import Resolved, assignments_of, resolve
+from .requests.training_requests import DataRequest, FitRequest
 
 
 def expected_sizes(recipe: Any, dataset: Dataset) -> tuple[int, int, int]:
@@ -93,7 +92,7 @@ def start_device(on: str | None) -> None:
         raise RequestError(f"--on gpu: JAX found no GPU, only {names}. Leave out --on to use that.")
 
 
-def data_request(options: DataOptions) -> ReadRequest:
+def data_request(options: DataRequest) -> ReadRequest:
     """How to read the data."""
     return ReadRequest(
         targets=options.target,
@@ -104,17 +103,17 @@ def data_request(options: DataOptions) -> ReadRequest:
         time=options.time,
         weight=options.weight,
         test=options.test,
-        unsupervised=getattr(options, "learns_inputs", False),
+        unsupervised=options.learns_inputs,
     )
 
 
-def _recommended(options: DataOptions, kind: str, unit: bool, table_rows: int | None, parts: dict[str, Any]) -> Recipe:
+def _recommended(options: DataRequest, kind: str, unit: bool, table_rows: int | None, parts: dict[str, Any]) -> Recipe:
     """The initial recipe; `unit`: the scaled inputs lie in [0, 1]; `table_rows`: the rows of a table, or None."""
     layers = getattr(options, "pretrain", None)
     if layers is not None:
         return pretrained_recipe(kind, layers, unit, **parts)
     if kind == "inputs":
-        return features_recipe(getattr(options, "learner", None), unit, **parts)
+        return features_recipe(options.learner, unit, **parts)
     if table_rows is not None:
         return defaults.table(kind, table_rows, **parts)
     recommended = {"classes": defaults.classification, "labels": defaults.multilabel, "numbers": defaults.regression}
@@ -122,20 +121,19 @@ def _recommended(options: DataOptions, kind: str, unit: bool, table_rows: int | 
 
 
 def resolve_for(
-    options: DataOptions,
-    assignments: Iterable[Assignment],
+    options: DataRequest,
     kind: str,
     dataset: Dataset | None = None,
     *,
     table_rows: int | None = None,
     **parts: Any,
 ) -> Resolved:
-    """The recommended recipe for this kind of task, changed by the options and assignments.
+    """The recommended recipe for this kind of task, changed by the request.
 
     Feature learners also depend on the scaled inputs, if the data set is given. A table has its own recipe, unless a
     part that the rest depends on is replaced; `parts` are those of any other recipe.
     """
-    assignments = list(assignments)
+    assignments = assignments_of(options)
     layers = getattr(options, "pretrain", None)
     unit = takes_probabilities(assignments, dataset) if layers or kind == "inputs" else True
     exchanged = any(one.path in ("model", "optimiser", "stopping") for one in assignments)
@@ -157,10 +155,10 @@ def rows_of_table(dataset: Dataset) -> int | None:
     return len(dataset) if kind_of_inputs(dataset.inputs, dataset.columns) == "table" else None
 
 
-def read_data(options: FitOptions, assignments: list[Assignment]) -> tuple[Dataset, Resolved]:
+def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:
     """The data to train on and their recipe; raises if they cannot be learned from."""
     dataset = read(options.data, data_request(options))
-    resolved = resolve_for(options, assignments, dataset.task.kind, dataset, table_rows=rows_of_table(dataset))
+    resolved = resolve_for(options, dataset.task.kind, dataset, table_rows=rows_of_table(dataset))
     criterion = as_criterion(resolved.recipe.criterion)
     if criterion.learns_from == "inputs" or options.pretrain is not None:
         check_varied(dataset)

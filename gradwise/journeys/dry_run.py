@@ -10,7 +10,7 @@ from ..specs.dataset import Classes, Dataset
 from ..specs.paths import knobs, parts
 from .data_and_recipe import count_state, expected_sizes
 from .requests.assignments import Resolved
-from .requests.fit_options import FitOptions
+from .requests.training_requests import FitRequest
 
 _SHOWN_COLUMNS = 30
 
@@ -70,7 +70,7 @@ def folder_word(folder: Path, resume: bool) -> str:
     return exists if folder.exists() else "new"
 
 
-def make_plan(options: FitOptions, dataset: Dataset, resolved: Resolved, folder: Path) -> dict[str, Any]:
+def make_plan(options: FitRequest, dataset: Dataset, resolved: Resolved, folder: Path) -> dict[str, Any]:
     """What would be done, as plain values. Starts no device."""
     recipe = resolved.recipe
     train, valid, test = expected_sizes(recipe, dataset)

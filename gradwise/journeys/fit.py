@@ -30,11 +30,11 @@ from .data_and_recipe import expected_sizes, read_data, resolve_for, start_devic
 from .dry_run import make_plan
 from .pretraining import train_pretrained
 from .progress import AbstractProgress, NoProgress
-from .requests.assignments import Assignment, Resolved
-from .requests.fit_options import FitOptions
+from .requests.assignments import Resolved
+from .requests.training_requests import FitRequest
 
 
-def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) -> Fit | None:
+def _finished(folder: Path, options: FitRequest) -> Fit | None:
     """The record in the folder, if it already answers this request."""
     if not (folder / folders.RESULT).is_file():
         return None
@@ -46,7 +46,7 @@ def _finished(folder: Path, options: FitOptions, assignments: list[Assignment]) 
     recipe = found.recipe
     is_table = defaults.is_for_tables(model=recipe.model, optimiser=recipe.optimiser, stopping=recipe.stopping)
     rows = found.data.rows.total if is_table else None
-    asked = resolve_for(options, assignments, found.task, table_rows=rows)
+    asked = resolve_for(options, found.task, table_rows=rows)
     same = found.data.command == options.command(asked.changes)
     if not same and not (folder / folders.CHECKPOINT).is_file():
         raise RequestError(
@@ -62,7 +62,7 @@ def _is_estimated(result: Fit) -> bool:
     return "estimate" in result.evidence or result.outcome.failed
 
 
-def _train(options: FitOptions, dataset: Dataset, resolved: Resolved, work: Path, progress: AbstractProgress) -> Fit:
+def _train(options: FitRequest, dataset: Dataset, resolved: Resolved, work: Path, progress: AbstractProgress) -> Fit:
     """The network of the hold-out split, trained in the folder for checkpoints."""
     recipe = resolved.recipe
     percent = score_kind(recipe, dataset.task.kind) == "error"
@@ -96,17 +96,17 @@ def _load_what_reports() -> None:
         importlib.import_module(name)
 
 
-def _share_of_time(options: FitOptions) -> float:
+def _share_of_time(options: FitRequest) -> float:
     """With folds, `--max-time` is split evenly between them and the final network."""
     return math.inf if options.max_time is None else options.max_time / (options.folds + 1)
 
 
-def _folds(options: FitOptions, recipe: Any) -> list[Fold]:
+def _folds(options: FitRequest, recipe: Any) -> list[Fold]:
     valid = {path: value for path, _, value in knobs(recipe)}.get("split.valid", 0.2)
     return [Fold(number, options.folds, valid) for number in range(options.folds)]
 
 
-def _estimate(options: FitOptions, dataset: Dataset, result: Fit, progress: AbstractProgress) -> Fit:
+def _estimate(options: FitRequest, dataset: Dataset, result: Fit, progress: AbstractProgress) -> Fit:
     """The record with the k-fold estimate."""
     recipe = result.recipe
 
@@ -167,7 +167,7 @@ def publish_run(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
 
 
 def _work(
-    options: FitOptions,
+    options: FitRequest,
     dataset: Dataset,
     resolved: Resolved,
     folder: Path,
@@ -202,29 +202,27 @@ def _work(
         return result
 
 
-def plan_fit(options: FitOptions, assignments: list[Assignment], progress: AbstractProgress) -> dict[str, Any]:
+def plan_fit(options: FitRequest, progress: AbstractProgress) -> dict[str, Any]:
     """What the fit would do, as plain values; nothing is trained or written."""
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
     if options.resume:
-        _finished(folder, options, assignments)  # refuses the folder of something else
+        _finished(folder, options)  # refuses the folder of something else
     progress.phase(f"reading {options.data}")
-    dataset, resolved = read_data(options, assignments)
+    dataset, resolved = read_data(options)
     progress.phase("planning")
     return make_plan(options, dataset, resolved, folder)
 
 
-def run_fit(
-    options: FitOptions, assignments: list[Assignment], progress: AbstractProgress | None = None
-) -> folders.Written[Fit]:
+def run_fit(options: FitRequest, progress: AbstractProgress | None = None) -> folders.Written[Fit]:
     """Reads the data, trains, estimates and writes; or returns the finished run that already answers the request."""
     progress = progress or NoProgress()
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
-    result = _finished(folder, options, assignments) if options.resume else None
+    result = _finished(folder, options) if options.resume else None
     if result is None or not (_is_estimated(result) or not options.folds):
         progress.phase(f"reading {options.data}")
-        dataset, resolved = read_data(options, assignments)
+        dataset, resolved = read_data(options)
         start_device(options.on)
         result = _work(options, dataset, resolved, folder, result, progress)
     return folders.Written(result, folder)

@@ -14,7 +14,6 @@ import dataclasses
 import itertools
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,9 @@ from .. import defaults
 from ..data.reading.read import read
 from ..data.splits import GroupHoldOut, TimeHoldOut
 from ..evaluation.metrics import check_metric
-from ..pretraining.layer_recipes import parse_layers
 from ..records.fit import Fit, read_fit
 from ..runtime import keys
-from ..runtime.errors import RequestError, nearest
+from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
 from ..searching.layerwise.algorithm import Training, draw_settings, layerwise, trainings_of
 from ..searching.layerwise.record import record_of
@@ -36,73 +34,29 @@ from .data_and_recipe import data_request, start_device
 from .fit import publish_run
 from .pretraining import check_layers, expanded, pretrained_recipe, takes_probabilities
 from .progress import AbstractProgress, NoProgress
-from .requests.assignments import resolve
+from .requests.assignments import assignments_of, resolve
+from .requests.options import flag_of
+from .requests.strategies import LayerwisePlan, parse_layerwise, parse_ranges
+from .requests.study_requests import SearchRequest
 
 SHELF = "layerwise"
 _ABOUT = "about.json"
-_WIDTHS = re.compile(r":\s*([1-9]\d{0,8})-([1-9]\d{0,8})")
-_WORD = re.compile(r"\s*layerwise\s*(?:\((.*)\))?\s*", re.IGNORECASE)
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerwisePlan:
-    """The settings in `--strategy layerwise(...)`: the layers, K, and the settings per level and fine-tuning."""
-
-    layers: str = "denoising:128-512x3"
-    keep: int = 3
-    settings: int = 6
-    tunings: int = 6
-
-
-def parse_ranges(text: str) -> tuple[str, list[tuple[int, int] | None]]:
-    """The layers with their largest widths, in the syntax of `--pretrain`, and the range of each, if any."""
-    found: list[tuple[int, int] | None] = []
-    for piece in text.split(","):
-        ends = _WIDTHS.search(piece)
-        range_ = (int(ends[1]), int(ends[2])) if ends else None
-        if range_ and range_[0] >= range_[1]:
-            raise RequestError(f"`{piece.strip()}`: a range of units must increase, as in denoising:128-512x3.")
-        found += [range_] * len(parse_layers(_WIDTHS.sub(r":\2", piece)))
-    return _WIDTHS.sub(r":\2", text), found
-
-
-def parse_layerwise(text: Any, name: str = "--strategy") -> LayerwisePlan:
-    """The plan given by the text."""
-    found = _WORD.fullmatch(str(text))
-    if found is None:
-        raise RequestError(f"{name} {text}: expected layerwise, or layerwise(keep=3, settings=6).")
-    given: dict[str, Any] = {}
-    known = [field.name for field in dataclasses.fields(LayerwisePlan)]
-    for pair in filter(str.strip, re.split(r",(?=\s*\w+\s*=)", found[1] or "")):  # layers have commas of their own
-        key, _, value = (part.strip() for part in pair.partition("="))
-        if key not in known:
-            raise RequestError(f"{name} {text}: unknown setting `{key}` of layerwise.{nearest(key, known)}")
-        if key == "layers":
-            parse_ranges(value)
-            given[key] = value
-        elif re.fullmatch(r"[1-9]\d{0,4}", value):
-            given[key] = int(value)
-        else:
-            raise RequestError(f"{name} {text}: expected a whole number of at least 1 for `{key}`; got {value!r}.")
-    return LayerwisePlan(**given)
-
-
-def _refuse_others(options: Any) -> None:
+def _refuse_others(options: SearchRequest) -> None:
     """Raises on options of other strategies, which have no effect here."""
-    usual = type(options)(data=options.data)
     alike = ("budget", "folds", "finalists", "seeds", "committee", "nested", "batch_size", "store", "name")
-    odd = next((name for name in alike if getattr(options, name) != getattr(usual, name)), None)
+    odd = next((name for name in alike if getattr(options, name) != options.default(name)), None)
     if odd is not None:
-        words = "--trials or --budget" if odd == "budget" else f"--{odd.replace('_', '-')}"
+        words = "--trials or --budget" if odd == "budget" else flag_of(odd)
         raise RequestError(
             f"{words}: layerwise has its own settings, as in --strategy 'layerwise(keep=3, settings=6)'. Leave it out."
         )
 
 
-def _recipes(asked: Any, plan: LayerwisePlan, dataset: Dataset) -> tuple[list[list[Any]], list[Any]]:
+def _recipes(options: SearchRequest, plan: LayerwisePlan, dataset: Dataset) -> tuple[list[list[Any]], list[Any]]:
     """The settings of every level, and those of the fine-tuning."""
-    options = asked.options
-    assignments = [*asked.recipe, *asked.sets]
+    assignments = assignments_of(options)
     unit = takes_probabilities(assignments, dataset)
     widest, ranges = parse_ranges(plan.layers)
     recipe = pretrained_recipe(dataset.task.kind, widest, unit)
@@ -152,12 +106,13 @@ def _watch(progress: AbstractProgress, percent: bool) -> Any:
     return watch
 
 
-def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progress: AbstractProgress) -> Fit:
-    options = asked.options
-    levels, tunings = _recipes(asked, plan, dataset)
+def _work(
+    options: SearchRequest, plan: LayerwisePlan, dataset: Dataset, folder: Path, progress: AbstractProgress
+) -> Fit:
+    levels, tunings = _recipes(options, plan, dataset)
     start_device(options.on if options.on in {"cpu", "gpu"} else None)
     key = keys.from_seed(options.seed)
-    about = _about(asked, plan, dataset)
+    about = _about(options, plan, dataset)
     with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
         _check_shelf(work / SHELF, about)
         found = layerwise(
@@ -172,28 +127,27 @@ def _work(asked: Any, plan: LayerwisePlan, dataset: Dataset, folder: Path, progr
             checkpoint_seconds=options.checkpoint,
             watch=_watch(progress, dataset.task.kind == "classes"),
         )
-        result = record_of(found, dataset, key=key).with_command(options.command(tuple(_words(asked))))
+        result = record_of(found, dataset, key=key).with_command(options.command(tuple(_words(options))))
         progress.phase("writing the report" if not options.no_report else "writing")
         publish_run(result, folder, work, report=not options.no_report)
     return result
 
 
-def _about(asked: Any, plan: LayerwisePlan, dataset: Dataset) -> dict[str, Any]:
+def _about(options: SearchRequest, plan: LayerwisePlan, dataset: Dataset) -> dict[str, Any]:
     """What must match for trainings of an earlier run to be reused."""
-    seed = asked.options.seed
-    return {"plan": dataclasses.asdict(plan), "seed": seed, "data": digest(dataset), "sets": _words(asked)}
+    seed = options.seed
+    return {"plan": dataclasses.asdict(plan), "seed": seed, "data": digest(dataset), "sets": _words(options)}
 
 
-def _words(asked: Any) -> list[str]:
-    return [f"{item.path}={item.value}" for item in (*asked.recipe, *asked.sets)]
+def _words(options: SearchRequest) -> list[str]:
+    return [f"{item.path}={item.value}" for item in assignments_of(options)]
 
 
-def _read(asked: Any, progress: AbstractProgress) -> tuple[LayerwisePlan, Path, Dataset]:
+def _read(options: SearchRequest, progress: AbstractProgress) -> tuple[LayerwisePlan, Path, Dataset]:
     """The plan, the folder and the data of a request; raises on options that layerwise does not have."""
-    options = asked.options
     plan = parse_layerwise(options.strategy)
     _refuse_others(options)
-    if asked.ranges or asked.more_ranges:
+    if options.ranges or options.range:
         raise RequestError(
             "--range: layerwise has its own ranges. Fix knobs with --set; give widths a range with "
             "layerwise(layers=denoising:128-512x3)."
@@ -207,19 +161,19 @@ def _read(asked: Any, progress: AbstractProgress) -> tuple[LayerwisePlan, Path, 
     return plan, folder, dataset
 
 
-def plan_layerwise(asked: Any, progress: AbstractProgress) -> dict[str, Any]:
+def plan_layerwise(options: SearchRequest, progress: AbstractProgress) -> dict[str, Any]:
     """The settings of the search and the number of its trainings; nothing is trained or written."""
-    plan, _, dataset = _read(asked, progress)
-    levels, tunings = _recipes(asked, plan, dataset)
+    plan, _, dataset = _read(options, progress)
+    levels, tunings = _recipes(options, plan, dataset)
     count = trainings_of(levels, len(tunings), plan.keep)
     return {**dataclasses.asdict(plan), "levels": len(levels), "trainings": count}
 
 
-def run_layerwise(asked: Any, progress: AbstractProgress | None = None) -> folders.Written[Fit]:
+def run_layerwise(options: SearchRequest, progress: AbstractProgress | None = None) -> folders.Written[Fit]:
     """Trains level by level and writes the best network; or returns the finished run of the same request."""
     progress = progress or NoProgress()
-    plan, folder, dataset = _read(asked, progress)
-    if asked.options.resume and (folder / folders.RESULT).is_file():
-        _check_shelf(folder / SHELF, _about(asked, plan, dataset))
+    plan, folder, dataset = _read(options, progress)
+    if options.resume and (folder / folders.RESULT).is_file():
+        _check_shelf(folder / SHELF, _about(options, plan, dataset))
         return folders.Written(read_fit(folder), folder)
-    return folders.Written(_work(asked, plan, dataset, folder, progress), folder)
+    return folders.Written(_work(options, plan, dataset, folder, progress), folder)

@@ -21,7 +21,8 @@ from ..searching.storage.study_store import Store
 from ..searching.strategies.population_based_training import PopulationBasedTraining
 from . import run_folder as folders
 from .progress import AbstractProgress, NoProgress
-from .requests.search_options import STUDY_FILE, parse_strategy, read_request
+from .requests.strategies import parse_strategy
+from .requests.study_requests import STUDY_FILE, MergeRequest, SearchRequest
 from .search import search_and_write
 from .search_request import prepare_search
 
@@ -63,14 +64,13 @@ def _count(journal: Path) -> int:
         return sum(trial.phase == "search" for trial in store.trials())
 
 
-def run_merge(
-    sources: tuple[str, ...], given: dict[str, Any], progress: AbstractProgress | None = None
-) -> folders.Written[Study]:
+def run_merge(request: MergeRequest, progress: AbstractProgress | None = None) -> folders.Written[Study]:
     """Merges studies, then concludes the merged one: finalists of all of them, a committee, a report."""
     progress = progress or NoProgress()
+    sources = request.studies
     if len(sources) < 2:
         raise RequestError("merge needs at least two studies: give their folders, and --out for the new one.")
-    folder = folders.choose_folder(given["out"], "merged")
+    folder = folders.choose_folder(request.out, "merged")
     folders.check_folder(folder, resume=False, overwrite=False)
     for source in sources:
         _store_of(source)
@@ -89,8 +89,10 @@ def run_merge(
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    again = read_request({**given, "out": str(folder), "resume": True, "nested": False}, None, [], [])
-    progress.phase(f"reading {again.options.data}")
+    chosen = {name: getattr(request, name) for name in ("finalists", "on") if getattr(request, name) is not None}
+    there = {"out": str(folder), "resume": True, "nested": False, "no_report": request.no_report}
+    again = SearchRequest.of({**chosen, **there})
+    progress.phase(f"reading {again.data}")
     prepared = prepare_search(again)
     # No ensemble has networks of several studies: the best settings of all are trained again.
     finals = "seeds" if prepared.plan.committee in ANSWERS else prepared.plan.committee

@@ -29,6 +29,7 @@ from ..specs.dataset import Classes, Labels, is_labelled
 from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.predictor import Predictor
 from .progress import AbstractProgress, NoProgress
+from .requests.training_requests import PredictRequest, ReportRequest
 
 FORMATS = ("csv", "parquet", "json")
 _FEW = 0.05  # of the rows: so many may equal one that was used by chance, and change the error little
@@ -195,37 +196,28 @@ class Predicted:
     remarks: tuple[str, ...]
 
 
-def run_predict(
-    run: str,
-    data: str,
-    *,
-    out: str = "-",
-    form: str | None = None,
-    probabilities: bool = False,
-    keep: Sequence[str] = (),
-    progress: AbstractProgress | None = None,
-) -> Predicted:
+def run_predict(request: PredictRequest, progress: AbstractProgress | None = None) -> Predicted:
     """Predicts the rows of the data and writes the predictions to `out`, unless it is `-`."""
     progress = progress or NoProgress()
-    form = _format_of(out, form)
-    path = _model_of(run)
-    _check_out(out, data, path)
+    form = _format_of(request.out, request.format)
+    path = _model_of(request.run)
+    _check_out(request.out, request.data, path)
     compilation.use_compilation_cache()
     progress.phase(f"reading {path}")
     predictor, _ = load_predictor(path)
-    progress.phase(f"reading {data}")
-    rows = read_rows(data, predictor.columns, predictor.shape)
-    kept = _kept(rows, keep)
+    progress.phase(f"reading {request.data}")
+    rows = read_rows(request.data, predictor.columns, predictor.shape)
+    kept = _kept(rows, request.keep)
     progress.phase("predicting")
     predictions = _predict(predictor, rows, path)
-    columns = _columns(predictor, predictions, probabilities)
+    columns = _columns(predictor, predictions, request.probabilities)
     twice = next((name for name in kept if name in columns), None)
     if twice:
         raise RequestError(f"--keep {twice}: the predictions already have a column of this name. Leave it out.")
     columns = {**kept, **columns}
     content = _content(columns, form)
-    if out != "-":
-        _write(content, out)
+    if request.out != "-":
+        _write(content, request.out)
     unseen = [
         f"column `{name}`: {count} values of categories not seen in training are treated as missing."
         for name, count in rows.unseen.items()
@@ -234,13 +226,13 @@ def run_predict(
     return Predicted(columns, content, (*unseen, *filter(None, [judged])))
 
 
-def run_report(run: str, out: str | None) -> tuple[Fit | Study | Checked, str, Path | None]:
+def run_report(request: ReportRequest) -> tuple[Fit | Study | Checked, str, Path | None]:
     """The record of a finished run, its page, and the file written: `out`, by default the run's own, none if `-`."""
     from ..reporting.report import read_record, report, write_report
 
-    folder = Path(run)
+    folder, out = Path(request.run), request.out
     if not folder.is_dir():
-        raise RequestError(f"no run at {run}. Give the folder that holds {MODEL}.")
+        raise RequestError(f"no run at {folder}. Give the folder that holds {MODEL}.")
     found = read_record(folder)
     if out is None:
         path = write_report(folder, found)

@@ -26,7 +26,7 @@ from . import run_folder as folders
 from .data_and_recipe import expected_sizes
 from .dry_run import choices, data_section, folder_word
 from .progress import AbstractProgress, NoProgress
-from .requests.search_options import STUDY_FILE, Asked
+from .requests.study_requests import STUDY_FILE, SearchRequest
 from .search_request import PreparedSearch, prepare_search
 from .study_folder import begin, publish_study, study_file, with_store, workplace
 
@@ -152,17 +152,17 @@ def search_and_write(
         return study
 
 
-def _finished(folder: Path, asked: Asked) -> Study | None:
+def _finished(folder: Path, options: SearchRequest) -> Study | None:
     """The study in the folder, if it already answers this request."""
     work = folders.working(folder)
     if work != folder or not (folder / folders.RESULT).is_file():
         return None
     if not is_study(folder):
         raise RequestError(f"--resume: {folder} holds no study. Choose another folder, or replace it with --overwrite.")
-    if asked.sets or asked.more_ranges or asked.options.budget.more:
+    if options.set or options.range or options.budget.more:
         return None  # whether that is the same study, the study's own record must tell
     found = read_study(folder)
-    same = all(found.settings.get(name) == value for name, value in asked.options.settings().items())
+    same = all(found.settings.get(name) == value for name, value in options.settings().items())
     return found if same and found.outcome == "finished" else None
 
 
@@ -209,32 +209,30 @@ def _plan(prepared: PreparedSearch, folder: Path) -> dict[str, Any]:
     }
 
 
-def plan_search(asked: Asked, progress: AbstractProgress) -> dict[str, Any]:
+def plan_search(options: SearchRequest, progress: AbstractProgress) -> dict[str, Any]:
     """What the search would do, as plain values; nothing is trained or written."""
-    options = asked.options
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
-    asked = dataclasses.replace(asked, options=with_store(options, folder))
+    options = with_store(options, folder)
     progress.phase(f"reading {options.data}")
-    prepared = prepare_search(asked)
+    prepared = prepare_search(options)
     progress.phase("planning")
     return _plan(prepared, folder)
 
 
 def run_search(
-    asked: Asked, progress: AbstractProgress | None = None, begun: float | None = None
+    options: SearchRequest, progress: AbstractProgress | None = None, begun: float | None = None
 ) -> folders.Written[Study]:
     """Searches, estimates and writes; or returns the finished study that already answers the request.
 
     A budget of time counts from `begun`, by default from here.
     """
     progress = progress or NoProgress()
-    options = asked.options
     folder = folders.choose_folder(options.out, options.name_of_data)
     folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
-    asked = dataclasses.replace(asked, options=with_store(options, folder))
-    found = _finished(folder, asked) if options.resume else None
+    options = with_store(options, folder)
+    found = _finished(folder, options) if options.resume else None
     if found is None:
         progress.phase(f"reading {options.data}")
-        found = search_and_write(prepare_search(asked), folder, progress, begun)
+        found = search_and_write(prepare_search(options), folder, progress, begun)
     return folders.Written(found, folder)

@@ -19,7 +19,8 @@ from ..searching.selection.batch_size_choice import check_batch_size
 from ..searching.selection.committee_members import ANSWERS
 from ..searching.selection.feature_choice import choose_metric
 from ..searching.selection.nested_cv import is_worth_it, share
-from ..searching.storage.study_definition import Budget, prior_text, write_study_file
+from ..searching.storage.budget import Budget
+from ..searching.storage.study_definition import prior_text, write_study_file
 from ..searching.storage.study_store import Store
 from ..searching.strategies.contract import AbstractStrategy, History
 from ..searching.strategies.grid import GridSequence, refuse_finished
@@ -33,16 +34,17 @@ from . import run_folder as folders
 from .data_and_recipe import check_network, data_request, resolve_for, rows_of_table
 from .pretraining import check_varied
 from .requests.assignments import Resolved, locate, words_of
-from .requests.fit_options import dashed
+from .requests.options import flag_of
 from .requests.ranges import build_space, written_ranges
-from .requests.search_options import Asked, SearchOptions, parse_strategy
+from .requests.strategies import parse_strategy
+from .requests.study_requests import SearchRequest
 
 
 @dataclasses.dataclass(frozen=True)
 class PreparedSearch:
     """Everything a search needs. `budget` is the study's own share, `fold_budget` that of each outer fold, if any."""
 
-    options: SearchOptions
+    options: SearchRequest
     dataset: Dataset
     resolved: Resolved
     space: Space
@@ -67,7 +69,7 @@ def _typed(words: str) -> Any:
     return {"true": True, "false": False}.get(words, words)
 
 
-def _command(options: SearchOptions, resolved: Resolved, space: Space, dataset: Dataset) -> str:
+def _command(options: SearchRequest, resolved: Resolved, space: Space, dataset: Dataset) -> str:
     """The shell command: differences from the recommended space as --range, or as --set if not searched."""
     ranges, recommended = written_ranges(space), written_ranges(defaults.search_space(space.recipe, dataset))
     told = {path: words for path, words in ranges.items() if recommended.get(path) != words}
@@ -82,7 +84,7 @@ def _command(options: SearchOptions, resolved: Resolved, space: Space, dataset: 
     return options.command((*resolved.changes, *still), told)
 
 
-def settings_of(options: SearchOptions, resolved: Resolved, space: Space, dataset: Dataset) -> dict[str, Any]:
+def settings_of(options: SearchRequest, resolved: Resolved, space: Space, dataset: Dataset) -> dict[str, Any]:
     """The contents of the study file, and the shell command and the file themselves, for the report."""
     ranges = written_ranges(space)
     changes = [change.partition("=") for change in resolved.changes]
@@ -90,7 +92,7 @@ def settings_of(options: SearchOptions, resolved: Resolved, space: Space, datase
     return {**plain, "command": _command(options, resolved, space, dataset), "study_file": write_study_file(plain)}
 
 
-def _stored_trials(options: SearchOptions) -> tuple[Trial, ...]:
+def _stored_trials(options: SearchRequest) -> tuple[Trial, ...]:
     """The trials of the resumed study."""
     assert options.out is not None
     where = options.store or folders.working(Path(options.out)) / folders.JOURNAL
@@ -98,7 +100,7 @@ def _stored_trials(options: SearchOptions) -> tuple[Trial, ...]:
         return tuple(store.trials())
 
 
-def add_trials(options: SearchOptions) -> SearchOptions:
+def add_trials(options: SearchRequest) -> SearchRequest:
     """`+50 trials` as a total: 50 more than the study has."""
     if not options.budget.more:
         return options
@@ -116,14 +118,13 @@ def _check_possible(space: Space, dataset: Dataset) -> None:
         raise RequestError(f"no trial is possible: {problem}") from None
 
 
-def _resolved(asked: Asked, options: SearchOptions, dataset: Dataset) -> Resolved:
+def _resolved(options: SearchRequest, dataset: Dataset) -> Resolved:
     """The recipe that the search starts from; for features that of `fit`, as their score improves for long."""
-    changes = (*asked.recipe, *asked.sets)
     kind = "inputs" if options.unsupervised or options.learner is not None else dataset.task.kind
     if kind == "inputs":
-        return resolve_for(options, changes, kind, dataset)
+        return resolve_for(options, kind, dataset)
     rows = rows_of_table(dataset)
-    return resolve_for(options, changes, kind, table_rows=rows, stopping=defaults.search_stopping(len(dataset)))
+    return resolve_for(options, kind, table_rows=rows, stopping=defaults.search_stopping(len(dataset)))
 
 
 def _changeable(space: Space, asked: Iterable[str]) -> Space:
@@ -135,7 +136,7 @@ def _changeable(space: Space, asked: Iterable[str]) -> Space:
 
 
 def _population_plan(
-    strategy: PopulationBasedTraining, space: Space, options: SearchOptions, plan: SearchPlan
+    strategy: PopulationBasedTraining, space: Space, options: SearchRequest, plan: SearchPlan
 ) -> SearchPlan:
     if options.question:
         raise RequestError(
@@ -145,22 +146,22 @@ def _population_plan(
     return plan_populations(strategy, space, options.budget, plan, options.on)
 
 
-def _check_features(options: SearchOptions, dataset: Dataset) -> None:
+def _check_features(options: SearchRequest, dataset: Dataset) -> None:
     """Raises on options that need predictions of a target."""
     check_varied(dataset)
     if options.question:
         raise RequestError(f"gradwise {options.question} needs a target to predict, and these data have none.")
     for name in ("nested", "batch_size"):
         if getattr(options, name):
-            raise RequestError(f"{dashed(name)} needs predictions of a target, and features have none. Leave it out.")
+            raise RequestError(f"{flag_of(name)} needs predictions of a target, and features have none. Leave it out.")
 
 
-def _plan(options: SearchOptions, features: bool) -> SearchPlan:
+def _plan(options: SearchRequest, features: bool) -> SearchPlan:
     together = options.committee in {"bagging", "inputs"}  # of one split: folds make a committee of their own
     return SearchPlan(
         folds=options.folds or 1 if together or features else options.folds,
         finalists=options.finalists,
-        seeds=options.seeds or SearchPlan.seeds,
+        seeds=options.seeds,
         committee=options.committee or ("none" if features else SearchPlan.committee),
         batch_size=options.batch_size,
     )
@@ -173,11 +174,11 @@ def _schedule_ranges(resolved: Resolved, named: Iterable[str]) -> dict[str, str]
     return {one.path: prior_text(one.prior) for one in defaults.schedule_dimensions(resolved.recipe)}
 
 
-def prepare_search(asked: Asked) -> PreparedSearch:
+def prepare_search(request: SearchRequest) -> PreparedSearch:
     """The request, ready to run."""
-    options = add_trials(asked.options)
+    options = add_trials(request)
     dataset = read(options.data, data_request(options))
-    resolved = _resolved(asked, options, dataset)
+    resolved = _resolved(options, dataset)
     features = as_criterion(resolved.recipe.criterion).learns_from == "inputs"
     if features:
         _check_features(options, dataset)
@@ -187,15 +188,15 @@ def prepare_search(asked: Asked) -> PreparedSearch:
             f"`{type(as_criterion(resolved.recipe.criterion)).__name__}` needs a target, but the data have none: name "
             "it with --target, or leave out --set criterion to learn features."
         )
-    turned = [locate(resolved.recipe, item.path.removesuffix(".class"), item.source)[0] for item in asked.sets]
+    turned = [locate(resolved.recipe, path.removesuffix(".class"), "--set")[0] for path in options.set]
     strategy = parse_strategy(options.strategy)
-    ranges = asked.more_ranges
-    if isinstance(strategy, GridSequence) and not asked.ranges:
+    ranges = options.range
+    if isinstance(strategy, GridSequence) and not options.ranges:
         ranges = {**_schedule_ranges(resolved, [*turned, *ranges]), **ranges}
     space = build_space(
         resolved.recipe,
-        ranges=asked.ranges,
-        source=f"{asked.source}: [ranges]",
+        ranges=options.ranges,
+        source=f"{options.config}: [ranges]",
         more_ranges=ranges,
         fixed=[change.partition("=")[0] for change in resolved.changes],
         turned=turned,
@@ -203,10 +204,10 @@ def prepare_search(asked: Asked) -> PreparedSearch:
     )
     plan = _plan(options, features)
     if isinstance(strategy, PopulationBasedTraining):
-        space = _changeable(space, (*asked.ranges, *asked.more_ranges))
+        space = _changeable(space, (*options.ranges, *options.range))
         plan = _population_plan(strategy, space, options, plan)
     _check_possible(space, dataset)
-    if asked.options.budget.more:
+    if request.budget.more:
         there = History(_stored_trials(options), budget=options.budget.trials)
         refuse_finished(strategy, space, there, key=keys.from_seed(options.seed))
     if options.batch_size:

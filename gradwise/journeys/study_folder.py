@@ -21,7 +21,7 @@ from ..training.model_files import MODEL, save_predictor
 from . import run_folder as folders
 from .data_and_recipe import start_device
 from .progress import AbstractProgress
-from .requests.search_options import STUDY_FILE, SearchOptions
+from .requests.study_requests import STUDY_FILE, SearchRequest
 
 
 @contextlib.contextmanager
@@ -35,7 +35,7 @@ def hold(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def workplace(folder: Path, options: SearchOptions) -> Iterator[Path]:
+def workplace(folder: Path, options: SearchRequest) -> Iterator[Path]:
     """Where the study is stored while it runs, locked against other processes."""
     with contextlib.ExitStack() as stack:
         there = folder.is_dir()
@@ -52,14 +52,14 @@ def begin(on: str | None) -> None:
     start_device(on if on in {"cpu", "gpu"} else None)
 
 
-def study_file(settings: Mapping[str, Any], options: SearchOptions) -> bytes:
+def study_file(settings: Mapping[str, Any], options: SearchRequest) -> bytes:
     """The study file of a folder: the settings of the study, and where its trials are, without a password."""
     plain = {name: value for name, value in settings.items() if name not in {"command", "study_file"}}
     trials = {"store": without_password(options.store), "name": options.name} if options.store else {}
     return write_study_file({**plain, "trials": trials}).encode()
 
 
-def with_store(options: SearchOptions, folder: Path) -> SearchOptions:
+def with_store(options: SearchRequest, folder: Path) -> SearchRequest:
     """The options of a resumed study, with the database that its study file names unless another was given."""
     file = folders.working(folder) / STUDY_FILE
     if not options.resume or options.store or not file.is_file():
@@ -70,7 +70,7 @@ def with_store(options: SearchOptions, folder: Path) -> SearchOptions:
     return dataclasses.replace(options, store=store, name=options.name or name)
 
 
-def write_files(study: Study, staging: Path, options: SearchOptions) -> None:
+def write_files(study: Study, staging: Path, options: SearchRequest) -> None:
     """Writes all files of a finished study, including `result.json`."""
     write_study(study, staging)
     if study.winning_trial is not None:
@@ -87,6 +87,6 @@ def write_files(study: Study, staging: Path, options: SearchOptions) -> None:
         write_report(staging, study)
 
 
-def publish_study(study: Study, folder: Path, work: Path, options: SearchOptions, progress: AbstractProgress) -> None:
+def publish_study(study: Study, folder: Path, work: Path, options: SearchRequest, progress: AbstractProgress) -> None:
     progress.phase("writing" if options.no_report else "writing the report")
     folders.publish_files(folder, work, lambda staging: write_files(study, staging, options))

@@ -37,4 +37,4 @@ def test_widths_follow_the_inputs_and_each_layer_may_have_its_own(here, gradwise
     ranges = {one["path"]: one["range"] for one in own["ranges"]}
     assert (ranges["model.widths.each"], ranges["model.widths.0"]) == ("integers(32, 800)", "integers(400, 800)")
     # What is recommended goes without saying.
-    assert own["command"].endswith("--seed 0 --range 'model.widths.0=integers(400, 800)'")
+    assert own["command"].endswith("--seed 0 --budget 10min --range 'model.widths.0=integers(400, 800)'")

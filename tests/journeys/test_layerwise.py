@@ -6,10 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from gradwise.journeys.layerwise import LayerwisePlan, parse_layerwise, parse_ranges
 from gradwise.pretraining.stack import Pretrained
 from gradwise.records.fit import read_fit
-from gradwise.runtime.errors import RequestError
 
 PLAN = "layerwise(layers=denoising:4-16x2, keep=2, settings=2, tunings=2)"
 SHORT = (
@@ -24,25 +22,6 @@ def write_data(folder) -> None:
 
     digits = load_digits()
     np.savez(folder / "data.npz", X=digits.images[:150].astype(np.uint8), y=digits.target[:150])
-
-
-def test_the_words_of_the_plan() -> None:
-    assert parse_layerwise("layerwise") == LayerwisePlan()
-    assert parse_layerwise(PLAN) == LayerwisePlan("denoising:4-16x2", 2, 2, 2)
-    assert parse_layerwise("layerwise(keep=4, layers=rbm:9,plain:4-6, tunings=1)") == LayerwisePlan(
-        "rbm:9,plain:4-6", keep=4, tunings=1
-    )
-    assert parse_ranges("rbm:9,plain:4-6x2") == ("rbm:9,plain:6x2", [None, (4, 6), (4, 6)])
-    for words, said in [
-        ("layerwise(kep=2)", "unknown setting `kep`"),
-        ("layerwise(keep=0)", "at least 1"),
-        ("layerwise(layers=denoising)", "no layer to pre-train"),
-        ("layerwise(layers=denoising:9-4x2)", "a range of units must increase"),
-        ("layerwise(layers=denoising:4-x2)", "no layer to pre-train"),
-        ("layerwise2", "expected layerwise"),
-    ]:
-        with pytest.raises(RequestError, match=said):
-            parse_layerwise(words)
 
 
 @pytest.mark.slow

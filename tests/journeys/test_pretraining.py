@@ -286,9 +286,10 @@ def test_cross_entropy_of_inputs_outside_the_unit_interval_names_the_scaler(plac
 
 
 def test_options_can_stand_in_a_file(here):
-    from gradwise.journeys.requests.fit_options import merge_options
+    from gradwise.journeys.requests.training_requests import FitRequest
 
-    options = merge_options({}, {"data": "x.npy", "unsupervised": True, "learner": "plain"}, "run.toml")
+    (here / "run.toml").write_text('[fit]\ndata = "x.npy"\nunsupervised = true\nlearner = "plain"\n')
+    options = FitRequest.of({"config": "run.toml"})
     assert (options.learns_inputs, options.learner) == (True, "plain:256")
     assert dataclasses.replace(options, learner=None).learns_inputs
 

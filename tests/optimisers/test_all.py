@@ -10,7 +10,7 @@ import gradwise
 import gradwise.optimisers
 from gradwise import defaults
 from gradwise.data.batches import Fixed
-from gradwise.journeys.requests.assignments import parse_assignment, resolve
+from gradwise.journeys.requests.assignments import Assignment, resolve
 from gradwise.models.centred_mlp import CentredMlp
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.vsgd import Vsgd
@@ -50,7 +50,7 @@ def _clouds() -> Dataset:
 def _recipe(kind: type[AbstractOptimiser], epochs: int) -> Recipe:
     model = CentredMlp(widths=(6,)) if kind is Recentred else Mlp(widths=(6,), dropout=0.0)
     recipe = defaults.classification(model=model, batches=Fixed(size=24), stopping=Off(epochs=epochs))
-    return resolve(recipe, [parse_assignment(f"optimiser={kind.__name__}")]).recipe
+    return resolve(recipe, [Assignment("optimiser", kind.__name__)]).recipe
 
 
 def test_the_chapter_is_there() -> None:

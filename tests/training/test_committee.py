@@ -14,6 +14,7 @@ from scipy.special import log_softmax, softmax
 import gradwise
 from gradwise.evaluation.metrics import measure
 from gradwise.journeys.predict import run_predict
+from gradwise.journeys.requests.training_requests import PredictRequest
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Column, Dataset, Labels, Numbers
 from gradwise.specs.recipe import Recipe
@@ -128,7 +129,7 @@ def test_the_command_predicts_by_a_committee(committee: Committee, tmp_path: Pat
         writer.writerow([column.name for column in iris.columns])
         writer.writerows(iris.inputs.tolist())
     out = tmp_path / "out.csv"
-    run_predict(str(tmp_path), str(tmp_path / "rows.csv"), out=str(out), probabilities=True)
+    run_predict(PredictRequest(str(tmp_path), str(tmp_path / "rows.csv"), out=str(out), probabilities=True))
     with open(out, newline="") as file:
         rows = list(csv.DictReader(file))
     expected = committee.predict(iris.inputs)

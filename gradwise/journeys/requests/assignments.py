@@ -26,6 +26,7 @@ from ...specs.knobs import Declaration, Spec
 from ...specs.paths import get, knobs, parts, replace
 from ...specs.recipe import Recipe
 from ...specs.schedules import AbstractSchedule
+from .training_requests import DataRequest
 
 
 class AssignmentError(RequestError):
@@ -52,21 +53,10 @@ class Resolved:
     changes: tuple[str, ...]
 
 
-def parse_assignment(text: str) -> Assignment:
-    """`key=value` as an assignment."""
-    path, equals, value = text.partition("=")
-    if not equals or not path.strip():
-        raise RequestError(f"--set {text}: expected path=value, such as optimiser.learning_rate=0.03.")
-    return Assignment(path.strip(), value.strip())
-
-
-def flatten(table: dict[str, Any], source: str, prefix: str = "") -> Iterator[Assignment]:
-    """The assignments in a TOML table; the key `class` replaces a part."""
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from flatten(value, source, f"{prefix}{key}.")
-        else:
-            yield Assignment(prefix + key, value, source)
+def assignments_of(request: DataRequest) -> list[Assignment]:
+    """The knobs that a request sets: those of its file, then those of the command line, which override them."""
+    written = [Assignment(path, value, str(request.config)) for path, value in request.recipe.items()]
+    return [*written, *(Assignment(path, value) for path, value in request.set.items())]
 
 
 def _normal(name: str) -> str:

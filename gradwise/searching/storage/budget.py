@@ -10,7 +10,10 @@ from ...runtime.errors import RequestError
 
 @dataclass(frozen=True)
 class Budget:
-    """How much to search: a time, a number of trials, or (`more`) that many trials beyond those there are."""
+    """How much to search: a time, a number of trials, or (`more`) that many trials beyond those there are.
+
+    Without either there is no limit.
+    """
 
     seconds: float | None = None
     trials: int | None = None
@@ -19,7 +22,8 @@ class Budget:
     def __str__(self) -> str:
         if self.trials is not None:
             return f"{'+' if self.more else ''}{self.trials} trial{'' if self.trials == 1 else 's'}"
-        assert self.seconds is not None
+        if self.seconds is None:
+            return "no limit"
         for unit, size in (("h", 3600.0), ("min", 60.0)):
             if self.seconds >= size and self.seconds % size == 0:
                 return f"{int(self.seconds // size)}{unit}"

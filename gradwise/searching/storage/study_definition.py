@@ -203,12 +203,12 @@ def write_study_file(settings: Mapping[str, Any]) -> str:
     return f"# A study of gradwise. Running this file again gives the same study.\n\n{text}"
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten_table(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as dotted paths: `[ranges.optimiser]` and quoted keys mean the same."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{prefix}{key}.")
+            found |= flatten_table(value, f"{prefix}{key}.")
         else:
             found[prefix + key] = value
     return found
@@ -262,9 +262,9 @@ def read_study_file(path: str | Path, known: tuple[str, ...] = ()) -> dict[str, 
             raise RequestError(f"{path}: unknown table [{name}].{nearest(name, _TABLES)}")
         if not isinstance(table, dict):
             raise RequestError(f"{path}: `{name}` must be a table: write [{name}].")
-    search, ranges = content.get("search", {}), _flat(content.get("ranges", {}))
+    search, ranges = content.get("search", {}), flatten_table(content.get("ranges", {}))
     for key in search:
         if (known and key not in known) or key in _TABLES:
             raise RequestError(f"{path}: unknown option `{key}` in [search].{nearest(key, known)}")
     _check(str(path), search, ranges)
-    return {**search, "ranges": ranges, "recipe": _flat(content.get("recipe", {}))}
+    return {**search, "ranges": ranges, "recipe": flatten_table(content.get("recipe", {}))}

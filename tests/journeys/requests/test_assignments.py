@@ -1,7 +1,8 @@
 import pytest
 
 from gradwise import defaults
-from gradwise.journeys.requests.assignments import Assignment, flatten, parse_assignment, resolve
+from gradwise.journeys.requests.assignments import Assignment, assignments_of, resolve
+from gradwise.journeys.requests.training_requests import FitRequest
 from gradwise.models.activations import Tanh
 from gradwise.models.shared_weights import SharedWeights
 from gradwise.optimisers.adaptive.adam import Adam
@@ -20,8 +21,12 @@ RECIPES = {
 }
 
 
+def resolved(*texts, recipe=RECIPES["classes"]):
+    return resolve(recipe, assignments_of(FitRequest.of({"data": "iris", "set": list(texts)})))
+
+
 def turned(*texts, recipe=RECIPES["classes"]):
-    return resolve(recipe, [parse_assignment(text) for text in texts]).recipe
+    return resolved(*texts, recipe=recipe).recipe
 
 
 def text_of(value):
@@ -152,9 +157,9 @@ def test_changes_lead_to_the_same_recipe_again():
         "model.widths=8,8",
         "stopping.epochs=2",
     )
-    resolved = resolve(RECIPES["classes"], [parse_assignment(text) for text in texts])
-    assert turned(*resolved.changes) == resolved.recipe
-    assert set(resolved.changes) == {
+    found = resolved(*texts)
+    assert turned(*found.changes) == found.recipe
+    assert set(found.changes) == {
         "optimiser.optimiser.learning_rate=0.03",
         "stopping=Off",
         "model.activation=Tanh",
@@ -164,8 +169,10 @@ def test_changes_lead_to_the_same_recipe_again():
 
 
 def test_tables_mirror_paths():
-    table = {"optimiser": {"class": "Sgd", "learning_rate": 0.1}, "model": {"widths": [8, 4], "residual": True}}
-    recipe = resolve(RECIPES["classes"], flatten(table, "run.toml")).recipe
+    table = {"optimiser.class": "Sgd", "optimiser.learning_rate": 0.1, "model.widths": [8, 4], "model.residual": True}
+    request = FitRequest(data="iris", config="run.toml", recipe=table, set={"optimiser.learning_rate": "0.1"})
+    assert {item.source for item in assignments_of(request)} == {"run.toml", "--set"}
+    recipe = resolve(RECIPES["classes"], assignments_of(request)).recipe
     assert recipe.optimiser == Sgd(learning_rate=0.1)
     assert (recipe.model.widths, recipe.model.residual) == ((8, 4), True)
 
@@ -237,6 +244,6 @@ def test_values_of_a_file_are_checked_too(path, value, words):
 
 def test_a_wrapper_may_be_left_out_of_a_path():
     recipe = defaults.classification(model=SharedWeights())
-    changed = resolve(recipe, [parse_assignment("model.widths=8,8")])
+    changed = resolve(recipe, [Assignment("model.widths", "8,8")])
     assert changed.recipe.model.mlp.widths == (8, 8)
     assert changed.changes == ("model.mlp.widths=8,8",)
