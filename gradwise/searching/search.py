@@ -255,7 +255,7 @@ def search(
         with hired as executor, listening() as asked:
             store = _open_store(options, about)
             _tell_plan(effort, space, budget, options)
-            answer = _answer_so_far(plan, space, data, options.folder)
+            answer = _answer_so_far(plan, space, data, options.folder, timed=budget.seconds is not None)
             driver = Driver(
                 space,
                 data,
@@ -279,12 +279,16 @@ def search(
             store.close()
 
 
-def _answer_so_far(plan: SearchPlan, space: Space, data: EvaluationData, folder: Path | None) -> AnswerSoFar:
-    """The model saved during the search; none for features, which have no predictions to average."""
-    path = None if folder is None or learns_features(space) else folder / MODEL
+def _answer_so_far(
+    plan: SearchPlan, space: Space, data: EvaluationData, folder: Path | None, *, timed: bool
+) -> AnswerSoFar:
+    """The model made during the search; none for features, which have no predictions to average."""
+    path = None if folder is None else folder / MODEL
     about = {"metric": data.metric, "version": __version__}
     used = UsedRows.of(data.train.inputs, data.valid.inputs)
-    return AnswerSoFar(path, data, kind=plan.committee, about=about, used=used)
+    wanted = timed or folder is not None  # to be saved, or to see how long the end of the study will take
+    kind = plan.committee if wanted and not learns_features(space) else None
+    return AnswerSoFar(path, data, kind=kind, about=about, used=used)
 
 
 def _driven(space: Space, strategy: AbstractStrategy, clock: StudyClock, options: StudyOptions) -> Study:

@@ -24,10 +24,16 @@ _MORE = 3.0  # times as long as the last, at the most: only some of the trials a
 
 
 class AnswerSoFar:
-    """One model file, written again and again; without a path, none."""
+    """One model, made again and again and written to a file, if there is a path; no `kind`, no model."""
 
     def __init__(
-        self, path: Path | None, data: EvaluationData, *, kind: str, about: dict[str, Any], used: UsedRows | None = None
+        self,
+        path: Path | None,
+        data: EvaluationData,
+        *,
+        kind: str | None,
+        about: dict[str, Any],
+        used: UsedRows | None = None,
     ):
         self.path, self.data, self.kind, self.about, self.used = path, data, kind, about, used
         self.seconds = 0.0  # what the last one took
@@ -41,13 +47,13 @@ class AnswerSoFar:
         return self.seconds * min(_MORE, self._seen / max(1, self._trials))
 
     def update(self, trials: Mapping[int, Trial], contenders: Contenders) -> bool:
-        """Writes the model if there are new trials and it is time; whether it did."""
+        """Makes the model if there are new trials and it is time; whether it did."""
         begun, self._seen = time.monotonic(), len(trials)
-        if self.path is None or len(trials) == self._trials or not len(contenders) or begun < self._next:
+        if self.kind is None or len(trials) == self._trials or not len(contenders) or begun < self._next:
             return False
         self._trials = len(trials)
         found = decide(self.data, trials.values(), contenders.all(), kind=self.kind)
-        if found.committee is not None:
+        if found.committee is not None and self.path is not None:
             several = len(found.committee.members) > 1
             model = found.committee if several else found.committee.members[0]
             save_predictor(model, self.path, about=self.about, used=self.used)

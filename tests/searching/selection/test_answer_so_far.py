@@ -88,3 +88,14 @@ def test_the_test_part_is_not_read(data: EvaluationData, ended: list, tmp_path: 
     contenders = Contenders(None)
     contenders.offer(ended[0][0], ended[0][1].recipe)
     assert answer.update({0: ended[0][1]}, contenders)
+
+
+def test_without_a_file_it_still_tells_how_long_the_end_will_take(data: EvaluationData, ended: list) -> None:
+    answer = AnswerSoFar(None, data, kind="ensemble", about=ABOUT)
+    contenders = Contenders(None)
+    contenders.offer(ended[0][0], ended[0][1].recipe)
+    assert answer.update({0: ended[0][1]}, contenders)
+    assert answer.concluding > 0
+    silent = AnswerSoFar(None, data, kind=None, about=ABOUT)
+    assert not silent.update({0: ended[0][1]}, contenders)
+    assert silent.concluding == 0

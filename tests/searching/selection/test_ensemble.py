@@ -5,7 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from gradwise.searching.selection.ensemble import gain_of, held_out, select_weights, weighted_mean
+from gradwise.searching.selection.ensemble import (
+    _log_losses,
+    _squared_errors,
+    gain_of,
+    held_out,
+    select_weights,
+    weighted_mean,
+)
 
 
 def softmax(outputs: np.ndarray) -> np.ndarray:
@@ -46,6 +53,31 @@ def test_numbers_are_averaged_by_their_squared_error():
     weights = select_weights(targets + noise, targets, kind="numbers", seed=0)
     assert weights[:2] == pytest.approx([0.5, 0.5], abs=0.12)
     assert weights[2] < 0.1
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_candidates_enter_as_if_every_mean_were_written_out(kind: str):
+    if kind == "classes":
+        predictions, targets = classifiers([0.8, 0.9, 1.0, 1.3], rows=500)
+        read, wanted = predictions[:, np.arange(500), targets, None], None
+    else:
+        draw = np.random.default_rng(1)
+        wanted = targets = draw.normal(size=(500, 2))
+        read = predictions = targets + 0.7 * draw.normal(size=(4, 500, 2))
+    counted = np.linspace(1.0, 2.0, 500)
+    select = _log_losses(read, counted) if wanted is None else _squared_errors(read, wanted, counted)
+
+    def loss(mean: np.ndarray) -> float:
+        each = -np.log(mean) if wanted is None else (mean - wanted) ** 2 / wanted.var(axis=0)
+        return float(np.average(each.mean(axis=-1), weights=counted))
+
+    taken: list[int] = []
+    for choice, told in select(np.arange(4)):
+        losses = [loss((sum(read[n] for n in taken) + read[one]) / (len(taken) + 1)) for one in range(4)]
+        assert told == pytest.approx(min(losses), abs=1e-5)
+        assert losses[choice] == pytest.approx(min(losses), abs=1e-5)
+        taken.append(choice)
+    assert len(set(taken)) > 1
 
 
 def test_labels_count_each_label():
