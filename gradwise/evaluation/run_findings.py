@@ -56,7 +56,7 @@ def find_in_run(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome,
             )
         )
     ended = outcome.name in {"finished", "out_of_time", "interrupted"}
-    if ended and _still_improving(history) and type(recipe.stopping).__name__ != "Off":
+    if ended and _still_improving(history) and recipe.stopping.stops_early:
         found.append(
             Finding(
                 "warning",

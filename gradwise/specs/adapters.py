@@ -17,7 +17,6 @@ from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
 from .contracts import AbstractCriterion, AbstractModel, Batch
-from .dataset import Task
 from .networks import apply, apply_batch, deterministic
 
 
@@ -69,9 +68,6 @@ class FunctionCriterion(AbstractCriterion):
         losses = jax.vmap(alone)(inputs, targets)
         return losses, losses
 
-    def check_task(self, task: Task) -> None:
-        _refuse_all_but_numbers(task)
-
 
 class OutputCriterion(AbstractCriterion):
     """A plain function `loss(output, target)` of one example's output; its mean over the batch is minimised."""
@@ -98,17 +94,6 @@ class OutputCriterion(AbstractCriterion):
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         losses = jax.vmap(self.of_output)(apply_batch(model, inputs, None), targets)
         return losses, losses
-
-    def check_task(self, task: Task) -> None:
-        _refuse_all_but_numbers(task)
-
-
-def _refuse_all_but_numbers(task: Task) -> None:
-    if task.kind != "numbers":
-        raise RequestError(
-            f"a plain loss function does not define how outputs become {task.kind}. "
-            "Subclass `AbstractCriterion` and give it a `link`, or use `Supervised(loss=...)`."
-        )
 
 
 def _takes_an_output(function: Callable[..., Any]) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Scalar
 
+from ..runtime.errors import RequestError
 from .dataset import Column, Dataset, InputLayout, Task
 from .fitted_scaler import FittedScaler
 from .knobs import Spec
@@ -126,7 +127,12 @@ class AbstractCriterion(Spec):
         return output
 
     def check_task(self, task: Task) -> None:
-        """Raises if this criterion cannot learn the task."""
+        """Raises if it cannot learn the task; one that reads targets and says no more learns numbers."""
+        if self.learns_from != "inputs" and task.kind != "numbers":
+            raise RequestError(
+                "a plain loss function, or a criterion without `link` and `check_task`, cannot say how outputs become "
+                f"{task.kind}. Subclass `AbstractCriterion` and give it both, or use `Supervised(loss=...)`."
+            )
 
     def check_network(self, network: PyTree) -> None:
         """Raises if it cannot train this network, and names a model that it can (`require_methods`)."""
@@ -206,6 +212,8 @@ class AbstractOptimiser(Spec):
 
 
 class AbstractStopping(Spec):
+    stops_early: ClassVar[bool] = True  # False: the run has a fixed length, whatever validation says
+
     @abc.abstractmethod
     def init(self, count: int, validation: int) -> PyTree:
         """The state before the first update, for `count` training and `validation` validation examples."""

@@ -176,6 +176,7 @@ class _OffState(NamedTuple):
 class Off(AbstractStopping):
     """A fixed number of epochs. The last model is the result and validation is only watched, unless `keep` says so."""
 
+    stops_early = False
     epochs: float = switch(10.0, allowed="(0, inf)", row="C6", kind="optimiser", about="length of the run, in epochs")
     spacing: float = switch(
         10.0,

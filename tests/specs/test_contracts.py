@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from gradwise.curvature.objective import Examples
+from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import AbstractCriterion, AbstractOptimiser, AbstractStopping
-from gradwise.specs.dataset import Inputs
+from gradwise.specs.dataset import Classes, Numbers
 
 
 class Squared(AbstractCriterion):
@@ -26,7 +27,9 @@ class Squared(AbstractCriterion):
 def test_a_criterion_of_two_methods_can_do_nothing_special() -> None:
     criterion, inputs, targets = Squared(), jnp.arange(6.0).reshape(3, 2), jnp.asarray([1.0, 0.0, 2.0])
     assert criterion.learns_from == "targets"
-    criterion.check_task(Inputs())
+    criterion.check_task(Numbers())
+    with pytest.raises(RequestError, match="cannot say how outputs become classes"):
+        criterion.check_task(Classes(np.arange(2)))
     criterion.check_network(jnp.tanh)
     criterion.check_inputs(inputs)
     assert criterion.begin(jnp.tanh, inputs, key=jax.random.key(0)) is None
