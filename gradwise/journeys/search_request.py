@@ -143,7 +143,7 @@ def _population_plan(
             f"gradwise {options.question} compares fixed settings, but pbt changes them during training. Leave out "
             "--strategy."
         )
-    return plan_populations(strategy, space, options.budget, plan, options.on)
+    return plan_populations(strategy, space, options.budget, plan)
 
 
 def _check_features(options: SearchRequest, dataset: Dataset) -> None:

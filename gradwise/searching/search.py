@@ -203,7 +203,7 @@ def _suited(
     if learns_features(space):
         plan, told = without_committee(plan)
     if isinstance(strategy, PopulationBasedTraining):
-        plan = plan_populations(strategy, space, budget, plan, options.on)
+        plan = plan_populations(strategy, space, budget, plan)
         options = dataclasses.replace(options, on=device_of_population(options.on))
     return plan, options, told
 

@@ -11,7 +11,7 @@ from gradwise.records.study_files import read_study
 
 WORDS = (
     *("search", "flowers.csv", "--target", "kind", "--set", "model.widths=8", "--set", "batches.size=8"),
-    *("--set", "model.dropout=0.1", "--on", "here", "--quiet"),
+    *("--set", "model.dropout=0.1", "--quiet"),
 )
 
 
@@ -75,18 +75,19 @@ def ended_when(process, reached, sent) -> int:
 
 
 @pytest.mark.slow
-def test_a_population_killed_and_interrupted_ends_as_if_it_never_was(table, program, gradwise):
-    words = (*WORDS, "--strategy", "pbt(intervals=60, every=2)", "--trials", "8", "--no-report")
+@pytest.mark.parametrize("on", ["here", "workers:2"])
+def test_a_population_killed_and_interrupted_ends_as_if_it_never_was(table, program, gradwise, on):
+    words = (*WORDS, "--on", on, "--strategy", "pbt(intervals=60, every=2)", "--trials", "8", "--no-report")
     checkpoint = Path("cut/population/0-8/checkpoint.safetensors")
     code = ended_when(program(*words, "--out", "cut", cwd=table.parent), checkpoint.is_file, signal.SIGKILL)
     assert code == -signal.SIGKILL
     first = checkpoint.stat().st_mtime_ns
-    process = program("search", "--out", "cut", "--resume", "--on", "here", "--no-report", cwd=table.parent)
+    process = program("search", "--out", "cut", "--resume", "--on", on, "--no-report", cwd=table.parent)
     code = ended_when(process, lambda: checkpoint.stat().st_mtime_ns > first, signal.SIGINT)
     assert code == 130
     assert read_study("cut").outcome == "interrupted"
     assert gradwise("predict", "cut", "flowers.csv", "--out", "predicted.csv").code == 0  # what there was
-    assert gradwise("search", "--out", "cut", "--resume", "--on", "here", "--no-report", "--quiet").code == 0
+    assert gradwise("search", "--out", "cut", "--resume", "--on", on, "--no-report", "--quiet").code == 0
     assert gradwise(*words, "--out", "whole").code == 0
     one, other = read_study("cut"), read_study("whole")
     assert [(t.number, t.score, t.values) for t in one.trials] == [(t.number, t.score, t.values) for t in other.trials]

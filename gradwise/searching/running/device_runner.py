@@ -31,6 +31,7 @@ from ...optimisers.adaptive.adam import Adagrad, Adam, AdamW, RmsProp
 from ...optimisers.averaging.parameter_average import MovingAverage, PolyakAverage
 from ...optimisers.first_order.sgd import HeavyBall, Nesterov, Sgd
 from ...runtime import compilation
+from ...runtime.errors import RequestError
 from ...specs.adapters import as_criterion
 from ...specs.paths import knobs, parts, replace
 from ...specs.recipe import Recipe
@@ -38,8 +39,9 @@ from ...specs.schedules import AbstractSchedule
 from ...training.population import enter, fold_of, program_signature, stack_folds
 from ...training.state import for_building
 from ..storage.job_checkpoints import JobCheckpoints
+from ..strategies.population_run import PopulationRun
 from .cohort import Cohort, describe_error, written_out
-from .evaluation_data import JobData
+from .evaluation_data import EvaluationData, JobData
 from .jobs import Done, Job
 from .population_size import AbstractSlots, BySize
 
@@ -85,7 +87,10 @@ def _may_be_deeper(recipe: Recipe) -> bool:
 
 
 class DeviceRunner:
-    """Cohorts by program, each with its queue. `varying` says what they have to serve together."""
+    """Cohorts by program, each with its queue. `varying` says what they have to serve together.
+
+    A job that is a population has its networks to itself; it trains before all others.
+    """
 
     def __init__(
         self,
@@ -103,6 +108,7 @@ class DeviceRunner:
         self.varying = varying
         self.bucket = functools.partial(bucket, coarse=self.accelerated, widest=varying.widest)
         self.cohorts: dict[Any, Cohort] = {}
+        self.populations: dict[int, PopulationRun] = {}
         self._programs: dict[Any, Any] = {}  # from a recipe's signature to its program's
         self._examples: dict[Any, tuple[Examples, Examples]] = {}
         self._failed: list[Done] = []
@@ -115,7 +121,7 @@ class DeviceRunner:
 
     @property
     def busy(self) -> bool:
-        return bool(self._failed) or any(cohort.busy for cohort in self.cohorts.values())
+        return bool(self._failed or self.populations) or any(cohort.busy for cohort in self.cohorts.values())
 
     @property
     def waiting(self) -> int:
@@ -197,6 +203,9 @@ class DeviceRunner:
         """Puts jobs into the queues of their cohorts."""
         known: dict[Any, tuple[Cohort, Recipe]] = {}  # the folds of a trial that train together have all in common
         for job in jobs:
+            if job.population is not None:
+                self._submit_population(job)
+                continue
             mark = (id(job.recipe), job.variant)
             try:
                 if mark not in known:
@@ -208,6 +217,25 @@ class DeviceRunner:
                 self._failed.append(Done(job.number, "failed", reason=describe_error(problem)))
                 continue
             cohort.queue.append((job, recipe))
+
+    def _submit_population(self, job: Job) -> None:
+        assert isinstance(self.data, EvaluationData)
+        try:
+            self.populations[job.number] = PopulationRun(job, self.data)
+        except RequestError as problem:
+            self._failed.append(Done(job.number, "refused", reason=str(problem)))
+        except Exception as problem:  # what is lost by it is for the one who asked to say
+            self._failed.append(Done(job.number, "failed", reason=describe_error(problem)))
+
+    def _evolve(self, number: int) -> list[Done]:
+        """One interval of a population."""
+        try:
+            done = self.populations[number].turn()
+        except Exception as problem:  # out of memory, or a mistake in a part
+            done = Done(number, "failed", reason=describe_error(problem))
+        if done.ended:
+            del self.populations[number]
+        return [done]
 
     def _next(self) -> Cohort | None:
         """The cohort whose turn it is: on a CPU the one that has begun, elsewhere one after another."""
@@ -238,6 +266,8 @@ class DeviceRunner:
     def turn(self) -> list[Done]:
         """One interval of one cohort; on an accelerator the next one is already under way while it is read."""
         done, self._failed = self._failed, []
+        if self.populations:
+            return done + self._evolve(min(self.populations))
         cohort = self._next()
         compiling = [one for several in self._compiling.values() for one in several if not one.done()]
         if cohort is None and self._begun is None and compiling:
@@ -275,6 +305,7 @@ class DeviceRunner:
         """Cancels these jobs."""
         for cohort in self.cohorts.values():
             cohort.drop(numbers)
+        self.populations = {number: run for number, run in self.populations.items() if number not in numbers}
 
     def cut(self, outcome: str = "out_of_time") -> list[Done]:
         """Ends everything as it stands."""
@@ -283,6 +314,8 @@ class DeviceRunner:
         for cohort in self.cohorts.values():
             done += self._guarded(cohort, functools.partial(cohort.cut, outcome))
             cohort.queue.clear()
+        done += [one for run in self.populations.values() for one in run.cut(outcome)]
+        self.populations.clear()
         return done
 
 

@@ -58,7 +58,7 @@ class AbstractExecutor(abc.ABC):
 
     @abc.abstractmethod
     def wait(self, seconds: float) -> list[Done]:
-        """What ended, after at most about this long."""
+        """What ended, after at most about this long; and where each population stands that made an interval."""
 
     @abc.abstractmethod
     def cut(self, outcome: str) -> list[Done]:
@@ -131,7 +131,7 @@ class LocalExecutor(AbstractExecutor):
         self.runner.submit(jobs)
 
     def _done(self, done: list[Done]) -> list[Done]:
-        self._numbers -= {one.number for one in done}
+        self._numbers -= {one.number for one in done if one.ended}
         return done
 
     def wait(self, seconds: float) -> list[Done]:
@@ -284,7 +284,8 @@ class WorkerProcesses(AbstractExecutor):
                 self._replace(place)
                 continue
             for one in done:
-                self.workers[place].jobs.pop(one.number, None)
+                if one.ended:
+                    self.workers[place].jobs.pop(one.number, None)
             self._line.ended(done)
             self._ended += done
         ended, self._ended = self._ended, []

@@ -59,22 +59,25 @@ class JobQueue:
     def ended(self, done: Iterable[Done]) -> None:
         """What ended is no suspect any more; its number may come again."""
         for one in done:
-            self._deaths.pop(one.number, None)
+            if one.ended:
+                self._deaths.pop(one.number, None)
 
     def clear(self) -> None:
         self.waiting.clear()
         self.suspects.clear()
         self._deaths.clear()
 
-    def _is_open(self, runner: RemoteRunner) -> bool:
+    def _is_open(self, runner: RemoteRunner, job: Job) -> bool:
         alone = any(self._deaths.get(number, 0) >= _DEATHS - 1 for number in runner.jobs)
-        return not alone and len(runner.jobs) < depth(looks_back=False, accelerated=runner.accelerated)
+        most = depth(looks_back=False, accelerated=runner.accelerated) if job.population is None else 1
+        return not alone and len(runner.jobs) < most
 
     def hand(self, runners: Sequence[RemoteRunner]) -> list[tuple[int, list[Job]]]:
         """What each of the runners, by its place, is given now.
 
         A suspect goes to a runner that has nothing else; while one waits, runners are left to run empty. Any other job
-        goes to an idle runner, else to the least busy one; among those nearly as free, to one that has its program.
+        goes to an idle runner, else to the least busy one; among those nearly as free, to one that has its program. A
+        population goes to an idle one only: its generations are many trainings.
         """
         given: dict[int, list[Job]] = {}
         for place, runner in enumerate(runners):
@@ -83,10 +86,11 @@ class JobQueue:
                 runner.jobs[job.number] = job
                 given[place] = [job]
         while self.waiting and not self.suspects:
-            free = [place for place, runner in enumerate(runners) if self._is_open(runner)]
+            job = self.waiting[0]
+            free = [place for place, runner in enumerate(runners) if self._is_open(runner, job)]
             if not free:
                 break
-            job = self.waiting.popleft()
+            self.waiting.popleft()
             kind = program_group(job.recipe)
             least = min(len(runners[place].jobs) for place in free)
             near = [place for place in free if len(runners[place].jobs) <= least + 2 * (least > 0)]

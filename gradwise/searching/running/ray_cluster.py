@@ -58,8 +58,8 @@ class _Runner:
         jobs, done = unpack(packed)
         self.runner.submit(jobs)
         end = time.monotonic() + seconds
-        while self.runner.busy and not done and time.monotonic() < end:
-            done = self.runner.turn()
+        while self.runner.busy and not any(one.ended for one in done) and time.monotonic() < end:
+            done += self.runner.turn()
         return pickle.dumps(done)
 
     def cut(self, outcome: str) -> bytes:
@@ -225,7 +225,8 @@ class RayCluster(AbstractExecutor):
         if member.ready:
             done: list[Done] = pickle.loads(answer)
             for one in done:
-                member.jobs.pop(one.number, None)
+                if one.ended:
+                    member.jobs.pop(one.number, None)
             self._line.ended(done)
             self._ended += done
             return

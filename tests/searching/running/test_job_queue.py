@@ -6,7 +6,9 @@ from typing import Any
 from gradwise.models.mlp import Mlp
 from gradwise.searching.running.device_runner import program_group
 from gradwise.searching.running.job_queue import JobQueue, depth
-from gradwise.searching.running.jobs import Job
+from gradwise.searching.running.jobs import Done, Job, PopulationPlan
+from gradwise.specs.priors import LogUniform
+from gradwise.specs.search_space import Space, dimension
 from tests.searching import tiny
 
 
@@ -48,6 +50,24 @@ def test_a_crew_holds_so_many_and_the_others_wait() -> None:
     runners[1].jobs.clear()
     assert _numbers(line.hand(runners)) == {1: [8, 9]}
     assert depth(looks_back=True, accelerated=True) == 16
+
+
+def test_a_population_goes_to_an_idle_crew_only() -> None:
+    recipe = tiny.recipe()
+    rate = dimension(recipe, "optimiser.learning_rate", LogUniform(1e-3, 1.0))
+    plan = PopulationPlan(Space(recipe, (rate,)), 4, 8, 2)
+    line = _line([Job(first, recipe, first, population=plan) for first in (0, 4, 8)])
+    runners = [_Crew(accelerated=True), _Crew(), _Crew(jobs={100: tiny.jobs(1)[0]})]
+    assert _numbers(line.hand(runners)) == {0: [0], 1: [4]}
+    assert line.hand(runners) == []
+    del runners[0].jobs[0]
+    assert _numbers(line.hand(runners)) == {0: [8]}
+    # One that only reports has not ended: three deaths are three deaths.
+    job, found = runners[0].jobs[8], []
+    for _ in range(3):
+        found += line.died([job])
+        line.ended([Done(8, "running")])
+    assert [done.outcome for done in found] == ["failed"]
 
 
 def test_jobs_that_saw_two_deaths_are_tried_alone() -> None:

@@ -17,12 +17,13 @@ import gradwise
 from gradwise.runtime.errors import RequestError, WorkError
 from gradwise.searching.running import ray_cluster, ray_connection
 from gradwise.searching.running.evaluation_data import EvaluationData
-from gradwise.searching.running.executors import LocalExecutor, import_path
+from gradwise.searching.running.executors import LocalExecutor, WorkerProcesses, import_path
 from gradwise.searching.running.jobs import Done, Job
 from gradwise.searching.running.ray_cluster import RayCluster, seats
 from gradwise.searching.running.run_jobs import run_jobs
 from gradwise.searching.storage.job_checkpoints import JobCheckpoints
 from tests.searching import tiny
+from tests.searching.strategies.test_population_run import assert_same_end, job_of
 
 _STORE = 80 * 2**20  # bytes, the least that Ray takes
 
@@ -110,6 +111,31 @@ def test_new_data_reach_runners_that_live_on(on_cluster: RayCluster, data: Evalu
     on_cluster.use(data)
     tiny.assert_same(list(run_jobs(on_cluster, tiny.jobs(12)).values()), wanted)
     assert on_cluster.members == before
+
+
+@pytest.mark.slow
+def test_populations_train_side_by_side_and_to_the_same_bits(on_cluster: RayCluster, data: EvaluationData) -> None:
+    jobs = [job_of(first) for first in (0, 4)]
+    on_cluster.submit(jobs)
+    found: dict[int, Done] = {}
+    together = 0
+    end = time.monotonic() + 120
+    while len(found) < 2 and time.monotonic() < end:
+        found |= {done.number: done for done in on_cluster.wait(0.5) if done.ended}
+        together = max(together, sum(bool(member.jobs) for member in on_cluster.members))
+    assert together == 2  # one to a runner
+    assert on_cluster.running == 0
+    with WorkerProcesses(data, count=1) as workers:  # on one core too
+        workers.submit(jobs)
+        while workers.running:
+            for done in workers.wait(1.0):
+                if done.ended:
+                    assert_same_end(found[done.number], done)
+    on_cluster.submit(jobs)
+    reports = on_cluster.wait(60.0)
+    assert reports
+    on_cluster.cut("out_of_time")
+    assert on_cluster.running == 0
 
 
 @pytest.mark.slow

@@ -1,6 +1,10 @@
 """Studies by population-based training: budgets, what is left behind, and going on after a kill."""
 
 import dataclasses
+import math
+import os
+import signal
+import threading
 
 import jax
 import numpy as np
@@ -14,14 +18,18 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.trial import best_of
 from gradwise.runtime.errors import RequestError
+from gradwise.searching import search as searches
+from gradwise.searching.running.driver import Driver
+from gradwise.searching.running.executor_choice import choose_executor
+from gradwise.searching.running.executors import LocalExecutor, WorkerProcesses
 from gradwise.searching.search import Budget, SearchPlan, StudyOptions, search
 from gradwise.searching.strategies.contract import History
 from gradwise.searching.strategies.population_based_training import PopulationBasedTraining
-from gradwise.searching.strategies.population_search import plan_populations
+from gradwise.searching.strategies.population_search import device_of_population, plan_populations, train_populations
 from gradwise.specs.priors import Choice, LogUniform, Uniform
 from gradwise.specs.search_space import Space, dimension
 from gradwise.training.stopping import Off, Patience
-from tests.searching.small_study import digits
+from tests.searching.small_study import data_of, digits
 
 RATE, SCALE = "optimiser.learning_rate", "model.initial.scale"
 PBT = PopulationBasedTraining(intervals=8, every=2)
@@ -145,6 +153,113 @@ def test_a_time_that_is_over_cuts_and_more_time_goes_on(whole, tmp_path):
     assert [trial.score for trial in on.trials] == [trial.score for trial in whole[0].trials]
 
 
+@pytest.fixture(scope="module")
+def workers():
+    with WorkerProcesses(data_of(digits()), count=2) as executor:
+        yield executor
+
+
+def driven(executor, folder, *, watch=lambda line: None, asked=None, trials=None, taken=None, **strategy):
+    """Populations without the rest of a study: their members by number, and their stories."""
+    driver = Driver(space_of(), data_of(digits()), executor, key=jax.random.key(0), watch=watch, asked=asked)
+    driver.trials |= taken or {}
+    train_populations(
+        driver, dataclasses.replace(PBT, members=4, **strategy), trials=trials, until=math.inf, folder=folder
+    )
+    return driver.trials, driver.populations
+
+
+def assert_same_populations(one, other, atol=1e-5):
+    """The same members and stories; sums of several cores, as this process makes them, may round."""
+    assert one[1] == other[1]
+    assert list(one[0]) == list(other[0])
+    for number, trial in one[0].items():
+        assert (trial.score, trial.values) == (other[0][number].score, other[0][number].values)
+        np.testing.assert_allclose(trial.loss, other[0][number].loss, atol=atol, rtol=0)
+
+
+def test_two_workers_train_two_populations_and_more_time_goes_on(workers, tmp_path):
+    asked, seen = threading.Event(), []
+
+    def watch(line):
+        seen.append((line["done"], line["total"], line["running"]))
+        if line["done"] >= 4:
+            asked.set()
+
+    cut, stories = driven(workers, tmp_path, watch=watch, asked=asked)
+    assert seen[-1][1:] == (16, 8)  # intervals and members of both
+    assert sorted(cut) == list(range(8))
+    assert {trial.phase for trial in cut.values()} == {"cut"}
+    assert [story.first for story in stories] == [0, 4]
+    assert sorted(path.name for path in (tmp_path / "population").iterdir()) == ["0-4", "4-4"]
+    whole = driven(workers, tmp_path, trials=8)
+    assert {trial.phase for trial in whole[0].values()} == {"search"}
+    assert sorted(path.name for path in (tmp_path / "population").iterdir()) == ["0.json", "4.json"]
+    with LocalExecutor(data_of(digits())) as here:  # one after the other
+        other = tmp_path / "other"
+        other.mkdir()
+        first, _ = driven(here, other, trials=4)
+        both = driven(here, other, trials=8, taken=first)
+    assert_same_populations(whole, both)
+
+
+def test_a_worker_that_is_killed_costs_at_most_a_generation(workers, tmp_path):
+    killed, seen = [], []
+
+    def watch(line):
+        seen.append(line["done"])
+        if line["done"] == 5 and not killed:
+            (victim,) = (worker for worker in workers.workers if worker.jobs)
+            os.kill(victim.process.pid, signal.SIGKILL)
+            killed.append(victim)
+
+    found = driven(workers, tmp_path, watch=watch, trials=8, intervals=60)
+    assert killed[0] not in workers.workers
+    assert seen[0] == 1
+    assert seen[-1] == 60
+    assert len(seen) <= 60 + PBT.every  # from the last generation that it had written
+    assert_same_populations(found, driven(workers, None, trials=8, intervals=60), atol=0)
+
+
+@pytest.mark.slow
+def test_one_worker_and_two_give_the_same_bits_though_one_dies(monkeypatch, tmp_path):
+    hired = []
+
+    def hire(*arguments, **options):
+        hired.append(choose_executor(*arguments, **options))
+        return hired[-1]
+
+    def watch(line):
+        if line["done"] == 4 and hired[-1]._made == 2:
+            victim = max(hired[-1].workers, key=lambda worker: len(worker.jobs))
+            os.kill(victim.process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(searches, "choose_executor", hire)
+    one = searched(on="workers:1")
+    two = searched(on="workers:2", watch=watch)  # without a folder it starts again
+    assert hired[1]._made == 3
+    assert [(t.score, t.loss, t.values) for t in one.trials] == [(t.score, t.loss, t.values) for t in two.trials]
+    assert one.analysis.populations == two.analysis.populations
+    assert np.array_equal(one.predictor.predict(digits().inputs), two.predictor.predict(digits().inputs))
+
+
+@pytest.mark.slow
+def test_a_budget_of_time_is_filled_by_both_workers(tmp_path):
+    strategy = dataclasses.replace(PBT, members=4, intervals=20_000)
+    study = searched(strategy=strategy, budget=Budget(seconds=45.0), on="workers:2", folder=tmp_path)
+    assert [story.first for story in study.analysis.populations] == [0, 4]
+    assert all(1 < story.intervals < 20_000 for story in study.analysis.populations)
+    assert study.outcome == "finished"
+    assert study.predictor is not None
+
+
+def test_this_process_trains_unless_another_is_asked_for():
+    assert [device_of_population(on) for on in (None, "cpu", "here")] == ["here"] * 3
+    assert [device_of_population(on) for on in ("gpu", "workers:2", "ray")] == ["gpu", "workers:2", "ray"]
+    with pytest.raises(RequestError, match="unknown device `moon`"):
+        searched(on="moon")
+
+
 def test_a_recipe_of_fixed_length_keeps_it():
     study = searched(
         space_of(RATE, stopping=Off(epochs=3.0, keep="best", every_epochs=1.0, spacing=1.0, least_examples=1)),
@@ -176,7 +291,6 @@ def test_features_are_searched_by_populations_too(metric):
         ({"plan": SearchPlan(committee="seeds")}, "retrains a setting, which pbt cannot do"),
         ({"plan": SearchPlan(folds=3)}, "pbt uses one validation set"),
         ({"plan": SearchPlan(batch_size="auto")}, "which needs whole runs"),
-        ({"on": "workers:2"}, "trains in one process"),
     ],
 )
 def test_what_a_population_cannot_do_is_refused(given, said):
@@ -187,5 +301,5 @@ def test_what_a_population_cannot_do_is_refused(given, said):
 def test_the_strategy_has_no_single_proposals():
     with pytest.raises(RequestError, match="proposes no single trials"):
         PBT.ask(space_of(), History(), 1, key=jax.random.key(0))
-    plan = plan_populations(PBT, space_of(), Budget(seconds=60.0), SearchPlan(), None)
+    plan = plan_populations(PBT, space_of(), Budget(seconds=60.0), SearchPlan())
     assert (plan.folds, plan.committee) == (1, "ensemble")
