@@ -37,6 +37,8 @@ METRICS = {
     "probe_rmse": "RMSE of a linear probe",
 }
 _KINDS = {"error": "error", "squared": "RMSE", "absolute": "absolute error"}
+_STANDARDISED = {"squared": "standardised error", "absolute": "standardised absolute error"}
+_SCORED = {"error_rate": "error", "rmse": "squared", "mae": "absolute", "log_loss": "loss"}  # metrics that are scores
 _PROBES = {"probe_error_rate": "error", "probe_rmse": "squared"}
 
 
@@ -86,11 +88,24 @@ def metric_name(name: str) -> str:
     return METRICS.get(name, name.replace("_", " "))
 
 
+def is_error_rate(name: str) -> bool:
+    """Whether people read the metric in percent."""
+    return name.endswith("error_rate")
+
+
 def in_metric(name: str, value: float | None) -> str:
     """A value of this metric: error rates in percent, AUC to three places, everything else as a number."""
     if name == "auc" and value is not None and not is_missing(value):
         return f"{value:.3f}"
-    return percent(value) if name.endswith("error_rate") else number(value)
+    return percent(value) if is_error_rate(name) else number(value)
+
+
+def confidence_interval(name: str, ends: tuple[float, float]) -> str:
+    """A 95 % confidence interval of this metric in words; nothing where it is not known."""
+    if any(map(is_missing, ends)):
+        return ""
+    low, high = (in_metric(name, end) for end in ends)
+    return f"95{_THIN}% confidence interval {low.removesuffix(f'{_THIN}%')} – {high}"
 
 
 def score_kind(recipe: Recipe, task: str, metric: str = "") -> str:
@@ -122,13 +137,32 @@ class ScoreScale:
         title = metric_name(metric) if task == "inputs" or metric in _PROBES else ""
         return ScoreScale(kind, unit if kind in {"squared", "absolute"} else 1.0, title)
 
+    @staticmethod
+    def of_run(recipe: Recipe, task: str) -> "ScoreScale":
+        """The scale of a run's history, which holds errors of standardised numbers."""
+        kind = score_kind(recipe, task)
+        return ScoreScale(kind, title=_STANDARDISED.get(kind, ""))
+
+    @staticmethod
+    def of_metric(name: str) -> "ScoreScale":
+        """The scale of values of a metric, which need no conversion."""
+        return ScoreScale("error" if is_error_rate(name) else "loss", title=metric_name(name))
+
+    @property
+    def quantity(self) -> str:
+        return self.title or _KINDS.get(self.kind, "loss")
+
     @property
     def name(self) -> str:
-        return f"validation {self.title or _KINDS.get(self.kind, 'loss')}"
+        return f"validation {self.quantity}"
 
     @property
     def is_share(self) -> bool:
         return self.kind == "error"
+
+    def is_in(self, metric: str) -> bool:
+        """Whether converted scores and values of the metric are the same quantity."""
+        return _SCORED.get(metric) == self.kind
 
     def shown(self, score: float) -> float:
         """The score as people read it: a squared error as its root, in the target's unit; an error rate as it is."""

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ...records.finding import Finding, worst_first
+from ...records.score_scale import percent
 from ...runtime.files import finite
 from ...runtime.keys import generator, named
 from ...specs.dataset import Column, Dataset
@@ -250,9 +251,9 @@ def _find_classes(counts: Mapping[str, Mapping[int, int]]) -> tuple[Finding, ...
     total = sum(train.values())
     rare, common = min(train, key=train.__getitem__), max(train, key=train.__getitem__)
     if train[rare] < min(0.01, 0.1 / len(train)) * total or train[common] > 0.95 * total:
-        what = f"class {common} has {train[common] / total:.1%} of the training examples, class {rare} "
-        what += f"{train[rare] / total:.2%} ({train[rare]:,}): always predicting {common} has an error rate of only "
-        what += f"{1 - train[common] / total:.1%}."
+        what = f"class {common} has {percent(train[common] / total)} of the training examples, class {rare} "
+        what += f"{percent(train[rare] / total)} ({train[rare]:,}): always predicting {common} has an error rate of "
+        what += f"only {percent(1 - train[common] / total)}."
         step = 'weight the classes: fit(..., metric="balanced_error_rate", class_weight="balanced")'
         findings.append(found("GW207", what, where=f"class {rare}", next=step, rare=train[rare], total=total))
     for name, part in counts.items():

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...records.finding import Finding
+from ...records.score_scale import percent
 from ..codes import found
 from .predictability import Part, as_columns, nearest_rows, ridge, standardised, widest
 
@@ -146,14 +147,14 @@ def find_overlap(overlap: Overlap, train_rows: int) -> tuple[Finding, ...]:
     if overlap.exact:
         pairs = ", ".join(f"{row} = training row {twin}" for row, twin in overlap.first[:3])
         also = "" if overlap.copied == overlap.exact else f", {overlap.copied:,} of them with the same target"
-        what = f"{overlap.exact:,} of {overlap.rows:,} {overlap.part} rows ({share:.1%}) have the same inputs as a "
-        what += f"training row{also}; within training {overlap.expected:.1%} of rows are duplicated."
+        what = f"{overlap.exact:,} of {overlap.rows:,} {overlap.part} rows ({percent(share)}) have the same inputs as "
+        what += f"a training row{also}; within training {percent(overlap.expected)} of rows are duplicated."
         numbers = {name: getattr(overlap, name) for name in ("exact", "copied", "rows", "expected")}
         where, level = f"{overlap.part} row {pairs}", _level(overlap, train_rows)
         return (found("GW201", what, where=where, next=mend, level=level, **numbers),)
     if overlap.near * overlap.near_rows >= 3 and overlap.near >= max(0.01, 3 * overlap.near_expected):
-        what = f"{overlap.near:.1%} of {overlap.part} rows are near copies of a training row (within a thousandth of "
-        what += f"the usual distance); within training {overlap.near_expected:.1%} are."
+        what = f"{percent(overlap.near)} of {overlap.part} rows are near copies of a training row (within a thousandth "
+        what += f"of the usual distance); within training {percent(overlap.near_expected)} are."
         shares = {"near": overlap.near, "expected": overlap.near_expected}
         return (found("GW201", what, where=overlap.part, next=mend, level="warning", **shares),)
     if overlap.blocks > 0.2:
@@ -281,12 +282,12 @@ def find_column_leaks(giving: ColumnLeak | None, names: tuple[str, ...]) -> tupl
     if not (giving.exact or giving.ordered or (giving.score > 0.99 and giving.others < 0.97)):
         return ()
     name = names[giving.column] if giving.column < len(names) else f"column {giving.column}"
-    told = f"`{name}` alone predicts the target with a score of {giving.score:.2%}"
+    told = f"`{name}` alone predicts the target with a score of {percent(giving.score)}"
     if giving.exact:
         told = f"`{name}` and the target determine each other in all {giving.rows:,} rows examined"
     elif giving.ordered:
         told = f"`{name}` separates the classes into intervals"
-    rest = f"; the other {giving.width - 1} columns together reach {giving.others:.1%}" if giving.others else ""
+    rest = f"; the other {giving.width - 1} columns together reach {percent(giving.others)}" if giving.others else ""
     step = f"if `{name}` is not known before the target, drop it from the inputs."
     level = "error" if giving.exact and giving.table else "warning"
     numbers = {"column": giving.column, "score": giving.score, "others": giving.others}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...records.finding import Finding
+from ...records.score_scale import percent
 from ...runtime.errors import RequestError
 from ..codes import found
 
@@ -271,8 +272,8 @@ def find_signal(signal: Signal | None) -> tuple[Finding, ...]:
     findings = []
     if signal.conflicting >= 0.01 or (signal.denied >= 0.03 and signal.neighbours_right >= 0.7):
         rows = ", ".join(str(row) for row in signal.denied_rows[:5])
-        what = f"at least 8 of the 10 nearest examples contradict {signal.denied:.1%} of labels, and "
-        what += f"{signal.conflicting:.1%} of rows have inputs that occur more often with another label."
+        what = f"at least 8 of the 10 nearest examples contradict {percent(signal.denied)} of labels, and "
+        what += f"{percent(signal.conflicting)} of rows have inputs that occur more often with another label."
         where = f"training rows {rows}" if rows else "training targets"
         step = "inspect these rows first; if labels cannot be corrected, use early stopping and a small network."
         numbers = {name: getattr(signal, name) for name in ("denied", "conflicting", "neighbours_right")}

@@ -24,6 +24,7 @@ from jaxtyping import Array, Key
 
 from ...data.splits import join_parts
 from ...records.finding import Finding
+from ...records.score_scale import percent
 from ...runtime import keys
 from ...runtime.errors import RequestError
 from ...specs.adapters import as_criterion
@@ -228,8 +229,9 @@ def find_variance(measured: BiasVariance) -> tuple[Finding, ...]:
         of, name = measured.zero_one, "test error"
         bias, variance = of.bias, of.net_variance
         doubt = math.hypot(of.bias_deviation, of.net_deviation)
-        told = f"{name} {of.error:.1%} = bias {bias:.1%} + variance {variance:.1%} "
-        told += f"({of.unbiased_variance:.1%} where the main prediction is right, minus {of.biased_variance:.1%})"
+        told = f"{name} {percent(of.error)} = bias {percent(bias)} + variance {percent(variance)} "
+        right, wrong = percent(of.unbiased_variance), percent(of.biased_variance)
+        told += f"({right} where the main prediction is right, minus {wrong})"
     else:
         terms = measured.squared
         assert terms is not None

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...records.score_scale import ScoreScale
 from .. import wording
 from ..blocks import Block, Figure, Prose, Row, Table
 from ..plots import check_plots
@@ -146,9 +147,9 @@ def growth_figures(plain: Plain) -> Iterator[Figure]:
         spreads[1] = np.hypot(spreads[1], np.nan_to_num(noise))
     law, predicted = array(plain.get("law")), as_number(plain.get("predicted"))
     fitted = (float(law[0]), float(law[1]), float(law[2])) if len(law) == 3 and np.isfinite(law).all() else None
-    metric = str(plain.get("metric") or "error")
-    share = metric in ("error", "error_rate")
-    write = wording.percent if share else wording.number
+    metric = str(plain.get("metric") or "error_rate")
+    scale = ScoreScale.of_metric(metric)
+    write = scale.write
     low, high = ((*array(plain.get("interval")).tolist(), math.nan, math.nan))[:2]
     said = f"Validation goes from {write(float(means[1][0]))} to {write(float(means[1][-1]))}."
     if fitted and math.isfinite(predicted):
@@ -160,8 +161,7 @@ def growth_figures(plain: Plain) -> Iterator[Figure]:
         (wording.whole(n), write(float(t)), write(float(v))) for n, t, v in zip(counts, *means, strict=True)
     )
     data = GrowthCurve(counts, means[0], means[1], spreads[0], spreads[1], fitted, predicted)
-    name = "error" if share else wording.metric_name(metric)
-    draw = partial(check_plots.draw_growth, data, share=share, name=name)
+    draw = partial(check_plots.draw_growth, data, scale=scale)
     table = Table("Numbers", ("examples", "training", "validation"), rows, (0, 1, 2))
     yield Figure("growth", "Error against the number of examples", said, draw, table, height=280)
 

@@ -27,9 +27,7 @@ LEAST_TRIALS = 4  # with a score; fewer show nothing about a knob
 
 def comparable(study: Study) -> bool:
     """Whether validation scores and the metric of the study are the same quantity, so that one axis can hold both."""
-    name = study.scale.name.removeprefix("validation ")
-    named = {"error_rate": "error", "rmse": "RMSE", "mae": "absolute error", "log_loss": "loss"}
-    return study.task == "inputs" or named.get(study.metric) == name
+    return study.task == "inputs" or study.scale.is_in(study.metric)
 
 
 def sortable_setting(value: Any) -> str:

@@ -5,7 +5,6 @@
 Every conclusion is optional: a study that was interrupted, or whose trials all diverged, has a page too.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -13,7 +12,7 @@ from ...evaluation.trials.failures import group_failures, why_all_failed
 from ...evaluation.trials.knob_marginals import Marginal
 from ...evaluation.trials.knob_relevance import Relevance
 from ...records.finding import Finding
-from ...records.score_scale import is_missing
+from ...records.score_scale import confidence_interval, is_missing
 from ...records.study import Study
 from .. import wording
 from ..blocks import Block, CodeLines, Items, Notice, Page, Prose, Row, Section, Table, Verdict
@@ -47,34 +46,26 @@ def _story(study: Study) -> str:
     return f"{_counted(count, 'trial')}{how}{beside}{bad}, {wording.duration(study.seconds)}."
 
 
-def _ends(metric: str, interval: tuple[float, float]) -> str:
-    low, high = interval
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return ""
-    first = wording.in_metric(metric, low).removesuffix("\u202f%")
-    return f"95\u202f% confidence interval {first} – {wording.in_metric(metric, high)}"
-
-
 def study_verdict(study: Study) -> Verdict:
     """What was reached, how sure that is, and what it took."""
     metric, found, story = study.metric, study.estimates, _story(study)
     name, scale = wording.metric_name(metric), study.scale
     if not is_missing(found.test):
         members = 1 if study.committee is None else study.committee.members
-        ends = _ends(metric, found.test_interval)
+        ends = confidence_interval(metric, found.test_interval)
         on = wording.tested_on(study.data) if ends else ""
         who = f"a committee of {members} networks" if members > 1 else "one network"
         said = "; ".join(filter(None, (ends + on, who)))
         return Verdict(f"Test {name} {wording.in_metric(metric, found.test)}", wording.sentence(said) + ".", story)
     if found.nested is not None:
-        ends = _ends(metric, found.nested.interval)
+        ends = confidence_interval(metric, found.nested.interval)
         said = "; ".join(filter(None, (ends, "by nested cross-validation, which repeats the search in each fold")))
         return Verdict(
             f"Test {name} {wording.in_metric(metric, found.nested.mean)}", wording.sentence(said) + ".", story
         )
     if study.data.judged_on == "train" and study.best is not None:
         said = "Measured on training rows: optimistic, and nothing was held out to tell by how much."
-        return Verdict(f"Training {scale.name.removeprefix('validation ')} {scale.say(study.best.score)}", said, story)
+        return Verdict(f"Training {scale.quantity} {scale.say(study.best.score)}", said, story)
     if study.committee is not None and study.committee.honest is not None:
         said = "Of the ensemble, on held-out rows; not yet measured on a test set."
         return Verdict(f"{wording.sentence(name)} {wording.in_metric(metric, study.committee.honest)}", said, story)

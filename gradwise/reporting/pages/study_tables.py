@@ -24,12 +24,13 @@ def _prior(prior: AbstractPrior) -> str:
             return f"{prior.low} – {prior.high}, whole, logarithmic"
         case Choice():
             total = sum(prior.weights) if prior.weights else 0.0
-            shares = [f" ({100 * weight / total:.0f}\u202f%)" for weight in prior.weights] or [""] * len(prior.values)
+            shares = [f" ({wording.short_percent(weight / total)})" for weight in prior.weights]
+            shares = shares or [""] * len(prior.values)
             return ", ".join(
                 f"{sortable_setting(label(v))}{share}" for v, share in zip(prior.values, shares, strict=True)
             )
         case ZeroOr():
-            return f"0 ({100 * prior.zero:.0f}\u202f%), or {_prior(prior.other)}"
+            return f"0 ({wording.short_percent(prior.zero)}), or {_prior(prior.other)}"
         case _:
             return wording.clean(prior)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...records.score_scale import short_percent
+from ...records.score_scale import ScoreScale, short_percent
 from .. import wording
 from .axes import (
     DASHED,
@@ -176,9 +176,9 @@ class GrowthCurve:
 
 
 @takes_axes
-def draw_growth(data: GrowthCurve, ax: "Axes", *, share: bool, name: str) -> None:
+def draw_growth(data: GrowthCurve, ax: "Axes", *, scale: ScoreScale) -> None:
     """Training error rises and validation error falls with more examples; dotted what twice as many would give."""
-    draw_frame(ax, "training examples", name)
+    draw_frame(ax, "training examples", scale.quantity)
     for values, spread, colour, dashes, label in (
         (data.train, data.train_spread, FIRST, DASHED, "training"),
         (data.valid, data.valid_spread, SECOND, "-", "validation"),
@@ -193,13 +193,13 @@ def draw_growth(data: GrowthCurve, ax: "Axes", *, share: bool, name: str) -> Non
         across = np.geomspace(float(data.counts[0]), right, 60)
         ax.plot(across, a + b * across**-c, color=INK, linewidth=1.1, linestyle=DOTTED)
         ax.plot([right], [data.predicted], zorder=5, clip_on=False, **RING)
-        told = wording.percent(data.predicted) if share else wording.number(data.predicted)
+        told = scale.write(data.predicted)
         draw_note(ax, told, (right, data.predicted), (-9, 8), ha="right", color=INK, weight="bold")
     set_log_axis(ax.xaxis, wording.age, (float(data.counts[0]), right), 6)
     ax.set_xlim(float(data.counts[0]) / 1.1, right * 1.12)
     top = float(np.nanmax([data.train + data.train_spread, data.valid + data.valid_spread]))
     ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
-    set_ticks(ax.yaxis, short_percent if share else wording.tick)
+    set_ticks(ax.yaxis, scale.tick)
     draw_legend(ax)
 
 

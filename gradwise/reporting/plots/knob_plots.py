@@ -203,7 +203,7 @@ def draw_relevance(data: Relevance, ax: "Axes", *, names: Sequence[str] = ()) ->
     order = np.argsort(-weight, kind="stable")
     titles = [(names or short_paths(data.paths))[k] for k in order]
     panels = (
-        (0.0, data.fanova, None, SECOND, "share of the variance", lambda value: f"{100 * value:.3g}\u202f%"),
+        (0.0, data.fanova, None, SECOND, "share of the variance", wording.short_percent),
         (0.55, data.ard, data.ard_spread, FIRST, "relevance 1/length", wording.tick),
     )
     for place, values, spread, colour, title, write in panels:

@@ -19,6 +19,7 @@ from ...criteria.corruption import Clean
 from ...criteria.linear_probe import Probed, Ridge, probe_scores
 from ...evaluation.metrics import check_metric, interval_of_mean, wilson
 from ...records.finding import Finding
+from ...records.score_scale import ScoreScale
 from ...records.study_conclusions import CommitteeSummary, Estimates
 from ...records.trial import Trial
 from ...runtime.errors import RequestError, nearest
@@ -147,9 +148,9 @@ def _in_units(scores: np.ndarray, data: EvaluationData) -> tuple[float, tuple[fl
         return float(scores.mean()), wilson(float(scores.sum()), len(scores))
     deviations = np.ravel(data.units[1])
     unit = float(deviations[0]) if len(deviations) == 1 else 1.0
-    mean, ends = float(scores.mean()), interval_of_mean(scores)
-    value, low, high = (unit * math.sqrt(max(0.0, one)) if one == one else math.nan for one in (mean, *ends))
-    return value, (low, high)
+    shown = ScoreScale("squared", unit).shown
+    low, high = (shown(max(0.0, end)) if math.isfinite(end) else math.nan for end in interval_of_mean(scores))
+    return shown(float(scores.mean())), (low, high)
 
 
 def _network(kept: TrainedTrial, data: EvaluationData) -> Predictor:

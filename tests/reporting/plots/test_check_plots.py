@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from gradwise.records.score_scale import ScoreScale
 from gradwise.reporting.plots import check_plots
 from gradwise.reporting.plots.axes import COLOURS
 from gradwise.reporting.plots.check_plots import DifferenceCurve, Dot, GrowthCurve, RidgeLine, Strip
@@ -72,7 +73,7 @@ def test_growth_shows_the_law_and_twice_the_examples():
     valid = 0.05 + counts**-0.5
     predicted = 0.05 + 2000**-0.5
     data = GrowthCurve(counts, 0 * counts, valid, 0 * counts, 0 * counts + 0.01, law, predicted)
-    ax = check_plots.draw_growth(data, share=True, name="error")
+    ax = check_plots.draw_growth(data, scale=ScoreScale("error"))
     train, measured, drawn, mark = ax.get_lines()
     assert np.asarray(measured.get_ydata()) == pytest.approx(valid)
     assert drawn.get_ydata()[-1] == pytest.approx(predicted)
@@ -81,7 +82,7 @@ def test_growth_shows_the_law_and_twice_the_examples():
     assert "7.2\u202f%" in [text.get_text() for text in ax.texts]
     del train
     without = check_plots.draw_growth(
-        GrowthCurve(counts, valid, valid, 0 * counts, 0 * counts), share=False, name="loss"
+        GrowthCurve(counts, valid, valid, 0 * counts, 0 * counts), scale=ScoreScale("loss")
     )
     assert len(without.get_lines()) == 2
 
