@@ -84,12 +84,12 @@ def run_gradwise(train: Any, test: Any, seconds: float, seed: int) -> dict[str, 
     from gradwise import defaults
     from gradwise.data.splits import HoldOut
     from gradwise.runtime import keys
-    from gradwise.searching.search import StudyOptions, search
+    from gradwise.searching.search import StudyOptions, run_study
     from gradwise.searching.storage.budget import Budget
 
     recipe = defaults.for_search(train, split=HoldOut(test=0.0))
     began = time.perf_counter()
-    study = search(
+    study = run_study(
         defaults.search_space(recipe, train),
         train,
         budget=Budget(seconds=seconds),

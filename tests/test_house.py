@@ -105,7 +105,7 @@ def test_every_import_keeps_to_the_layers() -> None:
     ("room", "source"),
     [
         ("runtime", "from gradwise.specs import knobs"),
-        ("specs", "import gradwise.training.fit"),
+        ("specs", "import gradwise.training.train"),
         ("specs", "from ..records.finding import Finding"),
         ("records", "from .. import data"),
         ("tracing", "from .. import fit"),
@@ -115,7 +115,7 @@ def test_every_import_keeps_to_the_layers() -> None:
         ("training", "if True:\n    from gradwise.data.scaling import Automatic"),
         ("training", "import importlib\nimportlib.import_module('gradwise.models.mlp')"),
         ("training", "from gradwise import Classifier"),
-        ("reporting", "from ..training.fit import fit"),
+        ("reporting", "from ..training.train import train"),
         ("searching", "from ..checking.check import check"),
         ("reporting", "from ..journeys.fit import run_fit"),
         ("journeys", "from ..cli.terminal.output import say"),
@@ -132,7 +132,7 @@ def test_a_forbidden_import_is_found(room: str, source: str) -> None:
         ("specs", "from ..runtime.errors import RequestError\nfrom . import knobs\nimport numpy"),
         ("training", "from ..runtime import keys, memory\nfrom .. import __version__\nfrom . import checkpoint"),
         ("reporting", "from ..evaluation.curves import smooth"),
-        ("cli", "from ..training.fit import fit\nfrom ..defaults import classification\nimport gradwise"),
+        ("cli", "from ..training.train import train\nfrom ..defaults import classification\nimport gradwise"),
     ],
 )
 def test_an_allowed_import_is_let_through(room: str, source: str) -> None:
@@ -312,7 +312,7 @@ def test_every_module_opens_with_its_idea() -> None:
 
 
 def test_every_file_and_name_that_a_docstring_points_at_is_there() -> None:
-    """A module that moves takes along those who point at it: `search.py`, `training/fit.py`, `specs.paths.replace`."""
+    """A module that moves takes along what points at it: `search.py`, `training/train.py`, `specs.paths.replace`."""
     modules = [str(path.relative_to(HOUSE)) for path in _files(HOUSE)]
     rooms = "|".join(sorted(BELOW | SHELLS))
     missing = []

@@ -35,7 +35,7 @@ from ..runtime.files import finite
 from ..specs.dataset import Dataset
 from ..specs.paths import trainable
 from ..tracing.layers import trace_layers
-from ..training.fit import fit
+from ..training.train import train
 from .batch_access import count_of, inputs_of, take, targets_of
 from .data.data import find_data, from_dataset, measure_data
 from .flow.flow_graph import find_graph, measure_graph
@@ -243,7 +243,7 @@ def _training(case: Case) -> Found:
     """A whole training as in `fit`, and the findings from its record; the verdict itself waits for all areas."""
     assert case.prepared is not None
     assert case.dataset is not None
-    record: Fit = fit(case.prepared.recipe, case.dataset, key=case.key)
+    record: Fit = train(case.prepared.recipe, case.dataset, key=case.key)
     _, found = diagnose(record)
     numbers = numbers_of(record, read_course(record.history))
     if case.subject.task == "classes" and judge_run(numbers).kind == "overfitting":

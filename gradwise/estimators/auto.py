@@ -21,13 +21,14 @@ from .. import defaults
 from ..evaluation.metrics import check_metric
 from ..journeys.requests.assignments import locate
 from ..journeys.requests.ranges import build_space
+from ..journeys.search import search
 from ..records.study import Study
 from ..records.used_rows import UsedRows
 from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..runtime.progress import silent
 from ..searching.running.population_size import BySize
-from ..searching.search import SearchPlan, StudyOptions, search
+from ..searching.search import SearchPlan, StudyOptions
 from ..searching.selection.committee_members import check_kind
 from ..searching.selection.knob_kinds import without_capacity
 from ..searching.storage.budget import Budget, parse_budget
@@ -90,6 +91,7 @@ class AutoEstimator(Estimator):
     seeds: int
     committee: str
     batch_size: str | None
+    nested: bool
     on: str | None
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -175,6 +177,7 @@ class AutoEstimator(Estimator):
             metric=self.metric,
             class_weight=self.class_weight,
             plan=plan,
+            nested=self.nested,
             options=StudyOptions(
                 on=self.on,
                 slots=BySize(),  # measured ones could differ from fit to fit, and with them the last digits
@@ -232,6 +235,9 @@ class AutoClassifier(ClassTargets, AutoEstimator):
     batch_size
         "auto" chooses the mini-batch size at the end, by the time that each size takes to reach the same score, and
         tunes it together with the learning rate. None is the recommended size; `space={"batches.size": 64}` sets it.
+    nested
+        Whether to estimate the error of the whole search by nested cross-validation, from a share of the budget:
+        `study_.estimates`. `cross_val_score` does the same from outside.
     metric, class_weight
         As for `Classifier`.
     validation_fraction
@@ -267,6 +273,7 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         seeds: int = 5,
         committee: str = "ensemble",
         batch_size: str | None = None,
+        nested: bool = False,
         metric: str | None = None,
         class_weight: Any = None,
         validation_fraction: float = 0.2,
@@ -281,6 +288,7 @@ class AutoClassifier(ClassTargets, AutoEstimator):
         self.seeds = seeds
         self.committee = committee
         self.batch_size = batch_size
+        self.nested = nested
         self.metric = metric
         self.class_weight = class_weight
         self.validation_fraction = validation_fraction
@@ -298,7 +306,8 @@ class AutoRegressor(NumberTargets, AutoEstimator):
     ----------
     metric
         As for `Regressor`.
-    budget, strategy, space, finalists, seeds, committee, batch_size, validation_fraction, on, verbose, random_state
+    budget, strategy, space, finalists, seeds, committee, batch_size, nested, validation_fraction, on, verbose,
+    random_state
         As for `AutoClassifier`.
 
     Attributes
@@ -317,6 +326,7 @@ class AutoRegressor(NumberTargets, AutoEstimator):
         seeds: int = 5,
         committee: str = "ensemble",
         batch_size: str | None = None,
+        nested: bool = False,
         metric: str | None = None,
         validation_fraction: float = 0.2,
         on: str | None = "here",
@@ -330,6 +340,7 @@ class AutoRegressor(NumberTargets, AutoEstimator):
         self.seeds = seeds
         self.committee = committee
         self.batch_size = batch_size
+        self.nested = nested
         self.metric = metric
         self.validation_fraction = validation_fraction
         self.on = on

@@ -27,6 +27,7 @@ from .. import defaults
 from ..curvature.objective import Examples
 from ..data.splits import HoldOut, join_parts
 from ..evaluation.metrics import check_metric
+from ..journeys.fit import fit as fit_network
 from ..records.fit import Fit
 from ..records.used_rows import UsedRows
 from ..runtime import keys
@@ -35,7 +36,6 @@ from ..runtime.progress import silent
 from ..specs.contracts import AbstractCriterion, AbstractSplit
 from ..specs.dataset import Column, Dataset, Task
 from ..specs.recipe import Recipe
-from ..training.fit import fit as train_network
 from ..training.loop import RunOptions
 from ..training.predictor import AbstractPredictor
 from ..training.state import init, lasts_a_run
@@ -332,7 +332,7 @@ class NetworkEstimator(Estimator):
         recipe = self._recipe(dataset, split, key)
         if warm is not None:
             _check_same_network(warm, recipe, train)
-        record = train_network(
+        record = fit_network(
             recipe,
             dataset,
             key=key,

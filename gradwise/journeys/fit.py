@@ -11,7 +11,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from jaxtyping import Array, Key
+
 from .. import defaults
+from ..checking.verdict.consequences import demote_consequences
+from ..checking.verdict.diagnosis import diagnose
 from ..data.splits import Fold
 from ..records.fit import Fit, read_fit, write_fit
 from ..records.score_scale import score_kind
@@ -20,11 +24,13 @@ from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..specs.dataset import Dataset
 from ..specs.paths import knobs
+from ..specs.recipe import Recipe
 from ..tracing.flow_monitor import FlowMonitor
 from ..training.cross_validation import cross_validate
-from ..training.fit import fit
 from ..training.loop import RunOptions
 from ..training.model_files import MODEL, load_predictor, load_used_rows, save_predictor
+from ..training.prepare import CLASS_WEIGHTS
+from ..training.train import train
 from . import run_folder as folders
 from .data_and_recipe import expected_sizes, read_data, resolve_for, start_device
 from .dry_run import make_plan
@@ -32,6 +38,38 @@ from .pretraining import train_pretrained
 from .progress import AbstractProgress, NoProgress
 from .requests.assignments import Resolved
 from .requests.training_requests import FitRequest
+
+
+def _with_diagnosis(result: Fit) -> Fit:
+    """The record with its verdict and the findings that follow from it, without running anything."""
+    if result.task == "inputs":  # features have no error that could be called too high
+        return result
+    said, found = diagnose(result)
+    verdict = {"sentence": said.sentence, "kind": said.kind, "remedies": list(said.remedies), **said.evidence}
+    return dataclasses.replace(
+        result,
+        findings=demote_consequences((*result.findings, *found)),
+        evidence={**result.evidence, "verdict": verdict},
+    )
+
+
+def fit(
+    recipe: Recipe,
+    dataset: Dataset,
+    *,
+    key: Key[Array, ""],
+    metric: str | None = None,
+    class_weight: CLASS_WEIGHTS = None,
+    options: RunOptions = RunOptions(),
+    warm: Fit | None = None,
+) -> Fit:
+    """Trains one network by a recipe, as `gradwise.train` does, and diagnoses its record.
+
+    `metric` is the metric to report (all metrics are measured); `options` control checkpoints, time and progress.
+    `warm` is a warm start from an earlier result: its scaler, parameters and optimiser state.
+    """
+    given: dict[str, Any] = {"metric": metric, "class_weight": class_weight, "options": options, "warm": warm}
+    return _with_diagnosis(train(recipe, dataset, key=key, **given))
 
 
 def _finished(folder: Path, options: FitRequest) -> Fit | None:
@@ -86,8 +124,8 @@ def _train(options: FitRequest, dataset: Dataset, resolved: Resolved, work: Path
         length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
         progress.training("training", length=length, percent=percent)
         threading.Thread(target=_load_what_reports).start()
-        result = fit(recipe, dataset, **given)
-    return result.with_command(options.command(resolved.changes))
+        result = train(recipe, dataset, **given)
+    return _with_diagnosis(result.with_command(options.command(resolved.changes)))
 
 
 def _load_what_reports() -> None:
@@ -134,22 +172,6 @@ def _estimate(options: FitRequest, dataset: Dataset, result: Fit, progress: Abst
     return dataclasses.replace(result, evidence={**result.evidence, "estimate": estimate.plain()})
 
 
-def diagnosed(result: Fit) -> Fit:
-    """The record with its verdict and the findings that follow from it, without running anything."""
-    from ..checking.verdict.consequences import demote_consequences
-    from ..checking.verdict.diagnosis import diagnose
-
-    if result.task == "inputs":  # features have no error that could be called too high
-        return result
-    said, found = diagnose(result)
-    verdict = {"sentence": said.sentence, "kind": said.kind, "remedies": list(said.remedies), **said.evidence}
-    return dataclasses.replace(
-        result,
-        findings=demote_consequences((*result.findings, *found)),
-        evidence={**result.evidence, "verdict": verdict},
-    )
-
-
 def publish_run(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
     """Writes the run's files, all or none."""
 
@@ -185,7 +207,7 @@ def _work(
 
     with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
         if result is None:
-            result = diagnosed(_train(options, dataset, resolved, work, progress))
+            result = _train(options, dataset, resolved, work, progress)
             estimated = bool(options.folds) and result.outcome.name not in {"interrupted", "diverged"}
             write(result, work, last=not estimated)
         else:

@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from jaxtyping import Array, Key
+
 from ..checking.verdict.diagnosis import diagnose_study
 from ..records.finding import Finding
 from ..records.study import Study
@@ -16,16 +18,21 @@ from ..records.study_files import is_study, read_study
 from ..runtime import keys
 from ..runtime.errors import RequestError, WorkError
 from ..runtime.files import write_whole
-from ..searching.search import StudyOptions, folds_before_finals, search
+from ..searching.running.study_clock import SearchPlan
+from ..searching.search import StudyOptions, folds_before_finals, run_study
 from ..searching.selection.committee_members import ANSWERS
-from ..searching.selection.nested_cv import FOLDS, Interrupted, nested_search
+from ..searching.selection.nested_cv import FOLDS, Interrupted, nested_search, share
 from ..searching.storage.study_definition import Budget, prior_text
-from ..searching.strategies.contract import History
+from ..searching.strategies.contract import AbstractStrategy, History
 from ..searching.strategies.population_based_training import PopulationBasedTraining
+from ..searching.strategies.recommended import Recommended
+from ..specs.dataset import Dataset
+from ..specs.search_space import Space
+from ..training.prepare import CLASS_WEIGHTS
 from . import run_folder as folders
 from .data_and_recipe import expected_sizes
 from .dry_run import choices, data_section, folder_word
-from .progress import AbstractProgress, NoProgress
+from .progress import AbstractProgress, NoProgress, Watch
 from .requests.study_requests import STUDY_FILE, SearchRequest
 from .search_request import PreparedSearch, prepare_search
 from .study_folder import begin, publish_study, study_file, with_store, workplace
@@ -44,7 +51,9 @@ def _check_strategy(prepared: PreparedSearch) -> None:
         )
 
 
-def _study_options(prepared: PreparedSearch, work: Path, progress: AbstractProgress) -> StudyOptions:
+def _study_options(
+    prepared: PreparedSearch, work: Path, progress: AbstractProgress, begun: float | None
+) -> StudyOptions:
     options = prepared.options
     watch = progress.searching(prepared.budget, prepared.space, prepared.dataset, metric=prepared.metric)
     return StudyOptions(
@@ -57,28 +66,76 @@ def _study_options(prepared: PreparedSearch, work: Path, progress: AbstractProgr
         watch=watch,
         say=lambda plan: progress.tell(f"plan     {plan}"),
         settings=prepared.settings,
+        begun=begun,
     )
 
 
-def _search(prepared: PreparedSearch, work: Path, progress: AbstractProgress, begun: float | None) -> Study:
+@dataclasses.dataclass(frozen=True)
+class Procedure:
+    """What is repeated by every search of a study and of its nested cross-validation."""
+
+    space: Space
+    dataset: Dataset
+    strategy: AbstractStrategy
+    key: Key[Array, ""]
+    metric: str | None
+    class_weight: CLASS_WEIGHTS
+    plan: SearchPlan
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The arguments that `run_study` and `nested_search` share."""
+        names = ("strategy", "key", "metric", "class_weight", "plan")
+        return {name: getattr(self, name) for name in names}
+
+    def search(self, budget: Budget, options: StudyOptions) -> Study:
+        """The study, diagnosed."""
+        study = run_study(self.space, self.dataset, budget=budget, options=options, **self._settings)
+        return dataclasses.replace(study, findings=(*study.findings, *diagnose_study(study)))
+
+    def estimate(self, study: Study, budget: Budget, on: str | None, **watching: Any) -> Study:
+        """The study with its nested cross-validation, or with a finding if a fold produced no model."""
+        try:
+            found = nested_search(self.space, self.dataset, budget=budget, on=on, **watching, **self._settings)
+        except Interrupted:
+            return dataclasses.replace(study, outcome="interrupted")
+        except WorkError as problem:
+            return dataclasses.replace(study, findings=(*study.findings, Finding("warning", str(problem), "E2")))
+        return dataclasses.replace(study, estimates=dataclasses.replace(study.estimates, nested=found))
+
+
+def search(
+    space: Space,
+    dataset: Dataset,
+    *,
+    strategy: AbstractStrategy = Recommended(),
+    budget: Budget = Budget(trials=8),
+    key: Key[Array, ""],
+    metric: str | None = None,
+    class_weight: CLASS_WEIGHTS = None,
+    plan: SearchPlan = SearchPlan(),
+    options: StudyOptions = StudyOptions(),
+    nested: bool = False,
+) -> Study:
+    """Searches a space for the recipe that suits the data, within a budget of time or trials, and diagnoses the study.
+
+    `nested` adds an estimate of the whole procedure by nested cross-validation, from a share of the budget.
+    """
+    procedure = Procedure(space, dataset, strategy, key, metric, class_weight, plan)
+    own, each = share(budget) if nested else (budget, None)
+    study = procedure.search(own, options)
+    if each is None or study.outcome == "interrupted" or study.predictor is None:
+        return study
+    return procedure.estimate(study, each, options.on)
+
+
+def _search(prepared: PreparedSearch, procedure: Procedure, work: Path, options: StudyOptions) -> Study:
     """Runs the study; if it cannot start, leaves no files behind."""
-    options = prepared.options
     file = work / STUDY_FILE
     before = file.read_bytes() if file.is_file() else None
-    write_whole(file, study_file(prepared.settings, options))
-    progress.phase("starting")
+    write_whole(file, study_file(prepared.settings, prepared.options))
     try:
-        return search(
-            prepared.space,
-            prepared.dataset,
-            strategy=prepared.strategy,
-            budget=prepared.budget,
-            key=keys.from_seed(options.seed),
-            metric=prepared.metric,
-            class_weight=options.class_weight,
-            plan=prepared.plan,
-            options=dataclasses.replace(_study_options(prepared, work, progress), begun=begun),
-        )
+        return procedure.search(prepared.budget, options)
     except BaseException as problem:
         if isinstance(problem, RequestError) or not (work / folders.JOURNAL).exists():
             file.unlink()
@@ -96,41 +153,23 @@ def _known_folds(work: Path, budget: Budget) -> dict[int, float]:
         return {}
 
 
-def _estimate(prepared: PreparedSearch, study: Study, work: Path, progress: AbstractProgress) -> Study:
-    """The study with its nested cross-validation, or with a finding if a fold produced no model."""
+def _estimate(
+    prepared: PreparedSearch, procedure: Procedure, study: Study, work: Path, progress: AbstractProgress
+) -> Study:
+    """The study with its nested cross-validation, whose folds are saved as they are measured."""
     assert prepared.fold_budget is not None
-    options, budget = prepared.options, prepared.fold_budget
+    budget = prepared.fold_budget
     known = _known_folds(work, budget)
 
     def watch(number: int, value: float) -> None:
         known[number] = value
-        plain = {"budget": str(budget), "folds": known}
-        write_whole(work / NESTED, json.dumps(plain).encode())
+        write_whole(work / NESTED, json.dumps({"budget": str(budget), "folds": known}).encode())
 
-    def watch_trials(number: int) -> Any:
-        prefix = f"fold {number + 1} of {FOLDS}: "
-        return progress.searching(budget, prepared.space, prepared.dataset, prefix)
+    def watch_trials(number: int) -> Watch:
+        return progress.searching(budget, prepared.space, prepared.dataset, f"fold {number + 1} of {FOLDS}: ")
 
-    try:
-        found = nested_search(
-            prepared.space,
-            prepared.dataset,
-            strategy=prepared.strategy,
-            budget=budget,
-            key=keys.from_seed(options.seed),
-            metric=prepared.metric,
-            class_weight=options.class_weight,
-            plan=prepared.plan,
-            on=options.on,
-            known=dict(known),
-            watch=watch,
-            watch_trials=watch_trials,
-        )
-    except Interrupted:
-        return dataclasses.replace(study, outcome="interrupted")
-    except WorkError as problem:
-        return dataclasses.replace(study, findings=(*study.findings, Finding("warning", str(problem), "E2")))
-    return dataclasses.replace(study, estimates=dataclasses.replace(study.estimates, nested=found))
+    watching = {"known": dict(known), "watch": watch, "watch_trials": watch_trials}
+    return procedure.estimate(study, budget, prepared.options.on, **watching)
 
 
 def search_and_write(
@@ -138,16 +177,20 @@ def search_and_write(
 ) -> Study:
     """Searches, estimates and writes; returns the study as written."""
     options = prepared.options
+    key = keys.from_seed(options.seed)
+    procedure = Procedure(
+        prepared.space, prepared.dataset, prepared.strategy, key, prepared.metric, options.class_weight, prepared.plan
+    )
     begin(options.on)
     _check_strategy(prepared)
     with workplace(folder, options) as work:
-        study = _search(prepared, work, progress, begun)
-        study = dataclasses.replace(study, findings=(*study.findings, *diagnose_study(study)))
+        progress.phase("starting")
+        study = _search(prepared, procedure, work, _study_options(prepared, work, progress, begun))
         if prepared.fold_budget is not None and study.outcome != "interrupted" and study.predictor is not None:
             # Both are long; the first is not to be lost by what happens in the second.
             half = dataclasses.replace(study, outcome="interrupted")
             publish_study(half, folder, work, dataclasses.replace(options, no_report=True), progress)
-            study, work = _estimate(prepared, study, folder, progress), folder
+            study, work = _estimate(prepared, procedure, study, folder, progress), folder
         publish_study(study, folder, work, options, progress)
         return study
 

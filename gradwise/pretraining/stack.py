@@ -37,9 +37,9 @@ from ..specs.fitted_scaler import FittedScaler
 from ..specs.networks import Network, as_network
 from ..specs.paths import knobs
 from ..specs.recipe import Recipe
-from ..training.fit import fit
 from ..training.loop import RunOptions
 from ..training.prepare import split_labelled
+from ..training.train import train as train_network
 
 _CHUNK = 4096
 
@@ -184,7 +184,7 @@ def pretrain_layers(
         check_layer_memory(recipe, math.prod(below.shape[1:]), len(train))
         folder = None if options.folder is None else _made(options.folder / f"layer-{level + 1}")
         begin(level, len(train))
-        record = fit(
+        record = train_network(
             dataclasses.replace(recipe, scaler=NoScaling()),
             _dataset(below, train, recipe, level),
             key=jax.random.fold_in(keys.named(key, "pretraining"), level),
@@ -256,7 +256,7 @@ def fit_pretrained(
     spent = sum(one.seconds for one in stack.records)
     begin(len(layers), len(train))
     network = stack.network(dataset.task.outputs, recipe.model, key=keys.named(key, "output"))
-    record = fit(
+    record = train_network(
         dataclasses.replace(recipe, model=network),
         labelled,
         key=key,

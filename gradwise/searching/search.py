@@ -217,7 +217,7 @@ def _check_plan(plan: SearchPlan, space: Space) -> None:
         check_batch_size(space)
 
 
-def search(
+def run_study(
     space: Space,
     dataset: Dataset,
     *,
@@ -364,4 +364,4 @@ def _record(
     return dataclasses.replace(study, findings=tuple(findings), analysis=analysis)
 
 
-__all__ = ["AbstractExecutor", "Budget", "SearchPlan", "StudyOptions", "search"]
+__all__ = ["AbstractExecutor", "Budget", "SearchPlan", "StudyOptions", "run_study"]

@@ -18,7 +18,7 @@ from ..records.fit import Fit
 from ..specs.contracts import AbstractSplit
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
-from .fit import fit
+from .train import train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ def cross_validate(
     results = []
     for number, split in enumerate(splits):
         chosen = dataclasses.replace(recipe, split=split)
-        result = fit(chosen, dataset, key=key, **options)  # one key, so that the folds are parts of one partition
+        result = train(chosen, dataset, key=key, **options)  # one key, so that the folds are parts of one partition
         watch(number, result)
         results.append(result)
     metric = results[0].metric

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import gradwise as gw
 from gradwise import defaults
 from gradwise.data.reading.read import read_rows
 from gradwise.evaluation.metrics import measure
@@ -422,3 +423,25 @@ def test_an_optimiser_that_remembers_examples_gets_room_for_them(table, gradwise
     assert gradwise(*FIT, "--set", "optimiser=Sag", "--dry-run").code == 0
     said = gradwise(*FIT, "--set", "optimiser=Sag", "--out", "mine")
     assert (said.code, said.err) == (0, "")
+
+
+def _said(record):
+    return sorted((finding.code, finding.level, finding.what) for finding in record.findings)
+
+
+def test_python_finds_what_the_command_line_finds(table, gradwise):
+    """The same data and recipe: the same findings, and the same verdict."""
+    words = ("--target", "kind", *TINY, "--set", "optimiser.learning_rate=1e-5", "--no-report", "--out", "run")
+    assert gradwise("fit", "flowers.csv", *words).code == 0
+    shell, dataset = read_fit(Path("run")), gw.data.read("flowers.csv", gw.ReadRequest(targets=("kind",)))
+    python = gw.fit(shell.recipe, dataset, key=gw.from_seed(0))
+    assert _said(python) == _said(shell)
+    assert any(finding.code for finding in python.findings)
+    assert python.evidence["verdict"]["sentence"] == shell.evidence["verdict"]["sentence"]
+    bare = gw.train(shell.recipe, dataset, key=gw.from_seed(0))
+    assert "verdict" not in bare.evidence
+    estimator = gw.Classifier(optimiser=gw.Sgd(learning_rate=1e-6), stopping=gw.Off(epochs=3.0), random_state=0)
+    record = estimator.fit(dataset.inputs, dataset.targets).record_
+    rows = gw.Dataset(dataset.inputs, dataset.targets, gw.Classes(np.arange(3)), name="X")
+    assert _said(record) == _said(gw.fit(record.recipe, rows, key=gw.from_seed(0)))
+    assert record.evidence["verdict"]["kind"]

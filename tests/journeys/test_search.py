@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+import gradwise as gw
 from gradwise import defaults
 from gradwise.records.study_files import read_study
 
@@ -260,3 +261,20 @@ def test_a_model_searches_and_is_extended(model, table, gradwise):
     assert more.code == 0, more.err
     trials = [trial for trial in read_study("m").trials if trial.phase == "search"]
     assert len({str(trial.values) for trial in trials}) == 6
+
+
+def _said(study):
+    return sorted((finding.code, finding.level, finding.what) for finding in study.findings)
+
+
+def test_python_finds_what_the_command_line_finds(search_words, table, gradwise):
+    """The same data, space and budget: the same findings of a search half of whose trials diverge."""
+    words = ("--range", "optimiser.learning_rate=log(1e-2, 1e8)", "--set", "optimiser=Sgd", "--trials", "6")
+    gradwise(*search_words, *words, "--finalists", "0", "--no-report", "--out", "mine")
+    shell, dataset = read_study("mine"), gw.data.read("flowers.csv", gw.ReadRequest(targets=("kind",)))
+    plan = gw.SearchPlan(folds=1, finalists=0, committee="seeds")
+    given = {"strategy": gw.Random(), "budget": gw.Budget(trials=6), "key": gw.from_seed(0), "plan": plan}
+    python = gw.search(shell.asked, dataset, **given, options=gw.StudyOptions(on="here"))
+    assert [trial.outcome for trial in python.trials] == [trial.outcome for trial in shell.trials]
+    assert _said(python) == _said(shell)
+    assert "GW501" in {finding.code for finding in python.findings}

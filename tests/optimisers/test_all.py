@@ -23,7 +23,7 @@ from gradwise.optimisers.wrappers.recentred import Recentred
 from gradwise.optimisers.wrappers.two_stages import TwoStages
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.search import SearchPlan, search
+from gradwise.searching.search import SearchPlan, run_study
 from gradwise.searching.storage.budget import Budget
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Classes, Column, Dataset
@@ -81,7 +81,7 @@ def test_those_that_ask_work_in_a_search_and_in_an_estimator() -> None:
     recipe = _recipe(Vsgd, 3)
     space = Space(recipe, (dimension(recipe, "criterion.penalties.0.coefficient", LogUniform(0.01, 100.0)),))
     plan = SearchPlan(folds=1, finalists=0, refine=False, borders=False)
-    study = search(space, _clouds(), budget=Budget(trials=3), key=keys.from_seed(0), plan=plan)
+    study = run_study(space, _clouds(), budget=Budget(trials=3), key=keys.from_seed(0), plan=plan)
     assert [trial.outcome for trial in study.trials] == ["finished"] * 3
     assert len({trial.train_loss for trial in study.trials}) == 3
 

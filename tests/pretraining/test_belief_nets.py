@@ -20,8 +20,8 @@ from gradwise.pretraining.belief_nets import DeepBeliefNet, deep_belief_net, dee
 from gradwise.pretraining.stack import Stack, pretrain
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Inputs
-from gradwise.training.fit import fit
 from gradwise.training.stopping import Off
+from gradwise.training.train import train
 from tests.exact_boltzmann import deep_log_likelihood
 
 
@@ -140,7 +140,7 @@ def test_pre_trained_layers_start_a_machine_that_beats_independent_units_and_can
     machine = deep_boltzmann_from(stack)
     begun = float(jnp.mean(deep_log_likelihood(machine, jnp.asarray(pairs[:50]))))
     assert begun > -6 * np.log(2) + 0.5
-    record = fit(dataclasses.replace(layers[0], model=machine), dataset, key=jr.key(1))
+    record = train(dataclasses.replace(layers[0], model=machine), dataset, key=jr.key(1))
     ended = float(jnp.mean(deep_log_likelihood(record.predictor.network, jnp.asarray(pairs[:50]))))
     assert ended > begun
     assert jax.tree.structure(record.predictor.network) == jax.tree.structure(machine)

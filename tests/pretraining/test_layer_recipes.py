@@ -12,7 +12,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Dataset, Inputs
 from gradwise.specs.paths import knobs
 from gradwise.specs.serialisation import from_json, to_json
-from gradwise.training.fit import fit
+from gradwise.training.train import train
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_probabilities_are_asked_for_where_they_are_taken():
     rows[0, 0] = 1.5
     recipe = dataclasses.replace(learner("plain", 3), scaler=_identity())
     with pytest.raises(RequestError, match="UnitRange"):
-        fit(recipe, Dataset(rows, np.zeros((30, 0)), Inputs()), key=jax.random.key(0))
+        train(recipe, Dataset(rows, np.zeros((30, 0)), Inputs()), key=jax.random.key(0))

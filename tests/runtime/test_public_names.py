@@ -45,7 +45,7 @@ def test_a_package_gives_its_own_names() -> None:
     assert gradwise.optimisers.Sgd is gradwise.Sgd
     assert "Sgd" in dir(gradwise.optimisers)
     assert "Mlp" not in dir(gradwise.optimisers)
-    assert inspect.ismodule(gradwise.training.fit)  # the function of this name is `gradwise.fit`
+    assert inspect.ismodule(gradwise.journeys.fit)  # the function of this name is `gradwise.fit`
     with pytest.raises(AttributeError, match=r"module 'gradwise\.optimisers' has no attribute 'Mlp'"):
         _ = gradwise.optimisers.Mlp
 

@@ -26,7 +26,7 @@ from gradwise.runtime.errors import RequestError, WorkError
 from gradwise.searching.comparison.cheap_recipes import random_lower_layers, train_all_layers
 from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.population_size import Given
-from gradwise.searching.search import SearchPlan, StudyOptions, search
+from gradwise.searching.search import SearchPlan, StudyOptions, run_study
 from gradwise.searching.storage.budget import Budget
 from gradwise.searching.storage.network_store import Contenders
 from gradwise.searching.strategies.contract import AbstractStrategy
@@ -80,7 +80,7 @@ def run(
     """A search in this process, four networks at once."""
     given = StudyOptions(on="here", **{"slots": Given(4), **options})
     chosen = budget or Budget(trials=trials)
-    return search(
+    return run_study(
         space or space_of(), dataset, strategy=strategy, budget=chosen, key=KEY, metric=metric, plan=plan, options=given
     )
 
@@ -297,7 +297,7 @@ def test_a_short_search_tries_no_recipe_that_needs_another_program() -> None:
     said: list[str] = []
     options = StudyOptions(say=said.append, on="here")
     short, long = (
-        search(with_both, BLOBS, budget=Budget(trials=trials), key=KEY, plan=SearchPlan(folds=1), options=options)
+        run_study(with_both, BLOBS, budget=Budget(trials=trials), key=KEY, plan=SearchPlan(folds=1), options=options)
         for trials in (3, 24)
     )
     assert [trial.recipe for trial in short.trials[:2]] == [space.recipe, faster]
@@ -426,7 +426,7 @@ def test_an_optimiser_that_cannot_use_the_model_is_refused_before_the_first_tria
     recipe = dataclasses.replace(small_study.recipe_at(dataset=BLOBS, epochs=4.0), optimiser=Recentred(Sgd(0.1)))
     space = Space(recipe, (dimension(recipe, "optimiser.optimiser.learning_rate"),))
     with pytest.raises(RequestError, match="Recentred needs a network that can be centred"):
-        search(space, BLOBS, budget=Budget(trials=2), key=KEY, options=StudyOptions(folder=tmp_path / "study"))
+        run_study(space, BLOBS, budget=Budget(trials=2), key=KEY, options=StudyOptions(folder=tmp_path / "study"))
     assert not (tmp_path / "study").exists()
 
 

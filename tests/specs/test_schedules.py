@@ -38,11 +38,11 @@ from gradwise.specs.contracts import Batch
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.specs.recipe import Recipe
 from gradwise.specs.schedules import AbstractSchedule, Constant, Noise, with_noise_of
-from gradwise.training.fit import fit
 from gradwise.training.loop import RunOptions, run_intervals
 from gradwise.training.population import Population, enter
 from gradwise.training.state import for_building, init, lasts_a_run, updates_of_run
 from gradwise.training.stopping import Off, Patience
+from gradwise.training.train import train
 
 EPOCHS, BATCH = 20.0, 8
 
@@ -156,7 +156,7 @@ def test_whether_an_optimiser_lasts_a_run() -> None:
 @pytest.fixture(scope="module")
 def record() -> Any:
     inputs, targets = blobs(40, 3)
-    return fit(recipe_of(), Dataset(inputs, targets, Classes(np.arange(2)), name="blobs"), key=keys.from_seed(0))
+    return train(recipe_of(), Dataset(inputs, targets, Classes(np.arange(2)), name="blobs"), key=keys.from_seed(0))
 
 
 def test_a_fit_follows_four_waves_that_end_at_zero(record: Any) -> None:

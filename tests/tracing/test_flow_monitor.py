@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from gradwise.training.fit import fit
 from sklearn.datasets import load_iris
 
 from gradwise import defaults
@@ -23,7 +24,6 @@ from gradwise.specs.serialisation import to_json
 from gradwise.testing.contracts import check_part
 from gradwise.tracing.flow_monitor import FlowMonitor, flow_of
 from gradwise.tracing.signal_flow import BINS
-from gradwise.training.fit import fit
 from gradwise.training.interval import advance
 from gradwise.training.loop import RunOptions
 from gradwise.training.state import init

@@ -18,9 +18,9 @@ from gradwise.records.fit import Fit
 from gradwise.runtime import keys
 from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
 from gradwise.specs.recipe import Recipe
-from gradwise.training.fit import fit
 from gradwise.training.state import Problem, State, init
 from gradwise.training.stopping import Patience
+from gradwise.training.train import train
 
 TRAIN, VALID, WIDTH, CLASSES = 37, 20, 4, 3
 
@@ -87,7 +87,7 @@ def table_recipe() -> Recipe:
 
 @pytest.fixture(scope="session")
 def table_fit(table_recipe: Recipe, mixed: Dataset) -> Fit:
-    return fit(table_recipe, mixed, key=keys.from_seed(1))
+    return train(table_recipe, mixed, key=keys.from_seed(1))
 
 
 def _bundled(name: str) -> Dataset:

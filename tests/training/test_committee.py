@@ -19,14 +19,14 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Column, Dataset, Labels, Numbers
 from gradwise.specs.recipe import Recipe
 from gradwise.training.committee import Committee, committee_of, mean_prediction
-from gradwise.training.fit import fit
 from gradwise.training.model_files import load_predictor, save_predictor
 from gradwise.training.predictor import Predictor
+from gradwise.training.train import train
 
 
 @pytest.fixture(scope="module")
 def members(iris: Dataset, recipe: Recipe) -> tuple[Predictor, ...]:
-    return tuple(fit(recipe, iris, key=jax.random.key(seed)).predictor for seed in range(4))
+    return tuple(train(recipe, iris, key=jax.random.key(seed)).predictor for seed in range(4))
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_numbers_and_labels_are_averaged_as_they_are(recipe: Recipe, tmp_path: P
     labels = Dataset(x, (x[:, :2] > 0).astype(float), Labels(("p", "q")), columns)
     for dataset in (numbers, labels):
         chosen = gradwise.defaults.for_task(dataset.task, **shared)
-        several = tuple(fit(chosen, dataset, key=jax.random.key(seed)).predictor for seed in range(2))
+        several = tuple(train(chosen, dataset, key=jax.random.key(seed)).predictor for seed in range(2))
         each = [one.predict(x) for one in several]
         committee = committee_of(several, mean_prediction(each), dataset.targets)
         assert committee.temperature == 1.0

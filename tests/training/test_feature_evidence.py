@@ -24,8 +24,8 @@ from gradwise.training.final_measurement import (
     measures_of,
     packed,
 )
-from gradwise.training.fit import fit
 from gradwise.training.stopping import Off
+from gradwise.training.train import train
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_run_of_dead_units_says_so():
     dataset = Dataset(rows, np.zeros((60, 0)), Inputs(), tuple(Column(f"c{i}") for i in range(9)))
     recipe = defaults.features("plain", 5, batches=Reshuffled(20), stopping=Off(epochs=1.0))
     model = network(np.zeros((5, 9)), np.full(5, -9.0))
-    record = fit(eqx.tree_at(lambda r: r.model, recipe, model), dataset, key=jax.random.key(0))
+    record = train(eqx.tree_at(lambda r: r.model, recipe, model), dataset, key=jax.random.key(0))
     features = record.evidence["features"]
     assert features["units"]["dead"] == 5
     assert (features["names"], features["image"], features["width"]) == ([f"c{i}" for i in range(9)], [], 9)

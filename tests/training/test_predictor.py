@@ -27,17 +27,17 @@ from gradwise.records.fit import Fit
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Column, Dataset, Numbers
 from gradwise.specs.recipe import Recipe
-from gradwise.training.fit import fit
 from gradwise.training.model_files import load_predictor, save_predictor
 from gradwise.training.predictor import Predictor, fit_temperature, outputs_of
 from gradwise.training.stopping import Off
+from gradwise.training.train import train
 
 KEY = jax.random.key(0)
 
 
 @pytest.fixture(scope="module")
 def fitted(iris: Dataset, recipe: Recipe) -> Fit:
-    return fit(recipe, iris, key=KEY)
+    return train(recipe, iris, key=KEY)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_saved_network_for_tables_predicts_the_same_to_the_bit(
         mlp = dataclasses.replace(table_recipe.model, inputs=Embedded(PiecewiseLinear(bins=4, size=2)))
         shorter = Off(epochs=2.0, keep="best", spacing=1.0, least_examples=1)
         model = SharedWeights(mlp, members=members)
-        result = fit(dataclasses.replace(table_recipe, model=model, stopping=shorter), mixed, key=KEY)
+        result = train(dataclasses.replace(table_recipe, model=model, stopping=shorter), mixed, key=KEY)
     save_predictor(result.predictor, tmp_path / "model.safetensors", about={})
     again, _ = load_predictor(tmp_path / "model.safetensors")
     strange = mixed.inputs[:40].copy()
@@ -283,7 +283,7 @@ def test_numbers_come_back_in_their_own_units(tmp_path: Path, recipe: Recipe) ->
         optimiser=Adam(learning_rate=0.01),
         stopping=Off(epochs=60, spacing=1.0),
     )
-    result = fit(chosen, Dataset(x, y, Numbers(("u", "v")), columns), key=KEY)
+    result = train(chosen, Dataset(x, y, Numbers(("u", "v")), columns), key=KEY)
     predictions = result.predictor.predict(x)
     assert np.corrcoef(predictions[:, 0], y[:, 0])[0, 1] > 0.9
     np.testing.assert_allclose(predictions.mean(0), y.mean(0), atol=0.5 * y.std(0).max(), rtol=0.05)

@@ -19,10 +19,10 @@ from gradwise.runtime.errors import RequestError
 from gradwise.specs.contracts import Scores
 from gradwise.specs.dataset import Dataset
 from gradwise.specs.recipe import Recipe
-from gradwise.training.fit import fit
 from gradwise.training.interval import evaluate, interval, judged_model
 from gradwise.training.state import init
 from gradwise.training.stopping import LONGEST_EXAMPLES, Off, Patience, Plus, Times, is_better, is_significant
+from gradwise.training.train import train as train_network
 
 SPACING = 100
 
@@ -207,7 +207,7 @@ def test_a_run_of_fixed_length_ends_with_the_latest_epoch_that_is_not_worse(
     """The rule replayed in NumPy on all examples' scores: the same epochs are kept, the last of them is measured."""
     key, stopping = keys.from_seed(1), dataclasses.replace(table_recipe.stopping, significance=significance)
     recipe = dataclasses.replace(table_recipe, stopping=stopping)
-    record = fit(recipe, mixed, key=key)
+    record = train_network(recipe, mixed, key=key)
     train, valid, _ = recipe.split(mixed, key=keys.named(key, "split"))
     scaler = recipe.scaler.fit(train.inputs, train.columns)
     parts = [scaler.apply(part.inputs) for part in (train, valid)]

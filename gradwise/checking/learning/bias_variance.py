@@ -30,8 +30,8 @@ from ...runtime.errors import RequestError
 from ...specs.adapters import as_criterion
 from ...specs.dataset import Dataset
 from ...specs.recipe import Recipe
-from ...training.fit import fit
 from ...training.prepare import split_labelled
+from ...training.train import train as train_network
 from ..codes import found
 
 
@@ -218,7 +218,7 @@ def recipe_variance(
 
     def fit_one(resampled: Dataset, seed: int) -> Any:
         whole, split = join_parts(resampled, valid, judged)
-        return fit(dataclasses.replace(recipe, split=split), whole, key=keys.from_seed(seed)).predictor
+        return train_network(dataclasses.replace(recipe, split=split), whole, key=keys.from_seed(seed)).predictor
 
     return bias_variance(fit_one, train, judged, rounds=rounds, size=size, replacing=replacing, key=key)
 

@@ -30,7 +30,7 @@ from ...specs.paths import knobs
 from ...specs.search_space import Space
 from ...training.prepare import CLASS_WEIGHTS
 from ..running.driver import Watch
-from ..search import SearchPlan, StudyOptions, search
+from ..search import SearchPlan, StudyOptions, run_study
 from ..storage.budget import Budget
 from ..strategies.contract import AbstractStrategy
 from ..strategies.random_search import Random
@@ -167,7 +167,7 @@ def nested_search(
     def learn(train: Dataset, number: int) -> Any:
         begun = time.monotonic()
         own = budget if clock is None else Budget(seconds=clock.next())
-        study = search(
+        study = run_study(
             inner,
             train,
             strategy=strategy,

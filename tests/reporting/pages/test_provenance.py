@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import pytest
 
-import gradwise.training.fit
+import gradwise.journeys.fit
 from gradwise.records.data_read import DataRead
 from gradwise.reporting.blocks import Cell, HeadingRow, Prose, Table
 from gradwise.reporting.pages.provenance import chapter_row, data_blocks, python_lines, recipe_blocks
@@ -87,7 +87,7 @@ def test_the_python_lines_repeat_the_run(classes_record, tmp_path, monkeypatch):
     """They are run, up to the training itself, which is caught."""
     caught = {}
     monkeypatch.setattr(
-        gradwise.training.fit, "fit", lambda recipe, dataset, **given: caught.update(given, recipe=recipe, data=dataset)
+        gradwise.journeys.fit, "fit", lambda recipe, dataset, **given: caught.update(given, recipe=recipe, data=dataset)
     )
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipe.json").write_text(to_json(classes_record.recipe))

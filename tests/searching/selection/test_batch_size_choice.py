@@ -21,7 +21,7 @@ from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.executors import LocalExecutor
 from gradwise.searching.running.population_size import Given
 from gradwise.searching.running.study_clock import SearchPlan, StudyClock
-from gradwise.searching.search import StudyOptions, search
+from gradwise.searching.search import StudyOptions, run_study
 from gradwise.searching.selection.batch_size_choice import (
     Design,
     check_batch_size,
@@ -131,7 +131,9 @@ def test_a_size_that_is_too_small_is_moved_and_tuned_with_the_rate_and_a_killed_
 def test_a_budget_too_short_for_a_comparison_is_told(tmp_path: Path) -> None:
     options = StudyOptions(folder=tmp_path, on="here", slots=Given(2))
     plan = SearchPlan(folds=2, batch_size="auto")
-    study = search(space_of(), BLOBS, budget=Budget(seconds=0.001), key=keys.from_seed(1), plan=plan, options=options)
+    study = run_study(
+        space_of(), BLOBS, budget=Budget(seconds=0.001), key=keys.from_seed(1), plan=plan, options=options
+    )
     assert study.analysis.batch_size.sentence == (
         "the batch size stays 2: the budget was too short to compare other sizes."
     )

@@ -12,15 +12,15 @@ from gradwise.criteria.reconstruction import Reconstruction
 from gradwise.data.splits import HoldOut
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.runtime.errors import RequestError
-from gradwise.searching.search import Budget, SearchPlan, StudyOptions, search
+from gradwise.searching.search import Budget, SearchPlan, StudyOptions, run_study
 from gradwise.searching.selection.feature_choice import choose_metric
 from gradwise.searching.strategies.grid import Grid
 from gradwise.specs.dataset import Labels
 from gradwise.specs.priors import Choice
 from gradwise.specs.search_space import Space, dimension
 from gradwise.training.final_measurement import measures_of
-from gradwise.training.fit import fit
 from gradwise.training.stopping import Off
+from gradwise.training.train import train
 from tests.searching.small_study import diabetes, digits
 
 
@@ -37,7 +37,7 @@ def space_of(recipe, **choices):
 def searched(space, dataset, trials, **given):
     given = {"strategy": Grid(), "plan": SearchPlan(borders=False, refine=False, committee="none"), **given}
     options = StudyOptions(on="here")
-    return search(space, dataset, budget=Budget(trials=trials), key=jax.random.key(0), options=options, **given)
+    return run_study(space, dataset, budget=Budget(trials=trials), key=jax.random.key(0), options=options, **given)
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,8 @@ def test_the_first_trial_is_the_recommended_recipe_and_sizes_are_compared():
     recipe = features(epochs=2.0)
     space = defaults.search_space(recipe)
     assert space.paths == ("optimiser.learning_rate", "criterion.corruption.level", "model.widths.each")
-    study = search(space, digits(), budget=Budget(trials=3), key=jax.random.key(0), options=StudyOptions(on="here"))
-    alone = fit(recipe, digits(), key=jax.random.key(0))
+    study = run_study(space, digits(), budget=Budget(trials=3), key=jax.random.key(0), options=StudyOptions(on="here"))
+    alone = train(recipe, digits(), key=jax.random.key(0))
     first = study.trials[0]
     assert first.values == {
         "optimiser.learning_rate": 0.001,

@@ -20,7 +20,7 @@ from gradwise.searching.comparison.challenge import challenge, compare
 from gradwise.searching.layerwise.algorithm import layerwise
 from gradwise.searching.running.evaluation_data import EvaluationData
 from gradwise.searching.running.executors import LocalExecutor
-from gradwise.searching.search import Budget, SearchPlan, search
+from gradwise.searching.search import Budget, SearchPlan, run_study
 from gradwise.searching.selection.batch_size import compare_batch_sizes
 from gradwise.searching.selection.knob_kinds import (
     kind_at,
@@ -136,8 +136,8 @@ def test_scores_are_of_training_rows_where_they_are_the_same_rows_or_copies_of_t
 def test_a_search_by_training_rows_refuses_capacity_and_chooses_the_rate() -> None:
     plan = SearchPlan(folds=1, committee="none", refine=False, borders=False)
     with pytest.raises(RequestError, match=r"^`model\.widths` sets capacity"):
-        search(space(RATES, WIDTHS), iris(), strategy=Random(), budget=Budget(trials=2), key=KEY, plan=plan)
-    study = search(space(RATES), iris(), strategy=Random(), budget=Budget(trials=3), key=KEY, plan=plan)
+        run_study(space(RATES, WIDTHS), iris(), strategy=Random(), budget=Budget(trials=2), key=KEY, plan=plan)
+    study = run_study(space(RATES), iris(), strategy=Random(), budget=Budget(trials=3), key=KEY, plan=plan)
     scores = {trial.number: (trial.score, trial.loss) for trial in study.trials}
     assert study.winner.number == min(scores, key=lambda number: scores[number])
     # The score is what it is: of rows that were trained on, with nothing to correct it by.

@@ -22,7 +22,7 @@ from gradwise.searching import search as searches
 from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.executor_choice import choose_executor
 from gradwise.searching.running.executors import LocalExecutor, WorkerProcesses
-from gradwise.searching.search import Budget, SearchPlan, StudyOptions, search
+from gradwise.searching.search import Budget, SearchPlan, StudyOptions, run_study
 from gradwise.searching.strategies.contract import History
 from gradwise.searching.strategies.population_based_training import PopulationBasedTraining
 from gradwise.searching.strategies.population_search import device_of_population, plan_populations, train_populations
@@ -50,7 +50,7 @@ def space_of(*paths, **parts):
 
 def searched(space=None, *, trials=8, strategy=PBT, budget=None, **options):
     plan, metric = options.pop("plan", SearchPlan()), options.pop("metric", None)
-    return search(
+    return run_study(
         space or space_of(),
         digits(),
         strategy=strategy,

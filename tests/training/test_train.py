@@ -37,12 +37,12 @@ from gradwise.specs.contracts import Batch
 from gradwise.specs.dataset import Classes, Column, Dataset, Labels, Numbers
 from gradwise.specs.recipe import Recipe
 from gradwise.training.cross_validation import cross_validate
-from gradwise.training.fit import fit
 from gradwise.training.interval import interval
 from gradwise.training.loop import RunOptions
 from gradwise.training.prepare import split_labelled, weights_of_classes
 from gradwise.training.state import init
 from gradwise.training.stopping import Off, Patience
+from gradwise.training.train import train as train_network
 from tests.marks import parametrize_one_quick
 
 KEY = keys.from_seed(0)
@@ -77,7 +77,7 @@ def timeless(result: Fit) -> str:
 
 @pytest.fixture(scope="module")
 def fitted(iris: Dataset, recipe: Recipe) -> Fit:
-    return fit(recipe, iris, key=KEY)
+    return train_network(recipe, iris, key=KEY)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def quick(bundled: Callable[[str], Dataset]) -> Callable[[str], tuple[Recipe, Da
     def made(name: str) -> tuple[Recipe, Dataset, Fit]:
         dataset = bundled(name)
         recipe = defaults.for_task(dataset.task, **QUICK)
-        return recipe, dataset, fit(recipe, dataset, key=KEY)
+        return recipe, dataset, train_network(recipe, dataset, key=KEY)
 
     return made
 
@@ -115,11 +115,11 @@ def test_real_data_is_learned(quick: Any, name: str, largest: float) -> None:
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(iris: Dataset, recipe: Recipe, fitted: Fit) -> None:
-    again = fit(recipe, iris, key=keys.from_seed(0))
+    again = train_network(recipe, iris, key=keys.from_seed(0))
     assert same(again.predictor.network, fitted.predictor.network)
     assert same(again.state, fitted.state)
     assert timeless(again) == timeless(fitted)
-    other = fit(recipe, iris, key=keys.from_seed(1))
+    other = train_network(recipe, iris, key=keys.from_seed(1))
     assert not same(other.predictor.network, fitted.predictor.network)
     assert (fitted.seed, other.seed) == (0, 1)
 
@@ -136,7 +136,7 @@ def test_test_rows_never_touch_what_is_learned_or_chosen(iris: Dataset, recipe: 
     assert sorted([*train, *valid, *test]) == list(range(150))
     inputs = iris.inputs.copy()
     inputs[test] = 1e6  # a marker that nothing could overlook
-    marked = fit(recipe, dataclasses.replace(iris, inputs=inputs), key=KEY)
+    marked = train_network(recipe, dataclasses.replace(iris, inputs=inputs), key=KEY)
     assert same(marked.predictor.network, fitted.predictor.network)
     assert same(marked.predictor.scaler, fitted.predictor.scaler)
     assert marked.predictor.temperature == fitted.predictor.temperature
@@ -152,8 +152,8 @@ def test_validation_rows_choose_but_never_teach(iris: Dataset, recipe: Recipe, f
     inputs[valid] = -1e3
     inputs[test] = 1e6
     chosen = dataclasses.replace(recipe, stopping=SHORT)
-    plain = fit(chosen, iris, key=KEY)
-    marked = fit(chosen, dataclasses.replace(iris, inputs=inputs), key=KEY)
+    plain = train_network(chosen, iris, key=KEY)
+    marked = train_network(chosen, dataclasses.replace(iris, inputs=inputs), key=KEY)
     assert same(marked.state.parameters, plain.state.parameters)
     assert same(marked.predictor.scaler, plain.predictor.scaler)
     assert marked.history["train_loss"] == plain.history["train_loss"]
@@ -167,7 +167,7 @@ def test_scaler_and_target_units_come_from_the_training_part_alone() -> None:
     inputs[90:] += 100.0
     targets[90:] *= 1000.0
     recipe = defaults.regression(split=GivenParts(90, 30), scaler=Standardise(), **QUICK)
-    predictor = fit(recipe, Dataset(inputs, targets, Numbers(("a", "b", "c"))), key=KEY).predictor
+    predictor = train_network(recipe, Dataset(inputs, targets, Numbers(("a", "b", "c"))), key=KEY).predictor
     scaled = predictor.scaler.apply(inputs[:90], np.float64)
     np.testing.assert_allclose(scaled.mean(0), 0.0, atol=1e-9)
     np.testing.assert_allclose(scaled.std(0), 1.0, atol=1e-9)
@@ -177,7 +177,7 @@ def test_scaler_and_target_units_come_from_the_training_part_alone() -> None:
 
 def test_an_official_test_set_is_used_as_it_is(iris: Dataset, recipe: Recipe) -> None:
     official = dataclasses.replace(iris.take(np.arange(0, 150, 5)), name="official")
-    result = fit(recipe, dataclasses.replace(iris, test=official), key=KEY)
+    result = train_network(recipe, dataclasses.replace(iris, test=official), key=KEY)
     assert result.data.rows == SetSizes(120, 30, 30)
     expected = measure(iris.task, result.predictor.predict(official.inputs), official.targets, None)
     assert result.metrics["test"] == expected
@@ -196,7 +196,7 @@ def test_every_metric_is_told_for_every_part_and_recomputes(iris: Dataset, recip
 
 @parametrize_one_quick("metric", METRICS["classes"])
 def test_a_metric_can_be_chosen(iris: Dataset, recipe: Recipe, fitted: Fit, metric: str) -> None:
-    result = fit(recipe, iris, key=KEY, metric=metric)
+    result = train_network(recipe, iris, key=KEY, metric=metric)
     assert result.metric == metric
     assert result.test == result.metrics["test"][metric]
     assert result.summary()["test"] == result.test
@@ -206,9 +206,9 @@ def test_a_metric_can_be_chosen(iris: Dataset, recipe: Recipe, fitted: Fit, metr
 
 def test_a_metric_of_another_task_is_refused(iris: Dataset, recipe: Recipe) -> None:
     with pytest.raises(RequestError, match="unknown metric `rmse` for classes"):
-        fit(recipe, iris, key=KEY, metric="rmse")
+        train_network(recipe, iris, key=KEY, metric="rmse")
     with pytest.raises(RequestError, match="SoftmaxLoss learns classes, but the target holds numbers"):
-        fit(recipe, Dataset(iris.inputs, iris.inputs[:, :1], Numbers()), key=KEY)
+        train_network(recipe, Dataset(iris.inputs, iris.inputs[:, :1], Numbers()), key=KEY)
 
 
 def test_the_temperature_lowers_validation_loss_and_leaves_every_choice(quick: Any) -> None:
@@ -230,7 +230,7 @@ def test_classes_are_weighted_as_asked(recipe: Recipe) -> None:
     dataset = Dataset(inputs, targets, Classes(np.array(["rare", "other", "often"])))
     found = {}
     for name, weight in (("none", None), ("balanced", "balanced"), ("given", {"rare": 9.0}), ("even", {"often": 1})):
-        result = fit(recipe, dataset, key=KEY, class_weight=weight)
+        result = train_network(recipe, dataset, key=KEY, class_weight=weight)
         found[name] = int((result.predictor.predict(inputs).argmax(1) == 0).sum())  # how often it says "rare"
     assert found["none"] == found["even"]
     assert found["balanced"] > found["none"]
@@ -248,13 +248,13 @@ def test_classes_are_weighted_as_asked(recipe: Recipe) -> None:
 )
 def test_class_weights_that_cannot_be_are_refused(iris: Dataset, recipe: Recipe, weight: Any, words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        fit(recipe, iris, key=KEY, class_weight=weight)
+        train_network(recipe, iris, key=KEY, class_weight=weight)
 
 
 @pytest.mark.parametrize("bad", [np.full(150, -1.0), np.zeros(150), np.full(150, np.nan), np.full(150, np.inf)])
 def test_sample_weights_that_cannot_be_are_refused(iris: Dataset, recipe: Recipe, bad: np.ndarray) -> None:
     with pytest.raises(RequestError, match="sample weights"):
-        fit(recipe, dataclasses.replace(iris, weights=bad), key=KEY)
+        train_network(recipe, dataclasses.replace(iris, weights=bad), key=KEY)
 
 
 def test_rows_of_weight_zero_teach_nothing(iris: Dataset, recipe: Recipe) -> None:
@@ -263,12 +263,12 @@ def test_rows_of_weight_zero_teach_nothing(iris: Dataset, recipe: Recipe) -> Non
     dataset = dataclasses.replace(iris.take(order), weights=weights)
     lies = np.where(weights == 0, (dataset.targets + 1) % 3, dataset.targets)
     chosen = dataclasses.replace(recipe, split=GivenParts(90, 30))
-    honest = fit(chosen, dataset, key=KEY)
-    lying = fit(chosen, dataclasses.replace(dataset, targets=lies), key=KEY)
+    honest = train_network(chosen, dataset, key=KEY)
+    lying = train_network(chosen, dataclasses.replace(dataset, targets=lies), key=KEY)
     assert same(honest.state.parameters, lying.state.parameters)
     assert honest.metrics["test"]["error_rate"] == lying.metrics["test"]["error_rate"]
     # The mean weight is 1, so the scale of the weights says nothing.
-    scaled = fit(chosen, dataclasses.replace(dataset, weights=weights * 2.0**20), key=KEY)
+    scaled = train_network(chosen, dataclasses.replace(dataset, weights=weights * 2.0**20), key=KEY)
     assert same(honest.state.parameters, scaled.state.parameters)
 
 
@@ -276,7 +276,7 @@ def test_several_numbers_at_once() -> None:
     draw = np.random.default_rng(0)
     inputs = draw.normal(size=(150, 4))
     targets = np.stack([inputs[:, 0] * 3 + 10, inputs[:, 1] - inputs[:, 2], np.abs(inputs[:, 3])], axis=1)
-    result = fit(defaults.regression(**QUICK), Dataset(inputs, targets, Numbers(("a", "b", "c"))), key=KEY)
+    result = train_network(defaults.regression(**QUICK), Dataset(inputs, targets, Numbers(("a", "b", "c"))), key=KEY)
     assert result.metrics["test"]["r2"] > 0.6
     assert result.predictor.predict(inputs).shape == (150, 3)
     assert np.shape(result.evidence["predictions"]) == (30, 3)
@@ -289,7 +289,7 @@ def test_several_labels_at_once() -> None:
     draw = np.random.default_rng(0)
     inputs = draw.normal(size=(150, 4))
     targets = (inputs[:, :3] + 0.2 * draw.normal(size=(150, 3)) > 0).astype(int)
-    result = fit(defaults.multilabel(**QUICK), Dataset(inputs, targets, Labels(("a", "b", "c"))), key=KEY)
+    result = train_network(defaults.multilabel(**QUICK), Dataset(inputs, targets, Labels(("a", "b", "c"))), key=KEY)
     assert result.test < 0.15
     assert result.metrics["test"]["auc"] > 0.95
     assert [one["label"] for one in result.evidence["per_label"]] == ["a", "b", "c"]
@@ -305,7 +305,7 @@ def test_ones_own_network_and_loss_go_through(bundled: Callable[[str], Dataset])
     dataset = bundled("diabetes")
     network = eqx.nn.MLP(10, 1, 16, 1, key=jax.random.key(1))
     before = arrays_of(network)
-    result = fit(defaults.regression(**{**QUICK, "model": network, "criterion": squared}), dataset, key=KEY)
+    result = train_network(defaults.regression(**{**QUICK, "model": network, "criterion": squared}), dataset, key=KEY)
     assert result.test < 65
     assert result.metrics["test"]["r2"] > 0.3
     assert all(np.array_equal(mine, theirs) for mine, theirs in zip(arrays_of(network), before, strict=True))
@@ -316,12 +316,12 @@ def test_ones_own_network_and_loss_go_through(bundled: Callable[[str], Dataset])
 def test_a_network_of_the_wrong_shape_is_refused_in_one_line(bundled: Callable[[str], Dataset]) -> None:
     network = eqx.nn.MLP(10, 2, 16, 1, key=jax.random.key(1))
     with pytest.raises(RequestError, match=r"returns shape \(2,\) .* needs \(1,\)") as caught:
-        fit(defaults.regression(model=network, criterion=squared), bundled("diabetes"), key=KEY)
+        train_network(defaults.regression(model=network, criterion=squared), bundled("diabetes"), key=KEY)
     assert "\n" not in str(caught.value)
 
 
 def test_divergence_is_told_and_not_raised(iris: Dataset, recipe: Recipe) -> None:
-    result = fit(dataclasses.replace(recipe, optimiser=Sgd(learning_rate=1e38)), iris, key=KEY)
+    result = train_network(dataclasses.replace(recipe, optimiser=Sgd(learning_rate=1e38)), iris, key=KEY)
     assert result.outcome.name == "diverged"
     assert [finding.level for finding in result.findings] == ["error"]
     assert "C1" in {finding.row for finding in result.findings}
@@ -331,21 +331,21 @@ def test_divergence_is_told_and_not_raised(iris: Dataset, recipe: Recipe) -> Non
 
 def test_a_run_that_was_still_improving_says_so(iris: Dataset, recipe: Recipe) -> None:
     slow = Patience(initial_examples=1e6, spacing=1.0, least_examples=1, epochs=1)
-    result = fit(dataclasses.replace(recipe, stopping=slow), iris, key=KEY)
+    result = train_network(dataclasses.replace(recipe, stopping=slow), iris, key=KEY)
     if result.history["best"][-1]:
         assert "still improving" in " ".join(finding.what for finding in result.findings)
-    off = fit(dataclasses.replace(recipe, stopping=SHORT), iris, key=KEY)
+    off = train_network(dataclasses.replace(recipe, stopping=SHORT), iris, key=KEY)
     assert off.findings == ()
 
 
 def test_a_class_without_training_examples_is_told(iris: Dataset, recipe: Recipe) -> None:
     order = np.argsort(iris.targets == 2, kind="stable")  # the last class comes last
-    result = fit(dataclasses.replace(recipe, split=GivenParts(90, 30)), iris.take(order), key=KEY)
+    result = train_network(dataclasses.replace(recipe, split=GivenParts(90, 30)), iris.take(order), key=KEY)
     assert any("virginica" in finding.what and finding.row == "E2" for finding in result.findings)
 
 
 def test_without_a_test_part_there_is_no_test_error(iris: Dataset, recipe: Recipe) -> None:
-    result = fit(dataclasses.replace(recipe, split=HoldOut(valid=0.2, test=0.0)), iris, key=KEY)
+    result = train_network(dataclasses.replace(recipe, split=HoldOut(valid=0.2, test=0.0)), iris, key=KEY)
     assert result.data.rows == SetSizes(120, 30, 0)
     assert math.isnan(result.test)
     assert all(math.isnan(end) for end in result.test_interval)
@@ -368,24 +368,24 @@ def test_missing_values_constants_and_one_column_are_handled(recipe: Recipe) -> 
     inputs[::7, 2] = np.nan
     targets = (inputs[:, 0] > 0).astype(int)
     columns = (Column("a"), Column("b"), Column("c"))
-    result = fit(recipe, Dataset(inputs, targets, Classes(np.array([0, 1])), columns), key=KEY)
+    result = train_network(recipe, Dataset(inputs, targets, Classes(np.array([0, 1])), columns), key=KEY)
     assert [column.missing for column in result.data.columns] == [0, 0, 22]
     assert [column.constant for column in result.data.columns] == [False, True, False]
     assert result.test < 0.3
-    one = fit(recipe, Dataset(inputs[:, :1], targets, Classes(np.array([0, 1])), columns[:1]), key=KEY)
+    one = train_network(recipe, Dataset(inputs[:, :1], targets, Classes(np.array([0, 1])), columns[:1]), key=KEY)
     assert one.test < 0.2
 
 
 def test_one_class_alone_is_learned_without_an_error(recipe: Recipe) -> None:
     inputs = np.random.default_rng(0).normal(size=(150, 4))
-    result = fit(recipe, Dataset(inputs, np.zeros(150, int), Classes(np.array(["only"]))), key=KEY)
+    result = train_network(recipe, Dataset(inputs, np.zeros(150, int), Classes(np.array(["only"]))), key=KEY)
     assert result.test == 0.0
     assert result.predictor.predict(inputs).shape == (150, 2)
 
 
 def test_images_and_sparse_rows_go_through(iris: Dataset, recipe: Recipe) -> None:
     for inputs in (iris.inputs.reshape(150, 2, 2), csr_matrix(iris.inputs)):
-        result = fit(recipe, dataclasses.replace(iris, inputs=inputs, columns=()), key=KEY)
+        result = train_network(recipe, dataclasses.replace(iris, inputs=inputs, columns=()), key=KEY)
         assert result.test < 0.4
         assert result.predictor.predict(inputs[:5]).shape == (5, 3)
 
@@ -393,9 +393,9 @@ def test_images_and_sparse_rows_go_through(iris: Dataset, recipe: Recipe) -> Non
 def test_a_run_that_is_cut_goes_on_to_the_same_record(
     iris: Dataset, recipe: Recipe, fitted: Fit, tmp_path: Path
 ) -> None:
-    cut = fit(recipe, iris, key=KEY, options=RunOptions(folder=tmp_path, max_seconds=0.0))
+    cut = train_network(recipe, iris, key=KEY, options=RunOptions(folder=tmp_path, max_seconds=0.0))
     assert cut.outcome.name == "out_of_time"
-    whole = fit(recipe, iris, key=KEY, options=RunOptions(folder=tmp_path, resume=True))
+    whole = train_network(recipe, iris, key=KEY, options=RunOptions(folder=tmp_path, resume=True))
     assert same(whole.predictor.network, fitted.predictor.network)
     assert timeless(whole) == timeless(fitted)
 
@@ -416,36 +416,36 @@ def test_a_checkpoint_of_another_run_is_refused(
     options = {"key": KEY, **change}
     chosen = dataclasses.replace(recipe, optimiser=Sgd(learning_rate=options.pop("rate", 0.1)))
     dataset = dataclasses.replace(iris, weights=options.pop("weights", None))
-    fit(recipe, iris, key=KEY, options=RunOptions(folder=tmp_path, max_seconds=0.0))
+    train_network(recipe, iris, key=KEY, options=RunOptions(folder=tmp_path, max_seconds=0.0))
     with pytest.raises(RequestError, match="belongs to another run"):
-        fit(chosen, dataset, options=RunOptions(folder=tmp_path, resume=True), **options)
+        train_network(chosen, dataset, options=RunOptions(folder=tmp_path, resume=True), **options)
 
 
 def test_the_knobs_count_beside_a_network_of_ones_own(bundled: Callable[[str], Dataset], tmp_path: Path) -> None:
     dataset = bundled("diabetes")
     parts = {**QUICK, "model": eqx.nn.MLP(10, 1, 16, 1, key=jax.random.key(1)), "criterion": squared}
-    fit(defaults.regression(**parts), dataset, key=KEY, options=RunOptions(folder=tmp_path, max_seconds=0.0))
+    train_network(defaults.regression(**parts), dataset, key=KEY, options=RunOptions(folder=tmp_path, max_seconds=0.0))
     other = {**parts, "optimiser": MovingAverage(Adam(learning_rate=0.02), decay=0.99)}
     with pytest.raises(RequestError, match="belongs to another run"):
-        fit(defaults.regression(**other), dataset, key=KEY, options=RunOptions(folder=tmp_path, resume=True))
+        train_network(defaults.regression(**other), dataset, key=KEY, options=RunOptions(folder=tmp_path, resume=True))
 
 
 def test_a_warm_start_goes_on_and_leaves_the_earlier_result_whole(iris: Dataset, recipe: Recipe) -> None:
     chosen = dataclasses.replace(recipe, stopping=SHORT)
-    first = fit(chosen, iris, key=KEY)
+    first = train_network(chosen, iris, key=KEY)
     before = first.predictor.predict(iris.inputs)
     parameters = arrays_of(first.state.parameters)
-    second = fit(chosen, iris, key=KEY, warm=first)
+    second = train_network(chosen, iris, key=KEY, warm=first)
     assert second.history["train_loss"][0] < first.history["train_loss"][0]
     assert same(second.predictor.scaler, first.predictor.scaler)
     np.testing.assert_array_equal(first.predictor.predict(iris.inputs), before)
     assert all(np.array_equal(*pair) for pair in zip(arrays_of(first.state.parameters), parameters, strict=True))
-    third = fit(chosen, iris, key=KEY, warm=first)
+    third = train_network(chosen, iris, key=KEY, warm=first)
     assert same(third.predictor.network, second.predictor.network)
 
 
 def test_training_on_from_the_last_state_leaves_the_predictor_whole(iris: Dataset, recipe: Recipe) -> None:
-    result = fit(recipe, iris, key=KEY)
+    result = train_network(recipe, iris, key=KEY)
     before = result.predictor.predict(iris.inputs)
     train, valid, _ = recipe.split(iris, key=keys.named(KEY, "split"))
     examples = [
@@ -470,7 +470,7 @@ def test_data_that_does_not_fit_in_memory_is_refused(
 ) -> None:
     monkeypatch.setattr("gradwise.runtime.memory.available_bytes", lambda: 1000)
     with pytest.raises(RequestError, match="GiB"):
-        fit(recipe, iris, key=KEY)
+        train_network(recipe, iris, key=KEY)
 
 
 # --- examples without a target
@@ -493,7 +493,7 @@ def test_unlabelled_rows_go_through_with_weights_classes_folds_and_a_resumed_run
         "split": HoldOut(0.2, 0.2),
     }
     still = defaults.classification(**parts, optimiser=Sgd(learning_rate=1e-12), stopping=Off(epochs=1))
-    found = fit(still, partly, key=KEY, class_weight="balanced")
+    found = train_network(still, partly, key=KEY, class_weight="balanced")
     train, valid, test = split_labelled(still.split, still.criterion, partly, key=keys.named(KEY, "split"))
     assert test is not None
     assert found.data.rows == SetSizes(len(train), len(valid), len(test))
@@ -513,9 +513,9 @@ def test_unlabelled_rows_go_through_with_weights_classes_folds_and_a_resumed_run
 
     moving = defaults.classification(**parts, optimiser=Sgd(learning_rate=0.1), stopping=Off(20.0, 1.0, 1))
     options: dict[str, Any] = {"key": KEY, "class_weight": "balanced"}
-    straight = fit(moving, partly, **options)
-    fit(moving, partly, options=RunOptions(folder=tmp_path, max_seconds=0.0), **options)
-    resumed = fit(moving, partly, options=RunOptions(folder=tmp_path, resume=True), **options)
+    straight = train_network(moving, partly, **options)
+    train_network(moving, partly, options=RunOptions(folder=tmp_path, max_seconds=0.0), **options)
+    resumed = train_network(moving, partly, options=RunOptions(folder=tmp_path, resume=True), **options)
     assert same(straight.state, resumed.state)
     assert straight.metrics == resumed.metrics
     estimate = cross_validate(moving, partly, [Fold(number, 3) for number in range(3)], **options)

@@ -1,7 +1,7 @@
-"""`fit`: one well-trained network, its test error, and the record of its training.
+"""`train`: one well-trained network, its test error, and the record of its training.
 
     recipe = gradwise.defaults.classification()
-    result = gradwise.fit(recipe, dataset, key=jax.random.key(0))
+    result = gradwise.train(recipe, dataset, key=jax.random.key(0))
     result.test, result.outcome, result.predictor.predict(rows)
 
 It splits the data, fits the scaler on the training set, builds the network, runs intervals until the stopping rule ends
@@ -134,7 +134,7 @@ def _described(dataset: Dataset, ready: _Prepared, recipe: Recipe, readings: int
     )
 
 
-def fit(
+def train(
     recipe: Recipe,
     dataset: Dataset,
     *,
