@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from gradwise.training.fit import fit
 from sklearn.datasets import load_iris
 
 from gradwise import defaults
@@ -28,6 +27,7 @@ from gradwise.training.interval import advance
 from gradwise.training.loop import RunOptions
 from gradwise.training.state import init
 from gradwise.training.stopping import Off
+from gradwise.training.train import train
 
 RANDOM = np.random.default_rng(0)
 TRAIN = Examples(jnp.asarray(RANDOM.normal(size=(60, 4)), jnp.float32), jnp.asarray(RANDOM.integers(0, 3, 60)))
@@ -100,7 +100,7 @@ def test_it_reaches_the_record_survives_a_checkpoint_and_leaves_the_recipe_alone
     recipe = defaults.classification(model=Mlp(widths=(5,)), stopping=Off(epochs=6))
     monitor = FlowMonitor(every=2, rows=4)
     seen, plain = (
-        fit(recipe, dataset, key=jr.key(0), options=RunOptions(folder=folder, monitor=watcher))
+        train(recipe, dataset, key=jr.key(0), options=RunOptions(folder=folder, monitor=watcher))
         for folder, watcher in ((tmp_path, monitor), (None, None))
     )
     assert to_json(seen.recipe) == to_json(plain.recipe)
@@ -108,7 +108,7 @@ def test_it_reaches_the_record_survives_a_checkpoint_and_leaves_the_recipe_alone
     assert "flow" not in plain.evidence
     flow = seen.evidence["flow"]
     assert flow["updates"][:2] == [0, flow["updates"][1]]
-    again = fit(recipe, dataset, key=jr.key(0), options=RunOptions(folder=tmp_path, resume=True, monitor=monitor))
+    again = train(recipe, dataset, key=jr.key(0), options=RunOptions(folder=tmp_path, resume=True, monitor=monitor))
     assert again.evidence["flow"] == flow
 
 
