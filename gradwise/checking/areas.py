@@ -29,6 +29,7 @@ from jaxtyping import Array, Key
 
 from ..records.finding import Finding
 from ..records.fit import Fit
+from ..records.plain_values import from_values, to_values
 from ..runtime import keys
 from ..runtime.compilation import compile_quickly
 from ..runtime.files import finite
@@ -94,11 +95,11 @@ class Case:
         told = (self.known.get("training") or {}).get("numbers")
         gain = math.nan if growth.get("gain") is None else -float(growth["gain"])
         if told is not None:
-            numbers = _restored(told)
-            present = dataclasses.replace(numbers.present, command=self.command or numbers.present.command)
-            numbers = dataclasses.replace(numbers, present=present)
-            same = growth.get("metric") == numbers.metric
-            return dataclasses.replace(numbers, gain_at_twice=gain if same else math.nan)
+            numbers = from_values(RunNumbers, told)
+            command = self.command or numbers.present.command
+            present = dataclasses.replace(numbers.present, command=command, checked=True)
+            gain = gain if growth.get("metric") == numbers.metric else math.nan
+            return dataclasses.replace(numbers, present=present, gain_at_twice=gain)
         if growth.get("metric") != "error_rate":
             return None
         return RunNumbers(
@@ -116,19 +117,6 @@ class Case:
         """The error of always predicting the most common class."""
         targets = np.asarray(targets_of(self.subject.batch if self.subject.train is None else self.subject.train))
         return 1.0 - float(np.bincount(targets).max() / len(targets)) if self.subject.task == "classes" else math.nan
-
-
-def _restored(plain: dict[str, Any]) -> RunNumbers:
-    """Numbers as they were before they were written: JSON has null for NaN, and no tuples."""
-
-    def of(values: dict[str, Any]) -> dict[str, Any]:
-        told = {name: math.nan if value is None else value for name, value in values.items()}
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-
-    low, high = (math.nan if end is None else float(end) for end in plain["test_interval"])
-    probes = None if plain["probes"] is None else Probes(**of(plain["probes"]))
-    present = Present(**{**of(plain["present"]), "checked": True})
-    return RunNumbers(**{**of(plain), "test_interval": (low, high), "probes": probes, "present": present})
 
 
 Area = Callable[[Case], Found]
@@ -250,7 +238,7 @@ def _training(case: Case) -> Found:
         # Perfect on the training set: is it the top layer alone that learned?
         numbers = dataclasses.replace(numbers, probes=_probed(case, record))
     history = {name: record.history[name] for name in ("age_examples", "train_score", "valid_score")}
-    told = {"numbers": dataclasses.asdict(numbers), "history": history, "outcome": str(record.outcome)}
+    told = {"numbers": to_values(numbers), "history": history, "outcome": str(record.outcome)}
     return tuple(one for one in (*record.findings, *found) if not one.code.startswith("GW8")), told
 
 

@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 from ..runtime.errors import RequestError
 from ..specs.contracts import Batch
+from ..tracing.program import is_random_key
 
 _INPUTS = ("inputs", "x", "X", "image", "images", "features", "input", "data", "tokens")
 _TARGETS = ("targets", "y", "Y", "label", "labels", "target", "output", "outputs")
@@ -22,10 +23,6 @@ def count_of(batch: PyTree) -> int:
     if not sizes:
         raise RequestError("the batch has no array with the examples along its first axis.")
     return max(set(sizes), key=lambda size: (sizes.count(size), size))
-
-
-def is_random_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def take(batch: PyTree, rows: Any) -> PyTree:
@@ -42,6 +39,11 @@ def take(batch: PyTree, rows: Any) -> PyTree:
         return jnp.asarray(found) if isinstance(leaf, jax.Array) else found
 
     return jax.tree.map(chosen, batch)
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    """Batches of one shape as one, with another axis in front, by NumPy: JAX would compile many small programs."""
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)
 
 
 def named_part(batch: Any, names: Sequence[str], place: int) -> Any:

@@ -89,8 +89,7 @@ def _kept(keeping: CheckRunOptions, about: str) -> dict[str, Result]:
         return {}
     try:
         plain = json.loads(path.read_text())
-        same = plain["about"] == about
-        areas = plain["areas"] if same else {}
+        areas = plain["areas"] if plain["about"] == about else {}
         return {
             name: (Ran(**one["ran"]), tuple(Finding(**finding) for finding in one["findings"]), one["evidence"])
             for name, one in areas.items()
@@ -102,14 +101,7 @@ def _kept(keeping: CheckRunOptions, about: str) -> dict[str, Result]:
 def _keep(keeping: CheckRunOptions, about: str, results: dict[str, Result]) -> None:
     if keeping.folder is None:
         return
-    areas = {
-        name: {
-            "ran": dataclasses.asdict(ran),
-            "findings": [dataclasses.asdict(finding) for finding in found],
-            "evidence": evidence,
-        }
-        for name, (ran, found, evidence) in results.items()
-    }
+    areas = {name: dict(zip(("ran", "findings", "evidence"), result, strict=True)) for name, result in results.items()}
     write_whole(keeping.folder / PARTIAL, json.dumps(finite({"about": about, "areas": areas})).encode())
 
 
@@ -122,9 +114,8 @@ def _run(name: str, area: Area, case: Case) -> Result:
     except NotApplicable as reason:
         return Ran(name, "skipped", time.monotonic() - begun, str(reason)), (), {}
     except Exception as problem:  # of the user's program, whatever it is
-        first = (str(problem).strip().splitlines() or [""])[0]
-        why = f"{type(problem).__name__}: {first}"
-        return Ran(name, "not run", time.monotonic() - begun, why), (), {}
+        first = str(problem).strip().partition("\n")[0]
+        return Ran(name, "not run", time.monotonic() - begun, f"{type(problem).__name__}: {first}"), (), {}
     found = tuple(found)
     outcome = "found" if any(one.level != "note" for one in found) else "passed"
     return Ran(name, outcome, time.monotonic() - begun), found, dict(finite(evidence))

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .. import __version__
+from ..tracing.program import is_random_key
 from .batch_access import inputs_of
 from .rehearsal import trainer
 from .subject import Subject
@@ -25,7 +25,7 @@ def _program(function: Callable[..., Any], *arguments: Any) -> bytes:
     """A function's program and its constants; if it cannot be traced, the error message instead."""
     try:
         traced = jax.make_jaxpr(function)(*arguments)
-    except Exception as problem:  # of the user's code, whatever it is: the area that needs this program tells of it
+    except Exception as problem:  # any error of the user's code: the area that needs this program reports it
         return repr(problem).encode()
     return _ADDRESSES.sub("", str(traced)).encode() + b"".join(map(_bytes, traced.consts))
 
@@ -41,7 +41,7 @@ def _programs(subject: Subject) -> Iterator[bytes]:
 
 
 def _bytes(leaf: Any) -> bytes:
-    if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if is_random_key(leaf):
         leaf = jax.random.key_data(leaf)
     array = np.ascontiguousarray(leaf)
     return f"{array.shape}{array.dtype}".encode() + (repr(leaf).encode() if array.dtype == object else array.tobytes())

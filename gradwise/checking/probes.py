@@ -2,7 +2,7 @@
 
     few = take(subject.batch, prime_rows(subject))           a number of rows that no other axis has
     given = attempt(question, subject.parameters, few)       compiled and run once; None if it cannot be traced
-    quiet(subject, parameters)                               the parameters of the same model without dropout
+    in_evaluation_mode(subject, parameters)                  the parameters of the same model without dropout
 
 Checks that change something and observe what else changes are built from these. None of them modifies the subject.
 """
@@ -110,7 +110,7 @@ def bits_of(subject: Subject) -> int:
         with jax.enable_x64(True):
             given = in_64_bits((subject.parameters, subject.batch))
             jax.eval_shape(subject.value, *given, jr.key(0))
-    except Exception:  # whatever the user's program says to 64 bits, it was computed in 32 before
+    except Exception:  # any error of the user's program in 64 bits: it was computed in 32 before
         return 32
     return 64
 

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ..runtime import keys
 from ..runtime.compilation import compile_quickly
-from .batch_access import count_of, take
+from .batch_access import count_of, stacked, take
 from .subject import Subject
 
 UPDATES = 100
@@ -50,16 +50,15 @@ class Rehearsal:
             return self.updates / np.maximum(self.weights, _LEAST)
 
 
-def _stacked(batches: Sequence[Any]) -> Any:
-    """Stacks batches with NumPy: JAX would compile a hundred small programs."""
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *batches)
+def _on_device(batches: Sequence[Any]) -> Any:
+    return jax.tree.map(jnp.asarray, stacked(batches))
 
 
 def order_of(subject: Subject, updates: int, *, key: Key[Array, ""]) -> tuple[Any, np.ndarray]:
     """A pool of batches, stacked, and which of them each update uses."""
     if subject.batches:
         usable = [batch for batch in subject.batches if count_of(batch) == count_of(subject.batches[0])]
-        return _stacked(usable), np.arange(updates) % len(usable)
+        return _on_device(usable), np.arange(updates) % len(usable)
     if subject.train is not None and count_of(subject.train) >= 2 * subject.count:
         count, size = count_of(subject.train), subject.count
         rounds = -(-updates // (count // size))
@@ -67,8 +66,8 @@ def order_of(subject: Subject, updates: int, *, key: Key[Array, ""]) -> tuple[An
         rows = np.concatenate(
             [generator.permutation(count)[: count // size * size].reshape(-1, size) for _ in range(rounds)]
         )[:updates]
-        return _stacked([take(subject.train, one) for one in rows]), np.arange(len(rows))
-    return _stacked([subject.batch]), np.zeros(updates, int)
+        return _on_device([take(subject.train, one) for one in rows]), np.arange(len(rows))
+    return _on_device([subject.batch]), np.zeros(updates, int)
 
 
 def _size(leaf: Array) -> Array:

@@ -292,7 +292,7 @@ def _value_of(
     for value in forms[:-1]:
         try:
             jax.eval_shape(value, parameters, batch, jax.random.key(0))
-        except Exception:  # whatever it was: another form may fit, and what the last one lacks is told by `check`
+        except Exception:  # any error: another form may fit, and `check` reports the error of the last one
             continue
         return value
     return forms[-1]
@@ -318,7 +318,7 @@ def _answers(outputs: Callable[..., Array], parameters: PyTree, batch: Any) -> b
     """Whether the model can be called on the inputs alone: one that also needs a mask cannot."""
     try:
         jax.eval_shape(outputs, parameters, inputs_of(batch), jax.random.key(0))
-    except Exception:  # whatever a model says that wants more than its inputs
+    except Exception:  # any error of a model that needs more than its inputs
         return False
     return True
 

@@ -171,7 +171,7 @@ def _with_penalty(objective: Objective, parameters: PyTree, diagonal: PyTree, as
 def back_propagated_diagonal(objective: Objective, parameters: PyTree, asker: str, *, penalty: bool = False) -> PyTree:
     """LeCun's diagonal of the criterion's mean loss on the batch, and with `penalty` of the penalty too.
 
-    A network with an operation that is not known here is refused by the operation's name.
+    Raises an error that names the operation if the network has one that is not known here.
     """
     objective.summed(asker)
     outputs, forward = jax.linearize(objective.outputs, parameters)

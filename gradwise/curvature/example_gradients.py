@@ -3,7 +3,7 @@
 The gradient of one example in a weight matrix that is used as `W @ x` is the outer product of a slope and an input,
 d x'. Its square, its covariance over examples and its product with anything follow from d and x, so B examples need
 B (in + out) numbers and not B x in x out. A *tap* is such a place. Taps are found by reading the traced program of the
-network for one example, so any Equinox module has them; parameters that are used otherwise (biases, convolutions,
+network for one example, so they work for any Equinox module; parameters that are used otherwise (biases, convolutions,
 shared or scaled weights) keep their per-example gradients written out.
 
     terms = example_terms(objective, parameters, "vSGD")
@@ -119,7 +119,7 @@ class Terms(eqx.Module):
         leaves: list[Any] = [None] * self.structure.num_leaves
         for number, x in self.inputs.items():
             matrix = taps(self.slopes[number], x)
-            leaves[number] = matrix.T if number in self.flipped else matrix
+            leaves[number] = jnp.swapaxes(matrix, -1, -2) if number in self.flipped else matrix
         for number, gradients in self.whole.items():
             leaves[number] = others(gradients)
         return jax.tree.unflatten(self.structure, leaves)
@@ -129,33 +129,28 @@ class Terms(eqx.Module):
         """The weights' sum; at least a little, so that an empty batch divides nothing by nothing."""
         return jnp.maximum(jnp.sum(self.weights), 1e-12)
 
+    @property
+    def share(self) -> Float[Array, " B"]:
+        """The weight of each example in a mean."""
+        return self.weights / self.total
+
     def mean(self) -> PyTree:
         """The weighted mean over the examples of the gradient, columns summed."""
-        share = self.weights / self.total
-
-        def taps(d: Array, x: Array) -> Array:
-            return jnp.einsum("bco,bi,b->oi", d, x, share)
-
-        return self._assembled(taps, lambda g: jnp.einsum("bc...,b->...", g, share))
+        return self._assembled(
+            lambda d, x: jnp.einsum("bco,bi,b->oi", d, x, self.share),
+            lambda g: jnp.einsum("bc...,b->...", g, self.share),
+        )
 
     def mean_square(self) -> PyTree:
         """The weighted mean over the examples of the squared gradient, squares of the columns summed."""
-        share = self.weights / self.total
-
-        def taps(d: Array, x: Array) -> Array:
-            return jnp.einsum("bo,bi->oi", jnp.sum(d**2, axis=1) * share[:, None], x**2)
-
-        return self._assembled(taps, lambda g: jnp.einsum("bc...,b->...", g**2, share))
+        return self._assembled(
+            lambda d, x: jnp.einsum("bo,bi->oi", jnp.sum(d**2, axis=1) * self.share[:, None], x**2),
+            lambda g: jnp.einsum("bc...,b->...", g**2, self.share),
+        )
 
     def written_out(self) -> PyTree:
         """Every example's whole gradient, (B, ...) a parameter, columns summed: for small networks."""
-        leaves: list[Any] = [None] * self.structure.num_leaves
-        for number, x in self.inputs.items():
-            matrix = jnp.einsum("bco,bi->boi", self.slopes[number], x)
-            leaves[number] = jnp.swapaxes(matrix, 1, 2) if number in self.flipped else matrix
-        for number, gradients in self.whole.items():
-            leaves[number] = jnp.sum(gradients, axis=1)
-        return jax.tree.unflatten(self.structure, leaves)
+        return self._assembled(lambda d, x: jnp.einsum("bco,bi->boi", d, x), lambda g: jnp.sum(g, axis=1))
 
 
 def _found(program: Any, count: int) -> tuple[dict[_Place, int], dict[int, Any], tuple[int, ...]]:
@@ -191,8 +186,8 @@ def example_terms(
     """The per-example gradients of the batch.
 
     `columns(output, target)` gives the vectors in the output space to pull back; without it, the loss's gradient. Where
-    they are random, `draws` has a key for each example: `columns(output, target, key)`. The penalty is no example's and
-    is left out. Networks that look at the whole batch are refused in the asker's name.
+    they are random, `draws` has a key for each example: `columns(output, target, key)`. The penalty
+    belongs to no example and is left out. Raises an error, naming the asker, if the network uses the whole batch.
     """
     objective.check_alone(parameters, asker)
     criterion = objective.summed(asker)
@@ -245,8 +240,8 @@ def is_linear(objective: Objective, parameters: PyTree) -> bool:
     """Whether the outputs are linear in the parameters (a constant aside), in the same way at every visit.
 
     Then an example's gradient is J(x)' d with J of the data alone, so that d, the loss's slope in the outputs, stands
-    for it. Told by the traced program: the change of the output along a direction depends on neither the parameters nor
-    the noise. A bend on the outputs (rectifier) is seen too; a program that cannot be read counts as bent.
+    for it. In the traced program the change of the output along a direction depends on neither the parameters nor the
+    noise. A bend on the outputs (rectifier) is seen too; a program that cannot be read counts as bent.
     """
     count = len(jax.tree.leaves(parameters))
 

@@ -1,7 +1,7 @@
 """The training criterion as a function of the parameters: what an optimiser may ask beyond the gradient.
 
 Every update receives it as the extra argument `objective`. It stands for the present batch; `on` and `upcoming` give
-the same criterion on other examples. Nothing is computed that is not asked for.
+the same criterion on other examples. Only what is used is computed.
 
     objective(parameters)                       the criterion on this batch
     objective.upcoming()(parameters)            on the batch of the next update
@@ -13,7 +13,7 @@ Some methods need the criterion taken apart: a loss of each example's own output
     objective.loss_of(outputs)                  their weighted mean loss: convex in the outputs, as a rule
     objective.penalty(parameters)               criterion = loss_of(outputs(.)) + penalty(.)
 
-Where that cannot be, the one who asked is named, before training starts.
+If that is impossible, an error names the optimiser that needs it, before training starts.
 """
 
 import dataclasses
@@ -66,12 +66,7 @@ def labelled_share(examples: Examples) -> Scalar:
 
 
 def gather(
-    train: Examples,
-    rows: Int[Array, " B"],
-    present: Float[Array, " B"],
-    memory: PyTree = None,
-    *,
-    whole: bool = False,
+    train: Examples, rows: Int[Array, " B"], present: Float[Array, " B"], memory: PyTree = None, *, whole: bool = False
 ) -> Batch:
     """The examples of one update; `whole` says that these are all of them: they are taken as they lie, uncopied.
 
@@ -81,7 +76,7 @@ def gather(
     taken = train if whole else jax.tree.map(lambda leaf: leaf[rows], train)
     weights = present if taken.weights is None else present * taken.weights
     total = jnp.asarray(float(len(train)))
-    # Where nobody reads it the share is not computed; where somebody does, it leaves the loop over updates.
+    # Unused, the share is not computed; used, it is computed once, outside the loop over updates.
     share = labelled_share(train)
     return Batch(taken.inputs, taken.targets, weights, present, total, rows, memory, share)
 
@@ -103,7 +98,7 @@ class Objective(eqx.Module):
 
     @property
     def noise(self) -> Key[Array, ""]:
-        """The key of this update's dropout and other noise: the same however often the criterion is asked."""
+        """The key of this update's dropout and other noise: the same for every evaluation of the criterion."""
         return jr.fold_in(self.key, self.update)
 
     @property
@@ -145,7 +140,7 @@ class Objective(eqx.Module):
     # --- taken apart
 
     def summed(self, asker: str) -> AbstractCriterion:
-        """The criterion as a sum over examples; refuses, in the asker's name, one that is none."""
+        """The criterion as a sum over examples; raises an error, naming the asker, if it is not one."""
         reason = self.criterion.not_summed()
         if reason:
             raise RequestError(f"{asker} needs a loss of each example's own output: {reason}")
@@ -160,7 +155,7 @@ class Objective(eqx.Module):
         return jr.split(self.noise, self.batch.inputs.shape[0])
 
     def check_alone(self, parameters: PyTree, asker: str) -> None:
-        """Refuses, in the asker's name, a network whose output for one example depends on the others of the batch."""
+        """Raises an error, naming the asker, if the output for one example depends on the others of the batch."""
         self.summed(asker)
         try:
             example = self.batch.inputs[0]

@@ -17,7 +17,7 @@ import numpy as np
 from ..runtime.errors import RequestError
 
 
-def time_to(seconds: Sequence[float], errors: Sequence[float], target: float) -> float:
+def time_to(seconds: Sequence[float] | np.ndarray, errors: Sequence[float] | np.ndarray, target: float) -> float:
     """When a curve first reaches the target: between two points on a straight line; infinite where it never does."""
     if len(seconds) != len(errors):
         raise RequestError(f"a curve needs one time per error; got {len(seconds)} and {len(errors)}.")
@@ -34,7 +34,7 @@ def time_to(seconds: Sequence[float], errors: Sequence[float], target: float) ->
 class BreakEven:
     """The number of examples at which both take the same time; `below` and `above` say who wins there.
 
-    `examples` is not a number where one of them wins throughout.
+    `examples` is NaN if one of them always wins.
     """
 
     examples: float

@@ -43,18 +43,12 @@ def _of_classes(task: Any, before: np.ndarray, after: np.ndarray, targets: np.nd
     counts, hits = confusion.sum(1), confusion.diagonal()
     loss = -np.log(np.maximum(after[np.arange(len(targets)), targets], 1e-38))
     curves = {"before": reliability_bins(before, targets), "after": reliability_bins(after, targets)}
-    per_class = []
-    for k in range(width):
-        low, high = wilson(float(counts[k] - hits[k]), int(counts[k]))
+    per_class: list[dict[str, Any]] = []
+    for name, count, errors in zip(names, counts.tolist(), (counts - hits).tolist(), strict=True):
+        low, high = wilson(errors, count)
+        rate = errors / count if count else None
         per_class.append(
-            {
-                "class": names[k],
-                "count": int(counts[k]),
-                "errors": int(counts[k] - hits[k]),
-                "error_rate": float(1 - hits[k] / counts[k]) if counts[k] else None,
-                "low": low,
-                "high": high,
-            }
+            {"class": name, "count": count, "errors": errors, "error_rate": rate, "low": low, "high": high}
         )
     wrong = [row for row in np.argsort(-loss, kind="stable")[:_WORST] if predicted[row] != targets[row]]
     return {

@@ -167,11 +167,9 @@ def _number(value: Any) -> float:
 
 def column(history: dict[str, list[Any]], name: str) -> np.ndarray:
     """A column of numbers; what is missing is NaN, and so is a column that was not recorded."""
-    length = len(history.get("age_examples", ()))
     values = history.get(name)
-    if values is None:
-        return np.full(length, np.nan)
-    return np.array([_number(value) for value in values], dtype=np.float64)
+    missing = [None] * len(history.get("age_examples", ()))
+    return np.array(missing if values is None else values, dtype=np.float64)
 
 
 def _curve(age: np.ndarray, value: np.ndarray) -> Curve:
@@ -244,8 +242,7 @@ def class_curves(record: Fit, most: int = 3) -> ClassCurves:
     present = [row for row in rows if row]
     if not classes or not present or any(len(row) != len(classes) for row in present):
         return ClassCurves("", (), (), ())
-    blank = [math.nan] * len(classes)
-    values = np.array([[_number(value) for value in row] if row else blank for row in rows])
+    values = np.array([row or [None] * len(classes) for row in rows], dtype=np.float64)
     age = column(record.history, "age_examples")
     index = best_interval(record)
     at_best = np.nan_to_num(values[len(values) - 1 if index is None else index], nan=-1.0)
@@ -295,8 +292,7 @@ def class_errors(record: Fit) -> ClassErrors:
 
 
 def _bins(plain: dict[str, Any]) -> Bins:
-    columns = [[_number(v) for v in plain.get(name) or ()] for name in ("confidence", "accuracy", "count")]
-    table = np.array(columns, dtype=np.float64).reshape(3, -1)
+    table = np.array([plain.get(name) or () for name in ("confidence", "accuracy", "count")], np.float64).reshape(3, -1)
     kept = table[:, np.isfinite(table).all(axis=0) & (table[2] > 0)]
     return Bins(*kept)
 
@@ -316,10 +312,8 @@ def reliability(record: Fit) -> Reliability:
 
 def residuals(record: Fit) -> tuple[Residuals, ...]:
     """Targets and predictions of each output, the least explained output first."""
-    targets, predictions = (
-        np.array([[_number(v) for v in row] for row in record.evidence.get(name) or ()], dtype=np.float64)
-        for name in ("targets", "predictions")
-    )
+    both = (record.evidence.get(name) or () for name in ("targets", "predictions"))
+    targets, predictions = (np.array(rows, dtype=np.float64) for rows in both)
     if targets.ndim != 2 or targets.shape != predictions.shape:
         return ()
     names = [str(name) for name in record.evidence.get("names", ())]

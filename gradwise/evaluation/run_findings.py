@@ -45,40 +45,20 @@ def find_in_run(recipe: Recipe, history: dict[str, list[Any]], outcome: Outcome,
         if isinstance(part, Spec):
             found += [*part.findings(), *part.findings_in(recipe)]
     if outcome.name == "diverged":
-        found.append(
-            Finding(
-                "error",
-                f"the run diverged: the loss was NaN or infinite at age {outcome.age_examples:,} examples.",
-                row="C1",
-                next=_smaller(recipe),
-                code="GW501",
-                where=learning_rate_of(recipe)[0],
-            )
-        )
+        what = f"the run diverged: the loss was NaN or infinite at age {outcome.age_examples:,} examples."
+        path = learning_rate_of(recipe)[0]
+        found.append(Finding("error", what, row="C1", next=_smaller(recipe), code="GW501", where=path))
     ended = outcome.name in {"finished", "out_of_time", "interrupted"}
     if ended and _still_improving(history) and recipe.stopping.stops_early:
-        found.append(
-            Finding(
-                "warning",
-                "the best model is the last one: validation was still improving when the run ended.",
-                row="C6",
-                next="give it more time: --resume, a larger --max-time, or a larger `stopping.epochs`.",
-                code="GW706",
-            )
-        )
+        what = "the best model is the last one: validation was still improving when the run ended."
+        step = "give it more time: --resume, a larger --max-time, or a larger `stopping.epochs`."
+        found.append(Finding("warning", what, row="C6", next=step, code="GW706"))
     if isinstance(train.task, Classes):
         missing = np.setdiff1d(np.arange(len(train.task.labels)), train.targets)
         if len(missing):
             names = ", ".join(str(train.task.labels[k]) for k in missing[:5])
-            found.append(
-                Finding(
-                    "warning",
-                    f"the training set has no example of: {names}.",
-                    row="E2",
-                    next="add examples, or merge rare classes.",
-                    code="GW212",
-                )
-            )
+            what, step = f"the training set has no example of: {names}.", "add examples, or merge rare classes."
+            found.append(Finding("warning", what, row="E2", next=step, code="GW212"))
     return tuple(found)
 
 

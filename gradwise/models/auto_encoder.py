@@ -24,7 +24,7 @@ from ..specs.networks import Network
 from ..specs.priors import Choice
 from .activations import AbstractActivation, Identity, Sigmoid
 from .initial_weights import AbstractInitial, Glorot
-from .mlp import Layer, as_widths, check_widths
+from .mlp import Layer, check_widths, layer_widths
 
 
 class AsHidden(Spec):
@@ -78,13 +78,8 @@ class MlpAutoEncoder(AbstractModel):
     parameters, and no layer can become linear through tiny encoder and huge decoder weights.
     """
 
-    widths: tuple[int, ...] = switch(
-        (256,),
-        prior=Choice(((128,), (256,), (512,), (1024,))),
-        row="A3",
-        kind="capacity",
-        about="hidden units of each layer up to the code",
-        convert=as_widths,
+    widths: tuple[int, ...] = layer_widths(
+        (256,), *((128,), (256,), (512,), (1024,)), row="A3", about="hidden units of each layer up to the code"
     )
     activation: AbstractActivation = Sigmoid()
     code_activation: AbstractActivation | AsHidden = AsHidden()

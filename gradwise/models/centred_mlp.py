@@ -35,12 +35,10 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 from ..specs.contracts import AbstractModel
-from ..specs.knobs import switch
 from ..specs.networks import Network
-from ..specs.priors import Choice
 from .activations import AbstractActivation, Tanh
 from .initial_weights import AbstractInitial, Glorot
-from .mlp import as_widths, check_widths
+from .mlp import check_widths, layer_widths
 
 # Keeps the scale of a unit whose response is all but linear, so that centring leaves next to nothing, below about 30:
 # at 1e-4 rectifier nets diverge at every useful rate, at 1e-2 sigmoid units gain little.
@@ -122,13 +120,8 @@ class CentredMlp(AbstractModel):
     It is an ordinary network until it is centred: train it with `Recentred`.
     """
 
-    widths: tuple[int, ...] = switch(
-        (256, 256),
-        prior=Choice(((128, 128), (256, 256), (512, 512), (128,) * 4)),
-        row="D12",
-        kind="capacity",
-        about="hidden units of each layer",
-        convert=as_widths,
+    widths: tuple[int, ...] = layer_widths(
+        (256, 256), *((128, 128), (256, 256), (512, 512), (128,) * 4), row="D12", about="hidden units of each layer"
     )
     activation: AbstractActivation = Tanh()
     initial: AbstractInitial = Glorot()

@@ -27,10 +27,9 @@ from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractModel
 from ..specs.knobs import switch
 from ..specs.networks import Network
-from ..specs.priors import Choice
 from .activations import Sigmoid
 from .initial_weights import AbstractInitial, GaussianWeights
-from .mlp import Layer, as_widths, check_widths
+from .mlp import Layer, as_widths, check_widths, layer_widths
 from .visible_units import BinaryVisible, bernoulli
 
 States = tuple[Float[Any, "..."], ...]
@@ -77,7 +76,7 @@ class DeepBoltzmannNetwork(Network):
         return total
 
     def bottom_up(self, v: Float[Array, "... visible"]) -> States:
-        """The inputs and the means of all layers, each from the one below; what is missing from above is made up."""
+        """The inputs and the means of all layers, each from the one below, doubled in place of the input from above."""
         states = [v]
         for layer in self.hidden_layers:
             states.append(jax.nn.sigmoid(states[-1] @ layer.weight.T + layer.bias))
@@ -143,13 +142,11 @@ class DeepBoltzmann(AbstractModel):
     probabilities.
     """
 
-    widths: tuple[int, ...] = switch(
+    widths: tuple[int, ...] = layer_widths(
         (256, 256),
-        prior=Choice(((128, 128), (256, 256), (500, 500), (500, 1000))),
+        *((128, 128), (256, 256), (500, 500), (500, 1000)),
         row="A11",
-        kind="capacity",
         about="hidden units of each layer, bottom up",
-        convert=as_widths,
     )
     copies: tuple[int, ...] = switch(
         (), row="A11", about="replicas of each layer while a stack is pre-trained, visible one first", convert=as_widths

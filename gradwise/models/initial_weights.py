@@ -22,7 +22,8 @@ from jaxtyping import Array, Float, Key
 from ..specs.knobs import Spec, knob, switch
 from ..specs.priors import LogInteger, LogUniform
 
-_SCALE = "multiplies the recommended scale of the initial weights"
+_SCALE: dict[str, Any] = {"allowed": "(0, inf)", "prior": LogUniform(0.1, 10.0), "row": "D8", "kind": "model"}
+_TIMES = "multiplies the recommended scale of the initial weights"
 
 
 class AbstractInitial(Spec):
@@ -50,7 +51,7 @@ def normal(shape: tuple[int, int], key: Key[Array, ""]) -> Float[Array, "out in"
 class Glorot(AbstractInitial):
     """Keeps the variance of activations and gradients constant from layer to layer (Glorot and Bengio 2010)."""
 
-    scale: float = knob(1.0, allowed="(0, inf)", prior=LogUniform(0.1, 10.0), row="D8", kind="model", about=_SCALE)
+    scale: float = knob(1.0, **_SCALE, about=_TIMES)
 
     def draw(
         self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
@@ -62,7 +63,7 @@ class Glorot(AbstractInitial):
 class FanIn(AbstractInitial):
     """Scaled by the number of inputs only, so that no unit saturates at the start."""
 
-    scale: float = knob(1.0, allowed="(0, inf)", prior=LogUniform(0.1, 10.0), row="D8", kind="model", about=_SCALE)
+    scale: float = knob(1.0, **_SCALE, about=_TIMES)
 
     def draw(
         self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
@@ -93,14 +94,7 @@ class SparseWeights(AbstractInitial):
     connections: int = switch(
         15, allowed="[1, inf)", prior=LogInteger(3, 100), row="D8", about="non-zero weights per unit"
     )
-    scale: float = knob(
-        1.0,
-        allowed="(0, inf)",
-        prior=LogUniform(0.1, 10.0),
-        row="D8",
-        kind="model",
-        about="standard deviation of the weights that are not 0",
-    )
+    scale: float = knob(1.0, **_SCALE, about="standard deviation of the weights that are not 0")
 
     def draw(
         self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None

@@ -33,6 +33,12 @@ from ..specs.paths import Buffer
 from ..specs.priors import Choice, LogUniform
 
 _SIZE: dict[str, Any] = {"allowed": "[1, inf)", "row": "G6", "kind": "capacity"}
+_DEVIATION: dict[str, Any] = {
+    "allowed": "(0, inf)",
+    "row": "G6",
+    "kind": "model",
+    "about": "initial standard deviation of the frequencies: larger ones distinguish closer values",
+}
 
 
 class ColumnMaps(eqx.Module):
@@ -140,14 +146,7 @@ class Periodic(AbstractNumberEmbedding):
 
     frequencies: int = switch(16, **_SIZE, prior=Choice((8, 16, 32)), about="waves per number")
     size: int = switch(3, **_SIZE, prior=Choice((3, 7, 15)), about="embedding size, besides the number itself")
-    deviation: float = knob(
-        0.1,
-        allowed="(0, inf)",
-        prior=LogUniform(0.02, 1.0),
-        row="G6",
-        kind="model",
-        about="initial standard deviation of the frequencies: larger ones distinguish closer values",
-    )
+    deviation: float = knob(0.1, **_DEVIATION, prior=LogUniform(0.02, 1.0))
 
     def build(self, columns: int, *, key: Key[Array, ""]) -> PeriodicNumbers:
         first, second, third = jr.split(key, 3)
@@ -167,14 +166,7 @@ class PeriodicRectified(AbstractNumberEmbedding):
 
     frequencies: int = switch(16, **_SIZE, prior=Choice((16, 32, 48)), about="frequencies per number")
     size: int = switch(8, **_SIZE, prior=Choice((8, 16, 24)), about="embedding size of a column")
-    deviation: float = knob(
-        0.1,
-        allowed="(0, inf)",
-        prior=LogUniform(0.01, 10.0),
-        row="G6",
-        kind="model",
-        about="initial standard deviation of the frequencies: the main knob of this embedding",
-    )
+    deviation: float = knob(0.1, **_DEVIATION, prior=LogUniform(0.01, 10.0))
 
     def build(self, columns: int, *, key: Key[Array, ""]) -> PeriodicNumbers:
         first, second = jr.split(key)

@@ -39,7 +39,7 @@ class JointNetwork(Network):
         return apply(self.features, x, None)
 
     def decode(self, code: Float[Array, " code"]) -> Float[Array, " inputs"]:
-        """What the features' own loss makes an input of."""
+        """The code decoded, as the features' own loss expects it."""
         return self.features.decode(code)
 
     @property

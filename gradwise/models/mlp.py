@@ -89,7 +89,7 @@ class BatchNormLayer(eqx.Module):
     moments: Buffer
 
     def __call__(self, a: Float[Array, " width"], *, training: bool, mask: Any = None) -> Float[Array, " width"]:
-        mean, variance = self.moments.value  # each unit's own: units that are not there disturb nobody
+        mean, variance = self.moments.value  # each unit's own: padded units affect no other
         if training:
             mean = jax.lax.pmean(a, "batch")
             variance = jax.lax.pmean((a - mean) ** 2, "batch")
@@ -198,6 +198,11 @@ def as_widths(value: Any) -> Any:
     return (value,) if isinstance(value, int) else tuple(value) if isinstance(value, (list, tuple)) else value
 
 
+def layer_widths(default: tuple[int, ...], *choices: tuple[int, ...], row: str, about: str) -> Any:
+    """The switch for the hidden units of each layer; a search chooses among `choices`."""
+    return switch(default, prior=Choice(choices), row=row, kind="capacity", about=about, convert=as_widths)
+
+
 def check_widths(name: str, widths: Any, *, least: int = 1) -> None:
     """Raises an error unless these are the widths of at least so many layers."""
     whole = isinstance(widths, tuple) and all(type(width) is int and width >= 1 for width in widths)
@@ -215,13 +220,11 @@ class Mlp(AbstractModel):
     large a network costs only time, too small a one accuracy. `dropout` is the probability of dropping a hidden unit.
     """
 
-    widths: tuple[int, ...] = switch(
+    widths: tuple[int, ...] = layer_widths(
         (256, 256),
-        prior=Choice(((128, 128), (256, 256), (512, 512), (1024, 1024), (2048, 2048), (256,), (512,), (256, 256, 256))),
+        *((128, 128), (256, 256), (512, 512), (1024, 1024), (2048, 2048), (256,), (512,), (256, 256, 256)),
         row="D1",
-        kind="capacity",
         about="hidden units of each layer",
-        convert=as_widths,
     )
     activation: AbstractActivation = Rectifier()
     initial: AbstractInitial = Glorot()
@@ -281,27 +284,14 @@ class Mlp(AbstractModel):
         """Findings that the chapter warns of (row D6)."""
         found = []
         if isinstance(self.activation, Sigmoid) and len(self.widths) >= 2:
-            found.append(
-                Finding(
-                    "warning",
-                    f"sigmoid units in {len(self.widths)} hidden layers, not pre-trained: the top one saturates early.",
-                    row="D6",
-                    next="use Tanh() or Rectifier(), or pre-train the layers.",
-                    code="GW703",
-                    where="model.activation",
-                )
-            )
+            what = f"sigmoid units in {len(self.widths)} hidden layers, not pre-trained: the top one saturates early."
+            step, where = "use Tanh() or Rectifier(), or pre-train the layers.", "model.activation"
+            found.append(Finding("warning", what, row="D6", next=step, code="GW703", where=where))
         if isinstance(self.output_activation, (Rectifier, HardTanh)):
-            found.append(
-                Finding(
-                    "warning",
-                    "a hard non-linearity on the outputs: where it is flat the gradient is exactly 0.",
-                    row="D6",
-                    next="leave `output_activation` linear; the loss already bends it where it should.",
-                    code="GW701",
-                    where="model.output_activation",
-                )
-            )
+            what = "a hard non-linearity on the outputs: where it is flat the gradient is exactly 0."
+            step = "leave `output_activation` linear; the loss already bends it where it should."
+            where = "model.output_activation"
+            found.append(Finding("warning", what, row="D6", next=step, code="GW701", where=where))
         return tuple(found)
 
 

@@ -21,18 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ..specs.contracts import AbstractModel
-from .activations import (
-    AbstractActivation,
-    Gelu,
-    HardTanh,
-    Identity,
-    Mish,
-    Rectifier,
-    Selu,
-    Sigmoid,
-    Softsign,
-    Tanh,
-)
+from .activations import AbstractActivation, Gelu, HardTanh, Identity, Mish, Rectifier, Selu, Sigmoid, Softsign, Tanh
 from .mlp import Mlp, MlpNetwork, NoNorm, build_network
 
 # Activations that learn nothing and have a finite slope everywhere: all can be computed and one be taken.

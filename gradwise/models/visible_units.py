@@ -21,6 +21,7 @@ from ..runtime.errors import RequestError
 from ..runtime.keys import coins, scramble
 from ..specs.knobs import Spec, switch
 
+_Units = Int[Array, "n some"] | None
 _EDGE = 0.01  # a pixel that is never lit gets the log-odds of one lit in 1 of 100 examples, not minus infinity
 
 
@@ -49,11 +50,7 @@ class AbstractVisible(Spec):
 
     @abc.abstractmethod
     def pseudo_loss(
-        self,
-        network: Any,
-        v: Float[Array, "n d"],
-        activation: Float[Array, "n hidden"],
-        units: Int[Array, "n some"] | None,
+        self, network: Any, v: Float[Array, "n d"], activation: Float[Array, "n hidden"], units: _Units
     ) -> Float[Array, " n"]:
         """The score of `RbmNetwork.pseudo_loss`, over these visible units or all of them."""
 
@@ -117,11 +114,7 @@ class BinaryVisible(AbstractVisible):
         return jnp.log(held) - jnp.log1p(-held)
 
     def pseudo_loss(
-        self,
-        network: Any,
-        v: Float[Array, "n d"],
-        activation: Float[Array, "n hidden"],
-        units: Int[Array, "n some"] | None,
+        self, network: Any, v: Float[Array, "n d"], activation: Float[Array, "n hidden"], units: _Units
     ) -> Float[Array, " n"]:
         width = v.shape[1]  # a network of inputs and labels has more columns
         if units is None:
@@ -180,11 +173,7 @@ class GaussianVisible(AbstractVisible):
         return mean
 
     def pseudo_loss(
-        self,
-        network: Any,
-        v: Float[Array, "n d"],
-        activation: Float[Array, "n hidden"],
-        units: Int[Array, "n some"] | None,
+        self, network: Any, v: Float[Array, "n d"], activation: Float[Array, "n hidden"], units: _Units
     ) -> Float[Array, " n"]:
         code = jax.nn.sigmoid(activation)
         width = v.shape[1]
@@ -231,11 +220,7 @@ class LabelledVisible(AbstractVisible):
         return jnp.concatenate([self.inputs.bias(x), jnp.log(jnp.clip(y, _EDGE / self.classes))])
 
     def pseudo_loss(
-        self,
-        network: Any,
-        v: Float[Array, "n d"],
-        activation: Float[Array, "n hidden"],
-        units: Int[Array, "n some"] | None,
+        self, network: Any, v: Float[Array, "n d"], activation: Float[Array, "n hidden"], units: _Units
     ) -> Float[Array, " n"]:
         x, y = self.parted(v)
         weight, bias = self.parted(network.weight)[1], self.parted(network.visible_bias)[1]

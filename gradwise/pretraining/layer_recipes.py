@@ -2,8 +2,8 @@
 
     learner("denoising", 1000)                 an auto-encoder that repairs masked inputs
     learner("rbm", 500, inputs=codes)          a Boltzmann machine; binary or Gaussian units as the inputs ask
-    parse("denoising:1000x3")                  [("denoising", 1000)] * 3
-    parse("rbm:500,contractive:250")           a mix, bottom up
+    parse_layers("denoising:1000x3")           [("denoising", 1000)] * 3
+    parse_layers("rbm:500,contractive:250")    a mix, bottom up
 
 Inputs in [0, 1] are taken for probabilities: cross-entropy and binary units. Others get a squared error and Gaussian
 units. The codes of sigmoid units always lie in [0, 1].
@@ -95,7 +95,7 @@ LEARNERS: dict[str, Callable[[int, bool], Recipe]] = {
 def learner(kind: str, units: int, inputs: Any = None) -> Recipe:
     """The recipe for one layer. `inputs`, where given, are those it will see, scaled; else they are in [0, 1]."""
     if kind not in LEARNERS:
-        raise RequestError(f"there is no learner {kind!r}; there are {', '.join(LEARNERS)}.{nearest(kind, LEARNERS)}")
+        raise RequestError(f"unknown learner {kind!r}; choose from {', '.join(LEARNERS)}.{nearest(kind, LEARNERS)}")
     return LEARNERS[kind](units, True if inputs is None else unit_range(inputs))
 
 
@@ -108,7 +108,7 @@ def parse_layers(text: str) -> list[tuple[str, int]]:
         if kind not in LEARNERS or numbers is None:
             hint = f" Kinds: {', '.join(LEARNERS)}." if kind in LEARNERS else nearest(kind, LEARNERS)
             raise RequestError(
-                f"`{piece.strip()}` is no layer to pre-train: write kind:units or kind:unitsxdepth, for example "
+                f"invalid layer `{piece.strip()}` to pre-train: write kind:units or kind:unitsxdepth, for example "
                 f"denoising:1000x3.{hint}"
             )
         found += [(kind, int(numbers[1]))] * int(numbers[2] or 1)

@@ -1,7 +1,7 @@
 """Layers learned one after another, each on the codes of the one below, then fine-tuned together (row A1).
 
     layers = [learner("denoising", 1000)] * 3
-    stack = pretrain(layers, dataset, key=key)                 # no label is looked at
+    stack = pretrain(layers, dataset, key=key)                 # labels are not used
     stack.encode(inputs)                                       # features
     record = fit_pretrained(recipe, dataset, layers, key=key)  # pre-train, put an output on top, train all of it
 
@@ -77,10 +77,10 @@ def encode_inputs(layers: tuple[Layer, ...], inputs: Any) -> Array:
 
 
 def hidden_layers(network: Any, level: int) -> tuple[Layer, ...]:
-    """The hidden layers of a learned network; refuses one that has none to give."""
+    """The hidden layers of a learned network; raises an error if it has none."""
     if not as_network(network).hidden_layers:
         raise RequestError(
-            f"layer {level + 1} is a {type(network).__name__}, whose codes are no layer of a network: it cannot be "
+            f"layer {level + 1} is a {type(network).__name__}, which has no hidden layers, so it cannot be "
             "stacked. Use an auto-encoder, a Boltzmann machine or a predictive sparse decomposition."
         )
     return tuple(network.hidden_layers)
@@ -151,7 +151,7 @@ def widths_of(recipe: Recipe) -> tuple[int, ...]:
 
 
 def check_layer_memory(recipe: Recipe, inputs: int, rows: int) -> None:
-    """Refuses a layer whose weights or codes this machine cannot hold, before hours are spent below it."""
+    """Raises an error if the weights or codes of a layer do not fit into memory, before any training."""
     units = int(widths_of(recipe)[-1])
     needed = 4 * (8 * inputs * units + rows * units)  # weights, gradients and an optimiser's means; codes
     what = f"{units} code units over {inputs} inputs and {rows} rows need about"
@@ -176,7 +176,7 @@ def pretrain_layers(
     be built on a layer that is half learned.
     """
     if not layers:
-        raise RequestError("there is no layer to pre-train.")
+        raise RequestError("give at least one layer to pre-train.")
     below: Any = scaler.apply(train.inputs)
     networks: list[Any] = []
     records: list[Fit] = []
@@ -215,7 +215,7 @@ def pretrain(
 ) -> Stack:
     """Learns a stack on all rows of a data set; the scaler is that of the first layer's recipe."""
     if not layers:
-        raise RequestError("there is no layer to pre-train.")
+        raise RequestError("give at least one layer to pre-train.")
     scaler = layers[0].scaler.fit(dataset.inputs, dataset.columns)
     return pretrain_layers(layers, dataset, scaler, key=key, options=options)
 

@@ -39,9 +39,6 @@ from ..specs.schedules import AbstractSchedule
 from ..training.state import uses_objective, with_room
 from .spec_contracts import FAR, all_finite, check_spec, demand, tree_form
 
-# --- every spec
-
-
 # --- optimisers
 
 
@@ -61,7 +58,7 @@ _FEW = 8
 
 
 def a_problem() -> tuple[Callable[[Any], Objective], PyTree]:
-    """A criterion that can be asked anything, and where to start: a tanh network learns another one's outputs.
+    """An objective for any optimiser, and where to start: a tanh network learns another one's outputs.
 
     The criterion is a function of the parameters and of the update's number; its batch is the whole training set.
     """
@@ -142,7 +139,7 @@ def check_optimiser(optimiser: AbstractOptimiser, parameters: PyTree = None, upd
         return jnp.stack([one, two]) if isinstance(one, np.floating) else one
 
     axes = jax.tree.map(lambda leaf: 0 if isinstance(leaf, np.floating) else None, optimiser)
-    if uses_objective(optimiser):  # line searches and solves amplify rounding: a few updates tell as much
+    if uses_objective(optimiser):  # line searches and solves amplify rounding: a few updates suffice
         updates = min(updates, _FEW)
         few = eqx.filter_jit(lambda one: run_updates(one, parameters, updates)[0])
         reached, reached_other = few(optimiser), few(other)

@@ -1,10 +1,10 @@
 """The layers of a traced program, whatever library wrote it: a weighted sum, its bias, and its non-linearity.
 
-    program, layers = look(loss, parameters, batch, key)
+    program, layers = trace_layers(loss, parameters, batch, key)
     for layer in layers: print(layer.name, layer.kind, program.sites[layer.input].shape)
 
-What the loss does after the last parameter (a softmax, a logarithm) is no layer, nor is what mixes the units of an
-example (a softmax within attention) or its noise (dropout) a non-linearity.
+What the loss does after the last parameter (a softmax, a logarithm) is not a layer. What mixes the units of an example
+(a softmax within attention) and noise (dropout) are not non-linearities.
 """
 
 import math
@@ -59,7 +59,7 @@ class TracedLayer:
 
     @property
     def title(self) -> str:
-        """How to speak of it: no two layers of a program have the same."""
+        """Its name in messages: no two layers of a program have the same."""
         return f"{self.name or self.line}{self.which}"
 
 
@@ -94,7 +94,7 @@ def _parent(name: str) -> str:
 
 
 class _Map:
-    """What is asked of a program while its layers are found."""
+    """A program with what the search for layers needs to know about its sites."""
 
     def __init__(self, program: Program):
         self.sites = program.sites
@@ -213,7 +213,7 @@ def _sums(chart: _Map) -> tuple[dict[int, TracedLayer], dict[int, int]]:
 
 
 def _with_bends(chart: _Map, layers: dict[int, TracedLayer], owner: dict[int, int]) -> list[TracedLayer]:
-    """The layers with their non-linearities; one on a value that is no weighted sum (a norm) is a layer too."""
+    """The layers with their non-linearities; one on a value that is not a weighted sum (a norm) is a layer too."""
     seen: set[int] = set()
     for site in chart.sites:
         number = site.number
@@ -272,7 +272,7 @@ def layers_of(program: Program, other: Program, parameters: PyTree, count: int) 
     """The layers of a program in the order of the flow, for a batch of `count` examples.
 
     `other` is the same program for another number of examples: the axis that differs is theirs, and a value without
-    such an axis (batch statistics) is no activation. Where the two programs part, the first axis of their number is.
+    such an axis (batch statistics) is not an activation. Where the two programs differ, the first axis of that size is.
     """
     chart = _Map(program)
     common = _alike(program, other)
@@ -314,7 +314,7 @@ def trace_layers(
 
     try:
         other = trace(function, parameters, jax.tree.map(longer, batch), key)
-    except Exception:  # a loss for this very number of examples: sizes alone must tell
+    except Exception:  # a loss for this number of examples only: sizes must decide
         other = Program(program.closed, (), program.structure)
     return program, layers_of(program, other, parameters, count)
 

@@ -1,6 +1,6 @@
 """Short loops, opened: the program of a `jax.lax.scan` written out turn by turn, so that what it does can be seen.
 
-    unrolled(equation)              the program that does the same, or None for what is no such loop, or too long
+    unrolled(equation)              the same program without the loop; None for other equations and for long loops
     turn_of("loss/[3]/tanh")        "[3]": in which turn an equation stands, from its name stack
 
 Recurrent networks scan over time, deep ones over their layers: unseen, all that they do is one equation. Each turn is

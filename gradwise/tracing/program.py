@@ -14,12 +14,14 @@ The second form makes an intermediate value an argument: the gradient at a neuro
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..specs.paths import named_leaves
@@ -79,8 +81,21 @@ class Site:
 
     @property
     def title(self) -> str:
-        """How to speak of it: the primitive, or the name of the function whose derivative is its own."""
+        """Its name in messages: the primitive, or the function with a derivative of its own."""
         return self.name or self.primitive
+
+
+def is_random_key(value: Any) -> bool:
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def readers_of(sites: Sequence[Site]) -> list[list[int]]:
+    """The sites that read each site."""
+    readers: list[list[int]] = [[] for _ in sites]
+    for site in sites:
+        for number in site.reads:
+            readers[number].append(site.number)
+    return readers
 
 
 def bind(equation: Any, values: list[Any]) -> list[Any]:
@@ -124,7 +139,7 @@ def is_library(file: str) -> bool:
 def _line(equation: Any) -> str:
     """`model.py:12 in __call__`: the innermost frame that belongs to no library.
 
-    Beyond where the function was traced stands whoever called it first: JAX keeps what it has traced once.
+    Frames beyond the tracing belong to whatever called it first, because JAX caches traces: they are ignored.
     """
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
@@ -281,6 +296,14 @@ class Program:
     def zeros(self, sites: Iterable[int]) -> dict[int, Array]:
         """Nudges that change nothing."""
         return {number: jnp.zeros(self.sites[number].shape, self.sites[number].dtype) for number in sites}
+
+
+def is_same(one: Program, other: Program) -> bool:
+    """Whether two traces are the same program with the same constants; addresses of functions do not count."""
+    texts = [re.sub(r"0x[0-9a-f]+", "", str(program.closed.jaxpr)) for program in (one, other)]
+    pairs = zip(one.closed.consts, other.closed.consts, strict=False)
+    numbers = [(np.asarray(a), np.asarray(b)) for a, b in pairs if not is_random_key(a) and not is_random_key(b)]
+    return texts[0] == texts[1] and all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in numbers)
 
 
 def trace(function: Callable[..., Any], parameters: PyTree, batch: PyTree, key: Any) -> Program:

@@ -1,6 +1,6 @@
 """How signals flow through a network (rows F16, F18): what stands at each layer's non-linearity, and what comes back.
 
-program, layers = look(loss, parameters, batch, key)              tracing/layers.py
+program, layers = trace_layers(loss, parameters, batch, key)      tracing/layers.py
 flow = statistics(program, layers, parameters, batch, key)        inside `jit`, `scan` or `vmap` as well
 flow.layers, flow.inputs.rms, flow.gradients.histogram, flow.dead
 """
@@ -18,6 +18,7 @@ from .layers import SMOOTH, TracedLayer
 from .program import Program
 
 BINS = 32
+_MOMENTS = ("mean", "deviation", "rms", "norm", "low", "high")
 SATURATED = 0.01  # of the largest slope
 DEAD = 1e-4  # a slope below this, for all examples: of a rectifier it is 0
 _SAMPLE = 2**12  # entries that make a histogram: more would cost time and show nothing new
@@ -60,17 +61,12 @@ def _moments(flat: Any, library: Any) -> list[Any]:
     return [mean, deviation, library.sqrt(square / flat.size), library.sqrt(square), low, high]
 
 
-def _as_summary(moments: Any, histogram: Any) -> Summary:
-    mean, deviation, rms, norm, low, high = moments
-    return Summary(mean, deviation, rms, norm, low, high, histogram)
-
-
 def summary(groups: Sequence[Any], library: Any = jnp) -> Summary:
     """Statistics of each of some groups of numbers, with `jax.numpy` or, where nothing need be compiled, `numpy`."""
     flat = [library.ravel(group).astype(library.float32) for group in groups]
     flat = [group if group.size else library.full(1, library.nan, library.float32) for group in flat]
     if not flat:
-        return _as_summary([library.zeros(0)] * 6, library.zeros((0, BINS)))
+        return Summary(**dict.fromkeys(_MOMENTS, library.zeros(0)), histogram=library.zeros((0, BINS)))
     moments = library.stack([library.stack(_moments(group, library)) for group in flat], axis=1)
     low, high = moments[4][:, None], moments[5][:, None]
     # All histograms at once: short groups are filled up with what falls into no bin.
@@ -80,7 +76,8 @@ def summary(groups: Sequence[Any], library: Any = jnp) -> Summary:
     span = library.where(high > low, high - low, 1.0)
     place = library.clip(library.floor((library.stack(padded) - low) / span * BINS), 0, BINS - 1)
     counts = library.sum((place[:, :, None] == library.arange(BINS)).astype(library.float32), axis=1)
-    return _as_summary(moments, counts / library.asarray([group.size for group in chosen])[:, None])
+    shares = counts / library.asarray([group.size for group in chosen])[:, None]
+    return Summary(**dict(zip(_MOMENTS, moments, strict=True)), histogram=shares)
 
 
 def values_by_unit(values: Any, layer: TracedLayer, library: Any = jnp) -> Any:

@@ -82,7 +82,7 @@ def test_probes_look_at_hidden_layers_where_training_is_perfect_and_the_test_is_
     _, told = OF_RECIPE["training"](Case(prepared.subject, jr.key(0), prepared, dataset))
     probes = told["numbers"]["probes"]
     assert probes is not None
-    assert probes["names"] == ("inputs", "layers.0", "layers.1")
+    assert probes["names"] == ["inputs", "layers.0", "layers.1"]
     assert len(probes["untrained"]) == 2
     assert all(0 <= error <= 1 for error in probes["errors"])
 

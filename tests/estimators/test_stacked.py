@@ -184,7 +184,7 @@ def test_layers_of_a_text_get_the_criterion_that_their_inputs_ask_for(monkeypatc
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layers": "denoise:4"}, "is no layer to pre-train"),
+        ({"layers": "denoise:4"}, "invalid layer"),
         ({"layers": []}, "`layers` must be a text such as"),
         ({"layers": 3}, "`layers` must be a text such as"),
         ({"layers": [LAYER.model]}, "`layers` must be a text such as"),

@@ -34,7 +34,7 @@ def test_words_become_layers(text, expected):
      "unknown:5"],
 )  # fmt: skip
 def test_other_words_are_refused_at_once(text):
-    with pytest.raises(RequestError, match="is no layer to pre-train"):
+    with pytest.raises(RequestError, match="invalid layer"):
         parse_layers(text)
 
 

@@ -144,7 +144,7 @@ def test_time_is_shared_and_a_layer_that_ran_out_of_it_is_settled(tmp_path):
 
 
 def test_what_cannot_be_stacked_is_refused(monkeypatch):
-    with pytest.raises(RequestError, match="no layer to pre-train"):
+    with pytest.raises(RequestError, match="at least one layer to pre-train"):
         pretrain((), blobs(), key=KEY)
     with pytest.raises(RequestError, match="Mlp"):
         fit_pretrained(dataclasses.replace(RECIPE, model=LAYERS[0].model), blobs(), LAYERS, key=KEY)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.column_statistics import moments_of, range_of
 from ...records.finding import Finding
 from ..codes import found
 from .predictability import Part
@@ -118,12 +119,9 @@ def measure_columns(
     train = parts[0]
     rows = np.sort(random.permutation(len(train))[:_SAMPLE])
     values = train.table(rows, np.arange(min(train.inputs.shape[1], _COLUMNS)))
-    known = ~np.isnan(values)
-    count = np.maximum(known.sum(0), 1)
-    mean = np.where(known, values, 0.0).sum(0) / count
-    spread = np.sqrt(np.where(known, (values - mean) ** 2, 0.0).sum(0) / count)
-    low, high = (np.where(known, values, fill).T for fill in (np.inf, -np.inf))
-    constant = ~(high.max(1) > low.min(1))
+    mean, spread = moments_of(values)
+    low, high = range_of(values)
+    constant = ~(high > low)
     if constant.any() and len(rows) < len(train):  # a sample may miss the one that differs
         places = np.flatnonzero(constant)
         if hasattr(train.inputs, "tocsr"):
@@ -195,10 +193,9 @@ def _find_identifiers(columns: ColumnsMeasured, names: tuple[str, ...]) -> tuple
     if columns.numbered:
         what = f"`{name}` numbers the rows: a network can learn the order of the file, which does not generalise."
     else:
-        what = (
-            f"`{name}` looks like an identifier of {shared[0][1]:,} groups, and {shared[0][2]:.0%} of its test values "
-        )
-        what += "occur in training: the network can recognise groups instead of generalising."
+        _, groups, share = shared[0]
+        what = f"`{name}` looks like an identifier of {groups:,} groups, and {share:.0%} of its test values occur in "
+        what += "training: the network can recognise groups instead of generalising."
     step = f"drop it from the inputs; if it identifies groups, split by it: gradwise fit DATA --group '{name}'"
     return (found("GW203", what, where=name, next=step, column=number),)
 

@@ -34,7 +34,7 @@ _FAR = 4.0  # training standard deviations by which the mean of another set cann
 
 @dataclass(frozen=True)
 class PartShift:
-    """How well training and another set can be told apart, by the area under the curve, and by which column most."""
+    """How well a classifier separates training from another set (area under the curve), and by which column most."""
 
     part: str
     area: float
@@ -98,7 +98,7 @@ def _guessed_task(targets: Any) -> str:
 
 
 def _measure_elsewhere(train: Part, part: Part, random: np.random.Generator) -> PartShift | None:
-    """Ridge regression on values and squares tells the sets apart, evaluated on held-out rows."""
+    """Ridge regression on values and squares separates the sets, evaluated on held-out rows."""
     size = min(len(train), len(part), _SAMPLE)
     if size < _FEWEST:
         return None
@@ -107,7 +107,7 @@ def _measure_elsewhere(train: Part, part: Part, random: np.random.Generator) -> 
     one, two = standardised(ours), standardised(theirs, ours)
     means = two.mean(0) - one.mean(0)
     worst = int(np.abs(means).argmax())
-    if size < 50 or len(train) + len(part) < 200:  # too few to learn from: only what is far off can be told
+    if size < 50 or len(train) + len(part) < 200:  # too few to learn from: only large differences show
         return PartShift(part.name, math.nan, math.nan, int(columns[worst]), float(means[worst]))
     half = size // 2
     features = [np.concatenate([each, each**2 - 1], 1) for each in (one, two)]

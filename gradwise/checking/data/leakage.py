@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.column_statistics import range_of
 from ...records.finding import Finding
 from ...records.score_scale import percent
 from ..codes import found
@@ -232,10 +233,8 @@ def _together(values: np.ndarray, target: np.ndarray, task: str) -> float:
 
 def _filled(values: np.ndarray) -> np.ndarray:
     """Missing values as a separate value, slightly below all others of their column."""
-    known = ~np.isnan(values)
-    low, high = np.where(known, values, np.inf).min(0), np.where(known, values, -np.inf).max(0)
-    below = np.where(known.any(0), low - 0.1 * np.where(high > low, high - low, 1.0), 0.0)
-    return np.where(known, values, below)
+    low, high = range_of(values)
+    return np.where(np.isnan(values), low - 0.1 * np.where(high > low, high - low, 1.0), values)
 
 
 def measure_column_leaks(part: Part, task: str, random: np.random.Generator) -> ColumnLeak | None:

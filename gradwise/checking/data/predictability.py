@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.column_statistics import moments_of
 from ...records.finding import Finding
 from ...records.score_scale import percent
 from ...runtime.errors import RequestError
@@ -86,11 +87,7 @@ def as_part(name: str, pair: Any, *, task: str, groups: Any = None) -> Part | No
 def standardised(values: np.ndarray, like: np.ndarray | None = None, limit: float = 5.0) -> np.ndarray:
     """Columns of mean 0 and deviation 1 (of `like`, if given); missing values become the mean, outliers are clipped."""
     with np.errstate(all="ignore"):
-        basis = values if like is None else like
-        known = ~np.isnan(basis)
-        count = np.maximum(known.sum(0), 1)
-        centre = np.where(known, basis, 0.0).sum(0) / count
-        spread = np.sqrt(np.where(known, (basis - centre) ** 2, 0.0).sum(0) / count)
+        centre, spread = moments_of(values if like is None else like)
         scaled = (values - centre) / np.where(spread > 1e-12 * np.abs(centre), spread, np.inf)
     return np.clip(np.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0), -limit, limit)
 

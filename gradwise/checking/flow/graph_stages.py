@@ -10,9 +10,9 @@ gradient belongs to the layer whose parameter it reads, or else to the last laye
 
 from collections.abc import Iterable, Sequence
 
-from ...tracing.program import Site
+from ...tracing.program import Site, readers_of
 
-AROUND = ("inputs", "loss", "penalty")  # the stages that are no layers
+AROUND = ("inputs", "loss", "penalty")  # the stages that are not layers
 
 
 def stage_kind(stage: str, last: bool) -> str:
@@ -20,15 +20,6 @@ def stage_kind(stage: str, last: bool) -> str:
     return (
         "loss" if stage in ("loss", "penalty") else "input" if stage == "inputs" else "output" if last else "internal"
     )
-
-
-def readers_of(sites: Sequence[Site]) -> list[list[int]]:
-    """The sites that read each site."""
-    readers: list[list[int]] = [[] for _ in sites]
-    for site in sites:
-        for number in site.reads:
-            readers[number].append(site.number)
-    return readers
 
 
 def live(sites: Sequence[Site], results: Iterable[int | None]) -> set[int]:

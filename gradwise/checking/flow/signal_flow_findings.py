@@ -21,7 +21,7 @@ from .signal_flow import COLUMNS, FlowMeasured, JacobianSpectrum, LayerMeasured
 
 SATURATED, SATURATED_WHOLLY = 0.5, 0.99
 DEAD, DEAD_WHOLLY = 0.4, 0.95
-_ROWS = 8  # fewer examples cannot tell that a unit is dead
+_ROWS = 8  # fewer examples do not show that a unit is dead
 VANISHED, NOT_REPAIRED = 1e4, 1e2
 STRETCHED = 3.0
 _ORTHOGONAL = (

@@ -1,8 +1,8 @@
 """A traced program read for derivatives: what each equation reads, and which of them could be wrong.
 
-    places, result = read(program, parameters)                     each equation with what it reads
+    places, result = read_sites(program, parameters)               each equation with what it reads
     reaching(places, result)                                       those that the loss depends on
-    walk(places, status, wrong_parameters)                         right in its result, wrong in what it reads
+    broken_sites(places, status, wrong_parameters)                 right in their result, wrong in what they read
 
 JAX's derivatives are right; only hand-written derivatives, `stop_gradient` and steps can be wrong.
 """

@@ -2,7 +2,7 @@
 
     differences = Differences.of(subject, key=key)                 traced once, in 64 bits
     plus = differences.values([3, 7], [1e-4, 1e-4])                the loss with entries 3 and 7 moved by 1e-4
-    judge(analytic, start, epsilons, plus, minus, noise, floor, tolerance)
+    judge_differences(analytic, start, epsilons, plus, minus, unit, floor, tolerance)
 
 The parameters are one flat vector; which entry moves, and by how much, are data, so any number of them costs one
 compilation. A loss computed partly in 32 bits or fewer is coarse: `unit` is its rounding.

@@ -138,7 +138,7 @@ def _moving(place: Place) -> list[int]:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The values at all sites as one vector, each site's a piece of it; `owner` tells of each entry whose it is.
+    """The values at all sites as one vector, each site's a piece of it; `owner` is the site of each entry.
 
     One vector is far fewer operations to compile than a piece at a time.
     """

@@ -8,7 +8,6 @@ two programs differ, both are run.
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ...runtime.compilation import compile_quickly
-from ...tracing.program import Program, Site, bind, trace
+from ...tracing.program import Program, Site, bind, is_random_key, is_same, trace
 from ..subject import Subject
 from .derivative_sites import as_arrays
 
@@ -42,18 +41,6 @@ class LossEvaluation:
 def describe_site(site: Site) -> str:
     """`layers.0, log, model.py:12 in loss`: layer, primitive and line of a site."""
     return ", ".join(filter(None, (site.layer, site.title, site.line)))
-
-
-def _is_numbers(value: Any) -> bool:
-    return hasattr(value, "dtype") and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-
-
-def _alike(first: Program, second: Program) -> bool:
-    """Whether two traces are the same program with the same constants; addresses of functions do not count."""
-    texts = [re.sub(r"0x[0-9a-f]+", "", str(one.closed.jaxpr)) for one in (first, second)]
-    constants = zip(first.closed.consts, second.closed.consts, strict=False)
-    pairs = [(np.asarray(a), np.asarray(b)) for a, b in constants if _is_numbers(a) and _is_numbers(b)]
-    return texts[0] == texts[1] and all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
 
 
 def _first_broken(program: Program, arguments: Sequence[Any], loss: float) -> str:
@@ -102,11 +89,11 @@ def evaluate_twice(subject: Subject, key: Any) -> LossEvaluation:
     run = compile_quickly(both) if subject.size < _BIG else jax.jit(both)
     value, fine = jax.device_get(run(arguments[:count], arguments[count:]))
     loss, again = float(value), float(run(arguments[:count], arguments[count:])[0])
-    if not _alike(program, second):
+    if not is_same(program, second):
         again = float(compile_quickly(lambda leaves: second.evaluate(leaves)[0])(arguments))
     broken = tuple(name for name, ok in zip(subject.names, fine, strict=True) if not ok[0])
     flat = loss != 0 and all(bool(zero) for _, zero in fine)
     at = _first_broken(program, arguments, loss) if broken or not math.isfinite(loss) else ""
-    batch = [np.asarray(leaf) for leaf in jax.tree.leaves(subject.batch) if _is_numbers(leaf)]
+    batch = [np.asarray(leaf) for leaf in jax.tree.leaves(subject.batch) if not is_random_key(leaf)]
     bad = any(leaf.dtype.kind == "f" and not np.all(np.isfinite(leaf)) for leaf in batch)
     return LossEvaluation(loss, again, broken, at, bad, flat)

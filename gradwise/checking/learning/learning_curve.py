@@ -192,37 +192,26 @@ def _gathered(batch: PyTree, rows: Array) -> PyTree:
 
 def _judge_of(subject: Subject, part: Any, noise: Any) -> tuple[str, Callable[[PyTree, Array], Array]]:
     """The error of each example: 0-1 for classes, squared, or else the loss itself."""
-    inputs, targets = inputs_of(part), targets_of(part)
-    if subject.evaluated is not None and targets is not None and inputs is not None and subject.task:
-        few = take(part, np.arange(1))
-        shape = jax.eval_shape(subject.evaluated, subject.parameters, inputs_of(few)).shape
+    inputs, targets, evaluated = inputs_of(part), targets_of(part), subject.evaluated
+    if evaluated is not None and targets is not None and inputs is not None and subject.task:
+        shape = jax.eval_shape(evaluated, subject.parameters, inputs_of(take(part, np.arange(1)))).shape
+
+        def wrong(point: PyTree, rows: Array) -> Array:
+            return (jnp.argmax(evaluated(point, _gathered(inputs, rows)), -1) != targets[rows]).astype(jnp.float32)
+
+        def squared(point: PyTree, rows: Array) -> Array:
+            outputs, wanted = evaluated(point, _gathered(inputs, rows)), targets[rows]
+            return jnp.mean(jnp.square(outputs.reshape(len(rows), -1) - wanted.reshape(len(rows), -1)), axis=1)
+
         if subject.task == "classes" and len(shape) == 2 and shape[1] > 1:
-            return (
-                "error_rate",
-                lambda point, rows: (
-                    (
-                        jnp.argmax(subject.evaluated(point, _gathered(inputs, rows)), -1) != targets[rows]  # type: ignore[misc]
-                    ).astype(jnp.float32)
-                ),
-            )
+            return "error_rate", wrong
         if subject.task == "numbers" and math.prod(shape) == math.prod(np.shape(targets)[1:]):
-            return "squared_error", lambda point, rows: jnp.mean(
-                jnp.square(
-                    subject.evaluated(point, _gathered(inputs, rows)).reshape(len(rows), -1)  # type: ignore[misc]
-                    - targets[rows].reshape(len(rows), -1)
-                ),
-                axis=1,
-            )
+            return "squared_error", squared
     return "loss", lambda point, rows: subject.value(point, _gathered(part, rows), noise)[None]
 
 
 def subject_growth(
-    subject: Subject,
-    *,
-    fractions: Sequence[float] = FRACTIONS,
-    updates: int = 300,
-    seeds: int = 1,
-    key: Key[Array, ""],
+    subject: Subject, *, fractions: Sequence[float] = FRACTIONS, updates: int = 300, seeds: int = 1, key: Key[Array, ""]
 ) -> ErrorsBySize | None:
     """The user's loss and optimiser (Adam by default) on subsets of `train`; None without `train` or `valid`."""
     if subject.train is None or subject.valid is None or count_of(subject.train) < 2 * _LEAST:

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from ...runtime import keys
 from ...runtime.compilation import compile_quickly
 from ...runtime.files import finite
-from ..batch_access import count_of, take
+from ..batch_access import count_of, stacked, take
 from ..rehearsal import Rehearsal, order_of, trainer
 from ..subject import Subject
 
@@ -136,8 +136,7 @@ def _groups(subject: Subject, generator: np.random.Generator) -> tuple[Any, int]
         return None
     groups = min(_GROUPS_BIG if subject.size > _BIG else _GROUPS, count_of(pool) // size)
     rows = generator.permutation(count_of(pool))[: groups * size].reshape(groups, size)
-    parts = [take(pool, one) for one in rows]
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *parts), size
+    return jax.tree.map(jnp.asarray, stacked([take(pool, one) for one in rows])), size
 
 
 def noise_scale(subject: Subject, parameters: PyTree, *, key: Key[Array, ""]) -> NoiseScale | None:

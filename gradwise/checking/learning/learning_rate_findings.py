@@ -81,14 +81,13 @@ def _find_ratios(measured: RatesMeasured) -> list[Finding]:
     worst = int(np.argmax(away))
     others = int((large | small).sum()) - 1
     beside = f" ({others} more weight matrices likewise)" if others else ""
-    what = (
-        f"an update changes `{measured.names[worst]}` by {ratios[worst]:.1e} of its size; about 1e-3 is usual{beside}."
-    )
+    name = measured.names[worst]
+    what = f"an update changes `{name}` by {ratios[worst]:.1e} of its size; about 1e-3 is usual{beside}."
     turn = "divide" if large[worst] else "multiply"
     factor = ratios[worst] * 1e3 if large[worst] else 1e-3 / max(ratios[worst], 1e-30)
     step = f"{turn} the learning rate by about {_times(factor)}, or scale the initial weights of this parameter"
-    numbers = {name: float(ratio) for name, ratio in zip(measured.names, ratios, strict=True) if math.isfinite(ratio)}
-    return [found("GW503", what, where=measured.names[worst], next=step, ratios=numbers)]
+    numbers = {one: float(ratio) for one, ratio in zip(measured.names, ratios, strict=True) if math.isfinite(ratio)}
+    return [found("GW503", what, where=name, next=step, ratios=numbers)]
 
 
 def _find_noise(measured: RatesMeasured) -> list[Finding]:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Key
 from ...records.finding import Finding
 from ...runtime import keys
 from ...tracing.program import Program, Site, trace
-from ..batch_access import inputs_of, targets_of, with_inputs, with_targets
+from ..batch_access import inputs_of, stacked, targets_of, with_inputs, with_targets
 from ..codes import found
 from ..padding_masks import used_rows
 from ..probes import attempt, bits_of, change_of, few_rows, magnitude_of, points, prime_rows, tolerance
@@ -73,10 +73,6 @@ def exchanged(tree: Any, count: int, row: int, source: int) -> Any:
         return value
 
     return jax.tree.map(one, tree)
-
-
-def stacked(trees: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)
 
 
 def _mixing_site(program: Program, kept: dict[int, np.ndarray], count: int, row: int, bits: int) -> Site | None:
@@ -158,7 +154,7 @@ def _leaks(subject: Subject, bits: int, key: Key[Array, ""]) -> tuple[Leak | Non
 
 
 def _same(one: Any, other: Any, *given: Any) -> bool:
-    """Whether two functions are the same program, as far as its text tells."""
+    """Whether two functions are the same program, by its text."""
     try:
         texts = [str(jax.make_jaxpr(function)(*given)) for function in (one, other)]
     except Exception:  # one of them cannot be traced: then they are not the same

@@ -10,7 +10,7 @@ whichever library it is from.
 
 import math
 
-from ...tracing.program import OWN_DERIVATIVE, Program, Site
+from ...tracing.program import OWN_DERIVATIVE, Program, Site, readers_of
 
 _SAME = ("reshape", "broadcast_in_dim", "squeeze", "convert_element_type", "transpose", "copy", "slice", "expand_dims")
 # What a stable softmax or cross-entropy does to its argument before the exponential.
@@ -37,10 +37,7 @@ class _Graph:
 
     def __init__(self, program: Program):
         self.sites = program.sites
-        self.readers: list[list[int]] = [[] for _ in self.sites]
-        for site in self.sites:
-            for read in site.reads:
-                self.readers[read].append(site.number)
+        self.readers = readers_of(self.sites)
 
     def moving(self, site: Site) -> list[Site]:
         """The sites it reads that parameters go into."""

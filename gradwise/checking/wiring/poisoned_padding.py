@@ -20,7 +20,7 @@ from ...runtime import keys
 from ...specs.contracts import Batch
 from ...specs.paths import Buffer, named_leaves
 from ...tracing.program import Program, trace
-from ..batch_access import inputs_of, targets_of, with_inputs, with_targets
+from ..batch_access import inputs_of, stacked, targets_of, with_inputs, with_targets
 from ..codes import found
 from ..padding_masks import Mark, mark_of, other_mark, padded
 from ..probes import attempt, bits_of, change_of, few_rows, magnitude_of, tolerance
@@ -98,17 +98,16 @@ def _ask(subject: Subject, given: dict[str, Any], bits: int, key: Key[Array, ""]
     """Loss, whether its gradient is finite, and the outputs, for each variant: one program."""
     names = list(given)
 
-    def question(parameters: Any, stacked: Any) -> Any:
+    def question(parameters: Any, batches: Any) -> Any:
         def one(batch: Any) -> Any:
             value, gradient = jax.value_and_grad(subject.value)(parameters, batch, key)
             sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)]))
             shown = () if subject.outputs is None else subject.outputs(parameters, inputs_of(batch), key)
             return value, sound, shown
 
-        return jax.lax.map(one, stacked)
+        return jax.lax.map(one, batches)
 
-    stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *given.values())
-    answer = attempt(question, subject.parameters, stacked, bits=bits)
+    answer = attempt(question, subject.parameters, stacked(list(given.values())), bits=bits)
     if answer is None:
         return None
     values, sound, shown = answer

@@ -8,7 +8,6 @@ if that changes the outputs of a stochastic model, the noise was left on, with a
 `evaluate` is compared with the training network in its noise-free mode.
 """
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +19,7 @@ from jaxtyping import Array, Key
 
 from ...records.finding import Finding
 from ...runtime import keys
-from ...tracing.program import Program, trace
+from ...tracing.program import Program, is_same, trace
 from ..batch_access import inputs_of
 from ..codes import found
 from ..padding_masks import used_rows
@@ -68,24 +67,6 @@ class ModesMeasured:
     off: bool = False
     line: str = ""
     place: str = ""
-
-
-def _text(program: Program) -> str:
-    """A program as text, without the addresses of this process."""
-    return re.sub(r"0x[0-9a-f]+", "", str(program.closed.jaxpr))
-
-
-def _equal(one: Program, other: Program) -> bool:
-    """Whether two traces are the same, constants included."""
-    pairs = zip(one.closed.consts, other.closed.consts, strict=False)
-    same = len(one.closed.consts) == len(other.closed.consts) and all(
-        np.shape(a) == np.shape(b) and (_is_key(a) or np.array_equal(a, b, equal_nan=False)) for a, b in pairs
-    )
-    return same and _text(one) == _text(other)
-
-
-def _is_key(value: Any) -> bool:
-    return jnp.issubdtype(getattr(value, "dtype", np.float32), jax.dtypes.prng_key)
 
 
 def _centred(values: np.ndarray) -> np.ndarray:
@@ -196,12 +177,12 @@ def _evaluation(subject: Subject, bits: int, key: Key[Array, ""]) -> dict[str, A
         return {}
     try:
         first, second = (trace(lambda p, x, _: evaluated(p, x), subject.parameters, inputs, jr.key(0)) for _ in "ab")
-    except Exception:  # the user's evaluation cannot be traced on these rows: nothing can be said of it
+    except Exception:  # the user's evaluation cannot be traced on these rows, so it is not checked
         return {}
     draws = [site.number for site in first.sites if site.primitive in _DRAWS]
     said: dict[str, Any] = {"line": next((site.line for site in reversed(first.sites) if site.line), "")}
     said["draws_line"] = first.sites[draws[0]].line if draws else ""
-    if not _equal(first, second):
+    if not is_same(first, second):
 
         def both(p: Any, x: Any) -> dict[str, Any]:
             return {name: one.run(p, x, jr.key(0))[0] for name, one in (("first", first), ("second", second))}
@@ -229,7 +210,7 @@ def measure_modes(subject: Subject, *, key: Key[Array, ""], bits: int | None = N
     model = subject.model_of(subject.parameters)
     layers = dropouts(model)
     said = _evaluation(few, bits, keys.named(key, "modes"))
-    if layers and not is_nnx(model):  # a Flax model draws from streams of its own: the key says nothing
+    if layers and not is_nnx(model):  # a Flax model draws from streams of its own, not from the key
         noises = jr.split(keys.named(key, "loss"), 4)
         values = attempt(
             lambda p, b: jax.lax.map(lambda k: few.value(p, b, k), noises), few.parameters, few.batch, bits=bits

@@ -18,6 +18,7 @@ from jaxtyping import Array, Key
 from ...runtime import keys
 from ...specs.contracts import Batch
 from ...specs.paths import named_leaves
+from ...tracing.program import is_random_key
 from ..batch_access import inputs_of, targets_of
 from ..padding_masks import mark_of, used_rows
 from ..probes import attempt, few_rows, in_evaluation_mode, points
@@ -45,8 +46,8 @@ def _asked(batch: Any, count: int) -> dict[int, Unread]:
         known = leaf is inputs or any(leaf is one for one in targets) or (mark is not None and mark.path == name)
         if known or np.ndim(leaf) == 0 or np.shape(leaf)[0] != count or not hasattr(leaf, "dtype"):
             continue
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) or np.all(np.asarray(leaf) == np.asarray(leaf)[:1]):
-            continue  # keys are noise; of what is the same for all examples nothing can be said
+        if is_random_key(leaf) or np.all(np.asarray(leaf) == np.asarray(leaf)[:1]):
+            continue  # keys are noise; permuting what is the same for all examples shows nothing
         asked[place] = Unread(name, any(leaf is one for one in several))
     # The other leaves of a gradwise batch (row numbers, weights) need not be read by the user's loss.
     return {place: one for place, one in asked.items() if one.an_input or not isinstance(batch, Batch)}

@@ -144,7 +144,7 @@ def _forward(subject: Subject, key: Key[Array, ""]) -> Any:
         return lambda parameters, inputs: outputs(in_evaluation_mode(subject, parameters), inputs, key)
     if evaluated is not None or inputs_of(subject.batch) is None:
         return evaluated
-    # A model that wants more than its inputs: the loss itself must tell whether they matter.
+    # A model that needs more than its inputs: the loss itself shows whether they matter.
     return lambda parameters, inputs: subject.value(parameters, with_inputs(subject.batch, inputs), key)
 
 
@@ -318,10 +318,9 @@ def _summed(m: WiringMeasured) -> Finding | None:
     if power < 0.8:
         return None  # a logarithm of the number of negatives has power 0
     growth = "like a sum" if power < 1.2 else f"with its size to the power {power:.1f}"
-    tell = (
-        f"the loss grows with the batch {growth}: {m.sized[0]:.4g}, {m.sized[1]:.4g} and {m.sized[2]:.4g} on the same "
-    )
-    tell += "examples once, twice and four times. The right learning rate then depends on the batch size."
+    losses = "{:.4g}, {:.4g} and {:.4g}".format(*m.sized)
+    tell = f"the loss grows with the batch {growth}: {losses} on the same examples once, twice and four times. "
+    tell += "The right learning rate then depends on the batch size."
     step, constant = "jnp.mean(losses) instead of jnp.sum(losses)", float(m.sized[0] - first)
     return found("GW309", tell, where=m.place, next=step, power=power, constant=constant)
 

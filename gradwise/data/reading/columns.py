@@ -108,22 +108,15 @@ class Field:
         import pyarrow.types as types
 
         kind = self.array.type
-        tests = (
-            ("integer", types.is_integer),
-            ("real", types.is_floating),
-            ("real", types.is_null),  # nothing but missing values
-            ("boolean", types.is_boolean),
-            ("text", types.is_string),
-            ("text", types.is_large_string),
-            ("text", types.is_string_view),
-            ("declared", types.is_dictionary),
-            ("date", types.is_date),
-            ("date", types.is_timestamp),
-            ("real", types.is_decimal),
-            ("real", types.is_time),
-            ("real", types.is_duration),
-        )
-        return next((nature for nature, test in tests if test(kind)), "other")
+        tests = {
+            "integer": (types.is_integer,),
+            "real": (types.is_floating, types.is_decimal, types.is_time, types.is_duration, types.is_null),
+            "boolean": (types.is_boolean,),
+            "text": (types.is_string, types.is_large_string, types.is_string_view),
+            "declared": (types.is_dictionary,),
+            "date": (types.is_date, types.is_timestamp),
+        }  # a column of missing values alone is null
+        return next((nature for nature, several in tests.items() if any(test(kind) for test in several)), "other")
 
     def plain(self) -> Field:
         """The same values without their declaration as categories."""

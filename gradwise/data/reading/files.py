@@ -1,9 +1,9 @@
 """Reads every file format into a `Loaded`: a table with named columns, or arrays by name.
 
-    load("rows.csv.gz")  ->  a table              load("digits.npz")       ->  arrays X and y
-    load("rows.parquet") ->  a table              load("train.svm")        ->  arrays X (sparse) and y
-    load("rows.npy")     ->  a table x1, x2, ...  load("train-images.idx") ->  arrays X and y, and the official test set
-                                                  load("images.npy")       ->  an array X without a target
+    load_file("rows.csv.gz")    a table              load_file("digits.npz")         arrays X and y
+    load_file("rows.parquet")   a table              load_file("train.svm")          arrays X (sparse) and y
+    load_file("rows.npy")       a table x1, x2, ...  load_file("train-images.idx")   X, y and the official test set
+                                                     load_file("images.npy")         an array X without a target
 
 Nothing is ever unpickled. Images keep their stored integers.
 """
@@ -161,7 +161,7 @@ def _npz(file: Any, path: Path, wanted: Collection[str]) -> Loaded:
                     ) from None
                 raise RequestError(f"{path}: the array `{name}` is damaged: write the file again.") from None
     others = tuple(name for name in names if name not in arrays)
-    # X alone has no target; another array beside it may be the one, and the user must say so.
+    # X alone has no target; another array may be the target, but the user must name it.
     targets = ("y",) if "y" in arrays or len(names) > 1 else ()
     return Loaded(path.stem, arrays=arrays, targets=targets, others=others, integers_are_classes=True)
 

@@ -127,7 +127,7 @@ def _attempt(name: str, path: str, fetch: Callable[[], Any]) -> Any:
     """Downloads a set with scikit-learn; raises a one-line error if that fails."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its retries warn; the failure is told once, below
+            warnings.simplefilter("ignore")  # its retries warn; the failure is reported once, below
             return fetch()
     except (OSError, ValueError) as problem:
         reason = " ".join(str(problem).split())[:100]

@@ -1,9 +1,9 @@
 """Reads a named set, a file or standard input into a `Dataset`, and new rows under a saved schema.
 
-    read("houses.csv", Request(targets=("price",), drop=("id",)))
-    read("digits", Request())
-    read("faces.npy", Request())                                     no target: the inputs themselves are learned
-    read("houses.csv", Request(unsupervised=True))                   all columns are inputs
+    read("houses.csv", ReadRequest(targets=("price",), drop=("id",)))
+    read("digits", ReadRequest())
+    read("faces.npy", ReadRequest())                                     no target: the inputs themselves are learned
+    read("houses.csv", ReadRequest(unsupervised=True))                   all columns are inputs
     read_rows("new.csv", dataset.columns, dataset.shape)
 
 A column given as `group`, `time` or `weight` is used by the split or the loss and is not an input. In particular, a

@@ -1,7 +1,7 @@
-"""Turns a table into a matrix in two steps: `infer` finds the kind of each column, `encode` converts it to numbers.
+"""Turns a table into a matrix in two steps: `infer` finds the kind of each column, `encode_table` converts it.
 
     columns, notes = infer(fields, kinds={"zip": "category"})
-    encoded = encode(fields, columns)         # float64; NaN for missing values and for categories never seen before
+    encoded = encode_table(fields, columns)   # float64; NaN for missing values and for categories never seen before
 
 Training infers and encodes; `predict`, a test file and a fitted estimator only encode, under the saved schema.
 Numbers stay as they are; a category becomes its index in `Column.categories`; a date becomes one column for each part
@@ -24,7 +24,7 @@ from .columns import DATE_PARTS, Field, date_part, fields_of, fields_of_frame
 
 KINDS = ("number", "category", "date")
 FEW_WORDS = 20  # a column with at most so many distinct words is a category whatever they look like
-MANY_CATEGORIES = 1000  # each becomes an input of its own, so more of them must be asked for
+MANY_CATEGORIES = 1000  # each becomes an input of its own, so more of them need `--kind`
 _NOTES_SHOWN = 10
 _SIGNS = re.compile(r"[\s$€£¥%,]")
 

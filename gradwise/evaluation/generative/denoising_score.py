@@ -1,4 +1,4 @@
-"""What a denoising auto-encoder knows of the density it was trained on (row A13).
+"""What a denoising auto-encoder has learned about the density of its training data (row A13).
 
     criterion, network = record.predictor.criterion, record.predictor.network
     one = lambda x: criterion.decode(network, network(x))
@@ -8,7 +8,7 @@
 
 Trained with normal noise of deviation s and a squared error, the best reconstruction of x is x + s^2 times the slope of
 the log-density of the data blurred by that noise (Alain & Bengio 2012; Vincent 2011). So r(x) - x points to where data
-are denser, r answers along the data's manifold and not across it, and the error is least on the data.
+are denser, r varies along the data's manifold and not across it, and the error is lowest on the data.
 
 Every function takes r (or an encoder) as a function of one example.
 """
@@ -36,7 +36,7 @@ def denoising_score(reconstruct: OfOne, points: Float[Array, "n d"], deviation: 
 def tangents(
     function: OfOne, x: Float[Array, " d"], count: int
 ) -> tuple[Float[Array, "count d"], Float[Array, " count"]]:
-    """The directions of the input to which a reconstruction or an encoder answers most, and how much it does.
+    """The directions of the input to which a reconstruction or an encoder is most sensitive, and how much.
 
     They are the leading right singular vectors of its Jacobian, of length 1, with their singular values.
     """

@@ -3,8 +3,8 @@
     found = parzen(samples, test, valid)
     found.log_likelihood, found.standard_error, found.deviation
 
-p(x) = mean over samples s of N(x; s, sigma^2 I), with sigma chosen on validation rows. It ranks samplers that were
-asked for equally many samples of the same inputs; in many dimensions it is far below the true log-likelihood, and a
+p(x) = mean over samples s of N(x; s, sigma^2 I), with sigma chosen on validation rows. It ranks samplers that drew
+equally many samples of the same inputs; in many dimensions it is far below the true log-likelihood, and a
 model that copies training rows does well. So it is reported with its sigma and its standard error.
 
 scikit-learn's `KernelDensity` is not used: its trees lose digits in many dimensions (with 2,000 normal samples and

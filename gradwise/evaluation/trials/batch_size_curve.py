@@ -1,12 +1,12 @@
 """The choice of the mini-batch size from what each size took to reach the same score (rows B4, C5)."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...runtime.errors import RequestError
+from ..break_even import time_to
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +36,8 @@ class BatchSizeCurve:
 
 
 def _spent(cost: np.ndarray, best: np.ndarray, target: float) -> float:
-    """The cost at which a running minimum first meets the target, between its points by a straight line.
-
-    All that was spent where it never does.
-    """
-    if best[-1] > target:
-        return float(cost[-1])
-    place = int(np.argmax(best <= target))
-    if place == 0 or not math.isfinite(best[place - 1]):
-        return float(cost[place])
-    share = (best[place - 1] - target) / (best[place - 1] - best[place])
-    return float(cost[place - 1] + share * (cost[place] - cost[place - 1]))
+    """The cost at which a running minimum first meets the target; all that was spent if it never does."""
+    return float(cost[-1]) if best[-1] > target else time_to(cost, best, target)
 
 
 def best_batch_size(curves: Sequence[BatchCurve], target: float | None = None) -> BatchSizeCurve:

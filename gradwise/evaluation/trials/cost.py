@@ -58,7 +58,7 @@ def cheapest_within(trials: Sequence[Trial], slack: float) -> Trial | None:
 
 
 def _spearman(first: np.ndarray, second: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Spearman's correlation along an axis, ties at their middle rank; not-a-number where all are alike."""
+    """Spearman's correlation along an axis, ties at their middle rank; NaN where all are alike."""
     from scipy.stats import rankdata
 
     a, b = (rankdata(values, axis=axis) - (values.shape[axis] + 1) / 2 for values in (first, second))
@@ -107,7 +107,7 @@ def short_run_correlation(
 _SHARES = (0.1, 0.2, 1 / 3, 0.5, 2 / 3)  # of the longest run, where there are no rungs
 _ASKED = 2  # of these, the one that the sentence is about
 _TRUSTED = 0.7  # a rank correlation from which on the best of short runs are mostly the best of full ones
-_LEAST = 8  # trials; fewer tell nothing of a rank correlation
+_LEAST = 8  # trials needed for a rank correlation
 
 
 def _judge(what: str, found: RankCorrelation, scores: Sequence[float], noise: float) -> tuple[str, bool]:
@@ -126,7 +126,7 @@ def _judge(what: str, found: RankCorrelation, scores: Sequence[float], noise: fl
 
 
 def compare_short_runs(trials: Sequence[Trial], *, noise: float = 0.0) -> ShortRuns | None:
-    """The rank correlation of short runs with full ones (row E15); None where no trial can be looked at twice.
+    """The rank correlation of short runs with full ones (row E15); None if no trial has a short and a full score.
 
     Where trials have several lengths, as the rungs of successive halving, those that went on are compared with their
     own beginnings: the best of them, so that a correlation is lower than among all. Elsewhere every trial's own curve

@@ -32,7 +32,7 @@ LEAST_STEP = 0.5
 class ExpectedBest:
     """The best of `sizes` trials: mean and standard deviation over all subsets of that size.
 
-    The deviation is of the draw of a subset. It falls to 0 where the subset is all there is, which is no certainty.
+    The deviation is of the draw of a subset. It falls to 0 for the set of all trials, which does not mean certainty.
     """
 
     sizes: np.ndarray
@@ -46,7 +46,7 @@ def scores_of(trials: Sequence[Trial], worst: float) -> np.ndarray:
 
 
 def best_so_far(scores: np.ndarray) -> np.ndarray:
-    """The running minimum; not-a-number until the first finite score."""
+    """The running minimum; NaN until the first finite score."""
     known = np.where(np.isfinite(scores), scores, np.nan)
     return np.asarray(np.fmin.accumulate(known), dtype=np.float64)
 

@@ -1,7 +1,7 @@
 """Which trials diverged or failed, in which ranges, and what to try if all of them did.
 
-failures(trials).sentence      "of 40 trials 14 diverged: all 12 trials with `rate` above 0.3 diverged."
-why_all_failed(space, trials)  None if a trial produced a model; otherwise a sentence and the range to try
+group_failures(trials).sentence    "of 40 trials 14 diverged: all 12 trials with `rate` above 0.3 diverged."
+why_all_failed(space, trials)      None if a trial produced a model; otherwise a sentence and the range to try
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class FailureGroup:
 
     path: str
     outcome: str  # "diverged" or "failed"
-    low: float  # -inf and inf for an open end; not-a-number for a category
+    low: float  # -inf and inf for an open end; NaN for a category
     high: float
     category: str
     bad: int
@@ -76,7 +76,7 @@ class _Region:
     def covers(self, value: Any) -> bool:
         if self.group.category:
             return str(value) == self.group.category
-        # One end is open, and the other is no value of the region.
+        # One end is open, and the other is excluded.
         return bool(self.group.low < value < self.group.high)
 
 
@@ -239,7 +239,7 @@ def _all_diverged(space: Space, trials: Sequence[Trial]) -> AllFailed:
 
 
 def why_all_failed(space: Space, trials: Sequence[Trial]) -> AllFailed | None:
-    """The verdict when no trial left a model; None while one did, or while there are no trials."""
+    """The verdict when no trial produced a model; None if one did, or if there are no trials."""
     if not trials or any(trial.ok for trial in trials):
         return None
     diverged = [trial for trial in trials if trial.outcome == "diverged"]

@@ -44,8 +44,8 @@ class Axis:
 class Marginal:
     """Score against one knob: each trial where the knob is active, and the mean and minimum by cell.
 
-    `places` lie on the axis from 0 to 1; `scores` are not-a-number for trials without a model. A cell without scores
-    has not-a-number as mean and minimum; `count` are the trials with a model in it, `failed` those without.
+    `places` lie on the axis from 0 to 1; `scores` are NaN for trials without a model. A cell without scores
+    has NaN as mean and minimum; `count` are the trials with a model in it, `failed` those without.
     """
 
     axis: Axis
@@ -76,9 +76,9 @@ class PairMarginal:
 
 @dataclass(frozen=True, eq=False)
 class Parallel:
-    """Each trial as a line across the axes: (trials, axes) places from 0 to 1, not-a-number where not active.
+    """Each trial as a line across the axes: (trials, axes) places from 0 to 1, NaN where not active.
 
-    `ranks` go from 0 (best) to 1 (worst); trials without a model have not-a-number.
+    `ranks` go from 0 (best) to 1 (worst); trials without a model have NaN.
     """
 
     axes: tuple[Axis, ...]

@@ -36,7 +36,7 @@ class Relevance:
     """For each knob, in the order of the space.
 
     `ard` is 1/l, the median over refits, and `ard_spread` half the distance between its quartiles; `fanova` is the
-    share of the score's variance that the knob explains by itself. Not-a-number for a knob that did not vary, and for
+    share of the score's variance that the knob explains by itself. NaN for a knob that did not vary, and for
     all of them where there are fewer than ten trials.
     """
 

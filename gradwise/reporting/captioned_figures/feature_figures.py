@@ -1,7 +1,7 @@
 """From a record to pictures of features: of a run without a target, or of the layers of a pre-trained network.
 
     tuple(feature_figures(record.evidence["features"]))     filters, reconstructions, activity, spectrum
-    tuple(layer_figures(record))                            each layer's curve, and the first one's filters
+    tuple(pretrained_layer_figures(record))                 each layer's curve, and the first one's filters
 
 The evidence is that of `gradwise.training.final_measurement`: bytes in base 64 for what is only looked at.
 """

@@ -56,7 +56,7 @@ def relevance_figures(study: Study, found: Relevance | None) -> Iterator[Figure]
 
 
 def _asked(study: Study, found: Marginal) -> tuple[float, float]:
-    """Where on the axis the interval that was asked for begins and ends."""
+    """Where on the axis the requested range begins and ends."""
     path = found.axis.path
     if not found.axis.numeric or path not in study.asked.paths or not study.asked[path].numeric:
         return 0.0, 1.0
@@ -164,7 +164,7 @@ def parallel_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure
 def failure_figures(study: Study, found: Sequence[Marginal]) -> Iterator[Figure]:
     """Where trials went wrong, knob by knob."""
     bad, good = sum(int(one.failed.sum()) for one in found), sum(int(one.count.sum()) for one in found)
-    if not (bad and good):  # where everything went wrong there is no where
+    if not (bad and good):  # if every trial failed, no region stands out
         return
     short, shown = short_path_names(study), found[:_SHOWN_KNOBS]
     names = [short[one.axis.path] for one in shown]

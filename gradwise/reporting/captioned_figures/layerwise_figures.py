@@ -54,7 +54,7 @@ def _levels(plain: Mapping[str, Any]) -> list[Level]:
 
 
 def _choice(plain: Mapping[str, Any], write: Callable[[float], str], percent: bool) -> str:
-    """What the best score is worth, for having been chosen; of a number it is told among the findings, in its unit."""
+    """What to expect of the best of several; for regression it is among the findings, in the target's unit."""
     found = plain.get("choice") or {}
     if found.get("corrected") is None or not percent:
         return ""

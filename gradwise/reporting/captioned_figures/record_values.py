@@ -14,13 +14,13 @@ ROW_HEIGHT = 25
 
 
 def as_number(value: Any) -> float:
-    """A number, or not-a-number for what is none."""
+    """A number, or NaN for what is none."""
     usable = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     return float(value) if usable else math.nan
 
 
 def array(values: Any) -> np.ndarray:
-    """Numbers of any nesting; null is not-a-number. Empty where it is no such list."""
+    """Numbers of any nesting; null is NaN. Empty for anything else."""
     if not isinstance(values, list | tuple | np.ndarray):
         return np.zeros(0)
     try:

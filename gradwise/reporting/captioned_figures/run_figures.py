@@ -86,7 +86,7 @@ def _curve_words(curves: LearningCurves) -> str:
 
 
 def _score_title(record: Fit) -> str:
-    """What chose the network, where it is no error: without a target, the criterion's own measure."""
+    """The score that chose the network, if it is not an error: without a target, the criterion's own measure."""
     name = wording.metric_name(record.metric) if record.task == "inputs" else "score"
     return name[:1].upper() + name[1:]
 
@@ -129,7 +129,7 @@ def _matrix_table(data: Confusion) -> Table:
 
 
 def confusion_figures(record: Fit) -> Iterator[Figure]:
-    """The matrix where its cells can be told apart; the commonest confusions where its numbers cannot."""
+    """The matrix if its cells are large enough; the commonest confusions if its numbers are not."""
     data = confusion(record)
     size = len(data.classes)
     if not size:

@@ -1,7 +1,7 @@
 """What flowed through the layers, as figures: of a check, or of a training whose optimiser was watched.
 
 tuple(flow_figures(fit.evidence["flow"]))             means, deviations and histograms over training
-tuple(layer_figures(checked.evidence["flow"]))        saturation, gradients, singular values by layer
+tuple(layer_flow_figures(checked.evidence["flow"]))   saturation, gradients, singular values by layer
 """
 
 import math

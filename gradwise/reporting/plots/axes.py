@@ -36,7 +36,7 @@ _Data = TypeVar("_Data")
 
 
 def takes_axes(function: Callable[Concatenate[_Data, "Axes", _Given], None]) -> Callable[..., "Axes"]:
-    """Gives a drawing function the `ax=` custom: drawn into the axes given, or into new ones."""
+    """Gives a drawing function the `ax=` convention: drawn into the axes given, or into new ones."""
 
     @functools.wraps(function)
     def draw(data: _Data, ax: "Axes | None" = None, *args: _Given.args, **options: _Given.kwargs) -> "Axes":

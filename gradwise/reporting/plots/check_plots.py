@@ -1,4 +1,4 @@
-"""Drawing what a check measured: differences, learning, rates and the flow through layers, with the `ax=` custom.
+"""Drawing what a check measured: differences, learning, rates and the flow through layers, with the `ax=` convention.
 
     check_plots.draw_difference_curve(DifferenceCurve(epsilons, forward, central), ax=ax)
     check_plots.draw_dots([Dot("layers.0.weight", 2e-9)], ax=ax, across="relative error")

@@ -1,7 +1,7 @@
 """Drawing features: filters, reconstructions and what the units of a code do, with the `ax=` convention of `axes.py`.
 
-    feature_draw.tiles(filters, ax=ax, image=(28, 28), signed=True)
-    feature_draw.heat_map(filters, ax=ax, rows=("unit 3", "unit 1"), columns=("age", "income"))
+    feature_plots.draw_tiles(filters, ax=ax, image=(28, 28), signed=True)
+    feature_plots.draw_heat_map(filters, ax=ax, rows=("unit 3", "unit 1"), columns=("age", "income"))
 
 What is drawn arrives as arrays: signed values from -1 to 1, others from 0 to 1.
 """

@@ -1,7 +1,7 @@
 """Drawing the flow graph: one column for each layer, forward on top, the gradient's way back below.
 
     plan = layout(checked.evidence["graph"])          where everything stands, in pixels
-    graph_draw.flow_graph(plan, ax=ax)
+    flow_graph_plots.draw_flow_graph(plan, ax=ax)
 
 A column holds a layer's parameters, its boxes from top to bottom, and the box of its gradient. Columns run from left to
 right and go on in the next row. The bar at the foot of a box is its share of all operations.

@@ -63,7 +63,7 @@ def short_paths(paths: Sequence[str]) -> list[str]:
     def end(parts: list[str]) -> str:
         for length in range(1, len(parts) + 1):
             name = parts[-length:]
-            inner = name[0] in {"count", "each"} or name[0].isdigit()  # says nothing without what it is of
+            inner = name[0] in {"count", "each"} or name[0].isdigit()  # means nothing alone
             if not inner and sum(other[-length:] == name for other in split) == 1:
                 return ".".join(name)
         return ".".join(parts)

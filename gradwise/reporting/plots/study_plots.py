@@ -77,7 +77,7 @@ def set_log_axis(axis: Any, write: Callable[[float], str], ends: tuple[float, fl
 
 
 def score_axis(axis: Any, values: Iterable[float], scale: ScoreScale) -> None:
-    """The axis of scores: logarithmic where they differ by a factor of 8, so that the best can be told apart."""
+    """The axis of scores: logarithmic where they differ by a factor of 8, so that differences between the best show."""
     found = np.array([value for value in values if math.isfinite(value)])
     if not len(found):
         found = np.array([0.0, 1.0])
@@ -273,10 +273,7 @@ def draw_batch_sizes(data: Sequence[BatchSizeCost], ax: "Axes", *, recommended: 
     ax.set_axis_off()
     sizes = np.array([float(line.size) for line in data])
     reached = np.array([line.reached for line in data])
-    panels = (
-        ("seconds", "seconds needed", SECOND, wording.tick),
-        ("examples", "examples needed", FIRST, wording.age),
-    )
+    panels = (("seconds", "seconds needed", SECOND, wording.tick), ("examples", "examples needed", FIRST, wording.age))
     for place, (name, title, colour, write) in zip((0.0, 0.58), panels, strict=True):
         panel = ax.inset_axes((place, 0.0, 0.42, 1.0))
         draw_frame(panel, "batch size", title)
