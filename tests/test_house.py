@@ -359,6 +359,7 @@ DOORS = {
     "reporting/captioned_figures/data_figures.py": "reporting/captioned_figures/test_check_figures.py",
     "reporting/captioned_figures/record_values.py": "reporting/captioned_figures/test_check_figures.py",
     "reporting/plots/axes.py": "reporting/plots/test_run_plots.py",
+    "reporting/plots/style.py": "reporting/plots/test_run_plots.py",
     "searching/running/jobs.py": "searching/running/test_run_jobs.py",
     "searching/running/ray_connection.py": "searching/running/test_ray_cluster.py",
     "searching/strategies/contract.py": "searching/strategies/test_random_search.py",

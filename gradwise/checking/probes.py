@@ -77,12 +77,10 @@ def in_evaluation_mode(subject: Subject, parameters: PyTree) -> PyTree:
 def has_switches(subject: Subject) -> bool:
     """Whether the model's layers have `inference`, and the subject can set it through the parameters."""
     model = subject.model_of(subject.parameters)
-    forms: list[Any] = [jax.tree.structure(tree, is_leaf=_none) for tree in (model, subject.parameters)]
+    forms: list[Any] = [
+        jax.tree.structure(tree, is_leaf=lambda leaf: leaf is None) for tree in (model, subject.parameters)
+    ]
     return forms[0] == forms[1] and any(leaf is True for leaf in jax.tree.leaves(without_noise(model)))
-
-
-def _none(leaf: Any) -> bool:
-    return leaf is None
 
 
 def dropouts(model: Any) -> dict[str, float]:

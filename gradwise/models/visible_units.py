@@ -80,10 +80,6 @@ def _uniform(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Float[A
     return (bits >> 8).astype(dtype).reshape(shape) * 2.0**-24
 
 
-def _bits(number: Int[Array, ""], count: int) -> Float[Array, " count"]:
-    return ((number >> jnp.arange(count, dtype=number.dtype)) & 1).astype(float)
-
-
 def _log_ratio(upper: Float[Array, "..."], lower: Float[Array, "..."]) -> Float[Array, "..."]:
     """softplus(upper) - softplus(lower), with one logarithm instead of two."""
     ratio = (1.0 + jnp.exp(-jnp.abs(upper))) / (1.0 + jnp.exp(-jnp.abs(lower)))
@@ -130,7 +126,7 @@ class BinaryVisible(AbstractVisible):
         return 2**count
 
     def state(self, number: Int[Array, ""], count: int) -> Float[Array, " d"]:
-        return _bits(number, count)
+        return ((number >> jnp.arange(count, dtype=number.dtype)) & 1).astype(float)
 
     def check_range(self, low: float, high: float) -> None:
         if low < 0.0 or high > 1.0:

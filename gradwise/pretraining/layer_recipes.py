@@ -57,18 +57,6 @@ def _auto_encoder(units: int, unit: bool, **parts: Any) -> Recipe:
     return _recipe(MlpAutoEncoder(widths=(units,)), Reconstruction(CrossEntropy() if unit else SquaredError(), **parts))
 
 
-def _denoising(units: int, unit: bool) -> Recipe:
-    return _auto_encoder(units, unit, corruption=Masking(0.25) if unit else GaussianNoise(0.3))
-
-
-def _sparse(units: int, unit: bool) -> Recipe:
-    return _auto_encoder(units, unit, on_codes=(KlToTarget(3.0),))
-
-
-def _contractive(units: int, unit: bool) -> Recipe:
-    return _auto_encoder(units, unit, on_codes=(Contraction(0.1),))
-
-
 def _psd(units: int, unit: bool) -> Recipe:
     # Atoms have length 1 whatever the inputs are: a larger rate than a network's suits them (digits, natural patches).
     return _recipe(PredictiveSparse(units=units), SparseCode(), optimiser=Adam(learning_rate=0.003))
@@ -84,9 +72,11 @@ def _rbm(units: int, unit: bool) -> Recipe:
 
 LEARNERS: dict[str, Callable[[int, bool], Recipe]] = {
     "plain": _auto_encoder,
-    "denoising": _denoising,
-    "sparse": _sparse,
-    "contractive": _contractive,
+    "denoising": lambda units, unit: _auto_encoder(
+        units, unit, corruption=Masking(0.25) if unit else GaussianNoise(0.3)
+    ),
+    "sparse": lambda units, unit: _auto_encoder(units, unit, on_codes=(KlToTarget(3.0),)),
+    "contractive": lambda units, unit: _auto_encoder(units, unit, on_codes=(Contraction(0.1),)),
     "psd": _psd,
     "rbm": _rbm,
 }

@@ -13,7 +13,6 @@ layers are never trained again: their codes, of clean inputs, are computed once.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -182,7 +181,9 @@ def pretrain_layers(
     records: list[Fit] = []
     for level, recipe in enumerate(layers):
         check_layer_memory(recipe, math.prod(below.shape[1:]), len(train))
-        folder = None if options.folder is None else _made(options.folder / f"layer-{level + 1}")
+        folder = None if options.folder is None else options.folder / f"layer-{level + 1}"
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
         begin(level, len(train))
         record = train_network(
             dataclasses.replace(recipe, scaler=NoScaling()),
@@ -203,11 +204,6 @@ def pretrain_layers(
         if level + 1 < len(layers):
             below = encode_inputs(hidden_layers(network, level), below)
     return Stack(scaler, tuple(networks), tuple(records))
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def pretrain(

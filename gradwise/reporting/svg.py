@@ -10,7 +10,7 @@ import warnings
 from typing import Any
 
 from .blocks import Figure
-from .plots.axes import COLOURS, TEXT_SIZE
+from .plots.style import COLOURS, TEXT_SIZE
 
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",

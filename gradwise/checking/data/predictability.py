@@ -180,11 +180,6 @@ def _denied(features: np.ndarray, classes: np.ndarray, rows: np.ndarray) -> tupl
     return float(denied.mean()), float((believed == classes).mean()), tuple(int(row) for row in rows[worst])
 
 
-def _halves(count: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    order = random.permutation(count)
-    return order[: count // 2], order[count // 2 :]
-
-
 def _copies(values: np.ndarray, targets: np.ndarray, task: str) -> bool:
     """Whether one column is the target itself: a forecast of the next value looks like a shift, but is not."""
     if task == "classes":
@@ -215,7 +210,7 @@ def measure_signal(part: Part, task: str, random: np.random.Generator) -> Signal
     denied = _denied(features, targets[rows], rows) if task == "classes" else (0.0, 0.0, ())
     if len(rows) < _FEWEST:
         return Signal(len(rows), {}, {}, (), 0.0, 0.0, *denied)
-    one, two = _halves(len(rows), random)
+    one, two = np.split(random.permutation(len(rows)), [len(rows) // 2])
     near = nearest_rows(features[two], features[one], 15)
     strengths, deviations, copied = {}, {}, []
     for shift in (0, *_SHIFTS):

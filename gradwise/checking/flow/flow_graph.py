@@ -222,10 +222,6 @@ def _islands(measured: GraphMeasured) -> tuple[str, list[str]]:
     return main, [name for name in told if name != main and (name == "float64" or main not in _HALF)]
 
 
-def _megabytes(count: float) -> str:
-    return f"{count / 1e6:,.1f} MB"
-
-
 def find_graph(measured: GraphMeasured) -> tuple[Finding, ...]:
     """Large constants, a layer that dominates the cost, and parts in another precision."""
     findings = []
@@ -233,7 +229,7 @@ def find_graph(measured: GraphMeasured) -> tuple[Finding, ...]:
     if large:
         worst = large[0]
         more = f" and {len(large) - 1} more" if len(large) > 1 else ""
-        what = f"the loss closes over an array of shape {worst.shape} ({_megabytes(worst.bytes)}){more}: it becomes "
+        what = f"the loss closes over an array of shape {worst.shape} ({worst.bytes / 1e6:,.1f} MB){more}: it becomes "
         what += "part of the compiled program, is copied at each compilation and cannot change."
         step = "pass it as an argument: `loss(model, (x, y, table), key)`, or make it a field of the model."
         held = sum(one.bytes for one in large)

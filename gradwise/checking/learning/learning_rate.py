@@ -273,10 +273,6 @@ def _largest_eigenvalue(subject: Subject, start: PyTree, batch: Any, noise: Any)
     return value, float(np.linalg.norm(times(vector) - value * vector))
 
 
-def _all_finite(tree: PyTree) -> bool:
-    return all(bool(np.isfinite(np.asarray(leaf)).all()) for leaf in jax.tree.leaves(tree))
-
-
 def measure_rates(subject: Subject, rehearsal: Rehearsal, *, key: Key[Array, ""], ladder: bool = True) -> RatesMeasured:
     """The ladder of factors, the Hessian's largest eigenvalue, ratios of updates to weights, and the noise scale."""
     big = subject.size > _BIG
@@ -289,7 +285,7 @@ def measure_rates(subject: Subject, rehearsal: Rehearsal, *, key: Key[Array, ""]
     eigenvalue, residual = _largest_eigenvalue(subject, start, batch, noise)
     ratios, sparse = _judged_ratios(subject, rehearsal)
     quarter = max(1, len(rehearsal.losses) // 4)
-    end = rehearsal.end if _all_finite(rehearsal.end) else start
+    ended = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(rehearsal.end))
     return RatesMeasured(
         factors=factors,
         losses=losses,
@@ -301,7 +297,7 @@ def measure_rates(subject: Subject, rehearsal: Rehearsal, *, key: Key[Array, ""]
         ratios=ratios,
         sparse=sparse,
         warming=_warming(rehearsal),
-        noise=noise_scale(subject, end, key=key),
+        noise=noise_scale(subject, rehearsal.end if ended else start, key=key),
         size=subject.count,
         stand_in=rehearsal.stand_in,
         place=subject.place,

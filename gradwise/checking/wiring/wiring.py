@@ -148,17 +148,13 @@ def _forward(subject: Subject, key: Key[Array, ""]) -> Any:
     return lambda parameters, inputs: subject.value(parameters, with_inputs(subject.batch, inputs), key)
 
 
-def _flat(inputs: np.ndarray) -> np.ndarray:
-    return inputs.reshape(len(inputs), -1)
-
-
 def _columns(subject: Subject, bits: int, key: Key[Array, ""]) -> tuple[int, tuple[int, ...], int]:
     """How many inputs vary; those of them without effect; and how many more have no gradient."""
     few = _limited(subject, _ROWS)
     inputs, forward = inputs_of(few.batch), _forward(few, keys.named(key, "noise"))
     if forward is None or not hasattr(inputs, "dtype") or np.ndim(inputs) < 2 or len(inputs) < 2:
         return 0, (), 0
-    rows = _flat(np.asarray(inputs))
+    rows = np.asarray(inputs).reshape(len(inputs), -1)
     varying = np.flatnonzero(np.any(rows != rows[:1], axis=0))
     candidates = varying
     near = points(few.parameters, _SIZES, key=key)

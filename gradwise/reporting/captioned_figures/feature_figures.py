@@ -19,7 +19,8 @@ from ...evaluation.run_figure_data import Curve
 from ...records.fit import Fit
 from .. import wording
 from ..blocks import Figure, Row, Table
-from ..plots import axes, feature_plots
+from ..plots import feature_plots
+from ..plots.style import LETTER
 
 _MAPPED_UNITS = 24
 _MAPPED_INPUTS = 48
@@ -133,7 +134,7 @@ def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
     some = f" The {_BARS // 2} worst and best explained of {len(known):,} are shown." if len(shown) < len(known) else ""
     said = f"Least of {wording.short(known[0][0], 40)}: {wording.percent(known[0][1])}.{some}{said}"
     draw = partial(feature_plots.draw_shares, [share for _, share in shown], names=names)
-    margins = (16 + round(axes.LETTER * max(map(len, names))), 40, 18, 12)
+    margins = (16 + round(LETTER * max(map(len, names))), 40, 18, 12)
     title, tall = "Variance of each input explained by the code", _ROW_HEIGHT * len(shown) + 52
     yield Figure("reconstructions", title, said, draw, table, height=tall, margins=margins)
 

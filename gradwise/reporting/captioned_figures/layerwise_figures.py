@@ -13,7 +13,8 @@ import numpy as np
 from ...records.score_scale import short_percent
 from .. import wording
 from ..blocks import Figure, Row, Table
-from ..plots.axes import FIRST, QUIET, TEXT_SIZE, draw_frame, set_ticks, takes_axes
+from ..plots.axes import draw_frame, set_ticks, takes_axes
+from ..plots.style import FIRST, QUIET, TEXT_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,9 @@ from ...records.study import Study
 from ...records.study_analysis import PopulationHistory
 from .. import wording
 from ..blocks import Figure, Row, Table
-from ..plots.axes import FIRST, QUIET, draw_frame, draw_legend, set_ticks, takes_axes
+from ..plots.axes import draw_frame, draw_legend, set_ticks, takes_axes
 from ..plots.study_plots import score_axis, set_log_axis
+from ..plots.style import FIRST, QUIET
 from .study_figures import short_path_names
 
 if TYPE_CHECKING:

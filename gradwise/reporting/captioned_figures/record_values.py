@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..plots.axes import LETTER
+from ..plots.style import LETTER
 
 Plain = Mapping[str, Any]
 SHOWN = 24

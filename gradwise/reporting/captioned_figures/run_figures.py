@@ -23,7 +23,8 @@ from ...evaluation.run_figure_data import (
 from ...records.fit import Fit
 from .. import wording
 from ..blocks import Cell, Figure, Row, Table
-from ..plots import axes, run_plots
+from ..plots import run_plots
+from ..plots.style import LETTER
 from .record_values import some_rows
 
 _SHOWN_ROWS = 60  # of a table that would have more; the files of the run hold all
@@ -143,7 +144,7 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
         said += f"{first.errors} of {first.count}."
     if size <= run_plots.MAPPED_CLASSES:
         names = run_plots.class_names(data)
-        edge = 30 + round(axes.LETTER * max(map(len, names)))
+        edge = 30 + round(LETTER * max(map(len, names)))
         side = min(330, 60 * size + 60) if size <= 12 else min(660, 24 * size) if run_plots.is_numbered(data) else 480
         below = edge + 12 if run_plots.is_upright(names, side / size) else 44
         yield Figure(

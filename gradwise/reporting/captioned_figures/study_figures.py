@@ -268,8 +268,8 @@ def committee_figures(study: Study) -> Iterator[Figure]:
         said += f"{wording.in_metric(metric, mean)} on average, {wording.in_metric(metric, together)} together."
         draw = partial(study_plots.draw_committee, tests, together=together, mean=mean, metric=metric)
         table = Table("Numbers", ("", f"test {wording.metric_name(metric)}"), rows, (1,))
-        title, look = "The committee against its members", (86, 40, 16, 12)
-        yield Figure("committee", title, said, draw, table, height=150, margins=look)
+        title, margins = "The committee against its members", (86, 40, 16, 12)
+        yield Figure("committee", title, said, draw, table, height=150, margins=margins)
     yield from _weights(study, found)
     settings = found.finalists
     if settings:

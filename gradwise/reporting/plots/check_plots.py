@@ -15,24 +15,9 @@ import numpy as np
 
 from ...records.score_scale import ScoreScale, short_percent
 from .. import wording
-from .axes import (
-    DASHED,
-    DOTTED,
-    FIRST,
-    INK,
-    QUIET,
-    RING,
-    RULE,
-    SECOND,
-    TEXT_SIZE,
-    draw_frame,
-    draw_legend,
-    draw_note,
-    name_rows,
-    set_ticks,
-    takes_axes,
-)
+from .axes import draw_frame, draw_legend, draw_note, name_rows, set_ticks, takes_axes
 from .study_plots import set_log_axis
+from .style import DASHED, DOTTED, FIRST, INK, QUIET, RING, RULE, SECOND, TEXT_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

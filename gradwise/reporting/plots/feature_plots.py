@@ -15,22 +15,9 @@ import numpy as np
 from ...evaluation.run_figure_data import Curve
 from ...records.score_scale import short_percent
 from .. import wording
-from .axes import (
-    DOTTED,
-    FIRST,
-    INK,
-    PAPER,
-    RING,
-    SECOND,
-    TEXT_SIZE,
-    draw_frame,
-    draw_line,
-    label_point,
-    name_rows,
-    set_ticks,
-    takes_axes,
-)
+from .axes import draw_frame, draw_line, label_point, name_rows, set_ticks, takes_axes
 from .run_plots import colour_of
+from .style import DOTTED, FIRST, INK, PAPER, RING, SECOND, TEXT_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import wording
-from .axes import FIRST, INK, PAPER, QUIET, RULE, SECOND, THIRD, takes_axes
+from .axes import takes_axes
+from .style import FIRST, INK, PAPER, QUIET, RULE, SECOND, THIRD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,10 +69,6 @@ def _fit(names: str, length: int) -> str:
     return kept
 
 
-def _shape(shape: Any) -> str:
-    return " × ".join(str(size) for size in shape or ()) or "1"
-
-
 def _said(box: Mapping[str, Any], total: float) -> tuple[str, str, float]:
     operations = float(box.get("operations") or 0)
     kind = box.get("kind")
@@ -81,7 +78,7 @@ def _said(box: Mapping[str, Any], total: float) -> tuple[str, str, float]:
     title = "penalty" if aside else _fit(wording.clean(box.get("name") or ""), 18)
     if kind == "input" and not box.get("sites"):
         return title, "of the batch", 0.0
-    shape = wording.short(_shape(box.get("shape")), 11)
+    shape = wording.short(" × ".join(map(str, box.get("shape") or ())) or "1", 11)
     return title, f"{shape} · {amount(operations)} ops", operations / max(total, 1.0)
 
 

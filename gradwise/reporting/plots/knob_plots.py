@@ -17,27 +17,9 @@ from ...evaluation.trials.knob_marginals import Axis, Marginal, PairMarginal, Pa
 from ...evaluation.trials.knob_relevance import Relevance
 from ...records.score_scale import ScoreScale
 from .. import wording
-from .axes import (
-    DASHED,
-    DOTTED,
-    FIRST,
-    INK,
-    LETTER,
-    PAPER,
-    QUIET,
-    RING,
-    RULE,
-    SECOND,
-    TEXT_SIZE,
-    THIRD,
-    draw_frame,
-    draw_legend,
-    draw_note,
-    name_rows,
-    set_ticks,
-    takes_axes,
-)
+from .axes import draw_frame, draw_legend, draw_note, name_rows, set_ticks, takes_axes
 from .study_plots import score_axis, some_dots
+from .style import DASHED, DOTTED, FIRST, INK, LETTER, PAPER, QUIET, RING, RULE, SECOND, TEXT_SIZE, THIRD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,28 +24,8 @@ from ...evaluation.run_figure_data import (
 )
 from ...records.score_scale import short_percent
 from .. import wording
-from .axes import (
-    DASHED,
-    DOTTED,
-    FIRST,
-    INK,
-    LETTER,
-    ON_CELL,
-    PAPER,
-    QUIET,
-    RING,
-    SECOND,
-    TEXT_SIZE,
-    THIRD,
-    draw_frame,
-    draw_legend,
-    draw_line,
-    label_point,
-    name_rows,
-    set_ticks,
-    takes_axes,
-    value_span,
-)
+from .axes import draw_frame, draw_legend, draw_line, label_point, name_rows, set_ticks, takes_axes, value_span
+from .style import DASHED, DOTTED, FIRST, INK, LETTER, ON_CELL, PAPER, QUIET, RING, SECOND, TEXT_SIZE, THIRD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

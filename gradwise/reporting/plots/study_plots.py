@@ -21,22 +21,8 @@ from ...records.score_scale import ScoreScale
 from ...records.study_analysis import BatchSizeCost, RankCorrelation
 from ...records.study_conclusions import Finalist
 from .. import wording
-from .axes import (
-    DASHED,
-    DOTTED,
-    FIRST,
-    INK,
-    PAPER,
-    SECOND,
-    THIRD,
-    draw_frame,
-    draw_legend,
-    label_point,
-    name_rows,
-    set_ticks,
-    takes_axes,
-    value_span,
-)
+from .axes import draw_frame, draw_legend, label_point, name_rows, set_ticks, takes_axes, value_span
+from .style import DASHED, DOTTED, FIRST, INK, PAPER, SECOND, THIRD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

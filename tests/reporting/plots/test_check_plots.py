@@ -7,8 +7,8 @@ import pytest
 
 from gradwise.records.score_scale import ScoreScale
 from gradwise.reporting.plots import check_plots
-from gradwise.reporting.plots.axes import COLOURS
 from gradwise.reporting.plots.check_plots import DifferenceCurve, Dot, GrowthCurve, RidgeLine, Strip
+from gradwise.reporting.plots.style import COLOURS
 
 
 def labels(axis):

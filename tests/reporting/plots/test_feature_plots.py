@@ -5,8 +5,8 @@ import pytest
 
 from gradwise.evaluation.run_figure_data import Curve
 from gradwise.reporting.plots import feature_plots
-from gradwise.reporting.plots.axes import COLOURS
 from gradwise.reporting.plots.run_plots import colour_of
+from gradwise.reporting.plots.style import COLOURS
 
 
 def drawn(ax):

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Canvas
 from gradwise.evaluation.trials.knob_marginals import marginal, pair, parallel_coordinates
 from gradwise.evaluation.trials.knob_relevance import Relevance
 from gradwise.reporting.plots import knob_plots
-from gradwise.reporting.plots.axes import COLOURS
+from gradwise.reporting.plots.style import COLOURS
 from tests.reporting.planted import RATE, make_study
 
 
