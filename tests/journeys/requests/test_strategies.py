@@ -63,9 +63,9 @@ def test_the_words_of_the_plan() -> None:
     for words, said in [
         ("layerwise(kep=2)", "unknown setting `kep`"),
         ("layerwise(keep=0)", "at least 1"),
-        ("layerwise(layers=denoising)", "no layer to pre-train"),
+        ("layerwise(layers=denoising)", "invalid layer"),
         ("layerwise(layers=denoising:9-4x2)", "a range of units must increase"),
-        ("layerwise(layers=denoising:4-x2)", "no layer to pre-train"),
+        ("layerwise(layers=denoising:4-x2)", "invalid layer"),
         ("layerwise2", "expected layerwise"),
     ]:
         with pytest.raises(RequestError, match=said):
