@@ -8,7 +8,7 @@ from ..specs.dataset import Dataset
 from ..specs.search_space import Space
 
 if TYPE_CHECKING:
-    from ..searching.storage.study_definition import Budget
+    from ..searching.storage.budget import Budget
 
 Watch = Callable[[dict[str, Any]], None]
 

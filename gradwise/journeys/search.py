@@ -22,7 +22,8 @@ from ..searching.running.study_clock import SearchPlan
 from ..searching.search import StudyOptions, folds_before_finals, run_study
 from ..searching.selection.committee_members import ANSWERS
 from ..searching.selection.nested_cv import FOLDS, Interrupted, nested_search, share
-from ..searching.storage.study_definition import Budget, prior_text
+from ..searching.storage.budget import Budget
+from ..searching.storage.study_definition import prior_text
 from ..searching.strategies.contract import AbstractStrategy, History
 from ..searching.strategies.population_based_training import PopulationBasedTraining
 from ..searching.strategies.recommended import Recommended

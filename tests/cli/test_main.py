@@ -41,6 +41,28 @@ def test_help_names_every_command_and_option(gradwise):
     assert gradwise().out == gradwise("--help").out
 
 
+def test_help_shows_defaults_and_what_stands_in_brackets(gradwise, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    said = gradwise("fit", "--help").out
+    for words in ("Random seed. [default: 0]", "[default: 10s]", "[default: the best available]", "the table [fit]"):
+        assert words in said
+    assert "[default: 10min]" in gradwise("search", "--help").out
+    assert "[default: no limit]" in gradwise("challenge", "--help").out
+    assert gradwise("challenge").err == "error: missing argument 'DATA'. See gradwise challenge --help.\n"
+    assert gradwise("challenge", "iris").err == "error: missing argument 'PATH=V,V'. See gradwise challenge --help.\n"
+
+
+def test_an_option_that_is_its_default_still_overrides_a_file(tmp_path, gradwise, monkeypatch):
+    given = []
+    monkeypatch.setattr("gradwise.cli.commands.run_command", lambda request, begun: given.append(request) or 0)
+    (tmp_path / "run.toml").write_text('[fit]\ndata = "iris"\nseed = 3\njson = true\n')
+    for words in ((), ("--seed", "0")):
+        assert gradwise("fit", "--config", str(tmp_path / "run.toml"), *words).code == 0
+    assert [request.seed for request in given] == [3, 0]
+    assert all(request.json for request in given)
+
+
 def test_version(gradwise):
     assert gradwise("--version").out == f"gradwise {__version__}\n"
 

@@ -146,6 +146,22 @@ def test_several_checks_can_be_named_between_commas(here, gradwise):
     assert {one["name"] for one in told["ran"]} == {"data", "padding", "choices"}
 
 
+def test_findings_are_selected_and_ignored_by_code(here, gradwise):
+    (here / "broken_problem.py").write_text(BROKEN)
+    words = ("check", "broken_problem.py:make_problem", "--no-report", "--json")
+    whole = gradwise(*words, *FAST, "--out", "whole")
+    assert whole.code == 1
+    codes = {one["code"] for one in json.loads(whole.out)["findings"] if one["level"] == "error"}
+    ignored = gradwise(*words, *FAST, "--ignore", ",".join(codes), "--out", "ignored")
+    assert ignored.code == 0
+    assert codes.isdisjoint(one["code"] for one in json.loads(ignored.out)["findings"])
+    selected = json.loads(gradwise(*words, "--select", "GW9", "--select", "GW301", "--out", "selected").out)
+    assert {one["name"] for one in selected["ran"]} == {"wiring", "padding", "graph"}
+    wrong = gradwise(*words, "--ignore", "GW1,GW99")
+    assert wrong.code == 2
+    assert wrong.err.startswith("error: broken_problem.py:make_problem: unknown finding 'GW99'. Did you mean 'GW9")
+
+
 def test_a_check_that_is_interrupted_says_how_to_go_on(here, gradwise, monkeypatch):
     done = gradwise("check", "sound_problem.py:stopping", "--out", "mine")
     assert done.code == 130

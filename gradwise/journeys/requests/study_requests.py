@@ -17,11 +17,13 @@ from ...runtime.errors import RequestError
 from ...searching.storage.budget import Budget
 from . import values
 from .options import ARGUMENT, FILE, RUN, SEARCH, TRAINING, option
-from .training_requests import DataRequest, FolderRequest, metric_option, set_option
+from .training_requests import DataRequest, FolderRequest, data_option, metric_option, set_option
 
 STUDY_FILE = "study.toml"
 _SIZE = "batches.size"
 _FEATURES = ("unsupervised", "learner")
+_ranges = values.paths_to("range", "optimiser.learning_rate=log(1e-4, 1e-1)")
+_folds, _finalists, _many = (values.whole_number(*ends) for ends in ((1, 50), (0, 50), (1, 100_000)))
 _WHERE = "here, cpu, gpu, workers:N, ray or ray://HOST:PORT."
 
 
@@ -62,43 +64,28 @@ class SearchRequest(DataRequest):
     )
     range: dict[str, str] = option(
         {},
-        "Search a knob: log(1e-4, 1e-1), integers(16, 1024), choice(Tanh, Rectifier), ...; repeatable.",
+        "Search a knob: log(1e-4, 1e-1), choice(8, 64); repeatable.",
         SEARCH,
         "PATH=RANGE",
-        values.paths_to("range", "optimiser.learning_rate=log(1e-4, 1e-1)"),
+        _ranges,
         in_file=False,
     )
     folds: int | None = option(
-        None,
-        "Folds per trial; 1 uses one validation set.",
-        SEARCH,
-        "K",
-        values.whole_number(1, 50),
-        shown="by the budget",
+        None, "Folds per trial; 1 uses one validation set.", SEARCH, "K", _folds, shown="by the data and the budget"
     )
-    finalists: int = option(3, "Settings in the finals, if there are finals.", SEARCH, "N", values.whole_number(0, 50))
+    finalists: int = option(3, "Settings in the finals, if there are finals.", SEARCH, "N", _finalists)
     seeds: int = option(5, "Seeds per finalist.", SEARCH, "N", values.whole_number(1, 1000))
     committee: str | None = option(
         None,
         "Model: ensemble, best, cheapest, none; with finals: seeds, bagging, inputs, contenders.",
-        SEARCH,
-        "KIND",
-        values.read_committee,
+        *(SEARCH, "KIND", values.read_committee),
         shown="ensemble",
     )
     nested: bool | None = option(
-        None,
-        "Nested cross-validation.",
-        SEARCH,
-        read=values.read_flag,
-        shown="after finals, for small data without a test set",
+        None, "Nested cross-validation.", SEARCH, "", values.read_flag, shown="after finals, for small data"
     )
     batch_size: str | None = option(
-        None,
-        "The mini-batch size; auto chooses it last, by training time, and retunes the learning rate.",
-        SEARCH,
-        "B",
-        values.read_batch_size,
+        None, "The mini-batch size; auto chooses it last, by training time.", SEARCH, "B", values.read_batch_size
     )
     merged: tuple[dict[str, int], ...] = option((), "The studies it was merged from.", FILE, read=values.read_merged)
     store: str | None = option(None, "Store trials in sqlite:///FILE or postgresql://HOST/NAME.", RUN, "URL")
@@ -159,13 +146,6 @@ class SearchRequest(DataRequest):
         return cls(**chosen, recipe=recipe, ranges=ranges)
 
 
-_read_many = values.whole_number(1, 100_000)
-
-
-def _knob() -> Any:
-    return option(None, "The knob and its values: model.widths.count=1,2,3.", ARGUMENT, "PATH=V,V", required=True)
-
-
 @dataclasses.dataclass(frozen=True)
 class QuestionRequest(SearchRequest):
     """A question answered by trials of its own."""
@@ -186,24 +166,30 @@ class QuestionRequest(SearchRequest):
 
 
 @dataclasses.dataclass(frozen=True)
-class ChallengeRequest(QuestionRequest):
+class KnobRequest(QuestionRequest):
+    """A question about the values of one knob."""
+
+    data: str = data_option(required=True)
+    knob: str | None = option(None, "A knob and its values: model.dropout=0,0.2.", ARGUMENT, "PATH=V,V", required=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChallengeRequest(KnobRequest):
     """Compare values of one knob over the same seeds, everything else unchanged."""
 
     verb: ClassVar[str] = "challenge"
     question: ClassVar[str] = verb
-    knob: str | None = _knob()
-    seeds: int = option(10, "Seeds for each value.", TRAINING, "N", _read_many)
+    seeds: int = option(10, "Seeds for each value.", TRAINING, "N", _many)
 
 
 @dataclasses.dataclass(frozen=True)
-class CompareRequest(QuestionRequest):
+class CompareRequest(KnobRequest):
     """Compare values of one knob, with all other knobs searched for each value."""
 
     verb: ClassVar[str] = "compare"
     question: ClassVar[str] = verb
     without: ClassVar[tuple[str, ...]] = QuestionRequest.absent
-    knob: str | None = _knob()
-    seeds: int = option(5, "Seeds for the best setting of each value.", TRAINING, "N", _read_many)
+    seeds: int = option(5, "Seeds for the best setting of each value.", TRAINING, "N", _many)
     trials: Budget | None = option(
         None, "Number of trials over all values.", SEARCH, "N", values.read_trials, in_file=False, shown="16 for each"
     )
@@ -215,7 +201,7 @@ class SeedsRequest(QuestionRequest):
 
     verb: ClassVar[str] = "seeds"
     question: ClassVar[str] = verb
-    seeds: int = option(30, "How many seeds.", TRAINING, "N", _read_many)
+    seeds: int = option(30, "How many seeds.", TRAINING, "N", _many)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,6 +211,6 @@ class MergeRequest(FolderRequest):
     verb: ClassVar[str] = "merge"
     studies: tuple[str, ...] = option((), "Folders or stores of two studies or more.", ARGUMENT, "STUDY", required=True)
     finalists: int | None = option(
-        None, "Settings in the finals.", SEARCH, "N", values.whole_number(0, 50), shown="as in the first study"
+        None, "Settings in the finals.", SEARCH, "N", _finalists, shown="as in the first study"
     )
     on: str | None = option(None, _WHERE, RUN, "WHERE", values.read_executor, shown="the best available")

@@ -14,7 +14,6 @@ The command line overrides the file, option by option.
 
 import dataclasses
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -23,7 +22,13 @@ from ...runtime.errors import RequestError
 from . import values
 from .options import ARGUMENT, CHECKS, DATA, OUTPUT, RUN, TRAINING, Request, flag_of, option
 
-read_seed = values.whole_number(0, 2**32 - 1)
+_read_seed, _read_folds, _read_count = (values.whole_number(*ends) for ends in ((0, 2**32 - 1), (2, 1000), (1, 10**9)))
+
+
+def data_option(**more: Any) -> Any:
+    """`DATA`."""
+    files = ".csv .tsv .parquet .npz .npy .svm .idx, also .gz"
+    return option("", f"A file ({files}), a named set (digits, iris, ...), or - for stdin.", ARGUMENT, "DATA", **more)
 
 
 def set_option(help: str, panel: str) -> Any:
@@ -63,12 +68,7 @@ class DataRequest(FolderRequest):
         ("group", "time", "the data can be split by only one of them"),
     )
 
-    data: str = option(
-        "",
-        "A file (.csv .tsv .parquet .npz .npy .svm .idx, also .gz), a named set (digits, iris, ...), or - for stdin.",
-        ARGUMENT,
-        "DATA",
-    )
+    data: str = data_option()
     target: tuple[str, ...] = option((), "The column to predict; repeatable.", DATA, "COLUMN")
     task: str | None = option(None, "classes, labels or numbers.", DATA, "KIND", shown="from the values")
     drop: tuple[str, ...] = option((), "Ignore a column; repeatable.", DATA, "COLUMN")
@@ -85,14 +85,9 @@ class DataRequest(FolderRequest):
     metric: str | None = metric_option()
     unsupervised: bool = option(False, "Learn features of the inputs; ignore any target.", TRAINING)
     learner: str | None = option(
-        None,
-        "The feature learner: denoising, plain, rbm, ...",
-        TRAINING,
-        "KIND:UNITS",
-        values.read_learner,
-        shown="denoising:256",
+        None, "The feature learner: plain, rbm, ...", TRAINING, "KIND:UNITS", values.read_learner, shown="denoising:256"
     )
-    seed: int = option(0, "Random seed.", TRAINING, "N", read_seed)
+    seed: int = option(0, "Random seed.", TRAINING, "N", _read_seed)
     set: dict[str, str] = set_option(
         "Set a knob, such as optimiser.learning_rate=0.03; repeatable. gradwise fit DATA --dry-run lists all.", TRAINING
     )
@@ -161,27 +156,13 @@ class FitRequest(DataRequest):
     )
 
     pretrain: str | None = option(
-        None,
-        "Pre-train layers, then fine-tune the network: denoising:1000x3, or rbm:500,denoising:250.",
-        TRAINING,
-        "LAYERS",
-        values.read_layers,
+        None, "Pre-train layers, then fine-tune: rbm:500,denoising:100x2.", TRAINING, "LAYERS", values.read_layers
     )
     folds: int = option(
-        0,
-        "Also estimate the error by K-fold cross-validation.",
-        TRAINING,
-        "K",
-        values.whole_number(2, 1000),
-        shown="off",
+        0, "Also estimate the error by K-fold cross-validation.", TRAINING, "K", _read_folds, shown="off"
     )
     watch: int = option(
-        0,
-        "Record layer activations and gradients for the report, every so many updates, such as 100.",
-        TRAINING,
-        "UPDATES",
-        values.whole_number(1, 10**9),
-        shown="off",
+        0, "Record activations and gradients every so many updates.", TRAINING, "UPDATES", _read_count, shown="off"
     )
     max_time: float | None = option(
         None, "Maximum training time: 90s, 10min, 2h.", RUN, "TIME", values.read_seconds, shown="no limit"
@@ -212,10 +193,7 @@ class CheckRequest(FitRequest):
     )
 
     data: str = option(
-        "",
-        "Data as for fit; your own problem (file.py:make_problem or package.module:make_problem); or a run.",
-        ARGUMENT,
-        "DATA|MODULE:FUNCTION|RUN",
+        "", "Data as for fit; your own problem, as file.py:function; or a run.", ARGUMENT, "DATA|MODULE:FUNCTION|RUN"
     )
     only: tuple[str, ...] = option(
         (), "Run only these checks: gradient, or data,gradient; repeatable.", CHECKS, "CHECK", values.read_names
@@ -242,13 +220,9 @@ class PredictRequest(Request):
 
     verb: ClassVar[str] = "predict"
     run: str = option("", "The folder of a run, or a model.safetensors file.", ARGUMENT, "RUN", required=True)
-    data: str = option(
-        "", "New rows: a file with the model's columns, or - for stdin.", ARGUMENT, "DATA", required=True
-    )
+    data: str = option("", "A file with the model's columns, or - for stdin.", ARGUMENT, "DATA", required=True)
     out: str = option("-", "The output file; - is standard output.", OUTPUT, "FILE")
-    format: str | None = option(
-        None, "csv, parquet or json.", OUTPUT, "FORM", shown="from the extension of --out, else csv"
-    )
+    format: str | None = option(None, "csv, parquet or json.", OUTPUT, "FORM", shown="by the name of --out, or csv")
     probabilities: bool = option(False, "Add a column with the probability of each class.", OUTPUT)
     keep: tuple[str, ...] = option((), "Copy a column of DATA to the output; repeatable.", OUTPUT, "COLUMN")
     quiet: bool = option(False, "Print nothing but the predictions.", OUTPUT, also=("-q",))
@@ -266,17 +240,9 @@ class ReportRequest(Request):
 
 def read_config(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The [fit] table of a TOML file, and the knobs in its other tables, by path."""
-    from ...searching.storage.study_definition import flatten_table
+    from ...searching.storage.study_definition import flatten_table, load_toml
 
-    file = Path(path)
-    if not file.is_file():
-        raise RequestError(f"--config {path}: no such file.")
-    try:
-        content = tomllib.loads(file.read_text())
-    except (ValueError, RecursionError) as problem:
-        raise RequestError(f"--config {path} is not TOML: {' '.join(str(problem).split())}.") from None
-    except OSError as problem:
-        raise RequestError(f"--config {path} cannot be read: {problem.strerror}.") from None
+    content = load_toml(path, "--config")
     table = content.pop("fit", {})
     if not isinstance(table, dict):
         raise RequestError(f"{path}: `fit` must be a table: write [fit].")

@@ -34,8 +34,7 @@ import tomli_w
 
 from ...runtime.errors import RequestError, nearest
 from ...specs.priors import AbstractPrior, Choice, LogInteger, LogUniform, Uniform, ZeroOr
-from .budget import Budget as Budget  # until every importer has moved
-from .budget import parse_budget as parse_budget
+from .budget import parse_budget
 
 _FORMS = {
     "uniform": "uniform(0, 0.5)",
@@ -235,18 +234,19 @@ def _check(source: str, search: Mapping[str, Any], ranges: Mapping[str, Any]) ->
             raise RequestError(f"{source}: [ranges] {path}: {problem}") from None
 
 
-def _load(path: str | Path) -> dict[str, Any]:
+def load_toml(path: str | Path, what: str = "the study file") -> dict[str, Any]:
+    """The tables of a TOML file."""
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as problem:
-        raise RequestError(f"the study file {path} cannot be read: {problem.strerror}.") from None
+        raise RequestError(f"{what} {path} cannot be read: {problem.strerror}.") from None
     except (ValueError, RecursionError) as problem:
-        raise RequestError(f"the study file {path} is not TOML: {' '.join(str(problem).split())}.") from None
+        raise RequestError(f"{what} {path} is not TOML: {' '.join(str(problem).split())}.") from None
 
 
 def read_store(path: str | Path) -> tuple[str | None, str | None]:
     """The database that holds the trials of the study and the study's name in it, if the file names them."""
-    where = _load(path).get("trials", {})
+    where = load_toml(path).get("trials", {})
     return where.get("store"), where.get("name")
 
 
@@ -256,7 +256,7 @@ def read_study_file(path: str | Path, known: tuple[str, ...] = ()) -> dict[str, 
     Ranges are checked as language and stay texts: which parts their words mean depends on the recipe. Where the trials
     of the study are is left out: the same study elsewhere has its own.
     """
-    content = _load(path)
+    content = load_toml(path)
     for name, table in content.items():
         if name not in _TABLES:
             raise RequestError(f"{path}: unknown table [{name}].{nearest(name, _TABLES)}")
