@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import optax
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
@@ -313,7 +314,7 @@ class FastPersistentDivergence(AbstractDivergence):
     ) -> tuple[Phases, PyTree]:
         up, rest = jr.split(key)
         hidden, fast = memory
-        driven = with_parameters(network, jax.tree.map(jnp.add, boltzmann_parameters(network), fast))
+        driven = with_parameters(network, optax.tree.add(boltzmann_parameters(network), fast))
         own = gibbs_steps(driven, hidden, self.steps, rest)
         own_activation = driven.hidden_activation(own)
         phases = Phases(network.hidden_activation(v), own, own_activation, _evenly(weights, self.chains))
@@ -327,7 +328,7 @@ class FastPersistentDivergence(AbstractDivergence):
         return hidden, renewed
 
     def begun(self, network: PyTree, v: Float[Array, "n visible"], *, key: Key[Array, ""]) -> PyTree:
-        return _begun(network, v, self.chains, key), jax.tree.map(jnp.zeros_like, boltzmann_parameters(network))
+        return _begun(network, v, self.chains, key), optax.tree.zeros_like(boltzmann_parameters(network))
 
 
 class JointDivergence(AbstractCriterion):

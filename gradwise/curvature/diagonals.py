@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, PyTree
 
 from ..runtime.errors import RequestError
@@ -163,7 +164,7 @@ def _with_penalty(objective: Objective, parameters: PyTree, diagonal: PyTree, as
     The product of its Hessian with a vector of ones is the diagonal because a penalty is a sum over parameters, each
     one's own.
     """
-    ones = jax.tree.map(jnp.ones_like, parameters)
+    ones = optax.tree.ones_like(parameters)
     bent = hessian_vector(lambda point: objective.penalty(point, asker), parameters, ones)
     return jax.tree.map(lambda one, other: one + jnp.abs(other), diagonal, bent)
 
@@ -197,5 +198,5 @@ def gauss_newton_diagonal(objective: Objective, parameters: PyTree, asker: str, 
     """The exact diagonal of J' H J, H the Hessian of the mean loss in the outputs: as many passes as outputs."""
     terms = example_terms(objective, parameters, asker, columns=root_columns(objective, asker))
     scale = terms.total / terms.weights.shape[0]  # a mean over the slots, as in the criterion
-    diagonal = jax.tree.map(lambda leaf: scale * leaf, terms.mean_square())
+    diagonal = optax.tree.scale(scale, terms.mean_square())
     return _with_penalty(objective, parameters, diagonal, asker) if penalty else diagonal

@@ -20,12 +20,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
 from ..specs.knobs import is_plain_number
-from .products import dot, hessian_map, hessian_vector, norm, plus, times
+from .products import hessian_map, hessian_vector
 
 Product = Callable[[PyTree], PyTree]
 _LEAST = 1e-30  # divides nothing by nothing
@@ -49,7 +50,7 @@ class Ritz(NamedTuple):
 
 
 def _unit(tree: PyTree) -> PyTree:
-    return times(1.0 / jnp.maximum(norm(tree), _LEAST), tree)
+    return optax.tree.scale(1.0 / jnp.maximum(optax.tree.norm(tree), _LEAST), tree)
 
 
 def _random(like: PyTree, key: Key[Array, ""]) -> PyTree:
@@ -74,12 +75,12 @@ def largest_eigenvalue(
 
     def measured(vector: PyTree) -> tuple[PyTree, Scalar, Scalar]:
         image = product(vector)
-        value = dot(vector, image)
-        return image, value, norm(plus(image, -value, vector))
+        value = optax.tree.vdot(vector, image)
+        return image, value, optax.tree.norm(optax.tree.add_scale(image, -value, vector))
 
     def unfinished(carry: tuple[Any, ...]) -> Array:
         _, image, value, residual, count = carry
-        return (count < steps) & (residual > tolerance * jnp.abs(value)) & (norm(image) > _LEAST)
+        return (count < steps) & (residual > tolerance * jnp.abs(value)) & (optax.tree.norm(image) > _LEAST)
 
     def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         _, image, _, _, count = carry
@@ -141,7 +142,8 @@ def _range(loss: Callable[[PyTree], Scalar], parameters: PyTree, key: Key[Array,
     def end(place: int) -> Eigenpair:
         value, vector = found.values[place], jax.tree.map(lambda leaf: leaf[place], found.vectors)
         # Measured: Lanczos's own estimate knows nothing of rounding.
-        return Eigenpair(value, vector, norm(plus(product(vector), -value, vector)), products)
+        residual = optax.tree.norm(optax.tree.add_scale(product(vector), -value, vector))
+        return Eigenpair(value, vector, residual, products)
 
     return end(0), end(-1)
 
@@ -168,7 +170,7 @@ def online_step(product: Product, mean: PyTree, share: Any) -> PyTree:
     (1 - share) + share H / ||Psi||, which grows with lambda *with its sign*: the highest eigenvalue wins, and not a
     lower one of larger size, as long as that one is above -(2 / share - 1) times the highest. (Derived, not published.)
     """
-    return plus(times(1.0 - share, mean), share, product(_unit(mean)))
+    return optax.tree.add_scale(optax.tree.scale(1.0 - share, mean), share, product(_unit(mean)))
 
 
 def online_eigenvalue(
@@ -203,8 +205,8 @@ def online_eigenvalue(
     def whole(point: PyTree) -> Scalar:
         return jnp.mean(jax.lax.map(lambda batch: loss(point, batch), batches))
 
-    value, vector = norm(mean), _unit(mean)
-    residual = norm(plus(hessian_vector(whole, parameters, vector), -value, vector))
+    value, vector = optax.tree.norm(mean), _unit(mean)
+    residual = optax.tree.norm(optax.tree.add_scale(hessian_vector(whole, parameters, vector), -value, vector))
     return Eigenpair(value, vector, residual, jnp.asarray(turns, jnp.int32))
 
 

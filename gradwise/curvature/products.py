@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import PyTree, Scalar
 
 
@@ -60,27 +59,3 @@ def gauss_newton_vector(
 ) -> PyTree:
     """The Gauss-Newton matrix times a vector."""
     return gauss_newton_map(outputs, loss, parameters)(vector)
-
-
-# --- trees as vectors
-
-
-def dot(left: PyTree, right: PyTree) -> Scalar:
-    """The inner product of two trees of one shape."""
-    parts = jax.tree.map(lambda a, b: jnp.sum(a * b), left, right)
-    return jax.tree.reduce(jnp.add, parts, jnp.zeros(()))
-
-
-def norm(tree: PyTree) -> Scalar:
-    """The length of a tree taken as one vector."""
-    return jnp.sqrt(dot(tree, tree))
-
-
-def plus(left: PyTree, scale: Any, right: PyTree) -> PyTree:
-    """left + scale * right."""
-    return jax.tree.map(lambda a, b: a + scale * b, left, right)
-
-
-def times(scale: Any, tree: PyTree) -> PyTree:
-    """scale * tree."""
-    return jax.tree.map(lambda a: scale * a, tree)

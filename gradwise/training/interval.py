@@ -13,6 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature.objective import Examples, labelled
@@ -107,7 +108,7 @@ def advance(problem: Problem, state: State, updates: int) -> tuple[State, dict[s
         before = State(parameters, optimiser, (), (), update, memory)
         moving, terms = step(problem, before, gather_batch(problem, *inputs))
         if problem.last is not None:
-            moving = jax.tree.map(lambda new, old: jnp.where(update < problem.last, new, old), moving, before)
+            moving = optax.tree.where(update < problem.last, moving, before)
         total = jnp.broadcast_to(terms["total"], inputs[1].shape)
         # Stacked into one array: on an accelerator each array written by the loop is a kernel of its own.
         seen = jnp.stack([terms.get("loss", total), terms.get("score", total)])
@@ -178,7 +179,7 @@ def _either(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
     often; on an accelerator a branch has to wait for the host."""
     if jax.default_backend() == "cpu":
         return jax.lax.cond(condition, lambda: new, lambda: old)
-    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), new, old)
+    return optax.tree.where(condition, new, old)
 
 
 def judge(problem: Problem, state: State, seen: dict[str, Array]) -> tuple[State, Row]:

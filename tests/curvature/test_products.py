@@ -11,15 +11,11 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from gradwise.curvature.products import (
-    dot,
     gauss_newton_map,
     gauss_newton_vector,
     hessian_map,
     hessian_vector,
     jacobian_vector,
-    norm,
-    plus,
-    times,
     vector_jacobian,
 )
 from gradwise.specs.paths import trainable
@@ -166,14 +162,3 @@ def test_products_compile_and_vectorise() -> None:
     for mine, theirs in zip(jax.tree.leaves(both(many)), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(mine[0], theirs, rtol=1e-10, atol=1e-13)
         np.testing.assert_allclose(mine[1], 2 * theirs, rtol=1e-10, atol=1e-13)
-
-
-def test_trees_as_vectors() -> None:
-    one = {"a": jnp.asarray([[1.0, 2.0]]), "b": (jnp.asarray(3.0), None)}
-    two = {"a": jnp.asarray([[-1.0, 4.0]]), "b": (jnp.asarray(0.5), None)}
-    assert float(dot(one, two)) == -1.0 + 8.0 + 1.5
-    assert float(norm(one)) == pytest.approx(np.sqrt(14.0))
-    np.testing.assert_array_equal(plus(one, -2.0, two)["a"], [[3.0, -6.0]])
-    assert float(plus(one, -2.0, two)["b"][0]) == 2.0
-    np.testing.assert_array_equal(times(3.0, one)["a"], [[3.0, 6.0]])
-    assert float(norm({})) == 0.0

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
@@ -101,7 +102,7 @@ def train_at_factors(
             loss, _, moves, state = update(point, state, batch, jr.fold_in(noise, number))
             moved = jax.tree.map(lambda p, m: (p + factor * m).astype(p.dtype), point, moves)
             # Infinite moves times nothing would be no number.
-            moved = jax.tree.map(lambda new, old: jnp.where(factor > 0, new, old), moved, point)
+            moved = optax.tree.where(factor > 0, moved, point)
             return (moved, state), loss
 
         numbers = (jnp.arange(updates), jnp.asarray(order))

@@ -43,7 +43,7 @@ def descend(value: Callable[[Array], Array], start: Array, mask: Array, updates:
         # Negative curvature may point it up its own gradient, and so down the loss of a gradient with the wrong sign.
         down = move @ slope < 0
         move = jnp.where(down, move, 0.0)
-        state = jax.tree.map(lambda new, fresh: jnp.where(down, new, fresh), state, method.init(start))
+        state = optax.tree.where(down, state, method.init(start))
         steep = jnp.linalg.norm(slope)
         own = steep * jnp.linalg.norm(point) / jnp.maximum(jnp.abs(loss), 1e-30)
         first = jnp.where(number == 0, own, first)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 from jaxtyping import Array, Key
 from scipy.special import log_softmax
 
@@ -110,7 +111,7 @@ def _weighed(subject: Subject, program: Program, key: Key[Array, ""]) -> tuple[f
             return sum((told[number] * of_nudges[number] for number in numbers), start=jnp.zeros(()))
 
         of_penalty = jax.grad(penalty)(parameters)
-        of_rest = jax.tree.map(jnp.subtract, of_loss, of_penalty)
+        of_rest = optax.tree.sub(of_loss, of_penalty)
         return value, counts, size(of_penalty) / jnp.maximum(size(of_rest), 1e-30)
 
     value, counts, pull = measure(subject.parameters, subject.batch)

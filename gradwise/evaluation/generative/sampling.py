@@ -20,6 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import optax
 from jaxtyping import Array, Float, Key
 
 from ...runtime.errors import RequestError
@@ -115,7 +116,7 @@ def rates_of(network: Any, inputs: Any) -> Rates:
         missing = _CHUNK - len(rows) if len(inputs) > _CHUNK else 0
         used = jnp.concatenate([jnp.ones(len(rows)), jnp.zeros(missing)])
         part = _sums(network, jnp.pad(rows, ((0, missing), (0, 0))), used)
-        total = part if total is None else jax.tree.map(jnp.add, total, part)
+        total = part if total is None else optax.tree.add(total, part)
     return Rates(*(leaf / len(inputs) for leaf in total))
 
 
@@ -157,7 +158,7 @@ def rates_fpcd(
         return (drawn, fast), mean, drawn
 
     rows = _rows(start)
-    (_, fast), found = _walk(step, (rows, jax.tree.map(jnp.zeros_like, rates)), rows, steps, kept, key)
+    (_, fast), found = _walk(step, (rows, optax.tree.zeros_like(rates)), rows, steps, kept, key)
     return found, fast
 
 

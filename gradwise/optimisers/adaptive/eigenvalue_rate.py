@@ -21,7 +21,7 @@ import optax
 from jaxtyping import Array, Float, PyTree, Scalar
 
 from ...curvature.eigenvalues import implied_rate, online_step
-from ...curvature.products import hessian_vector, norm
+from ...curvature.products import hessian_vector
 from ...runtime.errors import RequestError
 from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import declarations, knob
@@ -88,29 +88,29 @@ class EigenRate(AbstractOptimiser):
 
     def _followed(self, state: _EigenRateState, gradient: PyTree, parameters: PyTree, objective: Any) -> Any:
         """Direction, eigenvalue and updates waited after the turns that are due: many at first, mostly none."""
-        first = norm(state.direction) <= _FLAT
+        first = optax.tree.norm(state.direction) <= _FLAT
         due = first | (state.waited + 1.0 >= self.every_updates)
-        start = jax.tree.map(lambda g, old: jnp.where(first, g, old), gradient, state.direction)
+        start = optax.tree.where(first, gradient, state.direction)
 
         def turn(_: Any, direction: PyTree) -> PyTree:
             def product(vector: PyTree) -> PyTree:
                 return hessian_vector(objective, parameters, vector)
 
             moved = online_step(product, direction, _TURN_SHARE)
-            sound = jnp.isfinite(norm(moved))
+            sound = jnp.isfinite(optax.tree.norm(moved))
             return jax.tree.map(lambda new, old: jnp.where(sound, new, old).astype(old.dtype), moved, direction)
 
         # A loop whose number of turns is known only at run time: none where no member of a population is due.
         turns = jnp.where(first, _FIRST_TURNS, jnp.where(due, _TURNS, 0))
         direction = jax.lax.fori_loop(0, turns, turn, start)
-        seen = norm(direction)
+        seen = optax.tree.norm(direction)
         believed = jnp.maximum(seen, (1.0 - self.share) * state.eigenvalue + self.share * seen)
         eigenvalue = jnp.where(due, believed, state.eigenvalue).astype(jnp.float32)
         return direction, eigenvalue, jnp.where(due, 0.0, state.waited + 1.0).astype(jnp.float32)
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         def init(parameters: PyTree) -> _EigenRateState:
-            nothing = jax.tree.map(jnp.zeros_like, parameters)
+            nothing = optax.tree.zeros_like(parameters)
             return _EigenRateState(self.optimiser.build().init(parameters), nothing, jnp.zeros(()), jnp.zeros(()))
 
         def update(updates: PyTree, state: _EigenRateState, parameters: PyTree = None, **extra: Any) -> Any:

@@ -70,13 +70,13 @@ class GlobalRate(AbstractOptimiser):
             later = objective.upcoming()
 
             def criterion(rate: Scalar) -> Scalar:
-                return later(jax.tree.map(lambda p, g: p - rate * g, parameters, updates))
+                return later(optax.tree.add_scale(parameters, -rate, updates))
 
             values = jax.vmap(criterion)(rates)
             values = jnp.where(jnp.isfinite(values), values, jnp.inf)
             place = jnp.where(jnp.any(jnp.isfinite(values)), jnp.argmin(values), 1)
             rate = rates[place]
-            return jax.tree.map(lambda g: -rate * g, updates), _GlobalState(rate)
+            return optax.tree.scale(-rate, updates), _GlobalState(rate)
 
         return optax.GradientTransformationExtraArgs(init, update)
 
@@ -134,12 +134,12 @@ def _scale_by_gains(local: "LocalRates") -> optax.GradientTransformation:
     by = local.by
 
     def init(parameters: PyTree) -> _LocalState:
-        zeros = jax.tree.map(jnp.zeros_like, parameters)
+        zeros = optax.tree.zeros_like(parameters)
         gains = {block: jnp.ones_like(value) for block, value in sum_by_block(zeros, by).items()}
         return _LocalState(zeros, gains)
 
     def update(updates: PyTree, state: _LocalState, parameters: PyTree = None) -> tuple[PyTree, _LocalState]:
-        agreement = sum_by_block(jax.tree.map(jnp.multiply, updates, state.mean), by)
+        agreement = sum_by_block(optax.tree.mul(updates, state.mean), by)
 
         def adapt(gain: Array, agreed: Array) -> Array:
             gain = jnp.where(agreed > 0, gain + local.increase, gain)
@@ -147,8 +147,8 @@ def _scale_by_gains(local: "LocalRates") -> optax.GradientTransformation:
             return jnp.clip(gain, 1.0 / local.greatest_gain, local.greatest_gain)
 
         gains = {block: adapt(gain, agreement[block]) for block, gain in state.gains.items()}
-        mean = jax.tree.map(lambda m, g: local.memory * m + (1.0 - local.memory) * g, state.mean, updates)
-        direction = jax.tree.map(jnp.multiply, updates, spread_by_block(gains, updates, by))
+        mean = optax.tree.update_moment(updates, state.mean, local.memory, 1)
+        direction = optax.tree.mul(updates, spread_by_block(gains, updates, by))
         return direction, _LocalState(mean, gains)
 
     return optax.GradientTransformation(init, update)

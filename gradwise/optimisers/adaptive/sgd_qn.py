@@ -98,7 +98,7 @@ class SgdQn(AbstractOptimiser):
     def build(self) -> optax.GradientTransformationExtraArgs:
         def init(parameters: PyTree) -> _QuasiNewtonState:
             first = self.decay * self.start_updates
-            inverse = jax.tree.map(lambda leaf: jnp.full_like(leaf, first), parameters)
+            inverse = optax.tree.full_like(parameters, first)
             return _QuasiNewtonState(inverse, jnp.zeros((), jnp.int32), jax.tree.map(jnp.array, parameters))
 
         def update(
@@ -107,10 +107,10 @@ class SgdQn(AbstractOptimiser):
             def measure(known: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
                 inverse, since = known
                 _, then = objective.value_and_gradient(state.before)
-                step = jax.tree.map(jnp.subtract, parameters, state.before)
-                change = jax.tree.map(jnp.subtract, updates, then)
+                step = optax.tree.sub(parameters, state.before)
+                change = optax.tree.sub(updates, then)
                 curvature = measured_curvature(step, change, self.decay, self.spread * self.decay)
-                return jax.tree.map(lambda h, r: h + since * r, inverse, curvature), jnp.zeros((), jnp.int32)
+                return optax.tree.add_scale(inverse, since, curvature), jnp.zeros((), jnp.int32)
 
             inverse, since = run_when(state.since >= self.skip_updates, measure, (state.inverse, state.since))
             moves = jax.tree.map(lambda g, h: -g / h, updates, inverse)

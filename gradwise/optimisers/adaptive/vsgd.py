@@ -38,7 +38,6 @@ from jaxtyping import Array, Bool, Int, PyTree, Scalar
 from ...curvature.diagonals import back_propagated_diagonal
 from ...curvature.example_gradients import Terms, example_terms
 from ...curvature.objective import Objective
-from ...curvature.products import dot, norm, plus, times
 from ...runtime.control_flow import run_when
 from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import knob, switch
@@ -110,14 +109,14 @@ def _seen(objective: Objective, parameters: PyTree, asker: str, by: str) -> _See
     terms = example_terms(objective, parameters, asker)
     slots = terms.weights.shape[0]
     penalty = jax.grad(lambda point: objective.penalty(point, asker))(parameters)
-    penalty = jax.tree.map(lambda p: p * (slots / terms.total), penalty)
+    penalty = optax.tree.scale(slots / terms.total, penalty)
     mean = terms.mean()
     beside = jax.tree.map(lambda p, m: p * (2.0 * m + p), penalty, mean)
     if by != "parameter":
         beside = jax.tree.map(jnp.sum, beside)
-    square = jax.tree.map(jnp.add, _mean_square(terms, by), beside)
+    square = optax.tree.add(_mean_square(terms, by), beside)
     count = terms.total**2 / jnp.maximum(jnp.sum(terms.weights**2), 1e-12)
-    return _Seen(jax.tree.map(jnp.add, mean, penalty), _pooled(square, by, jnp.sum), jnp.maximum(count, 1.0))
+    return _Seen(optax.tree.add(mean, penalty), _pooled(square, by, jnp.sum), jnp.maximum(count, 1.0))
 
 
 def _signal(mean: PyTree, square: PyTree, count: Any, by: str) -> PyTree:
@@ -136,7 +135,7 @@ def _averaged(old: PyTree, new: PyTree, weight: PyTree) -> PyTree:
 
 def _length_ratio(moves: PyTree, gradient: PyTree, before: Scalar) -> Scalar:
     """The one rate that would make a step of this length; where nothing moves, the one before."""
-    step, slope = norm(moves), norm(gradient)
+    step, slope = optax.tree.norm(moves), optax.tree.norm(gradient)
     return jnp.where((step > 0) & (slope > 0), step / jnp.where(slope > 0, slope, 1.0), before)
 
 
@@ -146,9 +145,9 @@ def shortened(moves: PyTree, gradient: PyTree, objective: Objective, parameters:
     outputs, along = jax.jvp(objective.outputs, (parameters,), (moves,))
     bent = jax.jvp(jax.grad(lambda point: objective.loss_of(point, asker)), (outputs,), (along,))[1]
     curved = jnp.sum(bent * along)
-    length = jnp.where(curved > 0, -dot(gradient, moves) / jnp.where(curved > 0, curved, 1.0), 1.0)
+    length = jnp.where(curved > 0, -optax.tree.vdot(gradient, moves) / jnp.where(curved > 0, curved, 1.0), 1.0)
     length = jnp.where(jnp.isfinite(length), jnp.clip(length, 0.0, 1.0), 0.0)
-    return jax.tree.map(lambda move: length * move, moves)
+    return optax.tree.scale(length, moves)
 
 
 def looked_at(
@@ -160,11 +159,11 @@ def looked_at(
     -slope / (2 (rise - slope)) of the step; where that is less than 1, the step is cut to it and looked at again.
     """
     moves = shortened(moves, gradient, objective, parameters, asker)
-    slope = dot(gradient, moves)
+    slope = optax.tree.vdot(gradient, moves)
 
     def look(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         length, _, turn = carry
-        there = objective(plus(parameters, length, moves))
+        there = objective(optax.tree.add_scale(parameters, length, moves))
         rounding = 8e-7 * (jnp.abs(value) + jnp.abs(there))  # a difference of 32-bit numbers says no more
         bend = 2.0 * (there - value - length * slope) - rounding
         cut = jnp.where(bend > -length * slope, -length * slope / jnp.where(bend > 0, bend, 1.0), 1.0)
@@ -174,7 +173,7 @@ def looked_at(
 
     begin = (jnp.ones(()), jnp.ones((), bool), jnp.zeros((), jnp.int32))
     length, _, _ = jax.lax.while_loop(lambda carry: carry[1] & (carry[2] < _TURNS), look, begin)
-    return times(length, moves)
+    return optax.tree.scale(length, moves)
 
 
 class _VsgdState(NamedTuple):
@@ -216,9 +215,9 @@ class Vsgd(AbstractOptimiser):
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         def init(parameters: PyTree) -> _VsgdState:
-            zeros = jax.tree.map(jnp.zeros_like, parameters)
+            zeros = optax.tree.zeros_like(parameters)
             pool = _pooled(zeros, self.by, jnp.sum)
-            memory = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.initial_memory), pool)
+            memory = optax.tree.full_like(pool, self.initial_memory)
             pool, bend = jax.tree.map(jnp.copy, pool), jax.tree.map(jnp.copy, zeros)
             return _VsgdState(zeros, pool, bend, memory, jnp.zeros((), jnp.int32), jnp.ones(()))
 
@@ -228,7 +227,7 @@ class Vsgd(AbstractOptimiser):
             def start(_: Any) -> Any:
                 there = draw_examples(objective, self.initial_examples)
                 seen = _seen(there, parameters, "Vsgd", self.by)
-                slow = jax.tree.map(lambda v: self.slowness * v, seen.square)
+                slow = optax.tree.scale(self.slowness, seen.square)
                 return seen.gradient, slow, self._curvature(there, parameters)
 
             mean, square, bend = run_when(state.update == 0, start, (state.mean, state.square, state.curvature))
@@ -266,7 +265,7 @@ class Vsgd(AbstractOptimiser):
 
 def _secant_curvature(objective: Objective, parameters: PyTree, gradient: PyTree, step: PyTree) -> PyTree:
     """|change of the gradient over a step / the step|, parameter by parameter, on the same batch."""
-    ahead = objective.value_and_gradient(jax.tree.map(jnp.add, parameters, step))[1]
+    ahead = objective.value_and_gradient(optax.tree.add(parameters, step))[1]
 
     def ratio(there: Array, here: Array, far: Array) -> Array:
         # All parameters step at once: one that hardly steps would be charged with what the others do to it.
@@ -306,8 +305,8 @@ class VsgdFd(AbstractOptimiser):
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         def init(parameters: PyTree) -> _FdState:
-            mean, square, bend, bend_square = (jax.tree.map(jnp.zeros_like, parameters) for _ in range(4))
-            memory = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.initial_memory), parameters)
+            mean, square, bend, bend_square = (optax.tree.zeros_like(parameters) for _ in range(4))
+            memory = optax.tree.full_like(parameters, self.initial_memory)
             return _FdState(mean, square, bend, bend_square, memory, jnp.zeros((), jnp.int32), jnp.ones(()))
 
         def update(
@@ -317,7 +316,7 @@ class VsgdFd(AbstractOptimiser):
                 there = draw_examples(objective, self.initial_examples)
                 seen = _seen(there, parameters, "VsgdFd", "parameter")
                 h = _secant_curvature(there, parameters, seen.gradient, seen.gradient)
-                slow = jax.tree.map(lambda v: self.slowness * v, seen.square)
+                slow = optax.tree.scale(self.slowness, seen.square)
                 return seen.gradient, slow, h, jax.tree.map(lambda one: self.slowness * one**2, h)
 
             known = (state.mean, state.square, state.curvature, state.curvature_square)
@@ -337,7 +336,7 @@ class VsgdFd(AbstractOptimiser):
                 bend,
                 bend_square,
             )
-            tau = jax.tree.map(lambda t, o: t + o, state.memory, odd)
+            tau = optax.tree.add(state.memory, odd)
             weight = jax.tree.map(
                 lambda t, v, old: jnp.where(v > 0, jnp.where(old > 0, 1 / t, 1.0), 0.0), tau, seen.square, square
             )

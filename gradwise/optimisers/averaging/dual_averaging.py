@@ -58,7 +58,7 @@ class DualAveraging(AbstractOptimiser):
         def init(parameters: PyTree) -> _DualState:
             return _DualState(
                 start=jax.tree.map(jnp.array, parameters),  # copies: the parameters' buffers are donated
-                total=jax.tree.map(jnp.zeros_like, parameters),
+                total=optax.tree.zeros_like(parameters),
                 average=jax.tree.map(jnp.array, parameters) if self.averaged else (),
                 update=jnp.zeros((), jnp.int32),
                 rate=jnp.asarray(self.learning_rate, jnp.float32),
@@ -67,7 +67,7 @@ class DualAveraging(AbstractOptimiser):
         def update(updates: PyTree, state: _DualState, parameters: PyTree = None, **_: Any) -> Any:
             count = state.update + 1
             rate = jnp.asarray(self.learning_rate / jnp.sqrt(count), jnp.float32)
-            total = jax.tree.map(lambda s, g: s + g, state.total, updates)
+            total = optax.tree.add(state.total, updates)
             moved = jax.tree.map(lambda x, s, p: (x - rate * s) - p, state.start, total, parameters)
             average = state.average
             if self.averaged:

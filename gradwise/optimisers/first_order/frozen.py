@@ -5,9 +5,6 @@
 Its updates do not depend on the gradient, so the compiler removes the computation of that gradient.
 """
 
-from typing import Any
-
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree, Scalar
@@ -15,15 +12,11 @@ from jaxtyping import PyTree, Scalar
 from ...specs.contracts import AbstractOptimiser
 
 
-def _update(updates: PyTree, state: optax.EmptyState, parameters: PyTree = None, **_: Any) -> Any:
-    return jax.tree.map(jnp.zeros_like, updates), state
-
-
 class Frozen(AbstractOptimiser):
     """No update at all; its learning rate is 0."""
 
     def build(self) -> optax.GradientTransformationExtraArgs:
-        return optax.GradientTransformationExtraArgs(lambda parameters: optax.EmptyState(), _update)
+        return optax.with_extra_args_support(optax.set_to_zero())
 
     def rate(self, state: PyTree) -> Scalar:
         return jnp.zeros(())

@@ -209,7 +209,7 @@ def _searched(
 ) -> Scalar:
     """L, doubled while f(theta - f'/L) > f(theta) - |f'|^2 / (2L), where f is the mean criterion of the batch."""
     value = share * value
-    gradient = jax.tree.map(lambda g: share * g, gradient)
+    gradient = optax.tree.scale(share, gradient)
     square = sum((jnp.sum(g**2) for g in jax.tree.leaves(gradient)), start=jnp.zeros(()))
     allowance = _ROUNDINGS * jnp.finfo(value.dtype).eps * jnp.abs(value)
 
@@ -278,7 +278,7 @@ class Sag(AbstractOptimiser):
             _refuse_too_much(room, self.memory)
             smoothness = jnp.asarray(1.0 if is_off(self.smoothness) else self.smoothness, float)
             return _SagState(
-                total=jax.tree.map(jnp.zeros_like, parameters),
+                total=optax.tree.zeros_like(parameters),
                 memory=jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), room),
                 seen=jnp.zeros(self.examples, bool),
                 distinct=jnp.zeros((), jnp.int32),

@@ -322,7 +322,7 @@ def scale_by_rate(learning_rate: Any, schedule: AbstractSchedule) -> optax.Gradi
     def update(updates: PyTree, state: RateState, parameters: PyTree = None, *, value: Any = 0.0, **_: Any) -> Any:
         inner, factor = schedule.step(state.schedule, state.update, jnp.asarray(value))
         rate = jnp.asarray(learning_rate * factor, jnp.float32)
-        moved = jax.tree.map(lambda g: -rate * g, updates)
+        moved = optax.tree.scale(-rate, updates)
         return moved, RateState(state.update + 1, inner, rate)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -9,7 +9,6 @@ Nesterov(momentum=0.9)                      the gradient as if one step ahead
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree, Scalar
 
@@ -41,7 +40,7 @@ def smooth(beta: Any) -> optax.GradientTransformation:
     """g_bar <- (1 - beta) g_bar + beta g, from g_bar = 0."""
 
     def init(parameters: PyTree) -> _SmoothedState:
-        return _SmoothedState(jax.tree.map(jnp.zeros_like, parameters))
+        return _SmoothedState(optax.tree.zeros_like(parameters))
 
     def update(updates: PyTree, state: _SmoothedState, parameters: PyTree = None) -> Any:
         mean = jax.tree.map(lambda m, g: (1.0 - beta) * m + beta * g, state.mean, updates)

@@ -83,7 +83,7 @@ class DiagonalNewton(AbstractOptimiser):
         diagonal = gauss_newton_diagonal if self.exact else back_propagated_diagonal
 
         def init(parameters: PyTree) -> _CurvatureState:
-            return _CurvatureState(jax.tree.map(jnp.zeros_like, parameters), jnp.zeros((), jnp.int32))
+            return _CurvatureState(optax.tree.zeros_like(parameters), jnp.zeros((), jnp.int32))
 
         def update(
             updates: PyTree, state: _CurvatureState, parameters: PyTree = None, *, objective: Objective, **_: Any

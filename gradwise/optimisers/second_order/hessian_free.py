@@ -276,7 +276,7 @@ class HessianFree(AbstractOptimiser):
     def build(self) -> optax.GradientTransformationExtraArgs:
         def init(parameters: PyTree) -> _State:
             damping = jnp.asarray(self.damping, jnp.float32)
-            solution = jax.tree.map(jnp.zeros_like, parameters)
+            solution = optax.tree.zeros_like(parameters)
             one, none = jnp.ones((), jnp.float32), jnp.zeros((), jnp.int32)
             return _State(solution, damping, one, one, none, line_search_state.line_search())
 
@@ -305,7 +305,7 @@ class HessianFree(AbstractOptimiser):
             raise RequestError(f'{reason} Or set its `curvature` to "hessian".') from None
         of_loss = products.gauss_newton_map(part.outputs, lambda outputs: share * part.loss_of(outputs), parameters)
         of_penalty = products.hessian_map(lambda point: objective.penalty(point, name), parameters)
-        return lambda vector: products.plus(of_loss(vector), 1.0, of_penalty(vector)), part
+        return lambda vector: optax.tree.add(of_loss(vector), of_penalty(vector)), part
 
     def _scale(self, part: Objective, parameters: PyTree, slope: Array, damping: Scalar) -> Array:
         """The preconditioner's diagonal."""

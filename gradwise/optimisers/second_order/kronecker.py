@@ -19,7 +19,6 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Scalar
 
 from ...curvature.example_gradients import Terms, example_terms, root_columns
 from ...curvature.objective import Objective
-from ...curvature.products import dot
 from ...runtime import control_flow
 from ...specs.contracts import AbstractOptimiser
 from ...specs.knobs import is_off, knob, switch
@@ -237,8 +236,8 @@ class Kronecker(AbstractOptimiser):
         return _KroneckerState(
             factors=tuple(factors),
             inverses=jax.tree.map(jnp.array, tuple(factors)),
-            square=jax.tree.map(jnp.zeros_like, parameters),
-            velocity=() if is_off(self.momentum) else jax.tree.map(jnp.zeros_like, parameters),
+            square=optax.tree.zeros_like(parameters),
+            velocity=() if is_off(self.momentum) else optax.tree.zeros_like(parameters),
             rate=scale_by_rate(self.learning_rate, self.schedule).init(parameters),
         )
 
@@ -271,12 +270,12 @@ class Kronecker(AbstractOptimiser):
         direction = by_leaf(chosen, rows, direction)
         minus, rate = scale_by_rate(self.learning_rate, self.schedule).update(jnp.ones(()), state.rate, value=value)
         if not is_off(self.clip):
-            length = jnp.maximum(minus**2 * dot(direction, gradient), jnp.finfo(minus.dtype).tiny)
+            length = jnp.maximum(minus**2 * optax.tree.vdot(direction, gradient), jnp.finfo(minus.dtype).tiny)
             factor = jnp.minimum(1.0, jnp.sqrt(self.clip / length))
             direction = jax.tree.map(lambda d: factor.astype(d.dtype) * d, direction)
         velocity = state.velocity
         if not is_off(self.momentum):
-            velocity = direction = jax.tree.map(lambda v, d: self.momentum * v + d, velocity, direction)
+            velocity = direction = optax.tree.add_scale(direction, self.momentum, velocity)
         moves = jax.tree.map(lambda d: minus.astype(d.dtype) * d, direction)
         return moves, _KroneckerState(factors, inverses, square, velocity, rate)
 

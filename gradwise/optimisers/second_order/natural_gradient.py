@@ -40,7 +40,7 @@ def _by_squares(memory: Any, damping: Any, asker: str) -> optax.GradientTransfor
     """g / (v + damping), v the running mean of the examples' squared gradients."""
 
     def init(parameters: PyTree) -> _DiagonalState:
-        return _DiagonalState(jax.tree.map(jnp.zeros_like, parameters), jnp.zeros((), jnp.int32))
+        return _DiagonalState(optax.tree.zeros_like(parameters), jnp.zeros((), jnp.int32))
 
     def update(
         gradient: PyTree, state: _DiagonalState, parameters: PyTree = None, *, objective: Any, **_: Any
@@ -223,7 +223,7 @@ def _tonga(rank: int, block: int, discount: Any, damping: Any, smoothing: Any) -
             scale=jnp.ones(size, kind),
             weight=jnp.zeros((), kind),
             place=jnp.zeros((), jnp.int32),
-            mean=() if is_off(smoothing) else jax.tree.map(jnp.zeros_like, parameters),
+            mean=() if is_off(smoothing) else optax.tree.zeros_like(parameters),
         )
 
     def directions(g: list[Array], smooth: list[Array], state: _TongaState) -> list[Array]:

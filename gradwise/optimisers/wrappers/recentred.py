@@ -9,7 +9,6 @@ examples of the current batch; the change is added to that update.
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int, PyTree, Scalar
@@ -55,7 +54,7 @@ class Recentred(AbstractOptimiser):
             def centre(moves: PyTree) -> PyTree:
                 moved = objective.model(optax.apply_updates(parameters, moves))
                 centred, _ = trainable(moved.recentred(objective.batch.inputs, objective.batch.weights))
-                return jax.tree.map(jnp.subtract, centred, parameters)
+                return optax.tree.sub(centred, parameters)
 
             moves, after = inner.update(updates, state.inner, parameters, objective=objective, **extra)
             due = jnp.remainder(state.update, jnp.floor(self.every_updates).astype(jnp.int32)) == 0

@@ -99,11 +99,11 @@ class TwoStages(AbstractOptimiser):
             moves, new = self.first.build().update(gradient, inner, here, value=value, objective=criterion)
             used = jnp.any(chunk[2] > 0)
             after = optax.apply_updates(here, moves)
-            return jax.tree.map(lambda a, b: jnp.where(used, a, b), (after, new), carry), None
+            return optax.tree.where(used, (after, new), carry), None
 
         numbers = jnp.arange(rows.shape[0], dtype=jnp.int32)
         (there, inner), _ = jax.lax.scan(body, (parameters, state), (numbers, rows, present))
-        return jax.tree.map(jnp.subtract, there, parameters), _patient(inner)
+        return optax.tree.sub(there, parameters), _patient(inner)
 
     def build(self) -> optax.GradientTransformationExtraArgs:
         then = self.then.build()
@@ -123,7 +123,7 @@ class TwoStages(AbstractOptimiser):
                 value, gradient = objective.value_and_gradient(parameters)
                 return then.update(gradient, operand[1], parameters, value=value, objective=objective)
 
-            still = jax.tree.map(jnp.zeros_like, parameters)
+            still = optax.tree.zeros_like(parameters)
             moves, first = run_when(~begun, through, (still, state.first))
             moves, second = run_when(begun, onwards, (moves, state.then))
             return moves, _AfterState(first, second, begun)

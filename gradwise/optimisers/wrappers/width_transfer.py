@@ -129,7 +129,7 @@ class WidthTransfer(AbstractOptimiser):
 
         def update(updates: PyTree, state: _TransferState, parameters: PyTree = None, **extra: Any) -> Any:
             moved, inner_state = inner.update(updates, state.inner, parameters, **extra)
-            moved = jax.tree.map(lambda move, factor: factor * move, moved, state.factors)
+            moved = optax.tree.mul(state.factors, moved)
             return moved, _TransferState(inner_state, state.factors)
 
         return optax.GradientTransformationExtraArgs(init, update)

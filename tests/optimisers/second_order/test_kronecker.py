@@ -14,7 +14,7 @@ import gradwise.defaults
 from gradwise.criteria.losses import GaussianLoss, SigmoidLoss, SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
 from gradwise.curvature.objective import Examples, Objective, gather
-from gradwise.curvature.products import dot, gauss_newton_map
+from gradwise.curvature.products import gauss_newton_map
 from gradwise.data.batches import Fixed, Reshuffled
 from gradwise.models.activations import Sigmoid as Logistic
 from gradwise.models.activations import Tanh
@@ -227,7 +227,7 @@ def test_the_clip_bounds_the_step_and_momentum_adds_them_up() -> None:
         asked = objective(rest, GaussianLoss(), Y, update)
         gradient, step, states[0] = one(free, parameters, states[0], asked)
         _, moves, states[1] = one(bound, parameters, states[1], asked)
-        squared = -0.5 * float(dot(step, gradient))
+        squared = -0.5 * float(optax.tree.vdot(step, gradient))
         assert squared > 1e-3
         factor = np.sqrt(1e-3 / squared)
         expected = jax.tree.map(lambda m, s, f=factor: 0.8 * m + f * s, last, step)
