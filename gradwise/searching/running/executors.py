@@ -164,7 +164,12 @@ def _short_folder() -> str | None:
 
 
 class _Worker:
-    """A process with a runner, seen from here."""
+    """A process with a runner, seen from here.
+
+    It is not a spawn-context process of `multiprocessing`: such a process runs the user's script once more before
+    anything else, so a script without `if __name__ == "__main__"` fails, and what the script imports (NumPy, JAX)
+    starts before the process is told to keep to one core.
+    """
 
     def __init__(self, number: int, setting: bytes, folder: Path):
         self.number = number
