@@ -21,7 +21,7 @@ from gradwise.runtime.errors import RequestError
 from gradwise.searching import search as searches
 from gradwise.searching.running.driver import Driver
 from gradwise.searching.running.executor_choice import choose_executor
-from gradwise.searching.running.executors import LocalExecutor, WorkerProcesses
+from gradwise.searching.running.executors import WorkerProcesses
 from gradwise.searching.search import Budget, SearchPlan, StudyOptions, run_study
 from gradwise.searching.strategies.contract import History
 from gradwise.searching.strategies.population_based_training import PopulationBasedTraining
@@ -155,7 +155,9 @@ def test_a_time_that_is_over_cuts_and_more_time_goes_on(whole, tmp_path):
 
 @pytest.fixture(scope="module")
 def workers():
+    asked = threading.Event()
     with WorkerProcesses(data_of(digits()), count=2) as executor:
+        driven(executor, None, watch=lambda line: asked.set(), asked=asked)  # both compile
         yield executor
 
 
@@ -182,25 +184,29 @@ def test_two_workers_train_two_populations_and_more_time_goes_on(workers, tmp_pa
     asked, seen = threading.Event(), []
 
     def watch(line):
-        seen.append((line["done"], line["total"], line["running"]))
-        if line["done"] >= 4:
+        seen.append((line["total"], line["running"]))
+        if len(list((tmp_path / "population").iterdir())) == 2:  # both have written a generation
             asked.set()
 
-    cut, stories = driven(workers, tmp_path, watch=watch, asked=asked)
-    assert seen[-1][1:] == (16, 8)  # intervals and members of both
+    cut, stories = driven(workers, tmp_path, watch=watch, asked=asked, intervals=100)
+    assert seen[-1] == (200, 8)  # intervals and members of both
     assert sorted(cut) == list(range(8))
     assert {trial.phase for trial in cut.values()} == {"cut"}
     assert [story.first for story in stories] == [0, 4]
     assert sorted(path.name for path in (tmp_path / "population").iterdir()) == ["0-4", "4-4"]
-    whole = driven(workers, tmp_path, trials=8)
+    whole = driven(workers, tmp_path, trials=8, intervals=100)
     assert {trial.phase for trial in whole[0].values()} == {"search"}
     assert sorted(path.name for path in (tmp_path / "population").iterdir()) == ["0.json", "4.json"]
-    with LocalExecutor(data_of(digits())) as here:  # one after the other
-        other = tmp_path / "other"
-        other.mkdir()
-        first, _ = driven(here, other, trials=4)
-        both = driven(here, other, trials=8, taken=first)
-    assert_same_populations(whole, both)
+    other = tmp_path / "other"
+    other.mkdir()
+    first, _ = driven(workers, other, trials=4, intervals=100)  # one after the other
+    assert_same_populations(whole, driven(workers, other, trials=8, taken=first, intervals=100), atol=0)
+
+
+def test_a_worker_trains_what_this_process_trains(workers, whole):
+    study = whole[0]
+    here = {trial.number: trial for trial in study.trials}, study.analysis.populations
+    assert_same_populations(driven(workers, None, trials=8), here)
 
 
 def test_a_worker_that_is_killed_costs_at_most_a_generation(workers, tmp_path):
