@@ -355,6 +355,7 @@ DOORS = {
     "journeys/merge.py": "journeys/test_comparison.py",
     "journeys/progress.py": "journeys/test_fit.py",
     "journeys/study_folder.py": "journeys/test_search.py",
+    "records/evidence/verdict.py": "checking/verdict/test_verdict.py",
     "reporting/blocks.py": "reporting/test_html.py",
     "reporting/captioned_figures/data_figures.py": "reporting/captioned_figures/test_check_figures.py",
     "reporting/captioned_figures/record_values.py": "reporting/captioned_figures/test_check_figures.py",
@@ -363,6 +364,7 @@ DOORS = {
     "searching/running/jobs.py": "searching/running/test_run_jobs.py",
     "searching/running/ray_connection.py": "searching/running/test_ray_cluster.py",
     "searching/strategies/contract.py": "searching/strategies/test_random_search.py",
+    "records/evidence/recorded_flow.py": "tracing/test_flow_monitor.py",
     "testing/spec_contracts.py": "testing/test_contracts.py",
     "training/model_files.py": "training/test_predictor.py",
 }

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from ..records.evidence.verdict import Present, Probes, RunNumbers
 from ..records.finding import Finding
 from ..records.fit import Fit
 from ..records.plain_values import from_values, to_values
@@ -53,8 +54,7 @@ from .recipe_subject import PreparedRecipe
 from .rehearsal import Rehearsal, rehearse
 from .subject import Subject
 from .verdict.diagnosis import diagnose, numbers_of, read_course
-from .verdict.remedies import Present
-from .verdict.verdict import Probes, RunNumbers, judge_run, measure_probes
+from .verdict.verdict import judge_run, measure_probes
 from .wiring.loss_and_outputs import find_choices, find_recipe_choices, measure_choices
 from .wiring.poisoned_padding import find_poison, measure_poison
 from .wiring.wiring import find_wiring, measure_wiring

@@ -22,8 +22,10 @@ from jaxtyping import Array, Key
 
 from .. import __version__
 from ..records.check import Checked, Ran
+from ..records.evidence.verdict import Judgement
 from ..records.finding import Finding
 from ..records.fit import Fit
+from ..records.plain_values import to_values
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError, WorkError, nearest
 from ..runtime.files import finite, write_whole
@@ -40,7 +42,7 @@ from .rehearsal import trainer
 from .subject import ARGUMENTS, Subject, describe_user_error
 from .verdict.consequences import demote_consequences
 from .verdict.diagnosis import diagnose
-from .verdict.verdict import Judgement, judge_findings, judge_run
+from .verdict.verdict import judge_findings, judge_run
 
 PARTIAL = "check.partial.json"
 
@@ -171,7 +173,7 @@ def _record(
         findings=(*findings, *(finding for finding in said.findings if finding.code not in known)),
         remedies=said.remedies,
         ran=tuple(ran for ran, _, _ in results.values()),
-        evidence={**evidence, "verdict": dict(finite({"kind": said.kind, **said.evidence}))},
+        evidence={**evidence, "verdict": {"kind": said.kind, **to_values(said.numbers or {})}},
         seconds=seconds,
         seed=seed,
         version=__version__,

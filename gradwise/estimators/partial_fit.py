@@ -17,6 +17,7 @@ from jaxtyping import Array, Key
 from .. import __version__
 from ..evaluation.metrics import METRICS
 from ..records.data_read import DataRead, SetSizes
+from ..records.evidence.fit_evidence import FitEvidence
 from ..records.finding import Finding
 from ..records.fit import Fit
 from ..records.outcome import Outcome
@@ -73,7 +74,7 @@ def _record(
         metrics={part: dict.fromkeys(names, math.nan) for part in ("train", "valid", "test")},
         test_interval=(math.nan, math.nan),
         history={name: [*before[name], value] for name, value in zip(_COLUMNS, line, strict=True)},
-        evidence={},
+        evidence=FitEvidence(),
         data=DataRead(dataset.name, rows=SetSizes(len(dataset))),
         findings=(finding,) if diverged else (),
         seconds=0.0,

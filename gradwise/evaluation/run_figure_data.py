@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ..records.evidence.fit_evidence import ErrorRate
 from ..records.fit import Fit
 from ..records.score_scale import score_kind
-from .metrics import wilson
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,50 +93,6 @@ class Confusion:
         ]
 
 
-@dataclasses.dataclass(frozen=True)
-class Rate:
-    """The error rate of one class or label on the test set, with its 95 % confidence interval; NaN if there is none."""
-
-    name: str
-    count: int  # examples of this class, or with this label
-    errors: float
-    rate: float
-    low: float
-    high: float
-
-
-@dataclasses.dataclass(frozen=True)
-class ClassErrors:
-    """Error rates by class (or by label), worst first."""
-
-    of: str  # "class" or "label"
-    rates: tuple[Rate, ...]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Bins:
-    """Predictions grouped by confidence: how sure the network was, how often it was right, how many there are."""
-
-    confidence: np.ndarray
-    accuracy: np.ndarray
-    count: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Reliability:
-    """Confidence against accuracy before and after temperature scaling (row J9)."""
-
-    before: Bins
-    after: Bins
-    temperature: float
-    error_before: float
-    error_after: float
-
-    @property
-    def empty(self) -> bool:
-        return self.before.count.sum() + self.after.count.sum() == 0
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Residuals:
     """Targets and predictions of one output on (a sample of) the test set."""
@@ -149,16 +105,6 @@ class Residuals:
     @property
     def error(self) -> np.ndarray:
         return self.prediction - self.target
-
-
-@dataclasses.dataclass(frozen=True)
-class Folds:
-    """The estimate by k-fold cross-validation: each fold's value, their mean and its interval."""
-
-    values: tuple[float, ...]
-    mean: float
-    low: float
-    high: float
 
 
 def _number(value: Any) -> float:
@@ -238,7 +184,7 @@ def optimiser_curves(record: Fit) -> dict[str, Curve]:
 def class_curves(record: Fit, most: int = 3) -> ClassCurves:
     """The validation score of each class against age (row F6), pointing out the worst at the best interval."""
     rows = record.history.get("valid_score_by_class") or []
-    classes = tuple(str(name) for name in record.evidence.get("classes", ()))
+    classes = record.evidence.classes.classes
     present = [row for row in rows if row]
     if not classes or not present or any(len(row) != len(classes) for row in present):
         return ClassCurves("", (), (), ())
@@ -257,85 +203,28 @@ def class_curves(record: Fit, most: int = 3) -> ClassCurves:
 
 def confusion(record: Fit) -> Confusion:
     """The confusion matrix of the test set; empty without classes or without a test set."""
-    counts = np.array(record.evidence.get("confusion") or np.zeros((0, 0)), dtype=np.float64)
-    classes = tuple(str(name) for name in record.evidence.get("classes", ()))
-    if counts.shape != (len(classes), len(classes)) or counts.sum() == 0:
-        return Confusion((), np.zeros((0, 0)))
-    return Confusion(classes, counts)
+    found = record.evidence.classes
+    counts = np.array(found.confusion, dtype=np.float64).reshape(len(found.confusion), -1 if found.confusion else 0)
+    return Confusion(found.classes if len(counts) else (), counts)
 
 
-def _rate(name: str, row: dict[str, Any], total: int) -> Rate:
-    """One line of the evidence; `total` is the number of examples that could have been wrong."""
-    count, errors, rate = int(row.get("count") or 0), _number(row.get("errors")), _number(row.get("error_rate"))
-    low, high = _number(row.get("low")), _number(row.get("high"))
-    # Wilson's interval holds for a plain share; a weighted rate is another number, and gets none.
-    if math.isnan(low) and total and math.isclose(errors / total, rate, rel_tol=1e-6, abs_tol=1e-9):
-        low, high = wilson(errors, total)
-    return Rate(name, count, errors, rate, low, high)
-
-
-def class_errors(record: Fit) -> ClassErrors:
-    """The error rate of each class or label on the test set, worst first; what was not measured is left out.
-
-    A class is wrong on its own examples only; a label can be wrong on any example.
-    """
-    if record.task == "labels":
-        tested = record.data.rows.test
-        rates = [_rate(str(row.get("label")), row, tested) for row in record.evidence.get("per_label") or ()]
-        of = "label"
-    else:
-        plain = record.evidence.get("per_class") or ()
-        rates = [_rate(str(row.get("class")), row, int(row.get("count") or 0)) for row in plain if row.get("count")]
-        of = "class"
+def worst_error_rates(record: Fit) -> tuple[ErrorRate, ...]:
+    """The error rates of classes or labels on the test set, worst first; what was not measured is left out."""
+    rates = record.evidence.labels or record.evidence.classes.rates
     seen = [rate for rate in rates if math.isfinite(rate.rate)]
-    return ClassErrors(of, tuple(sorted(seen, key=lambda rate: (-rate.rate, -rate.count))))
-
-
-def _bins(plain: dict[str, Any]) -> Bins:
-    table = np.array([plain.get(name) or () for name in ("confidence", "accuracy", "count")], np.float64).reshape(3, -1)
-    kept = table[:, np.isfinite(table).all(axis=0) & (table[2] > 0)]
-    return Bins(*kept)
-
-
-def reliability(record: Fit) -> Reliability:
-    """How far the probabilities can be believed, before and after temperature scaling."""
-    plain = record.evidence.get("reliability") or {}
-    errors = record.evidence.get("calibration_error") or {}
-    return Reliability(
-        _bins(plain.get("before") or {}),
-        _bins(plain.get("after") or {}),
-        _number(record.evidence.get("temperature")),
-        _number(errors.get("before")),
-        _number(errors.get("after")),
-    )
+    return tuple(sorted(seen, key=lambda rate: (-rate.rate, -rate.count)))
 
 
 def residuals(record: Fit) -> tuple[Residuals, ...]:
     """Targets and predictions of each output, the least explained output first."""
-    both = (record.evidence.get(name) or () for name in ("targets", "predictions"))
-    targets, predictions = (np.array(rows, dtype=np.float64) for rows in both)
-    if targets.ndim != 2 or targets.shape != predictions.shape:
-        return ()
-    names = [str(name) for name in record.evidence.get("names", ())]
-    found = []
-    for k in range(targets.shape[1]):
-        seen = np.isfinite(targets[:, k]) & np.isfinite(predictions[:, k])
-        target, prediction = targets[seen, k], predictions[seen, k]
+    numbers, found = record.evidence.numbers, []
+    for k, name in enumerate(numbers.names):
+        target, prediction = (np.array([row[k] for row in rows]) for rows in (numbers.targets, numbers.predictions))
+        seen = np.isfinite(target) & np.isfinite(prediction)
+        target, prediction = target[seen], prediction[seen]
         if not len(target):
             continue
         spread = float(((target - target.mean()) ** 2).sum())
         r2 = 1.0 - float(((prediction - target) ** 2).sum()) / spread if spread > 0 else math.nan
-        found.append(Residuals(names[k] if k < len(names) else f"output {k}", target, prediction, r2))
+        found.append(Residuals(name, target, prediction, r2))
     return tuple(sorted(found, key=lambda item: math.inf if math.isnan(item.r2) else item.r2))
-
-
-def fold_estimates(record: Fit) -> Folds:
-    """The k-fold estimate (row E2), where one was made."""
-    plain = record.evidence.get("estimate") or record.evidence
-    values = tuple(_number(fold.get("value")) for fold in plain.get("folds") or ())
-    finite = [value for value in values if math.isfinite(value)]
-    mean = plain.get("mean") if values else None
-    low, high = (plain.get("interval") if values else None) or (None, None)
-    if mean is None and finite:
-        mean = float(np.mean(finite))
-    return Folds(values, _number(mean), _number(low), _number(high))

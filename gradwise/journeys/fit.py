@@ -45,11 +45,11 @@ def _with_diagnosis(result: Fit) -> Fit:
     if result.task == "inputs":  # features have no error that could be called too high
         return result
     said, found = diagnose(result)
-    verdict = {"sentence": said.sentence, "kind": said.kind, "remedies": list(said.remedies), **said.evidence}
+    verdict = dataclasses.replace(said, findings=())
     return dataclasses.replace(
         result,
         findings=demote_consequences((*result.findings, *found)),
-        evidence={**result.evidence, "verdict": verdict},
+        evidence=dataclasses.replace(result.evidence, verdict=verdict),
     )
 
 
@@ -97,7 +97,7 @@ def _finished(folder: Path, options: FitRequest) -> Fit | None:
 
 
 def _is_estimated(result: Fit) -> bool:
-    return "estimate" in result.evidence or result.outcome.failed
+    return result.evidence.estimate is not None or result.outcome.failed
 
 
 def _train(options: FitRequest, dataset: Dataset, resolved: Resolved, work: Path, progress: AbstractProgress) -> Fit:
@@ -169,7 +169,7 @@ def _estimate(options: FitRequest, dataset: Dataset, result: Fit, progress: Abst
         class_weight=options.class_weight,
         options=RunOptions(max_seconds=_share_of_time(options), watch=progress.watch),
     )
-    return dataclasses.replace(result, evidence={**result.evidence, "estimate": estimate.plain()})
+    return dataclasses.replace(result, evidence=dataclasses.replace(result.evidence, estimate=estimate))
 
 
 def publish_run(result: Fit, folder: Path, work: Path, *, report: bool) -> None:

@@ -21,11 +21,12 @@ from .. import defaults
 from ..data.reading.read import read
 from ..data.splits import GroupHoldOut, TimeHoldOut
 from ..evaluation.metrics import check_metric
+from ..records.evidence.fit_evidence import LayerTraining
 from ..records.fit import Fit, read_fit
 from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
-from ..searching.layerwise.algorithm import Training, draw_settings, layerwise, trainings_of
+from ..searching.layerwise.algorithm import draw_settings, layerwise, trainings_of
 from ..searching.layerwise.record import record_of
 from ..specs.dataset import Dataset
 from ..training.checkpoint import digest
@@ -98,7 +99,7 @@ def _watch(progress: AbstractProgress, percent: bool) -> Any:
     best: dict[int, float] = {}
     ended = itertools.count(1)
 
-    def watch(training: Training, total: int) -> None:
+    def watch(training: LayerTraining, total: int) -> None:
         best[training.level] = min(best.get(training.level, math.inf), training.score)
         score = f"{100 * best[training.level]:.2f} %" if percent else f"{best[training.level]:.4g}"
         progress.phase(f"level {training.level}: {next(ended)} of {total} trainings done, best {score}")

@@ -19,6 +19,7 @@ from .. import defaults
 from ..models.mlp import Mlp
 from ..pretraining.layer_recipes import SCALER, parse_layers, recipes_of_layers
 from ..pretraining.stack import Pretrained, Stack, check_layer_memory, fit_pretrained
+from ..records.evidence.fit_evidence import FeatureEvidence, PretrainedLayer
 from ..records.finding import Finding
 from ..records.fit import Fit
 from ..runtime.errors import RequestError
@@ -107,11 +108,11 @@ def check_layers(recipe: Recipe, dataset: Dataset) -> None:
             inputs = width
 
 
-def _thinned(values: list[Any], steps: np.ndarray) -> list[float | None]:
-    return [None if values[step] is None else round(float(values[step]), 6) for step in steps]
+def _thinned(values: list[Any], steps: np.ndarray) -> tuple[float, ...]:
+    return tuple(math.nan if values[step] is None else round(float(values[step]), 6) for step in steps)
 
 
-def layer_evidence(stack: Stack, text: str) -> list[dict[str, Any]]:
+def layer_evidence(stack: Stack, text: str) -> tuple[PretrainedLayer, ...]:
     """A short record of how each layer was learned, for `result.json`; the first with its features."""
     found = []
     for level, (record, (kind, units)) in enumerate(zip(stack.records, parse_layers(text), strict=True)):
@@ -119,30 +120,30 @@ def layer_evidence(stack: Stack, text: str) -> list[dict[str, Any]]:
         last = len(history["age_examples"]) - 1
         best = max((step for step, is_best in enumerate(history["best"]) if is_best), default=last)
         steps = np.unique([*np.linspace(0, last, min(last + 1, _SHOWN_POINTS)).astype(int), best])
-        features = record.evidence.get("features", {})
+        features = record.evidence.features
+        if features is not None and level > 0:
+            features = FeatureEvidence(features.width, features.units, features.spectrum)
         found.append(
-            {
-                "layer": level + 1,
-                "learner": kind,
-                "units": units,
-                "metric": record.metric,
-                "valid": record.metrics["valid"][record.metric],
-                "outcome": str(record.outcome),
-                "seconds": record.seconds,
-                "best_age": history["age_examples"][best],
-                "age": [history["age_examples"][step] for step in steps],
-                "curve": _thinned(history["valid_score"], steps),
-                "features": features
-                if level == 0
-                else {k: features[k] for k in ("units", "spectrum") if k in features},
-            }
+            PretrainedLayer(
+                layer=level + 1,
+                learner=kind,
+                units=units,
+                metric=record.metric,
+                valid=record.metrics["valid"][record.metric],
+                outcome=str(record.outcome),
+                seconds=record.seconds,
+                best_age=history["age_examples"][best],
+                age=tuple(history["age_examples"][step] for step in steps),
+                curve=_thinned(history["valid_score"], steps),
+                features=features,
+            )
         )
-    return found
+    return tuple(found)
 
 
 def _layer_findings(stack: Stack) -> Iterator[Finding]:
     for level, record in enumerate(stack.records):
-        for finding in find_features(record.evidence):
+        for finding in find_features(record.evidence.features):
             yield dataclasses.replace(finding, what=f"layer {level + 1}: {finding.what}")
 
 
@@ -180,6 +181,6 @@ def train_pretrained(
         raise KeyboardInterrupt(
             f"interrupted in layer {at + 1} of {len(layers)}. Progress is saved: continue with --resume."
         ) from None
-    evidence = {**result.evidence, "layers": layer_evidence(stack, text)}
+    evidence = dataclasses.replace(result.evidence, layers=layer_evidence(stack, text))
     findings = (*result.findings, *_layer_findings(stack))
     return dataclasses.replace(result, evidence=evidence, findings=findings)

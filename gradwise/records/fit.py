@@ -15,6 +15,7 @@ from ..runtime.files import finite, write_whole
 from ..specs.recipe import Recipe
 from ..specs.serialisation import from_plain, to_plain
 from .data_read import DataRead
+from .evidence.fit_evidence import FitEvidence
 from .finding import Finding
 from .outcome import Outcome
 from .plain_values import from_values, to_values
@@ -39,7 +40,7 @@ class Fit:
     metrics: dict[str, dict[str, float]]
     test_interval: tuple[float, float]
     history: dict[str, list[Any]]
-    evidence: dict[str, Any]
+    evidence: FitEvidence
     data: DataRead
     findings: tuple[Finding, ...]
     seconds: float
@@ -75,7 +76,7 @@ class Fit:
             "metrics": self.metrics,
             "machine": self.machine,
             "data": to_values(self.data),
-            "evidence": self.evidence,
+            "evidence": to_values(self.evidence),
         }
         return dict(finite(plain))
 
@@ -120,7 +121,8 @@ def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
             },
             history=history,
             data=from_values(DataRead, result["data"]),
-            **{name: result[name] for name in ("task", "metric", "evidence", "seconds", "seed", "version", "machine")},
+            evidence=from_values(FitEvidence, result["evidence"]),
+            **{name: result[name] for name in ("task", "metric", "seconds", "seed", "version", "machine")},
         )
     except RequestError as problem:
         raise RequestError(f"{folder}: {problem}") from None

@@ -3,9 +3,9 @@
     plain = to_values(record)                 dictionaries, lists, numbers, words
     assert from_values(Fit, plain) == record  by the annotations of the fields
 
-NaN is written as null, an infinite number as "inf" or "-inf". A field that is empty by default (None, (), {}, "")
-and is still empty is omitted, and so is a field that does not count for equality (`compare=False`). A recipe or another
-part is written as `specs.serialisation` writes it.
+NaN is written as null, an infinite number as "inf" or "-inf". A field that is empty by default (None, (), {}, "", a
+record) and has this value is omitted, and so is a field that does not count for equality (`compare=False`). A recipe or
+another part is written as `specs.serialisation` writes it.
 """
 
 import dataclasses
@@ -30,7 +30,8 @@ def _is_required(field: "dataclasses.Field[Any]") -> bool:
 
 
 def _is_omitted(field: "dataclasses.Field[Any]", value: Any) -> bool:
-    if _is_required(field) or not (value is None or (isinstance(value, (str, tuple, list, Mapping)) and not value)):
+    empty = isinstance(value, (str, tuple, list, Mapping)) and not value
+    if _is_required(field) or not (empty or value is None or dataclasses.is_dataclass(value)):
         return False
     return bool(value == (field.default if field.default_factory is dataclasses.MISSING else field.default_factory()))
 

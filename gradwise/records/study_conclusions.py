@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .evidence.fit_evidence import FitEvidence
+
 
 @dataclass(frozen=True)
 class CorrectedScore:
@@ -98,4 +100,4 @@ class Estimates:
     test_interval: tuple[float, float] = (math.nan, math.nan)
     weighted: WeightedEstimate | None = None
     nested: NestedEstimate | None = None
-    evidence: dict[str, Any] = field(default_factory=dict)
+    evidence: FitEvidence = FitEvidence()

@@ -18,6 +18,7 @@ from ..evaluation.run_figure_data import best_interval, column
 from ..records.check import FILE as CHECK_FILE
 from ..records.check import Checked, read_checked
 from ..records.fit import Fit, read_fit
+from ..records.plain_values import to_values
 from ..records.study import Study
 from ..records.study_files import is_study, read_study
 from ..runtime.errors import WorkError
@@ -110,7 +111,7 @@ def _advice(record: Fit) -> Iterator[Notice]:
 
 
 def _sections(record: Fit) -> Iterator[Section]:
-    if features := tuple(feature_figures.feature_figures(record.evidence.get("features") or {})):
+    if features := tuple(feature_figures.feature_figures(record.evidence.features)):
         yield Section("features", "Features", features)
     curves = tuple(run_figures.run_curve_figures(record))
     yield Section("curves", "Learning curves", curves or (Prose("No interval was completed."),), "Curves")
@@ -122,9 +123,9 @@ def _sections(record: Fit) -> Iterator[Section]:
     )
     if errors:
         yield Section("errors", "Errors on the test set", errors, "Errors")
-    chosen = record.evidence.get("layerwise") or {}
-    if steps := tuple(layerwise_figures.layerwise_figures(chosen, percent=record.task == "classes")):
-        yield Section("layerwise", "Layer by layer", steps)
+    if chosen := record.evidence.layerwise:
+        steps = tuple(layerwise_figures.layerwise_figures(chosen, percent=record.task == "classes"))
+        yield from (Section("layerwise", "Layer by layer", steps),) if steps else ()
     if layers := tuple(feature_figures.pretrained_layer_figures(record)):
         yield Section("pretraining", "Pre-training", layers)
     tables = (
@@ -141,13 +142,13 @@ def _sections(record: Fit) -> Iterator[Section]:
         yield Section("numbers", "Numbers", numbers)
     count = f" ({len(record.findings)})" if record.findings else ""
     yield Section("findings", "Findings", finding_blocks(record.findings), f"Findings{count}")
-    told = record.evidence.get("verdict") or {}
-    if remedies := [str(one) for one in told.get("remedies") or ()]:
-        sentences = tuple(one[:1].upper() + one[1:] for one in remedies)
-        yield Section("next", "What to try next", (Prose(str(told.get("sentence") or "")), Items(sentences)), "Next")
+    said = record.evidence.verdict
+    if said is not None and said.remedies:
+        sentences = tuple(one[:1].upper() + one[1:] for one in said.remedies)
+        yield Section("next", "What to try next", (Prose(said.sentence), Items(sentences)), "Next")
     if optimiser := tuple(run_figures.optimiser_figures(record)):
         yield Section("optimiser", "What the optimiser did", optimiser, "Optimiser")
-    if flow := tuple(signal_flow_figures.flow_blocks(record.evidence.get("flow") or {})):
+    if flow := tuple(signal_flow_figures.flow_blocks(to_values(record.evidence.flow))):
         yield Section("flow", "Activations and gradients by layer", flow, "Flow")
     yield Section("data", "The data as read", tuple(data_blocks(record.data)) or (Prose("Not recorded."),), "Data")
     yield Section("recipe", "The recipe", tuple(recipe_blocks(record)), "Recipe")
@@ -157,7 +158,8 @@ def _sections(record: Fit) -> Iterator[Section]:
 def _page(record: Fit) -> Page:
     said = verdict(record)
     name = wording.short(record.data.name or "data", 80)
-    outputs = record.evidence.get("classes") or record.evidence.get("labels") or record.evidence.get("names") or ()
+    seen = record.evidence
+    outputs = seen.classes.classes or seen.labels or seen.numbers.names
     total = record.data.rows.total
     about = [f"{total:,} examples"] if total else []
     counted = "targets" if record.task == "numbers" else record.task

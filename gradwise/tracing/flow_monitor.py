@@ -1,20 +1,20 @@
 """A monitor of training (row F16): it regularly records activations, gradients and parameters, and changes nothing.
 
     RunOptions(monitor=FlowMonitor(every=100))  trains as without it, bit for bit
-    flow_of(state.looks)                        means, deviations, histograms by layer and kind, ready for JSON
+    flow_of(state.looks)                        means, deviations, histograms by layer and kind
 
 The record holds up to `rows` looks. When it is full, every second one is dropped and the interval doubled, so that
 a run of any length leaves between half of `rows` and `rows` looks, evenly spread.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
+from ..records.evidence.recorded_flow import FlowGroup, RecordedFlow
 from ..runtime.control_flow import run_when
 from ..specs.knobs import Spec, switch
 from ..specs.paths import named_leaves
@@ -114,30 +114,24 @@ class FlowMonitor(Spec):
         return run_when((looks.count == 0) | (update - last >= looks.interval), watch, looks)
 
 
-def _finite(values: Float[np.ndarray, "..."]) -> Any:
-    """Nested lists, with None for NaN and infinities, as JSON requires."""
-    return np.where(np.isfinite(values), values.astype(object), None).tolist()  # type: ignore[call-overload]
-
-
-def _group(kind: str, where: str, values: Float[np.ndarray, "n wide"]) -> dict[str, Any]:
+def _group(kind: str, where: str, values: Float[np.ndarray, "n wide"]) -> FlowGroup:
     moments = dict(zip(_MOMENTS, values[:, : len(_MOMENTS)].T, strict=True))
     edges = np.linspace(moments["low"], moments["high"], BINS + 1, axis=1)
-    told = {name: _finite(moments[name]) for name in ("mean", "deviation", "rms", "norm")}
-    found = {"layer": where, "kind": kind, **told}
-    found |= {"histogram": _finite(values[:, len(_MOMENTS) : -2]), "edges": _finite(edges)}
-    if kind == "activation":
-        found |= {"saturated": _finite(values[:, -2]), "dead": _finite(values[:, -1])}
-    return found
+    flat = {"saturated": values[:, -2], "dead": values[:, -1]} if kind == "activation" else {}
+    return FlowGroup(
+        layer=where,
+        kind=kind,
+        histogram=tuple(map(tuple, values[:, len(_MOMENTS) : -2].tolist())),
+        edges=tuple(map(tuple, edges.tolist())),
+        **{name: tuple(moments[name].tolist()) for name in ("mean", "deviation", "rms", "norm")},
+        **{name: tuple(shares.tolist()) for name, shares in flat.items()},
+    )
 
 
-def flow_of(looks: Looks | None) -> dict[str, Any]:
-    """The record as plain JSON values; empty without one.
-
-    `updates` are the numbers of the looks' updates. `groups` are layers by kind in the order of the flow, and then
-    parameters: for each look mean, deviation, root mean square, norm, a histogram (shares) and its edges.
-    """
+def flow_of(looks: Looks | None) -> RecordedFlow:
+    """What was recorded; empty without a record."""
     if looks is None:
-        return {}
+        return RecordedFlow()
     count, order = int(looks.count), np.asarray(looks.order)
     table = np.asarray(looks.table[:count], np.float64)
     groups, wide = [], len(looks.layers)
@@ -148,4 +142,4 @@ def flow_of(looks: Looks | None) -> dict[str, Any]:
     for place, name in enumerate(looks.names):
         for number, kind in enumerate(_PARAMETER_KINDS):
             groups.append(_group(kind, name, table[:, start + number * len(looks.names) + place]))
-    return {"updates": np.asarray(looks.updates[:count]).tolist(), "groups": groups}
+    return RecordedFlow(tuple(np.asarray(looks.updates[:count]).tolist()), tuple(groups))

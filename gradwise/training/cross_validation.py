@@ -14,25 +14,12 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ..evaluation.metrics import wilson
+from ..records.evidence.fit_evidence import CrossValidationEstimate
 from ..records.fit import Fit
 from ..specs.contracts import AbstractSplit
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
 from .train import train
-
-
-@dataclasses.dataclass(frozen=True)
-class CrossValidationEstimate:
-    """The metric on each fold's test set, their mean, and its 95 % confidence interval."""
-
-    metric: str
-    values: tuple[float, ...]
-    mean: float
-    interval: tuple[float, float]
-
-    def plain(self) -> dict[str, Any]:
-        folds = [{"fold": number, "value": value} for number, value in enumerate(self.values)]
-        return {"metric": self.metric, "folds": folds, "mean": self.mean, "interval": list(self.interval)}
 
 
 def summarise_folds(

@@ -1,7 +1,7 @@
 """Evaluates a trained network on each set: every metric, and the data for the figures.
 
     record.metrics["test"]                      {"error_rate": 0.021, "log_loss": 0.08, ...}
-    record.evidence["features"]["units"]        {"count": 256, "dead": 3, "always_on": 0, ...}
+    record.evidence.features.units              UnitActivity(count=256, dead=3, always_on=0, ...)
 
 Without a target, the criterion's own measures replace the metrics, and the evidence describes the features: filters
 of the first layer, inputs and their reconstructions, the activity of each unit, and the effective dimension of the
@@ -21,13 +21,21 @@ from jaxtyping import Array, Float, PyTree
 
 from ..evaluation.metrics import interval_of_mean, measure, metric_interval
 from ..evaluation.prediction_figure_data import gather_evidence
+from ..records.evidence.fit_evidence import (
+    FeatureEvidence,
+    Filters,
+    FitEvidence,
+    Reconstructions,
+    Spectrum,
+    UnitActivity,
+)
 from ..records.finding import Finding
 from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Column, Dataset
 from ..specs.networks import as_network
 from .predictor import Predictor, in_chunks, outputs_of
 
-Measured = tuple[dict[str, dict[str, float]], dict[str, Any], tuple[float, float]]
+Measured = tuple[dict[str, dict[str, float]], FitEvidence, tuple[float, float]]
 
 _SHOWN_ROWS = 512
 _SHOWN_FILTERS = 100
@@ -49,7 +57,7 @@ def measure_parts(
     `scaled` holds the inputs of sets that were already scaled. Examples without a target are skipped.
     """
     metrics: dict[str, dict[str, float]] = {}
-    evidence: dict[str, Any] = {}
+    evidence = FitEvidence()
     ends = (math.nan, math.nan)
     for name, part in parts.items():
         if part is None:
@@ -63,9 +71,7 @@ def measure_parts(
         metrics[name] = measure(part.task, predictions[known], part.targets[known], weights)
         if name == "test":
             raw = dataclasses.replace(predictor, temperature=1.0).from_outputs(outputs)
-            evidence = gather_evidence(part.task, raw, predictions, part.targets, part.rows)
-            if part.task.kind == "classes":
-                evidence["temperature"] = predictor.temperature
+            evidence = gather_evidence(part.task, raw, predictions, part.targets, part.rows, predictor.temperature)
             ends = metric_interval(metric, part.task, predictions, part.targets, part.weights)
     return metrics, evidence, ends
 
@@ -106,33 +112,33 @@ def packed(values: Any, low: float, high: float) -> str:
     return base64.b64encode(scaled.astype(np.uint8).tobytes()).decode()
 
 
-def _filters(network: Any, width: int) -> dict[str, Any]:
+def _filters(network: Any, width: int) -> Filters | None:
     """The filters with the largest norms, largest first, each on its own scale from -1 to 1."""
     found = as_network(network).filters
     weights = None if found is None else np.asarray(found, np.float64)
     if weights is None or weights.ndim != 2 or weights.shape[1] != width or not np.isfinite(weights).all():
-        return {}
+        return None
     norms = np.linalg.norm(weights, axis=1)
     count = max(1, min(_SHOWN_FILTERS, _MOST_BYTES // width, len(weights)))
     chosen = np.argsort(-norms, kind="stable")[:count]
     peak = np.abs(weights[chosen]).max(axis=1, keepdims=True)
-    return {
-        "units": chosen.tolist(),
-        "norms": [round(float(norm), 5) for norm in norms[chosen]],
-        "of": len(weights),
-        "bytes": packed(weights[chosen] / np.where(peak > 0, peak, 1.0), -1.0, 1.0),
-    }
+    return Filters(
+        units=tuple(chosen.tolist()),
+        norms=tuple(round(float(norm), 5) for norm in norms[chosen]),
+        of=len(weights),
+        bytes=packed(weights[chosen] / np.where(peak > 0, peak, 1.0), -1.0, 1.0),
+    )
 
 
-def _reconstructions(criterion: Any, network: Any, inputs: np.ndarray) -> dict[str, Any]:
+def _reconstructions(criterion: Any, network: Any, inputs: np.ndarray) -> Reconstructions | None:
     """Some inputs beside what the code keeps of them, and of each input the share of its variance that it keeps."""
     found = _reconstruct(criterion, network, jnp.asarray(inputs))
     if found is None:
-        return {}
+        return None
     made = np.asarray(found, np.float64)
     given = inputs.reshape(len(inputs), -1).astype(np.float64)
     if made.shape != given.shape or not np.isfinite(made).all():
-        return {}
+        return None
     count = max(1, min(_SHOWN_INPUTS, _MOST_BYTES // given.shape[1], len(given)))
     # Evenly spread: files are often sorted, and the first dozen are then all of one kind.
     rows = np.linspace(0, len(given) - 1, count).astype(int)
@@ -140,15 +146,15 @@ def _reconstructions(criterion: Any, network: Any, inputs: np.ndarray) -> dict[s
     spread = given.var(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         kept = np.where(spread > 1e-12, 1.0 - ((made - given) ** 2).mean(axis=0) / spread, np.nan)
-    return {
-        "count": count,
-        "low": low,
-        "high": high,
-        "given": packed(given[rows], low, high),
-        "made": packed(made[rows], low, high),
-        "kept": [None if math.isnan(share) else round(float(share), 4) for share in kept[:_SHOWN_NAMES]],
-        "kept_of_all": float(1.0 - ((made - given) ** 2).sum() / max(float(spread.sum()) * len(given), 1e-12)),
-    }
+    return Reconstructions(
+        count=count,
+        low=low,
+        high=high,
+        given=packed(given[rows], low, high),
+        made=packed(made[rows], low, high),
+        kept=tuple(round(float(share), 4) for share in kept[:_SHOWN_NAMES]),
+        kept_of_all=float(1.0 - ((made - given) ** 2).sum() / max(float(spread.sum()) * len(given), 1e-12)),
+    )
 
 
 def _full_answer(network: Any, codes: np.ndarray) -> float:
@@ -159,7 +165,7 @@ def _full_answer(network: Any, codes: np.ndarray) -> float:
     return float(np.quantile(np.abs(codes).max(axis=0), 0.95))
 
 
-def _units(network: Any, codes: np.ndarray) -> dict[str, Any]:
+def _units(network: Any, codes: np.ndarray) -> UnitActivity:
     """The activity of the units: a histogram of their means, and those never or always active."""
     size = np.abs(codes)
     full = _full_answer(network, codes)
@@ -167,70 +173,70 @@ def _units(network: Any, codes: np.ndarray) -> dict[str, Any]:
     # Units that saturate share one scale, so that nearly equal means look it.
     ends = (0.0 if codes.min() >= 0 else -1.0, 1.0) if full == 1.0 and size.max() <= 1.0 else None
     counts, edges = np.histogram(means, bins=min(20, 2 + len(means) // 2), range=ends)
-    return {
-        "count": int(codes.shape[1]),
-        "dead": int((size.max(axis=0) <= _QUIET * full).sum()),
-        "always_on": int((size.min(axis=0) >= (1.0 - _QUIET) * full).sum()) if full > 0 else 0,
-        "mean": float(means.mean()),
-        "histogram": counts.tolist(),
-        "edges": [round(float(edge), 5) for edge in edges],
-    }
+    return UnitActivity(
+        count=int(codes.shape[1]),
+        dead=int((size.max(axis=0) <= _QUIET * full).sum()),
+        always_on=int((size.min(axis=0) >= (1.0 - _QUIET) * full).sum()) if full > 0 else 0,
+        mean=float(means.mean()),
+        histogram=tuple(counts.tolist()),
+        edges=tuple(round(float(edge), 5) for edge in edges),
+    )
 
 
-def _spectrum(codes: np.ndarray) -> dict[str, Any]:
+def _spectrum(codes: np.ndarray) -> Spectrum:
     """How the variance of the codes is spread over directions; (sum v)^2 / sum v^2 of them count (participation)."""
     centred = codes - codes.mean(axis=0)
     variances = np.linalg.svd(centred, compute_uv=False) ** 2
     total = float(variances.sum())
     if total <= 0:
-        return {"shares": [], "effective": 0.0}
+        return Spectrum()
     shares = variances / total
-    return {"shares": [round(float(share), 6) for share in shares[:100]], "effective": float(1 / (shares**2).sum())}
+    return Spectrum(tuple(round(float(share), 6) for share in shares[:100]), float(1 / (shares**2).sum()))
 
 
-def _input_names(columns: tuple[Column, ...], width: int) -> list[str]:
+def _input_names(columns: tuple[Column, ...], width: int) -> tuple[str, ...]:
     """What the scaled inputs are called, where each column became one."""
-    return [column.name for column in columns[:_SHOWN_NAMES]] if len(columns) == width else []
+    return tuple(column.name for column in columns[:_SHOWN_NAMES]) if len(columns) == width else ()
 
 
-def gather_features(predictor: Predictor, criterion: Any, inputs: Any) -> dict[str, Any]:
+def gather_features(predictor: Predictor, criterion: Any, inputs: Any) -> FeatureEvidence | None:
     """What the pictures of features need, from scaled inputs that training did not see."""
     rows = np.asarray(inputs[np.linspace(0, len(inputs) - 1, min(_SHOWN_ROWS, len(inputs))).astype(int)])
     codes = outputs_of(predictor.network, rows)
     if not np.isfinite(codes).all():
-        return {}  # a run that diverged before its first validation has nothing to show
+        return None  # a run that diverged before its first validation has nothing to show
     width = math.prod(rows.shape[1:])
-    return {
-        "image": list(image_shape(tuple(rows.shape[1:]), predictor.columns)),
-        "width": width,
-        "names": _input_names(predictor.columns, width),
-        "filters": _filters(predictor.network, width),
-        "reconstructions": _reconstructions(criterion, predictor.network, rows),
-        "units": _units(predictor.network, codes),
-        "spectrum": _spectrum(codes),
-    }
+    return FeatureEvidence(
+        width=width,
+        units=_units(predictor.network, codes),
+        spectrum=_spectrum(codes),
+        image=image_shape(tuple(rows.shape[1:]), predictor.columns),
+        names=_input_names(predictor.columns, width),
+        filters=_filters(predictor.network, width),
+        reconstructions=_reconstructions(criterion, predictor.network, rows),
+    )
 
 
-def find_features(evidence: dict[str, Any]) -> tuple[Finding, ...]:
+def find_features(features: FeatureEvidence | None) -> tuple[Finding, ...]:
     """Findings about the features."""
-    units = evidence.get("features", {}).get("units", {})
-    count = units.get("count", 0)
-    found = []
-    if count and units["dead"] > _MANY * count:
+    if features is None:
+        return ()
+    units, found = features.units, []
+    if units.dead > _MANY * units.count:
         found.append(
             Finding(
                 "warning",
-                f"{units['dead']} of {count} features are dead: no example activates them.",
+                f"{units.dead} of {units.count} features are dead: no example activates them.",
                 row="A4",
                 next="reduce the regularisation (a sparsity or weight penalty), lower the learning rate, or use "
                 "fewer units.",
             )
         )
-    if count and units["always_on"] > _MANY * count:
+    if units.always_on > _MANY * units.count:
         found.append(
             Finding(
                 "warning",
-                f"{units['always_on']} of {count} features are always on: they do not distinguish examples.",
+                f"{units.always_on} of {units.count} features are always on: they do not distinguish examples.",
                 row="E20",
                 next="add a sparsity penalty, lower the learning rate, or use fewer units.",
             )
@@ -255,4 +261,4 @@ def measure_features(predictor: Predictor, scaled: dict[str, Any], parts: dict[s
         if name == "test":
             ends = interval_of_mean(values[metric])
     features = gather_features(predictor, criterion, scaled.get("test", scaled["valid"]))
-    return metrics, {"features": features} if features else {}, ends
+    return metrics, FitEvidence(features=features), ends

@@ -166,8 +166,7 @@ def train(
     scaled = {"train": ready.problem.train.inputs, "valid": np.asarray(ready.problem.valid.inputs)[: len(ready.valid)]}
     sets = {"train": ready.train, "valid": ready.valid, "test": ready.test}
     metrics, evidence, ends = measured(predictor, scaled, sets, metric)
-    if state.looks is not None:
-        evidence["flow"] = flow_of(state.looks)
+    evidence = dataclasses.replace(evidence, flow=flow_of(state.looks))
     readings = 0 if ready.test is None else next_reading(options.folder)
     return Fit(
         recipe=recipe,
@@ -181,7 +180,7 @@ def train(
         data=_described(dataset, ready, recipe, readings),
         findings=(
             *find_in_run(recipe, history, outcome, ready.train),
-            *find_features(evidence),
+            *find_features(evidence.features),
             *find_readings(readings),
         ),
         seconds=seconds,

@@ -15,9 +15,8 @@ from gradwise.checking.areas import CODES_OF_AREA, OF_RECIPE, Case, can_report
 from gradwise.checking.codes import CODES, reported_codes
 from gradwise.checking.recipe_subject import prepare_recipe
 from gradwise.checking.subject import Subject
-from gradwise.checking.verdict.remedies import Present
-from gradwise.checking.verdict.verdict import Probes, RunNumbers
 from gradwise.models.mlp import Mlp
+from gradwise.records.evidence.verdict import Present, Probes, RunNumbers
 from gradwise.runtime.files import finite
 
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)

@@ -8,24 +8,22 @@ import numpy as np
 import pytest
 
 from gradwise import defaults
-from gradwise.evaluation.metrics import wilson
 from gradwise.evaluation.run_figure_data import (
     Confusion,
     Curve,
     Pair,
     best_interval,
     class_curves,
-    class_errors,
     column,
     confusion,
-    fold_estimates,
     learning_curves,
     optimiser_curves,
-    reliability,
     residuals,
     window,
+    worst_error_rates,
 )
-from gradwise.records.data_read import DataRead, SetSizes
+from gradwise.records.data_read import DataRead
+from gradwise.records.evidence.fit_evidence import ClassEvidence, ErrorRate, FitEvidence, NumberEvidence
 from gradwise.records.fit import Fit
 from gradwise.records.outcome import Outcome
 
@@ -48,7 +46,7 @@ def record(task: str = "classes", **changes: Any) -> Fit:
         metrics={},
         test_interval=(math.nan, math.nan),
         history=HISTORY,
-        evidence={},
+        evidence=FitEvidence(),
         data=DataRead(),
         findings=(),
         seconds=1.0,
@@ -57,6 +55,10 @@ def record(task: str = "classes", **changes: Any) -> Fit:
         machine={},
     )
     return dataclasses.replace(plain, **changes)
+
+
+def of_classes(*names: str, confusion: Any = ()) -> FitEvidence:
+    return FitEvidence(ClassEvidence(names, confusion))
 
 
 def test_a_column_turns_what_is_missing_into_nan():
@@ -127,7 +129,7 @@ def test_optimiser_curves_hold_what_was_recorded():
 
 def test_class_curves_point_out_the_worst_at_the_best_interval():
     rows = [[0.9, 0.1, 0.5], None, [0.2, 0.0, math.nan], [0.0, 0.9, 0.9]]
-    made = record(history={**HISTORY, "valid_score_by_class": rows}, evidence={"classes": ["a", "b", "c"]})
+    made = record(history={**HISTORY, "valid_score_by_class": rows}, evidence=of_classes("a", "b", "c"))
     data = class_curves(made)
     assert data.worst == (0,)  # b had no error there, c was not measured
     np.testing.assert_equal(data.curves[2].age, [100, 400])
@@ -135,85 +137,46 @@ def test_class_curves_point_out_the_worst_at_the_best_interval():
 
 def test_class_curves_are_empty_without_classes():
     assert class_curves(record()).classes == ()
-    mismatched = record(history={**HISTORY, "valid_score_by_class": [[0.1]] * 4}, evidence={"classes": ["a", "b"]})
+    mismatched = record(history={**HISTORY, "valid_score_by_class": [[0.1]] * 4}, evidence=of_classes("a", "b"))
     assert class_curves(mismatched).classes == ()
 
 
 def test_confusion_shares_and_pairs():
-    data = confusion(record(evidence={"classes": ["a", "b", "c"], "confusion": [[8, 2, 0], [3, 0, 1], [0, 0, 0]]}))
+    data = confusion(record(evidence=of_classes("a", "b", "c", confusion=((8, 2, 0), (3, 0, 1), (0, 0, 0)))))
     np.testing.assert_allclose(data.shares(), [[0.8, 0.2, 0], [0.75, 0, 0.25], [0, 0, 0]])
     assert data.pairs(2) == [Pair("b", "a", 3, 4), Pair("a", "b", 2, 10)]
     assert len(data.pairs(100)) == 3
 
 
-@pytest.mark.parametrize(
-    "evidence",
-    [{}, {"classes": ["a", "b"]}, {"classes": ["a"], "confusion": [[0]]}, {"classes": ["a"], "confusion": [[1, 2]]}],
-)
-def test_no_test_part_gives_an_empty_confusion(evidence):
-    assert confusion(record(evidence=evidence)).classes == ()
+def test_no_test_part_gives_an_empty_confusion():
+    for evidence in (FitEvidence(), of_classes("a", "b")):
+        assert confusion(record(evidence=evidence)).classes == ()
 
 
 def test_pairs_of_a_perfect_network_are_none():
     assert Confusion(("a", "b"), np.diag([3.0, 4.0])).pairs(5) == []
 
 
-def test_class_errors_are_sorted_and_get_wilson_intervals():
-    per_class = [
-        {"class": "a", "count": 10, "errors": 1, "error_rate": 0.1},
-        {"class": "b", "count": 4, "errors": 2, "error_rate": 0.5, "low": 0.2, "high": 0.8},
-        {"class": "unseen", "count": 0, "errors": 0, "error_rate": None},
-        {"class": "weighted", "count": 10, "errors": 1, "error_rate": 0.4},
-    ]
-    rates = {rate.name: rate for rate in class_errors(record(evidence={"per_class": per_class})).rates}
-    assert list(rates) == ["b", "weighted", "a"]
-    assert (rates["a"].low, rates["a"].high) == wilson(1, 10)
-    assert (rates["b"].low, rates["b"].high) == (0.2, 0.8)
-    assert math.isnan(rates["weighted"].low)
-
-
-def test_a_label_can_be_wrong_on_every_test_example():
-    per_label = [{"label": "red", "count": 2, "errors": 5, "error_rate": 0.25}]
-    data = class_errors(record("labels", evidence={"per_label": per_label}, data=DataRead(rows=SetSizes(test=20))))
-    assert (data.of, data.rates[0].low) == ("label", wilson(5, 20)[0])
-
-
-def test_reliability_drops_empty_bins():
-    bins = {"confidence": [None, 0.7, 0.9], "accuracy": [None, 0.6, 1.0], "count": [0, 5, 5]}
-    evidence = {
-        "reliability": {"before": bins, "after": bins},
-        "temperature": 1.5,
-        "calibration_error": {"before": 0.1, "after": None},
-    }
-    data = reliability(record(evidence=evidence))
-    np.testing.assert_equal(data.before.confidence, [0.7, 0.9])
-    assert (data.temperature, data.error_before) == (1.5, 0.1)
-    assert math.isnan(data.error_after)
-    assert not data.empty
-    assert reliability(record()).empty
+def test_error_rates_are_sorted_and_those_of_no_example_are_left_out():
+    rates = (ErrorRate("a", 10, 1, 0.1), ErrorRate("b", 4, 2, 0.5), ErrorRate("unseen", 0, 0, math.nan))
+    by_class = record(evidence=FitEvidence(ClassEvidence(rates=rates)))
+    by_label = record("labels", evidence=FitEvidence(labels=rates))
+    for found in (by_class, by_label):
+        assert [rate.name for rate in worst_error_rates(found)] == ["b", "a"]
 
 
 def test_residuals_put_the_least_explained_output_first():
-    targets = [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [None, 9.0]]
-    predictions = [[1.0, 2.0], [2.0, 2.0], [3.0, 2.0], [1.0, None]]
-    first, second = residuals(
-        record("numbers", evidence={"names": ["a", "b"], "targets": targets, "predictions": predictions})
-    )
+    targets = ((1.0, 1.0), (2.0, 2.0), (3.0, 3.0), (math.nan, 9.0))
+    predictions = ((1.0, 2.0), (2.0, 2.0), (3.0, 2.0), (1.0, math.nan))
+    evidence = FitEvidence(numbers=NumberEvidence(("a", "b"), targets, predictions))
+    first, second = residuals(record("numbers", evidence=evidence))
     assert (first.name, first.r2, second.name, second.r2) == ("b", 0.0, "a", 1.0)
     np.testing.assert_equal(first.error, [1.0, 0.0, -1.0])
 
 
 def test_residuals_of_a_constant_target_have_no_r2():
-    (only,) = residuals(record("numbers", evidence={"targets": [[2.0], [2.0]], "predictions": [[1.0], [2.0]]}))
+    (only,) = residuals(
+        record("numbers", evidence=FitEvidence(numbers=NumberEvidence(("y",), ((2.0,), (2.0,)), ((1.0,), (2.0,)))))
+    )
     assert math.isnan(only.r2)
     assert residuals(record("numbers")) == ()
-
-
-def test_folds_from_an_estimate_or_alone():
-    values = [{"fold": 0, "value": 0.1}, {"fold": 1, "value": 0.3}, {"fold": 2, "value": None}]
-    whole = fold_estimates(record(evidence={"estimate": {"folds": values, "mean": 0.21, "interval": [0.1, 0.3]}}))
-    assert (whole.mean, whole.low, whole.high) == (0.21, 0.1, 0.3)
-    alone = fold_estimates(record(evidence={"folds": values}))
-    assert alone.mean == pytest.approx(0.2)
-    assert math.isnan(alone.low)
-    assert fold_estimates(record()).values == ()

@@ -183,7 +183,7 @@ def test_folds_give_an_estimate_beside_the_hold_out(table, gradwise):
     plain = json.loads(gradwise(*FIT, "--no-report", "--json", "--out", "plain").out)
     result = json.loads(gradwise(*FIT, "--folds", "3", "--no-report", "--json", "--out", "mine").out)
     estimate = result["evidence"]["estimate"]
-    values = [fold["value"] for fold in estimate["folds"]]
+    values = estimate["values"]
     assert len(values) == 3
     assert estimate["mean"] == pytest.approx(np.mean(values))  # folds of equal size
     assert estimate["interval"][0] < estimate["mean"] < estimate["interval"][1]

@@ -29,17 +29,17 @@ def test_a_run_leaves_one_network_and_how_it_was_chosen_and_goes_on_when_killed(
     write_data(here)
     assert gradwise(*SEARCH, "--out", "whole", "--quiet").code == 0
     found = read_fit(here / "whole")
-    told = found.evidence["layerwise"]
-    assert len(told["trainings"]) == 2 + 2 * 2 + 2 * 2
-    assert [len(level) for level in told["kept"]] == [2, 2, 2]
+    told = found.evidence.layerwise
+    assert len(told.trainings) == 2 + 2 * 2 + 2 * 2
+    assert [len(level) for level in told.kept] == [2, 2, 2]
     assert isinstance(found.recipe.model, Pretrained)
     widths = found.recipe.model.mlp.widths
-    assert list(widths) == told["widths"][-1][0]
+    assert widths == told.widths[-1][0]
     assert [layer.model.widths for layer in found.recipe.model.layers] == [(width,) for width in widths]
-    assert {width for level in told["widths"] for stack in level for width in stack} <= {4, 6, 8, 11, 16}
-    assert len({tuple(stack) for stack in told["widths"][1]}) > 1  # settings differ in their widths too
+    assert {width for level in told.widths for stack in level for width in stack} <= {4, 6, 8, 11, 16}
+    assert len({tuple(stack) for stack in told.widths[1]}) > 1  # settings differ in their widths too
     assert "units of the best" in (here / "whole" / "report.html").read_text()
-    assert min(told["scores"][-1]) == pytest.approx(found.metrics["valid"]["error_rate"], abs=1e-6)
+    assert min(told.scores[-1]) == pytest.approx(found.metrics["valid"]["error_rate"], abs=1e-6)
     assert "Layer by layer" in (here / "whole" / "report.html").read_text()
     assert gradwise("predict", "whole", "data.npz", "--out", "said.csv").code == 0
     assert len((here / "said.csv").read_text().splitlines()) == 151
@@ -52,9 +52,9 @@ def test_a_run_leaves_one_network_and_how_it_was_chosen_and_goes_on_when_killed(
         (here / "half" / "layerwise" / f"{number}.safetensors").unlink()
     assert gradwise(*SEARCH, "--out", "half", "--resume", "--quiet", "--on", "workers:2").code == 0
     half = read_fit(here / "half")
-    assert half.evidence["layerwise"]["kept"] == told["kept"]
+    assert half.evidence.layerwise.kept == told.kept
     # A training beside others and one alone round differently in their last bits.
-    np.testing.assert_allclose(half.evidence["layerwise"]["scores"], told["scores"], atol=1e-6)
+    np.testing.assert_allclose(half.evidence.layerwise.scores, told.scores, atol=1e-6)
     assert half.metrics["test"]["log_loss"] == pytest.approx(found.metrics["test"]["log_loss"], rel=1e-4)
     again = gradwise(*SEARCH, "--out", "whole", "--resume", "--json")
     assert json.loads(again.out)["test"] == found.test

@@ -13,4 +13,4 @@ def test_the_sizes_add_up() -> None:
 def test_what_was_read_comes_back() -> None:
     data = DataRead("a", ("y",), SetSizes(1), "HoldOut", (8, 8), (ColumnRead("x", "category", 2, 3, True),), more=4)
     assert from_values(DataRead, json.loads(json.dumps(to_values(data)))) == data
-    assert to_values(DataRead())["rows"] == {"train": 0, "valid": 0, "test": 0}
+    assert to_values(data)["rows"] == {"train": 1, "valid": 0, "test": 0}

@@ -12,6 +12,7 @@ import pytest
 from gradwise import defaults
 from gradwise.records import fit
 from gradwise.records.data_read import DataRead, SetSizes
+from gradwise.records.evidence.fit_evidence import ClassEvidence, FitEvidence
 from gradwise.records.finding import Finding
 from gradwise.records.fit import Fit, read_fit, write_fit
 from gradwise.records.outcome import Outcome
@@ -32,7 +33,7 @@ def _fit(**changes: Any) -> Fit:
             "valid_loss": [0.1 + 0.2, math.pi],
             "valid_score_by_class": [[0.0, math.nan], [1 / 3, 2 / 3]],
         },
-        "evidence": {"confusion": [[3, 1], [0, 4]], "temperature": 1.0000000000000002},
+        "evidence": FitEvidence(ClassEvidence(("a", "b"), ((3, 1), (0, 4)), temperature=1.0000000000000002)),
         "data": DataRead("toy", rows=SetSizes(6, 2, 8)),
         "findings": (Finding("warning", "something.", row="C6", next="do it."),),
         "seconds": 1.5,

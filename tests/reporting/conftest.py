@@ -4,6 +4,7 @@ The evidence is gathered as `fit` gathers it and the recipes are the recommended
 a report of the real thing; only the training is somebody else's, which keeps these tests quick.
 """
 
+import dataclasses
 import html
 import json
 import math
@@ -23,6 +24,7 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.averaging.parameter_average import MovingAverage
 from gradwise.records.data_read import ColumnRead, DataRead, SetSizes
+from gradwise.records.evidence.fit_evidence import CrossValidationEstimate
 from gradwise.records.finding import Finding
 from gradwise.records.fit import Fit
 from gradwise.records.outcome import Outcome
@@ -98,7 +100,7 @@ def train_classes(passes: int = 30) -> Fit:
         },
         test_interval=metric_interval("error_rate", task, after[2], ys),
         history=_history(len(yt), columns),
-        evidence={**gather_evidence(task, before[2], after[2], ys), "temperature": float(temperature)},
+        evidence=gather_evidence(task, before[2], after[2], ys, temperature=float(temperature)),
         data=DataRead(
             name="digits",
             target=("class",),
@@ -159,15 +161,15 @@ def train_numbers(passes: int = 40) -> Fit:
         metrics=metrics,
         test_interval=metric_interval("rmse", task, guesses[2], truths[2]),
         history=_history(len(yt), columns),
-        evidence={
-            **gather_evidence(task, guesses[2], guesses[2], truths[2]),
-            "estimate": {
-                "metric": "rmse",
-                "folds": [{"fold": i, "value": rmse * (0.93 + 0.04 * i)} for i in range(5)],
-                "mean": rmse * 1.01,
-                "interval": [rmse * 0.95, rmse * 1.07],
-            },
-        },
+        evidence=dataclasses.replace(
+            gather_evidence(task, guesses[2], guesses[2], truths[2]),
+            estimate=CrossValidationEstimate(
+                "rmse",
+                tuple(rmse * (0.93 + 0.04 * i) for i in range(5)),
+                rmse * 1.01,
+                (rmse * 0.95, rmse * 1.07),
+            ),
+        ),
         data=DataRead(
             name="diabetes",
             target=("progression",),

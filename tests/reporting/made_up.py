@@ -60,7 +60,12 @@ def rates() -> dict[str, Any]:
 def group(layer: str, kind: str, looks: int, scale: float = 1.0) -> dict[str, Any]:
     shares = np.full((looks, 4), 0.25)
     edges = np.linspace(-1, 1, 5)[None] * scale * np.arange(1, looks + 1)[:, None]
-    told = {"mean": [0.1 * scale] * looks, "deviation": [scale] * looks, "rms": [scale] * looks}
+    told = {
+        "mean": [0.1 * scale] * looks,
+        "deviation": [scale] * looks,
+        "rms": [scale] * looks,
+        "norm": [scale] * looks,
+    }
     flat = {"saturated": [0.0] * (looks - 1) + [0.3], "dead": [0.0] * looks} if kind == "activation" else {}
     return {"layer": layer, "kind": kind, **told, "histogram": shares.tolist(), "edges": edges.tolist(), **flat}
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gradwise.records.data_read import ColumnRead, DataRead
+from gradwise.records.evidence.fit_evidence import ErrorRate, FitEvidence, NumberEvidence
 from gradwise.records.fit import write_fit
 from gradwise.records.outcome import Outcome
 from gradwise.reporting.report import report, verdict, write_report
@@ -35,12 +36,14 @@ def text_of(page):
 
 def renamed(record, names):
     """The digits under other names, as classes, columns and everything else that comes from outside."""
-    evidence = {
-        **record.evidence,
-        "classes": names,
-        "per_class": [{**row, "class": name} for row, name in zip(record.evidence["per_class"], names, strict=True)],
-        "worst": [{**row, "true": names[0], "predicted": names[1]} for row in record.evidence["worst"]],
-    }
+    seen = record.evidence.classes
+    classes = dataclasses.replace(
+        seen,
+        classes=tuple(names),
+        rates=tuple(dataclasses.replace(one, name=name) for one, name in zip(seen.rates, names, strict=True)),
+        worst=tuple(dataclasses.replace(one, true=names[0], predicted=names[1]) for one in seen.worst),
+    )
+    evidence = dataclasses.replace(record.evidence, classes=classes)
     data = dataclasses.replace(
         record.data,
         name=names[0],
@@ -61,23 +64,26 @@ def with_classes(record, size):
     counts = np.zeros((size, size), int)
     np.add.at(counts, (true, guess), 1)
     names = [f"class {k}" for k in range(size)]
-    rates = [
-        {"class": name, "count": int(row.sum()), "errors": int(row.sum() - row[k]), "error_rate": None}
+    rates = tuple(
+        ErrorRate(
+            name, int(row.sum()), int(row.sum() - row[k]), float(1 - row[k] / row.sum()) if row.sum() else math.nan
+        )
         for k, (name, row) in enumerate(zip(names, counts, strict=True))
-    ]
-    for rate in rates:
-        rate["error_rate"] = rate["errors"] / rate["count"] if rate["count"] else None
+    )
     by_class = {
         name: [[value[k % 10] for k in range(size)] for value in record.history[name]]
         for name in ("train_score_by_class", "valid_score_by_class")
     }
-    evidence = {**record.evidence, "classes": names, "confusion": counts.tolist(), "per_class": rates}
+    seen = dataclasses.replace(
+        record.evidence.classes, classes=tuple(names), confusion=tuple(map(tuple, counts.tolist())), rates=rates
+    )
+    evidence = dataclasses.replace(record.evidence, classes=seen)
     return dataclasses.replace(record, evidence=evidence, history={**record.history, **by_class})
 
 
 def without_metrics(record):
     metrics = {part: dict.fromkeys(values, math.nan) for part, values in record.metrics.items()}
-    return dataclasses.replace(record, metrics=metrics, test_interval=(math.nan, math.nan), evidence={})
+    return dataclasses.replace(record, metrics=metrics, test_interval=(math.nan, math.nan), evidence=FitEvidence())
 
 
 def diverged(record):
@@ -135,7 +141,9 @@ def test_pictures_come_before_numbers_before_prose(classes_record):
 
 def test_no_test_part_is_told(classes_record):
     metrics = {**classes_record.metrics, "test": dict.fromkeys(classes_record.metrics["test"], math.nan)}
-    blind = dataclasses.replace(classes_record, metrics=metrics, test_interval=(math.nan, math.nan), evidence={})
+    blind = dataclasses.replace(
+        classes_record, metrics=metrics, test_interval=(math.nan, math.nan), evidence=FitEvidence()
+    )
     said = verdict(blind)
     assert said.headline.startswith("Validation error ")
     assert "No test set" in said.interval
@@ -183,7 +191,9 @@ def test_findings_are_told_worst_first(classes_record):
         lambda record: dataclasses.replace(record, history={k: v[:1] for k, v in record.history.items()}),
         lambda record: dataclasses.replace(record, history={k: [None] * len(v) for k, v in record.history.items()}),
         lambda record: dataclasses.replace(record, history={}),
-        lambda record: dataclasses.replace(record, evidence={}, data=DataRead(), machine={}, findings=(), metrics={}),
+        lambda record: dataclasses.replace(
+            record, evidence=FitEvidence(), data=DataRead(), machine={}, findings=(), metrics={}
+        ),
         without_metrics,
         lambda record: without_metrics(diverged(record)),
     ],
@@ -243,12 +253,8 @@ def test_a_page_stays_small_with_many_classes(classes_record, size):
 
 def test_a_page_stays_small_with_many_numbers_and_long_histories(numbers_record):
     rows = np.random.default_rng(0).normal(size=(2000, 3))
-    evidence = {
-        **numbers_record.evidence,
-        "names": ["a", "b", "c"],
-        "targets": rows.tolist(),
-        "predictions": (rows * 0.9).tolist(),
-    }
+    numbers = NumberEvidence(("a", "b", "c"), rows.tolist(), (rows * 0.9).tolist())
+    evidence = dataclasses.replace(numbers_record.evidence, numbers=numbers)
     history = {name: [v for v in values for _ in range(125)] for name, values in numbers_record.history.items()}
     history["age_examples"] = list(range(5000))
     large = dataclasses.replace(numbers_record, evidence=evidence, history=history)

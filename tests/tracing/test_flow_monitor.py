@@ -17,6 +17,8 @@ from gradwise.models.activations import Tanh
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.optimisers.first_order.sgd import Sgd
+from gradwise.records.evidence.recorded_flow import RecordedFlow
+from gradwise.records.plain_values import from_values, to_values
 from gradwise.specs.contracts import AbstractOptimiser
 from gradwise.specs.dataset import Classes, Dataset
 from gradwise.specs.serialisation import to_json
@@ -64,15 +66,16 @@ def test_training_is_the_same_bit_for_bit(watched) -> None:
 
 def test_a_full_record_keeps_every_second_look(watched) -> None:
     # Full at update 21 (0, 3, ..., 21): every sixth is left, and 24 is the next; no eight of them are there by 40.
-    assert flow_of(watched[2].looks)["updates"] == [0, 6, 12, 18, 24, 30, 36]
+    assert flow_of(watched[2].looks).updates == (0, 6, 12, 18, 24, 30, 36)
 
 
 def test_what_is_written_is_what_the_network_was(watched) -> None:
     problem, _, end = watched
     flow = flow_of(end.looks)
-    assert json.loads(json.dumps(flow, allow_nan=False)) == flow
-    kinds = {(group["layer"], group["kind"]): group for group in flow["groups"]}
-    names = [group["layer"] for group in flow["groups"] if group["kind"] == "activation"]
+    again = from_values(RecordedFlow, json.loads(json.dumps(to_values(flow), allow_nan=False)))
+    assert to_values(again) == to_values(flow)
+    kinds = {(group.layer, group.kind): group for group in flow.groups}
+    names = [group.layer for group in flow.groups if group.kind == "activation"]
     assert names == ["layers.0", "layers.1", "output"]  # in the order of the flow
     at_six = run(problem, begin(FlowMonitor(every=3, rows=8))[1], 6).parameters
     rows, _, _ = problem.recipe.batches.indices(jnp.asarray([6]), 60, key=problem.key)
@@ -80,18 +83,18 @@ def test_what_is_written_is_what_the_network_was(watched) -> None:
     sums = inputs @ np.asarray(at_six.layers[0].weight).T + np.asarray(at_six.layers[0].bias)
     expected = {"pre-activation": sums, "activation": np.tanh(sums)}
     for kind, values in expected.items():
-        assert kinds["layers.0", kind]["mean"][1] == pytest.approx(values.mean(), rel=1e-4, abs=1e-6)
-        assert kinds["layers.0", kind]["deviation"][1] == pytest.approx(values.std(), rel=1e-4)
-        edges = kinds["layers.0", kind]["edges"][1]
+        assert kinds["layers.0", kind].mean[1] == pytest.approx(values.mean(), rel=1e-4, abs=1e-6)
+        assert kinds["layers.0", kind].deviation[1] == pytest.approx(values.std(), rel=1e-4)
+        edges = kinds["layers.0", kind].edges[1]
         assert len(edges) == BINS + 1
         assert edges[0] == pytest.approx(values.min(), rel=1e-4)
     weights = np.asarray(at_six.layers[1].weight)
-    assert kinds["layers.1.weight", "parameter"]["norm"][1] == pytest.approx(np.linalg.norm(weights), rel=1e-5)
-    assert kinds["output.bias", "parameter gradient"]["norm"][1] > 0
+    assert kinds["layers.1.weight", "parameter"].norm[1] == pytest.approx(np.linalg.norm(weights), rel=1e-5)
+    assert kinds["output.bias", "parameter gradient"].norm[1] > 0
 
 
 def test_without_a_monitor_there_is_nothing_to_tell() -> None:
-    assert flow_of(begin(None)[1].looks) == {}
+    assert flow_of(begin(None)[1].looks) == RecordedFlow()
 
 
 def test_it_reaches_the_record_survives_a_checkpoint_and_leaves_the_recipe_alone(tmp_path) -> None:
@@ -105,11 +108,11 @@ def test_it_reaches_the_record_survives_a_checkpoint_and_leaves_the_recipe_alone
     )
     assert to_json(seen.recipe) == to_json(plain.recipe)
     assert seen.metrics == plain.metrics
-    assert "flow" not in plain.evidence
-    flow = seen.evidence["flow"]
-    assert flow["updates"][:2] == [0, flow["updates"][1]]
+    assert plain.evidence.flow == RecordedFlow()
+    flow = seen.evidence.flow
+    assert flow.updates[:2] == (0, flow.updates[1])
     again = train(recipe, dataset, key=jr.key(0), options=RunOptions(folder=tmp_path, resume=True, monitor=monitor))
-    assert again.evidence["flow"] == flow
+    assert to_values(again.evidence.flow) == to_values(flow)
 
 
 @pytest.mark.slow
@@ -122,7 +125,7 @@ def test_in_a_population_each_member_keeps_its_own() -> None:
     several = eqx.tree_at(lambda one: one.parameters, several, doubled)
     ends = eqx.filter_jit(jax.vmap(lambda one: advance(problem, one, 6)[0]))(several)
     flows = [flow_of(jax.tree.map(lambda leaf, n=n: leaf[n], ends.looks)) for n in range(2)]
-    one, two = (next(g for g in flow["groups"] if g["kind"] == "parameter")["norm"] for flow in flows)
-    assert flows[0]["updates"] == flows[1]["updates"] == [0, 4]
+    one, two = (next(g for g in flow.groups if g.kind == "parameter").norm for flow in flows)
+    assert flows[0].updates == flows[1].updates == (0, 4)
     assert two[0] == pytest.approx(2 * one[0], rel=1e-5)
     assert two[1] != pytest.approx(2 * one[1], rel=1e-5)

@@ -32,7 +32,7 @@ def test_every_example_is_judged_exactly_once(recipe: Recipe) -> None:
 
     def watch(number: int, result: Fit) -> None:
         assert result.recipe.split == FOLDS[number]
-        judged.extend(target for (target,) in result.evidence["targets"])
+        judged.extend(target for (target,) in result.evidence.numbers.targets)
 
     chosen = defaults.regression(
         batches=recipe.batches, model=recipe.model, stopping=Off(epochs=1, spacing=1.0), optimiser=recipe.optimiser
@@ -47,8 +47,8 @@ def test_every_example_is_judged_exactly_once(recipe: Recipe) -> None:
 def test_the_estimate_counts_errors_over_all_folds(iris: Dataset, recipe: Recipe) -> None:
     results: list[Fit] = []
     estimate = cross_validate(recipe, iris, FOLDS, key=KEY, watch=lambda number, result: results.append(result))
-    errors = sum(sum(one["errors"] for one in result.evidence["per_class"]) for result in results)
-    assert sum(np.sum(result.evidence["confusion"]) for result in results) == 150
+    errors = sum(sum(one.errors for one in result.evidence.classes.rates) for result in results)
+    assert sum(np.sum(result.evidence.classes.confusion) for result in results) == 150
     assert estimate.mean == pytest.approx(errors / 150)
     assert estimate.interval == pytest.approx(wilson(errors, 150))
     assert estimate.values == tuple(result.test for result in results)

@@ -13,6 +13,7 @@ from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.data.batches import Reshuffled
 from gradwise.models.activations import Identity, Rectifier, Sigmoid
 from gradwise.models.auto_encoder import MlpAutoEncoder
+from gradwise.records.evidence.fit_evidence import FeatureEvidence, Spectrum, UnitActivity
 from gradwise.specs.dataset import Column, Dataset, Inputs
 from gradwise.training.final_measurement import (
     _filters,
@@ -64,29 +65,29 @@ def network(weight, bias, activation=Sigmoid()):
 def test_filters_are_ordered_by_norm_and_each_has_its_own_scale():
     weight = np.array([[0.0, 1.0], [3.0, -4.0], [0.2, 0.1], [0.0, 0.0]])
     found = _filters(network(weight, np.zeros(4)), 2)
-    assert found["units"] == [1, 0, 2, 3]
-    assert found["norms"] == pytest.approx([5.0, 1.0, np.hypot(0.2, 0.1), 0.0], abs=1e-5)
-    drawn = np.frombuffer(base64.b64decode(found["bytes"]), np.uint8).reshape(4, 2)
+    assert found.units == (1, 0, 2, 3)
+    assert found.norms == pytest.approx([5.0, 1.0, np.hypot(0.2, 0.1), 0.0], abs=1e-5)
+    drawn = np.frombuffer(base64.b64decode(found.bytes), np.uint8).reshape(4, 2)
     assert drawn.tolist() == [[223, 0], [128, 255], [255, 191], [128, 128]]  # 0.75, -1; 0, 1; 1, 0.5; nothing
 
 
 def test_at_most_a_hundred_filters_are_kept():
-    assert len(_filters(network(np.ones((130, 3)), np.zeros(130)), 3)["units"]) == 100
+    assert len(_filters(network(np.ones((130, 3)), np.zeros(130)), 3).units) == 100
 
 
 def test_dead_and_saturated_units_are_counted():
     codes = np.tile([[0.01, 0.97, 0.5, 0.0]], (20, 1))
     codes[3, 2], codes[4, 0] = 0.9, 0.04
     found = _units(network(np.zeros((4, 2)), np.zeros(4)), codes)
-    assert (found["count"], found["dead"], found["always_on"]) == (4, 2, 1)
-    assert sum(found["histogram"]) == 4
-    assert found["mean"] == pytest.approx(codes.mean())
+    assert (found.count, found.dead, found.always_on) == (4, 2, 1)
+    assert sum(found.histogram) == 4
+    assert found.mean == pytest.approx(codes.mean())
 
 
 def test_the_answer_of_units_without_a_ceiling_is_measured_against_the_others():
     codes = np.random.default_rng(0).exponential(size=(200, 10)) * 50.0
     codes[:, 4] = 0.0
-    assert _units(network(np.zeros((10, 2)), np.zeros(10), Rectifier()), codes)["dead"] == 1
+    assert _units(network(np.zeros((10, 2)), np.zeros(10), Rectifier()), codes).dead == 1
 
 
 def test_the_effective_dimension_is_the_participation_ratio():
@@ -94,10 +95,10 @@ def test_the_effective_dimension_is_the_participation_ratio():
     draws = np.random.default_rng(0).normal(size=(60, 4))
     basis, _ = np.linalg.qr(draws - draws.mean(0))
     found = _spectrum(basis[:, :3] * np.sqrt([9.0, 4.0, 1.0]) + 7.0)
-    assert found["effective"] == pytest.approx(14**2 / 98)
-    assert found["shares"] == pytest.approx([9 / 14, 4 / 14, 1 / 14], abs=1e-6)
-    assert _spectrum(basis)["effective"] == pytest.approx(4.0)
-    assert _spectrum(np.ones((5, 3))) == {"shares": [], "effective": 0.0}
+    assert found.effective == pytest.approx(14**2 / 98)
+    assert found.shares == pytest.approx([9 / 14, 4 / 14, 1 / 14], abs=1e-6)
+    assert _spectrum(basis).effective == pytest.approx(4.0)
+    assert _spectrum(np.ones((5, 3))) == Spectrum()
 
 
 def test_the_share_of_variance_kept_is_numpy_s_own():
@@ -109,10 +110,10 @@ def test_the_share_of_variance_kept_is_numpy_s_own():
     found = _reconstructions(criterion, network(direction, np.zeros(1), Identity()), rows)
     made = rows @ direction.T @ direction
     left = ((made - rows) ** 2).mean(0)
-    assert found["kept"][:2] == pytest.approx(1 - left[:2] / rows.var(0)[:2], abs=1e-4)
-    assert found["kept"][2] is None
-    assert found["kept_of_all"] == pytest.approx(1 - left.sum() / rows.var(0).sum(), abs=1e-5)
-    assert found["count"] == 12
+    assert found.kept[:2] == pytest.approx(1 - left[:2] / rows.var(0)[:2], abs=1e-4)
+    assert np.isnan(found.kept[2])
+    assert found.kept_of_all == pytest.approx(1 - left.sum() / rows.var(0).sum(), abs=1e-5)
+    assert found.count == 12
 
 
 def test_measures_do_not_depend_on_the_chunks():
@@ -128,9 +129,9 @@ def test_measures_do_not_depend_on_the_chunks():
     ("dead", "on", "rows"), [(20, 20, []), (21, 0, ["A4"]), (0, 21, ["E20"]), (50, 50, ["A4", "E20"])]
 )
 def test_a_fifth_of_the_units_may_be_idle(dead, on, rows):
-    found = find_features({"features": {"units": {"count": 100, "dead": dead, "always_on": on}}})
+    found = find_features(FeatureEvidence(9, UnitActivity(100, dead, on)))
     assert [finding.row for finding in found] == rows
-    assert find_features({}) == ()
+    assert find_features(None) == ()
 
 
 def test_a_run_of_dead_units_says_so():
@@ -140,9 +141,9 @@ def test_a_run_of_dead_units_says_so():
     recipe = defaults.features("plain", 5, batches=Reshuffled(20), stopping=Off(epochs=1.0))
     model = network(np.zeros((5, 9)), np.full(5, -9.0))
     record = train(eqx.tree_at(lambda r: r.model, recipe, model), dataset, key=jax.random.key(0))
-    features = record.evidence["features"]
-    assert features["units"]["dead"] == 5
-    assert (features["names"], features["image"], features["width"]) == ([f"c{i}" for i in range(9)], [], 9)
+    features = record.evidence.features
+    assert features.units.dead == 5
+    assert (features.names, features.image, features.width) == (tuple(f"c{i}" for i in range(9)), (), 9)
     assert [finding.row for finding in record.findings if "dead" in finding.what] == ["A4"]
     assert record.metrics["test"]["reconstruction_error"] > 0
     assert record.test_interval[0] < record.test < record.test_interval[1]

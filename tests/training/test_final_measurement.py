@@ -36,4 +36,4 @@ def test_examples_without_a_target_are_not_judged_and_scaled_inputs_are_taken_as
     assert metrics["test"]["error_rate"] == pytest.approx(wrong.mean())
     assert all(np.isnan(value) for value in metrics["valid"].values())
     assert ends == pytest.approx(wilson(float(wrong.sum()), 90))
-    assert evidence["temperature"] == predictor.temperature
+    assert evidence.classes.temperature == predictor.temperature

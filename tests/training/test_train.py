@@ -110,8 +110,8 @@ def test_real_data_is_learned(quick: Any, name: str, largest: float) -> None:
     if name == "diabetes":
         assert result.metrics["test"]["r2"] > 0.3
     else:
-        assert np.sum(result.evidence["confusion"]) == sizes.test
-        assert sum(one["errors"] for one in result.evidence["per_class"]) == round(result.test * sizes.test)
+        assert np.sum(result.evidence.classes.confusion) == sizes.test
+        assert sum(one.errors for one in result.evidence.classes.rates) == round(result.test * sizes.test)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(iris: Dataset, recipe: Recipe, fitted: Fit) -> None:
@@ -213,14 +213,14 @@ def test_a_metric_of_another_task_is_refused(iris: Dataset, recipe: Recipe) -> N
 
 def test_the_temperature_lowers_validation_loss_and_leaves_every_choice(quick: Any) -> None:
     recipe, dataset, result = quick("digits")
-    assert result.evidence["temperature"] == result.predictor.temperature != 1.0
+    assert result.evidence.classes.temperature == result.predictor.temperature != 1.0
     plain = dataclasses.replace(result.predictor, temperature=1.0)
     _, valid, test = recipe.split(dataset, key=keys.named(KEY, "split"))
     before = measure(dataset.task, plain.predict(valid.inputs), valid.targets, None)
     assert result.metrics["valid"]["log_loss"] < before["log_loss"]
     choices = [one.predict(test.inputs).argmax(1) for one in (plain, result.predictor)]
     np.testing.assert_array_equal(*choices)
-    assert set(result.evidence["reliability"]) == {"before", "after"}
+    assert result.evidence.classes.before != result.evidence.classes.after
 
 
 def test_classes_are_weighted_as_asked(recipe: Recipe) -> None:
@@ -279,7 +279,7 @@ def test_several_numbers_at_once() -> None:
     result = train_network(defaults.regression(**QUICK), Dataset(inputs, targets, Numbers(("a", "b", "c"))), key=KEY)
     assert result.metrics["test"]["r2"] > 0.6
     assert result.predictor.predict(inputs).shape == (150, 3)
-    assert np.shape(result.evidence["predictions"]) == (30, 3)
+    assert np.shape(result.evidence.numbers.predictions) == (30, 3)
     assert result.metric == "rmse"
     assert result.data.target == ("a", "b", "c")
 
@@ -292,7 +292,7 @@ def test_several_labels_at_once() -> None:
     result = train_network(defaults.multilabel(**QUICK), Dataset(inputs, targets, Labels(("a", "b", "c"))), key=KEY)
     assert result.test < 0.15
     assert result.metrics["test"]["auc"] > 0.95
-    assert [one["label"] for one in result.evidence["per_label"]] == ["a", "b", "c"]
+    assert [one.name for one in result.evidence.labels] == ["a", "b", "c"]
     assert set(result.metrics["test"]) == set(METRICS["labels"])
 
 

@@ -18,6 +18,7 @@ from ...criteria.penalties import L2
 from ...criteria.semi_supervised import SemiSupervised
 from ...evaluation.run_findings import learning_rate_of
 from ...pretraining.stack import Pretrained
+from ...records.evidence.verdict import Judgement, Present, RunNumbers
 from ...records.finding import Finding
 from ...records.fit import Fit
 from ...records.score_scale import in_metric
@@ -25,8 +26,7 @@ from ...records.study import Study
 from ...specs.paths import knobs, parts
 from ...training.stopping import Off
 from ..codes import found
-from .remedies import Present
-from .verdict import Judgement, RunNumbers, judge_run
+from .verdict import judge_run
 
 _QUARTERS = 4  # the least number of intervals in which a trend can be seen
 _FALLING = 0.05  # of the loss, from one quarter of the run to the next
@@ -118,8 +118,8 @@ def read_course(history: dict[str, list[Any]]) -> Course:
 def chance_of(record: Fit) -> float:
     """The test error of the best constant prediction, if the record has it."""
     evidence, metric = record.evidence, record.metric
-    if record.task == "classes" and evidence.get("confusion"):
-        counts = np.asarray(evidence["confusion"]).sum(1)
+    if record.task == "classes" and evidence.classes.confusion:
+        counts = np.asarray(evidence.classes.confusion).sum(1)
         shares = counts[counts > 0] / max(1, counts.sum())
         entropy = float(-(shares * np.log(shares)).sum())
         of = {
@@ -127,8 +127,8 @@ def chance_of(record: Fit) -> float:
             "balanced_error_rate": 1.0 - 1.0 / max(1, len(shares)),
         }
         return {**of, "log_loss": entropy, "auc": 0.5}.get(metric, math.nan)
-    if record.task == "labels" and metric == "error_rate" and evidence.get("per_label"):
-        shares = np.asarray([one["count"] for one in evidence["per_label"]]) / max(1, record.data.rows.test)
+    if record.task == "labels" and metric == "error_rate" and evidence.labels:
+        shares = np.asarray([one.count for one in evidence.labels]) / max(1, record.data.rows.test)
         return float(np.minimum(shares, 1 - shares).mean())
     if record.task == "numbers":
         told = record.metrics.get("test", {})
@@ -137,8 +137,8 @@ def chance_of(record: Fit) -> float:
             return 0.0
         if metric == "rmse" and math.isfinite(r2) and r2 < 1:
             return rmse / math.sqrt(1.0 - r2)  # 1 - R² is the squared error against the variance
-        if metric == "mae" and evidence.get("targets"):
-            targets = np.asarray(evidence["targets"])
+        if metric == "mae" and evidence.numbers.targets:
+            targets = np.asarray(evidence.numbers.targets)
             return float(np.abs(targets - np.median(targets, axis=0)).mean())
     return math.nan
 
@@ -173,34 +173,39 @@ def _penalties(recipe: Any) -> list[str]:
     return [path for path, one in parts(recipe) if path.startswith("criterion.penalties.") and isinstance(one, L2)]
 
 
-def _turned(present: Present, factor: float, what: str, level: str = "") -> list[Finding]:
-    """The learning rate should be multiplied by `factor`; the command that does it."""
-    code = "GW502" if factor > 1 else "GW501"
-    next_ = f"{present.command} --set {present.rate_path}={present.rate * factor:.2g}" if present.rate_path else ""
-    return [found(code, what, where=present.rate_path, next=next_, level=level, rate=present.rate, factor=factor)]
-
-
-def _of_rate(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
-    present, share = numbers.present, judge_run(numbers).evidence["share_in_training"]
+def _rate_change(record: Fit, course: Course, numbers: RunNumbers) -> tuple[float, str, str] | None:
+    """The factor by which the learning rate should change, why, and the level of that finding; None if it is fine."""
+    share = judge_run(numbers).share_in_training
     if record.outcome.failed:
         what = f"the loss became NaN after {record.outcome.age_examples:,} examples: the run diverged."
-        return _turned(present, 1 / 3, what)
+        return 1 / 3, what, ""
     if not (share > _HIGH and math.isfinite(numbers.chance)):
-        return []
+        return None
     error, left = in_metric(record.metric, numbers.train), 100 * course.train_left
     if course.rising or course.noisy:
         seen = "rose again after its minimum" if course.rising else "fluctuated until the end"
         what = f"the training loss {seen}, and the training error stayed at {error}."
-        return _turned(present, 1 / 3, what, "warning")
+        return 1 / 3, what, "warning"
     if share > _CHANCE and course.train_left < 1 / 3:
         what = f"the training loss fell to {left:.2g} % of its first value, but the training error is still {error}"
-        return _turned(present, 0.1, f"{what}: the first updates were too large.", "warning")
+        return 0.1, f"{what}: the first updates were too large.", "warning"
     slow = course.train_falling > 0.01 and (course.train_left > 0.5 or course.best_is_last)
     slow = slow or (course.steady and course.train_left > _CHANCE)
     if not slow or course.gap_opening:
-        return []
+        return None
     what = f"the training loss was still at {left:.0f} % of its first value and falling at the end"
-    return _turned(present, 10.0 if left > 50 else 3.0, f"{what}, and the training error at {error}.")
+    return 10.0 if left > 50 else 3.0, f"{what}, and the training error at {error}.", ""
+
+
+def _of_rate(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
+    """A learning rate that should change, with the command that does it."""
+    change = _rate_change(record, course, numbers)
+    if change is None:
+        return []
+    (factor, what, level), present = change, numbers.present
+    code = "GW502" if factor > 1 else "GW501"
+    next_ = f"{present.command} --set {present.rate_path}={present.rate * factor:.2g}" if present.rate_path else ""
+    return [found(code, what, where=present.rate_path, next=next_, level=level, rate=present.rate, factor=factor)]
 
 
 def numbers_of(record: Fit, course: Course) -> RunNumbers:
@@ -225,8 +230,8 @@ def numbers_of(record: Fit, course: Course) -> RunNumbers:
         best_share=course.best_share,
         present=present_of(record),
     )
-    rates = _of_rate(record, course, numbers)
-    return dataclasses.replace(numbers, rate_factor=rates[0].evidence["factor"]) if rates else numbers
+    change = _rate_change(record, course, numbers)
+    return dataclasses.replace(numbers, rate_factor=change[0]) if change else numbers
 
 
 def _of_patience(record: Fit, course: Course, numbers: RunNumbers) -> list[Finding]:
@@ -255,20 +260,20 @@ def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
         what = f"{len(constant)} of {len(record.data.columns)} columns are constant, first `{constant[0]}`."
         drop = f"{command} --drop {constant[0]}" if len(record.data.shape) < 2 else ""
         told.append(found("GW205", what, where=constant[0], next=drop, columns=constant[:20]))
-    classes = record.evidence.get("per_class", ())
-    total, largest = sum(one["count"] for one in classes), max((one["count"] for one in classes), default=0)
+    classes = record.evidence.classes.rates
+    total, largest = sum(one.count for one in classes), max((one.count for one in classes), default=0)
     overall = record.metrics.get("test", {}).get("error_rate", math.nan)
     # With many classes each is rare: only one much rarer than the others counts.
-    rare = [one for one in classes if 0 < one["count"] < min(_RARE * total, largest / 5)]
-    rare = [one for one in rare if one["low"] > max(overall, 0.3) and one["errors"] >= 3]
+    rare = [one for one in classes if 0 < one.count < min(_RARE * total, largest / 5)]
+    rare = [one for one in rare if one.low > max(overall, 0.3) and one.errors >= 3]
     if rare:
-        worst = max(rare, key=lambda one: one["error_rate"])
+        worst = max(rare, key=lambda one: one.rate)
         what = (
-            f"class {worst['class']} is {100 * worst['count'] / total:.1f} % of the examples, and {worst['errors']} of "
-            f"its {worst['count']} are misclassified, compared with {100 * overall:.1f} % overall."
+            f"class {worst.name} is {100 * worst.count / total:.1f} % of the examples, and {worst.errors} of "
+            f"its {worst.count} are misclassified, compared with {100 * overall:.1f} % overall."
         )
-        step, names = f"{command} --class-weight balanced --metric balanced_error_rate", [one["class"] for one in rare]
-        told.append(found("GW207", what, where=str(worst["class"]), next=step, classes=names))
+        step, names = f"{command} --class-weight balanced --metric balanced_error_rate", [one.name for one in rare]
+        told.append(found("GW207", what, where=worst.name, next=step, classes=names))
     return told
 
 

@@ -3,47 +3,17 @@
     of_optimisation(numbers, errors)      bugs first, then the optimiser's knobs, then capacity
     of_overfitting(numbers)               data, regularisation, several tasks, pre-training, an unsupervised term, ...
 
-`numbers` is a `verdict.RunNumbers`; new values are derived from the current ones, in its `present`.
+`numbers` is a `records.evidence.verdict.RunNumbers`; new values are derived from the current ones, in its `present`.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
+from ...records.evidence.verdict import Present, RunNumbers
 from ...records.finding import Finding
 
 _EARLY = 0.05  # of the run
 RATES = ("error_rate", "balanced_error_rate", "subset_error_rate")  # metrics shown in per cent
-
-
-@dataclass(frozen=True)
-class Present:
-    """The command of the run and its knobs with their paths, from which remedies are derived; empty if unknown.
-
-    Without a command (the user's own training loop) remedies are given as code.
-    """
-
-    command: str = "gradwise fit DATA"
-    data: str = "DATA"
-    task: str = "classes"
-    rate_path: str = "optimiser.learning_rate"
-    rate: float = math.nan
-    widths: tuple[int, ...] = ()
-    dropout: float = math.nan
-    decay_path: str = ""
-    decay: float = 0.0
-    pretrained: bool = False
-    unlabelled_term: bool = False
-    early_stopping: bool = True
-    checked: bool = False  # the checks were already run and found no bug
-
-    @property
-    def estimate(self) -> str:
-        """How to estimate the test error more precisely."""
-        if "--folds" in self.command or not self.command:
-            return "collect more test examples"
-        return f"{self.command} --set split.test=0.4" if self.pretrained else f"{self.command} --folds 10"
 
 
 def _set(present: Present, *assignments: str) -> str:
@@ -54,7 +24,7 @@ def _number(value: float) -> str:
     return f"{value:.2g}"
 
 
-def _rate_remedy(numbers: Any) -> list[str]:
+def _rate_remedy(numbers: RunNumbers) -> list[str]:
     present = numbers.present
     if not math.isfinite(present.rate) or not present.rate_path:
         return []
@@ -72,7 +42,7 @@ def _rate_remedy(numbers: Any) -> list[str]:
     return [f"{why}: {tries}"]
 
 
-def of_optimisation(numbers: Any, errors: Sequence[Finding]) -> list[str]:
+def of_optimisation(numbers: RunNumbers, errors: Sequence[Finding]) -> list[str]:
     """Bugs first, then the optimiser's knobs, then capacity: the chapter's order."""
     present = numbers.present
     told = [f"{one.code or 'error'}{f' at {one.where}' if one.where else ''}: {one.next or one.what}" for one in errors]
@@ -89,7 +59,7 @@ def of_optimisation(numbers: Any, errors: Sequence[Finding]) -> list[str]:
     return tried
 
 
-def _more_data(numbers: Any) -> str:
+def _more_data(numbers: RunNumbers) -> str:
     if not math.isfinite(numbers.gain_at_twice):
         return "more training data"
     gain = numbers.gain_at_twice
@@ -111,7 +81,7 @@ _AS_CODE = (
 )
 
 
-def of_overfitting(numbers: Any) -> list[str]:
+def of_overfitting(numbers: RunNumbers) -> list[str]:
     """Data, regularisation, several tasks, pre-training, an unsupervised term, another family: the chapter's order."""
     present = numbers.present
     tried = [_more_data(numbers)]

@@ -16,25 +16,20 @@ two. If one of them accounts for two thirds, that is the difficulty.
 | the difference that matters is within the noise of the test error | unsure |
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...evaluation.metrics import HIGHER_IS_BETTER, wilson
+from ...records.evidence.verdict import Judgement, Probes, RunNumbers
 from ...records.finding import Finding
 from ...records.score_scale import in_metric
 from ...runtime.errors import RequestError
 from ..codes import found
-from .remedies import (
-    RATES,
-    Present,  # a part of `RunNumbers`
-    of_optimisation,
-    of_overfitting,
-)
+from .remedies import RATES, of_optimisation, of_overfitting
 
 FINE = 0.1  # of the chance level
 MOST = 2 / 3  # of the error belongs to one part
@@ -42,63 +37,6 @@ PERFECT = 0.02  # of the chance level, in training
 _CODE = {"optimisation": "GW801", "overfitting": "GW802", "both": "GW803", "unsure": "GW804", "fine": "GW805"}
 _NAN = math.nan
 _TOLD_APART = 0.25  # of a probe's error: a difference this large must be detectable
-_FACTS = ("gain_at_twice", "gap_opening", "train_falling", "train_noisy", "still_improving", "best_share")
-
-
-@dataclass(frozen=True)
-class Probes:
-    """How well a linear probe predicts the target from each layer, on held-out examples.
-
-    `names[0]` is the raw input; `untrained` are the same layers before training, without the raw input.
-    """
-
-    names: tuple[str, ...]
-    errors: tuple[float, ...]
-    count: int
-    untrained: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class RunNumbers:
-    """What is known about a finished run. Errors are in the metric's own unit; unknown values are NaN.
-
-    `chance` is the error of a constant prediction, `target` the desired or best known one. `gain_at_twice` is the
-    decrease of the test error that a learning curve predicts with twice the examples. Facts of the history:
-    `train_falling` (still so at the end), `train_noisy`, `gap_opening` (validation got worse while training kept
-    improving), `still_improving` (the best model is the last one), `diverged`, `best_share` (the age of the best model
-    relative to that of the run), `rate_factor` (by which the learning rate should change, if known).
-    """
-
-    train: float
-    test: float
-    valid: float = _NAN
-    train_count: int = 0
-    test_count: int = 0
-    test_interval: tuple[float, float] = (_NAN, _NAN)
-    metric: str = "error_rate"
-    chance: float = _NAN
-    target: float = _NAN
-    gain_at_twice: float = _NAN
-    train_falling: bool = False
-    train_noisy: bool = False
-    gap_opening: bool = False
-    still_improving: bool = False
-    diverged: bool = False
-    best_share: float = _NAN
-    rate_factor: float = _NAN
-    probes: Probes | None = None
-    present: Present = Present()
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The verdict: what the difficulty is, in one sentence, the numbers behind it, and what to try, in order."""
-
-    sentence: str
-    kind: str
-    evidence: dict[str, Any] = field(default_factory=dict)
-    remedies: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -273,16 +211,16 @@ def judge_run(numbers: RunNumbers, findings: Sequence[Finding] = ()) -> Judgemen
     if kind == "unsure":
         remedies.append(f"a better estimate: `{numbers.present.estimate}`")
     sentence = _sentence(kind, numbers, parts, errors)
-    evidence = {
-        **{name: getattr(numbers, name) for name in ("metric", "train", "valid", "test", "chance", "target")},
-        **{name: getattr(numbers, name) for name in _FACTS},
-        "test_interval": list(numbers.test_interval),
-        "share_in_training": parts.train,
-        "share_of_gap": parts.test - parts.train,
-        "least_gap": parts.gap_low,
-        **({"probes": dataclasses.asdict(numbers.probes)} if numbers.probes else {}),
-    }
-    return Judgement(sentence, kind, evidence, tuple(remedies), _findings(kind, sentence, numbers, parts, remedies))
+    return Judgement(
+        sentence,
+        kind,
+        numbers,
+        share_in_training=parts.train,
+        share_of_gap=parts.test - parts.train,
+        least_gap=parts.gap_low,
+        remedies=tuple(remedies),
+        findings=_findings(kind, sentence, numbers, parts, remedies),
+    )
 
 
 def judge_findings(findings: Sequence[Finding], subject: str, passed: int) -> Judgement:
@@ -290,10 +228,10 @@ def judge_findings(findings: Sequence[Finding], subject: str, passed: int) -> Ju
     errors, warnings = ([one for one in findings if one.level == level] for level in ("error", "warning"))
     remedies = tuple(dict.fromkeys(one.next for one in (*errors, *warnings) if one.next))
     if errors:
-        return Judgement(f"Something is broken: {_first_of(errors, 'error')}", "broken", {}, remedies)
+        return Judgement(f"Something is broken: {_first_of(errors, 'error')}", "broken", remedies=remedies)
     if warnings:
         sentence = f"No errors, but a possible problem: {_first_of(warnings, 'warning')}"
-        return Judgement(sentence, "unsure", {}, remedies)
+        return Judgement(sentence, "unsure", remedies=remedies)
     return Judgement(f"Nothing stands out: {passed} check{'s' * (passed != 1)} of {subject} passed.", "fine")
 
 

@@ -7,12 +7,13 @@ Progress goes to standard error, and only to a terminal; results go to standard 
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ...records.evidence.fit_evidence import PretrainedLayer
 from ...records.finding import Finding
 from ...records.fit import Fit
 from ...records.score_scale import ScoreScale
@@ -161,10 +162,10 @@ def estimate(record: Fit | Study) -> str:
             return ""
         count, value, ends, how = len(nested.values), nested.mean, nested.interval, "nested cross-validation: "
     else:
-        plain = record.evidence.get("estimate")
-        if not plain:
+        found = record.evidence.estimate
+        if found is None:
             return ""
-        count, value, ends, how = len(plain["folds"]), plain["mean"], plain["interval"], ""
+        count, value, ends, how = len(found.values), found.mean, found.interval, ""
     mean, low, high = (wording.in_metric(record.metric, one) for one in (value, *ends))
     return f"{count}-fold {how}{wording.metric_name(record.metric)} {mean}, 95 % confidence interval {low} – {high}."
 
@@ -191,15 +192,15 @@ def _metrics(record: Fit) -> Any:
     return grid(rows, ("", *(titles[part] for part in parts)), right=True)
 
 
-def _layers(layers: Iterable[Mapping[str, Any]]) -> Any:
+def _layers(layers: Iterable[PretrainedLayer]) -> Any:
     """How each layer was pre-trained."""
     rows = [
         (
-            f"layer {layer['layer']}",
-            layer["learner"],
-            wording.whole(layer["units"]),
-            f"{wording.metric_name(layer['metric'])} {wording.number(layer['valid'])}",
-            wording.duration(layer["seconds"]),
+            f"layer {layer.layer}",
+            layer.learner,
+            wording.whole(layer.units),
+            f"{wording.metric_name(layer.metric)} {wording.number(layer.valid)}",
+            wording.duration(layer.seconds),
         )
         for layer in layers
     ]
@@ -235,7 +236,7 @@ def show_result(record: Fit, folder: Path, report: Path | None) -> None:
         if line:
             out.print(Text(line))
     out.print()
-    if layers := record.evidence.get("layers"):
+    if layers := record.evidence.layers:
         out.print(_layers(layers))
         out.print()
     out.print(_metrics(record))

@@ -1,6 +1,6 @@
 """From a record to pictures of features: of a run without a target, or of the layers of a pre-trained network.
 
-    tuple(feature_figures(record.evidence["features"]))     filters, reconstructions, activity, spectrum
+    tuple(feature_figures(record.evidence.features))        filters, reconstructions, activity, spectrum
     tuple(pretrained_layer_figures(record))                 each layer's curve, and the first one's filters
 
 The evidence is that of `gradwise.training.final_measurement`: bytes in base 64 for what is only looked at.
@@ -9,13 +9,14 @@ The evidence is that of `gradwise.training.final_measurement`: bytes in base 64 
 import base64
 import binascii
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...evaluation.run_figure_data import Curve
+from ...records.evidence.fit_evidence import FeatureEvidence, Filters, UnitActivity
 from ...records.fit import Fit
 from .. import wording
 from ..blocks import Figure, Row, Table
@@ -30,10 +31,10 @@ _SHOWN_LAYERS = 6
 _FILTERS = "What the units look for"
 
 
-def unpacked(text: Any, width: int, low: float, high: float) -> np.ndarray:
+def unpacked(text: str, width: int, low: float, high: float) -> np.ndarray:
     """Rows of so many numbers from bytes, 0 at `low` and 255 at `high`; none where the text holds no whole rows."""
     try:
-        flat = np.frombuffer(base64.b64decode(str(text), validate=True), np.uint8)
+        flat = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
     except (binascii.Error, ValueError):
         return np.zeros((0, max(width, 1)))
     if width < 1 or flat.size % width:
@@ -41,34 +42,24 @@ def unpacked(text: Any, width: int, low: float, high: float) -> np.ndarray:
     return low + (high - low) * flat.reshape(-1, width) / 255.0
 
 
-def _image(features: Mapping[str, Any]) -> tuple[int, ...]:
-    """The shape of an input that is a picture."""
-    image = tuple(int(size) for size in features.get("image") or ())
-    fits = len(image) in (2, 3) and all(size > 0 for size in image) and math.prod(image) == features.get("width")
-    return image if fits else ()
+def _names(features: FeatureEvidence) -> tuple[str, ...]:
+    return features.names or tuple(f"input {number + 1}" for number in range(features.width))
 
 
-def _names(features: Mapping[str, Any]) -> list[str]:
-    width = int(features.get("width") or 0)
-    names = [str(name) for name in features.get("names") or ()]
-    return names if names else [f"input {number + 1}" for number in range(width)]
-
-
-def _filter_table(filters: Mapping[str, Any]) -> Table:
+def _filter_table(filters: Filters) -> Table:
     rows: tuple[Row, ...] = tuple(
-        (str(unit + 1), wording.number(norm))
-        for unit, norm in zip(filters.get("units", ()), filters.get("norms", ()), strict=False)
+        (str(unit + 1), wording.number(norm)) for unit, norm in zip(filters.units, filters.norms, strict=True)
     )
     return Table("Numbers", ("unit", "norm of its weights"), rows, (0, 1))
 
 
-def filter_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
+def filter_figures(features: FeatureEvidence) -> Iterator[Figure]:
     """What the units of the first layer look for: pictures of images, a map of a table's columns."""
-    filters = features.get("filters") or {}
-    values = unpacked(filters.get("bytes", ""), int(features.get("width") or 0), -1.0, 1.0)
-    if not len(values):
+    filters = features.filters
+    values = unpacked("" if filters is None else filters.bytes, features.width, -1.0, 1.0)
+    if filters is None or not len(values):
         return
-    image, total = _image(features), int(filters.get("of") or len(values))
+    image, total = features.image, filters.of
     many = f"The {len(values)} with the largest norms of {total:,}" if len(values) < total else f"All {total:,}"
     said = f"{many}, each on its own scale. Blue: the input excites the unit. Vermilion: it inhibits the unit."
     if image:
@@ -91,7 +82,7 @@ def filter_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
     first = f" The first one depends most on {wording.short(strongest, 40)}." if strongest else ""
     few = many.replace(str(len(values)), str(len(shown)), 1)
     said = f"{few}, each row on its own scale.{first}{cut} Blue: excites; vermilion: inhibits."
-    units = [str(unit + 1) for unit in filters["units"][: len(shown)]]
+    units = [str(unit + 1) for unit in filters.units[: len(shown)]]
     yield Figure(
         "filters",
         _FILTERS,
@@ -105,18 +96,18 @@ def filter_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
     )
 
 
-def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
+def reconstruction_figures(features: FeatureEvidence) -> Iterator[Figure]:
     """What the code keeps of an input."""
-    plain = features.get("reconstructions") or {}
-    width = int(features.get("width") or 0)
-    given, made = (unpacked(plain.get(name, ""), width, 0.0, 1.0) for name in ("given", "made"))
-    kept = list(zip(_names(features), plain.get("kept") or (), strict=False))
+    found = features.reconstructions
+    if found is None:
+        return
+    given, made = (unpacked(text, features.width, 0.0, 1.0) for text in (found.given, found.made))
+    kept = list(zip(_names(features), found.kept, strict=False))  # of many inputs the first are known
     rows: tuple[Row, ...] = tuple((name, wording.percent(share)) for name, share in kept)
     table = Table("Numbers", ("input", "share of its variance explained"), rows, (1,))
-    whole = plain.get("kept_of_all")
-    explained = wording.percent(whole) if whole is not None and whole > 0 else "nothing"
-    said = "" if whole is None else f" The code explains {explained} of the variance of all inputs."
-    image = _image(features)
+    share = wording.percent(found.kept_of_all) if found.kept_of_all > 0 else "nothing"
+    said = f" The code explains {share} of the variance of all inputs."
+    image = features.image
     if image and len(given) and len(given) == len(made):
         columns = min(6, len(given))
         pairs = math.ceil(len(given) / columns)
@@ -126,7 +117,7 @@ def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
         title = "Inputs and their reconstructions"
         yield Figure("reconstructions", title, said, draw, table, height=tall, margins=(0, 2, 0, 2))
         return
-    known = sorted(((name, share) for name, share in kept if share is not None), key=lambda one: one[1])
+    known = sorted(((name, share) for name, share in kept if math.isfinite(share)), key=lambda one: one[1])
     if image or not known:
         return
     shown = known if len(known) <= _BARS else [*known[: _BARS // 2], *known[-_BARS // 2 :]]
@@ -139,31 +130,29 @@ def reconstruction_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
     yield Figure("reconstructions", title, said, draw, table, height=tall, margins=margins)
 
 
-def _unit_words(units: Mapping[str, Any]) -> str:
-    count = int(units.get("count") or 0)
-    dead, on = int(units.get("dead") or 0), int(units.get("always_on") or 0)
+def _unit_words(units: UnitActivity) -> str:
+    count, dead, on = units.count, units.dead, units.always_on
     if not dead and not on:
         return f"All {count:,} units are active on some examples and inactive on others."
     said = [f"{dead:,} are never active (dead)" if dead else "", f"{on:,} are always active" if on else ""]
     return f"Of {count:,} units {' and '.join(filter(None, said))}."
 
 
-def code_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
+def code_figures(features: FeatureEvidence) -> Iterator[Figure]:
     """How often the units answer, and how many directions their codes use."""
-    units, spread = features.get("units") or {}, features.get("spectrum") or {}
-    counts, edges = units.get("histogram") or [], units.get("edges") or []
-    if counts and len(edges) == len(counts) + 1 and edges[-1] > edges[0]:
+    units, spread = features.units, features.spectrum
+    counts, edges = units.histogram, units.edges
+    if counts and edges[-1] > edges[0]:
         rows: tuple[Row, ...] = tuple(
             (f"{wording.number(low)} to {wording.number(high)}", wording.whole(count))
             for low, high, count in zip(edges, edges[1:], counts, strict=False)
         )
-        said = f"{_unit_words(units)} Their mean activity is {wording.number(units.get('mean'))}."
+        said = f"{_unit_words(units)} Their mean activity is {wording.number(units.mean)}."
         draw = partial(feature_plots.draw_histogram, (counts, edges))
         table = Table("Numbers", ("mean activity", "units"), rows, (0, 1))
         yield Figure("activity", "Activity of the units", said, draw, table, height=220)
-    parts = spread.get("shares") or []
+    parts, effective = spread.shares, spread.effective
     if len(parts) > 1:
-        effective = float(spread.get("effective") or 0.0)
         together = np.cumsum(parts)
         rows = tuple(
             (str(i + 1), wording.percent(parts[i]), wording.percent(together[i])) for i in range(min(40, len(parts)))
@@ -176,57 +165,54 @@ def code_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
         yield Figure("spectrum", "Effective dimension of the codes", said, draw, table, height=220)
 
 
-def feature_figures(features: Mapping[str, Any]) -> Iterator[Figure]:
+def feature_figures(features: FeatureEvidence | None) -> Iterator[Figure]:
     """All pictures of what a run without a target has learned."""
+    if features is None:
+        return
     yield from filter_figures(features)
     yield from reconstruction_figures(features)
     yield from code_figures(features)
 
 
-def _score_name(layer: Mapping[str, Any]) -> str:
-    return wording.metric_name(str(layer.get("metric") or "loss"))
-
-
 def pretrained_layer_figures(record: Fit) -> Iterator[Figure]:
     """What the first layer of a pre-trained network looks for, and how each layer was learned."""
-    layers = record.evidence.get("layers") or []
+    layers = record.evidence.layers
     for layer in layers[:1]:
-        features = layer.get("features") or {}
-        yield from filter_figures(features)
-        yield from reconstruction_figures(features)
+        if layer.features is not None:
+            yield from filter_figures(layer.features)
+            yield from reconstruction_figures(layer.features)
     for layer in layers[:_SHOWN_LAYERS]:
-        known = zip(layer.get("age", ()), layer.get("curve", ()), strict=False)
-        points = [(age, value) for age, value in known if value is not None]
+        points = [(age, value) for age, value in zip(layer.age, layer.curve, strict=True) if math.isfinite(value)]
         if not points:
             continue
         curve = Curve(np.array([age for age, _ in points], float), np.array([value for _, value in points], float))
-        name = _score_name(layer)
-        best = float(layer.get("best_age") or curve.age[-1])
+        name, best = wording.metric_name(layer.metric), float(layer.best_age)
+        units = UnitActivity(layer.units) if layer.features is None else layer.features.units
         step = max(1, math.ceil(len(points) / 40))
         rows: tuple[Row, ...] = tuple((wording.whole(age), wording.number(value)) for age, value in points[::step])
-        title = f"Layer {layer['layer']}: {wording.clean(layer.get('learner', ''))}, {layer.get('units')} units"
-        said = f"Validation {name} went from {wording.number(curve.value[0])} to {wording.number(layer.get('valid'))}. "
-        said += _unit_words((layer.get("features") or {}).get("units") or {"count": layer.get("units")})
+        title = f"Layer {layer.layer}: {wording.clean(layer.learner)}, {layer.units} units"
+        said = f"Validation {name} went from {wording.number(curve.value[0])} to {wording.number(layer.valid)}. "
+        said += _unit_words(units)
         draw = partial(feature_plots.draw_layer_curve, curve, name=name, best=best)
         table = Table("Numbers", ("age", name), rows, (0, 1))
-        yield Figure(f"layer-{layer['layer']}", title, said, draw, table, height=210)
+        yield Figure(f"layer-{layer.layer}", title, said, draw, table, height=210)
 
 
 def layer_table(record: Fit) -> Table | None:
     """One line a layer."""
-    layers = record.evidence.get("layers") or []
+    layers = record.evidence.layers
     if not layers:
         return None
     rows: tuple[Row, ...] = tuple(
         (
-            str(layer.get("layer")),
-            str(layer.get("learner")),
-            wording.whole(layer.get("units")),
-            f"{_score_name(layer)} {wording.number(layer.get('valid'))}",
-            wording.number(((layer.get("features") or {}).get("spectrum") or {}).get("effective")),
-            wording.whole(((layer.get("features") or {}).get("units") or {}).get("dead")),
-            wording.duration(layer.get("seconds")),
-            str(layer.get("outcome")),
+            str(layer.layer),
+            layer.learner,
+            wording.whole(layer.units),
+            f"{wording.metric_name(layer.metric)} {wording.number(layer.valid)}",
+            wording.number(None if layer.features is None else layer.features.spectrum.effective),
+            wording.whole(None if layer.features is None else layer.features.units.dead),
+            wording.duration(layer.seconds),
+            layer.outcome,
         )
         for layer in layers
     )

@@ -1,15 +1,16 @@
 """Algorithm 1 as a picture: every training of every level, and which were kept.
 
-tuple(layerwise_figures(record.evidence["layerwise"], percent=True))
+tuple(layerwise_figures(record.evidence.layerwise, percent=True))
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...records.evidence.fit_evidence import LayerwiseChoice, LayerwiseEvidence
 from ...records.score_scale import short_percent
 from .. import wording
 from ..blocks import Figure, Row, Table
@@ -37,16 +38,12 @@ def levels(data: list[Level], ax: "Axes", *, percent: bool) -> None:
     ax.margins(y=0.08)
 
 
-def _levels(plain: Mapping[str, Any]) -> list[Level]:
+def _levels(evidence: LayerwiseEvidence) -> list[Level]:
     found: list[Level] = []
-    kept = plain.get("scores") or []
+    kept = evidence.scores
     for number, best in enumerate(kept, start=1):
-        tried = [
-            float(one["score"])
-            for one in plain.get("trainings") or ()
-            if one.get("level") == number and one.get("score") is not None and math.isfinite(one["score"])
-        ]
-        sound = [float(score) for score in best if score is not None]
+        tried = [one.score for one in evidence.trainings if one.level == number and math.isfinite(one.score)]
+        sound = [score for score in best if math.isfinite(score)]
         if not tried or not sound:
             return []
         name = f"{number} layer{'s' if number > 1 else ''}" if number < len(kept) else "fine-tuned"
@@ -54,23 +51,21 @@ def _levels(plain: Mapping[str, Any]) -> list[Level]:
     return found
 
 
-def _choice(plain: Mapping[str, Any], write: Callable[[float], str], percent: bool) -> str:
+def _choice(choice: LayerwiseChoice, write: Callable[[float], str], percent: bool) -> str:
     """What to expect of the best of several; for regression it is among the findings, in the target's unit."""
-    found = plain.get("choice") or {}
-    if found.get("corrected") is None or not percent:
+    if math.isnan(choice.corrected) or not percent:
         return ""
-    fresh = write(found["corrected"])
-    return f" As the best of {found['of']} fine-tunings this is optimistic: expect about {fresh} on new data."
+    fresh = write(choice.corrected)
+    return f" As the best of {choice.of} fine-tunings this is optimistic: expect about {fresh} on new data."
 
 
-def layerwise_figures(plain: Mapping[str, Any], *, percent: bool) -> Iterator[Figure]:
+def layerwise_figures(evidence: LayerwiseEvidence, *, percent: bool) -> Iterator[Figure]:
     """How the layers and their settings were chosen."""
-    data = _levels(plain)
+    data = _levels(evidence)
     if not data:
         return
     write = wording.percent if percent else wording.number
-    by_level = plain.get("widths") or [[]] * len(data)
-    widths = [" · ".join(map(str, level[0])) if level else "" for level in by_level]
+    widths = [" · ".join(map(str, level[0])) if level else "" for level in evidence.widths]
     rows: tuple[Row, ...] = tuple(
         (name, str(len(tried)), str(len(kept)), write(min(kept)), write(max(tried)), units)
         for (name, tried, kept), units in zip(data, widths, strict=True)
@@ -78,7 +73,7 @@ def layerwise_figures(plain: Mapping[str, Any], *, percent: bool) -> Iterator[Fi
     total = sum(len(tried) for _, tried, _ in data)
     said = f"{total} trainings. All but the last column are scored by a linear probe; filled points were kept, and "
     said += f"the next layer was learned on each of them. The best went from {write(min(data[0][2]))} to "
-    said += f"{write(min(data[-1][2]))}.{_choice(plain, write, percent)}"
+    said += f"{write(min(data[-1][2]))}.{_choice(evidence.choice, write, percent)}"
     header = ("step", "trainings", "kept", "best", "worst", "units of the best")
     draw, table = partial(levels, data, percent=percent), Table("Numbers", header, rows, (1, 2, 3, 4))
     yield Figure("layerwise", "Layer by layer: all trainings, and those kept", said, draw, table, height=260)

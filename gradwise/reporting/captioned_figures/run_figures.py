@@ -11,18 +11,16 @@ from ...evaluation.run_figure_data import (
     LearningCurves,
     best_interval,
     class_curves,
-    class_errors,
     column,
     confusion,
-    fold_estimates,
     learning_curves,
     optimiser_curves,
-    reliability,
     residuals,
+    worst_error_rates,
 )
 from ...records.fit import Fit
 from .. import wording
-from ..blocks import Cell, Figure, Row, Table
+from ..blocks import Figure, Row, Table
 from ..plots import run_plots
 from ..plots.style import LETTER
 from .record_values import some_rows
@@ -168,27 +166,28 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
 
 def error_rate_figures(record: Fit) -> Iterator[Figure]:
     """The error of each class or label with its interval, worst first, and how the worst of them came about."""
-    data = class_errors(record)
-    if len(data.rates) < 2:
+    rates = worst_error_rates(record)
+    if len(rates) < 2:
         return
-    shown = data.rates[:_SHOWN_RATES]
+    of = "label" if record.task == "labels" else "class"
+    shown = rates[:_SHOWN_RATES]
     worst = shown[0]
-    of = f" of its {wording.whole(worst.count)} examples" if data.of == "class" else ""
-    many = f" The {len(shown)} worst of {len(data.rates):,} are shown." if len(shown) < len(data.rates) else ""
+    among = f" of its {wording.whole(worst.count)} examples" if of == "class" else ""
+    many = f" The {len(shown)} worst of {len(rates):,} are shown." if len(shown) < len(rates) else ""
     rows: list[Row] = []
-    for rate in data.rates[:300]:
+    for rate in rates[:300]:
         between = f"{wording.percent(rate.low)} – {wording.percent(rate.high)}"
         between = between if math.isfinite(rate.low) else wording.NOTHING
         counts = (wording.whole(rate.count), wording.whole(rate.errors))
         rows.append((rate.name, *counts, wording.percent(rate.rate), between))
     longest = min(18, max(len(wording.clean(rate.name)) for rate in shown))
     overall = record.metrics.get("test", {}).get("error_rate")
-    said = f"Highest for {data.of} {wording.short(worst.name, 40)}: {wording.percent(worst.rate)}{of}.{many}"
+    said = f"Highest for {of} {wording.short(worst.name, 40)}: {wording.percent(worst.rate)}{among}.{many}"
     draw = partial(run_plots.draw_rates, shown, overall=math.nan if overall is None else overall)
-    header = (data.of, "examples", "errors", "error", "95 % confidence interval")
+    header = (of, "examples", "errors", "error", "95 % confidence interval")
     table, margins = Table("Numbers", header, tuple(rows), (1, 2, 3, 4)), (26 + round(6.6 * longest), 40, 18, 26)
     tall = _ROW_HEIGHT * len(shown) + 66
-    yield Figure("rates", f"Error of each {data.of}", said, draw, table, height=tall, margins=margins)
+    yield Figure("rates", f"Error of each {of}", said, draw, table, height=tall, margins=margins)
     curves = class_curves(record)
     if curves.worst and max(map(len, curves.curves)) > 1:
         score = wording.SCORES.get(curves.kind, curves.kind)
@@ -205,19 +204,17 @@ def error_rate_figures(record: Fit) -> Iterator[Figure]:
 
 def reliability_figures(record: Fit) -> Iterator[Figure]:
     """Whether the probabilities can be believed."""
-    data = reliability(record)
-    if data.empty:
+    data = record.evidence.classes
+    if not data.after.count:
         return
     rows = tuple(
         (state, wording.percent(confidence), wording.percent(accuracy), wording.whole(count))
         for state, bins in (("as trained", data.before), ("calibrated", data.after))
         for confidence, accuracy, count in zip(bins.confidence, bins.accuracy, bins.count, strict=True)
     )
-    said = "On the dotted line, confidence equals accuracy."
-    if math.isfinite(data.error_before) and math.isfinite(data.error_after):
-        said = f"Confidence and accuracy differ by {wording.percent(data.error_before)} on average as trained, "
-        said += f"{wording.percent(data.error_after)} after calibration"
-        said += f" (temperature {wording.number(data.temperature)})." if math.isfinite(data.temperature) else "."
+    said = f"Confidence and accuracy differ by {wording.percent(data.before.error)} on average as trained, "
+    said += f"{wording.percent(data.after.error)} after calibration"
+    said += f" (temperature {wording.number(data.temperature)})." if math.isfinite(data.temperature) else "."
     table = Table("Numbers", ("", "confidence", "accuracy", "examples"), rows, (1, 2, 3))
     draw = partial(run_plots.draw_reliability, data)
     yield Figure("reliability", "Are the probabilities calibrated?", said, draw, table)
@@ -252,13 +249,13 @@ def residual_figures(record: Fit) -> Iterator[Figure]:
 
 def fold_figures(record: Fit) -> Iterator[Figure]:
     """The k-fold estimate, where one was made."""
-    data = fold_estimates(record)
-    if not any(math.isfinite(value) for value in data.values):
+    data = record.evidence.estimate
+    if data is None or not any(math.isfinite(value) for value in data.values):
         return
     metric = record.metric
     name = wording.metric_name(metric)
-    mean, low, high = (wording.in_metric(metric, value) for value in (data.mean, data.low, data.high))
-    interval = f" (95 % confidence interval {low} – {high})" if math.isfinite(data.low) else ""
+    mean, low, high = (wording.in_metric(metric, value) for value in (data.mean, *data.interval))
+    interval = f" (95 % confidence interval {low} – {high})" if math.isfinite(data.interval[0]) else ""
     rows = tuple((str(i + 1), wording.in_metric(metric, value)) for i, value in enumerate(data.values))
     title = f"Estimate by {len(data.values)}-fold cross-validation"
     said = f"Mean {name} {mean}{interval}; each dot is one fold."
@@ -282,55 +279,40 @@ def metric_table(record: Fit) -> Table:
     return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)), note)
 
 
-def _share(level: str) -> str:
-    """A quantile's level, "0.05", as a share."""
-    try:
-        return f"{100 * float(level):g}\u202f%"
-    except ValueError:
-        return level
-
-
 def residual_table(record: Fit) -> Table | None:
-    """Quantiles of the errors, as recorded: one column for each output."""
-    plain = record.evidence.get("residual_quantiles")
-    if not plain:
-        return None
-    names = tuple(str(name) for name in record.evidence.get("names", ()))[:_SHOWN_OUTPUTS]
-    rows: list[Row] = []
-    for label, values in plain.items():
-        level = _share(str(label))
-        numbers = list(values) if isinstance(values, list | tuple) else [values]
-        rows.append((level, *(wording.number(value) for value in numbers[: max(1, len(names))])))
-    widest = max(len(row) for row in rows)
-    header = ("quantile", *(names if len(names) == widest - 1 else ("error",) * (widest - 1)))
-    padded = tuple(row + ("",) * (widest - len(row)) for row in rows)
-    return Table("Quantiles of the errors (predicted − true)", header, padded, tuple(range(1, widest)))
+    """Quantiles of the errors: one column for each output."""
+    found = record.evidence.numbers
+    names = found.names[:_SHOWN_OUTPUTS]
+    rows: tuple[Row, ...] = tuple(
+        (f"{100 * one.level:g}\u202f%", *(wording.number(value) for value in one.errors[: len(names)]))
+        for one in found.quantiles
+    )
+    header = ("quantile", *names)
+    title = "Quantiles of the errors (predicted − true)"
+    return Table(title, header, rows, tuple(range(1, len(header)))) if rows else None
 
 
 def worst_table(record: Fit) -> Table | None:
     """The test examples that went worst: rows worth a look, since some of them are wrongly labelled."""
-    plain = (record.evidence.get("worst") or [])[:_SHOWN_WORST]
-    if not plain:
-        return None
+    classes, numbers = record.evidence.classes.worst[:_SHOWN_WORST], record.evidence.numbers.worst[:_SHOWN_WORST]
 
-    def shown(value: object) -> str:
-        if isinstance(value, list | tuple):
-            return ", ".join(shown(item) for item in value)
-        return wording.number(value) if isinstance(value, float) else wording.clean(value)
+    def several(values: tuple[float, ...]) -> str:
+        return ", ".join(map(wording.number, values))
 
-    names = [name for name in ("row", "true", "predicted", "probability", "loss", "error") if name in plain[0]]
-    right = tuple(
-        i for i, name in enumerate(names) if name in ("row", "probability", "loss", "error") or record.task == "numbers"
-    )
-    rows: tuple[Row, ...] = tuple(
-        tuple(
-            Cell(wording.percent(item.get(name)) if name == "probability" else shown(item.get(name)))
-            if item.get(name) is not None
-            else Cell(wording.NOTHING)
-            for name in names
+    header: tuple[str, ...] = ("row", "true", "predicted", "error")
+    right: tuple[int, ...] = (0, 1, 2, 3)
+    rows: tuple[Row, ...]
+    if numbers:
+        wrong = "wrongly recorded"
+        rows = tuple(
+            (str(one.row), several(one.true), several(one.predicted), wording.number(one.error)) for one in numbers
         )
-        for item in plain
-    )
-    wrong = "wrongly recorded" if record.task == "numbers" else "wrongly labelled"
+    else:
+        header, right, wrong = ("row", "true", "predicted", "probability", "loss"), (0, 3, 4), "wrongly labelled"
+        shown = [(wording.clean(one.true), wording.clean(one.predicted)) for one in classes]
+        rows = tuple(
+            (str(one.row), *names, wording.percent(one.probability), wording.number(one.loss))
+            for one, names in zip(classes, shown, strict=True)
+        )
     note = f"Rows are counted from 0 in the data, or in the official test set. Check them: some may be {wrong}."
-    return Table("The test examples with the largest errors", tuple(names), rows, right, note)
+    return Table("The test examples with the largest errors", header, rows, right, note) if rows else None

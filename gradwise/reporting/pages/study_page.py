@@ -145,7 +145,7 @@ def _winner(study: Study) -> Iterator[Block]:
 
 
 def _features(study: Study) -> Iterator[Block]:
-    yield from feature_figures.feature_figures(study.estimates.evidence.get("features") or {})
+    yield from feature_figures.feature_figures(study.estimates.evidence.features)
 
 
 def _going_on(study: Study) -> Iterator[Block]:

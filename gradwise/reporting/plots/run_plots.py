@@ -14,14 +14,12 @@ from ...evaluation.run_figure_data import (
     ClassCurves,
     Confusion,
     Curve,
-    Folds,
     LearningCurves,
     Pair,
-    Rate,
-    Reliability,
     Residuals,
     window,
 )
+from ...records.evidence.fit_evidence import ClassEvidence, CrossValidationEstimate, ErrorRate
 from ...records.score_scale import short_percent
 from .. import wording
 from .axes import draw_frame, draw_legend, draw_line, label_point, name_rows, set_ticks, takes_axes, value_span
@@ -180,7 +178,7 @@ def draw_pairs(data: Sequence[Pair], ax: "Axes") -> None:
 
 
 @takes_axes
-def draw_rates(data: Sequence[Rate], ax: "Axes", *, overall: float = math.nan) -> None:
+def draw_rates(data: Sequence[ErrorRate], ax: "Axes", *, overall: float = math.nan) -> None:
     """Error rates with their intervals, worst on top; a line at the error of the whole part."""
     draw_frame(ax, "error, with 95\u202f% confidence interval", "", grid="x")
     places = name_rows(ax, wording.short_names([rate.name for rate in data], 18), 0.7)
@@ -199,7 +197,7 @@ def draw_rates(data: Sequence[Rate], ax: "Axes", *, overall: float = math.nan) -
 
 
 @takes_axes
-def draw_reliability(data: Reliability, ax: "Axes") -> None:
+def draw_reliability(data: ClassEvidence, ax: "Axes") -> None:
     """How often the network was right against how sure it was; on the diagonal its probabilities can be believed."""
     draw_frame(ax, "confidence", "accuracy")
     ax.plot([0, 1], [0, 1], color=QUIET, linewidth=0.9, linestyle=DOTTED)
@@ -253,17 +251,17 @@ def draw_errors(data: Residuals, ax: "Axes") -> None:
 
 
 @takes_axes
-def draw_folds(data: Folds, ax: "Axes", *, metric: str) -> None:
+def draw_folds(data: CrossValidationEstimate, ax: "Axes", *, metric: str) -> None:
     """Each fold's value, their mean and its interval."""
     draw_frame(ax, wording.metric_name(metric), "", grid="x")
     values = [value for value in data.values if math.isfinite(value)]
-    if math.isfinite(data.low):
-        ax.axvspan(data.low, data.high, color=SECOND, alpha=0.18, linewidth=0)
+    if math.isfinite(data.interval[0]):
+        ax.axvspan(*data.interval, color=SECOND, alpha=0.18, linewidth=0)
     ax.axvline(data.mean, color=SECOND, linewidth=2)
     ax.plot(values, np.zeros(len(values)), "o", color=FIRST, markersize=8, alpha=0.7, markeredgewidth=0)
     ax.set_yticks([])
     ax.set_ylim(-1, 1)
-    ends = [value for value in (*values, data.low, data.high) if math.isfinite(value)]
+    ends = [value for value in (*values, *data.interval) if math.isfinite(value)]
     low, high = value_span(np.array(ends))
     ax.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     set_ticks(ax.xaxis, lambda value: wording.in_metric(metric, value))

@@ -38,6 +38,7 @@ from ...data.scaling import NoScaling
 from ...evaluation.metrics import check_metric
 from ...models.mlp import Layer, Mlp
 from ...pretraining.stack import encode_inputs, hidden_layers, with_output
+from ...records.evidence.fit_evidence import LayerTraining
 from ...runtime import compilation, keys
 from ...runtime.errors import RequestError
 from ...runtime.progress import silent
@@ -85,20 +86,6 @@ class Configuration:
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
-    """One training of the algorithm: where it stood, how it ended, what it scored."""
-
-    number: int
-    level: int  # 1 for the lowest; one more than the highest for fine-tuning
-    numbers: tuple[int, ...]
-    score: float
-    outcome: str
-    seconds: float
-    age_examples: int
-    reason: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
 class Layerwise:
     """The K best, best first, every training, and the parts they were judged by.
 
@@ -108,7 +95,7 @@ class Layerwise:
 
     kept: tuple[Configuration, ...]
     by_level: tuple[tuple[Configuration, ...], ...]
-    trainings: tuple[Training, ...]
+    trainings: tuple[LayerTraining, ...]
     scaler: FittedScaler
     parts: dict[str, Dataset | None]
     metric: str
@@ -120,7 +107,7 @@ class Layerwise:
         return self.kept[0]
 
 
-Watch = Callable[[Training, int], None]
+Watch = Callable[[LayerTraining, int], None]
 _NOTHING = Configuration((), (), (), (), math.inf)  # below the lowest level
 
 
@@ -150,12 +137,12 @@ class _Run:
         executor: AbstractExecutor,
         store: NetworkStore,
         checkpoints: JobCheckpoints,
-        watch: Callable[[Training], None],
+        watch: Callable[[LayerTraining], None],
     ):
         self.data, self.probe, self.executor, self.store, self.watch = data, probe, executor, store, watch
         self.checkpoints = checkpoints
         self.next = 0
-        self.trainings: list[Training] = []
+        self.trainings: list[LayerTraining] = []
 
     def probe_of(self, codes: tuple[Any, Any]) -> float:
         """The error of the linear probe on these codes; (training, validation)."""
@@ -169,7 +156,7 @@ class _Run:
         )
         return float(jnp.mean(scores))
 
-    def train(self, jobs: list[Job], data: LayerData, each: Callable[[Done], Training]) -> None:
+    def train(self, jobs: list[Job], data: LayerData, each: Callable[[Done], LayerTraining]) -> None:
         """Hands every job's result to `each`, which says what became of it; from the store where a run left it."""
 
         def ended(done: Done) -> None:
@@ -201,8 +188,8 @@ def _level_recipe(recipe: Recipe, probe: AbstractProbe, classes: int, rows: int)
     return dataclasses.replace(recipe, criterion=judged, scaler=NoScaling())
 
 
-def _as_training(done: Done, level: int, numbers: tuple[int, ...], score: float) -> Training:
-    return Training(done.number, level, numbers, score, done.outcome, done.seconds, done.age_examples, done.reason)
+def _as_training(done: Done, level: int, numbers: tuple[int, ...], score: float) -> LayerTraining:
+    return LayerTraining(done.number, level, numbers, score, done.outcome, done.seconds, done.age_examples, done.reason)
 
 
 def _train_level(
@@ -218,7 +205,7 @@ def _train_level(
     jobs = [Job(number, judged[c], randomness=number, variant=("codes", h)) for number, (c, h) in which.items()]
     found: dict[int, Configuration] = {}
 
-    def probed(done: Done) -> Training:
+    def probed(done: Done) -> LayerTraining:
         c, h = which[done.number]
         lower, codes = below[h], data.codes(h)
         score = math.inf
@@ -260,7 +247,7 @@ def _fine_tune(
             which[number] = (c, h)
     found: dict[int, Configuration] = {}
 
-    def tuned(done: Done) -> Training:
+    def tuned(done: Done) -> LayerTraining:
         c, h = which[done.number]
         numbers = (*below[h].numbers, c)
         score = done.score if done.network is not None else math.inf

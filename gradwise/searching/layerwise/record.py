@@ -17,6 +17,7 @@ from ...evaluation.run_findings import describe_data, find_in_run
 from ...evaluation.trials.selection_bias import corrected_for_selection
 from ...pretraining.stack import Pretrained
 from ...records.data_read import SetSizes
+from ...records.evidence.fit_evidence import LayerwiseChoice, LayerwiseEvidence
 from ...records.finding import Finding
 from ...records.fit import Fit
 from ...records.outcome import Outcome
@@ -32,9 +33,9 @@ from ..running.evaluation_data import scale_of
 from .algorithm import Configuration, Layerwise
 
 
-def _widths(one: Configuration) -> list[int]:
+def _widths(one: Configuration) -> tuple[int, ...]:
     """The units of each layer, bottom up."""
-    return [int(layer.weight.shape[0]) for layer in one.layers]
+    return tuple(int(layer.weight.shape[0]) for layer in one.layers)
 
 
 def _chosen(found: Layerwise) -> Finding:
@@ -43,24 +44,26 @@ def _chosen(found: Layerwise) -> Finding:
     return Finding("note", f"the best of {len(found.trainings)} trainings has layers of {units} units.", row="E8")
 
 
-def summarise_layerwise(found: Layerwise) -> dict[str, Any]:
-    """The whole run as plain values: every training, and which configurations were kept at each level."""
-    return {
-        "trainings": [dataclasses.asdict(one) for one in found.trainings],
-        "kept": [[list(one.numbers) for one in level] for level in (*found.by_level, found.kept)],
-        "scores": [[one.score for one in level] for level in (*found.by_level, found.kept)],
-        "widths": [[_widths(one) for one in level] for level in (*found.by_level, found.kept)],
-        "probes": list(found.best.probes),
-    }
+def summarise_layerwise(found: Layerwise) -> LayerwiseEvidence:
+    """The whole run: every training, and which configurations were kept at each level."""
+    levels = (*found.by_level, found.kept)
+    return LayerwiseEvidence(
+        trainings=tuple(found.trainings),
+        kept=tuple(tuple(tuple(one.numbers) for one in level) for level in levels),
+        scores=tuple(tuple(one.score for one in level) for level in levels),
+        widths=tuple(tuple(_widths(one) for one in level) for level in levels),
+        probes=tuple(found.best.probes),
+        choice=correct_choice(found),
+    )
 
 
-def correct_choice(found: Layerwise) -> dict[str, Any]:
+def correct_choice(found: Layerwise) -> LayerwiseChoice:
     """The best fine-tuning's score as it was chosen, and as it is to be expected on fresh examples (row E2).
 
     The levels below were chosen by the same rows, which adds a little optimism that this does not take off: what other
     layers would have become is not known.
     """
-    told: dict[str, Any] = {"score": found.best.score, "of": len(found.tuned_scores)}
+    told = LayerwiseChoice(found.best.score, len(found.tuned_scores))
     train, valid = found.parts["train"], found.parts["valid"]
     assert train is not None
     assert valid is not None
@@ -68,19 +71,21 @@ def correct_choice(found: Layerwise) -> dict[str, Any]:
         return told
     whole = corrected_for_selection(found.tuned_scores)
     moved = found.best.score - whole.naive  # by the weights of examples, where they have any
-    return told | {
-        "corrected": found.best.score + whole.optimism,
-        "optimism": whole.optimism,
-        "corrected_interval": [max(0.0, end + moved) for end in whole.interval],
-    }
+    low, high = (max(0.0, end + moved) for end in whole.interval)
+    return dataclasses.replace(
+        told,
+        corrected=found.best.score + whole.optimism,
+        optimism=whole.optimism,
+        corrected_interval=(low, high),
+    )
 
 
-def _find_choice(choice: dict[str, Any], recipe: Recipe, train: Dataset) -> tuple[Finding, ...]:
-    if "corrected" not in choice:
+def _find_choice(choice: LayerwiseChoice, recipe: Recipe, train: Dataset) -> tuple[Finding, ...]:
+    if math.isnan(choice.corrected):
         return ()
     scale = scale_of(recipe, train)
-    seen, fresh = (scale.say(choice[name]) for name in ("score", "corrected"))
-    what = f"the {scale.name}, {seen}, is the best of {choice['of']} fine-tunings"
+    seen, fresh = (scale.say(value) for value in (choice.score, choice.corrected))
+    what = f"the {scale.name}, {seen}, is the best of {choice.of} fine-tunings"
     more = "plus a little, since the layers were chosen on the same rows"
     return (Finding("note", f"{what}; expect about {fresh} on new data ({more}).", "E2"),)
 
@@ -129,9 +134,8 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         found.scaler, network, criterion, temperature, *units, dataset.task, dataset.columns, dataset.shape
     )
     metrics, evidence, ends = measure_parts(predictor, {}, found.parts, found.metric)
-    choice = correct_choice(found)
-    evidence["layerwise"] = summarise_layerwise(found) | {"choice": choice}
-    mlp = dataclasses.replace(one.fine_tuning.model, widths=tuple(_widths(one)))
+    chosen = summarise_layerwise(found)
+    mlp = dataclasses.replace(one.fine_tuning.model, widths=_widths(one))
     recipe = dataclasses.replace(one.fine_tuning, model=Pretrained(one.settings, mlp))
     history = _history(one, len(train))
     outcome = Outcome(one.ended.outcome, one.ended.age_examples)
@@ -144,7 +148,7 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         metrics=metrics,
         test_interval=ends,
         history=history,
-        evidence=evidence,
+        evidence=dataclasses.replace(evidence, layerwise=chosen),
         data=dataclasses.replace(
             describe_data(dataset, sizes, found.scaler, recipe),
             notes=tuple(train.notes),
@@ -154,7 +158,7 @@ def record_of(found: Layerwise, dataset: Dataset, *, key: Key[Array, ""]) -> Fit
         findings=(
             _chosen(found),
             *find_in_run(dataclasses.replace(recipe, model=network), history, outcome, train),
-            *_find_choice(choice, one.fine_tuning, train),
+            *_find_choice(chosen.choice, one.fine_tuning, train),
         ),
         seconds=found.seconds,
         seed=keys.seed_of(key),

@@ -177,7 +177,7 @@ def _measured(predictor: Predictor, kept: TrainedTrial, data: EvaluationData) ->
         test = metrics["test"][data.metric]
         ends = float(ends[0]), float(ends[1])
         estimates = dataclasses.replace(estimates, test=test, test_interval=ends, evidence=evidence)
-    return estimates, find_features(evidence)
+    return estimates, find_features(evidence.features)
 
 
 def conclude_features(data: EvaluationData, trials: Iterable[Trial], kept: Sequence[TrainedTrial]) -> Conclusion:

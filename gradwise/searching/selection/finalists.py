@@ -342,10 +342,8 @@ def _tested(committee: Committee, test: Dataset, metric: str) -> tuple[tuple[flo
         [dataclasses.replace(member, temperature=1.0).predict(test.inputs) for member in committee.members],
         committee.weights,
     )
-    evidence = gather_evidence(test.task, raw, together, test.targets, test.rows)
-    if test.task.kind == "classes":
-        only = committee.members[0].temperature if len(committee.members) == 1 else committee.temperature
-        evidence["temperature"] = only
+    temperature = committee.members[0].temperature if len(committee.members) == 1 else committee.temperature
+    evidence = gather_evidence(test.task, raw, together, test.targets, test.rows, temperature)
     ends = metric_interval(metric, test.task, together, test.targets, test.weights)
     return alone, Estimates({"test": metrics}, metrics[metric], ends, evidence=evidence)
 

@@ -13,9 +13,11 @@ from gradwise import defaults
 from gradwise.checking.codes import found
 from gradwise.checking.verdict.diagnosis import chance_of, diagnose, diagnose_study, numbers_of, read_course
 from gradwise.data.splits import HoldOut
+from gradwise.evaluation.metrics import wilson
 from gradwise.models.mlp import Mlp
 from gradwise.optimisers.adaptive.adam import Adam
 from gradwise.records.data_read import ColumnRead, DataRead, SetSizes
+from gradwise.records.evidence.fit_evidence import ClassEvidence, ErrorRate, FitEvidence
 from gradwise.records.fit import Fit
 from gradwise.records.outcome import Outcome
 from gradwise.records.study import Study
@@ -30,13 +32,9 @@ RATE = "optimiser.learning_rate"
 PARTS = ("train", "valid", "test")
 
 
-def _per_class(counts: list[int], errors: list[int]) -> list[dict[str, Any]]:
-    from gradwise.evaluation.metrics import wilson
-
-    return [
-        {"class": str(k), "count": n, "errors": e, "error_rate": e / n, "low": wilson(e, n)[0], "high": wilson(e, n)[1]}
-        for k, (n, e) in enumerate(zip(counts, errors, strict=True))
-    ]
+def _of_classes(confusion: Any, counts: list[int] = [], errors: list[int] = []) -> FitEvidence:  # noqa: B006
+    rates = [ErrorRate(str(k), n, e, e / n, *wilson(e, n)) for k, (n, e) in enumerate(zip(counts, errors, strict=True))]
+    return FitEvidence(ClassEvidence(confusion=confusion, rates=tuple(rates)))
 
 
 def _record(
@@ -60,7 +58,7 @@ def _record(
         metrics={part: {"error_rate": value} for part, value in zip(PARTS, (train, test, test), strict=True)},
         test_interval=(math.nan, math.nan),
         history=history,
-        evidence={"confusion": [[500, 0], [0, 500]], "per_class": _per_class([500, 500], [1, 1])},
+        evidence=_of_classes([[500, 0], [0, 500]], [500, 500], [1, 1]),
         data=DataRead("mine", rows=SetSizes(5000, 1000, 1000), shape=(3,)),
         findings=(),
         seconds=1.0,
@@ -147,20 +145,20 @@ def test_a_gap_that_opens_is_overfitting() -> None:
 
 
 def test_a_rare_class_that_suffers_is_told() -> None:
-    evidence = {"confusion": [[940, 10], [40, 10]], "per_class": _per_class([950, 50], [10, 40])}
+    evidence = _of_classes([[940, 10], [40, 10]], [950, 50], [10, 40])
     metrics = {part: {"error_rate": 0.05} for part in ("train", "valid", "test")}
     told = diagnose(_record(0.05, 0.05, FALLING, evidence=evidence, metrics=metrics))[1]
     (rare,) = [one for one in told if one.code == "GW207"]
     assert "class 1 is 5.0 %" in rare.what
     assert "--class-weight balanced" in rare.next
-    fair = {**evidence, "per_class": _per_class([950, 50], [10, 3])}
+    fair = _of_classes([[940, 10], [40, 10]], [950, 50], [10, 3])
     assert "GW207" not in [one.code for one in diagnose(_record(0.01, 0.01, FALLING, evidence=fair))[1]]
 
 
 def test_columns_that_never_change_and_a_small_test_are_told() -> None:
     columns = (ColumnRead("a", constant=True), ColumnRead("b"))
     data = DataRead("mine", columns=columns, shape=(2,), rows=SetSizes(100, test=40), command="gradwise fit x")
-    evidence = {"confusion": [[20, 0], [0, 20]], "per_class": _per_class([20, 20], [0, 0])}
+    evidence = _of_classes([[20, 0], [0, 20]], [20, 20], [0, 0])
     record = _record(0.0, 0.02, FALLING, data=data, evidence=evidence, test_interval=(0.01, 0.2))
     told = {one.code: one for one in diagnose(record)[1]}
     assert told["GW205"].next == "gradwise fit x --drop a"
@@ -169,8 +167,7 @@ def test_columns_that_never_change_and_a_small_test_are_told() -> None:
 
 
 def test_chance_is_that_of_a_constant() -> None:
-    three = {"confusion": [[5, 5, 0], [0, 20, 0], [10, 0, 20]]}
-    record = _record(0.1, 0.1, evidence=three)
+    record = _record(0.1, 0.1, evidence=_of_classes([[5, 5, 0], [0, 20, 0], [10, 0, 20]]))
     shares = np.array([10, 20, 30]) / 60
     assert chance_of(record) == pytest.approx(0.5)
     loss = dataclasses.replace(record, metric="log_loss")
@@ -182,7 +179,7 @@ def test_chance_is_that_of_a_constant() -> None:
 
 def test_an_unsupervised_run_is_judged_by_its_gap_alone() -> None:
     metrics = {"train": {"loss": 0.30}, "valid": {"loss": 0.31}, "test": {"loss": 0.31}}
-    record = _record(0, 0, FALLING, task="inputs", metric="loss", metrics=metrics, evidence={})
+    record = _record(0, 0, FALLING, task="inputs", metric="loss", metrics=metrics, evidence=FitEvidence())
     assert diagnose(record)[0].kind == "fine"
 
 

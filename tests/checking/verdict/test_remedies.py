@@ -9,9 +9,9 @@ import shlex
 
 import pytest
 
-from gradwise.checking.verdict.remedies import Present, of_optimisation, of_overfitting
-from gradwise.checking.verdict.verdict import RunNumbers
+from gradwise.checking.verdict.remedies import of_optimisation, of_overfitting
 from gradwise.cli.main import run_program
+from gradwise.records.evidence.verdict import Present, RunNumbers
 
 PRESENT = Present(
     "gradwise fit digits --seed 1",

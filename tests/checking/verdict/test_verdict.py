@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gradwise.checking.codes import found
-from gradwise.checking.verdict.remedies import Present
-from gradwise.checking.verdict.verdict import Probes, RunNumbers, judge_findings, judge_run, measure_probes
+from gradwise.checking.verdict.verdict import judge_findings, judge_run, measure_probes
+from gradwise.records.evidence.verdict import Present, Probes, RunNumbers
 from gradwise.runtime.errors import RequestError
 
 PRESENT = Present("gradwise fit digits", "digits", rate=0.0015, widths=(256, 256), dropout=0.1)
@@ -51,8 +51,8 @@ def test_squared_errors_add_up_and_scores_that_should_rise_are_turned_round() ->
     rmse = dataclasses.replace(rmse, test_interval=(57.0, 63.0))
     said = judge_run(rmse)
     assert said.kind == "overfitting"
-    assert said.evidence["share_in_training"] == pytest.approx((10 / 77) ** 2)
-    assert said.evidence["share_of_gap"] == pytest.approx((60**2 - 10**2) / 77**2)
+    assert said.share_in_training == pytest.approx((10 / 77) ** 2)
+    assert said.share_of_gap == pytest.approx((60**2 - 10**2) / 77**2)
     same = RunNumbers(0.4, 0.38, train_count=500, test_count=500, metric="r2", chance=0.0, test_interval=(0.33, 0.43))
     assert judge_run(same).kind == "optimisation"
     assert judge_run(dataclasses.replace(same, train=0.99)).kind == "overfitting"
@@ -71,7 +71,7 @@ def test_without_numbers_the_findings_speak() -> None:
 def test_the_interval_of_the_gap_is_newcombes() -> None:
     # Newcombe 1998, method 10, his example (a): 56/70 against 48/80 gives 0.0524 to 0.3339.
     said = judge_run(RunNumbers(48 / 80, 56 / 70, train_count=80, test_count=70, chance=1.0))
-    assert said.evidence["least_gap"] == pytest.approx(0.0524, abs=5e-5)
+    assert said.least_gap == pytest.approx(0.0524, abs=5e-5)
 
 
 def test_errors_come_before_any_other_reading() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gradwise.cli.terminal.output import Progress, one_line, show_result
+from gradwise.records.evidence.fit_evidence import CrossValidationEstimate
 from gradwise.records.finding import Finding
 from gradwise.records.fit import Fit, read_fit
 from gradwise.records.outcome import Outcome
@@ -44,8 +45,9 @@ def test_findings_come_with_the_next_step_and_without_markup(found, capsys):
 
 
 def test_the_estimate_of_folds_is_told(found, capsys):
-    estimate = {"metric": "error_rate", "folds": [{}, {}], "mean": 0.25, "interval": [0.1, 0.4]}
-    show_result(dataclasses.replace(found, evidence={**found.evidence, "estimate": estimate}), Path("run"), None)
+    estimate = CrossValidationEstimate("error_rate", (0.2, 0.3), 0.25, (0.1, 0.4))
+    evidence = dataclasses.replace(found.evidence, estimate=estimate)
+    show_result(dataclasses.replace(found, evidence=evidence), Path("run"), None)
     said = capsys.readouterr().out.replace("\u202f", " ")
     assert "2-fold error 25.0 %, 95 % confidence interval 10.0 % – 40.0 %." in said
 

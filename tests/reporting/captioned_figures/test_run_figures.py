@@ -7,7 +7,7 @@ import pytest
 
 from gradwise.evaluation.metrics import wilson
 from gradwise.records.data_read import DataRead, SetSizes
-from gradwise.reporting.blocks import Cell
+from gradwise.records.evidence.fit_evidence import ClassEvidence, ErrorRate, FitEvidence, NumberEvidence
 from gradwise.reporting.captioned_figures import run_figures
 
 
@@ -16,18 +16,15 @@ def names(figures):
 
 
 def with_evidence(record, **evidence):
-    return dataclasses.replace(record, evidence={**record.evidence, **evidence})
+    return dataclasses.replace(record, evidence=dataclasses.replace(record.evidence, **evidence))
 
 
 def of_size(record, size):
     """The same run with so many classes, each confused with the next once in five times."""
     counts = 8 * np.eye(size, dtype=int) + 2 * np.roll(np.eye(size, dtype=int), 1, axis=1)
-    labels = [f"class {k}" for k in range(size)]
-    low, high = wilson(2, 10)
-    rates = [
-        {"class": label, "count": 10, "errors": 2, "error_rate": 0.2, "low": low, "high": high} for label in labels
-    ]
-    return with_evidence(record, classes=labels, confusion=counts.tolist(), per_class=rates)
+    labels = tuple(f"class {k}" for k in range(size))
+    rates = tuple(ErrorRate(label, 10, 2, 0.2, *wilson(2, 10)) for label in labels)
+    return with_evidence(record, classes=ClassEvidence(labels, tuple(map(tuple, counts.tolist())), rates))
 
 
 def test_curves_come_with_the_numbers_behind_them(classes_record):
@@ -96,11 +93,11 @@ def test_one_class_needs_no_picture_of_each(classes_record):
 
 
 def test_labels_are_drawn_as_labels(classes_record):
-    rates = [{"label": name, "count": 3, "errors": 2, "error_rate": 0.1} for name in ("red", "blue")]
+    rates = tuple(ErrorRate(name, 3, 2, 0.1, *wilson(2, 20)) for name in ("red", "blue"))
     labels = dataclasses.replace(
         classes_record,
         task="labels",
-        evidence={"labels": ["red", "blue"], "per_label": rates},
+        evidence=FitEvidence(labels=rates),
         data=DataRead(rows=SetSizes(test=20)),
     )
     (figure,) = run_figures.error_rate_figures(labels)
@@ -110,20 +107,16 @@ def test_labels_are_drawn_as_labels(classes_record):
 
 def test_calibration_is_told_before_and_after(classes_record):
     (figure,) = run_figures.reliability_figures(classes_record)
-    for state in ("before", "after"):
-        error = classes_record.evidence["calibration_error"][state]
-        assert f"{100 * error:.1f}\u202f%" in figure.description
+    for bins in (classes_record.evidence.classes.before, classes_record.evidence.classes.after):
+        assert f"{100 * bins.error:.1f}\u202f%" in figure.description
 
 
 def test_residuals_of_one_output_get_two_pictures_and_of_many_one_each(numbers_record):
     assert names(run_figures.residual_figures(numbers_record)) == ["predicted-0", "errors-0"]
     rows = np.random.default_rng(0).normal(size=(50, 9))
-    many = with_evidence(
-        numbers_record,
-        names=[f"y{k}" for k in range(9)],
-        targets=rows.tolist(),
-        predictions=(rows * np.linspace(0.1, 1, 9)).tolist(),
-    )
+    names_of_outputs = tuple(f"y{k}" for k in range(9))
+    predictions = (rows * np.linspace(0.1, 1, 9)).tolist()
+    many = with_evidence(numbers_record, numbers=NumberEvidence(names_of_outputs, rows.tolist(), predictions))
     figures = list(run_figures.residual_figures(many))
     assert len(figures) == 6
     assert figures[0].title.endswith("y0")
@@ -155,10 +148,10 @@ def test_quantiles_of_errors_are_shares(numbers_record):
 def test_the_worst_examples_are_listed(classes_record, numbers_record):
     table = run_figures.worst_table(classes_record)
     assert table is not None
-    first = classes_record.evidence["worst"][0]
-    assert table.rows[0][:3] == (Cell(str(first["row"])), Cell(first["true"]), Cell(first["predicted"]))
+    first = classes_record.evidence.classes.worst[0]
+    assert table.rows[0][:3] == (str(first.row), first.true, first.predicted)
     assert run_figures.worst_table(numbers_record) is not None
-    assert run_figures.worst_table(dataclasses.replace(classes_record, evidence={})) is None
+    assert run_figures.worst_table(dataclasses.replace(classes_record, evidence=FitEvidence())) is None
 
 
 def test_folds_are_drawn_where_there_are_some(numbers_record, classes_record):
@@ -168,7 +161,7 @@ def test_folds_are_drawn_where_there_are_some(numbers_record, classes_record):
 
 
 def test_nothing_to_show_gives_no_figures(classes_record):
-    empty = dataclasses.replace(classes_record, evidence={}, history={}, metrics={})
+    empty = dataclasses.replace(classes_record, evidence=FitEvidence(), history={}, metrics={})
     for make in (
         run_figures.run_curve_figures,
         run_figures.optimiser_figures,

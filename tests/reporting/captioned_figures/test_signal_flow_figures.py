@@ -1,9 +1,12 @@
 """Figures of the flow: two looks of a check, many of a watched training, and what is damaged."""
 
 import copy
+import dataclasses
 
 import pytest
 
+from gradwise.records.evidence.recorded_flow import RecordedFlow
+from gradwise.records.plain_values import from_values
 from gradwise.reporting.blocks import Figure, Prose
 from gradwise.reporting.captioned_figures import signal_flow_figures
 from gradwise.reporting.report import report
@@ -66,7 +69,8 @@ def test_nothing_saturated_is_said_in_words():
 
 def test_a_run_that_was_watched_has_a_section(classes_record):
     record = copy.copy(classes_record)
-    object.__setattr__(record, "evidence", {**record.evidence, "flow": watched()})
+    evidence = dataclasses.replace(record.evidence, flow=from_values(RecordedFlow, watched()))
+    object.__setattr__(record, "evidence", evidence)
     assert "Activations and gradients by layer" in report(record)
     assert "Activations and gradients by layer" not in report(classes_record)
 

@@ -10,15 +10,13 @@ from matplotlib.figure import Figure as Canvas
 from gradwise.evaluation.run_figure_data import (
     Confusion,
     Curve,
-    Folds,
     Pair,
-    Rate,
     class_curves,
     confusion,
     learning_curves,
-    reliability,
     residuals,
 )
+from gradwise.records.evidence.fit_evidence import CrossValidationEstimate, ErrorRate
 from gradwise.reporting.plots import axes as shared
 from gradwise.reporting.plots import run_plots
 
@@ -90,8 +88,8 @@ def test_names_with_dollars_are_not_mathematics():
 
 def test_rates_stand_worst_on_top_with_their_intervals():
     rates = [
-        Rate("bad", 10, 5, 0.5, 0.2, 0.8),
-        Rate("good", 10, 1, 0.1, math.nan, math.nan),
+        ErrorRate("bad", 10, 5, 0.5, 0.2, 0.8),
+        ErrorRate("good", 10, 1, 0.1),
     ]
     ax = run_plots.draw_rates(rates, overall=0.3)
     assert ax.get_yticklabels()[0].get_text() == "bad"
@@ -122,7 +120,7 @@ def test_a_quantity_over_many_orders_gets_a_logarithmic_axis():
 
 
 def test_folds_show_every_value():
-    data = Folds((0.1, 0.2, math.nan), 0.15, 0.12, 0.18)
+    data = CrossValidationEstimate("error_rate", (0.1, 0.2, math.nan), 0.15, (0.12, 0.18))
     dots = run_plots.draw_folds(data, metric="error_rate").get_lines()[-1].get_xydata()
     np.testing.assert_allclose(dots[:, 0], [0.1, 0.2])
 
@@ -134,7 +132,7 @@ def test_pairs_are_named_true_to_predicted():
 
 
 def test_reliability_draws_before_and_after(classes_record):
-    data = reliability(classes_record)
+    data = classes_record.evidence.classes
     ax = run_plots.draw_reliability(data)
     np.testing.assert_equal(line(ax, "calibrated").get_xydata()[:, 0], data.after.confidence)
     np.testing.assert_equal(line(ax, "as trained").get_xydata()[:, 1], data.before.accuracy)

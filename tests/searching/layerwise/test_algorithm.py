@@ -26,10 +26,11 @@ from gradwise.models.mlp import Mlp
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.pretraining.layer_recipes import learner
 from gradwise.pretraining.stack import hidden_layers, with_output
+from gradwise.records.evidence.fit_evidence import LayerTraining
 from gradwise.runtime import keys
 from gradwise.runtime.errors import RequestError
 from gradwise.searching.layerwise import algorithm
-from gradwise.searching.layerwise.algorithm import Layerwise, Training, draw_settings, layerwise, trainings_of
+from gradwise.searching.layerwise.algorithm import Layerwise, draw_settings, layerwise, trainings_of
 from gradwise.searching.running import cohort, executor_choice
 from gradwise.searching.running.cohort import Cohort
 from gradwise.searching.storage.job_checkpoints import RunningJobs
@@ -195,9 +196,9 @@ def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path, found: Layerw
     class Killed(Exception):
         pass
 
-    seen: list[Training] = []
+    seen: list[LayerTraining] = []
 
-    def watch(training: Training, total: int) -> None:
+    def watch(training: LayerTraining, total: int) -> None:
         seen.append(training)
         assert total == 11
         if len(seen) == 5:
@@ -268,7 +269,7 @@ def test_workers_end_as_this_process_does_and_one_that_dies_costs_nothing(monkey
         hired.append(executor_choice.choose_executor(*arguments, **options))
         return hired[-1]
 
-    def kill(training: Training, total: int) -> None:
+    def kill(training: LayerTraining, total: int) -> None:
         if training.number == 4:  # of the second level: the one that takes its place must learn of the codes
             victim = max(hired[-1].workers, key=lambda worker: len(worker.jobs))
             os.kill(victim.process.pid, signal.SIGKILL)
@@ -289,7 +290,7 @@ def test_workers_end_as_this_process_does_and_one_that_dies_costs_nothing(monkey
 def test_a_run_of_workers_that_was_interrupted_keeps_what_ended(tmp_path, found: Layerwise) -> None:
     seen: list[int] = []
 
-    def interrupt(training: Training, total: int) -> None:
+    def interrupt(training: LayerTraining, total: int) -> None:
         seen.append(training.number)
         if len(seen) == 5:
             raise KeyboardInterrupt

@@ -37,16 +37,16 @@ def test_the_chosen_score_is_corrected_for_being_the_best_of_several() -> None:
     tried = [one.score for one in found.trainings if one.level == 2]
     np.testing.assert_allclose(sorted(found.tuned_scores.mean(1)), sorted(tried), atol=1e-6)
     result = record_of(found, data, key=key)
-    choice = result.evidence["layerwise"]["choice"]
-    assert choice["score"] == min(tried)
-    assert choice["of"] == 6
+    choice = result.evidence.layerwise.choice
+    assert choice.score == min(tried)
+    assert choice.of == 6
     whole = corrected_for_selection(found.tuned_scores)
-    assert choice["corrected"] == pytest.approx(min(tried) + whole.optimism)
-    assert choice["score"] < choice["corrected"]
-    assert abs(choice["corrected"] - 0.9) < abs(choice["score"] - 0.9)
+    assert choice.corrected == pytest.approx(min(tried) + whole.optimism)
+    assert choice.score < choice.corrected
+    assert abs(choice.corrected - 0.9) < abs(choice.score - 0.9)
     (told,) = [finding.what for finding in result.findings if "best of 6 fine-tunings" in finding.what]
-    assert percent(choice["score"]) in told
-    assert f"expect about {percent(choice['corrected'])}" in told
+    assert percent(choice.score) in told
+    assert f"expect about {percent(choice.corrected)}" in told
     assert (result.data.test_readings, result.data.judged_on) == (1, "valid")
 
 
@@ -73,9 +73,9 @@ def test_the_best_network_is_measured_on_every_part_and_unlabelled_rows_serve_it
     assert result.test_interval[0] <= result.test <= result.test_interval[1]
     assert result.recipe.model.mlp.widths == (8,)
     assert result.findings[0].what == "the best of 2 trainings has layers of 8 units."
-    assert summarise_layerwise(found)["widths"] == [[[8]], [[8]]]
+    assert summarise_layerwise(found).widths == (((8,),), ((8,),))
     assert result.history["age_examples"][-1] == result.outcome.age_examples == 360
     told = summarise_layerwise(found)
-    assert [one["level"] for one in told["trainings"]] == [1, 2]
+    assert [one.level for one in told.trainings] == [1, 2]
     # The layer saw all 220 rows that may be learned from, labelled or not; the fine-tuning 120.
-    assert [one["age_examples"] for one in told["trainings"]] == [660, 360]
+    assert [one.age_examples for one in told.trainings] == [660, 360]

@@ -65,7 +65,7 @@ def test_the_numbers_are_those_of_the_network_that_answers(noisy):
     metrics = noisy.estimates.metrics
     assert metrics["valid"]["denoising_error"] == pytest.approx(noisy.winner.score, rel=1e-4)
     assert predictor.predict(test.inputs[:4]).shape == (4, 128)
-    assert noisy.estimates.evidence["features"]["units"]["count"] == 128
+    assert noisy.estimates.evidence.features.units.count == 128
 
 
 def _split_key():

@@ -192,9 +192,9 @@ def test_the_estimates_are_those_of_the_committee(data: EvaluationData, conclude
     count = len(data.test)  # type: ignore[arg-type]
     assert told.test_interval == pytest.approx(wilson(told.test * count, count))
     evidence = told.evidence
-    assert np.sum(evidence["confusion"]) == count
-    assert np.trace(evidence["confusion"]) == round((1 - told.test) * count)
-    assert evidence["temperature"] == concluded.predictor.temperature
+    assert np.sum(evidence.classes.confusion) == count
+    assert np.trace(evidence.classes.confusion) == round((1 - told.test) * count)
+    assert evidence.classes.temperature == concluded.predictor.temperature
 
 
 def test_the_weighted_estimate_is_that_of_the_contenders(
@@ -333,7 +333,7 @@ def test_numbers_are_weighed_by_their_squared_errors() -> None:
         None,
     )  # type: ignore[union-attr]
     assert found.estimates.test == pytest.approx(test["rmse"])
-    assert len(found.estimates.evidence["predictions"]) == len(data.test)
+    assert len(found.estimates.evidence.numbers.predictions) == len(data.test)
 
 
 @pytest.mark.slow
