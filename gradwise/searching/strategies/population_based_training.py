@@ -87,19 +87,6 @@ class Evolved:
     lineage: tuple[int, ...]  # the ancestors' slots, an entry for each interval
     history: tuple[IntervalSnapshot, ...] = field(repr=False)
 
-    def plain(self) -> dict[str, Any]:
-        return {
-            "evolved": {
-                "score": self.score,
-                "loss": self.loss,
-                "age_examples": self.age_examples,
-                "schedule": [dict(line) for line in self.schedule],
-                "lineage": list(self.lineage),
-                "scores": [list(moment.scores) for moment in self.history],
-                "parents": [list(moment.parents) for moment in self.history],
-            }
-        }
-
 
 class PopulationBasedTraining(AbstractStrategy):
     """Members that train side by side and copy one another. `search` runs it whole: it has no trials to propose."""
