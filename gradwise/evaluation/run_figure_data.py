@@ -17,7 +17,7 @@ import numpy as np
 
 from ..records.evidence.fit_evidence import ErrorRate
 from ..records.fit import Fit
-from ..records.score_scale import score_kind
+from ..records.score_scale import ScoreScale
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,14 +33,10 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LearningCurves:
-    """One quantity on the training and validation sets, and the point whose parameters were kept.
-
-    `kind` says what the values are: "error" (a share of the examples), "loss", "squared" (shown as its square root) or
-    "absolute", the last two in standard deviations of the target.
-    """
+    """One quantity on the training and validation sets, converted to its scale; the parameters at `best` were kept."""
 
     quantity: str  # "score" or "loss"
-    kind: str
+    scale: ScoreScale
     train: Curve
     valid: Curve
     best: tuple[float, float] | None
@@ -52,7 +48,7 @@ class LearningCurves:
 class ClassCurves:
     """The validation score of each class against age; `worst` indexes the classes to point out, worst first."""
 
-    kind: str
+    scale: ScoreScale
     classes: tuple[str, ...]
     curves: tuple[Curve, ...]
     worst: tuple[int, ...]
@@ -133,21 +129,15 @@ def best_interval(record: Fit) -> int | None:
 
 
 def learning_curves(record: Fit, quantity: str = "score") -> LearningCurves:
-    """Training and validation score or loss against age.
-
-    The score of numbers is recorded as a squared error in standardised units; its square root is what reads as a
-    distance, so that is what the curve holds.
-    """
+    """Training and validation score or loss against age."""
     age = column(record.history, "age_examples")
-    train, valid = (column(record.history, f"{part}_{quantity}") for part in ("train", "valid"))
-    kind = score_kind(record.recipe, record.task) if quantity == "score" else "loss"
-    if kind == "squared":
-        train, valid = (np.sqrt(np.maximum(values, 0.0)) for values in (train, valid))
+    scale = ScoreScale.of_run(record.recipe, record.task) if quantity == "score" else ScoreScale("loss")
+    train, valid = (scale.on(column(record.history, f"{part}_{quantity}")) for part in ("train", "valid"))
     index = best_interval(record)
     point = None if index is None else (float(age[index]), float(valid[index]))
     return LearningCurves(
         quantity,
-        kind,
+        scale,
         _curve(age, train),
         _curve(age, valid),
         point if point is not None and np.isfinite(point).all() else None,
@@ -187,14 +177,14 @@ def class_curves(record: Fit, most: int = 3) -> ClassCurves:
     classes = record.evidence.classes.classes
     present = [row for row in rows if row]
     if not classes or not present or any(len(row) != len(classes) for row in present):
-        return ClassCurves("", (), (), ())
+        return ClassCurves(ScoreScale(), (), (), ())
     values = np.array([row or [None] * len(classes) for row in rows], dtype=np.float64)
     age = column(record.history, "age_examples")
     index = best_interval(record)
     at_best = np.nan_to_num(values[len(values) - 1 if index is None else index], nan=-1.0)
     order = np.argsort(-at_best, kind="stable")[:most]
     return ClassCurves(
-        score_kind(record.recipe, record.task),
+        ScoreScale.of_run(record.recipe, record.task),
         classes,
         tuple(_curve(age, values[:, k]) for k in range(len(classes))),
         tuple(int(k) for k in order if at_best[k] > 0),

@@ -18,7 +18,7 @@ from ..checking.verdict.consequences import demote_consequences
 from ..checking.verdict.diagnosis import diagnose
 from ..data.splits import Fold
 from ..records.fit import Fit, read_fit, write_fit
-from ..records.score_scale import score_kind
+from ..records.score_scale import ScoreScale
 from ..records.study_files import is_study
 from ..runtime import keys
 from ..runtime.errors import RequestError
@@ -103,7 +103,7 @@ def _is_estimated(result: Fit) -> bool:
 def _train(options: FitRequest, dataset: Dataset, resolved: Resolved, work: Path, progress: AbstractProgress) -> Fit:
     """The network of the hold-out split, trained in the folder for checkpoints."""
     recipe = resolved.recipe
-    percent = score_kind(recipe, dataset.task.kind) == "error"
+    scale = ScoreScale.of_run(recipe, dataset.task.kind)
     run_options = RunOptions(
         folder=work,
         resume=options.resume,
@@ -119,10 +119,10 @@ def _train(options: FitRequest, dataset: Dataset, resolved: Resolved, work: Path
         "options": run_options,
     }
     if options.pretrain is not None:
-        result = train_pretrained(recipe, dataset, options.pretrain, progress=progress, percent=percent, **given)
+        result = train_pretrained(recipe, dataset, options.pretrain, progress=progress, scale=scale, **given)
     else:
         length = recipe.stopping.limit_examples(expected_sizes(recipe, dataset)[0])
-        progress.training("training", length=length, percent=percent)
+        progress.training("training", length=length, scale=scale)
         threading.Thread(target=_load_what_reports).start()
         result = train(recipe, dataset, **given)
     return _with_diagnosis(result.with_command(options.command(resolved.changes)))
@@ -150,7 +150,8 @@ def _estimate(options: FitRequest, dataset: Dataset, result: Fit, progress: Abst
 
     def begin(number: int) -> None:
         length = recipe.stopping.limit_examples(len(dataset))
-        progress.training(f"fold {number + 1} of {options.folds}", length=length, percent=result.task == "classes")
+        scale = ScoreScale.of_run(recipe, result.task)
+        progress.training(f"fold {number + 1} of {options.folds}", length=length, scale=scale)
 
     def watch(number: int, fold: Fit) -> None:
         if fold.outcome.name == "interrupted":

@@ -23,6 +23,7 @@ from ..data.splits import GroupHoldOut, TimeHoldOut
 from ..evaluation.metrics import check_metric
 from ..records.evidence.fit_evidence import LayerTraining
 from ..records.fit import Fit, read_fit
+from ..records.score_scale import ScoreScale
 from ..runtime import keys
 from ..runtime.errors import RequestError
 from ..runtime.files import write_whole
@@ -95,13 +96,13 @@ def _check_shelf(shelf: Path, about: dict[str, Any]) -> None:
     write_whole(file, text.encode())
 
 
-def _watch(progress: AbstractProgress, percent: bool) -> Any:
+def _watch(progress: AbstractProgress, scale: ScoreScale) -> Any:
     best: dict[int, float] = {}
     ended = itertools.count(1)
 
     def watch(training: LayerTraining, total: int) -> None:
         best[training.level] = min(best.get(training.level, math.inf), training.score)
-        score = f"{100 * best[training.level]:.2f} %" if percent else f"{best[training.level]:.4g}"
+        score = scale.precise(best[training.level])
         progress.phase(f"level {training.level}: {next(ended)} of {total} trainings done, best {score}")
 
     return watch
@@ -126,7 +127,7 @@ def _work(
             on=options.on,
             folder=work / SHELF,
             checkpoint_seconds=options.checkpoint,
-            watch=_watch(progress, dataset.task.kind == "classes"),
+            watch=_watch(progress, ScoreScale.of_run(tunings[0], dataset.task.kind)),
         )
         result = record_of(found, dataset, key=key).with_command(options.command(tuple(_words(options))))
         progress.phase("writing the report" if not options.no_report else "writing")

@@ -22,6 +22,7 @@ from ..pretraining.stack import Pretrained, Stack, check_layer_memory, fit_pretr
 from ..records.evidence.fit_evidence import FeatureEvidence, PretrainedLayer
 from ..records.finding import Finding
 from ..records.fit import Fit
+from ..records.score_scale import ScoreScale
 from ..runtime.errors import RequestError
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
@@ -155,7 +156,7 @@ def train_pretrained(
     key: jax.Array,
     options: RunOptions,
     progress: AbstractProgress,
-    percent: bool,
+    scale: ScoreScale,
     **given: Any,
 ) -> Fit:
     """Trains the layers in turn, then the whole network; the record has each layer's history in its evidence."""
@@ -169,7 +170,7 @@ def train_pretrained(
         last = level == len(layers)
         stopping = recipe.stopping if last else layers[level].stopping
         prefix = "fine-tuning" if last else f"layer {level + 1} of {len(layers)}"
-        progress.training(prefix, length=stopping.limit_examples(rows), percent=percent and last)
+        progress.training(prefix, length=stopping.limit_examples(rows), scale=scale if last else ScoreScale("loss"))
 
     bare = dataclasses.replace(recipe, model=model.mlp)
     assert isinstance(bare.model, Mlp)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..records.score_scale import ScoreScale
 from ..runtime.progress import silent
 from ..specs.dataset import Dataset
 from ..specs.search_space import Space
@@ -22,8 +23,8 @@ class AbstractProgress(Protocol):
     def tell(self, text: str) -> None:
         """Adds a line that stays."""
 
-    def training(self, prefix: str, *, length: float, percent: bool) -> None:
-        """Starts a training of at most `length` examples; `percent`: its scores are fractions."""
+    def training(self, prefix: str, *, length: float, scale: ScoreScale) -> None:
+        """Starts a training of at most `length` examples, whose scores are on this scale."""
 
     def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "", metric: str = "") -> Watch:
         """Starts a search and returns what hears of its trials."""
@@ -39,7 +40,7 @@ class NoProgress:
 
     def tell(self, text: str) -> None: ...
 
-    def training(self, prefix: str, *, length: float, percent: bool) -> None: ...
+    def training(self, prefix: str, *, length: float, scale: ScoreScale) -> None: ...
 
     def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "", metric: str = "") -> Watch:
         return silent

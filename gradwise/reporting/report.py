@@ -19,6 +19,7 @@ from ..records.check import FILE as CHECK_FILE
 from ..records.check import Checked, read_checked
 from ..records.fit import Fit, read_fit
 from ..records.plain_values import to_values
+from ..records.score_scale import ScoreScale, confidence_interval
 from ..records.study import Study
 from ..records.study_files import is_study, read_study
 from ..runtime.errors import WorkError
@@ -42,14 +43,6 @@ def _measured(record: Fit) -> tuple[str, float]:
     return "", math.nan
 
 
-def _ends(record: Fit) -> str:
-    low, high = (math.nan if end is None else end for end in record.test_interval)
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return ""
-    first = wording.in_metric(record.metric, low).removesuffix("\u202f%")
-    return f"95\u202f% confidence interval {first} – {wording.in_metric(record.metric, high)}"
-
-
 def _best_or_kept(record: Fit, interval: int) -> str:
     """The word for the interval whose parameters were kept: a rule may prefer a later one to the best score."""
     scores = column(record.history, "valid_score")
@@ -61,7 +54,7 @@ def _fit_verdict(record: Fit) -> Verdict:
     trained_on = part == "train" or (part == "valid" and record.data.judged_on == "train")
     name = "Training" if trained_on else {"test": "Test", "valid": "Validation"}.get(part, "")
     reached = f"{name} {wording.metric_name(record.metric)} {wording.in_metric(record.metric, value)}"
-    ends = _ends(record) if part == "test" else ""
+    ends = confidence_interval(record.metric, record.test_interval) if part == "test" else ""
     on = wording.tested_on(record.data) if ends else ""
     best = best_interval(record)
     age = column(record.history, "age_examples")
@@ -124,7 +117,8 @@ def _sections(record: Fit) -> Iterator[Section]:
     if errors:
         yield Section("errors", "Errors on the test set", errors, "Errors")
     if chosen := record.evidence.layerwise:
-        steps = tuple(layerwise_figures.layerwise_figures(chosen, percent=record.task == "classes"))
+        scale = ScoreScale.of_run(record.recipe, record.task)
+        steps = tuple(layerwise_figures.layerwise_figures(chosen, scale))
         yield from (Section("layerwise", "Layer by layer", steps),) if steps else ()
     if layers := tuple(feature_figures.pretrained_layer_figures(record)):
         yield Section("pretraining", "Pre-training", layers)

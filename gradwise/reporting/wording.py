@@ -32,13 +32,6 @@ _DIRECTION = set(range(0x202A, 0x202F)) | set(range(0x2066, 0x206A))
 # From the score's scale.
 __all__ = ["METRICS", "NOTHING", "in_metric", "metric_name", "number", "percent", "short_percent", "tick"]
 
-SCORES = {
-    "error": "error",
-    "loss": "loss",
-    "squared": "standardised error",
-    "absolute": "standardised absolute error",
-}
-
 
 def whole(value: float | None) -> str:
     """A count, with separators."""

@@ -72,7 +72,7 @@ def test_curves_are_drawn_against_age_in_examples():
     np.testing.assert_equal(curves.valid.age, [100, 200, 300, 400])
     np.testing.assert_equal(curves.train.value, [0.5, 0.3, 0.2, 0.1])
     assert curves.best == (300.0, 0.35)
-    assert (curves.kind, curves.end_examples, curves.diverged) == ("error", 400, False)
+    assert (curves.scale.kind, curves.end_examples, curves.diverged) == ("error", 400, False)
 
 
 def test_what_was_not_measured_is_left_out_of_a_curve_and_of_the_best_point():

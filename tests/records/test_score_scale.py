@@ -1,19 +1,20 @@
 """One scale for scores: how they are named, converted and written, wherever they appear."""
 
+import ast
 import dataclasses
 import math
-import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import gradwise
 from gradwise import defaults
 from gradwise.criteria.losses import GaussianLoss, SoftmaxLoss
 from gradwise.criteria.supervised import Supervised
-from gradwise.records.score_scale import ScoreScale, in_metric, number, percent, score_kind, tick
+from gradwise.records import score_scale
+from gradwise.records.score_scale import ScoreScale, confidence_interval, in_metric, number, percent, score_kind, tick
 
 THIN = "\u202f"
 
@@ -109,14 +110,82 @@ def test_an_error_of_a_number_is_read_in_its_unit() -> None:
     assert ScoreScale("loss", unit=1.0).shown(-3.0) == -3.0
 
 
-def test_nobody_else_writes_a_score() -> None:
-    """No other module has a format of its own for shares and scores, which would disagree with this one."""
-    root = Path(gradwise.__file__).parent
-    own = re.compile(r"def \w*(?:percent|say_score|show_score|show_error|score_words|score_text)\w*\(")
-    found = [
-        f"{path.relative_to(root)}: {line.strip()}"
-        for path in root.rglob("*.py")
-        for line in path.read_text().splitlines()
-        if own.search(line) and path.name != "score_scale.py"
-    ]
+def test_a_run_s_errors_of_numbers_are_of_standardised_ones() -> None:
+    scale = ScoreScale.of_run(defaults.regression(), "numbers")
+    assert (scale.quantity, scale.say(0.25)) == ("standardised error", "0.5")
+    assert ScoreScale.of_run(defaults.classification(), "classes") == ScoreScale()
+
+
+def test_values_of_a_metric_are_written_as_they_are() -> None:
+    assert ScoreScale.of_metric("balanced_error_rate").write(0.25) == f"25.0{THIN}%"
+    assert ScoreScale.of_metric("balanced_error_rate").gap(0.019) == "1.9 points"
+    assert (ScoreScale.of_metric("rmse").quantity, ScoreScale.of_metric("rmse").write(0.25)) == ("RMSE", "0.25")
+
+
+@pytest.mark.parametrize(("kind", "metric"), [("error", "error_rate"), ("squared", "rmse"), ("loss", "log_loss")])
+def test_a_score_is_in_its_own_metric_alone(kind: str, metric: str) -> None:
+    assert ScoreScale(kind).is_in(metric)
+    assert not ScoreScale(kind).is_in("auc")
+    assert not ScoreScale("absolute").is_in(metric)
+
+
+def test_a_confidence_interval_has_its_unit_once() -> None:
+    assert confidence_interval("error_rate", (0.01, 0.023)) == f"95{THIN}% confidence interval 1.0 – 2.3{THIN}%"
+    assert confidence_interval("rmse", (1.0, 2.5)) == f"95{THIN}% confidence interval 1 – 2.5"
+    assert confidence_interval("rmse", (1.0, math.nan)) == ""
+
+
+def _names(node: ast.AST) -> set[str]:
+    """The functions that an expression names."""
+    return {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in ast.walk(node)}
+
+
+def _second_scales(code: str) -> Iterator[tuple[int, str]]:
+    """Where a module formats scores by itself: its line, and what it does."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.JoinedStr):
+            for value, after in zip(node.values, [*node.values[1:], None], strict=True):
+                if not isinstance(value, ast.FormattedValue):
+                    continue
+                spec = "" if value.format_spec is None else ast.unparse(value.format_spec)[2:-1]
+                hundred = any(isinstance(one, ast.Constant) and one.value == 100 for one in ast.walk(value.value))
+                unit = str(after.value).lstrip(" \u202f") if isinstance(after, ast.Constant) else ""
+                if (spec.endswith("%") and spec != ".0%") or (hundred and unit[:1] == "%" and spec != ".0f"):
+                    yield value.lineno, "writes a fraction in percent with decimals"
+                if hundred and unit.startswith("points"):
+                    yield value.lineno, "writes a difference in points"
+        if isinstance(node, ast.IfExp):
+            written, otherwise = _names(node.body), _names(node.orelse)
+            if written & {"percent", "short_percent"} and otherwise & {"number", "tick"}:
+                yield node.lineno, "chooses between percent and a number"
+        if isinstance(node, ast.Call) and "endswith" in _names(node.func) and "error_rate" in ast.unparse(node):
+            yield node.lineno, "decides which metrics are read in percent"
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In) and "'error_rate'" in ast.unparse(node):
+            yield node.lineno, "decides which metrics are read in percent"
+
+
+def test_no_other_module_formats_scores() -> None:
+    """One implementation of a score's format; shares that are no scores are written in whole percent."""
+    package = Path(score_scale.__file__).parents[1]
+    rooms = [path for path in package.iterdir() if path.name not in {"runtime", "data"}]  # which know no scores
+    others = [path for room in rooms for path in room.rglob("*.py") if path != Path(score_scale.__file__)]
+    assert len(others) > 100
+    found = [(str(path.relative_to(package)), *one) for path in others for one in _second_scales(path.read_text())]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'f"{error:.1%}"',
+        'f"{100 * error:.1f} %"',
+        'f"{100 * gain:.1f} points"',
+        "percent(x) if share else number(x)",
+        "wording.short_percent if share else wording.tick",
+        'metric.endswith("error_rate")',
+        'metric in ("error_rate", "balanced_error_rate")',
+    ],
+)
+def test_a_second_scale_would_be_found(line: str) -> None:
+    assert list(_second_scales(line))
+    assert not list(_second_scales('f"{share:.0%} and {100 * share:.0f} % of the rows, {count} points"'))

@@ -21,7 +21,7 @@ from ...pretraining.stack import Pretrained
 from ...records.evidence.verdict import Judgement, Present, RunNumbers
 from ...records.finding import Finding
 from ...records.fit import Fit
-from ...records.score_scale import in_metric
+from ...records.score_scale import in_metric, percent
 from ...records.study import Study
 from ...specs.paths import knobs, parts
 from ...training.stopping import Off
@@ -269,8 +269,8 @@ def _of_data(record: Fit, numbers: RunNumbers) -> list[Finding]:
     if rare:
         worst = max(rare, key=lambda one: one.rate)
         what = (
-            f"class {worst.name} is {100 * worst.count / total:.1f} % of the examples, and {worst.errors} of "
-            f"its {worst.count} are misclassified, compared with {100 * overall:.1f} % overall."
+            f"class {worst.name} is {percent(worst.count / total)} of the examples, and {worst.errors} of "
+            f"its {worst.count} are misclassified, compared with {percent(overall)} overall."
         )
         step, names = f"{command} --class-weight balanced --metric balanced_error_rate", [one.name for one in rare]
         told.append(found("GW207", what, where=worst.name, next=step, classes=names))

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from ...records.evidence.verdict import Present, RunNumbers
 from ...records.finding import Finding
+from ...records.score_scale import ScoreScale, short_percent
 
 _EARLY = 0.05  # of the run
-RATES = ("error_rate", "balanced_error_rate", "subset_error_rate")  # metrics shown in per cent
 
 
 def _set(present: Present, *assignments: str) -> str:
@@ -65,7 +65,7 @@ def _more_data(numbers: RunNumbers) -> str:
     gain = numbers.gain_at_twice
     if gain <= 0:
         return "more training data, though the learning curve predicts no gain from twice as many examples"
-    size = f"{100 * gain:.1f} points" if numbers.metric in RATES else f"{gain:.3g}"
+    size = ScoreScale.of_metric(numbers.metric).gap(gain)
     examples = f" ({2 * numbers.train_count:,} examples)" if numbers.train_count else ""
     return f"more training data: the learning curve predicts -{size} with twice as many{examples}"
 
@@ -108,6 +108,6 @@ def of_overfitting(numbers: RunNumbers) -> list[str]:
     elif numbers.best_share < _EARLY and present.rate_path:
         slower = f"{present.rate_path}={_number(present.rate / 3)}"
         finer = (slower, "stopping.spacing=1", "stopping.least_examples=100")
-        why = f"since the best model came at {100 * numbers.best_share:.1g} % of the run"
+        why = f"since the best model came at {short_percent(numbers.best_share)} of the run"
         tried.append(f"smaller steps and more frequent validation, {why}: {_set(present, *finer)}")
     return tried

@@ -26,10 +26,10 @@ import numpy as np
 from ...evaluation.metrics import HIGHER_IS_BETTER, wilson
 from ...records.evidence.verdict import Judgement, Probes, RunNumbers
 from ...records.finding import Finding
-from ...records.score_scale import in_metric
+from ...records.score_scale import in_metric, is_error_rate, percent
 from ...runtime.errors import RequestError
 from ..codes import found
-from .remedies import RATES, of_optimisation, of_overfitting
+from .remedies import of_optimisation, of_overfitting
 
 FINE = 0.1  # of the chance level
 MOST = 2 / 3  # of the error belongs to one part
@@ -60,7 +60,7 @@ def _scaled(value: float, metric: str) -> float:
 
 def _interval(value: float, count: int, metric: str, like: tuple[float, float, int, float]) -> tuple[float, float]:
     """The 95 % confidence interval of an error: Wilson's for a rate; else scaled from that of another set."""
-    if metric in RATES and count:
+    if is_error_rate(metric) and count:
         return wilson(value * count, count)
     low, high, other, at = like
     if not (math.isfinite(low) and math.isfinite(high) and count and other and at > 0):
@@ -146,7 +146,7 @@ def _sentence(kind: str, numbers: RunNumbers, parts: _Parts, errors: Sequence[Fi
     metric = numbers.metric
     train, test = in_metric(metric, numbers.train), in_metric(metric, numbers.test)
     low, high = numbers.test_interval
-    if not math.isfinite(low) and metric in RATES and numbers.test_count:
+    if not math.isfinite(low) and is_error_rate(metric) and numbers.test_count:
         low, high = wilson(numbers.test * numbers.test_count, numbers.test_count)
     between = f" ({in_metric(metric, low)} to {in_metric(metric, high)})" if math.isfinite(low) else ""
     level = f", constant prediction {in_metric(metric, numbers.chance)}" if math.isfinite(numbers.chance) else ""
@@ -189,8 +189,8 @@ def _findings(
         probes = numbers.probes
         lower = int(np.argmin(probes.errors[1:-1])) + 1
         what = (
-            f"a linear probe has an error of {100 * probes.errors[lower]:.1f} % on `{probes.names[lower]}`, the best "
-            f"lower layer, and of {100 * probes.errors[0]:.1f} % on raw inputs: the lower layers hardly learned, "
+            f"a linear probe has an error of {percent(probes.errors[lower])} on `{probes.names[lower]}`, the best "
+            f"lower layer, and of {percent(probes.errors[0])} on raw inputs: the lower layers hardly learned, "
             "and the top fits the training set alone."
         )
         where, next_ = probes.names[lower], next((one for one in remedies if "--pretrain" in one), first)

@@ -37,7 +37,7 @@ class Progress:
         self._begun: tuple[float, int] | None = None
         self._best = math.inf
         self._length = math.inf
-        self._percent = False
+        self._scale = ScoreScale("loss")
         self._prefix = ""
         if shown and sys.stderr.isatty():
             from rich.console import Console
@@ -68,10 +68,10 @@ class Progress:
         if self._bar is not None:
             self._bar.console.print(wording.clean(text), markup=False, highlight=False)
 
-    def training(self, prefix: str, *, length: float, percent: bool) -> None:
-        """Starts a training of at most `length` examples; `percent`: its scores are fractions."""
+    def training(self, prefix: str, *, length: float, scale: ScoreScale) -> None:
+        """Starts a training of at most `length` examples, whose scores are on this scale."""
         self._begun, self._best, self._length = None, math.inf, length
-        self._prefix, self._percent = prefix, percent
+        self._prefix, self._scale = prefix, scale
         self.phase(f"{prefix}: compiling")
 
     def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "", metric: str = "") -> Watch:
@@ -114,7 +114,7 @@ class Progress:
         speed = (age - start) / (now - begun) if now > begun and age > start else math.nan
         if line["best"]:
             self._best = line["valid_score"]
-        show = wording.percent if self._percent else wording.number
+        show = self._scale.say
         pieces = [  # together with the bar they must fit into 80 columns
             f"age {wording.age(age)}",
             f"loss {line['train_loss']:.2g}",

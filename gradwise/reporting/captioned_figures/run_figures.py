@@ -34,24 +34,19 @@ _SHOWN_WORST = 8
 _ROW_HEIGHT = 24
 
 
-def _in(kind: str, value: float) -> str:
-    return wording.percent(value) if kind == "error" else wording.number(value)
-
-
 def _history_table(record: Fit, curves: LearningCurves) -> Table:
     history = record.history
     age, epoch = column(history, "age_examples"), column(history, "epoch")
-    train, valid = (column(history, f"{part}_{curves.quantity}") for part in ("train", "valid"))
-    if curves.kind == "squared":
-        train, valid = np.sqrt(train), np.sqrt(valid)
+    scale = curves.scale
+    train, valid = (scale.on(column(history, f"{part}_{curves.quantity}")) for part in ("train", "valid"))
     best = best_interval(record)
     picked = some_rows(len(age), best)
     rows = tuple(
         (
             wording.whole(age[i]),
             wording.number(epoch[i]),
-            _in(curves.kind, train[i]),
-            _in(curves.kind, valid[i]),
+            scale.write(train[i]),
+            scale.write(valid[i]),
             "kept" if i == best else "",
         )
         for i in picked
@@ -64,24 +59,24 @@ def _history_table(record: Fit, curves: LearningCurves) -> Table:
 
 def _curve_words(curves: LearningCurves) -> str:
     """What the picture shows, in a sentence or two."""
-    name = "loss" if curves.kind == "loss" else "error"
+    name, write = "loss" if curves.scale.kind == "loss" else "error", curves.scale.write
     if curves.best is None or len(curves.valid) == 0:
         last = curves.train if len(curves.train) else curves.valid
-        return f"The {name} was last {_in(curves.kind, last.value[-1])}."
+        return f"The {name} was last {write(last.value[-1])}."
     age, value = curves.best
-    best, at = _in(curves.kind, value), f"at age {wording.whole(age)}"
+    best, at = write(value), f"at age {wording.whole(age)}"
     if len(curves.valid) == 1:
         said = f"Validation {name} was measured once, {at}: {best}"
     elif curves.quantity != "score" or value > curves.valid.value.min():
         said = f"Validation {name} was {best} {at}, where the parameters were saved"
-    elif _in(curves.kind, curves.valid.value[0]) == best:
+    elif write(curves.valid.value[0]) == best:
         said = f"Validation {name} was best, {best}, {at}"
     else:
-        said = f"Validation {name} went from {_in(curves.kind, curves.valid.value[0])} to its best, {best}, {at}"
+        said = f"Validation {name} went from {write(curves.valid.value[0])} to its best, {best}, {at}"
     there = curves.train.value[curves.train.age == age]
-    beside = f"; training {name} there {_in(curves.kind, there[0])}" if len(there) else ""
+    beside = f"; training {name} there {write(there[0])}" if len(there) else ""
     unit = " The unit is the target's standard deviation: always predicting the mean would give about 1."
-    return f"{said}{beside}." + (unit if curves.kind in ("squared", "absolute") else "")
+    return f"{said}{beside}." + (unit if curves.scale.kind in ("squared", "absolute") else "")
 
 
 def _score_title(record: Fit) -> str:
@@ -95,7 +90,7 @@ def run_curve_figures(record: Fit) -> Iterator[Figure]:
     for quantity, title in (("score", "Error during training"), ("loss", "Loss during training")):
         curves = learning_curves(record, quantity)
         if len(curves.train) or len(curves.valid):
-            own = curves.kind == "loss" and quantity != "loss"
+            own = curves.scale.kind == "loss" and quantity != "loss"
             title = f"{_score_title(record)} during training" if own else title
             draw, table = partial(run_plots.draw_learning_curves, curves), _history_table(record, curves)
             yield Figure(quantity, title, _curve_words(curves), draw, table)
@@ -190,13 +185,13 @@ def error_rate_figures(record: Fit) -> Iterator[Figure]:
     yield Figure("rates", f"Error of each {of}", said, draw, table, height=tall, margins=margins)
     curves = class_curves(record)
     if curves.worst and max(map(len, curves.curves)) > 1:
-        score = wording.SCORES.get(curves.kind, curves.kind)
+        write = curves.scale.write
         rows = []
         for name, curve in zip(curves.classes[:300], curves.curves, strict=False):
             if len(curve):
-                lowest, at = _in(curves.kind, curve.value.min()), wording.whole(curve.age[int(curve.value.argmin())])
-                rows.append((name, lowest, at, _in(curves.kind, curve.value[-1])))
-        said = f"Validation {score} of every class; the highest at the saved parameters are named."
+                lowest, at = write(curve.value.min()), wording.whole(curve.age[int(curve.value.argmin())])
+                rows.append((name, lowest, at, write(curve.value[-1])))
+        said = f"Validation {curves.scale.quantity} of every class; the highest at the saved parameters are named."
         table = Table("Numbers", ("class", "lowest", "at age", "at the end"), tuple(rows), (1, 2, 3))
         draw = partial(run_plots.draw_class_curves, curves)
         yield Figure("class-curves", "Each class during training", said, draw, table)
@@ -284,7 +279,7 @@ def residual_table(record: Fit) -> Table | None:
     found = record.evidence.numbers
     names = found.names[:_SHOWN_OUTPUTS]
     rows: tuple[Row, ...] = tuple(
-        (f"{100 * one.level:g}\u202f%", *(wording.number(value) for value in one.errors[: len(names)]))
+        (wording.short_percent(one.level), *(wording.number(value) for value in one.errors[: len(names)]))
         for one in found.quantiles
     )
     header = ("quantile", *names)

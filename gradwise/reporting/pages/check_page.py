@@ -14,6 +14,7 @@ import numpy as np
 
 from ...evaluation.run_figure_data import Curve, LearningCurves
 from ...records.check import Checked
+from ...records.score_scale import ScoreScale, is_error_rate
 from .. import wording
 from ..blocks import Block, CodeLines, Figure, Items, Page, Prose, Row, Section, Table, Verdict
 from ..captioned_figures import check_figures, data_figures, flow_graph_figures, record_values, signal_flow_figures
@@ -74,26 +75,26 @@ def _training_blocks(plain: Mapping[str, Any]) -> Iterator[Block]:
     if not sound or not np.isfinite(valid).any():
         return
     metric = str(part_of(plain, "numbers").get("metric") or "")
-    kind = "error" if metric.endswith("error_rate") else "squared"
+    scale = ScoreScale("error") if is_error_rate(metric) else ScoreScale("loss", title="score")
     best = int(np.nanargmin(valid))
     keep = [np.isfinite(part) for part in (train, valid)]
     curves = LearningCurves(
         quantity="score",
-        kind=kind,
+        scale=scale,
         train=Curve(ages[keep[0]], train[keep[0]]),
         valid=Curve(ages[keep[1]], valid[keep[1]]),
         best=(float(ages[best]), float(valid[best])),
         end_examples=int(ages[-1]),
         diverged=False,
     )
-    write = wording.percent if kind == "error" else wording.number
+    write = scale.write
     rows: tuple[Row, ...] = tuple(
         (wording.whole(a), write(float(t)), write(float(v))) for a, t, v in zip(ages, train, valid, strict=True)
     )
     yield Figure(
         "training",
         "A whole training",
-        f"Validation {'error' if kind == 'error' else 'score'} is lowest, {write(float(valid[best]))}, after "
+        f"Validation {scale.quantity} is lowest, {write(float(valid[best]))}, after "
         f"{wording.whole(float(ages[best]))} examples.",
         partial(run_plots.draw_learning_curves, curves),
         Table("Numbers", ("age", "training", "validation"), rows, (0, 1, 2)),

@@ -36,24 +36,23 @@ MAPPED_CLASSES = 100  # beyond it, so are the cells
 @takes_axes
 def draw_learning_curves(data: LearningCurves, ax: "Axes") -> None:
     """Training and validation score or loss against age; the kept parameters are marked, and where the run diverged."""
-    share = data.kind == "error"
-    draw_frame(ax, "age, in examples seen", wording.SCORES.get(data.kind, data.kind))
+    scale = data.scale
+    draw_frame(ax, "age, in examples seen", scale.quantity)
     draw_line(ax, data.train, color=FIRST, linewidth=1.5, linestyle=DASHED, label="training")
     draw_line(ax, data.valid, color=SECOND, linewidth=2.1, label="validation")
     low, high = window((data.train, data.valid))
-    if share:
+    if scale.is_share:
         high = min(high, 1.0)
     ax.set_ylim(low, high)
     end = max([data.end_examples, *data.train.age, *data.valid.age, 1])
     ax.set_xlim(0, end * 1.02)
-    set_ticks(ax.yaxis, short_percent if share else wording.tick)
+    set_ticks(ax.yaxis, scale.tick)
     set_ticks(ax.xaxis, wording.age)
     if data.best is not None:
         age, value = data.best
         ax.plot([age, age], [low, value], color=INK, linewidth=0.9, linestyle=DOTTED)
         ax.plot([age], [value], zorder=5, **RING)
-        text = f"saved {wording.percent(value) if share else wording.number(value)}"
-        label_point(ax, text, data.best, (data.train, data.valid))
+        label_point(ax, f"saved {scale.write(value)}", data.best, (data.train, data.valid))
     if data.diverged:
         ax.axvline(data.end_examples, color=INK, linewidth=1.4)
         label_point(ax, "diverged", (data.end_examples, high - 0.02 * (high - low)), ())
@@ -63,8 +62,8 @@ def draw_learning_curves(data: LearningCurves, ax: "Axes") -> None:
 @takes_axes
 def draw_class_curves(data: ClassCurves, ax: "Axes") -> None:
     """The validation score of every class against age: all of them faint, the worst by name."""
-    share = data.kind == "error"
-    draw_frame(ax, "age, in examples seen", wording.SCORES.get(data.kind, data.kind))
+    scale = data.scale
+    draw_frame(ax, "age, in examples seen", scale.quantity)
     styles = [(SECOND, "-"), (FIRST, (0, (4, 1.6))), (THIRD, (0, (1.2, 1.4)))]
     names = wording.short_names(data.classes, 9)
     others = [curve for k, curve in enumerate(data.curves) if k not in data.worst]
@@ -73,10 +72,10 @@ def draw_class_curves(data: ClassCurves, ax: "Axes") -> None:
     for k, (colour, dashes) in zip(data.worst, styles, strict=False):
         draw_line(ax, data.curves[k], color=colour, linestyle=dashes, linewidth=2, label=names[k])
     low, high = window(data.curves)
-    ax.set_ylim(low, min(high, 1.0) if share else high)
+    ax.set_ylim(low, min(high, 1.0) if scale.is_share else high)
     end = max([float(curve.age[-1]) for curve in data.curves if len(curve)] or [1.0])
     ax.set_xlim(0, end * 1.02)
-    set_ticks(ax.yaxis, short_percent if share else wording.tick)
+    set_ticks(ax.yaxis, scale.tick)
     set_ticks(ax.xaxis, wording.age)
     if data.worst:
         draw_legend(ax)

@@ -149,7 +149,7 @@ def test_a_rare_class_that_suffers_is_told() -> None:
     metrics = {part: {"error_rate": 0.05} for part in ("train", "valid", "test")}
     told = diagnose(_record(0.05, 0.05, FALLING, evidence=evidence, metrics=metrics))[1]
     (rare,) = [one for one in told if one.code == "GW207"]
-    assert "class 1 is 5.0 %" in rare.what
+    assert "class 1 is 5.0\u202f%" in rare.what
     assert "--class-weight balanced" in rare.next
     fair = _of_classes([[940, 10], [40, 10]], [950, 50], [10, 3])
     assert "GW207" not in [one.code for one in diagnose(_record(0.01, 0.01, FALLING, evidence=fair))[1]]

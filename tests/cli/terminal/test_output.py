@@ -15,6 +15,7 @@ from gradwise.records.evidence.fit_evidence import CrossValidationEstimate
 from gradwise.records.finding import Finding
 from gradwise.records.fit import Fit, read_fit
 from gradwise.records.outcome import Outcome
+from gradwise.records.score_scale import ScoreScale
 
 TINY = ("--set", "model.widths=8", "--set", "stopping=Off")
 
@@ -62,7 +63,7 @@ def test_one_line_is_one_line(found):
 def test_without_a_terminal_progress_is_silent(capsys):
     with Progress(True) as progress:
         progress.phase("reading")
-        progress.training("training", length=100, percent=True)
+        progress.training("training", length=100, scale=ScoreScale())
         progress.watch({})
     assert capsys.readouterr() == ("", "")
 

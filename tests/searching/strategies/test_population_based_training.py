@@ -1,6 +1,5 @@
 """Population-based training: copies are exact, lines of ancestors are recorded, and it beats its fixed members."""
 
-
 import jax
 import numpy as np
 import pytest
