@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 from . import wording
 from .blocks import Block, Cell, CodeLines, Figure, HeadingRow, Items, Notice, Page, Table
+from .plots.style import COLOURS
 from .svg import picture
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -63,3 +64,9 @@ def render(page: Page) -> str:
     script = (_TEMPLATES / page.script).read_text(encoding="utf-8") if page.script else ""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _ENVIRONMENT.get_template("page.html").render(page=page, script=Markup(script), digest=digest)
+
+
+def render_card(lines: Iterable[str], figure: Figure | None) -> str:
+    """A few lines and a picture, for a notebook, which has no style sheet of ours."""
+    colours = ";".join(f"--{role}:{colour}" for role, colour in COLOURS.items())
+    return _ENVIRONMENT.get_template("card.html").render(lines=lines, figure=figure, colours=colours)

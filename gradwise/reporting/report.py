@@ -184,16 +184,20 @@ def read_record(folder: Path | str, classes: tuple[Any, ...] = ()) -> Fit | Stud
     return read_fit(place, classes)
 
 
+def page_of(record: Fit | Study | Checked) -> Page:
+    """The page of a record: its sections, figures and tables, not yet written as HTML."""
+    if isinstance(record, Checked):
+        return check_page(record)
+    return study_page(record) if isinstance(record, Study) else _page(record)
+
+
 def report(record_or_folder: Fit | Study | Checked | Path | str, *, classes: tuple[Any, ...] = ()) -> str:
     """The report of a record, or of the run, study or check in a folder, as the text of one HTML page.
 
     `classes` are the user's own parts that a recipe on disk names (see `records.fit.read_fit`).
     """
     given = record_or_folder
-    record = given if isinstance(given, Fit | Study | Checked) else read_record(given, classes)
-    if isinstance(record, Checked):
-        return render(check_page(record))
-    return render(study_page(record) if isinstance(record, Study) else _page(record))
+    return render(page_of(given if isinstance(given, Fit | Study | Checked) else read_record(given, classes)))
 
 
 def write_report(

@@ -176,6 +176,7 @@ _NAMES = {
     "evaluation.trials.selection_bias": "weighted_estimate",
     "reporting.report": "report write_report read_record",
     "journeys.fit": "fit",
+    "journeys.model": "Model load",
     "journeys.search": "search",
     "estimators.auto": "AutoClassifier AutoRegressor",
     "estimators.base": "TrainingRows",

@@ -357,21 +357,21 @@ def _shaped(inputs: Any, shape: tuple[int, ...], label: str) -> Any:
     return inputs
 
 
-def read_rows(source: str, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
+def read_rows(source: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
     """New rows, encoded as the training rows were; other columns are ignored.
 
-    Rows without column names are matched by position if they have as many columns as the model expects.
+    `source` is what `read` takes, a data frame (or Arrow table), or an array of inputs. Rows without column names are
+    matched by position if they have as many columns as the model expects.
     """
+    if isinstance(source, Path):
+        source = str(source)
+    if not isinstance(source, str):
+        return _rows_at_hand(source, columns, shape)
     text = [column.name for column in columns if column.kind == "category"]
     counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
     loaded = _load(source, (), text, counted=counted)
     if loaded.table is None:
-        inputs = _check_inputs(loaded.arrays["X"], loaded.label)
-        if any(column.kind != "number" for column in columns):
-            needs = listed([column.name for column in columns])
-            raise RequestError(f"{loaded.label} contains arrays; the model expects a table with {needs}.")
-        inputs = _shaped(inputs, shape, loaded.label)
-        return Rows(inputs.astype(np.float64) if columns else inputs, {})
+        return _array_rows(loaded.arrays["X"], columns, shape, loaded.label)
     fields = fields_of(loaded.table)
     if not columns:
         plain = {name: item for name, item in fields.items() if name not in loaded.targets}
@@ -381,3 +381,29 @@ def read_rows(source: str, columns: tuple[Column, ...], shape: tuple[int, ...]) 
         fields = dict(zip((column.name for column in columns), fields.values(), strict=True))
     encoded = encode_table(fields, columns)
     return Rows(encoded.inputs, encoded.unseen, loaded.table)
+
+
+def _array_rows(inputs: Any, columns: tuple[Column, ...], shape: tuple[int, ...], label: str) -> Rows:
+    """Rows of an array, whose columns have no names."""
+    inputs = _check_inputs(inputs, label)
+    if any(column.kind != "number" for column in columns):
+        needs = listed([column.name for column in columns])
+        raise RequestError(f"{label} contains arrays; the model expects a table with {needs}.")
+    inputs = _shaped(inputs, shape, label)
+    return Rows(inputs.astype(np.float64) if columns else inputs, {})
+
+
+def _rows_at_hand(data: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
+    """Rows of a data frame, an Arrow table or an array."""
+    import pandas as pd
+    import pyarrow as pa
+
+    if not isinstance(data, pd.DataFrame | pa.Table):
+        return _array_rows(data if hasattr(data, "tocsr") else np.asarray(data), columns, shape, "the data")
+    if not columns:
+        return _array_rows(
+            data.to_pandas().to_numpy() if isinstance(data, pa.Table) else data.to_numpy(), (), shape, "the data"
+        )
+    encoded = from_frame(data, columns)
+    table = data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
+    return Rows(encoded.inputs, encoded.unseen, table)

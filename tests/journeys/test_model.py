@@ -1,0 +1,127 @@
+"""What the command line wrote, opened from Python: it predicts as `gradwise predict` does, from rows in any form."""
+
+import csv
+import io
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+
+import gradwise
+from gradwise.cli.main import run_program
+from gradwise.runtime.errors import RequestError
+
+matplotlib.use("agg")
+
+
+def houses(rows: int = 120) -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "size": draw.uniform(20, 200, rows).round(1),
+            "town": draw.choice(["Bath", "Leeds", "York"], rows),
+            "built": pd.to_datetime("2001-01-01") + pd.to_timedelta(draw.integers(0, 9000, rows), unit="D"),
+        }
+    )
+    frame.loc[::17, "size"] = np.nan
+    frame["dear"] = np.where((frame["town"] == "Bath") | (frame["size"] > 120), "yes", "no")
+    return frame
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("houses")
+    houses().to_csv(place / "houses.csv", index=False)
+    asked = ["fit", str(place / "houses.csv"), "--target", "dear", "--out", str(place / "run"), "--quiet"]
+    assert run_program([*asked, "--set", "stopping.epochs=8", "--set", "model.widths=16"]) == 0
+    return place
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> gradwise.Model:
+    return gradwise.load(folder / "run")
+
+
+def test_it_predicts_what_the_command_line_predicts(
+    folder: Path, model: gradwise.Model, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_program(["predict", str(folder / "run"), str(folder / "houses.csv"), "--probabilities", "--quiet"]) == 0
+    told = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    frame = pd.read_csv(folder / "houses.csv")
+    assert model.predict(frame).tolist() == [row["prediction"] for row in told]
+    wanted = [[float(row[f"probability_{name}"]) for name in model.classes] for row in told]
+    np.testing.assert_allclose(model.predict_proba(frame), wanted, atol=1e-6)
+    np.testing.assert_array_equal(model.predict(folder / "houses.csv"), model.predict(frame))
+
+
+def test_columns_may_come_in_any_order_and_others_are_ignored(model: gradwise.Model) -> None:
+    frame = houses()
+    moved = frame[["dear", "built", "town", "size"]].assign(other=1)
+    np.testing.assert_array_equal(model.predict(moved), model.predict(frame))
+
+
+def test_a_missing_column_is_named_and_an_unseen_category_is_told(model: gradwise.Model) -> None:
+    frame = houses(20)
+    with pytest.raises(RequestError, match="town"):
+        model.predict(frame.drop(columns="town"))
+    with pytest.raises(RequestError, match="table"):
+        model.predict(np.zeros((3, 3)))
+    with pytest.warns(UserWarning, match="`town`: 1 values of categories not seen in training"):
+        told = model.predict_proba(frame.assign(town=["Paris", *frame["town"][1:]]))
+    assert np.isfinite(told).all()
+
+
+def test_scores_come_from_a_column_or_from_targets_beside_the_rows(model: gradwise.Model) -> None:
+    frame = houses()
+    right = float(np.mean(model.predict(frame) == frame["dear"]))
+    assert model.score(frame) == pytest.approx(right)
+    assert model.score(frame.drop(columns="dear"), frame["dear"]) == pytest.approx(right)
+    assert model.measure(frame)["error_rate"] == pytest.approx(1 - right)
+    with pytest.raises(RequestError, match="no column `dear`"):
+        model.score(frame.drop(columns="dear"))
+
+
+def test_it_says_what_it_is_in_a_few_lines_and_as_a_card(model: gradwise.Model) -> None:
+    told = repr(model)
+    assert len(told.splitlines()) < 15
+    assert "houses" in told
+    assert "Test error" in told
+    card = model._repr_html_()
+    assert card.count("<svg") == 1
+    assert "<script" not in card
+    assert 0 <= model.test_interval[0] <= model.test <= model.test_interval[1] <= 1
+
+
+def test_history_plots_and_report(model: gradwise.Model, tmp_path: Path) -> None:
+    assert {"age_examples", "valid_score"} <= set(model.history.columns)
+    assert len(model.history) > 1
+    assert model.trials.empty
+    assert model.plot("confusion").axes[0].get_title()
+    with pytest.raises(RequestError, match=r"no plot `confusio`.*confusion"):
+        model.plot("confusio")
+    assert model.report(tmp_path / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_study_of_numbers_opens_too(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(80, 2))
+    np.savez(tmp_path / "plane.npz", X=inputs, y=inputs @ [1.0, 2.0] + 0.5)
+    asked = ["search", str(tmp_path / "plane.npz"), "--trials", "2", "--folds", "1", "--on", "here", "--quiet"]
+    asked += ["--set", "model.widths=16", "--set", "stopping.epochs=4", "--out", str(tmp_path / "run"), "--no-report"]
+    assert run_program(asked) == 0
+    model = gradwise.load(str(tmp_path / "run"))
+    assert list(model.trials["number"]) == [0, 1]
+    assert "optimiser.optimiser.learning_rate" in model.trials
+    assert model.history.empty
+    assert model.predict(inputs).shape == (80,)
+    assert np.isfinite(model.test)
+    assert "search" in repr(model)
+    with pytest.raises(RequestError, match="no probabilities"):
+        model.predict_proba(inputs)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"no model\.safetensors"):
+        gradwise.load(tmp_path)
