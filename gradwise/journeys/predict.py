@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..data.reading.columns import fields_of
-from ..data.reading.read import Rows, read_rows
+from ..data.reading.new_rows import Rows, read_rows
 from ..data.reading.targets import of_field, under
 from ..evaluation.metrics import measure
 from ..records.check import Checked

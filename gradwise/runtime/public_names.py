@@ -48,7 +48,8 @@ _NAMES = {
         "Affine SmoothlyClipped Bounded Logarithmic Rooted Interpolated Projection OneOfSeveral FlagsAndCodes Chained "
         "SideBySide"
     ),
-    "data.reading.read": "ReadRequest read read_rows",
+    "data.reading.new_rows": "read_rows",
+    "data.reading.read": "ReadRequest read",
     "data.reading.tables": "from_frame",
     "data.scaling": (
         "NoScaling Standardise Robust MaxAbs UnitRange Pixels Logarithm SquareRoot Uniformise NormalScores Pca Chain "

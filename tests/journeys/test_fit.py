@@ -15,7 +15,7 @@ import pytest
 
 import gradwise as gw
 from gradwise import defaults
-from gradwise.data.reading.read import read_rows
+from gradwise.data.reading.new_rows import read_rows
 from gradwise.evaluation.metrics import measure
 from gradwise.optimisers.first_order.sgd import Sgd
 from gradwise.records.fit import read_fit

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gradwise.cli.terminal import output
-from gradwise.data.reading.read import read_rows
+from gradwise.data.reading.new_rows import read_rows
 from gradwise.models.mlp import MlpNetwork
 from gradwise.pretraining.stack import Pretrained
 from gradwise.records.fit import read_fit

@@ -1,10 +1,9 @@
-"""Reads a named set, a file or standard input into a `Dataset`, and new rows under a saved schema.
+"""Reads a named set, a file or standard input into a `Dataset`.
 
     read("houses.csv", ReadRequest(targets=("price",), drop=("id",)))
     read("digits", ReadRequest())
     read("faces.npy", ReadRequest())                                     no target: the inputs themselves are learned
     read("houses.csv", ReadRequest(unsupervised=True))                   all columns are inputs
-    read_rows("new.csv", dataset.columns, dataset.shape)
 
 A column given as `group`, `time` or `weight` is used by the split or the loss and is not an input. In particular, a
 time that orders the split would take only new values in the test set.
@@ -16,24 +15,22 @@ so `unsupervised` must be set. With it, any target is ignored.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...runtime.errors import RequestError, nearest
-from ...specs.dataset import Column, Dataset, Inputs, Task
+from ...specs.dataset import Dataset, Inputs, Task
 from . import files, named_sets
 from .columns import Field, fields_of
 from .files import Loaded
-from .tables import Encoded, check_kinds, check_names, encode_table, from_frame, infer, listed, missing_notes, source_of
+from .tables import Encoded, check_kinds, check_names, encode_table, from_frame, infer, listed, missing_notes
 from .targets import Target, of_array, of_field, under, understand
 
-__all__ = ["Encoded", "ReadRequest", "Rows", "from_frame", "read", "read_rows"]
+__all__ = ["Encoded", "ReadRequest", "from_frame", "read"]
 
 FEWEST_ROWS = 5  # one to validate, one to test and three to train
 
@@ -59,21 +56,7 @@ class ReadRequest:
         return {option: name for option, name in given.items() if name is not None}
 
 
-@dataclass(frozen=True)
-class Rows:
-    """New rows under a saved schema. `unseen` counts, by column, values of categories not seen in training."""
-
-    inputs: Any
-    unseen: Mapping[str, int]
-    table: Any = None
-
-    @cached_property
-    def frame(self) -> Any:
-        """The raw rows as a pandas frame, or None for arrays."""
-        return None if self.table is None else self.table.to_pandas()
-
-
-def _load(
+def load_source(
     source: str, wanted: Sequence[str], text: Sequence[str], test: str | None = None, counted: bool = False
 ) -> Loaded:
     """Loads a named set, or a file with its test file."""
@@ -238,7 +221,7 @@ def _with_table_test(dataset: Dataset, test: Loaded, targets: Sequence[str], req
     return replace(dataset, test=official, notes=(*dataset.notes, *unseen))
 
 
-def _check_inputs(inputs: Any, label: str) -> Any:
+def check_input_array(inputs: Any, label: str) -> Any:
     """Inputs of an array file: finite or missing numbers in 2 to 4 dimensions."""
     if not 2 <= inputs.ndim <= 4:
         remedy = " For one input column, use X.reshape(-1, 1)." if inputs.ndim == 1 else ""
@@ -292,7 +275,7 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
             raise RequestError(f"{option} {given[0]}: {loaded.label} contains arrays, whose columns have no names.")
     names = request.targets or loaded.targets
     _check_roles(request, names)
-    inputs = _check_inputs(loaded.arrays["X"], loaded.label)
+    inputs = check_input_array(loaded.arrays["X"], loaded.label)
     count = inputs.shape[0]
     _check_count(count, loaded.label)
     blind = request.unsupervised or not names
@@ -323,7 +306,7 @@ def _of_arrays(loaded: Loaded, request: ReadRequest) -> Dataset:
         raise RequestError(
             f"the test set {loaded.test.label} is a table but the training set contains arrays: use the same format."
         )
-    others = _check_inputs(loaded.test.arrays["X"], loaded.test.label)
+    others = check_input_array(loaded.test.arrays["X"], loaded.test.label)
     if others.shape[1:] != inputs.shape[1:]:
         raise RequestError(
             f"the test set {loaded.test.label} has examples of shape {others.shape[1:]}, the training set "
@@ -339,71 +322,5 @@ def read(source: str, request: ReadRequest = ReadRequest()) -> Dataset:
     """Reads a named set, a file or standard input ("-", delimited text)."""
     text = [name for name, kind in request.kinds.items() if kind == "category"]
     wanted = [*(() if request.unsupervised else request.targets or ("y",)), *request.helpers.values()]
-    loaded = _load(source, wanted, text, request.test)
+    loaded = load_source(source, wanted, text, request.test)
     return _of_arrays(loaded, request) if loaded.table is None else _of_table(loaded, request)
-
-
-def _shaped(inputs: Any, shape: tuple[int, ...], label: str) -> Any:
-    """Inputs in the shape that the model expects; a sparse matrix may lack its last columns."""
-    if isinstance(inputs, np.ndarray):
-        if inputs.shape[1:] != shape and inputs.ndim == 2 and inputs.shape[1] == np.prod(shape):
-            return inputs.reshape(len(inputs), *shape)
-    elif len(shape) == 1 and inputs.shape[1] < shape[0]:
-        inputs.resize((inputs.shape[0], shape[0]))
-    if tuple(inputs.shape[1:]) != shape:
-        wants = " x ".join(map(str, shape))
-        got = " x ".join(map(str, inputs.shape[1:]))
-        raise RequestError(f"{label} has examples of {got} values; the model expects {wants}.")
-    return inputs
-
-
-def read_rows(source: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
-    """New rows, encoded as the training rows were; other columns are ignored.
-
-    `source` is what `read` takes, a data frame (or Arrow table), or an array of inputs. Rows without column names are
-    matched by position if they have as many columns as the model expects.
-    """
-    if isinstance(source, Path):
-        source = str(source)
-    if not isinstance(source, str):
-        return _rows_at_hand(source, columns, shape)
-    text = [column.name for column in columns if column.kind == "category"]
-    counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
-    loaded = _load(source, (), text, counted=counted)
-    if loaded.table is None:
-        return _array_rows(loaded.arrays["X"], columns, shape, loaded.label)
-    fields = fields_of(loaded.table)
-    if not columns:
-        plain = {name: item for name, item in fields.items() if name not in loaded.targets}
-        inputs = encode_table(plain, [Column(name) for name in plain]).inputs
-        return Rows(_shaped(inputs, shape, loaded.label), {}, loaded.table)
-    if loaded.headless and len(fields) == len(columns) and all(column.kind != "date" for column in columns):
-        fields = dict(zip((column.name for column in columns), fields.values(), strict=True))
-    encoded = encode_table(fields, columns)
-    return Rows(encoded.inputs, encoded.unseen, loaded.table)
-
-
-def _array_rows(inputs: Any, columns: tuple[Column, ...], shape: tuple[int, ...], label: str) -> Rows:
-    """Rows of an array, whose columns have no names."""
-    inputs = _check_inputs(inputs, label)
-    if any(column.kind != "number" for column in columns):
-        needs = listed([column.name for column in columns])
-        raise RequestError(f"{label} contains arrays; the model expects a table with {needs}.")
-    inputs = _shaped(inputs, shape, label)
-    return Rows(inputs.astype(np.float64) if columns else inputs, {})
-
-
-def _rows_at_hand(data: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
-    """Rows of a data frame, an Arrow table or an array."""
-    import pandas as pd
-    import pyarrow as pa
-
-    if not isinstance(data, pd.DataFrame | pa.Table):
-        return _array_rows(data if hasattr(data, "tocsr") else np.asarray(data), columns, shape, "the data")
-    if not columns:
-        return _array_rows(
-            data.to_pandas().to_numpy() if isinstance(data, pa.Table) else data.to_numpy(), (), shape, "the data"
-        )
-    encoded = from_frame(data, columns)
-    table = data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
-    return Rows(encoded.inputs, encoded.unseen, table)

@@ -12,7 +12,8 @@ import sklearn.datasets
 from sklearn.utils import Bunch
 
 from gradwise.data.reading.named_sets import NAMES
-from gradwise.data.reading.read import ReadRequest, read, read_rows
+from gradwise.data.reading.new_rows import read_rows
+from gradwise.data.reading.read import ReadRequest, read
 from gradwise.runtime.errors import RequestError, WorkError
 from gradwise.specs.dataset import Classes, Numbers
 

@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from gradwise.data.reading.read import ReadRequest, read, read_rows
+from gradwise.data.reading.new_rows import read_rows
+from gradwise.data.reading.read import ReadRequest, read
 from gradwise.data.reading.tables import from_frame
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Column, Labels, Numbers

@@ -1,0 +1,102 @@
+"""New rows under the schema of a trained model: from a file, a data frame, an Arrow table or an array.
+
+read_rows("new.csv", predictor.columns, predictor.shape)
+read_rows(frame, predictor.columns, predictor.shape)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...runtime.errors import RequestError
+from ...specs.dataset import Column
+from .columns import fields_of
+from .read import check_input_array, load_source
+from .tables import encode_table, from_frame, listed, source_of
+
+
+@dataclass(frozen=True)
+class Rows:
+    """New rows under a saved schema. `unseen` counts, by column, values of categories not seen in training."""
+
+    inputs: Any
+    unseen: Mapping[str, int]
+    table: Any = None
+
+    @cached_property
+    def frame(self) -> Any:
+        """The raw rows as a pandas frame, or None for arrays."""
+        return None if self.table is None else self.table.to_pandas()
+
+
+def _shaped(inputs: Any, shape: tuple[int, ...], label: str) -> Any:
+    """Inputs in the shape that the model expects; a sparse matrix may lack its last columns."""
+    if isinstance(inputs, np.ndarray):
+        if inputs.shape[1:] != shape and inputs.ndim == 2 and inputs.shape[1] == np.prod(shape):
+            return inputs.reshape(len(inputs), *shape)
+    elif len(shape) == 1 and inputs.shape[1] < shape[0]:
+        inputs.resize((inputs.shape[0], shape[0]))
+    if tuple(inputs.shape[1:]) != shape:
+        wants = " x ".join(map(str, shape))
+        got = " x ".join(map(str, inputs.shape[1:]))
+        raise RequestError(f"{label} has examples of {got} values; the model expects {wants}.")
+    return inputs
+
+
+def _array_rows(inputs: Any, columns: tuple[Column, ...], shape: tuple[int, ...], label: str) -> Rows:
+    """Rows of an array, whose columns have no names."""
+    inputs = check_input_array(inputs, label)
+    if any(column.kind != "number" for column in columns):
+        needs = listed([column.name for column in columns])
+        raise RequestError(f"{label} contains arrays; the model expects a table with {needs}.")
+    inputs = _shaped(inputs, shape, label)
+    return Rows(inputs.astype(np.float64) if columns else inputs, {})
+
+
+def _rows_at_hand(data: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
+    """Rows of a data frame, an Arrow table or an array."""
+    import pandas as pd
+    import pyarrow as pa
+
+    if not isinstance(data, pd.DataFrame | pa.Table):
+        return _array_rows(data if hasattr(data, "tocsr") else np.asarray(data), columns, shape, "the data")
+    if not columns:
+        return _array_rows(
+            data.to_pandas().to_numpy() if isinstance(data, pa.Table) else data.to_numpy(), (), shape, "the data"
+        )
+    encoded = from_frame(data, columns)
+    table = data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
+    return Rows(encoded.inputs, encoded.unseen, table)
+
+
+def read_rows(source: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
+    """New rows, encoded as the training rows were; other columns are ignored.
+
+    `source` is what `read` takes, a data frame (or Arrow table), or an array of inputs. Rows without column names are
+    matched by position if they have as many columns as the model expects.
+    """
+    if isinstance(source, Path):
+        source = str(source)
+    if not isinstance(source, str):
+        return _rows_at_hand(source, columns, shape)
+    text = [column.name for column in columns if column.kind == "category"]
+    counted = bool(columns) and all(re.fullmatch(r"x[1-9]\d*", source_of(column)) for column in columns)
+    loaded = load_source(source, (), text, counted=counted)
+    if loaded.table is None:
+        return _array_rows(loaded.arrays["X"], columns, shape, loaded.label)
+    fields = fields_of(loaded.table)
+    if not columns:
+        plain = {name: item for name, item in fields.items() if name not in loaded.targets}
+        inputs = encode_table(plain, [Column(name) for name in plain]).inputs
+        return Rows(_shaped(inputs, shape, loaded.label), {}, loaded.table)
+    if loaded.headless and len(fields) == len(columns) and all(column.kind != "date" for column in columns):
+        fields = dict(zip((column.name for column in columns), fields.values(), strict=True))
+    encoded = encode_table(fields, columns)
+    return Rows(encoded.inputs, encoded.unseen, loaded.table)
