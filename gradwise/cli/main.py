@@ -49,15 +49,6 @@ REQUESTS: tuple[type[Request], ...] = (
     training_requests.ReportRequest,
 )
 
-app = typer.Typer(
-    name="gradwise",
-    help="Train neural networks by sound practice: one command, an honest error estimate, a report.",
-    add_completion=False,
-    no_args_is_help=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
 
 def _version(asked: bool) -> None:
     if asked:
@@ -65,7 +56,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _gradwise(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
@@ -79,10 +69,8 @@ def _parameter(name: str, declared: Option, default: Any) -> inspect.Parameter:
     kind: Any = bool if is_flag else list[str] if declared.many else str
     says_nothing = default is None or default is False or default in ((), {}, "")
     shown = declared.shown or ("" if says_nothing else str(default))
-    about: dict[str, Any] = {
-        "metavar": declared.metavar,
-        "help": declared.help.replace("[", r"\["),
-    }  # not rich's markup
+    help = declared.help.replace("[", r"\[")  # which is no markup
+    about: dict[str, Any] = {"metavar": declared.metavar, "help": help}
     if declared.panel == ARGUMENT:
         made: Any = typer.Argument(**about, show_default=False)
         start: Any = inspect.Parameter.empty if declared.required else None
@@ -96,7 +84,7 @@ def _parameter(name: str, declared: Option, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=start, annotation=annotation)
 
 
-def _add(request: type[Request]) -> None:
+def _command(request: type[Request], with_options: bool) -> Callable[..., Work]:
     """The command of a request, which returns the work to do with the options that were given."""
 
     def run(context: typer.Context, **values: Any) -> Work:
@@ -111,16 +99,29 @@ def _add(request: type[Request]) -> None:
 
         return work
 
-    parameters = [_parameter(name, one, request.default(name)) for name, one in request.options().items() if one.panel]
+    declared = {name: one for name, one in request.options().items() if one.panel and with_options}
+    parameters = [_parameter(name, one, request.default(name)) for name, one in declared.items()]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     run.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in (context, *parameters)}
     run.__doc__ = (request.__doc__ or "").splitlines()[0]
-    app.command(name=request.verb)(run)
+    return run
 
 
-for _request in REQUESTS:
-    _add(_request)
+def build_app(words: Sequence[str]) -> typer.Typer:
+    """The program, with the options of the commands that are among these words: others take only time."""
+    app = typer.Typer(
+        name="gradwise",
+        help="Train neural networks by sound practice: one command, an honest error estimate, a report.",
+        add_completion=False,
+        no_args_is_help=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_gradwise)
+    for request in REQUESTS:
+        app.command(name=request.verb)(_command(request, request.verb in words))
+    return app
 
 
 def _usage(problem: Any) -> str:
@@ -181,7 +182,7 @@ def run_program(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         _as_program()
         argv = sys.argv[1:]
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(build_app(argv))
     try:
         work = command.main(args=list(argv) or ["--help"], prog_name="gradwise", standalone_mode=False)
         code = work() if callable(work) else int(work or 0)

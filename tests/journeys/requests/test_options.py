@@ -19,7 +19,7 @@ EVERY = [(request, name) for request in main.REQUESTS for name in request.option
 
 
 def _parameters(request: type[Request]) -> dict[str, object]:
-    command = typer.main.get_command(main.app).commands[request.verb]
+    command = typer.main.get_command(main.build_app([request.verb])).commands[request.verb]
     return {parameter.name: parameter for parameter in command.params}
 
 
