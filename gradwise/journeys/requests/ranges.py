@@ -150,7 +150,7 @@ def build_space(
         space = _without(recipe, _with_ranges(recipe, (), ranges, source), turned)
     found = _with_ranges(recipe, space, more_ranges or {}, "--range")
     if not found:
-        raise RequestError("nothing to search: every knob is set. Give a range, or fit one network instead.")
+        raise RequestError("nothing to search: every knob is set. Give a range (--range), or fit one network instead.")
     # In other ranges a recipe of the portfolio might lie outside. A study file always names its ranges.
     usual = written_ranges(Space(recipe, found)) == written_ranges(Space(recipe, tuple(recommended)))
     return Space(recipe, found, portfolio_of(recipe, fixed) if usual else ())
