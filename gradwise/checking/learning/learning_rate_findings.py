@@ -73,18 +73,19 @@ def _find_ratios(measured: RatesMeasured) -> list[Finding]:
     ratios = measured.ratios
     if measured.stand_in:
         return []
-    with np.errstate(invalid="ignore"):
-        large, small = ratios > LARGE_RATIO, (ratios < SMALL_RATIO) & ~measured.sparse & (not measured.warming)
+    with np.errstate(invalid="ignore"):  # no update at all: a schedule that has ended, or GW303
+        large, small = ratios > LARGE_RATIO, (ratios > 0) & (ratios < SMALL_RATIO) & ~measured.sparse
+    small &= not measured.warming
     if not (large | small).any():
         return []
-    away = np.where(large | small, np.abs(np.log10(np.maximum(ratios, 1e-30)) + 3), -1.0)
+    away = np.where(large | small, np.abs(np.log10(np.where(ratios > 0, ratios, 1e-3)) + 3), -1.0)
     worst = int(np.argmax(away))
     others = int((large | small).sum()) - 1
     beside = f" ({others} more weight matrices likewise)" if others else ""
     name = measured.names[worst]
     what = f"an update changes `{name}` by {ratios[worst]:.1e} of its size; about 1e-3 is usual{beside}."
     turn = "divide" if large[worst] else "multiply"
-    factor = ratios[worst] * 1e3 if large[worst] else 1e-3 / max(ratios[worst], 1e-30)
+    factor = min(1e3, ratios[worst] * 1e3 if large[worst] else 1e-3 / ratios[worst])
     step = f"{turn} the learning rate by about {_times(factor)}, or scale the initial weights of this parameter"
     numbers = {one: float(ratio) for one, ratio in zip(measured.names, ratios, strict=True) if math.isfinite(ratio)}
     return [found("GW503", what, where=name, next=step, ratios=numbers)]

@@ -47,6 +47,8 @@ def test_updates_out_of_proportion_name_the_worst_parameter_once() -> None:
     assert _codes(find_rates(_measured(ratios=small))) == ["GW503"]
     assert find_rates(_measured(ratios=small, sparse=np.array([True, False, False]))) == ()
     assert find_rates(_measured(ratios=small, warming=True)) == ()
+    assert find_rates(_measured(ratios=np.array([0.0, math.nan, 1e-3]))) == ()  # the schedule has ended
+    assert "by about 1000," in find_rates(_measured(ratios=np.array([1e-20, math.nan, 1e-3])))[0].next
     assert find_rates(_measured()) == ()
 
 
