@@ -27,7 +27,7 @@ from ..specs.knobs import knob
 from ..specs.networks import as_network
 from ..specs.paths import parts
 from ..specs.priors import LogUniform, Uniform
-from .reconstruction import AbstractCodePenalty
+from .reconstruction import AbstractCodePenalty, BatchCodes, BatchInputs, ExampleWeights
 
 _FAR = 1e4
 _LEAST = 1e-6  # of a mean activation within a logarithm: its slope stays finite in 32 bits
@@ -110,13 +110,7 @@ class L1Codes(AbstractCodePenalty):
     coefficient: float = _coefficient(0.1, 1e-4, 10.0)
 
     def __call__(
-        self,
-        model: PyTree,
-        inputs: Float[Array, "B ..."],
-        codes: Float[Array, "B h"],
-        weights: Float[Array, " B"],
-        *,
-        key: Key[Array, ""],
+        self, model: PyTree, inputs: BatchInputs, codes: BatchCodes, weights: ExampleWeights, *, key: Key[Array, ""]
     ) -> Scalar:
         # The subgradient 0 at 0: a rectifier that is off must not be pushed.
         return _by_example(jnp.where(codes == 0, 0.0, jnp.abs(codes)), weights)
@@ -132,13 +126,7 @@ class StudentT(AbstractCodePenalty):
     coefficient: float = _coefficient(0.1, 1e-4, 10.0)
 
     def __call__(
-        self,
-        model: PyTree,
-        inputs: Float[Array, "B ..."],
-        codes: Float[Array, "B h"],
-        weights: Float[Array, " B"],
-        *,
-        key: Key[Array, ""],
+        self, model: PyTree, inputs: BatchInputs, codes: BatchCodes, weights: ExampleWeights, *, key: Key[Array, ""]
     ) -> Scalar:
         return _by_example(jnp.log1p(codes**2), weights)
 
@@ -154,13 +142,7 @@ class SquaredToTarget(AbstractCodePenalty):
     target: float = _target()
 
     def __call__(
-        self,
-        model: PyTree,
-        inputs: Float[Array, "B ..."],
-        codes: Float[Array, "B h"],
-        weights: Float[Array, " B"],
-        *,
-        key: Key[Array, ""],
+        self, model: PyTree, inputs: BatchInputs, codes: BatchCodes, weights: ExampleWeights, *, key: Key[Array, ""]
     ) -> Scalar:
         mean, share = _by_batch(codes, weights)
         return share * jnp.sum((self.target - mean) ** 2)
@@ -179,13 +161,7 @@ class KlToTarget(AbstractCodePenalty):
     target: float = _target()
 
     def __call__(
-        self,
-        model: PyTree,
-        inputs: Float[Array, "B ..."],
-        codes: Float[Array, "B h"],
-        weights: Float[Array, " B"],
-        *,
-        key: Key[Array, ""],
+        self, model: PyTree, inputs: BatchInputs, codes: BatchCodes, weights: ExampleWeights, *, key: Key[Array, ""]
     ) -> Scalar:
         activation = code_activation(model)
         if activation is not None:
@@ -211,13 +187,7 @@ class BiasPenalty(AbstractCodePenalty):
     coefficient: float = _coefficient(0.1, 1e-3, 10.0)
 
     def __call__(
-        self,
-        model: PyTree,
-        inputs: Float[Array, "B ..."],
-        codes: Float[Array, "B h"],
-        weights: Float[Array, " B"],
-        *,
-        key: Key[Array, ""],
+        self, model: PyTree, inputs: BatchInputs, codes: BatchCodes, weights: ExampleWeights, *, key: Key[Array, ""]
     ) -> Scalar:
         layers = as_network(model).hidden_layers
         if not layers:

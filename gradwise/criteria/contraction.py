@@ -23,7 +23,7 @@ from ..specs.networks import apply, as_network
 from ..specs.paths import knobs, parts
 from ..specs.priors import LogUniform
 from .code_sparsity import code_range
-from .reconstruction import AbstractCodePenalty, SquaredError
+from .reconstruction import AbstractCodePenalty, BatchCodes, BatchInputs, ExampleWeights, SquaredError
 
 
 def _coefficient(default: float, what: str) -> Any:
@@ -92,13 +92,7 @@ class Contraction(AbstractCodePenalty):
     form: str = switch("closed", allowed=("closed", "autodiff"), row="A6", about="the closed form if there is one")
 
     def __call__(
-        self,
-        model: PyTree,
-        inputs: Float[Array, "B ..."],
-        codes: Float[Array, "B h"],
-        weights: Float[Array, " B"],
-        *,
-        key: Key[Array, ""],
+        self, model: PyTree, inputs: BatchInputs, codes: BatchCodes, weights: ExampleWeights, *, key: Key[Array, ""]
     ) -> Scalar:
         layer = _only_layer(model) if self.form == "closed" else None
         if layer is None:
@@ -129,13 +123,7 @@ class HigherContraction(AbstractCodePenalty):
     samples: int = switch(4, allowed="[1, inf)", row="A6", about="noise draws per example")
 
     def __call__(
-        self,
-        model: PyTree,
-        inputs: Float[Array, "B ..."],
-        codes: Float[Array, "B h"],
-        weights: Float[Array, " B"],
-        *,
-        key: Key[Array, ""],
+        self, model: PyTree, inputs: BatchInputs, codes: BatchCodes, weights: ExampleWeights, *, key: Key[Array, ""]
     ) -> Scalar:
         layer = _only_layer(model)
         here: Any = jax.vmap(lambda x: jacobian(model, x))(inputs) if layer is None else None

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
 from ..runtime.keys import coins
-from ..specs.contracts import AbstractCriterion, Batch
+from ..specs.contracts import AbstractCriterion, Batch, ValueAndTerms
 from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob, switch
 from ..specs.networks import require_methods
@@ -198,9 +198,7 @@ class AbstractDivergence(AbstractCriterion):
                 total += share * penalty.coefficient * penalty(model)
         return total
 
-    def __call__(
-        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
-    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+    def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         v = batch.inputs.reshape(batch.inputs.shape[0], -1)
         total, phases, memory = self.estimate(model, v, batch, key=key)
         turn = jr.key_data(key)[-1]  # one unit an example: enough for a curve
@@ -350,9 +348,7 @@ class JointDivergence(AbstractCriterion):
     )
     loss: AbstractLoss = SoftmaxLoss()
 
-    def __call__(
-        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
-    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+    def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         joined = model.joined(batch.inputs, batch.targets)
         total, _, memory = self.divergence.estimate(model.joint, joined, batch, key=key)
         outputs = jax.vmap(model)(batch.inputs)

@@ -19,12 +19,12 @@ from ..runtime.keys import coins
 from ..specs.knobs import Spec, knob
 from ..specs.priors import LogUniform, Uniform
 
+Corrupted = tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]  # the inputs, and which of them were changed
+
 
 class AbstractCorruption(Spec):
     @abc.abstractmethod
-    def __call__(
-        self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
-    ) -> tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]:
+    def __call__(self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> Corrupted:
         """The corrupted inputs, and which of them were changed."""
 
 
@@ -33,30 +33,23 @@ def _coins(key: Key[Array, ""], probability: Any, shape: tuple[int, ...]) -> Boo
     return coins(key, probability, math.prod(shape)).reshape(shape)
 
 
+def _level(about: str) -> Any:
+    return knob(0.25, allowed="[0, 1)", prior=Uniform(0.1, 0.6), row="A5", kind="capacity", about=about)
+
+
 class Clean(AbstractCorruption):
     """No corruption."""
 
-    def __call__(
-        self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
-    ) -> tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]:
+    def __call__(self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> Corrupted:
         return inputs, jnp.zeros(inputs.shape, bool)
 
 
 class Masking(AbstractCorruption):
     """Sets some inputs to 0."""
 
-    level: float = knob(
-        0.25,
-        allowed="[0, 1)",
-        prior=Uniform(0.1, 0.6),
-        row="A5",
-        kind="capacity",
-        about="the share of inputs that are set to 0",
-    )
+    level: float = _level("the share of inputs that are set to 0")
 
-    def __call__(
-        self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
-    ) -> tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]:
+    def __call__(self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> Corrupted:
         touched = _coins(key, self.level, inputs.shape)
         return jnp.where(touched, 0.0, inputs), touched
 
@@ -73,9 +66,7 @@ class GaussianNoise(AbstractCorruption):
         about="standard deviation of the noise, in units of the scaled inputs",
     )
 
-    def __call__(
-        self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
-    ) -> tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]:
+    def __call__(self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> Corrupted:
         noise = jr.normal(key, inputs.shape, inputs.dtype)
         return inputs + self.deviation * noise, jnp.ones(inputs.shape, bool)
 
@@ -83,18 +74,9 @@ class GaussianNoise(AbstractCorruption):
 class SaltAndPepper(AbstractCorruption):
     """Sets some inputs to 0 or 1, with equal probability."""
 
-    level: float = knob(
-        0.25,
-        allowed="[0, 1)",
-        prior=Uniform(0.1, 0.6),
-        row="A5",
-        kind="capacity",
-        about="the share of inputs that are set to 0 or 1",
-    )
+    level: float = _level("the share of inputs that are set to 0 or 1")
 
-    def __call__(
-        self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]
-    ) -> tuple[Float[Array, "n ..."], Bool[Array, "n ..."]]:
+    def __call__(self, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> Corrupted:
         which, what = jr.split(key)
         touched = _coins(which, self.level, inputs.shape)
         return jnp.where(touched, _coins(what, 0.5, inputs.shape).astype(inputs.dtype), inputs), touched

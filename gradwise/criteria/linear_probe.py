@@ -15,9 +15,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from ..specs.contracts import AbstractCriterion, Batch, Scores
+from ..specs.contracts import AbstractCriterion, Batch, Scores, ValueAndTerms
 from ..specs.dataset import UNLABELLED, Task
 from ..specs.knobs import Spec, knob, switch
 from ..specs.networks import apply_batch
@@ -139,9 +139,7 @@ class Probed(AbstractCriterion):
     classes: int = switch(0, allowed="[0, inf)", row="E8", about="the number of classes; 0 for regression")
     rows: int = switch(10_000, allowed="[1, inf)", row="E8", about="training examples that the probe is fitted on")
 
-    def __call__(
-        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
-    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+    def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         return self.criterion(model, batch, key=key)
 
     def begin(self, model: PyTree, inputs: Float[Array, "n ..."], *, key: Key[Array, ""]) -> PyTree:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key, PyTree, Scalar
 
-from ..specs.contracts import AbstractCriterion, Batch
+from ..specs.contracts import AbstractCriterion, Batch, ValueAndTerms
 from ..specs.knobs import is_off, switch
 from ..specs.networks import require_methods
 from ..specs.priors import Choice
@@ -66,9 +66,7 @@ class MeanFieldDivergence(AbstractCriterion):
         rows = jr.randint(which, (self.chains,), 0, inputs.shape[0])
         return model.begin(inputs.reshape(inputs.shape[0], -1)[rows], key=up)
 
-    def __call__(
-        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
-    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+    def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         inputs = batch.inputs.reshape(batch.inputs.shape[0], -1)
         fixed = jax.lax.stop_gradient(model)
         data = fixed.mean_field(inputs, self.sweeps)

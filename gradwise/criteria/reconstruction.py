@@ -20,7 +20,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractCriterion, Batch
+from ..specs.contracts import AbstractCriterion, Batch, ValueAndTerms
 from ..specs.knobs import Spec, is_off, knob
 from ..specs.networks import apply_batch, require_methods
 from ..specs.priors import Choice
@@ -103,6 +103,11 @@ class SquaredSigmoid(AbstractReconstructionLoss):
         refuse_outside_unit("a reconstruction by sigmoid units", low, high)
 
 
+BatchInputs = Float[Array, "B ..."]
+BatchCodes = Float[Array, "B h"]
+ExampleWeights = Float[Array, " B"]
+
+
 class AbstractCodePenalty(Spec):
     """A penalty on the codes of a batch, or on how they respond to the input."""
 
@@ -110,13 +115,7 @@ class AbstractCodePenalty(Spec):
 
     @abc.abstractmethod
     def __call__(
-        self,
-        model: PyTree,
-        inputs: Float[Array, "B ..."],
-        codes: Float[Array, "B h"],
-        weights: Float[Array, " B"],
-        *,
-        key: Key[Array, ""],
+        self, model: PyTree, inputs: BatchInputs, codes: BatchCodes, weights: ExampleWeights, *, key: Key[Array, ""]
     ) -> Scalar:
         """The mean over the batch's slots, each example by its weight, without the coefficient.
 
@@ -157,9 +156,7 @@ class Reconstruction(AbstractCriterion):
     )
     judged_by: AbstractCorruption = Masking(0.25)
 
-    def __call__(
-        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
-    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+    def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         noise, inner, term_key = jr.split(key, 3)
         spoilt, touched = self.corruption(batch.inputs, key=noise)
         codes = apply_batch(model, spoilt, inner)

@@ -22,11 +22,11 @@ import dataclasses
 
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key, PyTree, Scalar
+from jaxtyping import Array, Float, Key, PyTree
 
 from ..curvature.objective import labelled
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractCriterion, Batch
+from ..specs.contracts import AbstractCriterion, Batch, ValueAndTerms
 from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob
 from ..specs.networks import require_methods
@@ -63,9 +63,7 @@ class SemiSupervised(AbstractCriterion):
                 "`SemiSupervised.supervised.mixup` blends the targets of two examples, and some have none. Set it to 0."
             )
 
-    def __call__(
-        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
-    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+    def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         ours, theirs = jr.split(key)
         known = labelled(batch.targets)
         total, terms = self.supervised(model, self._of_labelled(batch, known), key=ours)

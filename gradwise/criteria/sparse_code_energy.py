@@ -15,9 +15,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key, PyTree, Scalar
+from jaxtyping import Array, Float, Key, PyTree
 
-from ..specs.contracts import AbstractCriterion, Batch
+from ..specs.contracts import AbstractCriterion, Batch, ValueAndTerms
 from ..specs.knobs import is_off
 from ..specs.networks import apply_batch, require_methods
 from .corruption import AbstractCorruption, Masking
@@ -45,9 +45,7 @@ class SparseCode(AbstractCriterion):
     penalties: tuple[AbstractPenalty, ...] = ()
     judged_by: AbstractCorruption = Masking(0.25)
 
-    def __call__(
-        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
-    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+    def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         inputs = _flat(batch.inputs)
         losses = model.energy(inputs, _held(model).codes(inputs))
         slots = batch.weights.shape[0]

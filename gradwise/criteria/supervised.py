@@ -19,7 +19,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from ..specs.contracts import AbstractCriterion, Batch
+from ..specs.contracts import AbstractCriterion, Batch, ValueAndTerms
 from ..specs.dataset import Task
 from ..specs.knobs import is_off, knob
 from ..specs.networks import apply_batch
@@ -43,9 +43,7 @@ class Supervised(AbstractCriterion):
         about="alpha of the Beta distribution from which blends of two examples are drawn",
     )
 
-    def __call__(
-        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
-    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+    def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         loss = self.loss if batch.update is None else self.loss.at(batch.update)
         if is_off(self.mixup):
             outputs = apply_batch(model, batch.inputs, key)

@@ -26,11 +26,13 @@ _SCALE: dict[str, Any] = {"allowed": "(0, inf)", "prior": LogUniform(0.1, 10.0),
 _TIMES = "multiplies the recommended scale of the initial weights"
 
 
+Shape = tuple[int, int] | None
+Weights = Float[Array, "out in"]
+
+
 class AbstractInitial(Spec):
     @abc.abstractmethod
-    def draw(
-        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
-    ) -> Float[Array, "out in"]:
+    def draw(self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: Shape = None) -> Weights:
         """The initial weights of a layer whose non-linearity has this gain, in an array of its size or of `shape`."""
 
 
@@ -53,9 +55,7 @@ class Glorot(AbstractInitial):
 
     scale: float = knob(1.0, **_SCALE, about=_TIMES)
 
-    def draw(
-        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
-    ) -> Float[Array, "out in"]:
+    def draw(self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: Shape = None) -> Weights:
         limit = gain * (6.0 / (fan_in + fan_out)) ** 0.5
         return self.scale * limit * uniform(shape or (fan_out, fan_in), key)
 
@@ -65,9 +65,7 @@ class FanIn(AbstractInitial):
 
     scale: float = knob(1.0, **_SCALE, about=_TIMES)
 
-    def draw(
-        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
-    ) -> Float[Array, "out in"]:
+    def draw(self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: Shape = None) -> Weights:
         return self.scale * gain * fan_in**-0.5 * uniform(shape or (fan_out, fan_in), key)
 
 
@@ -78,9 +76,7 @@ class GaussianWeights(AbstractInitial):
         0.01, allowed="(0, inf)", prior=LogUniform(0.001, 0.1), row="D8", kind="model", about="standard deviation"
     )
 
-    def draw(
-        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
-    ) -> Float[Array, "out in"]:
+    def draw(self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: Shape = None) -> Weights:
         return self.deviation * normal(shape or (fan_out, fan_in), key)
 
 
@@ -96,9 +92,7 @@ class SparseWeights(AbstractInitial):
     )
     scale: float = knob(1.0, **_SCALE, about="standard deviation of the weights that are not 0")
 
-    def draw(
-        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
-    ) -> Float[Array, "out in"]:
+    def draw(self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: Shape = None) -> Weights:
         shape = shape or (fan_out, fan_in)
         chosen, strengths = jr.split(key)
         # The inputs with the lowest lots; places beyond the layer's own inputs come last, so they never push one out.
@@ -111,7 +105,5 @@ class SparseWeights(AbstractInitial):
 class ZeroWeights(AbstractInitial):
     """All weights 0. For output layers only: hidden units that start alike stay alike."""
 
-    def draw(
-        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
-    ) -> Float[Array, "out in"]:
+    def draw(self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: Shape = None) -> Weights:
         return jnp.zeros(shape or (fan_out, fan_in))

@@ -10,11 +10,11 @@ than usual, or `ZeroWeights()`: their sum is not random once training has moved 
 
 from typing import Any
 
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
 from ..specs.knobs import knob, switch
 from ..specs.priors import LogUniform
-from .initial_weights import AbstractInitial, uniform
+from .initial_weights import AbstractInitial, Shape, Weights, uniform
 
 
 class OutputScaled(AbstractInitial):
@@ -30,8 +30,6 @@ class OutputScaled(AbstractInitial):
     )
     base_width: int = switch(64, allowed="[1, inf)", row="J7", about="the width at which the scale is the usual one")
 
-    def draw(
-        self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: tuple[int, int] | None = None
-    ) -> Float[Array, "out in"]:
+    def draw(self, fan_out: Any, fan_in: Any, gain: Any, *, key: Key[Array, ""], shape: Shape = None) -> Weights:
         limit = gain * self.base_width**0.5 / fan_in
         return self.scale * limit * uniform(shape or (fan_out, fan_in), key)

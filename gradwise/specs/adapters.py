@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree, Scalar
 
 from ..runtime.errors import RequestError
-from .contracts import AbstractCriterion, AbstractModel, Batch
+from .contracts import AbstractCriterion, AbstractModel, Batch, ValueAndTerms
 from .networks import apply, apply_batch, deterministic
 
 
@@ -47,9 +47,7 @@ class FunctionCriterion(AbstractCriterion):
 
     function: Callable[..., Scalar] = eqx.field(static=True)
 
-    def __call__(
-        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
-    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+    def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         total = self.function(model, batch, key)
         if jnp.shape(total) != ():
             raise RequestError(f"the loss function must return one number; it returned shape {jnp.shape(total)}.")
@@ -74,9 +72,7 @@ class OutputCriterion(AbstractCriterion):
 
     function: Callable[..., Scalar] = eqx.field(static=True)
 
-    def __call__(
-        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
-    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+    def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         losses = jax.vmap(self.of_output)(apply_batch(model, batch.inputs, key), batch.targets)
         return jnp.sum(batch.weights * losses) / batch.weights.shape[0], {"loss": losses, "score": losses}
 

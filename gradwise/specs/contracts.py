@@ -100,6 +100,9 @@ class AbstractModel(Spec):
         """Refuses inputs that it cannot model, in one line."""
 
 
+ValueAndTerms = tuple[Scalar, dict[str, Float[Array, "..."]]]
+
+
 class AbstractCriterion(Spec):
     """What is minimised, and how an example is scored. The methods after `examples` are optional abilities."""
 
@@ -107,9 +110,7 @@ class AbstractCriterion(Spec):
     learns_from: ClassVar[Literal["targets", "inputs", "both"]] = "targets"
 
     @abc.abstractmethod
-    def __call__(
-        self, model: PyTree, batch: Batch, *, key: Key[Array, ""]
-    ) -> tuple[Scalar, dict[str, Float[Array, "..."]]]:
+    def __call__(self, model: PyTree, batch: Batch, *, key: Key[Array, ""]) -> ValueAndTerms:
         """(1/B)[sum of the losses + (B'/T) lambda penalty], and its terms by name.
 
         The terms "loss" and "score", where given, hold one value an example, for the training curves; "memory" is
