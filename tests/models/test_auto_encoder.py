@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -43,7 +44,8 @@ def squared_error(recipe: Any, rows: np.ndarray, epochs: int) -> float:
         stopping=Off(epochs=float(epochs), least_examples=len(rows) * epochs),
     )
     record = fit(recipe, Dataset(rows, np.zeros((len(rows), 0)), Inputs()), key=jr.key(0))
-    again = jax.jit(recipe.criterion.reconstruct)(record.predictor.network, jnp.asarray(rows, jnp.float32))
+    network, decode = record.predictor.network, recipe.criterion.decode
+    again = eqx.filter_jit(jax.vmap(lambda x: decode(network, network(x))))(jnp.asarray(rows, jnp.float32))
     return float(np.mean(np.sum((np.asarray(again) - rows) ** 2, axis=1)))
 
 
