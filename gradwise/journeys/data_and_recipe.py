@@ -109,7 +109,7 @@ def data_request(options: DataRequest) -> ReadRequest:
 
 def _recommended(options: DataRequest, kind: str, unit: bool, table_rows: int | None, parts: dict[str, Any]) -> Recipe:
     """The initial recipe; `unit`: the scaled inputs lie in [0, 1]; `table_rows`: the rows of a table, or None."""
-    layers = getattr(options, "pretrain", None)
+    layers = options.pretrain if isinstance(options, FitRequest) else None
     if layers is not None:
         return pretrained_recipe(kind, layers, unit, **parts)
     if kind == "inputs":
@@ -134,7 +134,7 @@ def resolve_for(
     part that the rest depends on is replaced; `parts` are those of any other recipe.
     """
     assignments = assignments_of(options)
-    layers = getattr(options, "pretrain", None)
+    layers = options.pretrain if isinstance(options, FitRequest) else None
     unit = takes_probabilities(assignments, dataset) if layers or kind == "inputs" else True
     exchanged = any(one.path in ("model", "optimiser", "stopping") for one in assignments)
     is_table = table_rows is not None and not exchanged
