@@ -54,13 +54,13 @@ def test_it_is_done_unasked_for_small_sets_alone():
 @pytest.mark.slow
 def test_each_outer_fold_is_searched_anew_on_the_others_alone(monkeypatch):
     seen = []
-    search = nested_cv.search
+    search = nested_cv.run_study
 
     def watched(space, train, **options):
         seen.append((train, space.recipe.split.test, options["budget"], options["key"]))
         return search(space, train, **options)
 
-    monkeypatch.setattr(nested_cv, "search", watched)
+    monkeypatch.setattr(nested_cv, "run_study", watched)
     told: dict[int, float] = {}
     data = dataset()
     found = nested_search(
@@ -92,7 +92,7 @@ def test_a_fold_that_was_stopped_or_left_no_model_ends_it(monkeypatch):
     class Stopped:
         outcome, predictor = "interrupted", None
 
-    monkeypatch.setattr(nested_cv, "search", lambda *words, **more: Stopped())
+    monkeypatch.setattr(nested_cv, "run_study", lambda *words, **more: Stopped())
     with pytest.raises(Interrupted):
         nested_search(space(), dataset(), budget=Budget(trials=1), key=KEY, plan=plan, on="here", folds=2)
 
@@ -113,7 +113,7 @@ def test_time_is_shared_out_evenly_among_the_folds_that_are_left(monkeypatch):
         now[0] += budget.seconds + 2.0  # two seconds to start workers, which no budget counts
         return Done(budget.seconds)
 
-    monkeypatch.setattr(nested_cv, "search", search)
+    monkeypatch.setattr(nested_cv, "run_study", search)
     nested_search(space(), dataset(), budget=Budget(seconds=10), key=KEY, folds=3)
     assert given == pytest.approx([10.0, 7.0, 7.0])
     assert now[0] == pytest.approx(30.0)
