@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .evidence.fit_evidence import FitEvidence
+from .evidence.fit_evidence import CrossValidationEstimate, FitEvidence
 
 
 @dataclass(frozen=True)
@@ -81,17 +81,6 @@ class WeightedEstimate:
 
 
 @dataclass(frozen=True)
-class NestedEstimate:
-    """Nested cross-validation: the metric on each outer fold with its rows, their mean, a 95 % confidence interval."""
-
-    metric: str
-    values: tuple[float, ...]
-    rows: tuple[int, ...]
-    mean: float
-    interval: tuple[float, float]
-
-
-@dataclass(frozen=True)
 class Estimates:
     """How good the model is: every metric by set, and the metric of the study on the test set, if there is one."""
 
@@ -99,5 +88,5 @@ class Estimates:
     test: float | None = None
     test_interval: tuple[float, float] = (math.nan, math.nan)
     weighted: WeightedEstimate | None = None
-    nested: NestedEstimate | None = None
+    nested: CrossValidationEstimate | None = None  # of the whole search
     evidence: FitEvidence = FitEvidence()

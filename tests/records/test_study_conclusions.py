@@ -5,13 +5,13 @@ import math
 
 import pytest
 
+from gradwise.records.evidence.fit_evidence import CrossValidationEstimate
 from gradwise.records.plain_values import from_values, to_values
 from gradwise.records.study_conclusions import (
     CommitteeSummary,
     CorrectedScore,
     Estimates,
     Finalist,
-    NestedEstimate,
     WeightedEstimate,
     Winner,
 )
@@ -34,7 +34,7 @@ COMMITTEE = CommitteeSummary(
             0.1,
             (0.0, 0.2),
             WeightedEstimate(0.1, 0.01, (0.5, 0.5)),
-            NestedEstimate("error_rate", (0.1, 0.3), (10, 10), 0.2, (0.0, 0.5)),
+            CrossValidationEstimate("error_rate", (0.1, 0.3), 0.2, (0.0, 0.5)),
         ),
     ],
 )

@@ -156,18 +156,13 @@ def grid(rows: Iterable[tuple[Any, ...]], header: tuple[str, ...] = (), right: b
 
 def estimate(record: Fit | Study) -> str:
     """The cross-validated estimate, if there is one."""
-    if isinstance(record, Study):
-        nested = record.estimates.nested
-        if nested is None:
-            return ""
-        count, value, ends, how = len(nested.values), nested.mean, nested.interval, "nested cross-validation: "
-    else:
-        found = record.evidence.estimate
-        if found is None:
-            return ""
-        count, value, ends, how = len(found.values), found.mean, found.interval, ""
-    mean, low, high = (wording.in_metric(record.metric, one) for one in (value, *ends))
-    return f"{count}-fold {how}{wording.metric_name(record.metric)} {mean}, 95 % confidence interval {low} – {high}."
+    found = record.estimates.nested if isinstance(record, Study) else record.evidence.estimate
+    if found is None:
+        return ""
+    how = "nested cross-validation: " if isinstance(record, Study) else ""
+    mean, low, high = (wording.in_metric(record.metric, one) for one in (found.mean, *found.interval))
+    name = f"{how}{wording.metric_name(record.metric)}"
+    return f"{len(found.values)}-fold {name} {mean}, 95 % confidence interval {low} – {high}."
 
 
 def one_line(record: Fit | Study) -> str:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Key
 from ...data.splits import deal_folds as dealt
 from ...evaluation.metrics import check_metric, measure
 from ...evaluation.trials.selection_bias import nested_estimate
-from ...records.study_conclusions import NestedEstimate
+from ...records.evidence.fit_evidence import CrossValidationEstimate
 from ...runtime import keys
 from ...runtime.errors import WorkError
 from ...runtime.progress import silent
@@ -90,7 +90,7 @@ def cross_validate_procedure(
     metric: str | None = None,
     known: Mapping[int, float] | None = None,
     watch: Callable[[int, float], None] = lambda number, value: None,
-) -> NestedEstimate:
+) -> CrossValidationEstimate:
     """The estimate of a procedure. `known` holds folds that an earlier run measured: they are not learned again.
 
     An official test set is left alone: it is no part of what is learned from or judged by. Rows without a target judge
@@ -115,7 +115,7 @@ def cross_validate_procedure(
     estimate = nested_estimate(values, rows)
     low, high = _BOUNDS.get(metric, (0.0, 1.0))
     ends = max(low, estimate.low), min(high, estimate.high)
-    return NestedEstimate(metric, tuple(values), tuple(rows), estimate.mean, ends)
+    return CrossValidationEstimate(metric, tuple(values), estimate.mean, ends)
 
 
 def _without_test(space: Space) -> Space:
@@ -153,7 +153,7 @@ def nested_search(
     known: Mapping[int, float] | None = None,
     watch: Callable[[int, float], None] = lambda number, value: None,
     watch_trials: Callable[[int], Watch] = lambda number: silent,
-) -> NestedEstimate:
+) -> CrossValidationEstimate:
     """The estimate of the whole search.
 
     `budget` is that of each outer fold. `known` holds folds measured before; `watch` is called for each fold, and

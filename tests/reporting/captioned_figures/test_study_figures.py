@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
+from gradwise.records.evidence.fit_evidence import CrossValidationEstimate
 from gradwise.records.study_analysis import Analysis, BatchSizes, RankCorrelation, SeedDistribution, ShortRuns
-from gradwise.records.study_conclusions import CommitteeSummary, Estimates, NestedEstimate, WeightedEstimate
+from gradwise.records.study_conclusions import CommitteeSummary, Estimates, WeightedEstimate
 from gradwise.records.trial import best_of
 from gradwise.reporting.captioned_figures import study_figures as gallery
 from gradwise.reporting.svg import picture
@@ -92,7 +93,7 @@ def test_the_honest_error_says_how_much_the_choice_flatters(study):
 
 
 def test_a_nested_estimate_is_the_number_to_quote_where_there_is_no_test(study):
-    nested = NestedEstimate("error_rate", (0.06, 0.08), (50, 50), 0.07, (0.05, 0.09))
+    nested = CrossValidationEstimate("error_rate", (0.06, 0.08), 0.07, (0.05, 0.09))
     small = dataclasses.replace(study, estimates=Estimates(nested=nested))
     lines = only(gallery.estimate_figures(small)).draw.args[0]
     assert (lines[-1].name, lines[-1].final, lines[-1].low) == ("nested cross-validation", True, 0.05)

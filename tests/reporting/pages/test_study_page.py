@@ -10,8 +10,9 @@ import sys
 import pytest
 
 from gradwise.records.data_read import DataRead
+from gradwise.records.evidence.fit_evidence import CrossValidationEstimate
 from gradwise.records.study_analysis import Advice, Analysis, Challenge
-from gradwise.records.study_conclusions import CommitteeSummary, CorrectedScore, Estimates, NestedEstimate, Winner
+from gradwise.records.study_conclusions import CommitteeSummary, CorrectedScore, Estimates, Winner
 from gradwise.records.study_files import write_study
 from gradwise.reporting.captioned_figures import knob_figures
 from gradwise.reporting.report import read_record, report, verdict, write_report
@@ -20,7 +21,7 @@ from tests.reporting.planted import RATE, all_diverged, make_study
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\u202e$\\frac{`"
 
-NESTED = NestedEstimate("error_rate", (0.06, 0.08), (50, 50), 0.07, (0.05, 0.09))
+NESTED = CrossValidationEstimate("error_rate", (0.06, 0.08), 0.07, (0.05, 0.09))
 
 
 @pytest.fixture(scope="module", autouse=True)
