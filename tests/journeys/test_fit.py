@@ -437,9 +437,9 @@ def test_python_finds_what_the_command_line_finds(table, gradwise):
     python = gw.fit(shell.recipe, dataset, key=gw.from_seed(0))
     assert _said(python) == _said(shell)
     assert any(finding.code for finding in python.findings)
-    assert python.evidence["verdict"]["sentence"] == shell.evidence["verdict"]["sentence"]
+    assert python.evidence.verdict.sentence == shell.evidence.verdict.sentence
     bare = gw.train(shell.recipe, dataset, key=gw.from_seed(0))
-    assert "verdict" not in bare.evidence
+    assert bare.evidence.verdict is None
     estimator = gw.Classifier(optimiser=gw.Sgd(learning_rate=1e-6), stopping=gw.Off(epochs=3.0), random_state=0)
     record = estimator.fit(dataset.inputs, dataset.targets).record_
     rows = gw.Dataset(dataset.inputs, dataset.targets, gw.Classes(np.arange(3)), name="X")

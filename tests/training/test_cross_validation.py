@@ -1,9 +1,7 @@
 """k-fold estimates (row E2): every example judged once, and an interval around the mean."""
 
-import dataclasses
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +10,9 @@ from scipy import stats
 from gradwise import defaults
 from gradwise.data.splits import Fold
 from gradwise.evaluation.metrics import wilson
+from gradwise.records.evidence.fit_evidence import CrossValidationEstimate
 from gradwise.records.fit import Fit
+from gradwise.records.plain_values import from_values, to_values
 from gradwise.runtime import keys
 from gradwise.specs.dataset import Dataset, Numbers
 from gradwise.specs.recipe import Recipe
@@ -88,7 +88,6 @@ def test_folds_of_unequal_size_count_by_their_rows() -> None:
 def test_one_fold_has_no_interval_and_all_of_it_is_json() -> None:
     one = summarise_folds("rmse", [2.0], [10], count_errors=False)
     assert all(math.isnan(end) for end in one.interval)
-    plain: dict[str, Any] = summarise_folds("rmse", [2.0, 4.0], [10, 10], count_errors=False).plain()
-    assert json.loads(json.dumps(plain))["folds"] == [{"fold": 0, "value": 2.0}, {"fold": 1, "value": 4.0}]
-    assert (plain["metric"], plain["mean"]) == ("rmse", 3.0)
-    assert dataclasses.is_dataclass(one)
+    two = summarise_folds("rmse", [2.0, 4.0], [10, 10], count_errors=False)
+    assert from_values(CrossValidationEstimate, json.loads(json.dumps(to_values(two)))) == two
+    assert (two.metric, two.mean, two.values) == ("rmse", 3.0, (2.0, 4.0))
