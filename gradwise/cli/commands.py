@@ -6,7 +6,7 @@ Journeys are imported when their command runs, so that a prediction does not wai
 import json
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ..journeys.requests.options import Request
 from ..journeys.requests.study_requests import MergeRequest, QuestionRequest, SearchRequest
@@ -14,6 +14,7 @@ from ..journeys.requests.training_requests import (
     CheckRequest,
     ExplainRequest,
     FitRequest,
+    FolderRequest,
     PredictRequest,
     ReportRequest,
 )
@@ -23,18 +24,20 @@ from ..records.study import Study
 from ..runtime.errors import RequestError, WorkError
 from .terminal.output import Progress, console, one_line, say, show_plan, show_result
 
+Result = TypeVar("Result")
+
 
 def _print_json(run: Written[Any]) -> None:
     report = None if run.report is None else str(run.report)
     print(json.dumps({**run.record.summary(), "out": str(run.folder), "report": report}))
 
 
-def _announce_run(run: Written[Fit], as_json: bool, quiet: bool) -> int:
+def _announce_run(run: Written[Fit], request: FolderRequest) -> int:
     """Prints the result of a fit and returns the exit code."""
     result, folder = run.record, run.folder
-    if as_json:
+    if request.json:
         _print_json(run)
-    elif quiet:
+    elif request.quiet:
         print(one_line(result))
     else:
         show_result(result, folder, run.report)
@@ -46,14 +49,14 @@ def _announce_run(run: Written[Fit], as_json: bool, quiet: bool) -> int:
     return 0
 
 
-def _announce_study(run: Written[Study], as_json: bool, quiet: bool, resumable: bool = True) -> int:
+def _announce_study(run: Written[Study], request: FolderRequest, resumable: bool = True) -> int:
     """Prints the result of a study and returns the exit code."""
     from .terminal.study import answers, show_study
 
     study, folder = run.record, run.folder
-    if as_json:
+    if request.json:
         _print_json(run)
-    elif quiet:
+    elif request.quiet:
         print(one_line(study) if study.winner else " ".join(answers(study)) or one_line(study))
     else:
         show_study(study, folder, run.report)
@@ -67,23 +70,26 @@ def _announce_study(run: Written[Study], as_json: bool, quiet: bool, resumable: 
     return 0
 
 
-def _announce_plan(plan: dict[str, Any], as_json: bool) -> int:
-    if as_json:
+def _announce_plan(plan: dict[str, Any], request: FolderRequest) -> int:
+    if request.json:
         print(json.dumps(plan, default=str))
     else:
         show_plan(plan)
     return 0
 
 
+def _travel(journey: Callable[..., Result], request: Any, **given: Any) -> Result:
+    """The result of a journey, whose progress is shown."""
+    with Progress(not request.quiet) as progress:
+        return journey(request, progress=progress, **given)
+
+
 def _fit(request: FitRequest, begun: float) -> int:
     from ..journeys.fit import plan_fit, run_fit
 
-    with Progress(not request.quiet) as progress:
-        if not request.dry_run:
-            run = run_fit(request, progress)
-        else:
-            plan = plan_fit(request, progress)
-    return _announce_plan(plan, request.json) if request.dry_run else _announce_run(run, request.json, request.quiet)
+    if request.dry_run:
+        return _announce_plan(_travel(plan_fit, request), request)
+    return _announce_run(_travel(run_fit, request), request)
 
 
 def _search(request: SearchRequest, begun: float) -> int:
@@ -92,24 +98,17 @@ def _search(request: SearchRequest, begun: float) -> int:
 
     if is_layerwise(request.strategy):
         return _layerwise(request)
-    with Progress(not request.quiet) as progress:
-        if not request.dry_run:
-            run = run_search(request, progress, begun)
-        else:
-            plan = plan_search(request, progress)
-    return _announce_plan(plan, request.json) if request.dry_run else _announce_study(run, request.json, request.quiet)
+    if request.dry_run:
+        return _announce_plan(_travel(plan_search, request), request)
+    return _announce_study(_travel(run_search, request, begun=begun), request)
 
 
 def _layerwise(request: SearchRequest) -> int:
     from ..journeys.layerwise import plan_layerwise, run_layerwise
 
-    with Progress(not request.quiet) as progress:
-        if not request.dry_run:
-            run = run_layerwise(request, progress)
-        else:
-            plan = plan_layerwise(request, progress)
     if not request.dry_run:
-        return _announce_run(run, request.json, request.quiet)
+        return _announce_run(_travel(run_layerwise, request), request)
+    plan = _travel(plan_layerwise, request)
     kept = f"{plan['settings']} settings each, the {plan['keep']} best kept: {plan['trainings']} trainings."
     print(json.dumps(plan) if request.json else f"{plan['levels']} levels, {plan['layers']}, {kept}")
     return 0
@@ -118,25 +117,20 @@ def _layerwise(request: SearchRequest) -> int:
 def _question(request: QuestionRequest, begun: float) -> int:
     from ..journeys.comparison import run_comparison
 
-    with Progress(not request.quiet) as progress:
-        run = run_comparison(request, progress)
-    return _announce_study(run, request.json, request.quiet, resumable=False)
+    return _announce_study(_travel(run_comparison, request), request, resumable=False)
 
 
 def _merge(request: MergeRequest, begun: float) -> int:
     from ..journeys.merge import run_merge
 
-    with Progress(not request.quiet) as progress:
-        run = run_merge(request, progress)
-    return _announce_study(run, request.json, request.quiet)
+    return _announce_study(_travel(run_merge, request), request)
 
 
 def _check(request: CheckRequest, begun: float) -> int:
     from ..journeys.check import run_check
     from .terminal.check import show_checked
 
-    with Progress(not request.quiet) as progress:
-        run = run_check(request, progress)
+    run = _travel(run_check, request)
     if request.json:
         _print_json(run)
     elif request.quiet:
@@ -172,8 +166,7 @@ def _predict(request: PredictRequest, begun: float) -> int:
 
     if request.format == "parquet" and request.out == "-" and sys.stdout.isatty():
         raise RequestError("--format parquet is binary and cannot go to a terminal. Give a file with --out.")
-    with Progress(not request.quiet) as progress:
-        found = run_predict(request, progress)
+    found = _travel(run_predict, request)
     if request.out == "-":
         _print_bytes(found.content)
     for remark in () if request.quiet else found.remarks:

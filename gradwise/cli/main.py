@@ -124,36 +124,38 @@ def build_app(words: Sequence[str]) -> typer.Typer:
     return app
 
 
-def _usage(problem: Any) -> str:
-    """A usage error in our words: the closest option, or where to find help."""
+_click = sys.modules[typer.BadParameter.__module__]  # wherever typer keeps click
+
+
+def _usage(problem: Any, argv: Sequence[str]) -> str:
+    """A usage error in our words: the closest option or command, or where to find help."""
     context: Any = getattr(problem, "ctx", None)
-    where = context.command_path if context is not None else "gradwise"
-    name = str(getattr(problem, "option_name", ""))
-    if context is not None and type(problem).__name__ == "NoSuchOption":
+    hint = f" See {context.command_path if context is not None else 'gradwise'} --help."
+    if isinstance(problem, _click.NoSuchOption) and context is not None:
         known = [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
-        return f"unknown option {name}.{nearest(name, known) or f' See {where} --help.'}"
+        return f"unknown option {problem.option_name}.{nearest(problem.option_name, known) or hint}"
     message = " ".join(problem.format_message().split()).rstrip(".")
     commands = getattr(getattr(context, "command", None), "commands", None)
-    hint = f" See {where} --help."
-    if commands and message.count("'") == 2:
-        hint = nearest(message.split("'")[1], commands)
+    word = next((word for word in argv if not word.startswith("-")), "")
+    if commands and word and word not in commands:
+        hint = nearest(word, commands)
     return f"{message[:1].lower()}{message[1:]}{'' if message.endswith('?') else '.' + hint}"
 
 
 def _out_of_memory(problem: BaseException) -> bool:
-    return isinstance(problem, MemoryError) or (
-        type(problem).__name__ in {"XlaRuntimeError", "JaxRuntimeError"} and "RESOURCE_EXHAUSTED" in str(problem)
-    )
+    jax = sys.modules.get("jax")  # whoever raised its error has imported it
+    of_jax = jax is not None and isinstance(problem, jax.errors.JaxRuntimeError)
+    return isinstance(problem, MemoryError) or (of_jax and "RESOURCE_EXHAUSTED" in str(problem))
 
 
-def _failure(problem: BaseException) -> tuple[int, str] | None:
+def _failure(problem: BaseException, argv: Sequence[str]) -> tuple[int, str] | None:
     """The exit code and message of an error, or None for a bug in gradwise."""
     if isinstance(problem, RequestError):
         return 2, str(problem)
     if isinstance(problem, WorkError):
         return 1, str(problem)
-    if hasattr(problem, "format_message"):  # click's errors, wherever typer keeps click
-        return 2, _usage(problem)
+    if isinstance(problem, _click.ClickException):
+        return 2, _usage(problem, argv)
     if isinstance(problem, KeyboardInterrupt):
         return 130, str(problem) or "interrupted. Everything saved so far is intact."
     if _out_of_memory(problem):
@@ -193,7 +195,7 @@ def run_program(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except BaseException as problem:
-        failure = _failure(problem)
+        failure = _failure(problem, argv)
         if failure is None:
             raise
         code, line = failure

@@ -30,7 +30,7 @@ from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
 from . import run_folder as folders
 from .data_and_recipe import read_data, start_device
-from .progress import AbstractProgress, NoProgress
+from .progress import SILENT, AbstractProgress
 from .requests.options import DATA, flag_of
 from .requests.training_requests import CheckRequest
 
@@ -246,11 +246,9 @@ def _interrupted(options: CheckRequest, folder: Path) -> str:
     return f"interrupted; finished checks are saved. Resume with: {told} {shlex.join(more)}"
 
 
-def run_check(options: CheckRequest, progress: AbstractProgress | None = None) -> folders.Written[Checked]:
+def run_check(options: CheckRequest, progress: AbstractProgress = SILENT) -> folders.Written[Checked]:
     """Checks, and writes the findings to a folder, with their report unless it is turned off."""
-    progress = progress or NoProgress()
-    folder = folders.choose_folder(options.out, _name(options))
-    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    folder = folders.choose_folder(options.out, _name(options), options.resume, options.overwrite)
     if _is_run(str(folder)):
         raise RequestError(f"--out {folder} contains a run, which a check would overwrite: choose another folder.")
     new = folders.make(folder)

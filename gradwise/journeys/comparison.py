@@ -32,12 +32,13 @@ from ..specs.priors import Choice
 from ..specs.search_space import Dimension, Space
 from ..training.loop import listening
 from . import run_folder as folders
-from .progress import AbstractProgress, NoProgress
+from .data_and_recipe import start_device
+from .progress import SILENT, AbstractProgress
 from .requests.assignments import locate
 from .requests.ranges import read_prior
 from .requests.study_requests import QuestionRequest
 from .search_request import PreparedSearch, prepare_search
-from .study_folder import begin, publish_study, workplace
+from .study_folder import publish_study, workplace
 
 _TRIALS_EACH = 16
 _Answer = tuple[tuple[Trial, ...], Analysis]
@@ -145,7 +146,7 @@ def _question(options: QuestionRequest, folder: Path, progress: AbstractProgress
     progress.phase(f"reading {options.data}")
     prepared = prepare_search(options)
     _space(prepared)  # refuses a path or value that is none
-    begin(options.on)
+    start_device(options.on)
     with workplace(folder, options) as work:
         progress.phase("starting")
         with _place(prepared) as (place, event):
@@ -157,8 +158,7 @@ def _question(options: QuestionRequest, folder: Path, progress: AbstractProgress
     return study
 
 
-def run_comparison(options: QuestionRequest, progress: AbstractProgress | None = None) -> folders.Written[Study]:
+def run_comparison(options: QuestionRequest, progress: AbstractProgress = SILENT) -> folders.Written[Study]:
     """Trains what the question needs, and writes the answer as a study."""
-    folder = folders.choose_folder(options.out, options.name_of_data)
-    folders.check_folder(folder, resume=False, overwrite=options.overwrite)
-    return folders.Written(_question(options, folder, progress or NoProgress()), folder)
+    folder = folders.choose_folder(options.out, options.name_of_data, overwrite=options.overwrite)
+    return folders.Written(_question(options, folder, progress), folder)

@@ -16,6 +16,7 @@ from ..pretraining.stack import Pretrained
 from ..runtime import memory
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion, as_model
+from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Dataset
 from ..specs.paths import knobs, trainable
 from ..specs.recipe import Recipe
@@ -79,7 +80,7 @@ def check_network(recipe: Any, dataset: Dataset) -> None:
 
 
 def start_device(on: str | None) -> None:
-    """Starts the requested device, or raises and lists those available."""
+    """Starts the requested device of this process, if it is one, or raises and lists those available."""
     if on == "cpu":
         jax.config.update("jax_platforms", "cpu")
     try:
@@ -120,6 +121,15 @@ def _recommended(options: DataRequest, kind: str, unit: bool, table_rows: int | 
     return recommended[kind](**parts)
 
 
+def follow_request(recipe: Recipe, options: DataRequest, kind: str) -> Recipe:
+    """The recipe with early stopping by the requested metric, and a split by groups or time if there are any."""
+    if options.metric and kind != "inputs":
+        recipe = defaults.following(recipe, check_metric(options.metric, kind))
+    if options.group or options.time:
+        recipe = dataclasses.replace(recipe, split=GroupHoldOut() if options.group else TimeHoldOut())
+    return recipe
+
+
 def resolve_for(
     options: DataRequest,
     kind: str,
@@ -141,18 +151,21 @@ def resolve_for(
     recipe = _recommended(options, kind, unit, table_rows if is_table else None, {} if is_table else parts)
     if layers is not None:
         assignments = expanded(assignments, len(recipe.model.layers))
-    if options.metric and kind != "inputs":
-        recipe = defaults.following(recipe, check_metric(options.metric, kind))
-    if options.group:
-        recipe = dataclasses.replace(recipe, split=GroupHoldOut())
-    if options.time:
-        recipe = dataclasses.replace(recipe, split=TimeHoldOut())
-    return resolve(recipe, assignments)
+    return resolve(follow_request(recipe, options, kind), assignments)
 
 
 def rows_of_table(dataset: Dataset) -> int | None:
     """The number of rows of a table; None for other kinds of inputs."""
     return len(dataset) if kind_of_inputs(dataset.inputs, dataset.columns) == "table" else None
+
+
+def refuse_targetless(criterion: AbstractCriterion, dataset: Dataset) -> None:
+    """Raises if the criterion needs a target and the data have none."""
+    if dataset.task.kind == "inputs" and criterion.learns_from != "inputs":
+        raise RequestError(
+            f"`{type(criterion).__name__}` needs a target, but the data have none: name it with --target, or leave "
+            "out --set criterion to learn features."
+        )
 
 
 def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:
@@ -165,11 +178,7 @@ def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:
     if criterion.learns_from == "inputs":
         dataset = dataset.without_targets()
         check_metric(options.metric, dataset.task.kind, criterion.measured())
-    elif dataset.task.kind == "inputs":
-        raise RequestError(
-            f"`{type(criterion).__name__}` needs a target, but the data have none: name it with --target, or leave "
-            "out --set criterion to learn features."
-        )
+    refuse_targetless(criterion, dataset)
     criterion.check_task(dataset.task)
     check_network(resolved.recipe, dataset)
     check_layers(resolved.recipe, dataset)

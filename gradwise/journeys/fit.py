@@ -28,14 +28,14 @@ from ..specs.recipe import Recipe
 from ..tracing.flow_monitor import FlowMonitor
 from ..training.cross_validation import cross_validate
 from ..training.loop import RunOptions
-from ..training.model_files import MODEL, load_predictor, load_used_rows, save_predictor
+from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.prepare import CLASS_WEIGHTS
 from ..training.train import train
 from . import run_folder as folders
 from .data_and_recipe import expected_sizes, read_data, resolve_for, start_device
 from .dry_run import make_plan
 from .pretraining import train_pretrained
-from .progress import AbstractProgress, NoProgress
+from .progress import SILENT, AbstractProgress
 from .requests.assignments import Resolved
 from .requests.training_requests import FitRequest
 
@@ -178,13 +178,7 @@ def publish_run(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
 
     def write(staging: Path) -> None:
         write_fit(result, staging)
-        # Neither times nor paths: equal runs give equal model files.
-        about = {"metric": result.metric, "version": result.version}
-        save_predictor(result.predictor, staging / MODEL, about=about, used=result.used)
-        if report:
-            from ..reporting.report import write_report
-
-            write_report(staging, result)
+        folders.write_model_and_report(result, staging, report=report)
 
     folders.publish_files(folder, work, write)
 
@@ -227,8 +221,7 @@ def _work(
 
 def plan_fit(options: FitRequest, progress: AbstractProgress) -> dict[str, Any]:
     """What the fit would do, as plain values; nothing is trained or written."""
-    folder = folders.choose_folder(options.out, options.name_of_data)
-    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    folder = folders.choose_folder(options.out, options.name_of_data, options.resume, options.overwrite)
     if options.resume:
         _finished(folder, options)  # refuses the folder of something else
     progress.phase(f"reading {options.data}")
@@ -237,11 +230,9 @@ def plan_fit(options: FitRequest, progress: AbstractProgress) -> dict[str, Any]:
     return make_plan(options, dataset, resolved, folder)
 
 
-def run_fit(options: FitRequest, progress: AbstractProgress | None = None) -> folders.Written[Fit]:
+def run_fit(options: FitRequest, progress: AbstractProgress = SILENT) -> folders.Written[Fit]:
     """Reads the data, trains, estimates and writes; or returns the finished run that already answers the request."""
-    progress = progress or NoProgress()
-    folder = folders.choose_folder(options.out, options.name_of_data)
-    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    folder = folders.choose_folder(options.out, options.name_of_data, options.resume, options.overwrite)
     result = _finished(folder, options) if options.resume else None
     if result is None or not (_is_estimated(result) or not options.folds):
         progress.phase(f"reading {options.data}")

@@ -19,8 +19,6 @@ from typing import Any
 
 from .. import defaults
 from ..data.reading.read import read
-from ..data.splits import GroupHoldOut, TimeHoldOut
-from ..evaluation.metrics import check_metric
 from ..records.evidence.fit_evidence import LayerTraining
 from ..records.fit import Fit, read_fit
 from ..records.score_scale import ScoreScale
@@ -32,10 +30,10 @@ from ..searching.layerwise.record import record_of
 from ..specs.dataset import Dataset
 from ..training.checkpoint import digest
 from . import run_folder as folders
-from .data_and_recipe import data_request, start_device
+from .data_and_recipe import data_request, follow_request, start_device
 from .fit import publish_run
 from .pretraining import check_layers, expanded, pretrained_recipe, takes_probabilities
-from .progress import AbstractProgress, NoProgress
+from .progress import SILENT, AbstractProgress
 from .requests.assignments import assignments_of, resolve
 from .requests.options import flag_of
 from .requests.strategies import LayerwisePlan, parse_layerwise, parse_ranges
@@ -63,12 +61,7 @@ def _recipes(options: SearchRequest, plan: LayerwisePlan, dataset: Dataset) -> t
     widest, ranges = parse_ranges(plan.layers)
     recipe = pretrained_recipe(dataset.task.kind, widest, unit)
     check_layers(recipe, dataset)
-    if options.metric:
-        recipe = defaults.following(recipe, check_metric(options.metric, dataset.task.kind))
-    if options.group:
-        recipe = dataclasses.replace(recipe, split=GroupHoldOut())
-    if options.time:
-        recipe = dataclasses.replace(recipe, split=TimeHoldOut())
+    recipe = follow_request(recipe, options, dataset.task.kind)
     for item in assignments:
         if item.path.endswith((".model.widths", ".model.units")):
             raise item.refuse("widths are given by layers=..., as in denoising:128-512x3. Leave it out.")
@@ -112,11 +105,10 @@ def _work(
     options: SearchRequest, plan: LayerwisePlan, dataset: Dataset, folder: Path, progress: AbstractProgress
 ) -> Fit:
     levels, tunings = _recipes(options, plan, dataset)
-    start_device(options.on if options.on in {"cpu", "gpu"} else None)
+    start_device(options.on)
     key = keys.from_seed(options.seed)
-    about = _about(options, plan, dataset)
     with folders.claim(folder, resume=options.resume, overwrite=options.overwrite) as work:
-        _check_shelf(work / SHELF, about)
+        _check_shelf(work / SHELF, _about(options, plan, dataset))
         found = layerwise(
             levels,
             tunings,
@@ -137,8 +129,7 @@ def _work(
 
 def _about(options: SearchRequest, plan: LayerwisePlan, dataset: Dataset) -> dict[str, Any]:
     """What must match for trainings of an earlier run to be reused."""
-    seed = options.seed
-    return {"plan": dataclasses.asdict(plan), "seed": seed, "data": digest(dataset), "sets": _words(options)}
+    return {"plan": dataclasses.asdict(plan), "seed": options.seed, "data": digest(dataset), "sets": _words(options)}
 
 
 def _words(options: SearchRequest) -> list[str]:
@@ -154,8 +145,7 @@ def _read(options: SearchRequest, progress: AbstractProgress) -> tuple[Layerwise
             "--range: layerwise has its own ranges. Fix knobs with --set; give widths a range with "
             "layerwise(layers=denoising:128-512x3)."
         )
-    folder = folders.choose_folder(options.out, options.name_of_data)
-    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    folder = folders.choose_folder(options.out, options.name_of_data, options.resume, options.overwrite)
     progress.phase(f"reading {options.data}")
     dataset = read(options.data, data_request(options))
     if dataset.task.kind == "inputs":
@@ -171,9 +161,8 @@ def plan_layerwise(options: SearchRequest, progress: AbstractProgress) -> dict[s
     return {**dataclasses.asdict(plan), "levels": len(levels), "trainings": count}
 
 
-def run_layerwise(options: SearchRequest, progress: AbstractProgress | None = None) -> folders.Written[Fit]:
+def run_layerwise(options: SearchRequest, progress: AbstractProgress = SILENT) -> folders.Written[Fit]:
     """Trains level by level and writes the best network; or returns the finished run of the same request."""
-    progress = progress or NoProgress()
     plan, folder, dataset = _read(options, progress)
     if options.resume and (folder / folders.RESULT).is_file():
         _check_shelf(folder / SHELF, _about(options, plan, dataset))

@@ -20,7 +20,7 @@ from ..searching.storage.study_definition import write_study_file
 from ..searching.storage.study_store import Store
 from ..searching.strategies.population_based_training import PopulationBasedTraining
 from . import run_folder as folders
-from .progress import AbstractProgress, NoProgress
+from .progress import SILENT, AbstractProgress
 from .requests.strategies import parse_strategy
 from .requests.study_requests import STUDY_FILE, MergeRequest, SearchRequest
 from .search import search_and_write
@@ -64,14 +64,12 @@ def _count(journal: Path) -> int:
         return sum(trial.phase == "search" for trial in store.trials())
 
 
-def run_merge(request: MergeRequest, progress: AbstractProgress | None = None) -> folders.Written[Study]:
+def run_merge(request: MergeRequest, progress: AbstractProgress = SILENT) -> folders.Written[Study]:
     """Merges studies, then concludes the merged one: finalists of all of them, a committee, a report."""
-    progress = progress or NoProgress()
     sources = request.studies
     if len(sources) < 2:
         raise RequestError("merge needs at least two studies: give their folders, and --out for the new one.")
     folder = folders.choose_folder(request.out, "merged")
-    folders.check_folder(folder, resume=False, overwrite=False)
     for source in sources:
         _store_of(source)
     try:

@@ -28,7 +28,7 @@ from ..runtime.files import write_whole
 from ..specs.dataset import Classes, Labels, is_labelled
 from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.predictor import Predictor
-from .progress import AbstractProgress, NoProgress
+from .progress import SILENT, AbstractProgress
 from .requests.training_requests import PredictRequest, ReportRequest
 
 FORMATS = ("csv", "parquet", "json")
@@ -196,9 +196,8 @@ class Predicted:
     remarks: tuple[str, ...]
 
 
-def run_predict(request: PredictRequest, progress: AbstractProgress | None = None) -> Predicted:
+def run_predict(request: PredictRequest, progress: AbstractProgress = SILENT) -> Predicted:
     """Predicts the rows of the data and writes the predictions to `out`, unless it is `-`."""
-    progress = progress or NoProgress()
     form = _format_of(request.out, request.format)
     path = _model_of(request.run)
     _check_out(request.out, request.data, path)

@@ -1,7 +1,7 @@
 """How a journey reports its progress; nobody listens by default."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..records.score_scale import ScoreScale
 from ..runtime.progress import silent
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 Watch = Callable[[dict[str, Any]], None]
 
 
-class AbstractProgress(Protocol):
-    """Hears of each phase of a journey, and of each interval or trial within it."""
+class AbstractProgress:
+    """Hears of each phase of a journey, and of each interval or trial within it. This one does nothing with it."""
 
     def phase(self, text: str) -> None:
         """Starts a phase of unknown length."""
@@ -28,21 +28,10 @@ class AbstractProgress(Protocol):
 
     def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "", metric: str = "") -> Watch:
         """Starts a search and returns what hears of its trials."""
+        return silent
 
     def watch(self, line: dict[str, Any]) -> None:
         """Hears of an interval of the training."""
 
 
-class NoProgress:
-    """Hears of progress and does nothing."""
-
-    def phase(self, text: str) -> None: ...
-
-    def tell(self, text: str) -> None: ...
-
-    def training(self, prefix: str, *, length: float, scale: ScoreScale) -> None: ...
-
-    def searching(self, budget: "Budget", space: Space, dataset: Dataset, prefix: str = "", metric: str = "") -> Watch:
-        return silent
-
-    def watch(self, line: dict[str, Any]) -> None: ...
+SILENT = AbstractProgress()

@@ -21,8 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from ..records.fit import Fit
 from ..records.readings import READINGS
+from ..records.study import Study
 from ..runtime.errors import RequestError
+from ..training.model_files import MODEL, save_predictor
 
 RESULT = "result.json"  # written last: a folder that has it holds a whole run
 CHECKPOINT = "checkpoint.safetensors"
@@ -53,9 +56,10 @@ class Written(Generic[Record]):
         return page if page.is_file() else None
 
 
-def choose_folder(out: str | None, name: str) -> Path:
-    """The requested folder, or a new one named after the data and the time."""
+def choose_folder(out: str | None, name: str, resume: bool = False, overwrite: bool = False) -> Path:
+    """The requested folder, or a new one named after the data and the time; raises if it may not be used."""
     if out is not None:
+        check_folder(Path(out), resume=resume, overwrite=overwrite)
         return Path(out)
     start = Path("runs") / f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     folder, number = start, 1
@@ -161,3 +165,15 @@ def publish_files(folder: Path, work: Path, write: Callable[[Path], None]) -> No
             shutil.rmtree(work, ignore_errors=True)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def write_model_and_report(record: Fit | Study, staging: Path, *, report: bool) -> None:
+    """Writes what a run and a study have in common, besides their records."""
+    if record.predictor is not None:
+        # Neither times nor paths: equal runs give equal model files.
+        about = {"metric": record.metric, "version": record.version}
+        save_predictor(record.predictor, staging / MODEL, about=about, used=record.used)
+    if report:
+        from ..reporting.report import write_report
+
+        write_report(staging, record)

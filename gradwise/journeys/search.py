@@ -31,12 +31,12 @@ from ..specs.dataset import Dataset
 from ..specs.search_space import Space
 from ..training.prepare import CLASS_WEIGHTS
 from . import run_folder as folders
-from .data_and_recipe import expected_sizes
+from .data_and_recipe import expected_sizes, start_device
 from .dry_run import choices, data_section, folder_word
-from .progress import AbstractProgress, NoProgress, Watch
+from .progress import SILENT, AbstractProgress, Watch
 from .requests.study_requests import STUDY_FILE, SearchRequest
 from .search_request import PreparedSearch, prepare_search
-from .study_folder import begin, publish_study, study_file, with_store, workplace
+from .study_folder import publish_study, study_file, with_store, workplace
 
 NESTED = "nested.json"
 
@@ -182,7 +182,7 @@ def search_and_write(
     procedure = Procedure(
         prepared.space, prepared.dataset, prepared.strategy, key, prepared.metric, options.class_weight, prepared.plan
     )
-    begin(options.on)
+    start_device(options.on)
     _check_strategy(prepared)
     with workplace(folder, options) as work:
         progress.phase("starting")
@@ -255,8 +255,7 @@ def _plan(prepared: PreparedSearch, folder: Path) -> dict[str, Any]:
 
 def plan_search(options: SearchRequest, progress: AbstractProgress) -> dict[str, Any]:
     """What the search would do, as plain values; nothing is trained or written."""
-    folder = folders.choose_folder(options.out, options.name_of_data)
-    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    folder = folders.choose_folder(options.out, options.name_of_data, options.resume, options.overwrite)
     options = with_store(options, folder)
     progress.phase(f"reading {options.data}")
     prepared = prepare_search(options)
@@ -265,15 +264,13 @@ def plan_search(options: SearchRequest, progress: AbstractProgress) -> dict[str,
 
 
 def run_search(
-    options: SearchRequest, progress: AbstractProgress | None = None, begun: float | None = None
+    options: SearchRequest, progress: AbstractProgress = SILENT, begun: float | None = None
 ) -> folders.Written[Study]:
     """Searches, estimates and writes; or returns the finished study that already answers the request.
 
     A budget of time counts from `begun`, by default from here.
     """
-    progress = progress or NoProgress()
-    folder = folders.choose_folder(options.out, options.name_of_data)
-    folders.check_folder(folder, resume=options.resume, overwrite=options.overwrite)
+    folder = folders.choose_folder(options.out, options.name_of_data, options.resume, options.overwrite)
     options = with_store(options, folder)
     found = _finished(folder, options) if options.resume else None
     if found is None:

@@ -31,7 +31,7 @@ from ..specs.dataset import Dataset
 from ..specs.paths import get
 from ..specs.search_space import Space
 from . import run_folder as folders
-from .data_and_recipe import check_network, data_request, resolve_for, rows_of_table
+from .data_and_recipe import check_network, data_request, refuse_targetless, resolve_for, rows_of_table
 from .pretraining import check_varied
 from .requests.assignments import Resolved, locate, words_of
 from .requests.options import flag_of
@@ -179,15 +179,12 @@ def prepare_search(request: SearchRequest) -> PreparedSearch:
     options = add_trials(request)
     dataset = read(options.data, data_request(options))
     resolved = _resolved(options, dataset)
-    features = as_criterion(resolved.recipe.criterion).learns_from == "inputs"
+    criterion = as_criterion(resolved.recipe.criterion)
+    features = criterion.learns_from == "inputs"
+    refuse_targetless(criterion, dataset)
     if features:
         _check_features(options, dataset)
         dataset = dataset if options.is_probed else dataset.without_targets()
-    elif dataset.task.kind == "inputs":
-        raise RequestError(
-            f"`{type(as_criterion(resolved.recipe.criterion)).__name__}` needs a target, but the data have none: name "
-            "it with --target, or leave out --set criterion to learn features."
-        )
     turned = [locate(resolved.recipe, path.removesuffix(".class"), "--set")[0] for path in options.set]
     strategy = parse_strategy(options.strategy)
     ranges = options.range

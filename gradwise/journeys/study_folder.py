@@ -17,21 +17,9 @@ from ..runtime.files import write_whole
 from ..searching.storage.backend import HIDDEN, FileOwner, without_password
 from ..searching.storage.study_definition import read_store, write_study_file
 from ..specs.serialisation import to_json
-from ..training.model_files import MODEL, save_predictor
 from . import run_folder as folders
-from .data_and_recipe import start_device
 from .progress import AbstractProgress
 from .requests.study_requests import STUDY_FILE, SearchRequest
-
-
-@contextlib.contextmanager
-def hold(folder: Path) -> Iterator[None]:
-    """Locks the folder, so that no other process works in it."""
-    owner = FileOwner(folder / "study")
-    try:
-        yield
-    finally:
-        owner.release()
 
 
 @contextlib.contextmanager
@@ -40,16 +28,11 @@ def workplace(folder: Path, options: SearchRequest) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         there = folder.is_dir()
         if there:
-            stack.enter_context(hold(folder))
+            stack.callback(FileOwner(folder / "study").release)
         work = stack.enter_context(folders.claim(folder, resume=options.resume, overwrite=options.overwrite))
         if not there:
-            stack.enter_context(hold(folder))
+            stack.callback(FileOwner(folder / "study").release)
         yield work
-
-
-def begin(on: str | None) -> None:
-    """Starts the device of this process."""
-    start_device(on if on in {"cpu", "gpu"} else None)
 
 
 def study_file(settings: Mapping[str, Any], options: SearchRequest) -> bytes:
@@ -75,16 +58,9 @@ def write_files(study: Study, staging: Path, options: SearchRequest) -> None:
     write_study(study, staging)
     if study.winning_trial is not None:
         write_whole(staging / "recipe.json", to_json(study.winning_trial.recipe).encode())
-    if study.predictor is not None:
-        # Neither times nor paths: equal studies give equal model files.
-        about = {"metric": study.metric, "version": study.version}
-        save_predictor(study.predictor, staging / MODEL, about=about, used=study.used)
     if study.settings.get("study_file"):
         write_whole(staging / STUDY_FILE, study_file(study.settings, options))
-    if not options.no_report:
-        from ..reporting.report import write_report
-
-        write_report(staging, study)
+    folders.write_model_and_report(study, staging, report=not options.no_report)
 
 
 def publish_study(study: Study, folder: Path, work: Path, options: SearchRequest, progress: AbstractProgress) -> None:

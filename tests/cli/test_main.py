@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from gradwise import __version__
@@ -99,7 +100,7 @@ def test_help_takes_less_than_four_tenths_of_a_second_of_work():
         (PermissionError(errno.EACCES, "Permission denied", "out"), 1, "error: Permission denied at out."),
         (MemoryError(), 1, "error: out of memory."),
         (
-            type("XlaRuntimeError", (RuntimeError,), {})("RESOURCE_EXHAUSTED: Out of memory"),
+            jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"),
             1,
             "error: out of memory.",
         ),

@@ -7,12 +7,13 @@ Progress goes to standard error, and only to a terminal; results go to standard 
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ...journeys.progress import AbstractProgress, Watch
 from ...records.evidence.fit_evidence import PretrainedLayer
 from ...records.finding import Finding
 from ...records.fit import Fit
@@ -25,10 +26,8 @@ from ...specs.search_space import Space
 if TYPE_CHECKING:
     from ...searching.storage.budget import Budget
 
-Watch = Callable[[dict[str, Any]], None]
 
-
-class Progress:
+class Progress(AbstractProgress):
     """A progress line: the phase, and during training the age, the errors and the time left."""
 
     def __init__(self, shown: bool) -> None:
