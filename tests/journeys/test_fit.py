@@ -444,4 +444,4 @@ def test_python_finds_what_the_command_line_finds(table, gradwise):
     record = estimator.fit(dataset.inputs, dataset.targets).record_
     rows = gw.Dataset(dataset.inputs, dataset.targets, gw.Classes(np.arange(3)), name="X")
     assert _said(record) == _said(gw.fit(record.recipe, rows, key=gw.from_seed(0)))
-    assert record.evidence["verdict"]["kind"]
+    assert record.evidence.verdict.kind
