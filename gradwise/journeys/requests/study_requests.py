@@ -27,6 +27,12 @@ _folds, _finalists, _many = (values.whole_number(*ends) for ends in ((1, 50), (0
 _WHERE = "here, cpu, gpu, workers:N, ray or ray://HOST:PORT."
 
 
+def _strategy(last: str) -> Any:
+    """`--strategy`: a comparison has no use for those that change knobs during training or learn layer by layer."""
+    help = f"recommended, random, sobol, grid, grids, coordinate, zoom, {last}"
+    return option("recommended", help, SEARCH, "NAME", values.read_strategy)
+
+
 @dataclasses.dataclass(frozen=True)
 class SearchRequest(DataRequest):
     """Search for the best network within a budget, and estimate its error on held-out data.
@@ -55,13 +61,7 @@ class SearchRequest(DataRequest):
     trials: Budget | None = option(
         None, "Number of trials; +N adds N to a study.", SEARCH, "N", values.read_trials, in_file=False
     )
-    strategy: str = option(
-        "recommended",
-        "recommended, random, sobol, grid, grids, coordinate, zoom, halving, pbt, forest, gp, tpe, cmaes or layerwise.",
-        SEARCH,
-        "NAME",
-        values.read_strategy,
-    )
+    strategy: str = _strategy("halving, forest, gp, tpe, cmaes, pbt or layerwise.")
     range: dict[str, str] = option(
         {},
         "Search a knob: log(1e-4, 1e-1), choice(8, 64); repeatable.",
@@ -193,6 +193,7 @@ class CompareRequest(KnobRequest):
     trials: Budget | None = option(
         None, "Number of trials over all values.", SEARCH, "N", values.read_trials, in_file=False, shown="16 for each"
     )
+    strategy: str = _strategy("halving, forest, gp, tpe or cmaes.")
 
 
 @dataclasses.dataclass(frozen=True)
