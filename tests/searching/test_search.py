@@ -425,7 +425,7 @@ def test_a_space_without_a_dimension_is_refused() -> None:
 def test_an_optimiser_that_cannot_use_the_model_is_refused_before_the_first_trial(tmp_path: Path) -> None:
     recipe = dataclasses.replace(small_study.recipe_at(dataset=BLOBS, epochs=4.0), optimiser=Recentred(Sgd(0.1)))
     space = Space(recipe, (dimension(recipe, "optimiser.optimiser.learning_rate"),))
-    with pytest.raises(RequestError, match="Recentred needs a network that can be centred"):
+    with pytest.raises(RequestError, match="Recentred needs a network with `recentred`"):
         run_study(space, BLOBS, budget=Budget(trials=2), key=KEY, options=StudyOptions(folder=tmp_path / "study"))
     assert not (tmp_path / "study").exists()
 
