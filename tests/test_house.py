@@ -427,3 +427,11 @@ def test_what_is_no_place_on_a_machine_is_let_through(text: str) -> None:
 def test_the_version_is_told_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == gradwise.__version__
+
+
+def test_examples_and_documents_import_at_most_one_level_below_gradwise() -> None:
+    texts = [*_files(ROOT / "examples"), ROOT / "README.md", *_files(ROOT / "docs", "*.md")]
+    deep = re.compile(r"(?:from|import) (gradwise(?:\.\w+){2,})")
+    assert deep.findall("from gradwise.models.mlp import Mlp") == ["gradwise.models.mlp"]
+    found = {f"{path.name}: {name}" for path in texts for name in deep.findall(path.read_text())}
+    assert found == set()
