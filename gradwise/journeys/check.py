@@ -32,7 +32,7 @@ from . import run_folder as folders
 from .data_and_recipe import read_data, start_device
 from .progress import SILENT, AbstractProgress
 from .requests.options import DATA, flag_of
-from .requests.training_requests import CheckRequest
+from .requests.training_requests import CheckRequest, FitRequest
 
 _OWN = re.compile(r"(?P<module>[^:]+):(?P<name>\w+)")
 _FILE = re.compile(r"(?P<file>.+\.py)(:.*)?")  # a Python file, whatever follows it
@@ -169,8 +169,9 @@ def _name(options: CheckRequest) -> str:
 
 def _training_command(options: CheckRequest, changes: tuple[str, ...]) -> str:
     """The `gradwise fit` that trains what was checked."""
-    told = dataclasses.replace(options, only=(), select=(), ignore=()).command(changes)
-    return told.replace("gradwise check", "gradwise fit", 1)
+    return FitRequest(**{one.name: getattr(options, one.name) for one in dataclasses.fields(FitRequest)}).command(
+        changes
+    )
 
 
 def _about_data(options: CheckRequest) -> list[str]:
