@@ -27,13 +27,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from ..records.evidence.check_evidence import CheckedEvidence, ChoicesEvidence, StartEvidence, TrainingEvidence
 from ..records.evidence.verdict import Present, Probes, RunNumbers
 from ..records.finding import Finding
 from ..records.fit import Fit
-from ..records.plain_values import from_values, to_values
 from ..runtime import keys
 from ..runtime.compilation import compile_quickly
-from ..runtime.files import finite
 from ..specs.dataset import Dataset
 from ..specs.paths import trainable
 from ..tracing.layers import trace_layers
@@ -59,7 +58,7 @@ from .wiring.loss_and_outputs import find_choices, find_recipe_choices, measure_
 from .wiring.poisoned_padding import find_poison, measure_poison
 from .wiring.wiring import find_wiring, measure_wiring
 
-Found = tuple[Iterable[Finding], dict[str, Any]]
+Found = tuple[Iterable[Finding], CheckedEvidence]
 
 
 class NotApplicable(Exception):
@@ -78,7 +77,6 @@ class Case:
     prepared: PreparedRecipe | None = None
     dataset: Dataset | None = None
     command: str = ""  # that would train it, for the remedies
-    known: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # the evidence of the areas before
 
     def named(self, name: str) -> Key[Array, ""]:
         return keys.named(self.key, name)
@@ -88,26 +86,23 @@ class Case:
         """A hundred updates, run once and used by several areas."""
         return rehearse(self.subject, key=self.named("rehearsal"))
 
-    @property
-    def numbers(self) -> RunNumbers | None:
+    def numbers(self, seen: CheckedEvidence) -> RunNumbers | None:
         """The basis of the verdict: a whole training, or the end of the learning curve; None if there is neither."""
-        growth: dict[str, Any] = self.known.get("growth") or {}
-        told = (self.known.get("training") or {}).get("numbers")
-        gain = math.nan if growth.get("gain") is None else -float(growth["gain"])
-        if told is not None:
-            numbers = from_values(RunNumbers, told)
+        growth = seen.growth
+        if seen.training is not None:
+            numbers = seen.training.numbers
             command = self.command or numbers.present.command
             present = dataclasses.replace(numbers.present, command=command, checked=True)
-            gain = gain if growth.get("metric") == numbers.metric else math.nan
+            gain = -growth.gain if growth is not None and growth.metric == numbers.metric else math.nan
             return dataclasses.replace(numbers, present=present, gain_at_twice=gain)
-        if growth.get("metric") != "error_rate":
+        if growth is None or growth.metric != "error_rate":
             return None
         return RunNumbers(
-            train=float(np.mean(growth["train"][-1])),
-            test=float(np.mean(growth["valid"][-1])),
-            train_count=int(growth["counts"][-1]),
+            train=growth.train[-1],
+            test=growth.valid[-1],
+            train_count=growth.counts[-1],
             test_count=count_of(self.subject.valid),
-            gain_at_twice=gain,
+            gain_at_twice=-growth.gain,
             chance=self.chance,
             present=Present(command="", rate_path="", data=self.subject.name),
         )
@@ -132,12 +127,12 @@ def _data(case: Case) -> Found:
         parts = [subject.batch if subject.train is None else subject.train, subject.valid, subject.test]
         pairs = [None if part is None else (_array(inputs_of(part)), _array(targets_of(part))) for part in parts]
         if pairs[0] is None or pairs[0][0] is None:
-            return (), {}
+            return (), CheckedEvidence()
         given = {"train": pairs[0], "valid": pairs[1], "test": pairs[2], "columns": subject.columns}
         given |= {"outputs": _width(subject), "task": subject.task, "scores": _has_no_value(case)}
         batches = [np.asarray(targets_of(batch)) for batch in subject.batches if targets_of(batch) is not None]
     measured = measure_data(**given, batches=batches, key=case.named("data"))
-    return find_data(measured), measured.plain()
+    return find_data(measured), CheckedEvidence(data=measured.evidence())
 
 
 def _array(part: Any) -> np.ndarray | None:
@@ -167,35 +162,46 @@ def _measured(name: str, measure: Callable[..., Any], find: Callable[..., Any], 
     def area(case: Case) -> Found:
         given = (case.subject, case.rehearsal) if rehearsed else (case.subject,)
         measured = measure(*given, key=case.named(name))
-        return find(measured), measured.plain()
+        return find(measured), CheckedEvidence(**{name: measured.evidence()})
 
     return area
+
+
+def _wiring(case: Case) -> Found:
+    return find_wiring(measure_wiring(case.subject, case.rehearsal, key=case.named("wiring"))), CheckedEvidence()
+
+
+def _graph(case: Case) -> Found:
+    measured = measure_graph(case.subject, key=case.named("graph"))
+    return find_graph(measured), CheckedEvidence(graph=measured)
 
 
 def _padding(case: Case) -> Found:
     measured = measure_poison(case.subject, key=case.named("padding"))
     if not measured.mark and not measured.buffers:
         raise NotApplicable("the batch has no mask or weights")
-    return find_poison(measured), finite(measured)
+    return find_poison(measured), CheckedEvidence()
 
 
 def _start(case: Case) -> Found:
     measured = measure_start(case.subject, key=case.named("start"))
     falls = find_fall(case.rehearsal, place=case.subject.place)
-    return (*find_start(measured), *falls), {**measured.plain(), "losses": case.rehearsal.losses.tolist()}
+    seen = StartEvidence(tuple(case.rehearsal.losses.tolist()), measured.seen.constant)
+    return (*find_start(measured), *falls), CheckedEvidence(start=seen)
 
 
 def _overfit(case: Case) -> Found:
     measured = measure_overfit(case.subject, key=case.named("overfit"))
     if measured is None:
         raise NotApplicable("needs several different examples")
-    return find_overfit(measured), measured.plain()
+    return find_overfit(measured), CheckedEvidence(overfit=measured.evidence())
 
 
 def _choices(case: Case) -> Found:
     measured = measure_choices(case.subject, key=case.named("choices"))
     recipe = () if case.prepared is None else find_recipe_choices(case.prepared.recipe, case.subject.task)
-    return (*recipe, *find_choices(measured)), finite(measured)
+    seen = ChoicesEvidence(measured.kind, measured.penalty, measured.rest)
+    return (*recipe, *find_choices(measured)), CheckedEvidence(choices=seen)
 
 
 def _growth(case: Case) -> Found:
@@ -206,7 +212,7 @@ def _growth(case: Case) -> Found:
         grown = subject_growth(case.subject, key=case.named("growth"))
     if grown is None:
         raise NotApplicable("needs `train` and `valid`")
-    return find_growth(grown, place=case.subject.place), grown.plain()
+    return find_growth(grown, place=case.subject.place), CheckedEvidence(growth=grown.evidence())
 
 
 def _probed(case: Case, record: Fit) -> Probes:
@@ -237,22 +243,22 @@ def _training(case: Case) -> Found:
     if case.subject.task == "classes" and judge_run(numbers).kind == "overfitting":
         # Perfect on the training set: is it the top layer alone that learned?
         numbers = dataclasses.replace(numbers, probes=_probed(case, record))
-    history = {name: record.history[name] for name in ("age_examples", "train_score", "valid_score")}
-    told = {"numbers": to_values(numbers), "history": history, "outcome": str(record.outcome)}
-    return tuple(one for one in (*record.findings, *found) if not one.code.startswith("GW8")), told
+    ages, fitted, judged = (tuple(record.history[name]) for name in ("age_examples", "train_score", "valid_score"))
+    seen = CheckedEvidence(training=TrainingEvidence(numbers, ages, fitted, judged, str(record.outcome)))
+    return tuple(one for one in (*record.findings, *found) if not one.code.startswith("GW8")), seen
 
 
 OF_SUBJECT: dict[str, Area] = {
     "data": _data,
     "gradient": _measured("gradient", measure_gradient, find_gradient),
-    "wiring": _measured("wiring", measure_wiring, find_wiring, rehearsed=True),
+    "wiring": _wiring,
     "padding": _padding,
     "start": _start,
     "overfit": _overfit,
     "rates": _measured("rates", measure_rates, find_rates, rehearsed=True),
     "flow": _measured("flow", measure_flow, find_flow, rehearsed=True),
     "choices": _choices,
-    "graph": _measured("graph", measure_graph, find_graph),
+    "graph": _graph,
     "growth": _growth,
 }
 OF_RECIPE: dict[str, Area] = {**OF_SUBJECT, "training": _training}

@@ -22,13 +22,14 @@ from jaxtyping import Array, Key
 
 from .. import __version__
 from ..records.check import Checked, Ran
+from ..records.evidence.check_evidence import CheckedEvidence
 from ..records.evidence.verdict import Judgement
 from ..records.finding import Finding
 from ..records.fit import Fit
-from ..records.plain_values import to_values
+from ..records.plain_values import from_values, to_values
 from ..runtime import compilation, keys, machine_description
 from ..runtime.errors import RequestError, WorkError, nearest
-from ..runtime.files import finite, write_whole
+from ..runtime.files import write_whole
 from ..runtime.progress import silent
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
@@ -56,7 +57,23 @@ class CheckRunOptions:
     watch: Callable[[str], None] = silent
 
 
-Result = tuple[Ran, tuple[Finding, ...], dict[str, Any]]
+@dataclasses.dataclass(frozen=True)
+class AreaResult:
+    """What one area came to: how it ran, what it found, and the numbers it shows."""
+
+    ran: Ran
+    findings: tuple[Finding, ...] = ()
+    evidence: CheckedEvidence = CheckedEvidence()
+
+
+@dataclasses.dataclass(frozen=True)
+class PartialCheck:
+    """The areas that a check of one problem has finished; `about` is the problem's fingerprint."""
+
+    about: str
+    areas: dict[str, AreaResult]
+
+
 Names = str | Sequence[str]
 
 
@@ -76,58 +93,59 @@ def _left(findings: Iterable[Finding], codes: frozenset[str]) -> tuple[Finding, 
     return tuple(one for one in findings if one.code in codes)
 
 
-def _reported(result: Result, codes: frozenset[str]) -> Result:
+def _reported(result: AreaResult, codes: frozenset[str]) -> AreaResult:
     """The result without the findings that are not to be reported."""
-    ran, findings, evidence = result
-    left = _left(findings, codes)
+    ran, left = result.ran, _left(result.findings, codes)
     quiet = ran.outcome == "found" and all(one.level == "note" for one in left)
-    return dataclasses.replace(ran, outcome="passed") if quiet else ran, left, evidence
+    return AreaResult(dataclasses.replace(ran, outcome="passed") if quiet else ran, left, result.evidence)
 
 
-def _kept(keeping: CheckRunOptions, about: str) -> dict[str, Result]:
+def _kept(keeping: CheckRunOptions, about: str) -> dict[str, AreaResult]:
     """The areas that an earlier check of the same problem finished."""
     path = None if keeping.folder is None else keeping.folder / PARTIAL
     if path is None or not keeping.resume or not path.is_file():
         return {}
     try:
-        plain = json.loads(path.read_text())
-        areas = plain["areas"] if plain["about"] == about else {}
-        return {
-            name: (Ran(**one["ran"]), tuple(Finding(**finding) for finding in one["findings"]), one["evidence"])
-            for name, one in areas.items()
-        }
-    except (ValueError, KeyError, TypeError) as problem:
+        kept = from_values(PartialCheck, json.loads(path.read_text()))
+        return kept.areas if kept.about == about else {}
+    except ValueError as problem:
         raise WorkError(f"{path} is damaged ({type(problem).__name__}): run without --resume to start again.") from None
 
 
-def _keep(keeping: CheckRunOptions, about: str, results: dict[str, Result]) -> None:
-    if keeping.folder is None:
-        return
-    areas = {name: dict(zip(("ran", "findings", "evidence"), result, strict=True)) for name, result in results.items()}
-    write_whole(keeping.folder / PARTIAL, json.dumps(finite({"about": about, "areas": areas})).encode())
+def _keep(keeping: CheckRunOptions, about: str, results: dict[str, AreaResult]) -> None:
+    if keeping.folder is not None:
+        write_whole(keeping.folder / PARTIAL, json.dumps(to_values(PartialCheck(about, results))).encode())
 
 
-def _run(name: str, area: Area, case: Case) -> Result:
+def _run(name: str, area: Area, case: Case) -> AreaResult:
     """Runs one area. If it fails on this problem, the reason is recorded and the other areas still run."""
     begun = time.monotonic()
     try:
         with np.errstate(all="ignore"):  # NaN and infinite values are findings here, not warnings
             found, evidence = area(case)
     except NotApplicable as reason:
-        return Ran(name, "skipped", time.monotonic() - begun, str(reason)), (), {}
+        return AreaResult(Ran(name, "skipped", time.monotonic() - begun, str(reason)))
     except Exception as problem:  # of the user's program, whatever it is
         first = str(problem).strip().partition("\n")[0]
-        return Ran(name, "not run", time.monotonic() - begun, f"{type(problem).__name__}: {first}"), (), {}
+        return AreaResult(Ran(name, "not run", time.monotonic() - begun, f"{type(problem).__name__}: {first}"))
     found = tuple(found)
     outcome = "found" if any(one.level != "note" for one in found) else "passed"
-    return Ran(name, outcome, time.monotonic() - begun), found, dict(finite(evidence))
+    return AreaResult(Ran(name, outcome, time.monotonic() - begun), found, evidence)
 
 
-def _said(case: Case, findings: tuple[Finding, ...], ran: Sequence[Ran]) -> Judgement:
+def _together(results: Iterable[AreaResult]) -> CheckedEvidence:
+    """What all areas saw."""
+    names = [field.name for field in dataclasses.fields(CheckedEvidence)]
+    seen = [(name, getattr(result.evidence, name)) for result in results for name in names]
+    return CheckedEvidence(**{name: value for name, value in seen if value is not None})
+
+
+def _said(case: Case, findings: tuple[Finding, ...], ran: Sequence[Ran], seen: CheckedEvidence) -> Judgement:
     """The verdict, and which checks could not be run."""
     left_out = [one.name for one in ran if one.outcome == "not run"]
-    if case.numbers is not None and not any(one.level == "error" for one in findings):
-        said = judge_run(case.numbers, findings)
+    numbers = case.numbers(seen)
+    if numbers is not None and not any(one.level == "error" for one in findings):
+        said = judge_run(numbers, findings)
     else:
         passed = sum(one.outcome in ("passed", "found") for one in ran)
         said = judge_findings(findings, case.subject.name, passed)
@@ -153,27 +171,26 @@ def _checked(
             keeping.watch(area_name)
             kept[area_name] = _run(area_name, area, case)
             _keep(keeping, about, kept)
-        case.known[area_name] = kept[area_name][2]
     results = {area_name: _reported(kept[area_name], codes) for area_name in areas}
-    findings = demote_consequences(finding for _, found, _ in results.values() for finding in found)
-    said = _said(case, findings, [ran for ran, _, _ in results.values()])
+    findings = demote_consequences(finding for result in results.values() for finding in result.findings)
+    ran = [result.ran for result in results.values()]
+    said = _said(case, findings, ran, _together(results.values()))
     said = dataclasses.replace(said, findings=_left(said.findings, codes))
-    seconds = sum(ran.seconds for ran, _, _ in results.values()) if keeping.resume else time.monotonic() - begun
+    seconds = sum(one.seconds for one in ran) if keeping.resume else time.monotonic() - begun
     return _record(name, said, findings, results, seconds, seed)
 
 
 def _record(
-    name: str, said: Judgement, findings: tuple[Finding, ...], results: dict[str, Result], seconds: float, seed: int
+    name: str, said: Judgement, findings: tuple[Finding, ...], results: dict[str, AreaResult], seconds: float, seed: int
 ) -> Checked:
-    evidence = {area: found for area, (_, _, found) in results.items() if found}
     known = {finding.code for finding in findings}
     return Checked(
         subject=name,
         verdict=said.sentence,
         findings=(*findings, *(finding for finding in said.findings if finding.code not in known)),
         remedies=said.remedies,
-        ran=tuple(ran for ran, _, _ in results.values()),
-        evidence={**evidence, "verdict": {"kind": said.kind, **to_values(said.numbers or {})}},
+        ran=tuple(result.ran for result in results.values()),
+        evidence=dataclasses.replace(_together(results.values()), verdict=dataclasses.replace(said, findings=())),
         seconds=seconds,
         seed=seed,
         version=__version__,
@@ -245,7 +262,7 @@ def check_record(record: Fit, *, select: Names = (), ignore: Names = ()) -> Chec
     said = dataclasses.replace(said, findings=_left(said.findings, codes))
     findings = demote_consequences(_left((*record.findings, *found), codes))
     ran = Ran("record", "found" if any(one.level != "note" for one in findings) else "passed")
-    results: dict[str, Result] = {"record": (ran, findings, {})}
+    results = {"record": AreaResult(ran, findings)}
     name = record.data.name or "run"
     return _record(name, said, findings, results, time.monotonic() - begun, record.seed)
 

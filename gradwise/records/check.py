@@ -2,12 +2,15 @@
 
 import dataclasses
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..runtime.errors import RequestError
-from ..runtime.files import finite, write_whole
+from ..runtime.files import write_whole
+from .evidence.check_evidence import CheckedEvidence
 from .finding import Finding, worst_first
+from .plain_values import from_values, to_values
 
 FILE = "check.json"
 
@@ -29,7 +32,7 @@ class Ran:
 class Checked:
     """The verdict in one sentence, the findings worst first, the remedies in order, and the numbers behind them.
 
-    `evidence` holds, by the name of each check, the numbers that the pictures need.
+    `evidence` holds the numbers that the figures of each check show.
     """
 
     subject: str
@@ -37,7 +40,7 @@ class Checked:
     findings: tuple[Finding, ...]
     remedies: tuple[str, ...]
     ran: tuple[Ran, ...]
-    evidence: dict[str, Any]
+    evidence: CheckedEvidence
     seconds: float
     seed: int
     version: str
@@ -61,10 +64,8 @@ class Checked:
 
     def summary(self) -> dict[str, Any]:
         """The record as JSON values: the content of `check.json`, and what `--json` prints."""
-        plain = {**{name: getattr(self, name) for name in _PLAIN}, "passed": self.passed}
-        plain |= {"findings": [dataclasses.asdict(finding) for finding in self.findings]}
-        plain |= {"ran": [dataclasses.asdict(one) for one in self.ran]}
-        return dict(finite(plain))
+        told = {"findings": [asdict(finding) for finding in self.findings], "ran": [asdict(one) for one in self.ran]}
+        return {**to_values(self), **to_values(told), "passed": self.passed}
 
     def __str__(self) -> str:
         lines = [self.verdict]
@@ -73,9 +74,6 @@ class Checked:
             lines.append(f"{finding.level} {finding.code}{where}: {finding.what}")
             lines += [f"    next: {finding.next}"] if finding.next else []
         return "\n".join(lines)
-
-
-_PLAIN = ("subject", "verdict", "remedies", "evidence", "seconds", "seed", "version", "machine")
 
 
 def write_checked(record: Checked, folder: Path) -> None:
@@ -90,10 +88,7 @@ def read_checked(folder: Path) -> Checked:
         raise RequestError(f"{folder} is not the folder of a check: it has no {FILE}.")
     try:
         plain = json.loads(path.read_text())
-        known: dict[str, Any] = {name: plain[name] for name in _PLAIN}
-        known |= {"remedies": tuple(plain["remedies"])}
-        known |= {"findings": tuple(Finding(**one) for one in plain["findings"])}
-        known |= {"ran": tuple(Ran(**one) for one in plain["ran"])}
-        return Checked(**known)
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+        plain.pop("passed", None)
+        return from_values(Checked, plain)
+    except (OSError, ValueError, AttributeError) as problem:
         raise RequestError(f"{path} is damaged: {type(problem).__name__}: {problem}.") from None

@@ -18,7 +18,6 @@ from ..evaluation.run_figure_data import best_interval, column
 from ..records.check import FILE as CHECK_FILE
 from ..records.check import Checked, read_checked
 from ..records.fit import Fit, read_fit
-from ..records.plain_values import to_values
 from ..records.score_scale import ScoreScale, confidence_interval
 from ..records.study import Study
 from ..records.study_files import is_study, read_study
@@ -142,7 +141,7 @@ def _sections(record: Fit) -> Iterator[Section]:
         yield Section("next", "What to try next", (Prose(said.sentence), Items(sentences)), "Next")
     if optimiser := tuple(run_figures.optimiser_figures(record)):
         yield Section("optimiser", "What the optimiser did", optimiser, "Optimiser")
-    if flow := tuple(signal_flow_figures.flow_blocks(to_values(record.evidence.flow))):
+    if flow := tuple(signal_flow_figures.flow_blocks(record.evidence.flow.groups, record.evidence.flow.updates)):
         yield Section("flow", "Activations and gradients by layer", flow, "Flow")
     yield Section("data", "The data as read", tuple(data_blocks(record.data)) or (Prose("Not recorded."),), "Data")
     yield Section("recipe", "The recipe", tuple(recipe_blocks(record)), "Recipe")

@@ -16,14 +16,16 @@ from gradwise.checking.codes import CODES, reported_codes
 from gradwise.checking.recipe_subject import prepare_recipe
 from gradwise.checking.subject import Subject
 from gradwise.models.mlp import Mlp
+from gradwise.records.evidence.check_evidence import CheckedEvidence, GrowthEvidence, TrainingEvidence
 from gradwise.records.evidence.verdict import Present, Probes, RunNumbers
-from gradwise.runtime.files import finite
+from gradwise.records.plain_values import from_values, to_values
 
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(np.int32)
+GROWTH = GrowthEvidence((30, 60), (0.0, 0.1), (0.4, 0.3), (0.0, 0.0), (0.0, 0.0), "error_rate")
 
 
-def _case(**known: Any) -> Case:
+def _numbers(**seen: Any) -> RunNumbers | None:
     subject = Subject.of(
         lambda model, x, y: jnp.mean((x @ model["w"] - y) ** 2),
         {"w": jnp.ones(3)},
@@ -31,7 +33,7 @@ def _case(**known: Any) -> Case:
         train=(X, Y),
         valid=(X[:20], Y[:20]),
     )
-    return Case(subject, jr.key(0), known=known)
+    return Case(subject, jr.key(0)).numbers(CheckedEvidence(**seen))
 
 
 def test_numbers_of_a_training_survive_being_written() -> None:
@@ -42,9 +44,9 @@ def test_numbers_of_a_training_survive_being_written() -> None:
         probes=Probes(("inputs", "layers.0"), (0.3, 0.2), 50, (0.3,)),
         present=Present(command="gradwise fit x", widths=(8, 4)),
     )
-    plain = json.loads(json.dumps(finite(dataclasses.asdict(numbers))))
-    growth = {"gain": -0.03, "metric": "error_rate"}
-    restored = _case(training={"numbers": plain}, growth=growth).numbers
+    training = TrainingEvidence(numbers, (1,), (0.1,), (0.2,), "finished")
+    training = from_values(TrainingEvidence, json.loads(json.dumps(to_values(training))))
+    restored = _numbers(training=training, growth=dataclasses.replace(GROWTH, gain=-0.03))
     assert restored is not None
     assert restored.probes == numbers.probes
     assert restored.present.widths == (8, 4)
@@ -55,19 +57,12 @@ def test_numbers_of_a_training_survive_being_written() -> None:
 
 
 def test_without_a_training_the_growth_curve_gives_the_numbers_and_without_both_there_are_none() -> None:
-    growth = {
-        "gain": None,
-        "metric": "error_rate",
-        "train": [[0.0], [0.1]],
-        "valid": [[0.4], [0.3]],
-        "counts": [30, 60],
-    }
-    numbers = _case(growth=growth).numbers
+    numbers = _numbers(growth=GROWTH)
     assert numbers is not None
     assert (numbers.train, numbers.test, numbers.train_count, numbers.test_count) == (0.1, 0.3, 60, 20)
     assert numbers.chance == pytest.approx(1 - np.bincount(Y).max() / 60)
-    assert _case().numbers is None
-    assert _case(growth={**growth, "metric": "loss"}).numbers is None
+    assert _numbers() is None
+    assert _numbers(growth=dataclasses.replace(GROWTH, metric="loss")) is None
 
 
 @pytest.mark.slow
@@ -79,11 +74,12 @@ def test_probes_look_at_hidden_layers_where_training_is_perfect_and_the_test_is_
     recipe = gradwise.defaults.classification(model=Mlp(widths=(32, 16)))
     prepared = prepare_recipe(recipe, dataset, key=jr.key(0))
     _, told = OF_RECIPE["training"](Case(prepared.subject, jr.key(0), prepared, dataset))
-    probes = told["numbers"]["probes"]
+    assert told.training is not None
+    probes = told.training.numbers.probes
     assert probes is not None
-    assert probes["names"] == ["inputs", "layers.0", "layers.1"]
-    assert len(probes["untrained"]) == 2
-    assert all(0 <= error <= 1 for error in probes["errors"])
+    assert probes.names == ("inputs", "layers.0", "layers.1")
+    assert len(probes.untrained) == 2
+    assert all(0 <= error <= 1 for error in probes.errors)
 
 
 def test_every_code_belongs_to_an_area() -> None:

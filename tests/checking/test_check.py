@@ -34,7 +34,7 @@ def test_areas_run_in_their_order_and_only_those_that_are_asked_for() -> None:
     assert begun == ["gradient", "start", "graph"]
     assert [ran.name for ran in record.ran] == begun
     assert record.passed
-    assert set(record.evidence) == {"gradient", "start", "graph", "verdict"}
+    assert set(record.summary()["evidence"]) == {"gradient", "start", "graph", "verdict"}
     assert list(OF_RECIPE) == [*OF_SUBJECT, "training"]
     with pytest.raises(RequestError, match=r"unknown check 'flw'. Did you mean 'flow'\?"):
         gradwise.check(_loss, MODEL, (X, Y), only=["flw"])
@@ -102,7 +102,7 @@ def test_one_seed_gives_one_record() -> None:
         gradwise.check(_loss, MODEL, (X, Y), key=jr.key(5), only=["gradient", "overfit"]) for _ in range(2)
     )
     assert first.findings == second.findings
-    assert first.evidence == second.evidence
+    assert first.summary()["evidence"] == second.summary()["evidence"]
 
 
 def test_finished_areas_are_kept_and_another_problem_does_not_get_them(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_small_rate_is_called_a_difficulty_of_optimisation_and_the_remedy_is_t
     assert record.verdict.startswith("Optimisation is the difficulty")
     assert record.passed
     assert any("gradwise fit iris --set x=1 --set optimiser.learning_rate=" in remedy for remedy in record.remedies)
-    assert record.evidence["verdict"]["kind"] == "optimisation"
+    assert record.evidence.verdict.kind == "optimisation"
 
 
 @pytest.mark.slow

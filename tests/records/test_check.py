@@ -1,10 +1,12 @@
 """The record of a check goes to disk and back, findings worst first."""
 
+import math
 from pathlib import Path
 
 import pytest
 
 from gradwise.records.check import Checked, Ran, read_checked, write_checked
+from gradwise.records.evidence.check_evidence import CheckedEvidence, StartEvidence
 from gradwise.records.finding import Finding
 from gradwise.runtime.errors import RequestError
 
@@ -19,7 +21,7 @@ def _record() -> Checked:
         ),
         remedies=("mend it.",),
         ran=(Ran("gradient", "found", 1.5), Ran("rates", "not run", 0.0, "no optimiser")),
-        evidence={"gradient": {"worst": 2.0, "odd": float("nan")}},
+        evidence=CheckedEvidence(start=StartEvidence((2.0, math.nan), math.inf)),
         seconds=2.0,
         seed=3,
         version="0",
@@ -40,7 +42,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     again = read_checked(tmp_path)
     assert again.findings == _record().findings
     assert again.ran == _record().ran
-    assert again.evidence == {"gradient": {"worst": 2.0, "odd": None}}
+    assert again.evidence == CheckedEvidence(start=StartEvidence((2.0, math.nan), math.inf))
     assert again.remedies == ("mend it.",)
 
 

@@ -43,10 +43,6 @@ class ColumnsMeasured:
     numbered: tuple[int, ...] = ()  # columns that number the rows
     broken: tuple[tuple[str, str, int, tuple[int, ...], int], ...] = ()
 
-    def plain(self) -> dict[str, Any]:
-        first = {name: getattr(self, name)[:200] for name in ("mean", "spread", "varies")}
-        return {**vars(self), **first, "constant": np.flatnonzero(self.constant)}
-
 
 def _broken_rows(values: Any, missing_allowed: bool) -> tuple[np.ndarray, int]:
     """The rows with infinite values (or missing ones, unless they are allowed), and the first such column."""

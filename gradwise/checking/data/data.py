@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Key
 
+from ...records.evidence.check_evidence import CopiedRows, DataEvidence
 from ...records.finding import Finding, worst_first
 from ...records.score_scale import percent
-from ...runtime.files import finite
 from ...runtime.keys import generator, named
 from ...specs.dataset import Column, Dataset
 from ..codes import found
@@ -66,8 +66,19 @@ class DataMeasured:
     order: Order | None = None
     elsewhere: tuple[PartShift, ...] = ()
 
-    def plain(self) -> dict[str, Any]:
-        return dict(finite({**vars(self), "names": self.names[:200], "columns": self.columns.plain()}))
+    def evidence(self) -> DataEvidence:
+        giving, signal = self.giving, self.signal
+        return DataEvidence(
+            counts={part: {str(k): n for k, n in each.items()} for part, each in (self.counts or {}).items()},
+            copied=tuple(CopiedRows(one.part, one.rows, one.copied, one.expected) for one in self.overlaps),
+            shared_groups={part: groups for part, (groups, _) in (self.shared or {}).items()},
+            constant=int(np.sum(self.columns.constant)),
+            best_input=math.nan if giving is None else giving.score,
+            exact=giving is not None and giving.exact,
+            conflicting=math.nan if signal is None else signal.conflicting,
+            denied=math.nan if signal is None else signal.denied,
+            separable={one.part: one.area for one in self.elsewhere},
+        )
 
 
 def from_dataset(dataset: Dataset, parts: Sequence[Dataset | None]) -> dict[str, Any]:

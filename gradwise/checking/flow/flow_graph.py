@@ -9,99 +9,26 @@ as boxes (`boxes`). Products are counted exactly, 2 operations for each multipli
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Key
 
+from ...records.evidence.check_evidence import CapturedConstant, Compiled, Counts, GraphMeasured, Stage
 from ...records.finding import Finding
-from ...runtime.files import finite
 from ...specs.paths import named_leaves
 from ...tracing.program import Site, trace
 from ..codes import found
 from ..subject import Subject
-from .graph_boxes import Box, boxes_of
+from .graph_boxes import boxes_of
 from .graph_stages import AROUND, backward_stages, fewer, forward_stages, in_order, live, owners, stage_kind
-from .program_cost import Compiled, Counting, compiled_program, count
+from .program_cost import Counting, compiled_program, count
 
 LARGE_CONSTANT = 2**20  # bytes
 LOPSIDED = 0.8  # the share of operations from which one layer is most of the work
 MOST_COLUMNS = 24
 _HALF = ("bfloat16", "float16")
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A layer, or what comes before and after all of them. `products` are the operations within products alone.
-
-    `kept_bytes` are those of its values that the backward pass reads.
-    """
-
-    name: str
-    kind: str
-    sites: int = 0
-    operations: float = 0.0
-    products: float = 0.0
-    bytes: float = 0.0
-    backward_sites: int = 0
-    backward_operations: float = 0.0
-    backward_products: float = 0.0
-    kept_bytes: float = 0.0
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Equations before compilation. `together` is loss and gradient in one program, with a shared forward pass.
-
-    `unused` reach no result, `repeated` duplicate another: compilation drops both.
-    """
-
-    loss: int
-    gradient: int
-    together: int
-    unused: int
-    repeated: int
-
-
-@dataclass(frozen=True)
-class CapturedConstant:
-    """An array that the loss closed over."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    bytes: int
-    line: str
-
-
-@dataclass(frozen=True)
-class GraphMeasured:
-    """The graph of the loss and of its gradient. `edges` join numbers of boxes, `back_edges` those of stages.
-
-    `precisions` has, for each floating-point type, equations, operations, and the first line that computes in it.
-    """
-
-    stages: tuple[Stage, ...]
-    boxes: tuple[Box, ...]
-    edges: tuple[tuple[int, int], ...]
-    back_edges: tuple[tuple[int, int], ...]
-    counts: Counts
-    compiled: Compiled
-    constants: tuple[CapturedConstant, ...]
-    precisions: dict[str, tuple[int, float, str]]
-
-    @property
-    def operations(self) -> float:
-        return sum(stage.operations for stage in self.stages)
-
-    @property
-    def backward_operations(self) -> float:
-        return sum(stage.backward_operations for stage in self.stages)
-
-    def plain(self) -> dict[str, Any]:
-        totals = {name: getattr(self, name) for name in ("operations", "backward_operations")}
-        return dict(finite({**vars(self), **totals}))
 
 
 def _constants(counting: Counting, sites: Sequence[Site], subject: Subject) -> tuple[CapturedConstant, ...]:

@@ -8,27 +8,14 @@ of a stage are one box more, and each part of the batch is one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ...records.evidence.check_evidence import Box
 from ...tracing.program import BENT, Site
 from .graph_stages import AROUND, in_order, stage_kind
 from .program_cost import MOVES, WHOLE, Counting
 
 MOST_IN_STAGE = 3
-
-
-@dataclass(frozen=True)
-class Box:
-    """A node as drawn. `kind` is "input", "parameter", "internal", "output" or "loss"."""
-
-    name: str
-    kind: str
-    stage: str
-    shape: tuple[int, ...] = ()
-    operations: float = 0.0
-    bytes: float = 0.0
-    sites: int = 0
-    line: str = ""
 
 
 def _title(sites: Sequence[Site], counting: Counting) -> str:

@@ -12,13 +12,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ...records.evidence.check_evidence import Compiled
 from ...specs.paths import named_leaves
 from ...tracing.program import Program, inner, is_literal
 
@@ -30,20 +31,6 @@ MOVES = (
 PRODUCTS = ("dot_general", "conv_general_dilated")
 WHOLE = (*PRODUCTS, "scan", "while", "cond", "sort", "ragged_dot", "pallas_call")
 _NO_WORK = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast")
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """Loss and gradient after compilation; NaN or empty if the backend does not report it."""
-
-    instructions: int = 0  # in all, those within fusions too
-    kernels: int = 0  # what is launched one after another
-    fused: int = 0  # instructions within fusions
-    kinds: dict[str, int] = field(default_factory=dict)
-    operations: float = math.nan
-    argument_bytes: float = math.nan
-    output_bytes: float = math.nan
-    temporary_bytes: float = math.nan
 
 
 def _size(variable: Any) -> int:

@@ -2,7 +2,7 @@
 
     measured = measure_flow(subject, rehearsal, key=key)
     measured.layers[0].saturated, measured.stretches[0].singular     pairs, before and after; of one layer's map
-    measured.plain()                                                 with histograms of activations and gradients
+    measured.evidence()                                              with histograms of activations and gradients
 
 The network is measured before and after the rehearsal. `signal_flow_findings.find_flow` interprets the numbers.
 """
@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
+from ...records.evidence.check_evidence import FlowEvidence, LayerFlow, LayerMap
+from ...records.evidence.recorded_flow import FlowGroup
 from ...runtime import keys
 from ...runtime.compilation import compile_quickly
-from ...runtime.files import finite
 from ...tracing.layers import TracedLayer, maps, trace_layers
 from ...tracing.program import Program
 from ...tracing.signal_flow import BINS, Summary, Values, summarise_flow, values_by_unit, values_of
@@ -81,12 +82,17 @@ class FlowMeasured:
 
     layers: tuple[LayerMeasured, ...] = ()
     stretches: tuple[JacobianSpectrum, ...] = ()
-    groups: tuple[dict[str, Any], ...] = ()
+    groups: tuple[FlowGroup, ...] = ()
     rehearsed: bool = True
 
-    def plain(self) -> dict[str, Any]:
-        maps = [{**vars(one), "singular": one.carrying} for one in self.stretches]
-        return dict(finite({"layers": self.layers, "maps": maps, "groups": self.groups, "rehearsed": self.rehearsed}))
+    def evidence(self) -> FlowEvidence:
+        layers = (LayerFlow(one.name, one.saturated[-1], one.dead[-1], one.gradient[-1]) for one in self.layers)
+        maps = (
+            LayerMap(one.source, one.target, *np.quantile(one.carrying, (0.1, 0.5, 0.9)).tolist())
+            for one in self.stretches
+            if one.carrying.size and np.isfinite(one.carrying).all()
+        )
+        return FlowEvidence(tuple(layers), tuple(maps), self.groups)
 
 
 # --- measuring
@@ -110,13 +116,16 @@ def copies(values: Float[np.ndarray, "rows units"], gradients: Float[np.ndarray,
     return float(np.mean(np.append(same, False) | np.append(False, same)))
 
 
-def _group(name: str, kind: str, summaries: Sequence[Summary], place: int) -> dict[str, Any]:
+def _group(name: str, kind: str, summaries: Sequence[Summary], place: int) -> FlowGroup:
     """One group of numbers before and after, in the monitor's form."""
-    told: dict[str, Any] = {"layer": name, "kind": kind}
-    for word in ("mean", "deviation", "rms", "norm", "histogram"):
-        told[word] = [np.asarray(getattr(one, word))[place] for one in summaries]
+
+    def each(word: str) -> tuple[Any, ...]:
+        return tuple(np.asarray(getattr(one, word))[place].tolist() for one in summaries)
+
     edges = [np.linspace(float(one.low[place]), float(one.high[place]), BINS + 1) for one in summaries]
-    return {**told, "edges": edges}
+    moments = {word: each(word) for word in ("mean", "deviation", "rms", "norm")}
+    histogram = tuple(map(tuple, each("histogram")))
+    return FlowGroup(name, kind, histogram=histogram, edges=tuple(tuple(one.tolist()) for one in edges), **moments)
 
 
 def _batch(subject: Subject, key: Key[Array, ""]) -> Any:

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from ...records.evidence.check_evidence import GradientEvidence, ParameterGradient
 from ...records.finding import Finding
 from ...runtime import keys
-from ...runtime.files import finite
 from ..codes import found
 from ..subject import Subject
 from .finite_differences import UNKNOWN, Differences, curve
@@ -52,28 +52,13 @@ class GradientMeasured:
     coarse: str = ""  # the type of the least precise value between parameters and loss
     coarse_line: str = ""
 
-    def plain(self) -> dict[str, Any]:
-        """JSON values, for the figure and for `--json`."""
-        leaves = [
-            {
-                **{name: getattr(leaf, name) for name in ("name", "size", "zero", "frozen", "stop", "step")},
-                "looked_at": len(leaf.entries),
-                "wrong": int(np.sum(leaf.wrong)),
-                "unknown": int(np.sum(leaf.state == UNKNOWN)),
-                "error": leaf.worst,
-                "analytic": leaf.analytic,
-                "numeric": leaf.numeric,
-            }
+    def evidence(self) -> GradientEvidence:
+        leaves = (
+            ParameterGradient(leaf.name, leaf.worst, len(leaf.entries), int(np.sum(leaf.wrong)), leaf.turned)
             for leaf in self.leaves
-        ]
-        sites = [
-            {name: getattr(site, name) for name in ("number", "title", "layer", "line", "wrong")}
-            | {"error": site.slope.error, "ratio": site.slope.ratio}
-            for site in self.sites
-        ]
-        lines = {name: getattr(self, name) for name in ("epsilons", "forward", "central")}
-        rest = {name: getattr(self, name) for name in ("seen", "culprits", "epsilon", "coarse", "coarse_line")}
-        return dict(finite({"curve": lines, "leaves": leaves, "sites": sites, **rest}))
+        )
+        epsilons, forward, central = (tuple(line.tolist()) for line in (self.epsilons, self.forward, self.central))
+        return GradientEvidence(epsilons, forward, central, tuple(leaves))
 
 
 # --- measuring

@@ -37,7 +37,7 @@ class StartMeasured:
     deviation: float = math.nan
     place: str = ""
 
-    def plain(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, Any]:
         numbers = {"loss": self.loss, "outputs": self.outputs, "centre": self.centre, "deviation": self.deviation}
         return {**numbers, **dataclasses.asdict(self.seen)}
 
@@ -87,7 +87,7 @@ def find_start(measured: StartMeasured) -> tuple[Finding, ...]:
             f"guess: the initial outputs are too large (root mean square {measured.outputs:.3g})."
         )
         small = "initialise the output layer with zero or small weights, and standardise the inputs"
-        return (found("GW404", what, where=measured.place, next=small, **measured.plain()),)
+        return (found("GW404", what, where=measured.place, next=small, **measured.numbers()),)
     unusual = not 1e-2 <= measured.deviation <= 1e2 and measured.deviation > 0
     if seen.criterion <= 4 * seen.constant and not unusual:
         return ()
@@ -97,7 +97,7 @@ def find_start(measured: StartMeasured) -> tuple[Finding, ...]:
         f"{measured.deviation:.3g}, the initial outputs a root mean square of {measured.outputs:.3g}."
     )
     scale = "standardise with the training set's statistics: targets = (targets - targets.mean(0)) / targets.std(0)"
-    return (found("GW404", what, where=measured.place, next=scale, **measured.plain()),)
+    return (found("GW404", what, where=measured.place, next=scale, **measured.numbers()),)
 
 
 # --- the rehearsal

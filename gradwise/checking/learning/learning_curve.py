@@ -21,6 +21,7 @@ import optax
 from jaxtyping import Array, Key, PyTree
 
 from ...curvature.objective import Examples, gather
+from ...records.evidence.check_evidence import GrowthEvidence
 from ...runtime import keys
 from ...runtime.errors import RequestError
 from ...runtime.files import finite
@@ -75,8 +76,15 @@ class ErrorsBySize:
             return math.nan
         return self.predicted - float(power_law(np.asarray(self.law), self.counts[-1:])[0])
 
-    def plain(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, Any]:
+        """What its findings rest on."""
         return dict(finite({**vars(self), "gain": self.gain}))
+
+    def evidence(self) -> GrowthEvidence:
+        train, valid = (tuple(part.mean(axis=1).tolist()) for part in (self.train, self.valid))
+        errors = [tuple(part.tolist()) for part in self.errors]
+        told = (self.metric, self.law, self.predicted, self.interval, self.gain)
+        return GrowthEvidence(tuple(int(count) for count in self.counts), train, valid, errors[0], errors[1], *told)
 
 
 def errors_by_size(

@@ -31,7 +31,7 @@ def _find_rise(growth: ErrorsBySize, train: np.ndarray, error: np.ndarray, scale
             f"{counts[j]:.0f}, but fewer should be easier to memorise."
         )
         easier = "train longer, or at a larger rate: a few examples must be memorised before many are"
-        return [found("GW402", what, where=place, next=easier, **growth.plain())]
+        return [found("GW402", what, where=place, next=easier, **growth.numbers())]
     steps = np.diff(train) - 3 * np.hypot(error[1:], error[:-1])
     at = int(np.argmax(steps))
     gradual = float(np.log2(counts[at + 1] / counts[at]))  # a step of many doublings may be a large one
@@ -40,7 +40,7 @@ def _find_rise(growth: ErrorsBySize, train: np.ndarray, error: np.ndarray, scale
             f"training error jumps from {train[at]:.3g} with {counts[at]:.0f} examples to {train[at + 1]:.3g} with "
             f"{counts[at + 1]:.0f}; it should rise gradually."
         )
-        return [found("GW402", what, where=place, next=step, **growth.plain())]
+        return [found("GW402", what, where=place, next=step, **growth.numbers())]
     return []
 
 
@@ -60,5 +60,5 @@ def find_growth(growth: ErrorsBySize | None, *, place: str = "") -> tuple[Findin
             f"{valid[-1]:.3g} with {growth.counts[-1]:.0f} (standard error {error:.1g})."
         )
         step = "shuffle the targets of `train` and check again: if nothing changes, the inputs do not predict them"
-        told.append(found("GW403", what, where=place, next=step, **growth.plain()))
+        told.append(found("GW403", what, where=place, next=step, **growth.numbers()))
     return tuple(told)

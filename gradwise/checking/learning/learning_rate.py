@@ -22,9 +22,9 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
+from ...records.evidence.check_evidence import NoiseScale, RatesEvidence
 from ...runtime import keys
 from ...runtime.compilation import compile_quickly
-from ...runtime.files import finite
 from ..batch_access import count_of, stacked, take
 from ..rehearsal import Rehearsal, order_of, trainer
 from ..subject import Subject
@@ -39,17 +39,6 @@ _DENSE = 8  # parameters whose Hessian is written out
 _PRODUCTS = 16
 _GROUPS = 16  # gradients from which the noise scale is estimated; of a big network fewer: all are held
 _GROUPS_BIG = 6
-
-
-@dataclasses.dataclass(frozen=True)
-class NoiseScale:
-    """B = tr(S) / |G|^2 with its 90 % confidence interval, the `size` of the batches used, and their number."""
-
-    value: float
-    low: float
-    high: float
-    size: int
-    groups: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +68,10 @@ class RatesMeasured:
         """The largest rate of plain gradient descent."""
         return 2.0 / self.eigenvalue if self.eigenvalue > 0 else math.inf
 
-    def plain(self) -> dict[str, Any]:
-        return dict(finite({**vars(self), "limit": self.limit}))
+    def evidence(self) -> RatesEvidence:
+        factors, losses, ratios = (tuple(one.tolist()) for one in (self.factors, self.losses[:, -1], self.ratios))
+        known = (self.eigenvalue, self.rate, self.limit)
+        return RatesEvidence(factors, losses, self.names, ratios, self.size, *known, self.noise)
 
 
 # --- the ladder

@@ -22,6 +22,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Key, PyTree
 
+from ...records.evidence.check_evidence import OverfitEvidence
 from ...records.finding import Finding
 from ...runtime import keys
 from ...runtime.compilation import compile_quickly
@@ -74,8 +75,10 @@ class OverfitMeasured:
         low = (self.ends < LEARNED_LOSS * self.starts) & (self.starts > 0)
         return bool(np.any(low | (self.wrong == 0) | (self.residual < LEARNED_RESIDUAL)))
 
-    def plain(self) -> dict[str, Any]:
-        return dict(finite({**vars(self), "learned": self.learned}))
+    def evidence(self) -> OverfitEvidence:
+        curves = tuple(map(tuple, np.atleast_2d(self.curves).tolist()))
+        starts, ends = (tuple(values.tolist()) for values in (self.starts, self.ends))
+        return OverfitEvidence(self.examples, self.learned, starts, ends, curves)
 
 
 def _rows_of(leaves: list[Any], count: int) -> np.ndarray:
@@ -294,7 +297,7 @@ def find_overfit(measured: OverfitMeasured | None) -> tuple[Finding, ...]:
     """GW401: an error if the network certainly cannot, a warning if it merely did not."""
     if measured is None or measured.learned or not np.isfinite(measured.starts[0]):
         return ()
-    numbers = {k: v for k, v in measured.plain().items() if k != "curves"}
+    numbers = {k: v for k, v in finite({**vars(measured), "learned": measured.learned}).items() if k != "curves"}
     handful = f"{measured.examples} different examples"
     best = float(np.fmin(measured.ends[0], measured.second))
     at_most = f"the loss went from {measured.starts[0]:.4g} to {best:.4g}"

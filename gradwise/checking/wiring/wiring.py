@@ -19,7 +19,6 @@ from jaxtyping import Array, Key
 
 from ...records.finding import Finding
 from ...runtime import keys
-from ...runtime.files import finite
 from ..batch_access import inputs_of, take, with_inputs
 from ..codes import found
 from ..padding_masks import used_rows
@@ -68,9 +67,6 @@ class WiringMeasured:
     mixing: MixingMeasured = field(default_factory=MixingMeasured)
     modes: ModesMeasured = field(default_factory=ModesMeasured)
     place: str = ""
-
-    def plain(self) -> dict[str, Any]:
-        return dict(finite(self))
 
 
 def _limited(subject: Subject, most: int) -> Subject:

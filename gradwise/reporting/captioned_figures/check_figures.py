@@ -1,9 +1,7 @@
 """From the evidence of a check to figures and tables: each area's numbers as pictures with words.
 
-    tuple(gradient_figures(checked.evidence["gradient"]))
-    tuple(growth_figures(checked.evidence["growth"]))
-
-Evidence is plain JSON values, perhaps of an older version: what is missing is not drawn.
+tuple(gradient_figures(checked.evidence.gradient))
+tuple(growth_figures(checked.evidence.growth))
 """
 
 import math
@@ -13,12 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from ...records.evidence.check_evidence import (
+    ChoicesEvidence,
+    GradientEvidence,
+    GrowthEvidence,
+    OverfitEvidence,
+    RatesEvidence,
+    StartEvidence,
+)
 from ...records.score_scale import ScoreScale
 from .. import wording
 from ..blocks import Block, Figure, Prose, Row, Table
 from ..plots import check_plots
 from ..plots.check_plots import DifferenceCurve, Dot, GrowthCurve
-from .record_values import SHOWN, Plain, array, as_number, left_of, part_of, rows_of, tall_of
+from .record_values import SHOWN, left_of, tall_of
 
 _RATIO = "update / weights"
 _SOUND_RATIO = 1e-3  # the chapter's rule of thumb for |update| / |weights|
@@ -34,20 +40,9 @@ def dots_figure(name: str, title: str, said: str, dots: Sequence[Dot], table: Ta
 # --- gradient
 
 
-def _is_turned(leaf: Plain) -> bool:
-    """Whether the gradient has the wrong sign where it is wrong."""
-    analytic, numeric = array(leaf.get("analytic")), array(leaf.get("numeric"))
-    if not leaf.get("wrong") or len(analytic) != len(numeric) or not len(analytic):
-        return False
-    sizes = np.abs(analytic) + np.abs(numeric)
-    against = (analytic * numeric < 0) & (sizes > 1e-3 * sizes.max())
-    return bool(against.sum() > 0.5 * (sizes > 1e-3 * sizes.max()).sum())
-
-
-def _difference_figures(plain: Plain) -> Iterator[Figure]:
-    curve = part_of(plain, "curve")
-    epsilons, forward, central = (array(curve.get(name)) for name in ("epsilons", "forward", "central"))
-    if len(epsilons) < 2 or not len(epsilons) == len(forward) == len(central) or not np.isfinite(central).any():
+def _difference_figures(seen: GradientEvidence) -> Iterator[Figure]:
+    epsilons, forward, central = (np.array(values) for values in (seen.epsilons, seen.forward, seen.central))
+    if len(epsilons) < 2 or not np.isfinite(central).any():
         return
     best = int(np.nanargmin(central))
     rows: tuple[Row, ...] = tuple(
@@ -61,22 +56,22 @@ def _difference_figures(plain: Plain) -> Iterator[Figure]:
     yield Figure("differences", "Gradient against finite differences, by step", said, draw, table, height=280)
 
 
-def gradient_figures(plain: Plain) -> Iterator[Figure]:
+def gradient_figures(seen: GradientEvidence) -> Iterator[Figure]:
     """The error of finite differences by step, and the gradient's error by parameter."""
-    yield from _difference_figures(plain)
-    leaves = [leaf for leaf in rows_of(plain.get("leaves")) if math.isfinite(as_number(leaf.get("error")))]
+    yield from _difference_figures(seen)
+    leaves = [leaf for leaf in seen.parameters if math.isfinite(leaf.error)]
     if not leaves:
         return
-    leaves = sorted(leaves, key=lambda leaf: (not leaf.get("wrong"), -as_number(leaf.get("error"))))
-    dots = [Dot(str(leaf.get("name")), as_number(leaf.get("error")), marked=bool(leaf.get("wrong"))) for leaf in leaves]
-    wrong, turned = sum(dot.marked for dot in dots), [leaf for leaf in leaves if _is_turned(leaf)]
+    leaves = sorted(leaves, key=lambda leaf: (not leaf.wrong, -leaf.error))
+    dots = [Dot(leaf.name, leaf.error, marked=leaf.wrong > 0) for leaf in leaves]
+    wrong, turned = sum(dot.marked for dot in dots), [leaf for leaf in leaves if leaf.turned]
     rows: tuple[Row, ...] = tuple(
         (
-            str(leaf.get("name")),
-            wording.number(as_number(leaf.get("error"))),
-            wording.whole(as_number(leaf.get("looked_at"))),
-            wording.whole(as_number(leaf.get("wrong") or 0)),
-            "wrong sign" if leaf in turned else "wrong" if leaf.get("wrong") else "right",
+            leaf.name,
+            wording.number(leaf.error),
+            wording.whole(leaf.looked_at),
+            wording.whole(leaf.wrong),
+            "wrong sign" if leaf.turned else "wrong" if leaf.wrong else "right",
         )
         for leaf in leaves
     )
@@ -92,19 +87,17 @@ def gradient_figures(plain: Plain) -> Iterator[Figure]:
 # --- learning
 
 
-def overfit_figures(plain: Plain) -> Iterator[Figure]:
+def overfit_figures(seen: OverfitEvidence) -> Iterator[Figure]:
     """Whether a handful of examples can be learned by heart."""
-    curves = array(plain.get("curves"))
-    curves = curves[None] if curves.ndim == 1 and len(curves) else curves
+    curves = np.array(seen.curves)
     if curves.ndim != 2 or curves.shape[1] < 2 or not np.isfinite(curves).any():
         return
-    starts, ends = array(plain.get("starts")), array(plain.get("ends"))
-    count = wording.whole(as_number(plain.get("examples")))
+    count = wording.whole(seen.examples)
     lowest = float(np.nanmin(curves))
-    how = "memorised" if plain.get("learned") else "not memorised"
+    how = "memorised" if seen.learned else "not memorised"
     rows: tuple[Row, ...] = tuple(
         (str(i + 1), wording.number(start), wording.number(end))
-        for i, (start, end) in enumerate(zip(starts, ends, strict=False))
+        for i, (start, end) in enumerate(zip(seen.starts, seen.ends, strict=True))
     )
     said = f"{count} examples are {how}: the loss goes from {wording.number(float(np.nanmax(curves[:, 0])))} to "
     said += f"{wording.number(lowest)}. Each line is one random start."
@@ -113,14 +106,13 @@ def overfit_figures(plain: Plain) -> Iterator[Figure]:
     yield Figure("overfit", "Memorising a few examples with L-BFGS", said, draw, table)
 
 
-def start_figures(plain: Plain) -> Iterator[Figure]:
+def start_figures(seen: StartEvidence) -> Iterator[Figure]:
     """The loss over the first updates of the user's own training."""
-    losses = array(plain.get("losses"))
-    if losses.ndim != 1 or len(losses) < 3 or not np.isfinite(losses).any():
+    losses = np.array(seen.losses)
+    if len(losses) < 3 or not np.isfinite(losses).any():
         return
     sound = losses[np.isfinite(losses)]
-    chance = as_number(plain.get("constant"))
-    beside = f" A constant prediction has {wording.number(chance)}." if math.isfinite(chance) else ""
+    beside = f" A constant prediction has {wording.number(seen.constant)}." if math.isfinite(seen.constant) else ""
     rows: tuple[Row, ...] = tuple(
         (str(i), wording.number(float(losses[i])))
         for i in np.unique(np.linspace(0, len(losses) - 1, 11).round().astype(int))
@@ -131,26 +123,16 @@ def start_figures(plain: Plain) -> Iterator[Figure]:
     yield Figure("rehearsal", "The first updates of your training", said, draw, table)
 
 
-def growth_figures(plain: Plain) -> Iterator[Figure]:
+def growth_figures(seen: GrowthEvidence) -> Iterator[Figure]:
     """Training and validation error against the number of examples, and what twice as many would give."""
-    counts, train, valid = (array(plain.get(name)) for name in ("counts", "train", "valid"))
-    if len(counts) < 2 or len(train) != len(counts) or len(valid) != len(counts):
+    counts, *means = (np.array(values, float) for values in (seen.counts, seen.train, seen.valid))
+    if len(counts) < 2 or not all(np.isfinite(mean).all() for mean in means):
         return
-    train, valid = (part.reshape(len(counts), -1) for part in (train, valid))
-    means = [part.mean(axis=1) for part in (train, valid)]
-    if not all(np.isfinite(mean).all() for mean in means):
-        return
-    seeds = train.shape[1]
-    spreads = [part.std(axis=1, ddof=1) / math.sqrt(seeds) if seeds > 1 else 0 * counts for part in (train, valid)]
-    noise = array(plain.get("noise"))
-    if len(noise) == len(counts):
-        spreads[1] = np.hypot(spreads[1], np.nan_to_num(noise))
-    law, predicted = array(plain.get("law")), as_number(plain.get("predicted"))
-    fitted = (float(law[0]), float(law[1]), float(law[2])) if len(law) == 3 and np.isfinite(law).all() else None
-    metric = str(plain.get("metric") or "error_rate")
+    spreads = [np.nan_to_num(np.array(values)) for values in (seen.train_errors, seen.valid_errors)]
+    fitted, predicted, metric = seen.law, seen.predicted, seen.metric
     scale = ScoreScale.of_metric(metric)
     write = scale.write
-    low, high = ((*array(plain.get("interval")).tolist(), math.nan, math.nan))[:2]
+    low, high = seen.interval
     said = f"Validation goes from {write(float(means[1][0]))} to {write(float(means[1][-1]))}."
     if fitted and math.isfinite(predicted):
         known = math.isfinite(low) and math.isfinite(high)
@@ -169,11 +151,10 @@ def growth_figures(plain: Plain) -> Iterator[Figure]:
 # --- rates
 
 
-def _ladder_figures(plain: Plain) -> Iterator[Figure]:
-    factors, losses = array(plain.get("factors")), array(plain.get("losses"))
-    if len(factors) < 3 or len(losses) != len(factors):
+def _ladder_figures(seen: RatesEvidence) -> Iterator[Figure]:
+    factors, ends = np.array(seen.factors), np.array(seen.losses)
+    if len(factors) < 3:
         return
-    ends = losses.reshape(len(factors), -1)[:, -1]
     moving = factors > 0
     still = np.abs(ends[~moving & np.isfinite(ends)])
     # Ending above the loss of no training at all is as bad as ending nowhere.
@@ -194,11 +175,10 @@ def _ladder_figures(plain: Plain) -> Iterator[Figure]:
     yield Figure("ladder", "The loss against the learning rate", said, draw, table, height=280)
 
 
-def learning_rate_figures(plain: Plain) -> Iterator[Block]:
+def learning_rate_figures(seen: RatesEvidence) -> Iterator[Block]:
     """The ladder of rates, the size of updates by parameter, and what bounds rate and batch."""
-    yield from _ladder_figures(plain)
-    names, ratios = [str(name) for name in plain.get("names") or ()], array(plain.get("ratios"))
-    judged = [(n, float(r)) for n, r in zip(names, ratios, strict=False) if np.ndim(r) == 0 and math.isfinite(r)]
+    yield from _ladder_figures(seen)
+    judged = [(name, ratio) for name, ratio in zip(seen.names, seen.ratios, strict=True) if math.isfinite(ratio)]
     if judged:
         judged.sort(key=lambda pair: -abs(math.log10(max(pair[1], 1e-30) / _SOUND_RATIO)))
         dots = [Dot(name, ratio, marked=not 1e-5 < ratio < 0.1) for name, ratio in judged]
@@ -208,33 +188,28 @@ def learning_rate_figures(plain: Plain) -> Iterator[Block]:
         said += "farthest from it come first."
         title, table = "Size of updates relative to weights", Table("Numbers", ("parameter", _RATIO), rows, (1,))
         yield dots_figure("ratios", title, said, dots, table, across=_RATIO, line=_SOUND_RATIO, told="1/1,000")
-    if limits := _rate_table(plain):
-        yield limits
+    yield _rate_table(seen)
 
 
-def _rate_table(plain: Plain) -> Table | None:
-    facts: list[tuple[str, str]] = []
-    eigenvalue, rate, limit = (as_number(plain.get(name)) for name in ("eigenvalue", "rate", "limit"))
-    if math.isfinite(eigenvalue):
-        facts.append(("largest eigenvalue of the Hessian", wording.number(eigenvalue)))
-    if math.isfinite(limit):
-        facts.append(("largest stable rate of gradient descent, 2 / eigenvalue", wording.number(limit)))
-    if math.isfinite(rate):
-        facts.append(("your learning rate", wording.number(rate)))
-    noise = part_of(plain, "noise")
-    if math.isfinite(as_number(noise.get("value"))):
-        low, high = as_number(noise.get("low")), as_number(noise.get("high"))
-        ends = f" ({wording.number(low)} to {wording.number(high)})" if math.isfinite(low) else ""
-        facts.append(("gradient noise scale, in examples", f"{wording.number(as_number(noise['value']))}{ends}"))
-    if math.isfinite(as_number(plain.get("size"))):
-        facts.append(("your mini-batch size", wording.whole(as_number(plain["size"]))))
-    return Table("Curvature and noise", ("", ""), tuple(facts), (1,)) if facts else None
+def _rate_table(seen: RatesEvidence) -> Table:
+    known = {
+        "largest eigenvalue of the Hessian": seen.eigenvalue,
+        "largest stable rate of gradient descent, 2 / eigenvalue": seen.limit,
+        "your learning rate": seen.rate,
+    }
+    facts = [(name, wording.number(value)) for name, value in known.items() if math.isfinite(value)]
+    noise = seen.noise
+    if noise is not None and math.isfinite(noise.value):
+        ends = f" ({wording.number(noise.low)} to {wording.number(noise.high)})" if math.isfinite(noise.low) else ""
+        facts.append(("gradient noise scale, in examples", f"{wording.number(noise.value)}{ends}"))
+    facts.append(("your mini-batch size", wording.whole(seen.size)))
+    return Table("Curvature and noise", ("", ""), tuple(facts), (1,))
 
 
 # --- choices
 
 
-def choice_blocks(plain: Plain) -> Iterator[Block]:
+def choice_blocks(seen: ChoicesEvidence) -> Iterator[Block]:
     """What the outputs and the loss were recognised as."""
     kinds = {
         "softmax": "cross-entropy of a softmax",
@@ -242,10 +217,9 @@ def choice_blocks(plain: Plain) -> Iterator[Block]:
         "squared": "squared error",
     }
     said = []
-    if plain.get("kind"):
-        said.append(f"The loss was recognised as the {kinds.get(str(plain['kind']), str(plain['kind']))}.")
-    penalty, rest = as_number(plain.get("penalty")), as_number(plain.get("rest"))
-    if penalty > 0 and math.isfinite(rest):
-        said.append(f"Its penalty is {wording.number(penalty)}, beside {wording.number(rest)} of the rest.")
+    if seen.kind:
+        said.append(f"The loss was recognised as the {kinds.get(seen.kind, seen.kind)}.")
+    if seen.penalty > 0 and math.isfinite(seen.rest):
+        said.append(f"Its penalty is {wording.number(seen.penalty)}, beside {wording.number(seen.rest)} of the rest.")
     if said:
         yield Prose(" ".join(said))

@@ -1,9 +1,12 @@
 """What flowed through the layers, as figures: of a check, or of a training whose optimiser was watched.
 
-tuple(flow_figures(fit.evidence["flow"]))             means, deviations and histograms over training
-tuple(layer_flow_figures(checked.evidence["flow"]))   saturation, gradients, singular values by layer
+flow = fit.evidence.flow
+tuple(flow_blocks(flow.groups, flow.updates))         means, deviations and histograms over training
+flow = checked.evidence.flow
+tuple(layer_flow_figures(flow.layers, flow.maps))     saturation, gradients, singular values by layer
 """
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -12,12 +15,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...records.evidence.check_evidence import LayerFlow, LayerMap
+from ...records.evidence.recorded_flow import FlowGroup
 from .. import wording
 from ..blocks import Block, Figure, Prose, Row, Table
 from ..plots import check_plots
 from ..plots.check_plots import Dot, RidgeLine, Strip
 from .check_figures import dots_figure
-from .record_values import SHOWN, Plain, array, as_number, left_of, rows_of, tall_of
+from .record_values import SHOWN, left_of, tall_of
 
 Shown = TypeVar("Shown")
 FLOW_KINDS = {
@@ -44,16 +49,13 @@ def _drawn(count: int) -> str:
     return f" {SHOWN} of {count} are shown." if count > SHOWN else ""
 
 
-def _series(group: Plain, name: str) -> np.ndarray:
-    return np.atleast_1d(array(group.get(name)))
-
-
-def _strip_figures(kind: str, groups: Sequence[Plain], updates: np.ndarray, looks: Sequence[str]) -> Iterator[Figure]:
+def _strip_figures(
+    kind: str, groups: Sequence[FlowGroup], updates: np.ndarray, looks: Sequence[str]
+) -> Iterator[Figure]:
     known = [
-        Strip(str(group.get("layer")), _series(group, "mean"), _series(group, "deviation"))
+        Strip(group.layer, np.array(group.mean), np.array(group.deviation))
         for group in groups
-        if len(_series(group, "mean")) == len(_series(group, "deviation")) == len(updates)
-        and np.isfinite(_series(group, "mean")).any()
+        if len(group.mean) == len(updates) and np.isfinite(group.mean).any()
     ]
     strips = _spread(known)
     if not strips or len(updates) < 2:
@@ -71,21 +73,17 @@ def _strip_figures(kind: str, groups: Sequence[Plain], updates: np.ndarray, look
     yield Figure(name, f"Mean and deviation: {title}", said, draw, Table("Numbers", header, rows, (1, 2, 3, 4)), **look)
 
 
-def _first_and_last(group: Plain) -> RidgeLine | None:
-    """The first and the last histogram; edges may be common or one row each."""
-    histogram, edges = array(group.get("histogram")), array(group.get("edges"))
-    histogram = histogram[None] if histogram.ndim == 1 else histogram
-    edges = np.broadcast_to(edges, (len(histogram), len(edges))) if edges.ndim == 1 else edges
-    if histogram.ndim != 2 or edges.ndim != 2 or len(edges) != len(histogram) or not len(histogram):
-        return None
+def _first_and_last(group: FlowGroup) -> RidgeLine | None:
+    """The first and the last histogram that can be drawn."""
+    histogram, edges = np.array(group.histogram), np.array(group.edges)
     usable = [i for i in range(len(edges)) if np.isfinite(edges[i]).all() and np.isfinite(histogram[i]).all()]
-    if edges.shape[1] != histogram.shape[1] + 1 or not usable or edges[usable[-1]][-1] <= edges[usable[-1]][0]:
+    if not usable or edges[usable[-1]][-1] <= edges[usable[-1]][0]:
         return None
     first, last = usable[0], usable[-1]
-    return RidgeLine(str(group.get("layer")), (edges[first], histogram[first]), (edges[last], histogram[last]))
+    return RidgeLine(group.layer, (edges[first], histogram[first]), (edges[last], histogram[last]))
 
 
-def _ridge_figures(kind: str, groups: Sequence[Plain]) -> Iterator[Figure]:
+def _ridge_figures(kind: str, groups: Sequence[FlowGroup]) -> Iterator[Figure]:
     known = [ridge for ridge in map(_first_and_last, groups) if ridge is not None]
     ridges = _spread(known)
     if not ridges:
@@ -102,42 +100,33 @@ def _ridge_figures(kind: str, groups: Sequence[Plain]) -> Iterator[Figure]:
     yield Figure(name, f"Histograms: {title}", said, draw, table, **look)
 
 
-def flow_figures(plain: Plain) -> Iterator[Figure]:
+def flow_figures(groups: Sequence[FlowGroup], updates: Sequence[int] = ()) -> Iterator[Figure]:
     """Activations, parameters and their gradients by layer over training."""
-    updates = array(plain.get("updates"))
-    groups = rows_of(plain.get("groups"))
     # A check looks twice, before and after a rehearsal; a watched training often.
-    looks = ("before", "after a rehearsal") if not len(updates) else ()
-    updates = np.arange(2.0) if looks else updates
-    for kind in dict.fromkeys(str(group.get("kind")) for group in groups):
-        mine = [group for group in groups if str(group.get("kind")) == kind]
-        yield from _strip_figures(kind, mine, updates, looks)
+    looks = () if updates else ("before", "after a rehearsal")
+    across = np.array(updates or (0, 1), float)
+    for kind in dict.fromkeys(group.kind for group in groups):
+        mine = [group for group in groups if group.kind == kind]
+        yield from _strip_figures(kind, mine, across, looks)
         yield from _ridge_figures(kind, mine)
 
 
-def _last(values: Any) -> float:
-    found = np.atleast_1d(array(values)) if isinstance(values, list | tuple) else np.atleast_1d(as_number(values))
-    return float(found[-1]) if found.ndim == 1 and found.size else math.nan
-
-
-def _from_groups(groups: Sequence[Plain]) -> list[dict[str, Any]]:
+def _from_groups(groups: Sequence[FlowGroup]) -> tuple[LayerFlow, ...]:
     """The last look at each layer, from groups over training."""
-    layers: dict[str, dict[str, Any]] = {}
+    layers: dict[str, LayerFlow] = {}
     for group in groups:
-        name = str(group.get("layer"))
-        if group.get("kind") == "activation":
-            told = {"saturated": _last(group.get("saturated")), "dead": _last(group.get("dead"))}
-            layers.setdefault(name, {"name": name}).update(told)
-        elif group.get("kind") == "activation gradient":
-            layers.setdefault(name, {"name": name})["gradient"] = _last(group.get("rms"))
-    return list(layers.values())
+        layer = layers.get(group.layer, LayerFlow(group.layer))
+        if group.kind == "activation" and group.dead:
+            layers[group.layer] = dataclasses.replace(layer, saturated=group.saturated[-1], dead=group.dead[-1])
+        elif group.kind == "activation gradient" and group.rms:
+            layers[group.layer] = dataclasses.replace(layer, gradient=group.rms[-1])
+    return tuple(layers.values())
 
 
-def layer_flow_figures(plain: Plain) -> Iterator[Figure]:
+def layer_flow_figures(layers: Sequence[LayerFlow], maps: Sequence[LayerMap] = ()) -> Iterator[Figure]:
     """Saturation, dead units, gradients and singular values, layer by layer."""
-    layers = rows_of(plain.get("layers")) or _from_groups(rows_of(plain.get("groups")))
-    names = [str(layer.get("name", layer.get("layer"))) for layer in layers]
-    flat = [(_last(layer.get("saturated")), _last(layer.get("dead"))) for layer in layers]
+    names = [layer.name for layer in layers]
+    flat = [(layer.saturated, layer.dead) for layer in layers]
     known = [share for pair in flat for share in pair if math.isfinite(share)]
     if known and max(known) > 0:
         shown, drawn = _spread(flat), _spread(names)
@@ -152,13 +141,12 @@ def layer_flow_figures(plain: Plain) -> Iterator[Figure]:
         table = Table("Numbers", ("layer", "saturated", "dead"), rows, (1, 2))
         look: Any = {"width": 430, "height": tall_of(len(shown)) + 8, "margins": (left_of(drawn), 40, 14, 26)}
         yield Figure("saturation", "Saturated entries and dead units", said, draw, table, **look)
-    yield from _gradient_sizes(layers, names)
-    yield from _singular_figures(plain)
+    yield from _gradient_sizes(layers)
+    yield from _singular_figures(maps)
 
 
-def _gradient_sizes(layers: Sequence[Plain], names: Sequence[str]) -> Iterator[Figure]:
-    sizes = [_last(layer.get("gradient")) for layer in layers]
-    dots = [Dot(name, size) for name, size in zip(names, sizes, strict=True) if math.isfinite(size)]
+def _gradient_sizes(layers: Sequence[LayerFlow]) -> Iterator[Figure]:
+    dots = [Dot(layer.name, layer.gradient) for layer in layers if math.isfinite(layer.gradient)]
     if len(dots) < 2:
         return
     positive = [dot.value for dot in dots if dot.value > 0]
@@ -171,16 +159,12 @@ def _gradient_sizes(layers: Sequence[Plain], names: Sequence[str]) -> Iterator[F
     yield dots_figure("gradient-sizes", title, said, _spread(dots), table, across=across)
 
 
-def _singular_figures(plain: Plain) -> Iterator[Figure]:
-    dots: list[Dot] = []
-    for one in rows_of(plain.get("maps")):
-        values = array(one.get("singular"))
-        values = values[np.isfinite(values)]
-        name = f"{one.get('source')} → {one.get('target')}"
-        if values.size:
-            # The smallest of many is next to nothing in any layer: a tenth of them may lie outside on each side.
-            low, middle, high = (float(value) for value in np.quantile(values, (0.1, 0.5, 0.9)))
-            dots.append(Dot(name, middle, low, high, marked=middle > 10 or high < 0.1))
+def _singular_figures(maps: Sequence[LayerMap]) -> Iterator[Figure]:
+    # The smallest of many is next to nothing in any layer: a tenth of them may lie outside on each side.
+    dots = [
+        Dot(f"{one.source} → {one.target}", one.median, one.low, one.high, marked=one.median > 10 or one.high < 0.1)
+        for one in maps
+    ]
     if not dots:
         return
     rows: tuple[Row, ...] = tuple((d.name, *(wording.number(v) for v in (d.low, d.value, d.high))) for d in dots)
@@ -190,14 +174,18 @@ def _singular_figures(plain: Plain) -> Iterator[Figure]:
     yield dots_figure("singular", title, said, _spread(dots), table, line=1.0, **look)
 
 
-def flow_blocks(plain: Plain) -> Iterator[Block]:
+def flow_blocks(
+    groups: Sequence[FlowGroup],
+    updates: Sequence[int] = (),
+    layers: Sequence[LayerFlow] = (),
+    maps: Sequence[LayerMap] = (),
+) -> Iterator[Block]:
     """Everything about the flow: layer by layer, then over training."""
-    figures = tuple(layer_flow_figures(plain))
+    figures = tuple(layer_flow_figures(layers or _from_groups(groups), maps))
     if figures and not any(figure.name == "saturation" for figure in figures):
         yield Prose("No unit is saturated or dead.")
     yield from figures
-    over = tuple(flow_figures(plain))
-    if over and len(array(plain.get("updates"))):
-        looks = array(plain.get("updates"))
-        yield Prose(f"Over training, {len(looks)} looks, the last at update {wording.whole(float(looks[-1]))}:")
+    over = tuple(flow_figures(groups, updates))
+    if over and updates:
+        yield Prose(f"Over training, {len(updates)} looks, the last at update {wording.whole(updates[-1])}:")
     yield from over

@@ -6,19 +6,19 @@ Sections without evidence are omitted: a check of three areas has a page of thre
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from ...evaluation.run_figure_data import Curve, LearningCurves
 from ...records.check import Checked
+from ...records.evidence.check_evidence import CheckedEvidence, FlowEvidence, TrainingEvidence
 from ...records.score_scale import ScoreScale, is_error_rate
 from .. import wording
 from ..blocks import Block, CodeLines, Figure, Items, Page, Prose, Row, Section, Table, Verdict
-from ..captioned_figures import check_figures, data_figures, flow_graph_figures, record_values, signal_flow_figures
-from ..captioned_figures.record_values import part_of
+from ..captioned_figures import check_figures, data_figures, flow_graph_figures, signal_flow_figures
 from ..plots import run_plots
 from .provenance import finding_notice
 
@@ -67,15 +67,12 @@ def _ran(record: Checked) -> Iterator[Block]:
         yield Table("", header if some else header[:3], shown, (2,))
 
 
-def _training_blocks(plain: Mapping[str, Any]) -> Iterator[Block]:
+def _training_blocks(seen: TrainingEvidence) -> Iterator[Block]:
     """Training and validation over a whole training."""
-    history = part_of(plain, "history")
-    ages, train, valid = (record_values.array(history.get(n)) for n in ("age_examples", "train_score", "valid_score"))
-    sound = len(ages) == len(train) == len(valid) and len(ages) > 1
-    if not sound or not np.isfinite(valid).any():
+    ages, train, valid = (np.array(values, float) for values in (seen.ages, seen.train, seen.valid))
+    if len(ages) < 2 or not np.isfinite(valid).any():
         return
-    metric = str(part_of(plain, "numbers").get("metric") or "")
-    scale = ScoreScale("error") if is_error_rate(metric) else ScoreScale("loss", title="score")
+    scale = ScoreScale("error") if is_error_rate(seen.numbers.metric) else ScoreScale("loss", title="score")
     best = int(np.nanargmin(valid))
     keep = [np.isfinite(part) for part in (train, valid)]
     curves = LearningCurves(
@@ -102,36 +99,41 @@ def _training_blocks(plain: Mapping[str, Any]) -> Iterator[Block]:
     )
 
 
-def _learning(evidence: Mapping[str, Any]) -> Iterator[Block]:
-    yield from _training_blocks(part_of(evidence, "training"))
-    yield from check_figures.growth_figures(part_of(evidence, "growth"))
-    yield from check_figures.overfit_figures(part_of(evidence, "overfit"))
-    yield from check_figures.start_figures(part_of(evidence, "start") or part_of(evidence, "rehearsal"))
+Evidence = TypeVar("Evidence")
 
 
-def _flow(evidence: Mapping[str, Any]) -> Iterator[Block]:
-    yield from signal_flow_figures.flow_blocks(part_of(evidence, "flow"))
+def _shown(make: Callable[[Evidence], Iterable[Block]], evidence: Evidence | None) -> Iterator[Block]:
+    """The blocks of an area; none if it saw nothing."""
+    yield from () if evidence is None else make(evidence)
+
+
+def _learning(evidence: CheckedEvidence) -> Iterator[Block]:
+    yield from _shown(_training_blocks, evidence.training)
+    yield from _shown(check_figures.growth_figures, evidence.growth)
+    yield from _shown(check_figures.overfit_figures, evidence.overfit)
+    yield from _shown(check_figures.start_figures, evidence.start)
+
+
+def _flow_blocks(flow: FlowEvidence) -> Iterator[Block]:
+    yield from signal_flow_figures.flow_blocks(flow.groups, layers=flow.layers, maps=flow.maps)
 
 
 def _verdict_blocks(record: Checked) -> Iterator[Block]:
     """What to do, in order, and the errors on which the verdict rests."""
     if record.remedies:
         yield Items(tuple(wording.sentence(remedy) for remedy in record.remedies))
-    told = part_of(record.evidence, "verdict")
-    metric = str(told.get("metric") or "error_rate")
-    titles = {
-        "train": "training",
-        "valid": "validation",
-        "test": "test",
-        "chance": "constant prediction",
-        "target": "wanted",
-    }
-    values = {title: record_values.as_number(told.get(name)) for name, title in titles.items()}
+    numbers = None if record.evidence.verdict is None else record.evidence.verdict.numbers
+    if numbers is None:
+        return
+    titles = ("training", "validation", "test", "constant prediction", "wanted")
+    values = (numbers.train, numbers.valid, numbers.test, numbers.chance, numbers.target)
     rows: tuple[Row, ...] = tuple(
-        (title, wording.in_metric(metric, value)) for title, value in values.items() if math.isfinite(value)
+        (title, wording.in_metric(numbers.metric, value))
+        for title, value in zip(titles, values, strict=True)
+        if math.isfinite(value)
     )
     if len(rows) > 1:
-        yield Table("Basis of the verdict", ("", wording.metric_name(metric)), rows, (1,))
+        yield Table("Basis of the verdict", ("", wording.metric_name(numbers.metric)), rows, (1,))
 
 
 def _sections(record: Checked) -> Iterator[Section]:
@@ -141,13 +143,13 @@ def _sections(record: Checked) -> Iterator[Section]:
     parts: tuple[tuple[str, str, Iterator[Block]], ...] = (
         ("remedies", "What to do next", _verdict_blocks(record)),
         ("ran", "Checks run", _ran(record)),
-        ("gradient", "Gradient", check_figures.gradient_figures(part_of(evidence, "gradient"))),
+        ("gradient", "Gradient", _shown(check_figures.gradient_figures, evidence.gradient)),
         ("learning", "Learning", _learning(evidence)),
-        ("rates", "Rates", check_figures.learning_rate_figures(part_of(evidence, "rates"))),
-        ("flow", "Activations and gradients by layer", _flow(evidence)),
-        ("data", "Data", data_figures.data_figures(part_of(evidence, "data"))),
-        ("choices", "Choices", check_figures.choice_blocks(part_of(evidence, "choices"))),
-        ("graph", "The flow graph", flow_graph_figures.graph_blocks(part_of(evidence, "graph"))),
+        ("rates", "Rates", _shown(check_figures.learning_rate_figures, evidence.rates)),
+        ("flow", "Activations and gradients by layer", _shown(_flow_blocks, evidence.flow)),
+        ("data", "Data", _shown(data_figures.data_figures, evidence.data)),
+        ("choices", "Choices", _shown(check_figures.choice_blocks, evidence.choices)),
+        ("graph", "The flow graph", _shown(flow_graph_figures.graph_blocks, evidence.graph)),
     )
     short = {"remedies": "Next", "ran": "Run", "flow": "Flow", "graph": "Graph"}
     for name, title, blocks in parts:
@@ -157,7 +159,7 @@ def _sections(record: Checked) -> Iterator[Section]:
 
 
 def _repeat(record: Checked) -> Iterator[Block]:
-    command = record.machine.get("command") or record.evidence.get("command")
+    command = record.machine.get("command")
     if isinstance(command, str) and command:
         yield CodeLines("In the shell", command)
     machine = {name: wording.clean(value) for name, value in record.machine.items() if value}

@@ -1,16 +1,16 @@
 """Drawing the flow graph: one column for each layer, forward on top, the gradient's way back below.
 
-    plan = layout(checked.evidence["graph"])          where everything stands, in pixels
+    plan = layout(checked.evidence.graph)          where everything stands, in pixels
     flow_graph_plots.draw_flow_graph(plan, ax=ax)
 
 A column holds a layer's parameters, its boxes from top to bottom, and the box of its gradient. Columns run from left to
 right and go on in the next row. The bar at the foot of a box is its share of all operations.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...records.evidence.check_evidence import Box, GraphMeasured
 from .. import wording
 from .axes import takes_axes
 from .style import FIRST, INK, PAPER, QUIET, RULE, SECOND, THIRD
@@ -53,11 +53,6 @@ class GraphLayout:
     titles: tuple[tuple[float, float, str], ...] = field(default=())
 
 
-def amount(value: Any) -> str:
-    """A count on a box: 770, 1.2k, 3.4M."""
-    return wording.age(float(value or 0))
-
-
 def _fit(names: str, length: int) -> str:
     """As many of the names as there is room for."""
     kept = ""
@@ -69,44 +64,40 @@ def _fit(names: str, length: int) -> str:
     return kept
 
 
-def _said(box: Mapping[str, Any], total: float) -> tuple[str, str, float]:
-    operations = float(box.get("operations") or 0)
-    kind = box.get("kind")
-    if kind == "parameter":
-        return "parameters", f"{amount(sum(box.get('shape') or ()))} numbers", 0.0
-    aside = box.get("stage") == "penalty"
-    title = "penalty" if aside else _fit(wording.clean(box.get("name") or ""), 18)
-    if kind == "input" and not box.get("sites"):
+def _said(box: Box, total: float) -> tuple[str, str, float]:
+    if box.kind == "parameter":
+        return "parameters", f"{wording.age(sum(box.shape))} numbers", 0.0
+    title = "penalty" if box.stage == "penalty" else _fit(wording.clean(box.name), 18)
+    if box.kind == "input" and not box.sites:
         return title, "of the batch", 0.0
-    shape = wording.short(" × ".join(map(str, box.get("shape") or ())) or "1", 11)
-    return title, f"{shape} · {amount(operations)} ops", operations / max(total, 1.0)
+    shape = wording.short(" × ".join(map(str, box.shape)) or "1", 11)
+    return title, f"{shape} · {wording.age(box.operations)} ops", box.operations / max(total, 1.0)
 
 
-def _column(stage: Any) -> str:
+def _column(stage: str) -> str:
     """A penalty has no column of its own: it is a part of the loss."""
-    return "loss" if stage == "penalty" else str(stage)
+    return "loss" if stage == "penalty" else stage
 
 
-def _columns(graph: Mapping[str, Any]) -> list[str]:
-    stages = [_column(stage.get("name")) for stage in graph.get("stages") or ()]
-    stages = list(dict.fromkeys(stages))
+def _columns(graph: GraphMeasured) -> list[str]:
+    stages = list(dict.fromkeys(_column(stage.name) for stage in graph.stages))
     return stages if "inputs" in stages else ["inputs", *stages]
 
 
-def _order(box: Mapping[str, Any]) -> int:
+def _order(box: Box) -> int:
     """Within a column: what comes in, parameters, then what is computed."""
-    early = box.get("kind") == "parameter" or box.get("stage") == "penalty"
-    return 0 if box.get("kind") == "input" and not box.get("sites") else 1 if early else 2
+    early = box.kind == "parameter" or box.stage == "penalty"
+    return 0 if box.kind == "input" and not box.sites else 1 if early else 2
 
 
-def layout(graph: Mapping[str, Any]) -> GraphLayout:
+def layout(graph: GraphMeasured) -> GraphLayout:
     """Where the boxes of a graph stand. Columns are stages; a row of them is as tall as its tallest."""
     names = _columns(graph)
-    boxes: Sequence[Mapping[str, Any]] = graph.get("boxes") or ()
-    stages = {str(stage.get("name")): stage for stage in graph.get("stages") or ()}
-    total = float(graph.get("operations") or 0) + float(graph.get("backward_operations") or 0)
+    boxes = graph.boxes
+    stages = {stage.name: stage for stage in graph.stages}
+    total = graph.operations + graph.backward_operations
     ordered = sorted(range(len(boxes)), key=lambda i: (_order(boxes[i]), i))
-    inside = {name: [i for i in ordered if _column(boxes[i].get("stage")) == name] for name in names}
+    inside = {name: [i for i in ordered if _column(boxes[i].stage) == name] for name in names}
     nodes: list[Node] = []
     at: dict[int, int] = {}
     back_at: dict[str, int] = {}
@@ -122,26 +113,25 @@ def layout(graph: Mapping[str, Any]) -> GraphLayout:
             for place, number in enumerate(inside[name]):
                 at[number] = len(nodes)
                 y = top + _HEAD + place * (_TALL + _GAP)
-                kind = str(boxes[number].get("kind"))
-                nodes.append(Node(kind, x, y, *_said(boxes[number], total), column, row // COLUMNS))
-            back = float((stages.get(name) or {}).get("backward_operations") or 0)
-            if back > 0 or (stages.get(name) or {}).get("backward_sites"):
+                nodes.append(Node(boxes[number].kind, x, y, *_said(boxes[number], total), column, row // COLUMNS))
+            stage = stages.get(name)
+            if stage is not None and (stage.backward_operations > 0 or stage.backward_sites):
                 back_at[name] = len(nodes)
-                kind = str(stages[name].get("kind"))
-                said = ("gradient", f"{amount(back)} ops", back / max(total, 1.0))
-                nodes.append(Node(kind, x, foot, *said, column, row // COLUMNS, True))
+                back = stage.backward_operations
+                said = ("gradient", f"{wording.age(back)} ops", back / max(total, 1.0))
+                nodes.append(Node(stage.kind, x, foot, *said, column, row // COLUMNS, True))
         top = foot + (_TALL + _FOOT if any(name in back_at for name in here) else 0)
-    order = [str(stage.get("name")) for stage in graph.get("stages") or ()]
-    back_edges = [(order[a], order[b]) for a, b in graph.get("back_edges") or ()]
+    order = [stage.name for stage in graph.stages]
+    back_edges = [(order[a], order[b]) for a, b in graph.back_edges]
 
     def aside(a: int, b: int) -> bool:  # every parameter may be penalised: such arrows would hide the others
-        return boxes[a].get("kind") == "parameter" and boxes[b].get("stage") == "penalty"
+        return boxes[a].kind == "parameter" and boxes[b].stage == "penalty"
 
     return GraphLayout(
         width=min(len(names), COLUMNS) * _PITCH + 4,
         height=int(top),
         nodes=tuple(nodes),
-        edges=tuple((at[a], at[b]) for a, b in graph.get("edges") or () if a in at and b in at and not aside(a, b)),
+        edges=tuple((at[a], at[b]) for a, b in graph.edges if a in at and b in at and not aside(a, b)),
         back=tuple((back_at[a], back_at[b]) for a, b in back_edges if a in back_at and b in back_at),
         titles=tuple(titles),
     )

@@ -14,6 +14,7 @@ from gradwise.checking.data.data import DataMeasured, PartShift, find_data, from
 from gradwise.checking.data.leakage import Overlap
 from gradwise.data.splits import GroupHoldOut, HoldOut
 from gradwise.records.finding import Finding
+from gradwise.records.plain_values import to_values
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Classes, Column, Dataset
 
@@ -37,7 +38,7 @@ def _split(inputs: Any, targets: Any, seed: int = 0) -> tuple[Pair, Pair]:
 def _found(train: Pair, test: Pair | None = None, **more: Any) -> dict[str, Finding]:
     """Findings by code, notes aside unless they are asked for by name."""
     measured = measure_data(train, None, test, key=KEY, **more)
-    json.dumps(measured.plain())
+    json.dumps(to_values(measured.evidence()))
     return {finding.code: finding for finding in find_data(measured)}
 
 
@@ -250,5 +251,5 @@ def test_parts_of_unequal_length_are_refused() -> None:
 
 def test_measuring_depends_on_the_key_alone() -> None:
     train, test = _split(*_digits())
-    one, two = (measure_data(train, None, test, key=KEY).plain() for _ in range(2))
-    assert one == two
+    one, two = (measure_data(train, None, test, key=KEY).evidence() for _ in range(2))
+    assert to_values(one) == to_values(two)

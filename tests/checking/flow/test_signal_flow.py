@@ -12,6 +12,7 @@ from gradwise.checking.flow.signal_flow import copies, measure_flow
 from gradwise.checking.flow.signal_flow_findings import find_flow
 from gradwise.checking.rehearsal import rehearse
 from gradwise.checking.subject import Subject
+from gradwise.records.plain_values import to_values
 
 KEY = jr.key(0)
 WIDTH = 12
@@ -37,7 +38,7 @@ def subject(depth: int, scale: float, *, activation=jnp.tanh, bias: float = 0.0,
 
 def checked(one: Subject, *, rehearsed: bool = False):
     measured = measure_flow(one, rehearse(one, key=KEY) if rehearsed else None, key=KEY)
-    json.dumps(measured.plain(), allow_nan=False)
+    json.dumps(to_values(measured.evidence()), allow_nan=False)
     return measured, find_flow(measured)
 
 

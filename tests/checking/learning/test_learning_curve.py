@@ -38,7 +38,7 @@ def test_a_power_law_is_found_again_and_extrapolated() -> None:
     assert growth.law == pytest.approx((0.05, 3.0, 0.6), rel=0.02)
     assert growth.predicted == pytest.approx(_valid(6400), rel=1e-3)
     assert growth.gain == pytest.approx(_valid(6400) - _valid(3200), rel=1e-2)
-    assert growth.plain()["gain"] == growth.gain
+    assert growth.evidence().gain == growth.gain
     several = valid + 0.01 * np.random.default_rng(0).normal(size=(len(COUNTS), 4))
     noisy = errors_by_size(COUNTS, 0 * several, several, metric="error")
     assert noisy.interval[0] < _valid(6400) < noisy.interval[1]

@@ -63,6 +63,6 @@ def test_a_batch_far_from_the_noise_scale_is_noted() -> None:
 
 def test_a_loss_that_is_no_number_at_any_factor_says_nothing_of_rates() -> None:
     assert find_rates(_measured(losses=np.full((16, 4), np.nan))) == ()
-    plain = _measured().plain()
-    assert plain["limit"] == 2.0
-    assert len(plain["factors"]) == len(plain["losses"]) == 16
+    seen = _measured().evidence()
+    assert seen.limit == 2.0
+    assert len(seen.factors) == len(seen.losses) == 16

@@ -33,7 +33,7 @@ def test_a_net_learns_eight_examples_by_heart_whatever_their_labels() -> None:
     assert measured.curves.shape == (3, 101)
     assert findings == ()
     assert measured.kind == "classes"
-    assert measured.plain()["learned"] is True
+    assert measured.evidence().learned is True
 
 
 def test_a_linear_model_learns_eight_numbers_by_heart_through_a_sum() -> None:

@@ -1,7 +1,6 @@
 """Parameters and inputs without effect, frozen layers and summed losses, each beside its sound twin."""
 
 import dataclasses
-import json
 
 import equinox as eqx
 import jax
@@ -54,7 +53,6 @@ def test_a_sound_problem_raises_nothing_and_its_numbers_are_right():
     hidden = np.maximum(ROWS[:5] @ at["first"]["w"], 0)
     direct = np.mean(((hidden @ at["last"]["w"])[:, 0] - NUMBERS[:5]) ** 2)
     np.testing.assert_allclose(measured.sized, [direct] * 3, rtol=1e-5)
-    json.dumps(measured.plain())
 
 
 def test_parameters_that_nothing_reads_are_told_from_detached_and_dead_ones():

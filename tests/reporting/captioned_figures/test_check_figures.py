@@ -1,13 +1,19 @@
-"""Figures from the evidence of a check: what they say, and that half a record gives half the figures."""
+"""Figures from the evidence of a check: what they say, and what is left out."""
 
-import copy
+import dataclasses
+import math
 
-import pytest
-
+from gradwise.records.evidence.check_evidence import (
+    ChoicesEvidence,
+    CopiedRows,
+    GradientEvidence,
+    OverfitEvidence,
+    ParameterGradient,
+    StartEvidence,
+)
 from gradwise.reporting.blocks import Cell, Table
 from gradwise.reporting.captioned_figures import check_figures, data_figures
 from gradwise.reporting.svg import picture
-from tests.marks import parametrize_one_quick
 from tests.reporting.made_up import data, gradient, growth, rates
 
 
@@ -28,9 +34,8 @@ def test_a_wrong_gradient_comes_first_and_its_sign_is_told():
 
 
 def test_a_wrong_factor_is_no_wrong_sign():
-    plain = gradient()
-    plain["leaves"][1]["numeric"] = [2 * value for value in plain["leaves"][1]["analytic"]]
-    errors = only(check_figures.gradient_figures(plain), "gradient-errors")
+    wrong = ParameterGradient("layers.1.weight", 0.5, 3, wrong=3)
+    errors = only(check_figures.gradient_figures(GradientEvidence(parameters=(wrong,))), "gradient-errors")
     assert errors.table.rows[0][-1] == "wrong"
     assert "sign" not in errors.description
 
@@ -56,7 +61,7 @@ def test_growth_says_what_twice_the_examples_would_give():
 
 
 def test_growth_without_a_law_promises_nothing():
-    figure = only(check_figures.growth_figures(growth() | {"law": None, "predicted": None}), "growth")
+    figure = only(check_figures.growth_figures(dataclasses.replace(growth(), law=None, predicted=math.nan)), "growth")
     assert "Twice" not in figure.description
 
 
@@ -92,48 +97,32 @@ def test_leaks_are_set_off_in_the_table():
     assert facts["constant inputs"] == "2"
     assert facts["groups of test also in training"] == Cell("3", strong=True)
     assert facts["score of the best single input"] == "41.0\u202f%"
-    clean = data() | {"overlaps": [{"part": "test", "rows": 40, "copied": 0, "expected": 0.0}]}
+    clean = dataclasses.replace(data(), copied=(CopiedRows("test", 40, 0, 0.0),))
     (table,) = (block for block in data_figures.data_figures(clean) if isinstance(block, Table))
     assert dict(table.rows)["rows of test also in training"] == "0 of 40"
 
 
 def test_choices_are_a_sentence():
-    (said,) = check_figures.choice_blocks({"kind": "softmax", "penalty": 0.0025, "rest": 2.31})
+    (said,) = check_figures.choice_blocks(ChoicesEvidence("softmax", 0.0025, 2.31))
     assert (
         said.text
         == "The loss was recognised as the cross-entropy of a softmax. Its penalty is 0.0025, beside 2.31 of the rest."
     )
-    assert tuple(check_figures.choice_blocks({"kind": ""})) == ()
+    assert tuple(check_figures.choice_blocks(ChoicesEvidence())) == ()
 
 
-AREAS = {
-    "gradient": (check_figures.gradient_figures, gradient),
-    "growth": (check_figures.growth_figures, growth),
-    "rates": (check_figures.learning_rate_figures, rates),
-    "data": (data_figures.data_figures, data),
-    "overfit": (check_figures.overfit_figures, lambda: {"curves": [[1.0, 0.1]], "starts": [1.0], "ends": [0.1]}),
-    "start": (check_figures.start_figures, lambda: {"losses": [3.0, 2.0, None, 1.0]}),
-}
-
-
-@parametrize_one_quick("area", AREAS)
-@pytest.mark.parametrize("change", [None, "text", [], {}, [None], [[1.0], [2.0, 3.0]]])
-def test_any_key_may_be_missing_or_damaged(area, change):
-    figures_of, make = AREAS[area]
-    whole = make()
-    for key in whole:
-        plain = copy.deepcopy(whole)
-        plain[key] = change
-        for figure in figures_of(plain):
-            if not isinstance(figure, Table):
-                figure.draw()
-        plain.pop(key)
-        tuple(figures_of(plain))
-    assert tuple(figures_of({})) == ()
+def test_losses_that_are_not_finite_are_left_out():
+    losses = (3.0, 2.0, math.nan, 1.0, math.inf)
+    (figure,) = check_figures.start_figures(StartEvidence(losses))
+    assert figure.description.startswith("The loss goes from 3 to 1 in 5 updates.")
+    figure.draw()
+    one = OverfitEvidence(4, False, (1.0,), (0.1,), ((1.0, math.nan, 0.1),))
+    (figure,) = check_figures.overfit_figures(one)
+    assert figure.description.startswith("4 examples are not memorised: the loss goes from 1 to 0.1.")
+    assert tuple(check_figures.start_figures(StartEvidence((math.nan,) * 9))) == ()
 
 
 def test_hostile_names_are_drawn_as_they_are():
-    plain = gradient()
-    plain["leaves"][0]["name"] = "<script>$\\frac{1}{</script>" + "x" * 200
-    svg = picture(only(check_figures.gradient_figures(plain), "gradient-errors"))
+    hostile = ParameterGradient("<script>$\\frac{1}{</script>" + "x" * 200, 0.5, 3)
+    svg = picture(only(check_figures.gradient_figures(GradientEvidence(parameters=(hostile,))), "gradient-errors"))
     assert "<script>" not in svg

@@ -1,17 +1,30 @@
 """The page of a check: order, verdict, findings; what is left out without evidence; from a folder too."""
 
 import dataclasses
+import math
 import re
 
 import pytest
 
 from gradwise.records.check import write_checked
+from gradwise.records.evidence.check_evidence import (
+    CheckedEvidence,
+    ChoicesEvidence,
+    DataEvidence,
+    FlowEvidence,
+    GradientEvidence,
+    GrowthEvidence,
+    OverfitEvidence,
+    StartEvidence,
+    TrainingEvidence,
+)
+from gradwise.records.evidence.verdict import Judgement, RunNumbers
 from gradwise.records.finding import Finding
 from gradwise.reporting.pages.check_page import check_page
 from gradwise.reporting.pages.provenance import finding_notice
 from gradwise.reporting.report import read_record, report, verdict, write_report
 from tests.marks import parametrize_one_quick
-from tests.reporting.made_up import checked
+from tests.reporting.made_up import checked, graph, growth
 
 
 def text_of(page):
@@ -19,7 +32,9 @@ def text_of(page):
 
 
 def bare(record, **changes):
-    return dataclasses.replace(record, **{"findings": (), "remedies": (), "ran": (), "evidence": {}, **changes})
+    return dataclasses.replace(
+        record, **{"findings": (), "remedies": (), "ran": (), "evidence": CheckedEvidence(), **changes}
+    )
 
 
 def test_the_verdict_comes_first_then_the_worst_finding():
@@ -51,7 +66,7 @@ def test_every_area_has_its_section_and_only_with_evidence():
     empty = check_page(bare(checked()))
     assert [section.name for section in empty.sections] == ["findings", "repeat"]
     assert "No findings." in text_of(report(bare(checked())))
-    one = check_page(bare(checked(), evidence={"growth": checked().evidence["growth"]}))
+    one = check_page(bare(checked(), evidence=CheckedEvidence(growth=growth())))
     assert [section.name for section in one.sections] == ["findings", "learning", "repeat"]
 
 
@@ -78,12 +93,21 @@ def test_a_folder_with_a_check_is_read_and_reported(tmp_path):
     assert path.read_text() == report(checked()) == report(tmp_path)
 
 
-def test_damaged_evidence_never_breaks_the_page():
-    record = checked()
-    for name, whole in record.evidence.items():
-        for broken in (None, [], "text", {"layers": 3, "history": 3, "numbers": [1]}, dict.fromkeys(whole)):
-            page = check_page(bare(record, evidence={name: broken}))
-            assert [section.name for section in page.sections] == ["findings", "repeat"]
+def test_areas_that_measured_nothing_have_no_section():
+    nothing = CheckedEvidence(
+        gradient=GradientEvidence(),
+        start=StartEvidence(()),
+        overfit=OverfitEvidence(0, False, (), (), ()),
+        growth=GrowthEvidence((), (), (), (), ()),
+        flow=FlowEvidence(),
+        data=DataEvidence(),
+        choices=ChoicesEvidence(),
+        graph=dataclasses.replace(graph(), boxes=()),
+        training=TrainingEvidence(RunNumbers(math.nan, math.nan), (), (), (), ""),
+        verdict=Judgement("", "fine"),
+    )
+    page = check_page(bare(checked(), evidence=nothing))
+    assert [section.name for section in page.sections] == ["findings", "repeat"]
 
 
 def test_hostile_text_is_shown_not_run():

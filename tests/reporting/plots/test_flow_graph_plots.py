@@ -2,6 +2,7 @@
 
 import itertools
 
+from gradwise.records.evidence.check_evidence import Box, Compiled, Counts, GraphMeasured, Stage
 from gradwise.reporting.plots import flow_graph_plots
 from gradwise.reporting.plots.flow_graph_plots import COLUMNS, draw_flow_graph, layout
 
@@ -9,46 +10,27 @@ from gradwise.reporting.plots.flow_graph_plots import COLUMNS, draw_flow_graph, 
 def graph_of(layers, penalty=False):
     """A chain of so many layers: a product and a bend each, with parameters; a loss; perhaps a penalty."""
     names = [f"layers.{i}" for i in range(layers)]
-    boxes = [
-        {"name": "inputs", "kind": "input", "stage": "inputs"},
-        {"name": "targets", "kind": "input", "stage": "inputs"},
-    ]
+    boxes = [Box("inputs", "input", "inputs"), Box("targets", "input", "inputs")]
     edges, before = [], 0
     for name in names:
         kind = "output" if name == names[-1] else "internal"
         parameters = len(boxes)
-        boxes.append({"name": "", "kind": "parameter", "stage": name, "shape": [42], "sites": 2})
-        boxes.append(
-            {"name": "dot_general", "kind": "internal", "stage": name, "shape": [8, 4], "operations": 90.0, "sites": 1}
-        )
-        boxes.append(
-            {"name": "add, tanh", "kind": kind, "stage": name, "shape": [8, 4], "operations": 10.0, "sites": 2}
-        )
-        edges += [[before, parameters + 1], [parameters, parameters + 1], [parameters + 1, parameters + 2]]
+        boxes.append(Box("", "parameter", name, (42,), sites=2))
+        boxes.append(Box("dot_general", "internal", name, (8, 4), 90.0, sites=1))
+        boxes.append(Box("add, tanh", kind, name, (8, 4), 10.0, sites=2))
+        edges += [(before, parameters + 1), (parameters, parameters + 1), (parameters + 1, parameters + 2)]
         before = parameters + 2
-    boxes.append(
-        {"name": "sub, exp, log, …", "kind": "loss", "stage": "loss", "shape": [], "operations": 5.0, "sites": 9}
-    )
-    edges += [[before, len(boxes) - 1], [1, len(boxes) - 1]]
-    stages = [{"name": n, "kind": "internal", "backward_operations": 200.0, "backward_sites": 9} for n in names]
+    boxes.append(Box("sub, exp, log, …", "loss", "loss", (), 5.0, sites=9))
+    edges += [(before, len(boxes) - 1), (1, len(boxes) - 1)]
+    stages = [Stage(n, "internal", operations=100.0, backward_operations=200.0, backward_sites=9) for n in names]
     if penalty:
-        boxes.append(
-            {"name": "integer_pow", "kind": "loss", "stage": "penalty", "shape": [], "operations": 3.0, "sites": 2}
-        )
-        edges += [[len(boxes) - 1, len(boxes) - 2], [2, len(boxes) - 1]]
-        stages.append({"name": "penalty", "kind": "loss", "backward_operations": 0.0})
-    stages.append({"name": "loss", "kind": "loss", "backward_operations": 5.0, "backward_sites": 3})
+        boxes.append(Box("integer_pow", "loss", "penalty", (), 3.0, sites=2))
+        edges += [(len(boxes) - 1, len(boxes) - 2), (2, len(boxes) - 1)]
+        stages.append(Stage("penalty", "loss"))
+    stages.append(Stage("loss", "loss", backward_operations=5.0, backward_sites=3))
     last = len(stages) - 1
-    back = [[last, layers - 1], *([i, i - 1] for i in range(layers - 1, 0, -1))]
-    total = 100.0 * layers
-    return {
-        "stages": stages,
-        "boxes": boxes,
-        "edges": edges,
-        "back_edges": back,
-        "operations": total,
-        "backward_operations": 2 * total,
-    }
+    back = [(last, layers - 1), *((i, i - 1) for i in range(layers - 1, 0, -1))]
+    return GraphMeasured(tuple(stages), tuple(boxes), tuple(edges), tuple(back), Counts(0, 0, 0, 0, 0), Compiled())
 
 
 def overlap(a, b):
@@ -95,7 +77,7 @@ def test_boxes_say_what_they_cost():
     plan = layout(graph)
     products = [node for node in plan.nodes if node.title == "dot_general"]
     assert {node.detail for node in products} == {"8 × 4 · 90 ops"}
-    assert {node.share for node in products} == {90.0 / 600.0}
+    assert {node.share for node in products} == {90.0 / 605.0}
     assert next(n for n in plan.nodes if n.kind == "parameter").detail == "42 numbers"
     ax = draw_flow_graph(plan)
     said = [text.get_text() for text in ax.texts]
@@ -106,6 +88,6 @@ def test_boxes_say_what_they_cost():
 
 
 def test_a_graph_without_boxes_is_drawn_empty():
-    plan = layout({})
+    plan = layout(GraphMeasured((), (), (), (), Counts(0, 0, 0, 0, 0), Compiled()))
     assert plan.nodes == ()
     draw_flow_graph(plan)
