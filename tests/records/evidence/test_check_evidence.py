@@ -1,12 +1,21 @@
 """What a real check leaves as evidence is read from its folder as it was."""
 
+import dataclasses
+import typing
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 import gradwise
-from gradwise.records.check import read_checked, write_checked
+from gradwise.records.check import Checked, read_checked, write_checked
+from gradwise.records.data_read import DataRead
+from gradwise.records.evidence.check_evidence import CheckedEvidence
+from gradwise.records.evidence.fit_evidence import FitEvidence
+from gradwise.records.finding import Finding
+from gradwise.records.fit import Fit
+from gradwise.records.study import Study
 from tests.records.evidence.test_fit_evidence import same
 
 
@@ -30,3 +39,20 @@ def test_evidence_of_a_real_check_comes_back_from_its_folder(tmp_path: Path) -> 
     assert same(again.evidence, record.evidence)
     assert same(again.ran, record.ran)
     assert again.summary() == record.summary()
+
+
+def test_no_record_holds_its_evidence_as_a_dictionary() -> None:
+    """Every class that can be reached from a record says what its fields are."""
+    loose = {"evidence", "data", "winner", "committee", "estimates", "analysis"}
+    seen: set[type] = set()
+    waiting: list[Any] = [Fit, Checked, Study]
+    while waiting:
+        kind = waiting.pop()
+        waiting += [part for part in typing.get_args(kind) if part is not kind]
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind not in seen:
+            seen.add(kind)
+            hints = typing.get_type_hints(kind)
+            waiting += hints.values()
+            if kind is not Finding:  # the numbers of a finding are named by the finding itself
+                assert [name for name in loose & set(hints) if hints[name] == dict[str, Any]] == []
+    assert {FitEvidence, CheckedEvidence, DataRead} <= seen
