@@ -127,12 +127,25 @@ def build_app(words: Sequence[str]) -> typer.Typer:
 _click = sys.modules[typer.BadParameter.__module__]  # wherever typer keeps click
 
 
+# Knobs that other tools have options for.
+_KNOBS = {
+    **dict.fromkeys(("--lr", "--learning-rate"), "optimiser.learning_rate=0.01"),
+    **dict.fromkeys(("--epochs", "--max-epochs"), "stopping.epochs=50"),
+    "--batch-size": "batches.size=64",
+    "--dropout": "model.dropout=0.2",
+    "--model": "model=Mlp",
+    **dict.fromkeys(("--optimiser", "--optimizer"), "optimiser=Adam"),
+}
+
+
 def _usage(problem: Any, argv: Sequence[str]) -> str:
     """A usage error in our words: the closest option or command, or where to find help."""
     context: Any = getattr(problem, "ctx", None)
     hint = f" See {context.command_path if context is not None else 'gradwise'} --help."
     if isinstance(problem, _click.NoSuchOption) and context is not None:
         known = [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
+        if problem.option_name in _KNOBS and "--set" in known:
+            return f"unknown option {problem.option_name}. Set the knob: --set {_KNOBS[problem.option_name]}"
         return f"unknown option {problem.option_name}.{nearest(problem.option_name, known) or hint}"
     message = " ".join(problem.format_message().split()).rstrip(".")
     commands = getattr(getattr(context, "command", None), "commands", None)

@@ -152,3 +152,12 @@ def test_the_entry_point_is_declared():
     module, _, name = declared.partition(":")
     assert module == main.__name__
     assert getattr(main, name) is main.run_program
+
+
+@pytest.mark.parametrize(("option", "knob"), sorted(main._KNOBS.items()))
+def test_an_option_of_other_tools_names_the_knob_and_the_advice_works(
+    option: str, knob: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run_program(["fit", "iris", option, "1"]) == 2
+    assert capsys.readouterr().err == f"error: unknown option {option}. Set the knob: --set {knob}\n"
+    assert main.run_program(["fit", "iris", "--set", knob, "--dry-run", "--json"]) == 0

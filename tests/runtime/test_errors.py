@@ -9,6 +9,20 @@ def test_nearest_names_the_close_one() -> None:
     assert nearest("learning_rat", ["learning_rate", "momentum"]) == " Did you mean 'learning_rate'?"
 
 
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("accuracy", ["auc", "error_rate", "log_loss"], "error_rate"),
+        ("lr", ["model.widths", "optimiser.optimiser.learning_rate"], "optimiser.optimiser.learning_rate"),
+        ("batch-size", ["batches.size", "split.valid"], "batches.size"),
+        ("train", ["fit", "merge", "report"], "fit"),
+        ("Epochs", ["stopping.spacing", "stopping.epochs"], "stopping.epochs"),
+    ],
+)
+def test_nearest_knows_what_people_are_used_to_calling_things(name: str, known: list[str], meant: str) -> None:
+    assert nearest(name, known) == f" Did you mean {meant!r}?"
+
+
 def test_nearest_lists_a_few_and_says_nothing_of_many() -> None:
     assert nearest("zzz", ["alpha", "beta"]) == " Choose from: alpha, beta."
     assert nearest("zzz", [f"name{number}" for number in range(13)]) == ""
