@@ -57,7 +57,7 @@ def run_set(name: str, seeds: int, peer_seeds: int) -> dict[str, Any]:
         result = gradwise.fit(defaults.for_data(dataset), dataset, key=keys.from_seed(seed))
         seconds.append(time.perf_counter() - start)
         ours.append(result.metrics["test"][metric])
-        ages.append(result.outcome.age_examples / result.data["rows"]["train"])
+        ages.append(result.outcome.age_examples / result.data.rows.train)
         if seed < peer_seeds:
             start = time.perf_counter()
             theirs.append(peer(dataset, seed))
