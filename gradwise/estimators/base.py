@@ -340,6 +340,7 @@ class NetworkEstimator(Estimator):
             class_weight=self.class_weight,
             options=options,
             warm=warm,
+            check_data=False,  # one of many folds, perhaps
         )
         return self._keep(record, math.ceil(record.outcome.age_examples / record.data.rows.train))
 

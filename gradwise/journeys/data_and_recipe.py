@@ -6,20 +6,24 @@ from typing import Any
 
 import equinox as eqx
 import jax
+from jaxtyping import Array, Key
 
 from .. import defaults
+from ..checking.data.data import find_data, from_dataset, measure_data
 from ..data.reading.read import ReadRequest, read
 from ..data.scaling import kind_of_inputs
 from ..data.splits import GroupHoldOut, TimeHoldOut
 from ..evaluation.metrics import check_metric
 from ..pretraining.stack import Pretrained
-from ..runtime import memory
+from ..records.finding import Finding
+from ..runtime import keys, memory
 from ..runtime.errors import RequestError
 from ..specs.adapters import as_criterion, as_model
 from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Dataset
 from ..specs.paths import knobs, trainable
 from ..specs.recipe import Recipe
+from ..training.prepare import split_labelled
 from ..training.state import with_room
 from .pretraining import check_layers, check_varied, expanded, features_recipe, pretrained_recipe, takes_probabilities
 from .requests.assignments import Resolved, assignments_of, resolve
@@ -166,6 +170,21 @@ def refuse_targetless(criterion: AbstractCriterion, dataset: Dataset) -> None:
             f"`{type(criterion).__name__}` needs a target, but the data have none: name it with --target, or leave "
             "out --set criterion to learn features."
         )
+
+
+# What a training takes care of by itself: it scales the inputs and shuffles the rows.
+_CARED_FOR = ("GW204", "GW208")
+
+
+def find_in_data(recipe: Recipe, dataset: Dataset, key: Key[Array, ""]) -> tuple[Finding, ...]:
+    """The warnings and errors that `gradwise check` would find in the data, split as training with this key does."""
+    criterion = as_criterion(recipe.criterion)
+    if dataset.task.kind == "inputs" or criterion.learns_from != "targets":
+        return ()
+    train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
+    apart = None if valid is train else valid  # few rows are judged on those that they were trained on
+    findings = find_data(measure_data(**from_dataset(dataset, (train, apart, test)), key=keys.named(key, "data")))
+    return tuple(one for one in findings if one.level != "note" and one.code not in _CARED_FOR)
 
 
 def read_data(options: FitRequest) -> tuple[Dataset, Resolved]:

@@ -16,7 +16,9 @@ from jaxtyping import Array, Key
 from .. import defaults
 from ..checking.verdict.consequences import demote_consequences
 from ..checking.verdict.diagnosis import diagnose
+from ..checking.verdict.verdict import NOTHING_STANDS_OUT
 from ..data.splits import Fold
+from ..records.finding import Finding
 from ..records.fit import Fit, read_fit, write_fit
 from ..records.score_scale import ScoreScale
 from ..records.study_files import is_study
@@ -32,7 +34,7 @@ from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.prepare import CLASS_WEIGHTS
 from ..training.train import train
 from . import run_folder as folders
-from .data_and_recipe import expected_sizes, read_data, resolve_for, start_device
+from .data_and_recipe import expected_sizes, find_in_data, read_data, resolve_for, start_device
 from .dry_run import make_plan
 from .pretraining import train_pretrained
 from .progress import SILENT, AbstractProgress
@@ -40,15 +42,21 @@ from .requests.assignments import Resolved
 from .requests.training_requests import FitRequest
 
 
-def _with_diagnosis(result: Fit) -> Fit:
-    """The record with its verdict and the findings that follow from it, without running anything."""
+def _with_diagnosis(result: Fit, in_data: tuple[Finding, ...] = ()) -> Fit:
+    """The record with what was found in its data, its verdict and the findings that follow, without running anything.
+
+    "Nothing stands out" is left out if something does.
+    """
     if result.task == "inputs":  # features have no error that could be called too high
         return result
+    result = dataclasses.replace(result, findings=(*in_data, *result.findings))
     said, found = diagnose(result)
     verdict = dataclasses.replace(said, findings=())
+    findings = demote_consequences((*result.findings, *found))
+    stands_out = any(one.level != "note" for one in findings)
     return dataclasses.replace(
         result,
-        findings=demote_consequences((*result.findings, *found)),
+        findings=tuple(one for one in findings if one.code != NOTHING_STANDS_OUT or not stands_out),
         evidence=dataclasses.replace(result.evidence, verdict=verdict),
     )
 
@@ -62,14 +70,16 @@ def fit(
     class_weight: CLASS_WEIGHTS = None,
     options: RunOptions = RunOptions(),
     warm: Fit | None = None,
+    check_data: bool = True,
 ) -> Fit:
-    """Trains one network by a recipe, as `gradwise.train` does, and diagnoses its record.
+    """Trains one network by a recipe, as `gradwise.train` does, checks the data first, and diagnoses the record.
 
     `metric` is the metric to report (all metrics are measured); `options` control checkpoints, time and progress.
     `warm` is a warm start from an earlier result: its scaler, parameters and optimiser state.
     """
     given: dict[str, Any] = {"metric": metric, "class_weight": class_weight, "options": options, "warm": warm}
-    return _with_diagnosis(train(recipe, dataset, key=key, **given))
+    in_data = find_in_data(recipe, dataset, key) if check_data else ()
+    return _with_diagnosis(train(recipe, dataset, key=key, **given), in_data)
 
 
 def _finished(folder: Path, options: FitRequest) -> Fit | None:
@@ -118,6 +128,8 @@ def _train(options: FitRequest, dataset: Dataset, resolved: Resolved, work: Path
         "class_weight": options.class_weight,
         "options": run_options,
     }
+    progress.phase("checking the data")
+    in_data = find_in_data(recipe, dataset, given["key"])
     if options.pretrain is not None:
         result = train_pretrained(recipe, dataset, options.pretrain, progress=progress, scale=scale, **given)
     else:
@@ -125,7 +137,7 @@ def _train(options: FitRequest, dataset: Dataset, resolved: Resolved, work: Path
         progress.training("training", length=length, scale=scale)
         threading.Thread(target=_load_what_reports).start()
         result = train(recipe, dataset, **given)
-    return _with_diagnosis(result.with_command(options.command(resolved.changes)))
+    return _with_diagnosis(result.with_command(options.command(resolved.changes)), in_data)
 
 
 def _load_what_reports() -> None:

@@ -31,7 +31,7 @@ from ..specs.dataset import Dataset
 from ..specs.search_space import Space
 from ..training.prepare import CLASS_WEIGHTS
 from . import run_folder as folders
-from .data_and_recipe import expected_sizes, start_device
+from .data_and_recipe import expected_sizes, find_in_data, start_device
 from .dry_run import choices, data_section, folder_word
 from .progress import SILENT, AbstractProgress, Watch
 from .requests.study_requests import STUDY_FILE, SearchRequest
@@ -89,10 +89,11 @@ class Procedure:
         names = ("strategy", "key", "metric", "class_weight", "plan")
         return {name: getattr(self, name) for name in names}
 
-    def search(self, budget: Budget, options: StudyOptions) -> Study:
-        """The study, diagnosed."""
+    def search(self, budget: Budget, options: StudyOptions, *, check_data: bool = True) -> Study:
+        """The study, diagnosed, with what was found in its data."""
+        in_data = find_in_data(self.space.recipe, self.dataset, self.key) if check_data else ()
         study = run_study(self.space, self.dataset, budget=budget, options=options, **self._settings)
-        return dataclasses.replace(study, findings=(*study.findings, *diagnose_study(study)))
+        return dataclasses.replace(study, findings=(*in_data, *study.findings, *diagnose_study(study)))
 
     def estimate(self, study: Study, budget: Budget, on: str | None, **watching: Any) -> Study:
         """The study with its nested cross-validation, or with a finding if a fold produced no model."""
@@ -117,14 +118,16 @@ def search(
     plan: SearchPlan = SearchPlan(),
     options: StudyOptions = StudyOptions(),
     nested: bool = False,
+    check_data: bool = True,
 ) -> Study:
     """Searches a space for the recipe that suits the data, within a budget of time or trials, and diagnoses the study.
 
-    `nested` adds an estimate of the whole procedure by nested cross-validation, from a share of the budget.
+    `nested` adds an estimate of the whole procedure by nested cross-validation, from a share of the budget;
+    `check_data` looks for leaks and other faults of the data first.
     """
     procedure = Procedure(space, dataset, strategy, key, metric, class_weight, plan)
     own, each = share(budget) if nested else (budget, None)
-    study = procedure.search(own, options)
+    study = procedure.search(own, options, check_data=check_data)
     if each is None or study.outcome == "interrupted" or study.predictor is None:
         return study
     return procedure.estimate(study, each, options.on)

@@ -1,5 +1,6 @@
 """`gradwise fit` as people use it: files, numbers, options, and what a second call does."""
 
+import dataclasses
 import io
 import json
 import os
@@ -445,3 +446,32 @@ def test_python_finds_what_the_command_line_finds(table, gradwise):
     rows = gw.Dataset(dataset.inputs, dataset.targets, gw.Classes(np.arange(3)), name="X")
     assert _said(record) == _said(gw.fit(record.recipe, rows, key=gw.from_seed(0)))
     assert record.evidence.verdict.kind
+
+
+def test_a_column_that_gives_the_target_away_is_named(here, gradwise):
+    """The check of the data is part of every fit and search: a leak is no good result."""
+    draw = np.random.default_rng(0)
+    yes = draw.integers(0, 2, 200)
+    lines = [f"{draw.normal():.4f},{draw.normal() + 2 * one:.4f},{10 * one + 3},{['no', 'yes'][one]}" for one in yes]
+    Path("leak.csv").write_text("\n".join(["a,b,answer,y", *lines]) + "\n")
+    words = ("leak.csv", "--target", "y", "--no-report")
+    said = gradwise("fit", *words, "--set", "stopping.epochs=40", "--set", "model.widths=16", "--out", "run")
+    assert said.code == 0
+    assert "GW202 answer" in said.out
+    assert "Nothing stands out" not in said.out
+    found = read_fit(Path("run"))
+    assert found.findings[0].code == "GW202"
+    assert found.findings[0].level == "error"
+    clean = gradwise("fit", *words, "--drop", "answer", "--set", "stopping.epochs=2", "--out", "clean")
+    assert "GW2" not in clean.out
+    plain = ("--trials", "1", "--folds", "1", "--on", "here", "--set", "stopping.epochs=2", "--set", "model.widths=16")
+    assert "GW202 answer" in gradwise("search", *words, *plain, "--out", "study").out
+
+
+def test_rows_that_judge_themselves_are_no_copies(here):
+    """Where training rows are also the validation rows, that is said elsewhere, not as copied rows."""
+    dataset = gw.data.read("iris")
+    recipe = gw.defaults.for_data(dataset, split=gw.TrainingRows())
+    recipe = dataclasses.replace(recipe, stopping=dataclasses.replace(recipe.stopping, epochs=1.0))
+    codes = {one.code for one in gw.fit(recipe, dataset, key=gw.from_seed(0)).findings}
+    assert "GW201" not in codes

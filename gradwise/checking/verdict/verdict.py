@@ -34,7 +34,14 @@ from .remedies import of_optimisation, of_overfitting
 FINE = 0.1  # of the chance level
 MOST = 2 / 3  # of the error belongs to one part
 PERFECT = 0.02  # of the chance level, in training
-_CODE = {"optimisation": "GW801", "overfitting": "GW802", "both": "GW803", "unsure": "GW804", "fine": "GW805"}
+NOTHING_STANDS_OUT = "GW805"
+_CODE = {
+    "optimisation": "GW801",
+    "overfitting": "GW802",
+    "both": "GW803",
+    "unsure": "GW804",
+    "fine": NOTHING_STANDS_OUT,
+}
 _NAN = math.nan
 _TOLD_APART = 0.25  # of a probe's error: a difference this large must be detectable
 

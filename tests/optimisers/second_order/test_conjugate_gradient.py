@@ -12,6 +12,7 @@ import pytest
 
 from gradwise.optimisers.second_order.conjugate_gradient import _FORMULAS, ConjugateGradient, _aim, _begin, _learn
 from gradwise.optimisers.second_order.line_search import Move
+from gradwise.specs.contracts import AbstractCriterion
 from gradwise.testing.contracts import a_problem, check_optimiser
 from gradwise.testing.spec_contracts import check_spec
 
@@ -34,9 +35,12 @@ def _quadratic(kind: type):
     root = RNG.normal(size=(size, size))
     matrix, linear = root @ root.T + np.eye(size), RNG.normal(size=size)
 
-    class Criterion(eqx.Module):
+    class Criterion(AbstractCriterion):
         def __call__(self, model, batch, *, key):
             return 0.5 * model @ jnp.asarray(matrix, kind) @ model - jnp.asarray(linear, kind) @ model, {}
+
+        def examples(self, model, inputs, targets):
+            raise AssertionError("the search along a line asks for the value of a batch")
 
     objective = a_problem()[0](0)
     objective = eqx.tree_at(lambda one: (one.criterion, one.rest), objective, (Criterion(), None))
