@@ -93,7 +93,8 @@ class Procedure:
         """The study, diagnosed, with what was found in its data."""
         in_data = find_in_data(self.space.recipe, self.dataset, self.key) if check_data else ()
         study = run_study(self.space, self.dataset, budget=budget, options=options, **self._settings)
-        return dataclasses.replace(study, findings=(*in_data, *study.findings, *diagnose_study(study)))
+        # Last: the first error among the findings is the reason if no trial left a model.
+        return dataclasses.replace(study, findings=(*study.findings, *diagnose_study(study), *in_data))
 
     def estimate(self, study: Study, budget: Budget, on: str | None, **watching: Any) -> Study:
         """The study with its nested cross-validation, or with a finding if a fold produced no model."""
