@@ -29,7 +29,7 @@ from ..evaluation.metrics import measure
 from ..records.fit import Fit
 from ..records.study import Study
 from ..runtime import compilation
-from ..runtime.errors import RequestError, nearest
+from ..runtime.errors import RequestError, WorkError, nearest
 from ..runtime.files import write_whole
 from ..specs.dataset import Classes, is_labelled
 from ..training.model_files import MODEL, load_predictor
@@ -124,6 +124,8 @@ class Model:
         """Every metric on these rows, whose targets are given or in the column that training predicted."""
         read = self._rows(rows)
         found, task = self._targets(read, targets), self.predictor.task
+        if len(found) != read.inputs.shape[0]:
+            raise RequestError(f"there are {read.inputs.shape[0]} rows, but {len(found)} targets.")
         known = is_labelled(found, task)
         if not known.any():
             raise RequestError("none of the rows has a target to score by.")
@@ -150,7 +152,7 @@ class Model:
     def plot(self, name: str, ax: Any = None) -> Any:
         """A picture of the report, drawn into a new matplotlib figure or into `ax`; returns the figure."""
         if name not in self._figures:
-            raise RequestError(f"no plot `{name}`; choose from {', '.join(self.plots)}.{nearest(name, self.plots)}")
+            raise RequestError(f"this model has no plot `{name}`.{nearest(name, self.plots)}")
         figure = self._figures[name]
         if ax is None:
             import matplotlib.pyplot as plt
@@ -164,7 +166,10 @@ class Model:
         """Writes the report, one self-contained page."""
         from ..reporting.report import report
 
-        write_whole(Path(path), report(self.record).encode())
+        try:
+            write_whole(Path(path), report(self.record).encode())
+        except OSError as problem:
+            raise WorkError(f"could not write {path}: {problem.strerror or problem}.") from None
         return Path(path)
 
     def _told(self) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 import gradwise
 from gradwise.cli.main import run_program
-from gradwise.runtime.errors import RequestError
+from gradwise.runtime.errors import RequestError, WorkError
 
 matplotlib.use("agg")
 
@@ -79,6 +79,8 @@ def test_scores_come_from_a_column_or_from_targets_beside_the_rows(model: gradwi
     assert model.score(frame) == pytest.approx(right)
     assert model.score(frame.drop(columns="dear"), frame["dear"]) == pytest.approx(right)
     assert model.measure(frame)["error_rate"] == pytest.approx(1 - right)
+    with pytest.raises(RequestError, match="120 rows, but 2 targets"):
+        model.score(frame, ["yes", "no"])
     with pytest.raises(RequestError, match="no column `dear`"):
         model.score(frame.drop(columns="dear"))
 
@@ -99,6 +101,8 @@ def test_history_plots_and_report(model: gradwise.Model, tmp_path: Path) -> None
     assert len(model.history) > 1
     assert model.trials.empty
     assert model.plot("confusion").axes[0].get_title()
+    with pytest.raises(WorkError, match="could not write"):
+        model.report(tmp_path / "none" / "page.html")
     with pytest.raises(RequestError, match=r"no plot `confusio`.*confusion"):
         model.plot("confusio")
     assert model.report(tmp_path / "page.html").read_text().startswith("<!doctype html>")

@@ -61,10 +61,12 @@ def _array_rows(inputs: Any, columns: tuple[Column, ...], shape: tuple[int, ...]
 
 
 def _rows_at_hand(data: Any, columns: tuple[Column, ...], shape: tuple[int, ...]) -> Rows:
-    """Rows of a data frame, an Arrow table or an array."""
+    """Rows of a data frame, an Arrow table, a list of dictionaries or an array."""
     import pandas as pd
     import pyarrow as pa
 
+    if isinstance(data, list) and data and isinstance(data[0], Mapping):
+        data = pd.DataFrame(data)
     if not isinstance(data, pd.DataFrame | pa.Table):
         return _array_rows(data if hasattr(data, "tocsr") else np.asarray(data), columns, shape, "the data")
     if not columns:

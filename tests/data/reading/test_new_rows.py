@@ -20,6 +20,8 @@ def test_a_frame_and_an_arrow_table_are_matched_by_name() -> None:
         np.testing.assert_array_equal(rows.inputs, [[1, 1], [2, np.nan], [3, np.nan]])
         assert dict(rows.unseen) == {"c": 1}
         assert list(rows.table.column_names)[:3] == ["other", "c", "n"]
+    one = read_rows([{"n": 4, "c": "p"}, {"c": "q", "n": 5}], COLUMNS, (2,))
+    np.testing.assert_array_equal(one.inputs, [[4, 0], [5, 1]])
     with pytest.raises(RequestError, match="`n`"):
         read_rows(frame.drop(columns="n"), COLUMNS, (2,))
 
