@@ -85,7 +85,7 @@ def _chosen(areas: dict[str, Area], only: Names, codes: frozenset[str]) -> dict[
             raise RequestError(f"unknown check {name!r}.{nearest(name, areas)}")
     chosen = {name: area for name, area in areas.items() if (not only or name in only) and can_report(name, codes)}
     if not chosen:
-        raise RequestError("nothing to check: no check that is left can report a finding that is left.")
+        raise RequestError("nothing to check: `only`, `select` and `ignore` together leave no finding to look for.")
     return chosen
 
 

@@ -16,7 +16,7 @@ from ..searching.search import EFFORT
 from ..searching.selection.committee_members import ANSWERS
 from ..searching.storage.backend import is_url
 from ..searching.storage.merge import merge_studies
-from ..searching.storage.study_definition import write_study_file
+from ..searching.storage.study_definition import read_store, write_study_file
 from ..searching.storage.study_store import Store
 from ..searching.strategies.population_based_training import PopulationBasedTraining
 from . import run_folder as folders
@@ -33,9 +33,13 @@ def _store_of(source: str) -> str | Path:
         return source
     path = Path(source)
     if path.is_dir():
-        if not (path / folders.JOURNAL).is_file():
-            raise RequestError(f"merge {source}: the folder has no {folders.JOURNAL}. Give the folder of a study.")
-        return path / folders.JOURNAL
+        journal, file = path / folders.JOURNAL, path / STUDY_FILE
+        if journal.is_file():
+            return journal
+        store = read_store(file)[0] if file.is_file() else None
+        if store is not None:
+            raise RequestError(f"merge {source}: its trials are in {store}. Give that address instead of the folder.")
+        raise RequestError(f"merge {source}: the folder has no {folders.JOURNAL}. Give the folder of a study.")
     if not path.is_file():
         raise RequestError(
             f"merge {source}: no study there. Give a study's folder, its journal, or a database address."

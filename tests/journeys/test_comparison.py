@@ -92,6 +92,7 @@ def test_two_studies_join_into_one(searched, search_words, gradwise):
         (("merge", "study"), "at least two studies"),
         (("merge", "study", "nowhere"), "merge nowhere: no study there"),
         (("merge", "study", "empty"), "merge empty: the folder has no study.journal"),
+        (("merge", "study", "stored"), "merge stored: its trials are in sqlite:///trials.db"),
         (("merge", "study", "flowers.csv"), "flowers.csv"),
         (("merge", "study", "study", "--out", "study"), "study already exists"),
         (("challenge", "flowers.csv"), "missing argument"),
@@ -106,6 +107,8 @@ def test_two_studies_join_into_one(searched, search_words, gradwise):
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(words, says, searched, here, gradwise):
     Path("empty").mkdir()
+    Path("stored").mkdir()
+    Path("stored/study.toml").write_text('[search]\ndata = "x"\n[trials]\nstore = "sqlite:///trials.db"\n')
     before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
     target = () if words[0] == "merge" else ("--target", "kind", "--on", "here")
     out = () if "--out" in words else ("--out", "mine")
