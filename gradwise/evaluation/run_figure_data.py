@@ -1,7 +1,7 @@
 """The numbers behind the pictures of one run, against its *age* in examples (row C12): computed here, drawn elsewhere.
 
     learning_curves(record, "score").best        # (age, value) of the kept parameters
-    confusion(record).pairs(10)                  # the ten commonest confusions
+    confusion(record.evidence).pairs(10)                 # the ten commonest confusions
 
 Every function takes a record, in memory or read from its folder, and returns plain data. What the record does not
 hold (no test set, one class, a run that diverged at once) gives empty data, never an exception: a report on a
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..records.evidence.fit_evidence import ErrorRate
+from ..records.evidence.fit_evidence import ErrorRate, FitEvidence
 from ..records.fit import Fit
 from ..records.score_scale import ScoreScale
 
@@ -191,23 +191,23 @@ def class_curves(record: Fit, most: int = 3) -> ClassCurves:
     )
 
 
-def confusion(record: Fit) -> Confusion:
+def confusion(evidence: FitEvidence) -> Confusion:
     """The confusion matrix of the test set; empty without classes or without a test set."""
-    found = record.evidence.classes
+    found = evidence.classes
     counts = np.array(found.confusion, dtype=np.float64).reshape(len(found.confusion), -1 if found.confusion else 0)
     return Confusion(found.classes if len(counts) else (), counts)
 
 
-def worst_error_rates(record: Fit) -> tuple[ErrorRate, ...]:
+def worst_error_rates(evidence: FitEvidence) -> tuple[ErrorRate, ...]:
     """The error rates of classes or labels on the test set, worst first; what was not measured is left out."""
-    rates = record.evidence.labels or record.evidence.classes.rates
+    rates = evidence.labels or evidence.classes.rates
     seen = [rate for rate in rates if math.isfinite(rate.rate)]
     return tuple(sorted(seen, key=lambda rate: (-rate.rate, -rate.count)))
 
 
-def residuals(record: Fit) -> tuple[Residuals, ...]:
+def residuals(evidence: FitEvidence) -> tuple[Residuals, ...]:
     """Targets and predictions of each output, the least explained output first."""
-    numbers, found = record.evidence.numbers, []
+    numbers, found = evidence.numbers, []
     for k, name in enumerate(numbers.names):
         target, prediction = (np.array([row[k] for row in rows]) for rows in (numbers.targets, numbers.predictions))
         seen = np.isfinite(target) & np.isfinite(prediction)

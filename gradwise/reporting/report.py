@@ -107,11 +107,13 @@ def _sections(record: Fit) -> Iterator[Section]:
         yield Section("features", "Features", features)
     curves = tuple(run_figures.run_curve_figures(record))
     yield Section("curves", "Learning curves", curves or (Prose("No interval was completed."),), "Curves")
+    evidence = record.evidence
     errors: tuple[Block, ...] = (
-        *run_figures.confusion_figures(record),
-        *run_figures.residual_figures(record),
-        *run_figures.error_rate_figures(record),
-        *run_figures.reliability_figures(record),
+        *run_figures.confusion_figures(evidence),
+        *run_figures.residual_figures(evidence),
+        *run_figures.error_rate_figures(evidence, record.metrics.get("test", {}).get("error_rate")),
+        *run_figures.class_curve_figures(record),
+        *run_figures.reliability_figures(evidence),
     )
     if errors:
         yield Section("errors", "Errors on the test set", errors, "Errors")
@@ -124,8 +126,8 @@ def _sections(record: Fit) -> Iterator[Section]:
     tables = (
         feature_figures.layer_table(record),
         run_figures.metric_table(record),
-        run_figures.residual_table(record),
-        run_figures.worst_table(record),
+        run_figures.residual_table(evidence),
+        run_figures.worst_table(evidence),
     )
     numbers: tuple[Block, ...] = (
         *run_figures.fold_figures(record),

@@ -142,7 +142,7 @@ def test_class_curves_are_empty_without_classes():
 
 
 def test_confusion_shares_and_pairs():
-    data = confusion(record(evidence=of_classes("a", "b", "c", confusion=((8, 2, 0), (3, 0, 1), (0, 0, 0)))))
+    data = confusion(of_classes("a", "b", "c", confusion=((8, 2, 0), (3, 0, 1), (0, 0, 0))))
     np.testing.assert_allclose(data.shares(), [[0.8, 0.2, 0], [0.75, 0, 0.25], [0, 0, 0]])
     assert data.pairs(2) == [Pair("b", "a", 3, 4), Pair("a", "b", 2, 10)]
     assert len(data.pairs(100)) == 3
@@ -150,7 +150,7 @@ def test_confusion_shares_and_pairs():
 
 def test_no_test_part_gives_an_empty_confusion():
     for evidence in (FitEvidence(), of_classes("a", "b")):
-        assert confusion(record(evidence=evidence)).classes == ()
+        assert confusion(evidence).classes == ()
 
 
 def test_pairs_of_a_perfect_network_are_none():
@@ -159,9 +159,7 @@ def test_pairs_of_a_perfect_network_are_none():
 
 def test_error_rates_are_sorted_and_those_of_no_example_are_left_out():
     rates = (ErrorRate("a", 10, 1, 0.1), ErrorRate("b", 4, 2, 0.5), ErrorRate("unseen", 0, 0, math.nan))
-    by_class = record(evidence=FitEvidence(ClassEvidence(rates=rates)))
-    by_label = record("labels", evidence=FitEvidence(labels=rates))
-    for found in (by_class, by_label):
+    for found in (FitEvidence(ClassEvidence(rates=rates)), FitEvidence(labels=rates)):
         assert [rate.name for rate in worst_error_rates(found)] == ["b", "a"]
 
 
@@ -169,14 +167,12 @@ def test_residuals_put_the_least_explained_output_first():
     targets = ((1.0, 1.0), (2.0, 2.0), (3.0, 3.0), (math.nan, 9.0))
     predictions = ((1.0, 2.0), (2.0, 2.0), (3.0, 2.0), (1.0, math.nan))
     evidence = FitEvidence(numbers=NumberEvidence(("a", "b"), targets, predictions))
-    first, second = residuals(record("numbers", evidence=evidence))
+    first, second = residuals(evidence)
     assert (first.name, first.r2, second.name, second.r2) == ("b", 0.0, "a", 1.0)
     np.testing.assert_equal(first.error, [1.0, 0.0, -1.0])
 
 
 def test_residuals_of_a_constant_target_have_no_r2():
-    (only,) = residuals(
-        record("numbers", evidence=FitEvidence(numbers=NumberEvidence(("y",), ((2.0,), (2.0,)), ((1.0,), (2.0,)))))
-    )
+    (only,) = residuals(FitEvidence(numbers=NumberEvidence(("y",), ((2.0,), (2.0,)), ((1.0,), (2.0,)))))
     assert math.isnan(only.r2)
-    assert residuals(record("numbers")) == ()
+    assert residuals(FitEvidence()) == ()

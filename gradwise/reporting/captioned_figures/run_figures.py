@@ -18,6 +18,7 @@ from ...evaluation.run_figure_data import (
     residuals,
     worst_error_rates,
 )
+from ...records.evidence.fit_evidence import FitEvidence
 from ...records.fit import Fit
 from .. import wording
 from ..blocks import Figure, Row, Table
@@ -122,9 +123,9 @@ def _matrix_table(data: Confusion) -> Table:
     return Table("Numbers", ("true", "predicted", "examples", "of"), rows, (2, 3))
 
 
-def confusion_figures(record: Fit) -> Iterator[Figure]:
+def confusion_figures(evidence: FitEvidence) -> Iterator[Figure]:
     """The matrix if its cells are large enough; the commonest confusions if its numbers are not."""
-    data = confusion(record)
+    data = confusion(evidence)
     size = len(data.classes)
     if not size:
         return
@@ -159,12 +160,12 @@ def confusion_figures(record: Fit) -> Iterator[Figure]:
         yield Figure("pairs", "Commonest confusions", said, draw, _matrix_table(data), height=tall, margins=margins)
 
 
-def error_rate_figures(record: Fit) -> Iterator[Figure]:
-    """The error of each class or label with its interval, worst first, and how the worst of them came about."""
-    rates = worst_error_rates(record)
+def error_rate_figures(evidence: FitEvidence, overall: float | None) -> Iterator[Figure]:
+    """The error of each class or label with its interval, worst first; `overall` is that of all together."""
+    rates = worst_error_rates(evidence)
     if len(rates) < 2:
         return
-    of = "label" if record.task == "labels" else "class"
+    of = "label" if evidence.labels else "class"
     shown = rates[:_SHOWN_RATES]
     worst = shown[0]
     among = f" of its {wording.whole(worst.count)} examples" if of == "class" else ""
@@ -176,13 +177,16 @@ def error_rate_figures(record: Fit) -> Iterator[Figure]:
         counts = (wording.whole(rate.count), wording.whole(rate.errors))
         rows.append((rate.name, *counts, wording.percent(rate.rate), between))
     longest = min(18, max(len(wording.clean(rate.name)) for rate in shown))
-    overall = record.metrics.get("test", {}).get("error_rate")
     said = f"Highest for {of} {wording.short(worst.name, 40)}: {wording.percent(worst.rate)}{among}.{many}"
     draw = partial(run_plots.draw_rates, shown, overall=math.nan if overall is None else overall)
     header = (of, "examples", "errors", "error", "95 % confidence interval")
     table, margins = Table("Numbers", header, tuple(rows), (1, 2, 3, 4)), (26 + round(6.6 * longest), 40, 18, 26)
     tall = _ROW_HEIGHT * len(shown) + 66
     yield Figure("rates", f"Error of each {of}", said, draw, table, height=tall, margins=margins)
+
+
+def class_curve_figures(record: Fit) -> Iterator[Figure]:
+    """How the error of each class came about."""
     curves = class_curves(record)
     if curves.worst and max(map(len, curves.curves)) > 1:
         write = curves.scale.write
@@ -197,9 +201,9 @@ def error_rate_figures(record: Fit) -> Iterator[Figure]:
         yield Figure("class-curves", "Each class during training", said, draw, table)
 
 
-def reliability_figures(record: Fit) -> Iterator[Figure]:
+def reliability_figures(evidence: FitEvidence) -> Iterator[Figure]:
     """Whether the probabilities can be believed."""
-    data = record.evidence.classes
+    data = evidence.classes
     if not data.after.count:
         return
     rows = tuple(
@@ -215,9 +219,9 @@ def reliability_figures(record: Fit) -> Iterator[Figure]:
     yield Figure("reliability", "Are the probabilities calibrated?", said, draw, table)
 
 
-def residual_figures(record: Fit) -> Iterator[Figure]:
+def residual_figures(evidence: FitEvidence) -> Iterator[Figure]:
     """Predictions against targets for each output, the least explained first; the errors too when there are few."""
-    data = residuals(record)
+    data = residuals(evidence)
     shown = data[:_SHOWN_OUTPUTS]
     for index, output in enumerate(shown):
         step = max(1, math.ceil(len(output.target) / _SHOWN_DOTS))
@@ -274,9 +278,9 @@ def metric_table(record: Fit) -> Table:
     return Table("Every metric", ("", *(titles[part] for part in parts)), rows, tuple(range(1, len(parts) + 1)), note)
 
 
-def residual_table(record: Fit) -> Table | None:
+def residual_table(evidence: FitEvidence) -> Table | None:
     """Quantiles of the errors: one column for each output."""
-    found = record.evidence.numbers
+    found = evidence.numbers
     names = found.names[:_SHOWN_OUTPUTS]
     rows: tuple[Row, ...] = tuple(
         (wording.short_percent(one.level), *(wording.number(value) for value in one.errors[: len(names)]))
@@ -287,9 +291,9 @@ def residual_table(record: Fit) -> Table | None:
     return Table(title, header, rows, tuple(range(1, len(header)))) if rows else None
 
 
-def worst_table(record: Fit) -> Table | None:
+def worst_table(evidence: FitEvidence) -> Table | None:
     """The test examples that went worst: rows worth a look, since some of them are wrongly labelled."""
-    classes, numbers = record.evidence.classes.worst[:_SHOWN_WORST], record.evidence.numbers.worst[:_SHOWN_WORST]
+    classes, numbers = evidence.classes.worst[:_SHOWN_WORST], evidence.numbers.worst[:_SHOWN_WORST]
 
     def several(values: tuple[float, ...]) -> str:
         return ", ".join(map(wording.number, values))

@@ -16,7 +16,7 @@ from ...records.score_scale import confidence_interval, is_missing
 from ...records.study import Study
 from .. import wording
 from ..blocks import Block, CodeLines, Items, Notice, Page, Prose, Row, Section, Table, Verdict
-from ..captioned_figures import feature_figures, knob_figures, population_figures, study_figures
+from ..captioned_figures import feature_figures, knob_figures, population_figures, run_figures, study_figures
 from .provenance import chapter_row, data_blocks, finding_notice, recipe_blocks
 from .study_tables import space_table, trial_table
 
@@ -148,6 +148,16 @@ def _features(study: Study) -> Iterator[Block]:
     yield from feature_figures.feature_figures(study.estimates.evidence.features)
 
 
+def _errors(study: Study) -> Iterator[Block]:
+    """What the model got wrong on the test set, as in the report of a fit."""
+    estimates, evidence = study.estimates, study.estimates.evidence
+    yield from run_figures.confusion_figures(evidence)
+    yield from run_figures.residual_figures(evidence)
+    yield from run_figures.error_rate_figures(evidence, estimates.metrics.get("test", {}).get("error_rate"))
+    yield from run_figures.reliability_figures(evidence)
+    yield from filter(None, (run_figures.residual_table(evidence), run_figures.worst_table(evidence)))
+
+
 def _going_on(study: Study) -> Iterator[Block]:
     advice = study.analysis.advice
     if advice is not None:
@@ -219,6 +229,7 @@ def _sections(study: Study) -> Iterator[Section]:
     parts: tuple[tuple[str, str, str, Iterator[Block]], ...] = (
         ("searched", "Search space", "Searched", _searched(study, marginals)),
         ("winner", "The winner and its expected error", "Winner", _winner(study)),
+        ("errors", "Errors on the test set", "Errors", _errors(study)),
         ("population", "How the knobs changed", "Population", population_figures.population_figures(study)),
         ("features", "The winner's features", "Features", _features(study)),
         ("going-on", "Are more trials worth it?", "Continue?", _going_on(study)),

@@ -73,23 +73,23 @@ def test_an_unchanging_rate_is_not_drawn(classes_record):
     [(2, ["confusion"]), (30, ["confusion"]), (60, ["confusion", "pairs"]), (1000, ["pairs"])],
 )
 def test_the_confusion_figure_follows_the_number_of_classes(classes_record, size, expected):
-    assert names(run_figures.confusion_figures(of_size(classes_record, size))) == expected
+    assert names(run_figures.confusion_figures(of_size(classes_record, size).evidence)) == expected
 
 
 def test_the_confusion_is_told_in_words(classes_record):
-    (figure,) = run_figures.confusion_figures(of_size(classes_record, 10))
+    (figure,) = run_figures.confusion_figures(of_size(classes_record, 10).evidence)
     assert "20 of 100 test examples" in figure.description
     assert "class 0 for class 1: 2 of 10" in figure.description
 
 
 def test_many_classes_show_the_worst(classes_record):
-    figure = next(run_figures.error_rate_figures(of_size(classes_record, 1000)))
+    figure = next(run_figures.error_rate_figures(of_size(classes_record, 1000).evidence, 0.1))
     assert "The 20 worst of 1,000" in figure.description
     assert len(figure.table.rows) == 300
 
 
 def test_one_class_needs_no_picture_of_each(classes_record):
-    assert names(run_figures.error_rate_figures(of_size(classes_record, 1))) == []
+    assert names(run_figures.error_rate_figures(of_size(classes_record, 1).evidence, 0.1)) == []
 
 
 def test_labels_are_drawn_as_labels(classes_record):
@@ -100,24 +100,24 @@ def test_labels_are_drawn_as_labels(classes_record):
         evidence=FitEvidence(labels=rates),
         data=DataRead(rows=SetSizes(test=20)),
     )
-    (figure,) = run_figures.error_rate_figures(labels)
+    (figure,) = run_figures.error_rate_figures(labels.evidence, None)
     assert figure.title == "Error of each label"
     assert "95 % confidence interval" in figure.table.header
 
 
 def test_calibration_is_told_before_and_after(classes_record):
-    (figure,) = run_figures.reliability_figures(classes_record)
+    (figure,) = run_figures.reliability_figures(classes_record.evidence)
     for bins in (classes_record.evidence.classes.before, classes_record.evidence.classes.after):
         assert f"{100 * bins.error:.1f}\u202f%" in figure.description
 
 
 def test_residuals_of_one_output_get_two_pictures_and_of_many_one_each(numbers_record):
-    assert names(run_figures.residual_figures(numbers_record)) == ["predicted-0", "errors-0"]
+    assert names(run_figures.residual_figures(numbers_record.evidence)) == ["predicted-0", "errors-0"]
     rows = np.random.default_rng(0).normal(size=(50, 9))
     names_of_outputs = tuple(f"y{k}" for k in range(9))
     predictions = (rows * np.linspace(0.1, 1, 9)).tolist()
     many = with_evidence(numbers_record, numbers=NumberEvidence(names_of_outputs, rows.tolist(), predictions))
-    figures = list(run_figures.residual_figures(many))
+    figures = list(run_figures.residual_figures(many.evidence))
     assert len(figures) == 6
     assert figures[0].title.endswith("y0")
     assert "The 6 of 9 outputs with the lowest R²" in figures[0].description
@@ -139,19 +139,19 @@ def test_missing_metrics_are_dashes(numbers_record):
 
 
 def test_quantiles_of_errors_are_shares(numbers_record):
-    table = run_figures.residual_table(numbers_record)
+    table = run_figures.residual_table(numbers_record.evidence)
     assert table is not None
     assert [row[0] for row in table.rows] == ["5\u202f%", "25\u202f%", "50\u202f%", "75\u202f%", "95\u202f%"]
     assert table.header == ("quantile", "progression")
 
 
 def test_the_worst_examples_are_listed(classes_record, numbers_record):
-    table = run_figures.worst_table(classes_record)
+    table = run_figures.worst_table(classes_record.evidence)
     assert table is not None
     first = classes_record.evidence.classes.worst[0]
     assert table.rows[0][:3] == (str(first.row), first.true, first.predicted)
-    assert run_figures.worst_table(numbers_record) is not None
-    assert run_figures.worst_table(dataclasses.replace(classes_record, evidence=FitEvidence())) is None
+    assert run_figures.worst_table(numbers_record.evidence) is not None
+    assert run_figures.worst_table(FitEvidence()) is None
 
 
 def test_folds_are_drawn_where_there_are_some(numbers_record, classes_record):
@@ -162,13 +162,9 @@ def test_folds_are_drawn_where_there_are_some(numbers_record, classes_record):
 
 def test_nothing_to_show_gives_no_figures(classes_record):
     empty = dataclasses.replace(classes_record, evidence=FitEvidence(), history={}, metrics={})
-    for make in (
-        run_figures.run_curve_figures,
-        run_figures.optimiser_figures,
-        run_figures.confusion_figures,
-        run_figures.error_rate_figures,
-        run_figures.reliability_figures,
-        run_figures.residual_figures,
-        run_figures.fold_figures,
-    ):
+    of_record = (run_figures.run_curve_figures, run_figures.optimiser_figures, run_figures.class_curve_figures)
+    for make in (*of_record, run_figures.fold_figures):
         assert names(make(empty)) == []
+    for make in (run_figures.confusion_figures, run_figures.reliability_figures, run_figures.residual_figures):
+        assert names(make(FitEvidence())) == []
+    assert names(run_figures.error_rate_figures(FitEvidence(), None)) == []

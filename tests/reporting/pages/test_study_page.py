@@ -274,3 +274,15 @@ def test_two_thousand_five_hundred_trials_fit_on_a_page(study):
     assert len(text) < 2_500_000
     assert "The best 2,000 of 2,500" in text
     assert "300 of 2,500 are shown" in text
+
+
+def test_the_errors_of_the_test_set_are_shown_as_in_the_report_of_a_fit(study, text, classes_record, numbers_record):
+    assert "errors" not in sections(text)
+    fitted = re.findall(r'<h3 id="(figure-[\w-]+)"', report(classes_record))
+    for record, shown in ((classes_record, ("confusion", "rates", "reliability")), (numbers_record, ("predicted-0",))):
+        estimates = dataclasses.replace(study.estimates, evidence=record.evidence)
+        page = report(dataclasses.replace(study, estimates=estimates))
+        assert sections(page).index("errors") == sections(page).index("winner") + 1
+        assert all(f'id="figure-{name}"' in page for name in shown)
+        assert "The test examples with the largest errors" in page
+    assert {"figure-confusion", "figure-rates", "figure-reliability"} <= set(fitted)
