@@ -6,6 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Key
 
 from .. import defaults
@@ -181,6 +182,8 @@ def find_in_data(recipe: Recipe, dataset: Dataset, key: Key[Array, ""]) -> tuple
     criterion = as_criterion(recipe.criterion)
     if dataset.task.kind == "inputs" or criterion.learns_from != "targets":
         return ()
+    if not (known := dataset.labelled).all():  # pre-training may use the others
+        dataset = dataclasses.replace(dataset.take(np.flatnonzero(known)), test=dataset.test)
     train, valid, test = split_labelled(recipe.split, criterion, dataset, key=keys.named(key, "split"))
     apart = None if valid is train else valid  # few rows are judged on those that they were trained on
     findings = find_data(measure_data(**from_dataset(dataset, (train, apart, test)), key=keys.named(key, "data")))
