@@ -1,7 +1,7 @@
 """Drawing a run: each function takes figure data and an optional `ax`, and returns the axes.
 
 run_plots.draw_learning_curves(learning_curves(record), ax=ax)
-run_plots.draw_confusion(confusion(record)).figure.savefig("confusion.pdf")
+run_plots.draw_confusion(confusion(record.evidence)).figure.savefig("confusion.pdf")
 """
 
 import math

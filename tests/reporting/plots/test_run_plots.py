@@ -40,7 +40,7 @@ def test_learning_curves_draw_both_parts_and_mark_the_best_point(classes_record)
 
 
 def test_without_axes_a_drawing_makes_its_own(classes_record):
-    assert run_plots.draw_confusion(confusion(classes_record)).figure is not None
+    assert run_plots.draw_confusion(confusion(classes_record.evidence)).figure is not None
 
 
 def test_a_diverged_run_says_so_on_the_picture(classes_record):
@@ -99,7 +99,7 @@ def test_rates_stand_worst_on_top_with_their_intervals():
 
 
 def test_predictions_share_one_scale_on_both_axes(numbers_record):
-    (data,) = residuals(numbers_record)
+    (data,) = residuals(numbers_record.evidence)
     ax = run_plots.draw_predicted(data)
     assert ax.get_xlim() == ax.get_ylim()
     dots = ax.get_lines()[-1].get_xydata()
@@ -107,7 +107,7 @@ def test_predictions_share_one_scale_on_both_axes(numbers_record):
 
 
 def test_errors_are_drawn_around_zero(numbers_record):
-    (data,) = residuals(numbers_record)
+    (data,) = residuals(numbers_record.evidence)
     low, high = run_plots.draw_errors(data).get_ylim()
     assert low < 0 < high
 
