@@ -76,7 +76,7 @@ def _squared_errors(read: np.ndarray, wanted: np.ndarray, counted: np.ndarray) -
 
 
 def _log_losses(read: np.ndarray, counted: np.ndarray) -> Callable[[np.ndarray], Entered]:
-    """The same for chances (candidates, rows, n) of what is right and the log-loss. In 32 bits, a third of the time."""
+    """The same for chances (candidates, rows, n) of what is right and the log-loss, in 32 bits for speed."""
     flat = read.reshape(len(read), -1).astype(np.float32)
     rows = np.repeat(counted / counted.sum() / read.shape[2], read.shape[2]).astype(np.float32)
 
