@@ -36,12 +36,21 @@ def _counted(count: int, word: str) -> str:
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
+def _asks(study: Study) -> bool:
+    """Whether its trials answer a question (a challenge, a comparison, seeds) and were not a search for a winner."""
+    return bool(study.analysis.answers) and not study.searched
+
+
 def _story(study: Study) -> str:
     sizes = sum(trial.phase == "size" for trial in study.trials)
     count = len(study.trials) - sizes
     ended = {name: sum(trial.outcome == name for trial in study.trials) for name in ("diverged", "failed")}
     bad = "".join(f", {wording.whole(number)} {name}" for name, number in ended.items() if number)
-    how = f" by {wording.clean(study.settings.get('strategy') or study.strategy)} search" if count else ""
+    how = (
+        f" by {wording.clean(study.settings.get('strategy') or study.strategy)} search"
+        if count and not _asks(study)
+        else ""
+    )
     beside = f", {_counted(sizes, 'run')} to compare mini-batch sizes" if sizes else ""
     return f"{_counted(count, 'trial')}{how}{beside}{bad}, {wording.duration(study.seconds)}."
 
@@ -50,6 +59,8 @@ def study_verdict(study: Study) -> Verdict:
     """What was reached, how sure that is, and what it took."""
     metric, found, story = study.metric, study.estimates, _story(study)
     name, scale = wording.metric_name(metric), study.scale
+    if _asks(study):
+        return Verdict(wording.sentence(study.strategy), " ".join(map(wording.sentence, study.analysis.answers)), story)
     if not is_missing(found.test):
         members = 1 if study.committee is None else study.committee.members
         ends = confidence_interval(metric, found.test_interval)
@@ -107,6 +118,7 @@ def _searched(study: Study, marginals: Sequence[Marginal]) -> Iterator[Block]:
     later = sum(trial.phase not in {"search", "size"} for trial in study.trials)
     after = f" and {wording.whole(later)} more at borders, around the best or in finals" if later else ""
     trials = f"{_counted(len(study.searched), 'trial')} by {how} search{after}"
+    trials = _counted(len(study.trials), "trial") if _asks(study) else trials
     yield Prose(f"{_counted(count, 'knob')}, {trials}{within}.")
     if table := space_table(study):
         yield table
@@ -259,7 +271,7 @@ def study_page(study: Study) -> Page:
     name = wording.short(study.data.name or study.settings.get("data") or "data", 80)
     total = study.data.rows.total
     about = [_counted(total, "example")] if total else []
-    about.append(f"a search of {_counted(len(study.trials), 'trial')}")
+    about.append(("" if _asks(study) else "a search of ") + _counted(len(study.trials), "trial"))
     date = wording.clean(study.machine.get("date") or "")
     made = f"Made by gradwise {wording.clean(study.version)}" + (f" on {date}" if date else "") + "."
     title = f"{name}: {said.headline[:1].lower()}{said.headline[1:]}"

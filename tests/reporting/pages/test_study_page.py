@@ -286,3 +286,16 @@ def test_the_errors_of_the_test_set_are_shown_as_in_the_report_of_a_fit(study, t
         assert all(f'id="figure-{name}"' in page for name in shown)
         assert "The test examples with the largest errors" in page
     assert {"figure-confusion", "figure-rates", "figure-reliability"} <= set(fitted)
+
+
+def test_a_question_s_page_begins_with_its_answer(study):
+    answer = "`model.dropout`: no significant difference between 0 and 0.3"
+    asked = Analysis(comparison=Challenge("model.dropout", 0, (), (), answer))
+    trials = tuple(dataclasses.replace(trial, phase="comparison") for trial in study.trials)
+    parts = {"winner": None, "committee": None, "estimates": Estimates(), "analysis": asked, "trials": trials}
+    compared = dataclasses.replace(study, **parts, strategy="compare")
+    page = words_of(report(compared))
+    assert verdict(compared).headline == "Compare"
+    assert page.index("no significant difference") < page.index("Search space")
+    assert "compare search" not in page
+    assert "at borders" not in page
