@@ -15,7 +15,7 @@ import numpy as np
 
 from ..runtime.errors import RequestError
 from ..specs.dataset import Column, Task
-from .predictor import AbstractPredictor, Predictor, fit_temperature
+from .predictor import AbstractPredictor, Predictor, fit_temperature, predict_each
 
 _LEAST = 1e-38  # below it a probability has no logarithm in 32 bits
 
@@ -62,7 +62,7 @@ class Committee(AbstractPredictor):
         return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
     def predict(self, rows: Any) -> np.ndarray:
-        return self.tempered(mean_prediction([member.predict(rows) for member in self.members], self.weights))
+        return self.tempered(mean_prediction(predict_each(self.members, rows), self.weights))
 
 
 def mean_prediction(predictions: list[np.ndarray], weights: tuple[float, ...] = ()) -> np.ndarray:

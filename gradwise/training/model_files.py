@@ -7,8 +7,10 @@ The file holds arrays, and one JSON text that names gradwise's own classes by th
 and the training data are not needed. A `Committee` is saved as one such file too.
 """
 
+import dataclasses
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,18 @@ def _from_head(head: dict[str, Any], whole: dict[str, Any], arrays: dict[str, An
     return predictor
 
 
+def _share_scalers(members: Iterable[Predictor]) -> tuple[Predictor, ...]:
+    """The members, those that scale alike with one scaler, so that a committee scales its rows once for all of them."""
+    found: list[FittedScaler] = []
+    shared = []
+    for member in members:
+        known = next((one for one in found if eqx.tree_equal(one, member.scaler)), None)
+        if known is None:
+            found.append(member.scaler)
+        shared.append(member if known is None else dataclasses.replace(member, scaler=known))
+    return tuple(shared)
+
+
 def _read(head: dict[str, Any], arrays: dict[str, Any], classes: tuple[Any, ...]) -> AbstractPredictor:
     if head["format"] not in (_ONE, _SEVERAL):
         raise RequestError(f"it was written in format {head['format']!r:.20}, which this version cannot read.")
@@ -147,7 +161,7 @@ def _read(head: dict[str, Any], arrays: dict[str, Any], classes: tuple[Any, ...]
         own[int(number)][name] = array
     members = (_from_head(one, head, some, classes) for one, some in zip(head["members"], own, strict=True))
     weights = tuple(float(weight) for weight in head.get("weights", ()))
-    return Committee(tuple(members), float(head["temperature"]), weights)
+    return Committee(_share_scalers(members), float(head["temperature"]), weights)
 
 
 def load_used_rows(path: Path) -> UsedRows | None:

@@ -7,7 +7,8 @@ The training data is not needed. `model_files` writes it down, `committee` lets 
 
 import abc
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..runtime.compilation import SMALL, options_for
 from ..runtime.errors import RequestError
 from ..specs.contracts import AbstractCriterion
 from ..specs.dataset import Column, Task
@@ -25,9 +27,15 @@ from ..specs.networks import apply_batch
 _CHUNK = 512  # every forward pass has this many rows, so a row's prediction cannot depend on its neighbours
 
 
-@eqx.filter_jit
 def _forward(network: PyTree, rows: Float[Array, "chunk ..."]) -> Float[Array, "chunk k"]:
     return apply_batch(network, rows, None)
+
+
+@functools.cache
+def _forward_program() -> Any:
+    """On a GPU, tuning the program of each network of a committee would take longer than all of them run."""
+    jit: Any = eqx.filter_jit  # whose type does not mention the options that it passes on
+    return jit(_forward, compiler_options=options_for(SMALL))
 
 
 @eqx.filter_jit
@@ -51,7 +59,8 @@ def in_chunks(function: Callable[[Array], Any], inputs: Any) -> Any:
 
 def outputs_of(network: PyTree, inputs: Any) -> np.ndarray:
     """The network's outputs for scaled inputs."""
-    found: np.ndarray = in_chunks(lambda rows: _forward(network, rows), inputs)
+    forward = _forward_program()
+    found: np.ndarray = in_chunks(lambda rows: forward(network, rows), inputs)
     return found
 
 
@@ -98,11 +107,28 @@ class Predictor(AbstractPredictor):
             return in_chunks(lambda rows: _link(self.criterion, rows), outputs / self.temperature)
 
     def predict(self, rows: Any) -> np.ndarray:
-        if rows.shape[0] == 0:
-            return np.zeros((0, self.outputs))
-        if tuple(rows.shape[1:]) != self.shape:
-            raise RequestError(f"each row must have shape {self.shape}; got {tuple(rows.shape[1:])}.")
-        return self.from_outputs(outputs_of(self.network, self.scaler.apply(rows)))
+        return predict_each([self], rows)[0]
+
+
+def outputs_of_each(members: Sequence[Predictor], rows: Any) -> list[np.ndarray]:
+    """The outputs of each network for raw rows, which are scaled once for all members that share a scaler."""
+    shape = members[0].shape
+    if tuple(rows.shape[1:]) != shape:
+        raise RequestError(f"each row must have shape {shape}; got {tuple(rows.shape[1:])}.")
+    found: dict[int, np.ndarray] = {}
+    for scaler in {id(member.scaler): member.scaler for member in members}.values():
+        scaled = scaler.apply(rows)
+        alike = (place for place, member in enumerate(members) if member.scaler is scaler)
+        found |= {place: outputs_of(members[place].network, scaled) for place in alike}
+    return [found[place] for place in range(len(members))]
+
+
+def predict_each(members: Sequence[Predictor], rows: Any) -> list[np.ndarray]:
+    """Each one's predictions for raw rows."""
+    if rows.shape[0] == 0:
+        return [np.zeros((0, member.outputs)) for member in members]
+    several = outputs_of_each(members, rows)
+    return [member.from_outputs(outputs) for member, outputs in zip(members, several, strict=True)]
 
 
 def fit_temperature(criterion: AbstractCriterion, outputs: np.ndarray, targets: np.ndarray) -> float:

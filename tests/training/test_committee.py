@@ -17,10 +17,11 @@ from gradwise.journeys.predict import run_predict
 from gradwise.journeys.requests.training_requests import PredictRequest
 from gradwise.runtime.errors import RequestError
 from gradwise.specs.dataset import Column, Dataset, Labels, Numbers
+from gradwise.specs.fitted_scaler import FittedScaler
 from gradwise.specs.recipe import Recipe
 from gradwise.training.committee import Committee, committee_of, mean_prediction
 from gradwise.training.model_files import load_predictor, save_predictor
-from gradwise.training.predictor import Predictor
+from gradwise.training.predictor import Predictor, predict_each
 from gradwise.training.train import train
 
 
@@ -165,3 +166,20 @@ def test_numbers_and_labels_are_averaged_as_they_are(recipe: Recipe, tmp_path: P
         save_predictor(committee, tmp_path / "model", about={})
         np.testing.assert_array_equal(load_predictor(tmp_path / "model")[0].predict(x), committee.predict(x))
         assert committee.predict(x[:0]).shape == (0, 2)
+
+
+def test_rows_are_scaled_once_for_all_members_with_one_scaler(
+    members: tuple[Predictor, ...], tmp_path: Path, iris: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alike = tuple(dataclasses.replace(member, scaler=members[0].scaler) for member in members[:3])
+    save_predictor(Committee((*alike, members[3])), tmp_path / "model.safetensors", about={})
+    again, _ = load_predictor(tmp_path / "model.safetensors")
+    scaled: list[int] = []
+    apply = FittedScaler.apply
+    monkeypatch.setattr(FittedScaler, "apply", lambda self, rows: scaled.append(len(rows)) or apply(self, rows))
+    expected = [member.predict(iris.inputs) for member in (*alike, members[3])]
+    assert len(scaled) == 4
+    found = again.predict(iris.inputs)
+    assert len(scaled) == 4 + 2  # both scalers once
+    np.testing.assert_allclose(found, np.mean(expected, axis=0), rtol=1e-12)
+    assert predict_each(again.members, iris.inputs[:0])[0].shape == (0, 3)

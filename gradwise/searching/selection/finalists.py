@@ -25,7 +25,7 @@ from ...runtime.errors import RequestError
 from ...specs.adapters import as_criterion
 from ...specs.dataset import Dataset
 from ...training.committee import Committee, mean_prediction
-from ...training.predictor import AbstractPredictor
+from ...training.predictor import AbstractPredictor, outputs_of_each
 from ..running.evaluation_data import WHOLE, EvaluationData, Variant
 from ..running.jobs import Job
 from ..storage.network_store import TrainedTrial
@@ -334,14 +334,14 @@ def _tested(committee: Committee, test: Dataset, metric: str) -> tuple[tuple[flo
     def value(predictions: np.ndarray) -> dict[str, float]:
         return measure(test.task, predictions, test.targets, test.weights)
 
-    each = [member.predict(test.inputs) for member in committee.members]
+    outputs = outputs_of_each(committee.members, test.inputs)
+    each = [member.from_outputs(one) for member, one in zip(committee.members, outputs, strict=True)]
     together = committee.tempered(mean_prediction(each, committee.weights))
     metrics = value(together)
     alone = tuple(value(predictions)[metric] for predictions in each)
-    raw = mean_prediction(
-        [dataclasses.replace(member, temperature=1.0).predict(test.inputs) for member in committee.members],
-        committee.weights,
-    )
+    untempered = [dataclasses.replace(member, temperature=1.0) for member in committee.members]
+    several = [member.from_outputs(one) for member, one in zip(untempered, outputs, strict=True)]
+    raw = mean_prediction(several, committee.weights)
     temperature = committee.members[0].temperature if len(committee.members) == 1 else committee.temperature
     evidence = gather_evidence(test.task, raw, together, test.targets, test.rows, temperature)
     ends = metric_interval(metric, test.task, together, test.targets, test.weights)
