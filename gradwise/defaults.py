@@ -181,13 +181,27 @@ def search_stopping(rows: int) -> Patience:
     return Patience(initial_examples=40_000.0, least_examples=4000, epochs=epochs)
 
 
+# On a GPU small mini-batches leave it waiting for memory: on MNIST 64 trials trained in 80 s with 64 examples in each
+# and in 32 s with 256, and the ensembles of both made 1.3 % and 1.2 % errors (on two cores 1.4 % and 1.3 % in 120 s).
+_MANY_ROWS = 30_000
+_LARGE_BATCH = 256
+
+
+def search_parts(rows: int) -> dict[str, Any]:
+    """What a search trains differently from one network alone, on images, sparse rows and networks of your own."""
+    batches = {"batches": Reshuffled(size=_LARGE_BATCH)} if rows >= _MANY_ROWS else {}
+    return {"stopping": search_stopping(rows), **batches}
+
+
 def for_search(dataset: Dataset, **parts: Any) -> Recipe:
     """The recipe that a search begins with and varies: for a table that of `fit`."""
     recipe = for_data(dataset, **parts)
     if as_criterion(recipe.criterion).learns_from == "inputs":
         return recipe  # its score falls for long, and a run that is cut short chooses large rates
-    stopped = "stopping" in parts or not isinstance(recipe.stopping, Patience)
-    return recipe if stopped else dataclasses.replace(recipe, stopping=search_stopping(len(dataset)))
+    if not isinstance(recipe.stopping, Patience):
+        return recipe
+    own = {name: part for name, part in search_parts(len(dataset)).items() if parts.get(name) is None}
+    return dataclasses.replace(recipe, **own)
 
 
 def following(recipe: Recipe, metric: str) -> Recipe:

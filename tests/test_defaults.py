@@ -300,3 +300,13 @@ def test_a_trial_of_a_search_has_a_longest_run_where_rows_are_many() -> None:
     assert defaults.search_stopping(1_000).epochs == Patience().epochs
     dataset = Dataset(np.zeros((60_000, 2, 2), np.float32), np.zeros(60_000, int), Classes(np.arange(2)))
     assert defaults.for_search(dataset).stopping == defaults.search_stopping(60_000)
+
+
+def test_a_search_on_many_images_takes_larger_mini_batches_than_one_network() -> None:
+    dataset = Dataset(np.zeros((60_000, 2, 2), np.float32), np.zeros(60_000, int), Classes(np.arange(2)))
+    assert defaults.for_data(dataset).batches.size == 64
+    assert defaults.for_search(dataset).batches.size == 256
+    assert defaults.for_search(dataset, batches=Reshuffled(size=32)).batches.size == 32
+    assert defaults.for_search(dataset.take(np.arange(1000))).batches.size == 64
+    table = Dataset(np.zeros((60_000, 9)), np.zeros(60_000, int), Classes(np.arange(2)))
+    assert defaults.for_search(table).batches == defaults.for_data(table).batches

@@ -124,7 +124,7 @@ def _resolved(options: SearchRequest, dataset: Dataset) -> Resolved:
     if kind == "inputs":
         return resolve_for(options, kind, dataset)
     rows = rows_of_table(dataset)
-    return resolve_for(options, kind, table_rows=rows, stopping=defaults.search_stopping(len(dataset)))
+    return resolve_for(options, kind, table_rows=rows, **defaults.search_parts(len(dataset)))
 
 
 def _changeable(space: Space, asked: Iterable[str]) -> Space:
