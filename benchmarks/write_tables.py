@@ -166,7 +166,7 @@ def _peers_elsewhere(result: dict[str, Any]) -> list[tuple[dict[str, Any], list[
     """Other runs, each with what it has of the peers that are missing."""
     splits = {(one["set"], one["seed"]) for one in result["results"]}
     models, found = {one["model"] for one in result["results"]}, []
-    for name in ("tables_search", "tables"):
+    for name in ("tables_search_autogluon", "tables"):
         peers = [peer for peer in ("gradwise", "lightgbm-search", "realmlp-5") if peer not in models]
         peers += ["realmlp"] if not models & {"realmlp", "realmlp-5"} else []
         stored = json.loads((HERE / "results" / f"{name}.json").read_text())
@@ -198,6 +198,15 @@ def anytime(result: dict[str, Any]) -> str:
     title = "### What more time is worth\n\nThe same searches and peers, given from a few seconds to many:\n\n"
     picture = "\n![Error as a multiple of one fit's, by the seconds given](pictures/anytime.png)\n"
     return title + SHOW["anytime"](result["results"]) + "\n" + picture + _source(result)
+
+
+def anytime_long(result: dict[str, Any]) -> str:
+    """Searches of many minutes, a line each."""
+    lines = ["| set | seconds given | seconds taken | error |", "|---|---|---|---|"]
+    for one in result["results"]:
+        error = f"{one['error']:.4g}" if one["kind"] == "numbers" else f"{one['error']:.2%}"
+        lines.append(f"| {one['set']} | {one['budget']:.0f} | {one['seconds']:.0f} | {error} |")
+    return "\n".join(lines) + "\n" + _source(result)
 
 
 def tables_gpu(result: dict[str, Any]) -> str:
@@ -547,7 +556,9 @@ TABLES = {
     "tables": tables,
     "tables_ablation": tables_ablation,
     "tables_gpu": tables_gpu,
+    "anytime_long": anytime_long,
     "tables_search": tables_search,
+    "tables_search_autogluon": tables_search,
     "tables_search_seeds": tables_search_seeds,
     "effort": effort,
     "anytime": anytime,
