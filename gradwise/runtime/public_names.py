@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 _NAMES = {
-    "specs.adapters": "BuiltModel FunctionCriterion OutputCriterion",
+    "specs.adapters": "BuiltModel FunctionCriterion OutputCriterion OptaxOptimiser",
     "specs.contracts": (
         "Batch Scores AbstractSplit AbstractScaler AbstractBatches AbstractModel AbstractCriterion AbstractOptimiser "
         "AbstractStopping"
     ),
     "specs.dataset": "Dataset Column InputLayout Classes Labels Numbers Inputs",
     "specs.fitted_scaler": "FittedScaler",
+    "specs.flax_models": "LinenNetwork LinenModel NnxNetwork NnxModel",
     "specs.knobs": "Spec knob switch",
     "specs.networks": "Network",
     "specs.paths": "Buffer replace",
