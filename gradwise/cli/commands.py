@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..journeys.folders.run_folder import Written
 from ..journeys.requests.options import Request
 from ..journeys.requests.study_requests import MergeRequest, QuestionRequest, SearchRequest
 from ..journeys.requests.training_requests import (
@@ -18,7 +19,6 @@ from ..journeys.requests.training_requests import (
     PredictRequest,
     ReportRequest,
 )
-from ..journeys.run_folder import Written
 from ..records.fit import Fit
 from ..records.study import Study
 from ..runtime.errors import RequestError, WorkError
@@ -121,7 +121,7 @@ def _question(request: QuestionRequest, begun: float) -> int:
 
 
 def _merge(request: MergeRequest, begun: float) -> int:
-    from ..journeys.merge import run_merge
+    from ..journeys.folders.merge import run_merge
 
     return _announce_study(_travel(run_merge, request), request)
 
