@@ -28,8 +28,8 @@ from ..runtime import keys
 from ..runtime.errors import RequestError, nearest
 from ..specs.dataset import Dataset
 from ..specs.recipe import Recipe
-from . import run_folder as folders
 from .data_and_recipe import read_data, start_device
+from .folders import run_folder as folders
 from .progress import SILENT, AbstractProgress
 from .requests.options import DATA, flag_of
 from .requests.training_requests import CheckRequest, FitRequest

@@ -33,9 +33,9 @@ from ..training.loop import RunOptions
 from ..training.model_files import MODEL, load_predictor, load_used_rows
 from ..training.prepare import CLASS_WEIGHTS
 from ..training.train import train
-from . import run_folder as folders
 from .data_and_recipe import expected_sizes, find_in_data, read_data, resolve_for, start_device
 from .dry_run import make_plan
+from .folders import run_folder as folders
 from .pretraining import train_pretrained
 from .progress import SILENT, AbstractProgress
 from .requests.assignments import Resolved

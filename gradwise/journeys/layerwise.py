@@ -29,9 +29,9 @@ from ..searching.layerwise.algorithm import draw_settings, layerwise, trainings_
 from ..searching.layerwise.record import record_of
 from ..specs.dataset import Dataset
 from ..training.checkpoint import digest
-from . import run_folder as folders
 from .data_and_recipe import data_request, follow_request, start_device
 from .fit import publish_run
+from .folders import run_folder as folders
 from .pretraining import check_layers, expanded, pretrained_recipe, takes_probabilities
 from .progress import SILENT, AbstractProgress
 from .requests.assignments import assignments_of, resolve

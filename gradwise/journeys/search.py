@@ -1,7 +1,7 @@
 """`gradwise search`: read the data, search, diagnose, estimate, write, report. The library does all the work.
 
 Everything is validated before anything is created: options, then the folder, the data, the space and the device.
-`study_folder.py` describes the folder's contents during and after a search.
+`folders/study_folder.py` describes the folder's contents during and after a search.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ from ..searching.strategies.recommended import Recommended
 from ..specs.dataset import Dataset
 from ..specs.search_space import Space
 from ..training.prepare import CLASS_WEIGHTS
-from . import run_folder as folders
 from .data_and_recipe import expected_sizes, find_in_data, start_device
 from .dry_run import choices, data_section, folder_word
+from .folders import run_folder as folders
+from .folders.study_folder import publish_study, study_file, with_store, workplace
 from .progress import SILENT, AbstractProgress, Watch
 from .requests.study_requests import STUDY_FILE, SearchRequest
 from .search_request import PreparedSearch, prepare_search
-from .study_folder import publish_study, study_file, with_store, workplace
 
 NESTED = "nested.json"
 

@@ -30,8 +30,8 @@ from ..specs.adapters import as_criterion
 from ..specs.dataset import Dataset
 from ..specs.paths import get
 from ..specs.search_space import Space
-from . import run_folder as folders
 from .data_and_recipe import check_network, data_request, refuse_targetless, resolve_for, rows_of_table
+from .folders import run_folder as folders
 from .pretraining import check_varied
 from .requests.assignments import Resolved, locate, words_of
 from .requests.options import flag_of

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..records.study import Study
-from ..records.study_files import write_study
-from ..runtime.errors import RequestError
-from ..runtime.files import write_whole
-from ..searching.storage.backend import HIDDEN, FileOwner, without_password
-from ..searching.storage.study_definition import read_store, write_study_file
-from ..specs.serialisation import to_json
+from ...records.study import Study
+from ...records.study_files import write_study
+from ...runtime.errors import RequestError
+from ...runtime.files import write_whole
+from ...searching.storage.backend import HIDDEN, FileOwner, without_password
+from ...searching.storage.study_definition import read_store, write_study_file
+from ...specs.serialisation import to_json
+from ..progress import AbstractProgress
+from ..requests.study_requests import STUDY_FILE, SearchRequest
 from . import run_folder as folders
-from .progress import AbstractProgress
-from .requests.study_requests import STUDY_FILE, SearchRequest
 
 
 @contextlib.contextmanager

@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ..records.fit import Fit
-from ..records.readings import READINGS
-from ..records.study import Study
-from ..runtime.errors import RequestError
-from ..training.model_files import MODEL, save_predictor
+from ...records.fit import Fit
+from ...records.readings import READINGS
+from ...records.study import Study
+from ...runtime.errors import RequestError
+from ...training.model_files import MODEL, save_predictor
 
 RESULT = "result.json"  # written last: a folder that has it holds a whole run
 CHECKPOINT = "checkpoint.safetensors"
@@ -174,6 +174,6 @@ def write_model_and_report(record: Fit | Study, staging: Path, *, report: bool) 
         about = {"metric": record.metric, "version": record.version}
         save_predictor(record.predictor, staging / MODEL, about=about, used=record.used)
     if report:
-        from ..reporting.report import write_report
+        from ...reporting.report import write_report
 
         write_report(staging, record)
