@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from .. import defaults
-from ..data.reading.read import read
 from ..records.trial import Trial
 from ..runtime import keys
 from ..runtime.errors import RequestError
@@ -30,7 +29,7 @@ from ..specs.adapters import as_criterion
 from ..specs.dataset import Dataset
 from ..specs.paths import get
 from ..specs.search_space import Space
-from .data_and_recipe import check_network, data_request, refuse_targetless, resolve_for, rows_of_table
+from .data_and_recipe import check_network, read_requested, refuse_targetless, resolve_for, rows_of_table
 from .folders import run_folder as folders
 from .pretraining import check_varied
 from .requests.assignments import Resolved, locate, words_of
@@ -177,7 +176,7 @@ def _schedule_ranges(resolved: Resolved, named: Iterable[str]) -> dict[str, str]
 def prepare_search(request: SearchRequest) -> PreparedSearch:
     """The request, ready to run."""
     options = add_trials(request)
-    dataset = read(options.data, data_request(options))
+    dataset = read_requested(options)
     resolved = _resolved(options, dataset)
     criterion = as_criterion(resolved.recipe.criterion)
     features = criterion.learns_from == "inputs"

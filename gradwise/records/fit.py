@@ -13,7 +13,7 @@ from typing import Any
 from ..runtime.errors import RequestError
 from ..runtime.files import finite, write_whole
 from ..specs.recipe import Recipe
-from ..specs.serialisation import from_plain, to_plain
+from ..specs.serialisation import from_plain, to_json
 from .data_read import DataRead
 from .evidence.fit_evidence import FitEvidence
 from .finding import Finding
@@ -88,7 +88,7 @@ def write_fit(record: Fit, folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    write_whole(folder / "recipe.json", json.dumps(to_plain(record.recipe), indent=2).encode())
+    write_whole(folder / "recipe.json", to_json(record.recipe, incomplete=True).encode())
     buffer = io.BytesIO()
     pq.write_table(pa.table(record.history), buffer)
     write_whole(folder / "history.parquet", buffer.getvalue())
@@ -105,7 +105,7 @@ def read_fit(folder: Path, classes: tuple[Any, ...] = ()) -> Fit:
         raise RequestError(f"{folder} is not the folder of a finished run: it has no {', '.join(missing)}.")
     try:
         result = json.loads((folder / "result.json").read_text())
-        recipe = from_plain(json.loads((folder / "recipe.json").read_text()), classes=classes)
+        recipe = from_plain(json.loads((folder / "recipe.json").read_text()), classes=classes, incomplete=True)
         if not isinstance(recipe, Recipe):
             raise RequestError("recipe.json contains no recipe.")
         history = pq.read_table(folder / "history.parquet").to_pydict()

@@ -20,6 +20,7 @@ from ..runtime.errors import RequestError
 from .contracts import AbstractCriterion, AbstractModel, AbstractOptimiser, Batch, ValueAndTerms
 from .flax_models import as_flax_model, is_flax
 from .networks import apply, apply_batch, deterministic
+from .serialisation import Unwritten
 
 
 class BuiltModel(AbstractModel):
@@ -141,7 +142,7 @@ def as_optimiser(thing: Any) -> AbstractOptimiser:
     """The spec itself, or a spec around an Optax transformation."""
     if isinstance(thing, AbstractOptimiser):
         return thing
-    if isinstance(thing, optax.GradientTransformation):
+    if isinstance(thing, optax.GradientTransformation | Unwritten):
         return OptaxOptimiser(thing)
     raise TypeError(f"expected an optimiser such as `Adam()`, or an Optax transformation; got {_word(thing)}.")
 

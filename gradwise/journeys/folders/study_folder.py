@@ -57,7 +57,7 @@ def write_files(study: Study, staging: Path, options: SearchRequest) -> None:
     """Writes all files of a finished study, including `result.json`."""
     write_study(study, staging)
     if study.winning_trial is not None:
-        write_whole(staging / "recipe.json", to_json(study.winning_trial.recipe).encode())
+        write_whole(staging / "recipe.json", to_json(study.winning_trial.recipe, incomplete=True).encode())
     if study.settings.get("study_file"):
         write_whole(staging / STUDY_FILE, study_file(study.settings, options))
     folders.write_model_and_report(study, staging, report=not options.no_report)
