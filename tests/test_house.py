@@ -21,7 +21,7 @@ HOUSE = ROOT / "gradwise"
 FOUNDATION = ("runtime", "specs", "records", "tracing", "curvature")  # each imports what stands to its left
 PARTS = {"data", "models", "criteria", "optimisers"}
 LEARNING = {*FOUNDATION, *PARTS, "evaluation", "training"}
-BELOW = {*LEARNING, "pretraining", "searching", "checking", "reporting", "journeys"}
+BELOW = {*LEARNING, "pretraining", "searching", "checking", "tracking", "reporting", "journeys"}
 SHELLS = {"defaults", "portfolio", "estimators", "testing", "cli"}
 
 # What each room may import, besides itself.
@@ -32,6 +32,7 @@ LAYERS: dict[str, set[str]] = {
     "pretraining": LEARNING,
     "searching": {*LEARNING, "pretraining"},
     "checking": {*LEARNING, "pretraining"},
+    "tracking": {"runtime", "specs", "records"},
     "reporting": {"runtime", "specs", "records", "evaluation"},
     "defaults": {*LEARNING, "pretraining"},
     "portfolio": {*LEARNING, "defaults"},
