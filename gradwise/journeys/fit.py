@@ -23,7 +23,7 @@ from ..checking.verdict.diagnosis import diagnose
 from ..checking.verdict.verdict import NOTHING_STANDS_OUT
 from ..data.splits import Fold
 from ..records.finding import Finding
-from ..records.fit import Fit, read_fit, write_fit
+from ..records.fit import Fit, read_fit
 from ..records.score_scale import ScoreScale
 from ..records.study_files import is_study
 from ..runtime import keys
@@ -205,12 +205,7 @@ def _estimate(options: FitRequest, dataset: Dataset, result: Fit, progress: Abst
 
 def publish_run(result: Fit, folder: Path, work: Path, *, report: bool) -> None:
     """Writes the run's files, all or none."""
-
-    def write(staging: Path) -> None:
-        write_fit(result, staging)
-        folders.write_model_and_report(result, staging, report=report)
-
-    folders.publish_files(folder, work, write)
+    folders.publish_files(folder, work, lambda staging: folders.write_run(result, staging, report=report))
 
 
 def _refuse_folds(options: FitRequest, dataset: Dataset, resolved: Resolved) -> None:
@@ -315,4 +310,4 @@ def fit(
         asked = {**options, "set": set}
         request = python_request(FitRequest, data, targets, asked, recipe=recipe, callbacks=callbacks)
         result = _fit_in_memory(request, shown) if request.out is None else run_fit(request, shown).record
-        return trained_model(result, request.out)
+        return trained_model(result, None if request.out is None else Path(request.out))

@@ -116,3 +116,7 @@ class ProgressBar(AbstractProgress):
         ]
         note = "  ".join(filter(None, pieces))
         self._bar.update(self._task, description=self._prefix, completed=age, total=max(end, age), note=note)
+
+
+def progress_here(shown: bool | None = None) -> ProgressBar:
+    return ProgressBar(shown is not False)

@@ -185,7 +185,8 @@ def prepare_search(request: SearchRequest) -> PreparedSearch:
         _check_features(options, dataset)
         dataset = dataset if options.is_probed else dataset.without_targets()
     turned = [locate(resolved.recipe, path.removesuffix(".class"), "--set")[0] for path in options.set]
-    strategy = parse_strategy(options.strategy)
+    given = options.given
+    strategy = given.strategy or parse_strategy(options.strategy)
     ranges = options.range
     if isinstance(strategy, GridSequence) and not options.ranges:
         ranges = {**_schedule_ranges(resolved, [*turned, *ranges]), **ranges}
@@ -198,7 +199,9 @@ def prepare_search(request: SearchRequest) -> PreparedSearch:
         turned=turned,
         dataset=dataset,
     )
-    plan = _plan(options, features)
+    if given.space is not None:
+        space = dataclasses.replace(given.space, recipe=resolved.recipe)
+    plan = given.plan or _plan(options, features)
     if isinstance(strategy, PopulationBasedTraining):
         space = _changeable(space, (*options.ranges, *options.range))
         plan = _population_plan(strategy, space, options, plan)

@@ -144,8 +144,8 @@ def as_optimiser(thing: Any) -> AbstractOptimiser:
         return thing
     if isinstance(thing, optax.GradientTransformation | Unwritten):
         return OptaxOptimiser(thing)
-    raise TypeError(f"expected an optimiser such as `Adam()`, or an Optax transformation; got {_word(thing)}.")
+    raise RequestError(f"expected an optimiser such as `Adam()`, or an Optax transformation; got {_word(thing)}.")
 
 
 def _word(thing: Any) -> str:
-    return f"the text {thing!r}" if isinstance(thing, str) else f"a {type(thing).__name__}"
+    return f"the text {thing!r}" if isinstance(thing, str) else f"an object of type {type(thing).__name__}"

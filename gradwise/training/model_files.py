@@ -149,7 +149,7 @@ def _from_head(head: dict[str, Any], whole: dict[str, Any], arrays: dict[str, An
 
     predictor = Predictor(
         scaler=piece("scaler"),
-        network=jax.tree.map(jnp.asarray, piece("network")),
+        network=jax.tree.map(lambda leaf: jnp.asarray(leaf) if eqx.is_array(leaf) else leaf, piece("network")),
         criterion=piece("criterion"),
         temperature=float(head["temperature"]),
         shift=piece("shift"),
