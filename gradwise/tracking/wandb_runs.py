@@ -34,12 +34,13 @@ class WandB(AbstractTracker):
 
     def begin(self, about: Mapping[str, Plain]) -> None:
         self._wandb = import_optional("wandb", "wandb")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        folder = self.folder.resolve()  # W&B writes from a process of its own, whose working folder is another
+        folder.mkdir(parents=True, exist_ok=True)
         # W&B would capture what is printed, and with it the progress line; offline it has nothing to announce.
         settings = self._wandb.Settings(console="off", silent=self.mode == "offline")
         named = {"project": self.project, "mode": self.mode, "name": self.name}
         self._run = self._wandb.init(
-            **named, dir=str(self.folder), config=dict(about), settings=settings, reinit="create_new"
+            **named, dir=str(folder), config=dict(about), settings=settings, reinit="create_new"
         )
         for axis in ("age_examples", "trial"):
             self._run.define_metric(axis)
