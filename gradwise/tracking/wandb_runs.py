@@ -3,7 +3,7 @@
     gw.fit("digits", callbacks=[gw.WandB("digits")])                    a folder wandb/offline-run-..., for `wandb sync`
     gw.fit("digits", callbacks=[gw.WandB("digits", mode="online")])     the server, as you go
 
-Nothing leaves the machine unless `mode="online"`. The rows of a search hold the trials' scores and what was chosen.
+Nothing is uploaded unless you say `mode="online"`. The rows of a search hold the trials' scores and what was chosen.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ..records.fit import Fit
 from ..records.study import Study
+from ..runtime.errors import RequestError
 from ..runtime.optional_package import check_installed, import_optional
 from .tracker import AbstractTracker, Plain, Row, curves_of, final_numbers, outcome_of, step_of
 
@@ -28,6 +29,8 @@ class WandB(AbstractTracker):
         folder: str | Path = ".",
     ) -> None:
         check_installed("wandb", "wandb")
+        if mode not in ("offline", "online"):
+            raise RequestError(f"WandB: unknown mode {mode!r}; choose 'offline' or 'online'.")
         self.project, self.mode, self.name, self.folder = project, mode, name, Path(folder)
         self._wandb: Any = None
         self._run: Any = None

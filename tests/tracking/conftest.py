@@ -14,6 +14,7 @@ import pytest
 from gradwise.records.fit import Fit
 from gradwise.records.study import Study
 from gradwise.runtime import keys
+from gradwise.searching.running.population_size import Given
 from gradwise.searching.search import SearchPlan, StudyOptions, run_study
 from gradwise.searching.storage.budget import Budget
 from gradwise.searching.strategies.random_search import Random
@@ -50,7 +51,7 @@ RECIPE: Recipe = dataclasses.replace(
 SPACE = Space(RECIPE, (dimension(RECIPE, RATE, LogUniform(1e-2, 1.0)),))
 
 
-def search_with(callbacks: Any) -> Study:
+def search_with(callbacks: Any, **options: Any) -> Study:
     """Three trials, whose rows go to callbacks."""
     with call_back(callbacks, describe_recipe(RECIPE)) as calls:
         study = run_study(
@@ -60,7 +61,7 @@ def search_with(callbacks: Any) -> Study:
             budget=Budget(trials=3),
             key=KEY,
             plan=SearchPlan(folds=1, finalists=0, refine=False, borders=False),
-            options=StudyOptions(on="here", trial_ended=calls.trial_ended),
+            options=StudyOptions(on="here", slots=Given(1), trial_ended=calls.trial_ended, **options),
         )
         calls.end(study)
     return study

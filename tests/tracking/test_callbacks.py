@@ -128,9 +128,16 @@ def test_a_tracker_that_cannot_end_warns_and_loses_nothing():
     assert last.names[-1] == "end"
 
 
-def test_a_search_stopped_by_a_callback_names_it():
-    def fail(row: Row) -> None:
-        raise ValueError(f"trial {row['trial']}")
+def test_a_search_stopped_by_a_callback_names_it_and_goes_on_from_its_trials(tmp_path: Path):
+    first, rest = [], []
 
-    with pytest.raises(WorkError, match=r"fail failed: ValueError: trial \d"):
-        search_with([fail])
+    def fail(row: Row) -> None:
+        first.append(row["trial"])
+        if row["trial"] == 1:
+            raise ValueError("no more")
+
+    with pytest.raises(WorkError, match=r"fail failed: ValueError: no more\. Correct the callback"):
+        search_with([fail], folder=tmp_path)
+    resumed = search_with([lambda row: rest.append(row["trial"])], folder=tmp_path, resume=True)
+    assert (first, rest) == ([0, 1], [2])
+    assert [trial.score for trial in resumed.trials] == [trial.score for trial in search_with(None).trials]

@@ -6,7 +6,9 @@ import struct
 import pytest
 from wandb.proto.wandb_internal_pb2 import Record
 
+from gradwise.runtime.errors import RequestError
 from gradwise.tracking.tracker import curves_of
+from gradwise.tracking.wandb_runs import WandB
 
 _HEADER, _BLOCK = 7, 32768  # of the file; its records are those of a LevelDB log
 _COMPLETE = {1, 4}  # kinds of pieces with which a record ends
@@ -75,6 +77,11 @@ def test_each_trial_is_a_row_with_what_was_chosen(tracked_search):
         trial = tracked_search.record.trials[row["trial"]]
         assert row["score"] == pytest.approx(trial.score)
         assert {path: row[f"values.{path}"] for path in trial.values} == pytest.approx(trial.values)
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(RequestError, match="unknown mode 'of'; choose 'offline' or 'online'"):
+        WandB(mode="of")
 
 
 def test_a_training_that_failed_is_marked(failed):
