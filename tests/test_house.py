@@ -355,6 +355,7 @@ DOORS = {
     "journeys/data_and_recipe.py": "journeys/test_fit.py",
     "journeys/folders/merge.py": "journeys/test_comparison.py",
     "journeys/progress.py": "journeys/test_fit.py",
+    "journeys/progress_displays.py": "journeys/test_progress_bar.py",
     "journeys/folders/study_folder.py": "journeys/test_search.py",
     "records/evidence/verdict.py": "checking/verdict/test_verdict.py",
     "reporting/blocks.py": "reporting/test_html.py",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..journeys.folders.run_folder import Written
-from ..journeys.progress_bar import ProgressBar
+from ..journeys.progress_bar import progress_here
 from ..journeys.requests.options import Request
 from ..journeys.requests.study_requests import MergeRequest, QuestionRequest, SearchRequest
 from ..journeys.requests.training_requests import (
@@ -81,7 +81,7 @@ def _announce_plan(plan: dict[str, Any], request: FolderRequest) -> int:
 
 def _travel(journey: Callable[..., Result], request: Any, **given: Any) -> Result:
     """The result of a journey, whose progress is shown."""
-    with ProgressBar(not request.quiet) as progress:
+    with progress_here(False if request.quiet else None) as progress:
         return journey(request, progress=progress, **given)
 
 

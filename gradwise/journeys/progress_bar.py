@@ -1,10 +1,14 @@
-"""The progress line of a journey: the phase, and during training the age, the errors and the time left.
+"""The progress of a journey as one line: the phase, and during training the age, the errors and the time left.
 
-It goes to standard error, and only to a terminal. Text from the user's data is never interpreted as markup.
+    with progress_here() as progress:
+        progress.phase("reading")
+        progress.training("training", length=60000, scale=scale)
+        train(recipe, dataset, key=key, options=RunOptions(watch=progress.watch))
+
+It is shown on a terminal or in a notebook. Text from the user's data is never interpreted as markup.
 """
 
 import math
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,50 +19,37 @@ from ..reporting import wording
 from ..specs.dataset import Dataset
 from ..specs.search_space import Space
 from .progress import AbstractProgress, Watch
+from .progress_displays import AbstractDisplay, display_here
 
 if TYPE_CHECKING:
     from ..searching.storage.budget import Budget
 
 
 class ProgressBar(AbstractProgress):
-    """A progress line: the phase, and during training the age, the errors and the time left."""
+    """The progress of a journey on a display."""
 
-    def __init__(self, shown: bool) -> None:
-        self._bar: Any = None
-        self._task: Any = None
+    def __init__(self, display: AbstractDisplay) -> None:
+        self._display = display
         self._begun: tuple[float, int] | None = None
         self._best = math.inf
         self._length = math.inf
         self._scale = ScoreScale("loss")
         self._prefix = ""
-        if shown and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, SpinnerColumn, TextColumn
-            from rich.progress import Progress as Bar
-
-            texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[note]"))
-            columns = (SpinnerColumn(), next(texts), BarColumn(10), next(texts))
-            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
 
     def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-            self._task = self._bar.add_task("", total=None, note="")
+        self._display.__enter__()
         return self
 
     def __exit__(self, *problem: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._display.__exit__(*problem)
 
     def phase(self, text: str) -> None:
         """Starts a phase of unknown length."""
-        if self._bar is not None:
-            self._bar.update(self._task, description=wording.clean(text), note="", total=None, completed=0)
+        self._display.update(wording.clean(text))
 
     def tell(self, text: str) -> None:
         """Prints a permanent line above the progress."""
-        if self._bar is not None:
-            self._bar.console.print(wording.clean(text), markup=False, highlight=False)
+        self._display.say(wording.clean(text))
 
     def training(self, prefix: str, *, length: float, scale: ScoreScale) -> None:
         """Starts a training of at most `length` examples, whose scores are on this scale."""
@@ -74,7 +65,7 @@ class ProgressBar(AbstractProgress):
         show = ScoreScale.of(space.recipe, dataset.task.kind, metric, unit).say
 
         def watch(line: dict[str, Any]) -> None:
-            if self._bar is None:
+            if not self._display.shown:
                 return
             spent, total = float(line["seconds"]), float(line["total"])
             by_time = budget.seconds is not None and not math.isfinite(total)
@@ -86,19 +77,18 @@ class ProgressBar(AbstractProgress):
                 f"best {show(line['best'])}",
                 "" if budget.seconds is None else f"{wording.duration(max(0.0, budget.seconds - spent))} left",
             ]
-            self._bar.update(
-                self._task,
-                description=f"{prefix}{line['phase']}",
+            self._display.update(
+                f"{prefix}{line['phase']}",
+                "  ".join(filter(None, pieces)),
                 completed=spent if by_time else line["done"],
                 total=budget.seconds if by_time else max(total, 1) if math.isfinite(total) else None,
-                note="  ".join(filter(None, pieces)),
             )
 
         return watch
 
     def watch(self, line: dict[str, Any]) -> None:
         """Updates the bar after an interval; it ends where patience will, unless the score improves."""
-        if self._bar is None:
+        if not self._display.shown:
             return
         age, now = int(line["age_examples"]), time.monotonic()
         begun, start = self._begun = self._begun or (now, age)
@@ -114,9 +104,9 @@ class ProgressBar(AbstractProgress):
             f"best {show(self._best)}",
             f"{wording.duration(max(0.0, end - age) / speed)} left" if math.isfinite(speed) else "",
         ]
-        note = "  ".join(filter(None, pieces))
-        self._bar.update(self._task, description=self._prefix, completed=age, total=max(end, age), note=note)
+        self._display.update(self._prefix, "  ".join(filter(None, pieces)), completed=age, total=max(end, age))
 
 
-def progress_here(shown: bool | None = None) -> ProgressBar:
-    return ProgressBar(shown is not False)
+def progress_here(verbose: bool | None = None) -> ProgressBar:
+    """Progress for this place: a terminal or a notebook; in a pipe only with `verbose=True`."""
+    return ProgressBar(display_here(verbose))

@@ -340,8 +340,8 @@ def search(
 
     The data, `recipe` and its parts, `set`, `out` and `progress` are those of `gw.fit`. `range` maps knobs to what is
     searched, `{"model.dropout": "uniform(0, 0.5)"}` or a prior, beside the recommended ranges; `space` is a whole space
-    of its own. `strategy` is a name or an object. `plan` says how thorough the search is. Each of `callbacks` gets a row
-    for every finished trial. The model that is returned has `trials`, a data frame, beside all that one network has.
+    of its own. `strategy` is a name or an object. `plan` says how thorough the search is. Each of `callbacks` gets a
+    row for every finished trial. The model has `trials`, a data frame, beside all that one network has.
     """
     begun = time.monotonic()
     refuse_recipe_first("search", data)

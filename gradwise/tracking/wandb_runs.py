@@ -3,7 +3,7 @@
     gw.fit("digits", callbacks=[gw.WandB("digits")])                    a folder wandb/offline-run-..., for `wandb sync`
     gw.fit("digits", callbacks=[gw.WandB("digits", mode="online")])     the server, as you go
 
-Nothing leaves the machine unless `mode="online"`. The rows of a search hold the trials' scores and what was chosen.
+Nothing is uploaded unless you say `mode="online"`. The rows of a search hold the trials' scores and what was chosen.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ..records.fit import Fit
 from ..records.study import Study
+from ..runtime.errors import RequestError
 from ..runtime.optional_package import check_installed, import_optional
 from .tracker import AbstractTracker, Plain, Row, curves_of, final_numbers, outcome_of, step_of
 
@@ -28,18 +29,21 @@ class WandB(AbstractTracker):
         folder: str | Path = ".",
     ) -> None:
         check_installed("wandb", "wandb")
+        if mode not in ("offline", "online"):
+            raise RequestError(f"WandB: unknown mode {mode!r}; choose 'offline' or 'online'.")
         self.project, self.mode, self.name, self.folder = project, mode, name, Path(folder)
         self._wandb: Any = None
         self._run: Any = None
 
     def begin(self, about: Mapping[str, Plain]) -> None:
         self._wandb = import_optional("wandb", "wandb")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        folder = self.folder.resolve()  # W&B writes from a process of its own, whose working folder is another
+        folder.mkdir(parents=True, exist_ok=True)
         # W&B would capture what is printed, and with it the progress line; offline it has nothing to announce.
         settings = self._wandb.Settings(console="off", silent=self.mode == "offline")
         named = {"project": self.project, "mode": self.mode, "name": self.name}
         self._run = self._wandb.init(
-            **named, dir=str(self.folder), config=dict(about), settings=settings, reinit="create_new"
+            **named, dir=str(folder), config=dict(about), settings=settings, reinit="create_new"
         )
         for axis in ("age_examples", "trial"):
             self._run.define_metric(axis)
