@@ -51,9 +51,8 @@ def with_options(command: str, *options: str) -> str:
         return " ".join([command, *options])
     parted = (option.partition(" ") for option in options)
     pairs = [(name.removeprefix("--").replace("-", "_"), words) for name, _, words in parted]
-    knobs = _knobs(call) | {
-        path: _typed(w) for n, words in pairs if n == "set" for path, _, w in [words.partition("=")]
-    }
+    assigned = [words.partition("=") for name, words in pairs if name == "set"]
+    knobs = _knobs(call) | {path: _typed(words) for path, _, words in assigned}
     given: dict[str, Any] = {name: _typed(words) if words else True for name, words in pairs if name != "set"}
     given |= {"set": knobs} if knobs else {}
     kept = [one for one in call.keywords if one.arg not in given]

@@ -96,7 +96,8 @@ class NnxNetwork(eqx.Module):
 def _nnx_network(module: Any) -> NnxNetwork:
     from flax import nnx
 
-    graph, parameters, draws, statistics, rest = nnx.split(module, nnx.Param, nnx.RngState, nnx.BatchStat, ...)
+    parted: Any = nnx.split(module, nnx.Param, nnx.RngState, nnx.BatchStat, ...)
+    graph, parameters, draws, statistics, rest = parted
     if jax.tree.leaves(statistics):
         _refuse_statistics("BatchStat")
     keys = tuple(map(_is_key, jax.tree.leaves(draws)))

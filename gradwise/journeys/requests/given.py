@@ -126,7 +126,8 @@ def python_request(
     given = Given(parts=parts, **objects)
     fields: dict[str, Any] = _read_options(kind, options)
     name = getattr(data, "name", "") if in_memory else str(data)
-    return kind(data=(name if isinstance(name, str) else "") or "data", recipe=_as_lists(knobs), given=given, **fields)
+    make: Any = kind  # a request of data, which have these fields
+    return make(data=(name if isinstance(name, str) else "") or "data", recipe=_as_lists(knobs), given=given, **fields)
 
 
 def refuse_recipe_first(verb: str, data: Any) -> None:
