@@ -334,7 +334,7 @@ def _is_problem(thing: Any) -> bool:
 
 
 def check(
-    subject: Any,
+    loss: Any,
     model: Any = None,
     batch: Any = None,
     *,
@@ -356,20 +356,20 @@ def check(
     one ("GW2").
     """
     names = {"only": only, "select": select, "ignore": ignore}
-    if isinstance(subject, Model):
-        if not isinstance(subject.record, Fit):
+    if isinstance(loss, Model):
+        if not isinstance(loss.record, Fit):
             raise RequestError("a search has no single training to check: see the findings in its report.")
-        subject = subject.record
+        loss = loss.record
     with arguments_named(), progress_here(progress) as shown:
-        if _is_problem(subject):
+        if _is_problem(loss):
             from ..checking.check import CheckRunOptions, check_problem
 
             keeping = more.pop("keeping", CheckRunOptions(watch=lambda name: shown.phase(f"checking: {name}")))
             key = more.pop("key", None)
             key = keys.from_seed(seed) if key is None else key
-            return CheckResult(check_problem(subject, model, batch, key=key, keeping=keeping, **names, **more))
+            return CheckResult(check_problem(loss, model, batch, key=key, keeping=keeping, **names, **more))
         if batch is not None:
             raise RequestError("a batch goes with a loss and its model: gw.check(loss, model, batch).")
         options = {**{name: value or None for name, value in names.items()}, "seed": seed, **more}
-        request = python_request(CheckRequest, subject, model, options)
+        request = python_request(CheckRequest, loss, model, options)
         return CheckResult(_work(request, None, shown))

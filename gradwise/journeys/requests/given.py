@@ -21,6 +21,8 @@ from .options import Request
 PARTS = ("model", "optimiser", "criterion", "batches", "scaler", "stopping", "split")
 # Of the command line alone; `data` and `set` are arguments of their own.
 _SHELL = {"json", "quiet", "dry_run", "config", "data", "set", "trials"}
+# What users of other tools look for among the arguments.
+_KNOBS = ("optimiser.learning_rate", "stopping.epochs", "batches.size", "model.widths", "model.dropout")
 _Request = TypeVar("_Request", bound=Request)
 
 
@@ -99,8 +101,9 @@ def _read_options(kind: type[Request], options: Mapping[str, Any]) -> dict[str, 
     known, chosen = _named_options(kind), {}
     for name, value in options.items():
         if name not in known:
-            names = [*known, *PARTS, "recipe", "set", "callbacks", "progress"]
-            raise RequestError(f"gw.{kind.verb} has no argument `{name}`.{nearest(name, names)}")
+            hint = nearest(name, [*known, *PARTS, "recipe", "set", "callbacks", "progress", *_KNOBS])
+            how = " Knobs are set by path: set={...}." if any(f"'{knob}'" in hint for knob in _KNOBS) else ""
+            raise RequestError(f"gw.{kind.verb} has no argument `{name}`.{hint}{how}")
         if value is not None:
             chosen[name] = known[name].read(str(value) if isinstance(value, Path) else value, name)
     return chosen
