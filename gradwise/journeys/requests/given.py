@@ -121,6 +121,8 @@ def python_request(
     test = options.get("test")
     if test is not None and not isinstance(test, str | Path):
         objects["test"] = options.pop("test")
+    if data is None:
+        raise RequestError("there are no data: pass a path, a named set, a data frame, arrays (X, y) or a Dataset.")
     in_memory = not isinstance(data, str | Path)
     if in_memory:
         objects |= {"data": data, "targets": targets}
