@@ -65,8 +65,8 @@ def test_data_may_come_in_any_form(model: gw.Model, tmp_path: Path, form: str) -
 
 
 def test_arrays_need_no_names() -> None:
-    X, y = np.random.default_rng(0).normal(size=(80, 4)), np.arange(80) % 2
-    X[:, 0] += 3 * y
+    X, y = np.random.default_rng(0).normal(size=(400, 4)), np.arange(400) % 2
+    X[:, 0] += 4 * y
     longer = {**SMALL, "stopping.epochs": 40}
     together = gw.fit((X, y), set=longer)
     apart = gw.fit(X.tolist(), y.tolist(), set=longer)
@@ -76,7 +76,7 @@ def test_arrays_need_no_names() -> None:
     numbers = gw.fit(X, X[:, 1] * 2.0, set=SMALL)
     assert numbers.record.task == "numbers"
     several = gw.fit(X, pd.DataFrame({"a": X[:, 1], "b": X[:, 2]}), set=SMALL)
-    assert several.predict(X).shape == (80, 2)
+    assert several.predict(X).shape == (400, 2)
 
 
 def test_a_test_set_may_be_in_memory_too() -> None:
