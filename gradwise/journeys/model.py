@@ -8,6 +8,7 @@
     model.history, model.trials                data frames: one row per validation, one row per trial
     model.plot(model.plots[0])                 a matplotlib figure; the plots are those of the report
     model.report("report.html")
+    model.export("model.onnx")                 for other programs; .stablehlo and .py too
 
 Rows are a data frame, an Arrow table, an array, or a file. As in `gradwise predict`, other columns are ignored, a
 missing one is an error that names it, and a category that training never saw counts as missing, with a warning.
@@ -171,6 +172,12 @@ class Model:
         except OSError as problem:
             raise WorkError(f"could not write {path}: {problem.strerror or problem}.") from None
         return Path(path)
+
+    def export(self, path: str | Path) -> Path:
+        """Writes the model as one file for other programs: `.onnx`, `.stablehlo`, or `.py`, which needs NumPy alone."""
+        from ..exporting.export import export_model
+
+        return export_model(self.predictor, path)
 
     def _told(self) -> list[str]:
         from ..reporting.report import verdict

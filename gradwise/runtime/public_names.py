@@ -175,6 +175,7 @@ _NAMES = {
     "evaluation.trials.expected_best": "expected_best",
     "evaluation.trials.knob_relevance": "relevance_of",
     "evaluation.trials.selection_bias": "weighted_estimate",
+    "exporting.export": "export_model",
     "reporting.report": "report write_report read_record",
     "journeys.fit": "fit",
     "journeys.model": "Model load",

@@ -20,7 +20,8 @@ import numpy as np
 
 from ...runtime.errors import RequestError, nearest
 from ...specs.dataset import Column
-from .columns import DATE_PARTS, Field, date_part, fields_of, fields_of_frame
+from .columns import Field, fields_of, fields_of_frame
+from .words_and_dates import DATE_PARTS, date_part
 
 KINDS = ("number", "category", "date")
 FEW_WORDS = 20  # a column with at most so many distinct words is a category whatever they look like
