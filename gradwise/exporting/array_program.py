@@ -8,6 +8,7 @@ Operations on constants alone are carried out at once. Lengths may be symbolic: 
 element-wise operation broadcast as in NumPy.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ import jax
 import numpy as np
 from jax.export import is_symbolic_dim
 
-from .numpy_expressions import evaluate
+from .numpy_expressions import carry_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +50,11 @@ def plain_shape(shape: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _identity(value: Value) -> Any:
-    """What makes two operands the same: numbers by their value, arrays by what made them."""
-    if value.constant is None or value.ndim:
+    """What makes two operands the same: constants by their content, others by what made them."""
+    if value.constant is None:
         return value
-    return str(value.dtype), value.constant.tobytes()
+    content = np.ascontiguousarray(value.constant)
+    return str(value.dtype), value.shape, hashlib.blake2b(content.tobytes(), digest_size=16).digest()
 
 
 def _broadcast(values: Sequence[Value]) -> tuple[Any, ...]:
@@ -91,7 +93,9 @@ class ArrayProgram:
         fixed = [operand.constant for operand in operands]
         symbolic = any(is_symbolic_dim(length) for length in shape)
         if not symbolic and all(one is not None for one in fixed):
-            return self.constant(evaluate(operation, [one for one in fixed if one is not None], settings).astype(dtype))
+            return self.constant(
+                carry_out(operation, [one for one in fixed if one is not None], settings).astype(dtype)
+            )
         key = (operation, dtype, str(settings), tuple(map(_identity, operands)))
         if key in self._known:
             return self._known[key]

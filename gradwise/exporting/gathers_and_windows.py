@@ -64,7 +64,7 @@ def _only(indices: Value, column: int) -> list[slice]:
     return [*[slice(None)] * (indices.ndim - 1), last]
 
 
-def gather(program: ArrayProgram, equation: Any, operands: list[Value]) -> Value:
+def translate_gather(program: ArrayProgram, equation: Any, operands: list[Value]) -> Value:
     """Entries along one axis, at computed indices or known ones."""
     x, indices = full(program, equation, operands), full(program, equation, operands, 1)
     given, numbers = equation.params, equation.params["dimension_numbers"]

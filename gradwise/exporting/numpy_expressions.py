@@ -1,7 +1,7 @@
 """Every operation of an exported program as an expression of NumPy: one table, to write files and to fold constants.
 
     expression("add", ("h1", "2.0"), {})                   "h1 + 2.0"
-    evaluate("add", (array, array), {})                    its value
+    carry_out("add", (array, array), {})                    its value
 
 `{0}` is the first operand; names in braces are settings of the step.
 """
@@ -94,7 +94,7 @@ def _slice_source(one: slice) -> str:
     return f"{start}:{stop}" + ("" if one.step is None else f":{one.step}")
 
 
-def evaluate(operation: str, operands: Sequence[np.ndarray], settings: dict[str, Any]) -> np.ndarray:
+def carry_out(operation: str, operands: Sequence[np.ndarray], settings: dict[str, Any]) -> np.ndarray:
     """The operation on constants."""
     names = [f"x{number}" for number in range(len(operands))]
     source = expression(operation, names, {name: source_of_setting(value) for name, value in settings.items()})

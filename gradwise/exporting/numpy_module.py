@@ -87,7 +87,7 @@ def predict(rows):
 }
 
 
-class _Body:
+class NumpyLines:
     """The lines of `forward`, and the arrays that they name `W[0]`, `W[1]`, ..."""
 
     def __init__(self, program: ArrayProgram, output: Value) -> None:
@@ -174,7 +174,7 @@ def _head(predictor: AbstractPredictor) -> str:
 def numpy_module(predictor: AbstractPredictor) -> bytes:
     """The content of the file."""
     program, output = translate(whole_predictor(predictor).program)
-    body, task = _Body(program, output), predictor.task
+    body, task = NumpyLines(program, output), predictor.task
     modules = [words_and_dates, plain_rows] if predictor.columns else []
     imports, pieces = _embedded([*modules, *([plain_functions] if body.used else [])])
     imports |= {"import base64", "import io", "import numpy as np"}

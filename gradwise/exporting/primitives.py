@@ -15,7 +15,7 @@ from jax import lax
 from jax.export import is_symbolic_dim
 
 from .array_program import ArrayProgram, Value
-from .gathers_and_windows import convolution, full, gather, pooling, refuse
+from .gathers_and_windows import convolution, full, pooling, refuse, translate_gather
 
 Rule = Callable[[ArrayProgram, Any, list[Value]], Any]
 
@@ -63,7 +63,7 @@ ELEMENTWISE = {
     "is_finite": "isfinite",
     "add_any": "add",
 }
-SAME = ("copy", "copy_p", "stop_gradient", "optimization_barrier", "pvary", "sharding_constraint")
+SAME = ("copy", "stop_gradient", "optimization_barrier")
 REDUCTIONS = {
     "reduce_sum": "sum",
     "reduce_max": "max",
@@ -176,6 +176,13 @@ def _concatenate(program: ArrayProgram, equation: Any, operands: list[Value]) ->
     return program.concatenate(pieces, equation.params["dimension"])
 
 
+def _tile(program: ArrayProgram, equation: Any, operands: list[Value]) -> Value:
+    found = full(program, equation, operands)
+    for axis, times in enumerate(equation.params["reps"]):
+        found = found if times == 1 else program.concatenate([found] * int(times), axis)
+    return found
+
+
 def _stack(program: ArrayProgram, equation: Any, operands: list[Value]) -> Value:
     axis = int(equation.params.get("axis", equation.params.get("dimension", 0)))
     pieces = []
@@ -206,20 +213,6 @@ def _split(program: ArrayProgram, equation: Any, operands: list[Value]) -> list[
         found.append(program.slice(x, cuts))
         start += size
     return found
-
-
-def _dynamic_slice(program: ArrayProgram, equation: Any, operands: list[Value]) -> Value:
-    x, starts, sizes = full(program, equation, operands), operands[1:], equation.params["slice_sizes"]
-    cuts = []
-    for start, size, length in zip(starts, sizes, x.shape, strict=True):
-        if size == length:
-            cuts.append(slice(None))
-            continue
-        if start.constant is None:
-            raise refuse(equation, "at a place that depends on the input")
-        first = min(max(int(start.constant), 0), length - size)
-        cuts.append(slice(first, first + size))
-    return program.slice(x, cuts)
 
 
 def _reverse(program: ArrayProgram, equation: Any, operands: list[Value]) -> Value:
@@ -320,20 +313,19 @@ RULES: dict[str, Rule] = {
     "broadcast_in_dim": _broadcast_in_dim,
     "reshape": _reshape,
     "squeeze": _reshape,
-    "expand_dims": _reshape,
     "transpose": _transpose,
     "concatenate": _concatenate,
     "stack": _stack,
+    "tile": _tile,
     "slice": _slice,
     "split": _split,
-    "dynamic_slice": _dynamic_slice,
     "rev": _reverse,
     "pad": _pad,
     "argmax": _place_of_extreme("argmax"),
     "argmin": _place_of_extreme("argmin"),
     "cumsum": _cumulative_sum,
     "iota": _count,
-    "gather": gather,
+    "gather": translate_gather,
     "conv_general_dilated": convolution,
     "reduce_window_max": pooling("maximum", -math.inf),
     "reduce_window_min": pooling("minimum", math.inf),

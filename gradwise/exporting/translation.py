@@ -28,7 +28,9 @@ class _Translation:
             values[variable] = self.program.constant(as_numpy(constant))
 
         def of(variable: Any) -> Value:
-            return self.program.constant(as_numpy(variable.val)) if is_literal(variable) else values[variable]
+            if not is_literal(variable):
+                return values[variable]
+            return self.program.constant(np.asarray(variable.val, variable.aval.dtype))  # whose value may be Python's
 
         for equation in jaxpr.eqns:
             operands = [of(variable) for variable in equation.invars]

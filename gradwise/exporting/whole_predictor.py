@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.extend
 import jax.numpy as jnp
-import numpy as np
 from jax import export
 from jaxtyping import Array, Float
 
@@ -82,9 +81,9 @@ def _several(committee: Committee, rows: Float[Array, "n ..."]) -> Float[Array, 
     with jax.named_scope("committee"):
         mean = mean_prediction(found, committee.weights)
         if committee.task.kind != "classes" or committee.temperature == 1.0:
-            return jnp.asarray(mean)
-        smallest = np.finfo(np.float32).tiny
-        return jax.nn.softmax(jnp.log(jnp.maximum(mean, smallest)) / committee.temperature, axis=1)
+            return mean
+        logs = jnp.log(jnp.maximum(mean, 1e-38))  # bounded as in `Committee.tempered`
+        return jax.nn.softmax(logs / committee.temperature, axis=1)
 
 
 def whole_predictor(predictor: AbstractPredictor) -> WholePredictor:

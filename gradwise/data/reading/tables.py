@@ -173,7 +173,7 @@ def source_of(column: Column) -> str:
 def _encode_one(field: Field, column: Column) -> tuple[np.ndarray, int]:
     """One encoded column, and how many of its values are categories not in the schema."""
     if column.kind == "date":
-        if field.moments is None and field.nature != "real":
+        if field.moments is None and field.nature != "real" and field.words[1]:
             raise RequestError(f"column `{field.name}` contained dates in training, but cannot be read as dates here.")
         if field.moments is None:  # nothing but missing values
             return np.full(len(field), np.nan), 0
