@@ -4,8 +4,8 @@
 
 The default network of digits, and that of a table of 20,640 rows and 8 columns (the size of california-housing),
 briefly trained: how well a network predicts changes neither. One row goes in as users have it (an image; a dictionary
-of columns), except for StableHLO, which takes encoded rows. `one row` is the median of many calls in one process, `start` the fastest of three
-fresh processes from their beginning to their first prediction.
+of columns), except for StableHLO, which takes encoded rows. The time of one row is the median of many calls in one
+process, that of a start the fastest of three fresh processes, from their beginning to their first prediction.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def measure(form: str, file: Path, row: Any, times: int) -> dict[str, float]:
         start = time.perf_counter()
         run(0)
         starts.append(time.perf_counter() - start)
-    return {"milliseconds": 1000 * statistics.median(run(times)), "start_seconds": min(starts)}
+    return {"microseconds": 1e6 * statistics.median(run(times)), "start_seconds": min(starts)}
 
 
 def measure_model(name: str, folder: Path, row: Any, times: int) -> list[dict[str, Any]]:

@@ -74,11 +74,11 @@ def startup(result: dict[str, Any]) -> str:
 def exported(result: dict[str, Any]) -> str:
     """One row a form and data set."""
     lines = [
-        "| model | form | file, kB | one row, ms | fresh process to first prediction, s |",
+        "| model | form | file, kB | one row, µs | fresh process to first prediction, s |",
         "|---|---|---|---|---|",
     ]
     for row in result["rows"]:
-        cells = (f"{row['bytes'] / 1000:,.0f}", f"{row['milliseconds']:.2f}", f"{row['start_seconds']:.2f}")
+        cells = (f"{row['bytes'] / 1000:,.0f}", f"{row['microseconds']:,.0f}", f"{row['start_seconds']:.2f}")
         lines.append(f"| {row['model']} | {row['form']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n" + _source(result)
 

@@ -38,7 +38,7 @@ _HEAD = '''"""{what}, exported by gradwise {version}. It needs Python 3.11 and N
 '''
 _ARRAYS = """
 def read(rows):
-    x = np.asarray(rows, np.float64)
+    x = np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, np.float64)
     if x.shape[1:] != SHAPE and x[:1].size == np.prod(SHAPE):
         x = x.reshape(-1, *SHAPE)
     if x.shape[1:] != SHAPE:
@@ -99,7 +99,7 @@ class NumpyLines:
         self.lines = ["n = len(x)"] if any(self._names_rows(step) for step in steps) else []
         scope = ""
         for step in steps:
-            part = re.sub(r"/?vmap\([^()]*\)", "", step.scope)
+            part = re.sub(r"/?vmap\([^()]*\)|[^\w ./-]", "", step.scope)
             if part != scope:
                 self.lines.append(f"# {part}")
                 scope = part
@@ -162,7 +162,7 @@ def _labels(predictor: AbstractPredictor) -> list[str]:
 
 def _head(predictor: AbstractPredictor) -> str:
     task, columns = predictor.task, predictor.columns
-    target = ", ".join(task.names)
+    target = re.sub(r"[^\w ,.-]", "", ", ".join(task.names))  # the name of a column must not end the docstring
     what = {"inputs": "Features of rows", "numbers": f"Numbers of {target}"}.get(task.kind, f"Predictions of {target}")
     example = "predict(rows)" + " " * 30 + f"# an array (n, {', '.join(map(str, predictor.shape))})"
     if columns:

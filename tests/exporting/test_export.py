@@ -15,6 +15,7 @@ import onnx
 import onnxruntime
 import pandas as pd
 import pytest
+import scipy.sparse
 from jax import export
 
 import gradwise
@@ -24,7 +25,7 @@ from gradwise.runtime.errors import RequestError, WorkError
 from gradwise.specs.dataset import Classes
 from gradwise.training.committee import Committee
 
-from .conftest import Case, images, mixed
+from .conftest import MAKERS, Case, images, mixed
 
 WITHOUT_JAX = """
 import json, sys
@@ -179,7 +180,16 @@ def test_the_python_file_is_one_line_an_operation(exported_module: Any) -> None:
     assert max(map(len, lines)) < 200
 
 
-def test_equal_names_and_equal_numbers_are_stored_once(tmp_path: Path) -> None:
+def test_no_name_of_a_column_becomes_code(tmp_path: Path) -> None:
+    case = MAKERS["labels"]()
+    task = dataclasses.replace(case.predictor.task, names=('"""\nraise SystemExit\n', "\\", "'"))  # type: ignore[type-var]
+    renamed = dataclasses.replace(case.predictor, task=task)  # type: ignore[type-var]
+    module = module_at(export_model(renamed, tmp_path / "model.py"))
+    close(module.predict_proba(scipy.sparse.csr_matrix(case.rows)), case.wanted)
+    assert tuple(module.NAMES) == task.names
+
+
+def test_what_members_share_is_stored_once(tmp_path: Path) -> None:
     """Members that share a scaler scale their rows once, and weights are not repeated."""
     one = images().predictor
     alone = export_model(one, tmp_path / "one.onnx").stat().st_size
