@@ -25,7 +25,7 @@ from gradwise.models.input_stage import Embedded, PeriodicRectified, PiecewiseLi
 from gradwise.models.mlp import BatchNorm, LayerNorm, Mlp
 from gradwise.models.shared_weights import SharedWeights
 from gradwise.specs.adapters import BuiltModel
-from gradwise.specs.dataset import Classes, Dataset, Labels, Numbers
+from gradwise.specs.dataset import Classes, Dataset, Inputs, Labels, Numbers
 from gradwise.specs.networks import as_network
 from gradwise.specs.paths import replace
 from gradwise.specs.recipe import Recipe
@@ -217,7 +217,14 @@ def labels() -> Case:
     return Case(built(recipe, Dataset(inputs, targets, Labels(("a", "b", "c")))), inputs[:30])
 
 
-QUICK = (mixed, normal_scores, numbers, images, own_network, committee, labels)
+def features() -> Case:
+    """What a learner without a target computes."""
+    case = images()
+    units = {"shift": np.zeros(1), "scale": np.ones(1), "task": Inputs()}
+    return Case(dataclasses.replace(case.predictor, **units), case.rows)  # type: ignore[type-var]
+
+
+QUICK = (mixed, normal_scores, numbers, images, own_network, committee, labels, features)
 SLOW = (several_numbers, normalised)
 MAKERS: dict[str, Callable[[], Case]] = {made.__name__: made for made in (*QUICK, *SLOW)}
 
