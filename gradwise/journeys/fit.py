@@ -42,7 +42,7 @@ from ..training.train import train
 from .data_and_recipe import expected_sizes, find_in_data, read_data, resolve_for, start_device
 from .dry_run import make_plan
 from .folders import run_folder as folders
-from .model import Model, trained_model
+from .model import Model, model_of_record
 from .pretraining import train_pretrained
 from .progress import SILENT, AbstractProgress
 from .progress_bar import progress_here
@@ -310,4 +310,4 @@ def fit(
         asked = {**options, "set": set}
         request = python_request(FitRequest, data, targets, asked, recipe=recipe, callbacks=callbacks)
         result = _fit_in_memory(request, shown) if request.out is None else run_fit(request, shown).record
-        return trained_model(result, None if request.out is None else Path(request.out))
+        return model_of_record(result, None if request.out is None else Path(request.out))

@@ -161,7 +161,7 @@ class Model(Shown):
         return "model" if isinstance(self.record, Fit) else "model of a search"
 
 
-def trained_model(record: Fit | Study, folder: Path | None = None) -> Model:
+def model_of_record(record: Fit | Study, folder: Path | None = None) -> Model:
     """The model of a finished journey, whose files are in the folder, if it wrote any; raises if there is none."""
     if record.predictor is None and folder is not None and (folder / MODEL).is_file():
         return load(folder)

@@ -43,7 +43,7 @@ from .data_and_recipe import expected_sizes, find_in_data, start_device
 from .dry_run import choices, data_section, folder_word
 from .folders import run_folder as folders
 from .folders.study_folder import publish_study, study_file, with_store, workplace
-from .model import Model, trained_model
+from .model import Model, model_of_record
 from .progress import SILENT, AbstractProgress, Watch
 from .progress_bar import progress_here
 from .requests.given import arguments_named, documented, python_request, refuse_recipe_first
@@ -356,5 +356,5 @@ def search(
         if is_layerwise(request.strategy):
             raise RequestError("layerwise searches run from the command line: gradwise search --strategy layerwise.")
         if request.out is None:
-            return trained_model(_search_in_memory(request, shown, begun))
-        return trained_model(run_search(request, shown, begun).record, Path(request.out))
+            return model_of_record(_search_in_memory(request, shown, begun))
+        return model_of_record(run_search(request, shown, begun).record, Path(request.out))

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 
 from ...runtime.errors import RequestError
 from . import values
-from .given import Given, call_text
+from .given import GivenObjects, call_text
 from .options import ARGUMENT, CHECKS, DATA, OUTPUT, RUN, TRAINING, Request, flag_of, option
 
 _read_seed, _read_folds, _read_count = (values.whole_number(*ends) for ends in ((0, 2**32 - 1), (2, 1000), (1, 10**9)))
@@ -102,7 +102,7 @@ class DataRequest(FolderRequest):
     checkpoint: float = option(10.0, "Time between checkpoints.", RUN, "TIME", values.read_seconds_or_zero, shown="10s")
     dry_run: bool = option(False, "Show the plan and how the data were read; train nothing.", OUTPUT)
     recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
-    given: Given = Given()
+    given: GivenObjects = GivenObjects()
 
     def __post_init__(self) -> None:
         if not self.data:
