@@ -10,7 +10,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from gradwise import fit
+from gradwise import train
 from gradwise.criteria.corruption import GaussianNoise
 from gradwise.criteria.reconstruction import Reconstruction, SquaredError
 from gradwise.data.batches import Reshuffled
@@ -63,7 +63,7 @@ def learned() -> Callable:
         scaler=Unscaled(),
         split=HoldOut(valid=0.02, test=0.0),
     )
-    record = fit(recipe, Dataset(points, np.zeros((len(points), 0)), Inputs()), key=jr.key(0))
+    record = train(recipe, Dataset(points, np.zeros((len(points), 0)), Inputs()), key=jr.key(0))
     criterion, network = record.recipe.criterion, record.predictor.network
     return jax.jit(lambda x: criterion.decode(network, network(x)))
 
@@ -142,7 +142,7 @@ def test_the_expansion_for_small_noise() -> None:
     terms = small_noise(one, x)
 
     def slope(left: np.ndarray) -> float:
-        return float(np.polyfit(np.log(deviations), np.log(np.abs(left)), 1)[0])
+        return float(np.polytrain(np.log(deviations), np.log(np.abs(left)), 1)[0])
 
     assert abs(float(terms.curvature)) > 0.05 * float(terms.contraction)
     assert slope(exact - np.asarray([terms.at(s) for s in deviations])) == pytest.approx(4.0, abs=0.15)
