@@ -142,7 +142,7 @@ def test_the_expansion_for_small_noise() -> None:
     terms = small_noise(one, x)
 
     def slope(left: np.ndarray) -> float:
-        return float(np.polytrain(np.log(deviations), np.log(np.abs(left)), 1)[0])
+        return float(np.polyfit(np.log(deviations), np.log(np.abs(left)), 1)[0])
 
     assert abs(float(terms.curvature)) > 0.05 * float(terms.contraction)
     assert slope(exact - np.asarray([terms.at(s) for s in deviations])) == pytest.approx(4.0, abs=0.15)
